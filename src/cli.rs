@@ -1,15 +1,15 @@
-//! The command line: what may be asked of `dormer`, and who answers.
+//! Command line of `dormer`: subcommands, and their dispatch.
 
 use crate::{logs, shell};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use dormer_lab::bench;
 use std::process::ExitCode;
 
-/// The life of Windows nodes in Kubernetes and OpenShift, as durable workflows.
+/// Durable workflows for the Windows nodes of Kubernetes and OpenShift.
 #[derive(Debug, Parser)]
 #[command(name = "dormer", version, max_term_width = 100)]
 pub(crate) struct Cli {
-    /// How lines of the log are written to standard error; DORMER_LOG chooses which (`info`, `dormer_engine=debug`)
+    /// Format of the log on standard error; DORMER_LOG filters it (`info`, `dormer_engine=debug`)
     #[arg(
         long,
         global = true,
@@ -24,45 +24,46 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run dormer for a cluster: all roles in this process, or some of them
+    /// Run dormer for a cluster, with all roles or some of them
     Run(Box<dormer_run::Options>),
     /// Commands to a running dormer
     #[command(flatten)]
     Ask(dormer_client::Ask),
-    /// Fold recorded histories with this build, and say where it would decide otherwise
+    /// Replay recorded histories with this build, and report where it decides differently
     #[command(after_help = crate::replay::EXIT_CODES)]
     Replay(crate::replay::Options),
     /// Check, dump and restore a store
     #[command(subcommand)]
     Store(Box<crate::store_command::StoreCommand>),
-    /// Look at profiles: what a Windows node is made of
+    /// Show profiles: the configuration of a Windows node
     #[command(subcommand)]
     Profile(crate::profile_command::Profile),
-    /// Look at payloads: what is installed on Windows nodes
+    /// Check and list payloads: the files that are installed on Windows nodes
     #[command(subcommand)]
     Payload(crate::payload_command::Payload),
-    /// Take the settings of an earlier build over into a WindowsPool
+    /// Convert an earlier build's settings into a WindowsPool
     #[command(subcommand)]
     Pool(crate::pool_command::Pool),
-    /// Look at a real Windows host before dormer is let at it: nothing is changed, and a report is printed
+    /// Inspect a Windows host before dormer configures it: changes nothing, and prints a report
     Preflight(Box<crate::preflight::Options>),
-    /// Write completions for a shell: they belong where it looks for them
+    /// Print completions for a shell
     Completions(shell::Completions),
     /// Write man pages, one for each command, into a folder
     Man(shell::Man),
-    /// Measure dormer on this machine
+    /// Run benchmarks on this computer
     #[command(subcommand)]
     Bench(bench::Bench),
-    /// Show everything on this machine: a simulated fleet comes up, a failure is retried, all are upgraded
+    /// Run a demonstration on this computer: a simulated fleet starts, a failure is retried, all machines are
+    /// upgraded
     #[cfg(feature = "demo")]
     Demo(dormer_lab::demo::Options),
-    /// Simulate a cluster with Windows machines, for trying things out
+    /// Simulate a cluster with Windows machines, for experiments
     #[cfg(feature = "demo")]
     Fleet(dormer_lab::fleet::Options),
 }
 
 impl Cli {
-    /// What is logged unless `DORMER_LOG` says otherwise: a process that runs for long tells what it does.
+    /// Default log filter. A long-running process also logs what it does.
     fn logged(&self) -> &'static str {
         if matches!(self.command, Command::Run(_)) {
             "warn,dormer=info"
@@ -72,19 +73,19 @@ impl Cli {
     }
 }
 
-/// What was asked for, as `dormer …` or as `kubectl dormer …`; ends the process with help where it makes no sense.
+/// Parses the arguments of `dormer …` or `kubectl dormer …`. Invalid ones print help and end the process.
 pub(crate) fn arguments() -> Cli {
     let by = std::env::args_os().next();
     let matches = shell::called(Cli::command(), by.as_deref()).get_matches();
     Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 
-/// Logs go to standard error.
+/// Starts the log on standard error.
 pub(crate) fn log_to_stderr(cli: &Cli) {
     logs::to_stderr(cli.logged(), cli.log_format);
 }
 
-/// Does what was asked.
+/// Runs the command.
 pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Run(options) => dormer_run::run(*options).await,

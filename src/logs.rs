@@ -1,4 +1,4 @@
-//! The log: one line for each thing that happened, on standard error, for people or for programs.
+//! Log on standard error: one line per event, for people or for programs.
 
 use clap::ValueEnum;
 use std::io::IsTerminal;
@@ -8,7 +8,7 @@ use tracing_subscriber::{
     util::SubscriberInitExt,
 };
 
-/// How a line is written.
+/// Format of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// For people
@@ -17,8 +17,7 @@ pub(crate) enum Format {
     Json,
 }
 
-/// Writes the log to standard error from here on. `DORMER_LOG` chooses what is written (`info`,
-/// `dormer_engine=debug`); without it `usual` does.
+/// Starts the log on standard error. `DORMER_LOG` filters it (`info`, `dormer_engine=debug`); the default is `usual`.
 pub(crate) fn to_stderr(usual: &str, format: Format) {
     let chosen = filter(std::env::var("DORMER_LOG").ok().as_deref(), usual);
     let lines = tracing_subscriber::fmt()
@@ -27,7 +26,7 @@ pub(crate) fn to_stderr(usual: &str, format: Format) {
         .with_writer(std::io::stderr);
     match format {
         Format::Text => lines.finish().with(chosen).init(),
-        // The attempt's fields stand in `span`; the event's own beside time, level and target.
+        // The attempt's fields are in `span`; the event's own are beside time, level and target.
         Format::Json => lines
             .json()
             .flatten_event(true)
@@ -38,7 +37,7 @@ pub(crate) fn to_stderr(usual: &str, format: Format) {
     }
 }
 
-/// The filter that a person asked for; the usual one where there is none, or it cannot be read.
+/// Filter from the variable, or the usual one if it is missing or invalid.
 fn filter(asked: Option<&str>, usual: &str) -> Targets {
     asked
         .filter(|text| !text.trim().is_empty())

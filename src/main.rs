@@ -1,4 +1,4 @@
-//! The `dormer` command: arguments in, one of the product's jobs out.
+//! The `dormer` program.
 
 mod cli;
 mod logs;
@@ -15,7 +15,7 @@ use std::process::ExitCode;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// How a shell tells that a program ended by SIGPIPE.
+/// Exit status of a program that SIGPIPE ended.
 const BY_SIGPIPE: i32 = 128 + 13;
 
 fn main() -> ExitCode {
@@ -28,7 +28,7 @@ fn main() -> ExitCode {
     {
         Ok(runtime) => runtime,
         Err(error) => {
-            eprintln!("dormer: no runtime: {error}");
+            eprintln!("dormer: cannot start the async runtime: {error}");
             return ExitCode::FAILURE;
         }
     };
@@ -41,8 +41,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// `dormer … | head`: a reader that has seen enough ends the program, as it ends others. Rust ignores the signal for it,
-/// and makes a panic of the print that follows.
+/// Ends the program when its reader closes the pipe, as in `dormer … | head`. Rust ignores SIGPIPE, and the next
+/// print then panics.
 fn end_when_nobody_reads() {
     let default_hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

@@ -1,4 +1,4 @@
-//! `dormer pool`: an earlier build's ConfigMap as the `WindowsPool` that says the same.
+//! `dormer pool`: converts an earlier build's ConfigMap into an equivalent `WindowsPool`.
 
 use clap::{Args, Subcommand};
 use dormer_client::{EXIT_CODES, Failure, finish};
@@ -16,27 +16,27 @@ use std::{
     time::Duration,
 };
 
-/// How long the API server may take.
+/// Time limit of the API server's answer.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 
-/// What may be asked about pools.
+/// Subcommands for pools.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Pool {
-    /// Print the WindowsPool that says what the ConfigMap of an earlier build says: dormer pool import | kubectl apply -f -
+    /// Print a WindowsPool with the settings of an earlier build's ConfigMap: dormer pool import | kubectl apply -f -
     #[command(after_help = EXIT_CODES)]
     Import(Import),
 }
 
-/// Which ConfigMap, in which cluster.
+/// Arguments that select the ConfigMap.
 #[derive(Debug, Args)]
 pub(crate) struct Import {
-    /// A kubeconfig file; without one $KUBECONFIG, ~/.kube/config, or the pod's own account
+    /// Kubeconfig file [default: $KUBECONFIG, else ~/.kube/config, else the pod's account]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// The context in the kubeconfig
+    /// Context in the kubeconfig
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
-    /// The namespace of the ConfigMap and of the WindowsPool [default: dormer]
+    /// Namespace of the ConfigMap and of the WindowsPool [default: dormer]
     #[arg(
         short,
         long,
@@ -45,12 +45,12 @@ pub(crate) struct Import {
         hide_default_value = true
     )]
     namespace: String,
-    /// Read the ConfigMap from this file and not from the cluster
+    /// Read the ConfigMap from this file instead of the cluster
     #[arg(short, long, value_name = "FILE", conflicts_with_all = ["kubeconfig", "context"])]
     filename: Option<PathBuf>,
 }
 
-/// Does what was asked, and says by the exit code how it went.
+/// Runs the subcommand, and returns the exit code.
 pub(crate) async fn run(asked: Pool) -> ExitCode {
     let Pool::Import(import) = asked;
     finish(import.run().await.map(|text| (text, true)))
@@ -66,14 +66,15 @@ impl Import {
         let data = map.data.unwrap_or_default();
         let spec = import::spec_of(&data).map_err(|error| {
             let what = format!("the ConfigMap {}/{name}: {error}", self.namespace);
-            Failure::refused(what, "mend it there, and import again")
+            Failure::refused(what, "correct the ConfigMap, and import again")
         })?;
         let object = import::object(&self.namespace, DEFAULT_POOL, &spec);
         let text = yaml::to_string(&object);
         let text = text.map_err(|why| Failure::refused(why.to_string(), ""))?;
         let namespace = &self.namespace;
         Ok(format!(
-            "# What the ConfigMap {namespace}/{name} said. While that is there, nothing is granted; after this is applied:\n\
+            "# From the ConfigMap {namespace}/{name}. No lease is granted while it exists; apply \
+             this, then delete it:\n\
              # kubectl -n {namespace} delete configmap {name}\n{text}"
         ))
     }
@@ -82,13 +83,13 @@ impl Import {
         let client = self.client().await?;
         let api: Api<ConfigMap> = Api::namespaced(client, &self.namespace);
         let asked = tokio::time::timeout(ANSWER_MAX, api.get_opt(name)).await;
-        let silent = |_| failed("the API server does not answer in 30 s");
+        let silent = |_| failed("the API server did not answer within 30 s");
         let found = asked.map_err(silent)?.map_err(failed)?;
         found.ok_or_else(|| {
             let namespace = &self.namespace;
             Failure::refused(
                 format!("there is no ConfigMap {namespace}/{name}"),
-                format!("a new pool: kubectl -n {namespace} apply -f deploy/pool.yaml"),
+                format!("for a new pool: kubectl -n {namespace} apply -f deploy/pool.yaml"),
             )
         })
     }
@@ -115,17 +116,20 @@ impl Import {
 }
 
 fn failed(why: impl std::fmt::Display) -> Failure {
-    Failure::refused(why.to_string(), "see whether kubectl reaches the cluster")
+    Failure::refused(why.to_string(), "check that kubectl reaches the cluster")
 }
 
-/// The ConfigMap in a file.
+/// Reads the ConfigMap from a file.
 fn read(path: &Path) -> Result<ConfigMap, Failure> {
     let failed = |why: String| Failure::refused(format!("{}: {why}", path.display()), "");
     let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
     let mut documents = yaml::documents(&text).map_err(|error| failed(error.to_string()))?;
     documents.retain(|one| one["kind"] == "ConfigMap");
     let [map] = &documents[..] else {
-        return Err(failed(format!("{} ConfigMaps, not one", documents.len())));
+        return Err(failed(format!(
+            "the file has {} documents, but must have one ConfigMap",
+            documents.len()
+        )));
     };
     serde_json::from_value(map.clone()).map_err(|error| failed(error.to_string()))
 }

@@ -1,4 +1,4 @@
-//! dormer in a shell: under which name it was called, completions, and man pages.
+//! Shell integration: the program's name, completions, and man pages.
 
 use anyhow::Context;
 use clap::{Args, Command};
@@ -6,10 +6,10 @@ use clap_complete::Shell;
 use dormer_client::plugin::{PLUGIN, names_plugin};
 use std::{ffi::OsStr, io::Write, path::PathBuf, process::ExitCode};
 
-/// For which shell.
+/// Arguments of `dormer completions`.
 #[derive(Debug, Args)]
 pub(crate) struct Completions {
-    /// The shell
+    /// Shell
     shell: Shell,
 }
 
@@ -18,16 +18,16 @@ impl Completions {
     pub(crate) fn run(self, mut whole: Command) -> anyhow::Result<ExitCode> {
         let mut text = Vec::new();
         clap_complete::generate(self.shell, &mut whole, "dormer", &mut text);
-        // A reader that has seen enough closes the pipe: no failure of ours.
+        // A reader that closes the pipe early is no failure.
         let _ = std::io::stdout().write_all(&text);
         Ok(ExitCode::SUCCESS)
     }
 }
 
-/// Where man pages go.
+/// Arguments of `dormer man`.
 #[derive(Debug, Args)]
 pub(crate) struct Man {
-    /// The folder; it is made if it is not there. `man -l DIR/dormer.1` shows the first page
+    /// Folder, created if missing; `man -l DIR/dormer.1` shows the first page
     #[arg(value_name = "DIR")]
     folder: PathBuf,
 }
@@ -42,7 +42,7 @@ impl Man {
     }
 }
 
-/// `whole` under the name by which this process was called: help and errors speak of what a person types.
+/// Command `whole` under the name by which this process was called, so that help and errors show what a person typed.
 pub(crate) fn called(whole: Command, by: Option<&OsStr>) -> Command {
     if by.is_some_and(names_plugin) {
         whole.name(PLUGIN).bin_name("kubectl dormer")

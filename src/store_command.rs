@@ -1,4 +1,4 @@
-//! `dormer store check|dump|restore`: what an operator does to a store, embedded or on NATS.
+//! `dormer store check|dump|restore`: maintenance of a store, embedded or on NATS.
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
@@ -15,48 +15,48 @@ use std::{
     process::ExitCode,
 };
 
-/// What may be done to a store. An embedded one belongs to one process: end dormer first.
+/// Subcommands for a store. Exactly one process uses an embedded store: stop dormer first.
 #[derive(Debug, Subcommand)]
 pub(crate) enum StoreCommand {
-    /// Read every record, and name what is damaged; ends with 1 if anything is
+    /// Read every record, and list damaged ones; the exit code is 1 if there is any
     Check(Which),
-    /// Write the whole history as JSON lines, one record a line; the lines of an embedded store and of one on NATS are
-    /// the same, so a dump of one makes a store of the other
+    /// Write the whole history as JSON lines, one record per line. Embedded and NATS stores have the same lines, so a
+    /// dump of one can be restored into the other
     ///
-    /// The first line is `{"store":{"layout":1,"incarnation":I,"epoch":E}}`. Then come the records, a run's one after
-    /// the other: `{"record":{"run":R,"seq":N,"head":[revision,seq,deadline,end],"record":{...},"envelope":"..."}}`.
-    /// `head` stands in the last record of each run (moments are milliseconds since 1970, 0 is none), `record` is for
-    /// people, and `envelope` is the record as it is stored, base64. Last come `{"dead_letter":{...}}`.
+    /// The first line is `{"store":{"layout":1,"incarnation":I,"epoch":E}}`. Then come the records, grouped by run
+    /// and in order:
+    /// `{"record":{"run":R,"seq":N,"head":[revision,seq,deadline,end],"record":{...},"envelope":"..."}}`. The last
+    /// record of each run has `head` (times are milliseconds since 1970, 0 means none), `record` is for people, and
+    /// `envelope` is the stored record in base64. Dead letters come last: `{"dead_letter":{...}}`.
     Dump(Dump),
-    /// Make a new store of a dump, whichever kind of store it is of: what the old one had ordered is never mistaken
-    /// for its own
+    /// Create a new store from a dump of either kind; the new store ignores orders of the old one
     Restore(Restore),
 }
 
-/// Which store, and how it is reached: the flags of `dormer run`, of which only those about the store matter here.
+/// Arguments that select the store: the flags of `dormer run`, of which only those about the store matter here.
 #[derive(Debug, Args)]
 pub(crate) struct Which {
-    /// A TOML file with settings under the names of these flags
+    /// TOML file with settings under the names of these flags
     #[arg(long, value_name = "FILE", env = "DORMER_CONFIG")]
     config: Option<PathBuf>,
     #[command(flatten)]
     settings: Settings,
 }
 
-/// Where a dump goes.
+/// Arguments of a dump.
 #[derive(Debug, Args)]
 pub(crate) struct Dump {
-    /// The file to write, which gets its name when it is whole; - is standard output
+    /// File to write, which appears when it is complete; - is standard output
     #[arg(long, value_name = "FILE")]
     to: PathBuf,
     #[command(flatten)]
     which: Which,
 }
 
-/// Where a dump comes from.
+/// Arguments of a restore.
 #[derive(Debug, Args)]
 pub(crate) struct Restore {
-    /// The file to read; - is standard input
+    /// File to read; - is standard input
     #[arg(long, value_name = "FILE")]
     from: PathBuf,
     #[command(flatten)]
@@ -73,9 +73,9 @@ impl Which {
     }
 }
 
-/// Does what was asked.
+/// Runs the subcommand.
 pub(crate) async fn run(asked: StoreCommand) -> anyhow::Result<ExitCode> {
-    // Every user of TLS here brings ring; whichever comes second finds it installed.
+    // Every TLS library here installs ring. A second installation fails, which is harmless.
     let _ = rustls::crypto::ring::default_provider().install_default();
     match asked {
         StoreCommand::Check(which) => check(&which.resolve()?).await,
@@ -137,7 +137,7 @@ async fn dump(config: &Config, to: &Path) -> anyhow::Result<ExitCode> {
         .sync_all()
         .with_context(named)?;
     std::fs::rename(&unfinished, to).with_context(named)?;
-    println!("{records} records are in {}", to.display());
+    println!("wrote {records} records to {}", to.display());
     Ok(ExitCode::SUCCESS)
 }
 
@@ -157,12 +157,12 @@ async fn restore(config: &Config, from: &Path) -> anyhow::Result<ExitCode> {
     match &config.store {
         Store::Folder(folder) => {
             let records = embedded::restore(&mut dump, folder)?;
-            println!("{records} records are in {}", folder.display());
+            println!("restored {records} records into {}", folder.display());
         }
         Store::Nats(servers) => {
             let options = nats::store_options(config, servers);
             NatsStore::restore(&options, &mut dump).await?.close().await;
-            println!("the dump is in {servers}");
+            println!("restored the dump into {servers}");
         }
     }
     Ok(ExitCode::SUCCESS)

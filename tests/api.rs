@@ -255,7 +255,10 @@ async fn what_cannot_be_done_is_said_with_an_exit_code_of_its_own() {
         "{dead}: {said}"
     );
     let (kept, said) = code(&["reset", name, "--to-record", "4000", "--yes"]);
-    assert!(kept == 2 && said.contains("not kept"), "{kept}: {said}");
+    assert!(
+        kept == 2 && said.contains("no longer stored"),
+        "{kept}: {said}"
+    );
     let nobody = asked(
         &format!("http://127.0.0.1:{}", free_port()),
         &["get", "machines"],

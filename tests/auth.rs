@@ -435,7 +435,9 @@ async fn a_token_that_was_taken_back_works_no_longer_and_without_the_api_server_
     let stranger = site.get("/api/v1/machines", "never-seen");
     assert_eq!(stranger.status, 503, "{}", stranger.body);
     assert!(
-        stranger.refusal().contains("nobody is let in meanwhile"),
+        stranger
+            .refusal()
+            .contains("nobody can log in until it does"),
         "{}",
         stranger.refusal()
     );
@@ -618,7 +620,7 @@ async fn a_session_outlives_its_process_and_holds_in_every_console_of_the_same_k
         .add_for(&long, User::new("ann", []), Vec::new());
     let refused = login(&site, &long);
     assert_eq!(refused.status, 413, "{}", refused.body);
-    assert!(refused.body.contains("4000 bytes") && refused.body.contains("room for"));
+    assert!(refused.body.contains("4000 bytes") && refused.body.contains("cookie holds"));
     assert!(!refused.body.contains("xxxx"), "the token is in the page");
     site.end();
 }

@@ -145,7 +145,7 @@ fn the_machine_that_is_stuck_is_found_understood_and_mended_without_a_reload() {
     browser.until(
         "it is taken",
         SOON,
-        "return document.getElementById('said').innerText === 'It was taken.'",
+        "return document.getElementById('said').innerText === 'Done.'",
     );
     let asked = "console asked: retry (“the account is an administrator now”)";
     let output = format!("return document.querySelector('.history').innerText.includes('{asked}')");

@@ -47,7 +47,7 @@ fn the_bench_answers_in_json_with_the_machines_calibration() {
 fn an_unknown_store_is_answered_with_the_known_ones() {
     let output = dormer(&["bench", "engine", "--store", "sqlite"]);
     assert!(!output.status.success());
-    assert!(text(&output.stderr).contains("one of memory, embedded, nats://"));
+    assert!(text(&output.stderr).contains("memory, embedded or nats://"));
 }
 
 #[cfg(feature = "demo")]

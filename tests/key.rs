@@ -245,7 +245,7 @@ async fn a_key_that_cannot_be_used_is_the_one_thing_and_dormer_goes_on_once_it_i
     );
     assert_eq!(
         site.says(&["dead-letters", "list"]).trim(),
-        "There are none."
+        "There are no dead letters."
     );
     let tasks: Value = serde_json::from_str(&site.says(&["get", "tasks", "-o", "json"])).unwrap();
     let tasks = tasks

@@ -115,7 +115,7 @@ async fn a_run_is_watched_traced_logged_exported_replayed_and_reset() {
     assert!(said.contains("dormer replay"), "{said}");
     let replayed = site.say(&["replay", &file]);
     assert!(
-        replayed.contains("this build decides all as recorded"),
+        replayed.contains("this build decides everything as recorded"),
         "{replayed}"
     );
 

@@ -101,7 +101,7 @@ async fn a_scrape_counts_what_happened_and_names_no_machine() {
             .lines()
             .find_map(|line| serde_json::from_str(line).ok());
         outcome = found.unwrap_or_default();
-        let held = said.contains("The world goes on");
+        let held = said.contains("The world keeps running");
         async move { held }
     })
     .await;

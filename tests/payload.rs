@@ -58,7 +58,7 @@ fn a_payload_that_is_as_its_manifest_says_is_good() {
     assert!(output.status.success(), "{said}{}", text(&output.stderr));
     assert!(said.contains("payload 11.1.0, kubelet 1.33"), "{said}");
     assert!(
-        said.contains("may follow 11.0.0") && said.contains("All is as the manifest"),
+        said.contains("may follow 11.0.0") && said.contains("All files match the manifest"),
         "{said}"
     );
     let output = dormer(&["verify", &path, "-o", "json"]);
@@ -88,9 +88,9 @@ fn each_problem_of_a_payload_is_reported_by_file() {
         "kubelet.exe     wrong  SHA-256 ",
         "containerd.exe  wrong  2 bytes, the manifest says",
         "csi-proxy.exe   wrong  is not there",
-        "readme.txt      extra  the manifest does not name it",
-        "4 of them are not as they should be",
-        "no rollout leads to it",
+        "readme.txt      extra  not in the manifest, so dormer",
+        "4 of them do not match",
+        "no rollout upgrades to it",
     ] {
         assert!(said.contains(wanted), "{wanted} is missing in\n{said}");
     }

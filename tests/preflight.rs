@@ -131,7 +131,7 @@ async fn preflight_works_through_every_shell_and_leaves_nothing_on_the_host() {
         let first = site.run(&["--user", &user]).await;
         assert_eq!(
             first.failed(),
-            Some(("HostKeyUnknown", "know the host's key")),
+            Some(("HostKeyUnknown", "check the host's key")),
             "{}",
             first.said
         );
@@ -199,7 +199,7 @@ async fn a_wrong_key_and_another_host_key_end_it_before_anything_is_written() {
     let ran = site.run(&["--user", &user, "--host-key", &other]).await;
     assert_eq!(
         ran.failed(),
-        Some(("HostKeyUnknown", "know the host's key")),
+        Some(("HostKeyUnknown", "check the host's key")),
         "{}",
         ran.said
     );
@@ -259,7 +259,7 @@ fn what_is_no_windows_or_has_no_powershell_is_named_and_left_as_it_is() {
     let (_folder, ran) = elsewhere("");
     assert_eq!(
         ran.failed(),
-        Some(("NotWindows", "ask for Windows")),
+        Some(("NotWindows", "detect Windows")),
         "{}",
         ran.said
     );

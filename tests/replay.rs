@@ -106,7 +106,8 @@ fn every_recorded_history_is_decided_as_it_was() {
         said.out
     );
     assert!(
-        said.out.contains(": this build decides all as recorded."),
+        said.out
+            .contains(": this build decides everything as recorded."),
         "{}",
         said.out
     );
@@ -190,7 +191,7 @@ fn damaged_newer_and_divergent_records_are_distinguished() {
     output(
         &gap,
         1,
-        "1 begin a history whose earlier records are not kept",
+        "1 begin a history whose earlier records are no longer stored",
     );
     let mut newer = lines.clone();
     newer[last] = with(&lines[last], &record(&lines[last]).unwrap(), SCHEMA + 1);
@@ -200,7 +201,7 @@ fn damaged_newer_and_divergent_records_are_distinguished() {
         1,
         "replay it with a newer dormer",
     );
-    output(&lines[1..], 1, "does not say what the file is");
+    output(&lines[1..], 1, "has no header line");
     output(&[], 1, "is empty");
     let said = replay(&["/nonexistent/history"]);
     assert_eq!(said.code, Some(2));

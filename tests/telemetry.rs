@@ -443,7 +443,7 @@ async fn a_collector_is_reached_over_tls_with_headers_and_one_that_is_not_truste
     let (mut first, port) = started("distrustful", &stranger);
     site.await_joined(1, port).await;
     for signal in ["traces", "metrics"] {
-        let sentence = format!("the collector at {url}/v1/{signal} does not take {signal}");
+        let sentence = format!("the collector at {url}/v1/{signal} does not accept {signal}");
         let line = await_some("a sentence in the log", IN_TIME, || {
             let log = site.log("distrustful");
             let line = log.lines().find(|line| line.contains(&sentence));
@@ -470,7 +470,7 @@ async fn a_collector_is_reached_over_tls_with_headers_and_one_that_is_not_truste
     first.terminate().expect("it ends");
     assert_eq!(collector.0.requests(), Vec::<String>::new());
     let warnings = site.log("distrustful");
-    let warnings = warnings.matches("does not take").count();
+    let warnings = warnings.matches("does not accept").count();
     assert_eq!(
         warnings, 2,
         "one for each signal, however often it is tried"

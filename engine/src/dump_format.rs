@@ -1,7 +1,7 @@
-//! The one format of dumps, whatever store they are of: JSON lines, one record a line.
+//! Dump format of all stores: JSON lines, one record per line.
 //!
-//! The first line describes the store; then come records, a run's in the order of their seqs, and dead letters. Dumps
-//! of a store on NATS had a format of their own until version 0.1 ended; it is still read.
+//! The first line describes the store. Then come records, each run's in the order of their seqs, and dead letters.
+//! Dumps of NATS stores had their own format until version 0.1 ended; it is still read.
 
 use crate::{
     embedded::{HeadRow, Loose},
@@ -12,7 +12,7 @@ use dormer_proto::id::{Epoch, Incarnation, RunId, Seq, Timestamp, hash64};
 use serde::{Deserialize, Serialize};
 use std::io::Write;
 
-/// Layout of the lines; a dump with a greater number was written by a newer dormer.
+/// Layout of the lines. A newer dormer wrote a dump with a greater number.
 pub(crate) const LAYOUT: u64 = 1;
 
 /// A line of a dump.
@@ -35,17 +35,17 @@ pub(crate) enum Line {
 pub(crate) struct RecordLine {
     pub(crate) run: RunId,
     pub(crate) seq: u64,
-    /// Of the run's last record: revision, seq, deadline, end.
+    /// Head, in the run's last record only: revision, seq, deadline, end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) head: Option<HeadRow>,
-    /// For people; whoever restores reads the envelope.
+    /// The record for people. A restore reads the envelope.
     record: serde_json::Value,
-    /// The envelope, base64.
+    /// Envelope in base64.
     envelope: String,
 }
 
 impl RecordLine {
-    /// The line of a record with this envelope.
+    /// Line of a record with this envelope.
     pub(crate) fn new(
         run: &str,
         seq: u64,
@@ -66,7 +66,7 @@ impl RecordLine {
         })
     }
 
-    /// The record's envelope, whole.
+    /// Decodes the record's envelope.
     pub(crate) fn bytes(&self) -> Result<Vec<u8>, String> {
         let bytes = STANDARD
             .decode(&self.envelope)
@@ -82,16 +82,16 @@ pub(crate) fn put(out: &mut dyn Write, line: &Line) -> Result<(), std::io::Error
     out.write_all(b"\n")
 }
 
-/// Reads the line at this place, from 0; what is wrong with it otherwise.
+/// Reads the line with this index, from 0. The error says what is wrong.
 pub(crate) fn read(text: &str, at: usize) -> Result<Line, String> {
     let line = match serde_json::from_str::<Line>(text) {
         Ok(line) => line,
         Err(error) => old(text, at).ok_or(error.to_string())??,
     };
     match line {
-        Line::Store { layout, .. } if layout > LAYOUT => {
-            Err(format!("layout {layout}; this build reads up to {LAYOUT}"))
-        }
+        Line::Store { layout, .. } if layout > LAYOUT => Err(format!(
+            "the dump has layout {layout}, but this build reads up to {LAYOUT}"
+        )),
         Line::Store { .. } if at > 0 => Err("only the first line describes the store".into()),
         Line::Record(_) | Line::DeadLetter(_) if at == 0 => {
             Err("the first line must describe the store".into())
@@ -100,7 +100,7 @@ pub(crate) fn read(text: &str, at: usize) -> Result<Line, String> {
     }
 }
 
-/// The first line of an old dump of a store on NATS.
+/// First line of an old dump of a NATS store.
 #[derive(Deserialize)]
 struct OldHead {
     dump: u64,
@@ -108,7 +108,7 @@ struct OldHead {
     epoch: Epoch,
 }
 
-/// Each further line.
+/// Further line of an old dump.
 #[derive(Deserialize)]
 struct OldRecord {
     run: RunId,
@@ -117,11 +117,11 @@ struct OldRecord {
     deadline: Option<Timestamp>,
     #[serde(default)]
     closed: Option<Timestamp>,
-    /// The envelope, in hexadecimal digits.
+    /// Envelope in hexadecimal.
     record: String,
 }
 
-/// The line as an old dump of a store on NATS had it; `None` if it is none.
+/// Parses a line of an old dump of a NATS store. `None`: it is not one.
 fn old(text: &str, at: usize) -> Option<Result<Line, String>> {
     if let Ok(OldHead {
         dump,
@@ -146,7 +146,7 @@ fn old(text: &str, at: usize) -> Option<Result<Line, String>> {
         record,
     } = serde_json::from_str(text).ok()?;
     let ms = |at: Option<Timestamp>| at.map_or(0, |at| at.0);
-    // Whichever of a run's lines comes last is its head; lines are counted, and that grows.
+    // The last line of a run is its head. The line number serves as revision, because it grows.
     let head = (at as u64, seq.0, ms(deadline), ms(closed));
     let line = unhex(&record)
         .ok_or_else(|| "not hexadecimal".to_owned())
@@ -166,7 +166,7 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
         .then(|| digits.chunks(2).map(pair).collect())?
 }
 
-/// The envelope around any body. The names are `dormer_proto::envelope`'s.
+/// Envelope around any body, with the field names of `dormer_proto::envelope`.
 #[derive(Deserialize)]
 pub(crate) struct Envelope<'a> {
     kind: &'a str,
@@ -176,18 +176,15 @@ pub(crate) struct Envelope<'a> {
 }
 
 impl<'a> Envelope<'a> {
-    /// The envelope, if it is whole and a record's.
+    /// Reads an envelope that is intact and holds a record.
     pub(crate) fn read(bytes: &'a [u8]) -> Result<Self, String> {
         let envelope: Self =
-            rmp_serde::from_slice(bytes).map_err(|error| format!("no envelope: {error}"))?;
+            rmp_serde::from_slice(bytes).map_err(|error| format!("not an envelope: {error}"))?;
         if envelope.kind != "record" {
-            return Err(format!(
-                "a {:?} message where a record belongs",
-                envelope.kind
-            ));
+            return Err(format!("a {:?} message instead of a record", envelope.kind));
         }
         if hash64(envelope.body) != envelope.sum {
-            return Err("its checksum does not fit".into());
+            return Err("its checksum does not match".into());
         }
         Ok(envelope)
     }

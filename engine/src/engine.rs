@@ -1,4 +1,4 @@
-//! An engine: shards side by side, the intake that feeds them, the sweep, and the shutdown.
+//! Engine: concurrent shards, the intake that feeds them, the sweep, and the shutdown.
 
 use crate::{
     local::timer_due,
@@ -14,30 +14,31 @@ use tokio::{
     task::JoinSet,
 };
 
-/// Runs read by one step of the sweep.
+/// Runs per step of the sweep.
 const SWEEP_PAGE: usize = 1_000;
-/// Runs a second whose outstanding work is carried out again when an engine starts on a store of its own. New input
-/// does not wait for it.
+/// Runs per second whose outstanding work is carried out again when an engine starts on its own store. New input does
+/// not wait for it.
 const REVISITS_AT_START_PER_S: usize = 20_000;
-/// The pause before that is tried once more, where the store did not answer.
+/// Pause before the next try, if the store did not answer.
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(5);
-/// How long a Gone run's records are kept after its end: 30 days, in milliseconds.
+/// Retention of a closed run's records after its end: 30 days, in milliseconds.
 const CLOSED_KEPT_MS: u64 = 30 * 24 * 3_600_000;
 
-/// How an engine runs.
+/// Options of an engine.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The build, as it is written into records.
+    /// Build, as records name it.
     pub build: String,
-    /// Lanes: each owns the runs whose ids hash to it.
+    /// Number of shards. Each owns the runs whose ids hash to it.
     pub shards: usize,
-    /// Messages in one turn of a shard.
+    /// Most messages in one turn of a shard.
     pub batch_max: usize,
-    /// Runs kept in memory, over all shards.
+    /// Most runs in memory, over all shards.
     pub cached_max: usize,
-    /// How often the sweep passes over all runs.
+    /// Interval of the sweep over all runs.
     pub sweep_every: Duration,
-    /// How much a deadline must be past due before the sweep rings for it, in milliseconds: the alarm's time first.
+    /// Time by which a deadline must be past due before the sweep fires its alarm, in milliseconds: the alarm itself
+    /// comes first.
     pub sweep_grace_ms: u64,
 }
 
@@ -54,10 +55,10 @@ impl Default for Options {
     }
 }
 
-/// Runs an engine until `stop` says true. It then finishes the turns under way and gives back what it holds.
+/// Runs an engine until `stop` is true. It then finishes its current turns and returns the messages that it holds.
 ///
 /// # Errors
-/// [`StoreError::Broken`]: the store cannot be trusted; nothing more was decided on it.
+/// [`StoreError::Broken`]: the store cannot be trusted. The engine has made no further decision on it.
 pub async fn run<W: Workflow, P: Ports>(
     ports: Arc<P>,
     options: Options,
@@ -66,7 +67,7 @@ pub async fn run<W: Workflow, P: Ports>(
     run_observed::<W, P, ()>(ports, options, Arc::default(), stop).await
 }
 
-/// As [`run`], and tells `observer` what is done.
+/// As [`run`], with an observer.
 ///
 /// # Errors
 /// As [`run`].
@@ -95,7 +96,7 @@ pub async fn run_observed<W: Workflow, P: Ports, E: EngineObserver<W>>(
     let mut background = JoinSet::new();
     background.spawn(sweep_for_ever(Arc::clone(&ports), options.clone()));
     if ports.history().exclusive() {
-        // The queues of a store that one process owns live in memory: what was asked before is asked again.
+        // A store with one owner has its queues in memory, so outstanding work is carried out again at the start.
         background.spawn(ask_again::<W, P>(Arc::clone(&ports)));
     }
     let result = tokio::select! {
@@ -126,7 +127,7 @@ async fn ask_again<W: Workflow, P: Ports>(ports: Arc<P>) {
             Err(StoreError::Unavailable(why)) => {
                 tracing::warn!(
                     why,
-                    "not everything outstanding was carried out again: once more"
+                    "not everything outstanding was carried out again; trying once more"
                 );
                 tokio::time::sleep(ASK_AGAIN_AFTER).await;
             }
@@ -142,11 +143,11 @@ async fn ask_again<W: Workflow, P: Ports>(ports: Arc<P>) {
 fn flatten(
     ended: Result<Result<Counters, StoreError>, tokio::task::JoinError>,
 ) -> Result<Counters, StoreError> {
-    ended.unwrap_or_else(|error| Err(StoreError::Broken(format!("a lane ended: {error}"))))
+    ended.unwrap_or_else(|error| Err(StoreError::Broken(format!("a shard ended: {error}"))))
 }
 
 async fn stopped(stop: &mut watch::Receiver<bool>) {
-    // An owner that is gone without a word wants a stop, too.
+    // A dropped sender means stop as well.
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
@@ -162,8 +163,8 @@ async fn shard_loop<W: Workflow, P: Ports, E: EngineObserver<W>>(
     Ok(shard.counters)
 }
 
-/// Takes messages and hands each to the shard that owns its run, until `stop` says true: what was taken by then is
-/// handed over, too, so that a graceful end leaves nothing in between.
+/// Takes messages and passes each to the shard that owns its run, until `stop` is true. Messages taken by then are
+/// passed on as well, so that a graceful end loses none.
 async fn intake<W: Workflow, P: Ports>(
     ports: &P,
     queues: &[mpsc::Sender<DecodedDelivery<W>>],
@@ -203,15 +204,15 @@ async fn intake<W: Workflow, P: Ports>(
     }
 }
 
-/// Which of so many shards owns `run`.
+/// Index of the shard that owns `run`, of `shards`.
 #[must_use]
 pub fn shard_of(run: Option<&RunId>, shards: usize) -> usize {
-    // An unreadable message goes to the first shard, which buries it.
+    // An unreadable message goes to the first shard, which dead-letters it.
     let hash = run.map_or(0, |run| hash64(run.as_str().as_bytes()));
     usize::try_from(hash % shards as u64).unwrap_or(0)
 }
 
-/// Rings for runs whose deadline is past and whose alarm did not ring; deletes runs that ended long ago.
+/// Fires alarms of runs whose deadline has passed, and deletes runs that ended long ago.
 async fn sweep_for_ever<P: Ports>(ports: Arc<P>, options: Options) {
     loop {
         if let Err(error) = sweep(ports.as_ref(), options.sweep_grace_ms).await {
@@ -224,7 +225,7 @@ async fn sweep_for_ever<P: Ports>(ports: Arc<P>, options: Options) {
 /// One pass over all runs.
 ///
 /// # Errors
-/// The store's.
+/// Errors of the store.
 pub async fn sweep<P: Ports>(ports: &P, grace_ms: u64) -> Result<(), StoreError> {
     let now = ports.clock().now();
     let overdue = Timestamp(now.0.saturating_sub(grace_ms));
@@ -247,7 +248,7 @@ pub async fn sweep<P: Ports>(ports: &P, grace_ms: u64) -> Result<(), StoreError>
         let messages: Vec<(RunId, Vec<u8>)> = late
             .filter_map(|head| timer_due(&head.run, incarnation).map(|bytes| (head.run, bytes)))
             .collect();
-        // Rings first: somebody may wait for them, and nobody for a deletion.
+        // Alarms come first: runs may wait for them, but nothing waits for a deletion.
         if !messages.is_empty() {
             ports.inbox().put(messages).await?;
         }
@@ -257,12 +258,12 @@ pub async fn sweep<P: Ports>(ports: &P, grace_ms: u64) -> Result<(), StoreError>
     }
 }
 
-/// Carries out `outstanding()` of every run, at most `per_s` a second: after a rebuildable stream was lost, and at
-/// the start of an engine on a store whose queues are in memory. A quiet run is not opened: its alarm is set, which
-/// counts as an eighth.
+/// Carries out `outstanding()` of every run, at most `per_s` per second. It is needed after the loss of a rebuildable
+/// stream, and when an engine starts on a store with its queues in memory. A quiet run is not opened: only its alarm
+/// is set, which counts as an eighth.
 ///
 /// # Errors
-/// The store's.
+/// Errors of the store.
 pub async fn revisit_all<W: Workflow, P: Ports>(
     ports: Arc<P>,
     per_s: usize,
@@ -281,21 +282,21 @@ pub async fn revisit_all<W: Workflow, P: Ports>(
     }
 }
 
-/// A page of [`revisit_all`].
+/// Page of [`revisit_all`].
 #[derive(Debug)]
 pub struct Revisited {
-    /// The last run of the page.
+    /// Last run of the page.
     pub last: RunId,
-    /// How many runs it had.
+    /// Number of runs.
     pub runs: usize,
-    /// What it cost, in runs that were opened.
+    /// Cost of the page, in opened runs.
     pub cost: f64,
 }
 
-/// Carries out `outstanding()` of at most `max` runs after `after`; `None`: there are no more.
+/// Carries out `outstanding()` of at most `max` runs after `after`. `None`: there are no more.
 ///
 /// # Errors
-/// The store's.
+/// Errors of the store.
 pub async fn revisit_page<W: Workflow, P: Ports>(
     shard: &mut Shard<W, P>,
     ports: &P,

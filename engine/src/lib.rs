@@ -1,8 +1,7 @@
-//! The engine in the world: its loop, the ports, and their adapters.
+//! Engine with IO: its loop, the ports, and their adapters.
 //!
-//! [`shard`] is the loop's five steps; [`engine`] runs several shards side by side, the sweep and the shutdown;
-//! [`port`] says what the world must offer. Two real adapters: NATS JetStream, and the embedded store over [`local`]
-//! queues.
+//! [`shard`] has the loop's five steps. [`engine`] runs several shards, the sweep and the shutdown. [`port`] defines
+//! the ports. Two real adapters implement them: NATS JetStream, and the embedded store with [`local`] queues.
 
 mod dump_format;
 pub mod embedded;

@@ -1,7 +1,7 @@
-//! Queues of one process: inbox, orders and alarms in memory, beside a store that keeps the history.
+//! Queues of one process: inbox, orders and alarms in memory, beside a store with the history.
 //!
-//! Nothing here needs to survive the process: facts are listed again, reports are repeated until receipted, a request
-//! is confirmed only from the history, and orders and alarms follow from it (`outstanding()`).
+//! Nothing here must survive the process: facts are listed again, reports are repeated until receipted, a request is
+//! confirmed only from the history, and orders and alarms follow from it (`outstanding()`).
 
 use crate::port::{
     Ack, Alarms, Clock, Delivery, Inbox, OrderOut, StoreError, SystemClock, TaskQueue, earlier,
@@ -23,7 +23,7 @@ fn lock<T>(inner: &Mutex<T>) -> MutexGuard<'_, T> {
     inner.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Messages in memory.
+/// Inbox in memory.
 #[derive(Debug, Default)]
 pub struct LocalInbox {
     inner: Mutex<Queue>,
@@ -75,7 +75,7 @@ impl Queue {
 }
 
 impl LocalInbox {
-    /// Messages that wait, are being worked on, or come again later.
+    /// Number of messages that wait, are in progress, or come again later.
     #[must_use]
     pub fn depth(&self) -> usize {
         let inner = lock(&self.inner);
@@ -138,10 +138,10 @@ impl Inbox for LocalInbox {
     }
 }
 
-/// An order's identity.
+/// Identity of an order.
 pub type OrderKey = (TaskId, Attempt);
 
-/// Orders in memory. A worker of the same process takes them here.
+/// Order queue in memory, for a worker of the same process.
 #[derive(Debug, Default)]
 pub struct LocalTasks {
     inner: Mutex<Orders>,
@@ -152,13 +152,13 @@ pub struct LocalTasks {
 #[derive(Debug, Default)]
 struct Orders {
     waiting: VecDeque<OrderOut>,
-    /// Waiting or taken: the same order published again is one order.
+    /// Orders that wait or are taken. Publishing one of them again changes nothing.
     known: BTreeSet<OrderKey>,
     receipts: HashMap<OrderKey, ReportReceipt>,
 }
 
 impl LocalTasks {
-    /// Takes at most `max` orders; waits until there is one.
+    /// Takes at most `max` orders. It waits for the first one.
     pub async fn take(&self, max: usize) -> Vec<OrderOut> {
         loop {
             let come = self.come.notified();
@@ -177,13 +177,13 @@ impl LocalTasks {
         }
     }
 
-    /// Gives an order back: its worker stops before it has an answer.
+    /// Returns an order whose worker stops before it reports.
     pub fn give_back(&self, order: OrderOut) {
         lock(&self.inner).waiting.push_front(order);
         self.come.notify_one();
     }
 
-    /// Waits for the receipt of a report. The caller limits the wait and repeats its report.
+    /// Waits for the receipt of a report. The caller sets a time limit and repeats its report.
     pub async fn receipt_of(&self, key: &OrderKey) -> ReportReceipt {
         loop {
             let receipted = self.receipted.notified();
@@ -196,7 +196,7 @@ impl LocalTasks {
         }
     }
 
-    /// Every receipt that came since the last call: for a worker that handles many orders in one task.
+    /// Receipts since the last call, for a worker that handles many orders in one task.
     pub fn receipts(&self) -> Vec<ReportReceipt> {
         lock(&self.inner)
             .receipts
@@ -205,7 +205,7 @@ impl LocalTasks {
             .collect()
     }
 
-    /// Orders that wait for a worker.
+    /// Number of orders that wait for a worker.
     #[must_use]
     pub fn waiting(&self) -> usize {
         lock(&self.inner).waiting.len()
@@ -231,7 +231,7 @@ impl TaskQueue for LocalTasks {
             let mut inner = lock(&self.inner);
             for receipt in receipts {
                 let key = (receipt.task.clone(), receipt.attempt);
-                // A receipt that nobody waits for (a straggler's second report) is not kept.
+                // A receipt without a waiter (of a late worker's second report) is dropped.
                 if inner.known.remove(&key) {
                     inner.receipts.insert(key, receipt);
                 }
@@ -241,14 +241,14 @@ impl TaskQueue for LocalTasks {
     }
 }
 
-/// Alarms in memory; [`deliver_due_timers`] rings them.
+/// Alarms in memory. [`deliver_due_timers`] fires them.
 #[derive(Debug, Default)]
 pub struct LocalAlarms {
     inner: Mutex<Due>,
     changed: Notify,
 }
 
-/// All that an idle run costs this process: about 130 bytes, its name stored once.
+/// Alarm of an idle run, its only cost in this process: about 130 bytes, with the name stored once.
 #[derive(Debug, Default)]
 struct Due {
     by_run: HashMap<Arc<str>, Timestamp>,
@@ -256,7 +256,7 @@ struct Due {
 }
 
 impl LocalAlarms {
-    /// How many runs have an alarm.
+    /// Number of runs with an alarm.
     #[must_use]
     pub fn set_for(&self) -> usize {
         lock(&self.inner).by_run.len()
@@ -289,8 +289,8 @@ impl Alarms for LocalAlarms {
                     name
                 });
                 if let Some(at) = at {
-                    // Two may set it at once, the run's shard and the pass at the start, one of them from an older
-                    // record. What rings early is set anew.
+                    // The run's shard and the pass at the start may set it at once, one of them from an older record.
+                    // An alarm that fires early is set again.
                     let at = earlier(set, at);
                     let name = name.unwrap_or_else(|| Arc::from(run.as_str()));
                     inner.by_run.insert(Arc::clone(&name), at);
@@ -303,7 +303,7 @@ impl Alarms for LocalAlarms {
     }
 }
 
-/// The message by which an alarm rings.
+/// Message of a due timer.
 #[must_use]
 pub fn timer_due(run: &RunId, incarnation: Incarnation) -> Option<Vec<u8>> {
     let body: Inbound<(), (), NoSignal> = Inbound::TimerDue;
@@ -315,7 +315,7 @@ pub fn timer_due(run: &RunId, incarnation: Incarnation) -> Option<Vec<u8>> {
     envelope::encode(&message, 0).ok().map(|(bytes, _)| bytes)
 }
 
-/// Rings alarms as they come due, by `clock`, until dropped.
+/// Fires alarms as they come due by `clock`, until dropped.
 pub async fn deliver_due_timers<C: Clock>(
     alarms: Arc<LocalAlarms>,
     inbox: Arc<LocalInbox>,
@@ -331,7 +331,7 @@ pub async fn deliver_due_timers<C: Clock>(
             .filter_map(|run| Some((run.clone(), timer_due(&run, incarnation)?)));
         let messages: Vec<_> = messages.collect();
         if !messages.is_empty() {
-            // The in-memory inbox always takes messages.
+            // The in-memory inbox always accepts messages.
             let _ = inbox.put(messages).await;
         }
         match next {
@@ -344,7 +344,7 @@ pub async fn deliver_due_timers<C: Clock>(
     }
 }
 
-/// A store with its queues, all in this process.
+/// Store with its queues, all in this process.
 pub struct Local<S, C = SystemClock> {
     /// History and dead letters.
     pub store: Arc<S>,
@@ -359,7 +359,7 @@ pub struct Local<S, C = SystemClock> {
 }
 
 impl<S, C: Clock> Local<S, C> {
-    /// Queues around `store`.
+    /// Creates the queues for `store`.
     pub fn new(store: Arc<S>, clock: C) -> Self {
         Self {
             store,

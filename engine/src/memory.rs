@@ -1,4 +1,4 @@
-//! A store in memory: for benches on a virtual clock and for tests. Nothing in it survives the process.
+//! Store in memory, for benchmarks on a virtual clock and for tests. It does not survive the process.
 
 use crate::port::{
     Append, AppendError, DeadLetter, DeadLetters, Expected, Head, History, HistoryReader,
@@ -17,7 +17,7 @@ use std::{
 #[derive(Debug)]
 pub struct MemoryStore {
     incarnation: Incarnation,
-    // A lock and not a task: every critical section is a few map operations, and never awaits.
+    // A lock instead of a task: every critical section is a few map operations without an await.
     inner: Mutex<Inner>,
 }
 
@@ -40,7 +40,7 @@ struct Kept {
 }
 
 impl MemoryStore {
-    /// An empty store.
+    /// Empty store.
     #[must_use]
     pub fn new(incarnation: Incarnation) -> Self {
         Self {
@@ -49,7 +49,7 @@ impl MemoryStore {
         }
     }
 
-    /// Draws the next epoch.
+    /// Allocates the next epoch.
     pub fn next_epoch(&self) -> Epoch {
         let mut inner = self.lock();
         inner.epoch += 1;

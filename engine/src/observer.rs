@@ -1,41 +1,41 @@
-//! The observer: told what an engine did, for metrics, logs and traces. Nothing is decided by it.
+//! Observer of an engine, for metrics, logs and traces. It decides nothing.
 
 use dormer_engine_core::{Record, Run, Workflow};
 use dormer_proto::id::RunId;
 use std::time::Duration;
 
-/// What became of one round of appends.
+/// Result of one round of appends.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Appended {
     /// Records stored.
     pub stored: u64,
-    /// Records that somebody else was faster with.
+    /// Records for which another engine was faster.
     pub conflicts: u64,
-    /// Records of which nobody knows whether they are stored.
+    /// Records that may or may not be stored.
     pub unknown: u64,
     /// Records that the store refuses.
     pub refused: u64,
 }
 
-/// Who is told what an engine did.
+/// Observer of what an engine did.
 ///
 /// # Contract
-/// Calls come from the shards, between their awaits: an implementation answers at once, never blocks, never fails.
+/// The shards call it between their awaits. An implementation returns at once, never blocks, and never fails.
 pub trait EngineObserver<W: Workflow>: Send + Sync + 'static {
-    /// What is kept of a run from before a transition until after it.
+    /// Data about a run before a transition, kept until after it.
     type StateBefore: Send;
 
-    /// Looks at a run before a transition, which may come to nothing.
+    /// Captures a run before a transition, which may turn out empty.
     fn state_before(&self, run: &Run<W>) -> Self::StateBefore;
 
-    /// A record is stored. `before` is `None` if it is the run's first.
+    /// A record was stored. `before` is `None` for the run's first record.
     fn stored(&self, before: Option<Self::StateBefore>, record: &Record<W>);
 
-    /// One round of appends took so long.
+    /// A round of appends ended after `took`.
     fn appended(&self, took: Duration, what: Appended);
 
-    /// Nobody will ever store this run's next record (too large, or not to be written down): it stands still until a
-    /// person acts. Told once a run; how often it was tried, [`EngineObserver::appended`] counts.
+    /// The store will never accept this run's next record (too large, or not serializable). The run is blocked until
+    /// a person acts. Called once per run; [`EngineObserver::appended`] counts the tries.
     fn refused(&self, run: &RunId, why: &str) {
         let _ = (run, why);
     }
@@ -43,11 +43,11 @@ pub trait EngineObserver<W: Workflow>: Send + Sync + 'static {
     /// Messages changed nothing; `unknown` of them belong to another incarnation, or to a lost tail of the store.
     fn dropped(&self, messages: u64, unknown: u64);
 
-    /// A message went to the dead letters.
+    /// A message was dead-lettered.
     fn dead_lettered(&self);
 }
 
-/// Nobody is told.
+/// Observer that does nothing.
 impl<W: Workflow> EngineObserver<W> for () {
     type StateBefore = ();
 

@@ -1,7 +1,7 @@
-//! The ports: what the engine needs of the world, each with a contract that one conformance suite checks.
+//! Ports of the engine: the interfaces to its environment, each with a contract that one conformance suite checks.
 //!
-//! Bytes cross the ports, not words: what a message or a record says is the shard's business, so that an adapter can
-//! neither misread nor rewrite it. All of them take batches, so that one sync to disk serves many runs.
+//! Bytes cross the ports, not decoded messages. Only the shard decodes messages and records, so an adapter can
+//! neither misread nor rewrite them. All ports take batches, so that one sync to disk serves many runs.
 
 use dormer_engine_core::unfenced::{Fence, enforced};
 use dormer_proto::{
@@ -10,118 +10,118 @@ use dormer_proto::{
 };
 use std::future::Future;
 
-/// Why a store did not answer.
+/// Error of a store.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// It may answer later: try again.
+    /// It does not answer now. Try again later.
     #[error("the store does not answer: {0}")]
     Unavailable(String),
-    /// It is behind what it acknowledged, or damaged. The engine stops and says so.
+    /// It has lost acknowledged records, or is damaged. The engine stops and logs the reason.
     #[error("the store cannot be trusted: {0}")]
     Broken(String),
 }
 
-/// Why a record was not appended; only what the shard treats differently.
+/// Error of an append. The variants are the cases that the shard treats differently.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AppendError {
-    /// The run's last revision is another one: somebody else was first (or we were, and never heard).
+    /// The run has another last revision: another engine was first, or this one was and never got the answer.
     #[error("the run has moved on")]
     Conflict,
     /// No answer. The record may or may not be stored.
     #[error("no answer to the append: {0}")]
     Unknown(String),
-    /// It will never be stored (too large). The run stays as it was.
+    /// The store will never accept the record (too large). The run stays unchanged.
     #[error("the store refuses the record: {0}")]
     Refused(String),
 }
 
-/// A run's last record, as stored.
+/// Last record of a run, as stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stored {
-    /// The record's envelope.
+    /// Envelope of the record.
     pub bytes: Vec<u8>,
-    /// Its revision.
+    /// Revision of the record.
     pub revision: Revision,
 }
 
-/// What an append expects of the run.
+/// Precondition of an append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expected {
-    /// It has no record.
+    /// The run has no record.
     Nothing,
-    /// Its last record has this revision.
+    /// The run's last record has this revision.
     At(Revision),
-    /// Anything: the fence is away. Test builds alone.
+    /// No precondition. Only test builds without the fence use it.
     #[cfg(feature = "unfenced")]
     Anything,
 }
 
-/// One record to append.
+/// Record to append.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Append {
-    /// Whose.
+    /// Run of the record.
     pub run: RunId,
-    /// On top of what.
+    /// Precondition.
     pub expected: Expected,
-    /// The record's envelope.
+    /// Envelope of the record.
     pub bytes: Vec<u8>,
-    /// The record's seq: for readers that do not open the envelope.
+    /// Seq of the record, for readers that do not open the envelope.
     pub seq: Seq,
-    /// The run's earliest deadline: what the sweep looks at.
+    /// Earliest deadline of the run, for the sweep.
     pub deadline: Option<Timestamp>,
-    /// When the run ended, if it has: what the deletion after 30 days looks at.
+    /// End of the run, if it has ended, for the deletion after 30 days.
     pub closed: Option<Timestamp>,
-    /// Nothing is outstanding but, perhaps, its alarm: whoever carries out everything outstanding need not open it.
+    /// Whether at most the alarm is outstanding. Carrying out outstanding work then need not open the record.
     pub quiet: bool,
 }
 
-/// The only truth: the records of every run.
+/// History: the records of every run, the only source of truth.
 ///
 /// # Contract
-/// - `append` succeeds for at most one writer per expected revision, and says [`AppendError::Conflict`] to the others.
+/// - `append` succeeds for at most one writer per expected revision. The others get [`AppendError::Conflict`].
 /// - A `load` that starts after a successful append sees it, whoever appended (it asks the store's leader).
-/// - Answers come in the order of the questions, one for each.
-/// - An append that was acknowledged survives whatever the adapter's setting promises (SIGKILL; power loss when synced).
+/// - Answers come in the order of the requests, one for each.
+/// - An acknowledged append survives what the adapter's setting promises (SIGKILL; power loss when synced).
 /// - A batch holds at most one record per run; its records are independent: each is stored or refused by itself.
 pub trait History: Send + Sync + 'static {
-    /// Which store this is.
+    /// Identity of the store.
     fn incarnation(&self) -> Incarnation;
-    /// Whether this process alone can write it, so that what it has in memory is what is stored.
+    /// Whether only this process can write, so that its memory equals the stored state.
     fn exclusive(&self) -> bool;
-    /// The last record of each run.
+    /// Loads the last record of each run.
     fn load(
         &self,
         runs: &[RunId],
     ) -> impl Future<Output = Result<Vec<Option<Stored>>, StoreError>> + Send;
-    /// Appends each record if its expectation holds.
+    /// Appends each record if its precondition holds.
     fn append(
         &self,
         batch: Vec<Append>,
     ) -> impl Future<Output = Vec<Result<Revision, AppendError>>> + Send;
 }
 
-/// What is known of a run without opening its record.
+/// Head of a run: the data that is readable without opening its record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Head {
-    /// Which run.
+    /// Run.
     pub run: RunId,
     /// Revision of its last record.
     pub revision: Revision,
-    /// Its seq.
+    /// Seq of its last record.
     pub seq: Seq,
-    /// Its earliest deadline.
+    /// Earliest deadline.
     pub deadline: Option<Timestamp>,
-    /// When it ended.
+    /// End of the run.
     pub closed: Option<Timestamp>,
-    /// Nothing is outstanding but, perhaps, its alarm. False where that is not known.
+    /// Whether at most the alarm is outstanding. `false` if unknown.
     pub quiet: bool,
 }
 
-/// For those who read: the sweep, people, `dump`.
+/// History for readers: the sweep, people, `dump`.
 ///
 /// # Contract
-/// - `records` answers kept records of `run` with seq ≥ `from`, ascending, at most `limit`.
-/// - `heads` pages through every run in a fixed order; a run that exists throughout is seen exactly once.
+/// - `records` returns stored records of `run` with seq ≥ `from`, ascending, at most `limit`.
+/// - `heads` pages through every run in a fixed order. A run that exists throughout occurs exactly once.
 /// - `forget` deletes every record of a run if its revision is still the given one.
 pub trait HistoryReader: Send + Sync + 'static {
     /// Records of one run.
@@ -145,42 +145,42 @@ pub trait HistoryReader: Send + Sync + 'static {
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
 
-/// A message as the inbox delivers it.
+/// Delivered message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delivery {
-    /// The message's envelope.
+    /// Envelope of the message.
     pub bytes: Vec<u8>,
-    /// What the adapter needs in order to acknowledge it.
+    /// Token with which it is acknowledged.
     pub token: u64,
-    /// A name for it in records, for people and trace links.
+    /// Name in records, for people and trace links.
     pub cause: String,
 }
 
-/// What becomes of a delivery.
+/// Acknowledgement of a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ack {
-    /// Forget it.
+    /// Done: forget the message.
     Done,
-    /// Deliver it again, not before so many milliseconds.
+    /// Deliver it again after this many milliseconds.
     Again(u64),
 }
 
-/// Messages to runs.
+/// Inbox: messages to runs.
 ///
 /// # Contract
-/// - A message that was put is delivered at least once, unless the adapter's rebuildable store is lost; it comes again
-///   until it is acknowledged as done. Neither order nor once is promised.
-/// - `take` waits until there is at least one, and answers at most `max`.
+/// - A message is delivered at least once, unless the adapter's rebuildable store is lost. It is redelivered until it
+///   is acknowledged as done. Neither order nor once is promised.
+/// - `take` waits for at least one message, and returns at most `max`.
 pub trait Inbox: Send + Sync + 'static {
-    /// Takes what has come.
+    /// Takes waiting messages.
     fn take(&self, max: usize) -> impl Future<Output = Result<Vec<Delivery>, StoreError>> + Send;
-    /// Puts messages, each with the run it is for.
+    /// Puts messages, each with its run.
     fn put(
         &self,
         messages: Vec<(RunId, Vec<u8>)>,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
-    /// Puts messages without waiting for the store's word: for a sender that repeats each until its receipt comes, as
-    /// workers do. One may be lost, and its sender repeats it.
+    /// Puts messages without waiting for the store's acknowledgement. It is for senders that repeat each message
+    /// until its receipt, as workers do; a lost message is repeated.
     fn tell(
         &self,
         messages: Vec<(RunId, Vec<u8>)>,
@@ -191,40 +191,40 @@ pub trait Inbox: Send + Sync + 'static {
     fn acknowledge(&self, acks: Vec<(u64, Ack)>) -> impl Future<Output = ()> + Send;
 }
 
-/// An order on its way out.
+/// Order to publish.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OrderOut {
-    /// Which task.
+    /// Task.
     pub task: TaskId,
-    /// Which attempt: with the task, the order's identity.
+    /// Attempt. Task and attempt identify the order.
     pub attempt: Attempt,
-    /// Which queue.
+    /// Name of the queue.
     pub class: &'static str,
-    /// The order's envelope.
+    /// Envelope of the order.
     pub bytes: Vec<u8>,
 }
 
-/// Orders to workers.
+/// Task queue: orders to workers.
 ///
 /// # Contract
-/// - An order stays until its worker says that the report was receipted; a claim that lapses is delivered again.
-/// - The same task and attempt published while the first still stands is one order.
+/// - An order stays until its worker acknowledges it after the report's receipt. An expired claim is redelivered.
+/// - Publishing the same task and attempt again while the first order exists creates no second order.
 /// - Receipts may be lost: workers repeat reports until one comes.
 pub trait TaskQueue: Send + Sync + 'static {
     /// Publishes orders.
     fn publish(&self, orders: Vec<OrderOut>)
     -> impl Future<Output = Result<(), StoreError>> + Send;
-    /// Tells workers what became of their reports.
+    /// Sends receipts of reports to workers.
     fn receipt(&self, receipts: Vec<ReportReceipt>) -> impl Future<Output = ()> + Send;
 }
 
-/// One alarm per run, for its earliest deadline. It rings by a message in the inbox.
+/// Alarms: one per run, for its earliest deadline. It fires as a message in the inbox.
 ///
 /// # Contract
-/// - It rings at the time that was set or soon after; perhaps early, perhaps twice; never, if its store is lost.
-/// - Of two times the earlier stays ([`earlier`]), whoever sets the later one, from whatever process: a reader of an
-///   older record, or an engine that was slow, postpones nothing.
-/// - Clearing takes away what the same process set last, and may leave even that: it then rings in vain.
+/// - It fires at its time or soon after. It may fire early or twice. It never fires if its store is lost.
+/// - Of two times the earlier one stays ([`earlier`]), whichever process sets the later one. So a reader of an older
+///   record, or an engine that was slow, postpones nothing.
+/// - Clearing removes what the same process set last, and may fail to do so: the alarm then fires without effect.
 pub trait Alarms: Send + Sync + 'static {
     /// Sets or clears alarms.
     fn set(
@@ -233,61 +233,61 @@ pub trait Alarms: Send + Sync + 'static {
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
 
-/// Of the time that an alarm is set to and another one: the one that stays.
+/// Time that stays if an alarm is set to `set` and `at` is requested.
 #[must_use]
 pub fn earlier(set: Option<Timestamp>, at: Timestamp) -> Timestamp {
     set.filter(|_| enforced(Fence::EarlierAlarm))
         .map_or(at, |set| set.min(at))
 }
 
-/// A message that cannot be carried out.
+/// Dead letter: a message that cannot be processed.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct DeadLetter {
-    /// Its place among the dead letters; the store's, 0 until it is stored.
+    /// Id that the store assigns; 0 until it is stored.
     pub id: u64,
-    /// Whom it was for, if that could be read.
+    /// Run that it was for, if that is readable.
     pub run: Option<RunId>,
-    /// Why it is here.
+    /// Reason.
     pub reason: String,
-    /// Since when.
+    /// Time.
     pub at: Timestamp,
-    /// Where it came from: the inbox's name for it.
+    /// Origin: the inbox's name of the message.
     pub origin: String,
-    /// The message's envelope.
+    /// Envelope of the message.
     #[serde(with = "serde_bytes")]
     pub bytes: Vec<u8>,
 }
 
-/// Messages that should have been understood and could not be.
+/// Dead letters: messages that no build could read.
 ///
 /// # Contract
-/// A dead letter that was put stays until it is removed; `list` answers ascending by id.
+/// A dead letter stays until it is removed. `list` returns them ascending by id.
 pub trait DeadLetters: Send + Sync + 'static {
-    /// Puts one.
+    /// Adds one.
     fn put(&self, message: DeadLetter) -> impl Future<Output = Result<(), StoreError>> + Send;
-    /// Those after `after`, at most `limit`.
+    /// Dead letters after `after`, at most `limit`.
     fn list(
         &self,
         after: u64,
         limit: usize,
     ) -> impl Future<Output = Result<Vec<DeadLetter>, StoreError>> + Send;
-    /// Removes one; requeueing puts its bytes into the inbox first.
+    /// Removes one. Requeueing first puts its bytes into the inbox.
     fn remove(&self, id: u64) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
 
-/// The time of day.
+/// Clock.
 pub trait Clock: Send + Sync + 'static {
-    /// Now.
+    /// Present time.
     fn now(&self) -> Timestamp;
 
-    /// How long to wait, on this machine, until `ms` milliseconds of this clock have passed. A clock that runs
-    /// faster than life (a simulated world's) says less.
+    /// Real time in which `ms` milliseconds of this clock pass. It is shorter for a clock that runs faster than real
+    /// time (in a simulated world).
     fn wait(&self, ms: u64) -> std::time::Duration {
         std::time::Duration::from_millis(ms)
     }
 }
 
-/// The system's clock.
+/// System clock.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 
@@ -298,21 +298,21 @@ impl Clock for SystemClock {
     }
 }
 
-/// The outside world as one type parameter instead of one per port.
+/// All ports as one type parameter.
 pub trait Ports: Send + Sync + 'static {
-    /// Its history.
+    /// History port.
     type History: History;
-    /// Its history, for readers.
+    /// History port for readers.
     type Reader: HistoryReader;
-    /// Its inbox.
+    /// Inbox port.
     type Inbox: Inbox;
-    /// Its task queue.
+    /// Task queue port.
     type Tasks: TaskQueue;
-    /// Its alarms.
+    /// Alarms port.
     type Alarms: Alarms;
-    /// Its dead letters.
+    /// Dead-letter port.
     type Dead: DeadLetters;
-    /// Its clock.
+    /// Clock port.
     type Clock: Clock;
     /// The history.
     fn history(&self) -> &Self::History;

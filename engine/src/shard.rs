@@ -1,9 +1,10 @@
-//! A shard: the one owner of its runs, and the loop's five steps over a batch of messages.
+//! Shard: the only owner of its runs, and the loop's five steps over a batch of messages.
 //!
-//! The order of these steps is the whole recovery story: **load** (a run not in memory is read, and what it has
-//! outstanding is carried out), **decide** in memory, **append** on the condition that nobody was faster, **carry
-//! out** the effects, **acknowledge** the messages. Whatever goes wrong after the append drops the run from memory; the
-//! unacknowledged messages come again, the load carries out what was lost, and the fences recognise what is on record.
+//! The order of these steps is the whole recovery story: **load** (a run that is not in memory is read, and its
+//! outstanding work is carried out), **decide** in memory, **append** on condition that no other engine was faster,
+//! **carry out** the effects, **acknowledge** the messages. Any failure after the append drops the run from memory.
+//! The unacknowledged messages come again, the load carries out what was lost, and the fences recognize what is on
+//! record.
 
 mod alarm;
 mod cache;
@@ -35,31 +36,31 @@ use newer_builds::{DeferredRuns, read_up_to};
 use refused::Refused;
 use std::{collections::BTreeMap, sync::Arc};
 
-/// How long messages wait when the store did not answer, in milliseconds.
+/// Redelivery delay of messages when the store did not answer, in milliseconds.
 const UNAVAILABLE_AGAIN_MS: u64 = 1_000;
 
-/// What a shard has seen: counters for metrics, and for a person who asks "is it alive?".
+/// Counters of a shard, for metrics and liveness.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Records appended.
     pub records: u64,
     /// Events in them.
     pub events: u64,
-    /// Messages dropped, of whatever kind.
+    /// Messages dropped for any reason.
     pub dropped: u64,
-    /// Messages of another incarnation or of a lost tail: never applied.
+    /// Messages of another incarnation or a lost tail, which are never applied.
     pub unknown: u64,
-    /// Appends that somebody else was faster with.
+    /// Appends for which another engine was faster.
     pub conflicts: u64,
-    /// Messages put to the dead letters.
+    /// Messages that were dead-lettered.
     pub dead: u64,
-    /// Messages and records that a newer build wrote.
+    /// Messages and records of a newer build.
     pub newer: u64,
-    /// Records that nobody will ever store, as often as they were tried.
+    /// Tries to append records that the store will never accept.
     pub refused: u64,
 }
 
-/// One shard of an engine.
+/// Shard of an engine.
 pub struct Shard<W: Workflow, P: Ports, E: EngineObserver<W> = ()> {
     ports: Arc<P>,
     build: String,
@@ -67,28 +68,28 @@ pub struct Shard<W: Workflow, P: Ports, E: EngineObserver<W> = ()> {
     observer: Arc<E>,
     left: DeferredRuns,
     refused: Refused,
-    /// What this shard has done so far.
+    /// Counters so far.
     pub counters: Counters,
 }
 
-/// A run as the turn works on it.
+/// Run during a turn.
 struct Open<W: Workflow> {
-    /// `None`: it does not exist yet.
+    /// The run. `None`: it does not exist yet.
     run: Option<Run<W>>,
     revision: Option<Revision>,
-    /// Read in this turn, so that a drop is final.
+    /// Whether it was read in this turn, so that a drop is final.
     fresh: bool,
 }
 
 impl<W: Workflow, P: Ports> Shard<W, P> {
-    /// A shard that keeps at most `cached_max` runs in memory; `build` is written into its records.
+    /// Shard with at most `cached_max` runs in memory. It writes `build` into its records.
     pub fn new(ports: Arc<P>, build: impl Into<String>, cached_max: usize) -> Self {
         Shard::observed_by(ports, build, cached_max, Arc::default())
     }
 }
 
 impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
-    /// A shard of which `observer` is told what it does.
+    /// Shard with an observer.
     pub fn observed_by(
         ports: Arc<P>,
         build: impl Into<String>,
@@ -111,16 +112,17 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         }
     }
 
-    /// Works off a batch of deliveries.
+    /// Processes a batch of deliveries.
     ///
     /// # Errors
-    /// [`StoreError::Broken`]: the engine must stop. An unavailable store is no error: the messages come again.
+    /// [`StoreError::Broken`]: the engine must stop. An unavailable store is no error, because the messages come
+    /// again.
     pub async fn turn(&mut self, batch: Vec<crate::port::Delivery>) -> Result<(), StoreError> {
         self.work_off(batch.into_iter().map(DecodedDelivery::open).collect())
             .await
     }
 
-    /// Works off a batch that was opened already.
+    /// Processes a batch of decoded deliveries.
     ///
     /// # Errors
     /// As [`Shard::turn`].
@@ -135,7 +137,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         result
     }
 
-    /// Carries out everything that these runs have outstanding, as at a foreign load.
+    /// Carries out everything outstanding of these runs, as after a load of a foreign revision.
     ///
     /// # Errors
     /// As [`Shard::turn`].
@@ -146,7 +148,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         self.load(&runs).await.map(drop)
     }
 
-    /// A message that cannot be read: left alone if a newer build wrote it, else put to the dead letters.
+    /// Handles an unreadable message: it waits if a newer build wrote it, otherwise it is dead-lettered.
     async fn unreadable(&mut self, delivery: crate::port::Delivery, error: &DecodeError) -> Ack {
         if matches!(error, DecodeError::Newer { .. }) {
             self.counters.newer += 1;
@@ -164,7 +166,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         reason: String,
     ) -> Ack {
         let at = self.ports.clock().now();
-        tracing::warn!(?run, origin, reason, "a message goes to the dead letters");
+        tracing::warn!(?run, origin, reason, "a message is dead-lettered");
         let message = DeadLetter {
             id: 0,
             run,
@@ -216,7 +218,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         self.store(plans, acks).await
     }
 
-    /// Drops were decided on cached runs: read those runs again, and decide again.
+    /// Reads runs again whose drops were decided on cached state, and decides again.
     async fn confirm(
         &mut self,
         doubtful: BTreeMap<RunId, Vec<Received<W>>>,
@@ -244,7 +246,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         Ok(())
     }
 
-    /// Step 1: the runs, from memory or from the store. Those read have what is outstanding carried out.
+    /// Step 1: takes the runs from memory or the store. Outstanding work of those read is carried out.
     async fn load(&mut self, runs: &[RunId]) -> Result<BTreeMap<RunId, Open<W>>, StoreError> {
         let mut open = BTreeMap::new();
         let mut absent = Vec::new();

@@ -139,7 +139,7 @@ async fn check_names_each_kind_of_fault() {
         named[1],
         ("toy/link", "it does not follow from the record before")
     );
-    assert!(named[2].1.starts_with("no envelope"), "{named:?}");
+    assert!(named[2].1.starts_with("not an envelope"), "{named:?}");
 }
 
 #[tokio::test]

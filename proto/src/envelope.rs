@@ -1,16 +1,16 @@
-//! The envelope: version, kind and checksum around every MessagePack body.
+//! Envelope: version, kind and checksum around every MessagePack body.
 
 use crate::id::{Sum, hash64};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-/// Version of the envelope and of the engine's own words. Raised when an older build could not read a newer one's.
+/// Version of the envelope and of the engine's own types. Raise it when an older build could not read a newer one's.
 pub const VERSION: u16 = 1;
 /// Largest encoded message, in bytes: NATS' default `max_payload` (1 MiB) less room for headers.
 pub const MESSAGE_BYTES_MAX: usize = 1_000_000;
 
-/// A body that travels in an envelope.
+/// Body of an envelope.
 pub trait Message {
-    /// What the envelope says it holds.
+    /// Kind in the envelope.
     const KIND: &'static str;
 }
 
@@ -24,22 +24,23 @@ struct Envelope<'a> {
     body: &'a [u8],
 }
 
-/// Why bytes could not be read. [`DecodeError::Newer`] is not a fault: leave the message to a newer build.
+/// Error of decoding. [`DecodeError::Newer`] is not a fault: leave the message to a newer build.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// Not an envelope at all.
+    /// The bytes are not an envelope.
     #[error("not an envelope: {0}")]
     NotAnEnvelope(String),
-    /// Written by a build that knows more than this one.
+    /// A newer build wrote it.
     #[error(
-        "written as version {version}, schema {schema}; this build reads up to {known}, {known_schema}"
+        "written with version {version}, schema {schema}; this build reads up to {known}, \
+         {known_schema}"
     )]
     Newer {
         /// The envelope's version.
         version: u16,
         /// The workflow schema inside.
         schema: u16,
-        /// What this build knows.
+        /// Envelope version that this build knows.
         known: u16,
         /// The workflow schema that this build knows.
         known_schema: u16,
@@ -47,13 +48,13 @@ pub enum DecodeError {
     /// Another kind of message.
     #[error("expected a {want} message, found {found:?}")]
     Kind {
-        /// The kind asked for.
+        /// Expected kind.
         want: &'static str,
-        /// The kind found.
+        /// Found kind.
         found: String,
     },
-    /// The checksum does not fit the body.
-    #[error("{kind} message is damaged: its checksum does not fit its {bytes} bytes")]
+    /// The checksum does not match the body.
+    #[error("{kind} message is damaged: the checksum of its {bytes} bytes does not match")]
     Damaged {
         /// The kind found.
         kind: String,
@@ -65,16 +66,16 @@ pub enum DecodeError {
     Body {
         /// The kind found.
         kind: &'static str,
-        /// What serde says.
+        /// Error of serde.
         detail: String,
     },
 }
 
-/// Why a message could not be written.
+/// Error of encoding.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EncodeError {
     /// Larger than [`MESSAGE_BYTES_MAX`].
-    #[error("{kind} message of {bytes} bytes; at most {MESSAGE_BYTES_MAX} are allowed")]
+    #[error("{kind} message has {bytes} bytes, but at most {MESSAGE_BYTES_MAX} are allowed")]
     TooLarge {
         /// Its kind.
         kind: &'static str,
@@ -86,7 +87,7 @@ pub enum EncodeError {
     Value {
         /// Its kind.
         kind: &'static str,
-        /// What serde says.
+        /// Error of serde.
         detail: String,
     },
 }
@@ -95,7 +96,7 @@ pub enum EncodeError {
 /// The [`Sum`] is the body's checksum: of a record, the record's.
 ///
 /// # Errors
-/// [`EncodeError`], when the result would be too large.
+/// [`EncodeError`]: the result would be too large.
 pub fn encode<M: Message + Serialize>(
     message: &M,
     schema: u16,
@@ -126,7 +127,7 @@ pub fn encode<M: Message + Serialize>(
 /// Reads a message of kind `M`; `known_schema` is the workflow's number in this build.
 ///
 /// # Errors
-/// [`DecodeError`], which says what was wrong.
+/// [`DecodeError`] with the reason.
 pub fn decode<M: Message + DeserializeOwned>(
     bytes: &[u8],
     known_schema: u16,

@@ -1,4 +1,4 @@
-//! Ids: every number and name that crosses a process boundary has a type of its own.
+//! Ids: a type for every number and name that crosses a process boundary.
 
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
@@ -6,14 +6,14 @@ use std::{fmt, str::FromStr};
 /// Longest run id, in bytes: a NATS subject stays well under its 4 KiB even when every byte is escaped.
 pub const RUN_ID_BYTES_MAX: usize = 200;
 
-/// What is wrong with an id that came from outside.
+/// Error of parsing an id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IdError {
     /// The text has no `workflow/key` form.
     #[error("run id {0:?} is not of the form WORKFLOW/KEY")]
     NotARun(String),
     /// The text is longer than [`RUN_ID_BYTES_MAX`].
-    #[error("run id of {0} bytes; at most {RUN_ID_BYTES_MAX} are allowed")]
+    #[error("run id has {0} bytes, but at most {RUN_ID_BYTES_MAX} are allowed")]
     TooLong(usize),
     /// The text has no `run@seq.ordinal` form.
     #[error("task id {0:?} is not of the form RUN@SEQ.ORDINAL")]
@@ -44,19 +44,19 @@ macro_rules! number {
 }
 
 number! {
-    /// Dense position of a record in one run's history, from 1. The core's own; not a [`Revision`].
+    /// Dense position of a record in one run's history, from 1. The engine assigns it. It is not a [`Revision`].
     Seq
 }
 number! {
-    /// The store's opaque version of a run's last record (a JetStream sequence has gaps per subject).
+    /// Opaque version of a run's last record, which the store assigns (a JetStream sequence has gaps per subject).
     Revision
 }
 number! {
-    /// Which of the engine's issues of a task this is, from 1. It fences the task's reports.
+    /// Number of an attempt: the nth issue of a task by the engine, from 1. It fences the task's reports.
     Attempt
 }
 number! {
-    /// A growing number drawn from our store before each full list of the cluster. A newer one wins.
+    /// Growing number that the store allocates before each full list of the cluster. The larger one wins.
     Epoch
 }
 number! {
@@ -68,7 +68,7 @@ number! {
     Sum
 }
 
-/// Milliseconds since the Unix epoch, UTC. The core never reads a clock; it is told.
+/// Milliseconds since the Unix epoch, UTC. The core never reads a clock; its caller passes the time.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
@@ -89,7 +89,7 @@ impl Timestamp {
     }
 }
 
-/// The random identity of a store, drawn anew by `restore`, so that numbers that run backwards are noticed.
+/// Random identity of a store. `restore` creates a new one, so that numbers that go backwards are detected.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
@@ -122,7 +122,7 @@ impl RunId {
         self.0.split_once('/').map_or("", |(workflow, _)| workflow)
     }
 
-    /// What tells this run from the workflow's others: a Machine's UID, a pool's name.
+    /// Key of the run within its workflow: a Machine's UID, a pool's name.
     #[must_use]
     pub fn key(&self) -> &str {
         self.0.split_once('/').map_or("", |(_, key)| key)
@@ -169,15 +169,15 @@ impl fmt::Display for RunId {
     }
 }
 
-/// A task: run + seq of the record that asked for it + its place among that record's tasks.
-/// Derived, never random: it is the de-duplication key, the idempotency key and the log key.
+/// Id of a task: run, seq of the record that ordered it, and its index among that record's tasks. Derived, never
+/// random: it is the de-duplication key, the idempotency key and the log key.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TaskId {
-    /// The run that asked.
+    /// Run of the task.
     pub run: RunId,
-    /// The record that asked.
+    /// Record that ordered the task.
     pub seq: Seq,
-    /// Its place in that record, from 0.
+    /// Index in that record, from 0.
     pub ordinal: u16,
 }
 
@@ -202,14 +202,14 @@ impl FromStr for TaskId {
     }
 }
 
-/// A signal's identity within its sender: the record that sent it and its place there. Grows per sender.
+/// Id of a signal within its sender: the record that sent it, and its index there. It grows per sender.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
 pub struct SignalId {
-    /// The sender's record.
+    /// Record of the sender.
     pub seq: Seq,
-    /// Its place among that record's signals, from 0.
+    /// Index among that record's signals, from 0.
     pub ordinal: u16,
 }
 

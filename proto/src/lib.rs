@@ -1,4 +1,4 @@
-//! Words that cross a process boundary: ids, NATS subjects, the envelope, and MessagePack messages.
+//! Types that cross a process boundary: ids, NATS subjects, the envelope, and MessagePack messages.
 //!
 //! Everything here is a MessagePack map with field names, in an envelope with version, kind and checksum
 //! ([`envelope`]); unknown fields are ignored and new ones have defaults, so builds one version apart can talk.

@@ -1,4 +1,4 @@
-//! The machine workflow's words: what a worker may be asked, what it may answer, and the facts about a machine.
+//! Types of the machine workflow: tasks, outcomes, signals, and facts about a machine.
 
 use crate::{
     id::{LeaseToken, Seq, Timestamp},
@@ -6,21 +6,21 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Most items (differences, blockers) that an outcome names; the rest is a count.
+/// Most items (differences, blockers) that an outcome lists. The rest is a count.
 pub const NAMED_ITEMS_MAX: usize = 16;
 
-/// The Machine object that a task is about.
+/// Machine object of a task.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct MachineRef {
     /// Its namespace.
     pub namespace: String,
-    /// Its name: for display and for API paths, never an identity.
+    /// Its name: for display and API paths, never an identity.
     pub name: String,
-    /// Its UID: the identity.
+    /// Its UID, the identity.
     pub uid: String,
 }
 
-/// The Windows host behind a machine, as SSH reaches it.
+/// Windows host of a machine, as SSH reaches it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct HostRef {
     /// The Machine that it belongs to.
@@ -36,11 +36,11 @@ pub struct HostRef {
     pub platform: String,
 }
 
-/// Orders writers on one Windows host: a smaller one is refused there, an equal one is a repeat.
-/// Never the lease token, so that a teardown is older than the converge that came after it.
+/// Host fence: orders the writers on one Windows host. The host refuses a smaller one; an equal one is a repeat. It
+/// is never the lease token, so that a teardown is older than the converge after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub struct HostFence {
-    /// Raised by one at each adoption.
+    /// Generation, raised by one at each adoption.
     pub generation: u64,
     /// The seq of the task.
     pub seq: Seq,
@@ -55,7 +55,7 @@ pub enum Section {
     Node,
 }
 
-/// How deep a change cuts. A change takes the highest class among the items that differ.
+/// Class of a change: its impact. A change has the highest class among the items that differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum ChangeClass {
     /// In place, no lease.
@@ -68,16 +68,16 @@ pub enum ChangeClass {
     Replace,
 }
 
-/// A lease token as found on a Machine or Node.
+/// Lease token on a Machine or Node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TokenMark {
-    /// Which token.
+    /// Token.
     pub token: LeaseToken,
-    /// Whether it is open: destructive steps may be going on.
+    /// Whether it is open: destructive steps may be in progress.
     pub open: bool,
 }
 
-/// What a CSR must say to be approved; compared field by field, never by substring, never by live DNS.
+/// Required content of a CSR. It is compared field by field, never by substring and never by live DNS.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CsrExpectation {
     /// The node's name: CN must be `system:node:<this>`.
@@ -92,7 +92,7 @@ pub struct CsrExpectation {
     pub provider_id: Option<String>,
 }
 
-/// What a worker may be asked for a machine.
+/// Task of a machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Task {
     /// Log in, pin the host key, read facts; write the expected node name on the Machine.
@@ -100,13 +100,13 @@ pub enum Task {
         /// Where.
         host: HostRef,
     },
-    /// Make one section of the profile true on the host. Never reboots; asks for it.
+    /// Apply one section of the profile on the host. It never reboots the host; it reports that a reboot is needed.
     Converge {
         /// Where.
         host: HostRef,
         /// Which half.
         section: Section,
-        /// To what.
+        /// Desired version.
         desired: Desired,
         /// The generation; the task's own seq completes the host fence.
         generation: u64,
@@ -142,14 +142,14 @@ pub enum Task {
         /// As in [`Task::Converge`].
         generation: u64,
     },
-    /// Read the CSR afresh, compare it with `expect`, and approve it only if everything fits.
+    /// Read the CSR again, compare it with `expect`, and approve it only if everything matches.
     ApproveCsr {
         /// The CertificateSigningRequest's name.
         csr: String,
-        /// What it must say.
+        /// Required content.
         expect: CsrExpectation,
     },
-    /// Write our version (and the host key's pin) on the Node.
+    /// Write dormer's version (and the host key's pin) on the Node.
     MarkNode {
         /// The Machine.
         machine: MachineRef,
@@ -193,18 +193,18 @@ pub enum Task {
         /// Whether budgets are ignored (one pod per read of the token).
         force: bool,
     },
-    /// Write on the pool's status which payload holds in place of its spec's: a step back that a person asked for.
+    /// Write a rollback into the pool's status: the payload that replaces the spec's, as a person requested.
     SetPayload {
         /// The pool.
         pool: String,
         /// The payload's version.
         payload: String,
-        /// The version that is left.
+        /// The version that is replaced.
         back_from: String,
-        /// Who asked, and why, for whoever reads the status.
+        /// Requester and reason, for readers of the status.
         by: String,
-        /// The payload in the words of the spec, which is overridden; `None`: an older engine does not say, and
-        /// whatever stands there is.
+        /// The overridden payload as the spec writes it. `None`: an older engine does not send it, and any value is
+        /// overridden.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         instead: Option<String>,
     },
@@ -218,7 +218,7 @@ pub enum Task {
 }
 
 impl Task {
-    /// A short stable name, for logs, metrics and people.
+    /// Short stable name, for logs, metrics and people.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -258,29 +258,29 @@ pub struct HostFacts {
     pub boot_id: String,
     /// The default shell: `cmd`, `powershell`, `pwsh`.
     pub shell: String,
-    /// Host clock minus ours, in milliseconds.
+    /// Host clock minus the worker's, in milliseconds.
     pub clock_skew_ms: i64,
     /// The dormer version installed there, if any.
     pub installed: Option<String>,
     /// The host fence found there.
     pub fence: HostFence,
-    /// Whether a kubelet service exists (someone, we or WMCO, configured this host before).
+    /// Whether a kubelet service exists (dormer or WMCO configured this host before).
     pub kubelet: bool,
 }
 
-/// Something that keeps a drain from ending, named for people.
+/// Pod that blocks a drain, for people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Blocker {
     /// `namespace/pod`.
     pub pod: String,
-    /// Why: the budget's name and numbers, a finalizer, a grace period.
+    /// Reason: the budget's name and numbers, a finalizer, a grace period.
     pub why: String,
 }
 
-/// Why a worker would not open a fence.
+/// Reason for which a worker did not open a fence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FenceRefusal {
-    /// This token, or a greater one, is there already and closed or greater.
+    /// The object already has this token closed, or a greater one.
     Superseded,
     /// The grant was over the limit, and the Node serves.
     NodeServes,
@@ -288,7 +288,7 @@ pub enum FenceRefusal {
     Gone,
 }
 
-/// What a worker may answer. The variant names the task, so that an answer to another task cannot pass for it.
+/// Outcome of a task. The variant names the task, so that an answer to another task cannot be mistaken for it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Outcome {
     /// To [`Task::Probe`].
@@ -332,16 +332,16 @@ pub enum Outcome {
     },
     /// To [`Task::TearDown`].
     TornDown,
-    /// To [`Task::ApproveCsr`]: approved, by us or already by somebody else.
+    /// To [`Task::ApproveCsr`]: approved, by dormer or already by somebody else.
     CsrApproved {
         /// Which.
         csr: String,
     },
-    /// To [`Task::ApproveCsr`]: it does not fit; left pending, and said so in an Event.
+    /// To [`Task::ApproveCsr`]: it does not match. It stays pending, and an Event says so.
     CsrRefused {
         /// Which.
         csr: String,
-        /// The field that does not fit, in one sentence.
+        /// The field that does not match, in one sentence.
         why: String,
     },
     /// To [`Task::MarkNode`].
@@ -364,10 +364,10 @@ pub enum Outcome {
         evicted: u32,
         /// Pods that remain and must go.
         left: u32,
-        /// What holds them, at most [`NAMED_ITEMS_MAX`].
+        /// Their blockers, at most [`NAMED_ITEMS_MAX`].
         blockers: Vec<Blocker>,
     },
-    /// To [`Task::SetPayload`]: it stands in the pool's status.
+    /// To [`Task::SetPayload`]: it is written into the pool's status.
     PayloadSet,
     /// To [`Task::Evict`] or [`Task::DeleteMachine`]: the token read was not open; nothing was done.
     FenceClosedMeanwhile,
@@ -386,12 +386,12 @@ pub struct Owner {
     pub uid: String,
 }
 
-/// A condition of an object that is not as it should be. Its times are left out: they would make news of no change.
+/// Unhealthy condition of an object, without its times: a new time alone is no news.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ConditionFact {
     /// Its type.
     pub kind: String,
-    /// `False`, `Unknown`, or `True` where that is what should not be.
+    /// `False`, `Unknown`, or `True` if that is the unhealthy value.
     pub status: String,
     /// One word.
     pub reason: String,
@@ -399,14 +399,14 @@ pub struct ConditionFact {
     pub message: String,
 }
 
-/// What is known of a Machine object.
+/// Facts about a Machine object.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct MachineFact {
     /// Namespace, name and UID.
     pub machine: MachineRef,
     /// When it was created.
     pub created: Timestamp,
-    /// `status.phase`; unknown words are not actionable.
+    /// `status.phase`. Unknown phases cause no action.
     pub phase: Option<String>,
     /// `spec.providerID`.
     pub provider_id: Option<String>,
@@ -425,7 +425,7 @@ pub struct MachineFact {
     pub owner: Option<Owner>,
     /// `errorReason: errorMessage`.
     pub error: Option<String>,
-    /// Its conditions that are not as they should be, and its provider's: what a cloud refuses often stands only there.
+    /// Its unhealthy conditions, and its provider's: a cloud's refusal is often only there.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<ConditionFact>,
     /// `windowsmachineconfig.openshift.io/ignore=true`: hands off.
@@ -434,11 +434,11 @@ pub struct MachineFact {
     pub exclude_drain: bool,
     /// The platform of its providerSpec: `AWS`, `Azure`, …
     pub platform: String,
-    /// Our fence annotation.
+    /// dormer's fence annotation.
     pub token: Option<TokenMark>,
 }
 
-/// What is known of a Node object.
+/// Facts about a Node object.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct NodeFact {
     /// Its name.
@@ -455,13 +455,13 @@ pub struct NodeFact {
     pub boot_id: String,
     /// `status.nodeInfo.kubeletVersion`.
     pub kubelet_version: String,
-    /// Our version annotation.
+    /// dormer's version annotation.
     pub version: Option<String>,
-    /// WMCO's version annotation: read, never trusted as ours.
+    /// WMCO's version annotation: read, but never taken for dormer's.
     pub wmco_version: Option<String>,
-    /// Our fence annotation.
+    /// dormer's fence annotation.
     pub token: Option<TokenMark>,
-    /// The subnet that hybrid-overlay was given.
+    /// Subnet of the hybrid overlay.
     pub subnet: Option<String>,
 }
 
@@ -476,7 +476,7 @@ pub struct CsrFact {
     pub pending: bool,
 }
 
-/// A fact that a machine's run may be told.
+/// Fact for a machine's run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Fact {
     /// Its Machine.
@@ -489,14 +489,14 @@ pub enum Fact {
     Pool(PoolSettings),
 }
 
-/// What a machine's run may be told by people, or by its rollout.
+/// Signal to a machine's run, from people or its rollout.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Signal {
-    /// Go on from the failed step.
+    /// Continue from the failed step.
     Retry,
     /// Start nothing new on this machine.
     Pause,
-    /// End of a pause or hold.
+    /// End a pause or hold.
     Resume,
     /// Stay as it is, out of the rollout, until resumed.
     Hold,
@@ -504,20 +504,20 @@ pub enum Signal {
     Drain,
     /// Replace this machine now (through the lease).
     Recreate,
-    /// Upgrade this machine, though approval is manual.
+    /// Approve the upgrade of this machine (manual approval).
     Approve,
-    /// Give up the upgrade that is going on: undo the cordon, release the lease.
+    /// Abort the current upgrade: undo the cordon, release the lease.
     Abort,
-    /// Close this run and touch the machine no more.
+    /// Close this run, and leave the machine alone.
     Remove,
-    /// From the rollout: the lease is yours.
+    /// From the rollout: the lease is granted.
     Granted {
-        /// Its fencing number.
+        /// Fencing token.
         token: LeaseToken,
-        /// Over the limit, since this member is itself unavailable.
+        /// Whether it was granted over the limit, because this member is itself unavailable.
         marked: bool,
     },
-    /// From the rollout: it does not know you; enrol again.
+    /// From the rollout: the member is unknown; enrol again.
     Enrol,
     /// From the rollout, to a machine that was deleted under its lease: the slot has ended.
     Replaced {

@@ -1,4 +1,4 @@
-//! Messages of the engine: orders and reports, what an inbox holds, and the answers.
+//! Messages of the engine: orders, reports, inbox messages, and answers.
 
 use crate::{
     envelope::Message,
@@ -6,17 +6,17 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Longest failure message or reason kept, in bytes; longer ones are cut at a character.
+/// Longest stored failure message or reason, in bytes. Longer ones are cut at a character boundary.
 pub const REASON_BYTES_MAX: usize = 2_048;
 
-/// A task on its way to a worker.
+/// Order: a task on its way to a worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TaskOrder<T> {
     /// Which task.
     pub task: TaskId,
     /// Which issue of it.
     pub attempt: Attempt,
-    /// The store that issued it.
+    /// Store that issued it.
     pub incarnation: Incarnation,
     /// Checksum of the record that issued this attempt; the report echoes it.
     pub issued: Sum,
@@ -35,25 +35,25 @@ impl<T> Message for TaskOrder<T> {
     const KIND: &'static str = "order";
 }
 
-/// Why an attempt failed, in a form that a person can act on.
+/// Failure of an attempt, with a message that a person can act on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// A stable word, `PascalCase`: `AuthRejected`, `DiskFull`. Never parsed from text.
+    /// Stable code in `PascalCase`: `AuthRejected`, `DiskFull`. It is never parsed from text.
     pub code: String,
     /// One sentence for people. At most [`REASON_BYTES_MAX`] bytes.
     pub message: String,
     /// Whether another attempt may help. `false` ends the task at once.
     pub retry: bool,
-    /// The worker's wish for the next attempt, in milliseconds; the policy's delay is the lower bound.
+    /// Delay that the worker requests, in milliseconds. The policy's delay is the lower bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after_ms: Option<u64>,
-    /// The attempt is given back: it lacked something of dormer's own, and neither it nor its time counts.
+    /// Whether the attempt is returned: it lacked a prerequisite of dormer's own, and neither it nor its time counts.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub uncounted: bool,
 }
 
 impl Failure {
-    /// A failure that another attempt may mend.
+    /// Failure that another attempt may overcome.
     pub fn transient(code: impl Into<String>, message: impl Into<String>) -> Self {
         let code = code.into();
         let message = cut(message.into());
@@ -66,7 +66,7 @@ impl Failure {
         }
     }
 
-    /// A failure that no further attempt will mend.
+    /// Failure that no further attempt can overcome.
     pub fn lasting(code: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
             retry: false,
@@ -88,7 +88,7 @@ pub fn cut(mut text: String) -> String {
     text
 }
 
-/// A worker's answer to one attempt.
+/// Report: a worker's answer to one attempt.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TaskReport<O> {
     /// Which task.
@@ -103,7 +103,7 @@ pub struct TaskReport<O> {
     pub result: Result<O, Failure>,
 }
 
-/// What the engine tells a worker about a report: stop repeating it.
+/// Receipt of a report, after which the worker stops repeating it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReportReceipt {
     /// Which task.
@@ -112,7 +112,7 @@ pub struct ReportReceipt {
     pub attempt: Attempt,
     /// Who reported.
     pub worker: String,
-    /// What the engine made of it.
+    /// Status of the report.
     pub fate: ReceiptStatus,
 }
 
@@ -120,18 +120,18 @@ impl Message for ReportReceipt {
     const KIND: &'static str = "receipt";
 }
 
-/// What became of a message.
+/// Status of a received message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ReceiptStatus {
     /// It is in the history.
     Taken,
-    /// It came late or twice; it changed nothing.
+    /// It arrived late or twice, and changed nothing.
     Late,
     /// It belongs to another incarnation or to a lost tail of the store; it was not applied.
     Unknown,
 }
 
-/// "This attempt is still alive": extends the claim and carries progress for people. No input, no record.
+/// Heartbeat of an attempt: extends the claim, and carries progress for people. It is no input of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Heartbeat {
     /// Which task.
@@ -148,7 +148,7 @@ pub struct Heartbeat {
     pub of: u64,
     /// What `done` counts: `bytes`, `items`.
     pub unit: String,
-    /// What dormer itself lacks, for which this attempt and all like it wait: one sentence.
+    /// Prerequisite of dormer's own that this attempt and others wait for: one sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lacks: Option<String>,
 }
@@ -157,8 +157,8 @@ impl Message for Heartbeat {
     const KIND: &'static str = "heartbeat";
 }
 
-/// A remote command that an attempt ran, for people: no input, no record, and never a secret. It goes the way of
-/// heartbeats, where some are missed; a reader that does not know it passes it by.
+/// Remote command of an attempt, for people. It is no input of a run, and never contains a secret. It is sent like
+/// heartbeats, of which some may be lost. A reader that does not know it ignores it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemoteCommand {
     /// Of which task.
@@ -177,13 +177,13 @@ pub struct RemoteCommand {
     pub at: Timestamp,
     /// How long it took.
     pub took_ms: u64,
-    /// How it ended: `exit 0`, `cut off`, or why it broke. Empty: it runs, and its end is told under the same number.
+    /// Result: `exit 0`, `cut off`, or an error. Empty: it is running, and its end is sent under the same number.
     pub ended: String,
-    /// The beginning of what the host said.
+    /// Beginning of the output.
     pub head: String,
     /// Bytes left out between the beginning and the end.
     pub left_out: u64,
-    /// The end of what it said; empty where the beginning is all.
+    /// End of the output; empty if the beginning is complete.
     pub tail: String,
 }
 
@@ -191,7 +191,7 @@ impl Message for RemoteCommand {
     const KIND: &'static str = "remote-command";
 }
 
-/// One object of a cluster.
+/// Object of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ObjectRef {
     /// Which cluster; empty is the one that dormer runs for.
@@ -203,58 +203,58 @@ pub struct ObjectRef {
     pub uid: String,
 }
 
-/// How new an observation is. Within an epoch the larger resourceVersion wins; across epochs the larger epoch.
+/// Version of an observation. Within an epoch the larger resourceVersion wins; across epochs the larger epoch.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
 pub struct Version {
-    /// Drawn from our store before the list that this observation follows.
+    /// Epoch, allocated from the store before the list that this observation follows.
     pub epoch: Epoch,
     /// The object's resourceVersion; for an object that is gone, the list's.
     pub resource: u64,
 }
 
-/// A fact about the world. Level-triggered: it says how things are, not what happened.
+/// Observation of an object. It is level-triggered: it carries the present state, not what happened.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Observation<F> {
-    /// Of what.
+    /// Object.
     pub object: ObjectRef,
-    /// How new.
+    /// Version.
     pub version: Version,
-    /// How it is; `None` when the object is gone.
+    /// Fact. `None`: the object is gone.
     pub fact: Option<F>,
-    /// Whether a run may begin because of it: the object stands in the watcher's present view.
+    /// Whether it may start a run: the object is in the watcher's present view.
     pub may_start: bool,
 }
 
-/// A person's wish, or a program's in a person's name.
+/// Request of a person, or of a program in a person's name.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Request<S> {
-    /// Chosen by the asker; a repeat with the same id is confirmed, not repeated.
+    /// Id chosen by the requester. A repeat with the same id is confirmed, not executed again.
     pub id: String,
-    /// Who asked.
+    /// Name of the requester.
     pub who: String,
-    /// Why, in their words. At most [`REASON_BYTES_MAX`] bytes.
+    /// Reason in their words. At most [`REASON_BYTES_MAX`] bytes.
     pub why: String,
-    /// The seq at which the state it was made against was entered; 0: whatever the state is.
+    /// Precondition: the seq at which the present state was entered; 0: any state.
     pub against: Seq,
-    /// What is asked.
+    /// Requested action.
     pub ask: Ask<S>,
 }
 
-/// What a request asks for.
+/// Action of a request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Ask<S> {
-    /// Something that the workflow understands.
+    /// A signal to the workflow.
     Signal(S),
-    /// Go back to the record `to` and go on from there.
+    /// Reset to the record `to`, and continue from there.
     Reset {
-        /// A record that is still kept.
+        /// A record that is still stored.
         to: Seq,
     },
 }
 
-/// A signal from one run to another.
+/// Signal from one run to another.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Signalled<S> {
     /// The sender.
@@ -267,7 +267,7 @@ pub struct Signalled<S> {
     pub signal: S,
 }
 
-/// The receiver's answer to a signal, addressed to its sender.
+/// Answer of the receiver to a signal's sender.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SignalAnswer {
     /// The receiver, whose answer this is.
@@ -276,43 +276,43 @@ pub struct SignalAnswer {
     pub id: SignalId,
     /// Echo of [`Signalled::issued`].
     pub issued: Sum,
-    /// `None`: a receipt, the signal is in the receiver's history. `Some`: refused, and why.
+    /// `None`: a receipt; the signal is in the receiver's history. `Some`: refused, with the reason.
     pub refused: Option<Refusal>,
 }
 
-/// Why a signal found no taker.
+/// Reason for which a signal was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Refusal {
-    /// There is no such run (any more).
+    /// The run does not exist (any more).
     Unknown,
     /// The run has ended.
     Closed,
 }
 
-/// What an inbox may hold for a run.
+/// Content of an inbox message.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Inbound<F, O, S> {
     /// A fact about the world.
     Observed(Observation<F>),
     /// A worker's report.
     Reported(TaskReport<O>),
-    /// An alarm: some deadline of the run may be due. Early, twice and never are allowed.
+    /// An alarm: a deadline of the run may be due. It may come early, twice or never.
     #[serde(rename = "Rang")]
     TimerDue,
     /// Another run's signal.
     Signalled(Signalled<S>),
-    /// The answer to a signal of ours.
+    /// The answer to a signal of this run.
     Answered(SignalAnswer),
     /// A person's request.
     Requested(Request<S>),
 }
 
-/// A message in the inbox. Neither its order nor its being the only one is promised.
+/// Inbox message. Neither order nor uniqueness is promised.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct InboxMessage<F, O, S> {
-    /// Whom it is for.
+    /// Run that it is for.
     pub run: RunId,
-    /// The store it belongs to. `None`: it does not depend on one (a person's request).
+    /// Store that it belongs to. `None`: it does not depend on one (a person's request).
     pub incarnation: Option<Incarnation>,
     /// What it says.
     pub body: Inbound<F, O, S>,
@@ -322,6 +322,6 @@ impl<F, O, S> Message for InboxMessage<F, O, S> {
     const KIND: &'static str = "letter";
 }
 
-/// The signal type of those who send none, such as workers: no value of it exists.
+/// Signal type of senders without signals, such as workers: it has no value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NoSignal {}

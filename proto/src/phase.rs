@@ -1,5 +1,5 @@
-//! Names of a machine's states and phases, and of a rollout's states: the ids that programs compare, and the texts that
-//! people read. Every process that shows a machine uses these, so that none has to read another's sentences.
+//! States and phases of a machine, and states of a rollout: ids for programs, and texts for people. All processes use
+//! these, so none has to parse another's sentences.
 
 use std::fmt;
 
@@ -42,7 +42,7 @@ macro_rules! listed {
 }
 
 listed! {
-    /// State of a machine: the six of its life, and the two in which it waits for nothing by itself.
+    /// State of a machine: the six states of its life, and two in which it does nothing by itself.
     pub enum MachineState {
         /// The Machine exists; its host cannot be configured yet.
         Provisioned = "Provisioned",
@@ -56,7 +56,7 @@ listed! {
         Draining = "Draining",
         /// The Machine is gone, or its host was torn down.
         Recreated = "Recreated",
-        /// A step failed for good; a person decides.
+        /// A step failed for good, and a person decides.
         Failed = "Failed",
         /// The run is over.
         Gone = "Gone",
@@ -224,7 +224,7 @@ listed! {
 }
 
 impl Unavailable {
-    /// What is said of such a machine, after its name.
+    /// Text about such a machine, after its name.
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {

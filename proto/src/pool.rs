@@ -1,12 +1,12 @@
-//! A pool's settings: what its machines should be, and how they may be changed.
+//! Settings of a pool: the desired state of its machines, and how they may be changed.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The one pool there is today.
+/// Name of the only pool today.
 pub const DEFAULT_POOL: &str = "windows";
 
-/// How many members may be unavailable at once.
+/// Limit of unavailable members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MaxUnavailable {
     /// A number, at least 1.
@@ -16,7 +16,7 @@ pub enum MaxUnavailable {
 }
 
 impl MaxUnavailable {
-    /// The number for a pool of `members`.
+    /// Number for a pool of `members`.
     #[must_use]
     pub fn of(self, members: usize) -> usize {
         match self {
@@ -26,7 +26,7 @@ impl MaxUnavailable {
     }
 }
 
-/// How a member is upgraded.
+/// Strategy of an upgrade.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Strategy {
     /// Drain, delete the Machine, wait for its replacement.
@@ -35,19 +35,19 @@ pub enum Strategy {
     InPlace,
 }
 
-/// Whether an upgrade starts by itself.
+/// Approval of upgrades.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Approval {
-    /// At once.
+    /// Upgrades start by themselves.
     Automatic,
-    /// After a person said so.
+    /// A person approves each upgrade.
     Manual,
 }
 
-/// What follows when a drain has taken too long.
+/// Action after a drain's timeout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AfterTimeout {
-    /// Go on waiting, and say so.
+    /// Keep waiting, and report it.
     Wait,
     /// Undo the cordon, release the lease, hold the machine.
     Abort,
@@ -55,7 +55,7 @@ pub enum AfterTimeout {
     Force,
 }
 
-/// What a machine should be.
+/// Desired state of a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Desired {
     /// The version for this machine's Windows build: profile, payload and script in one hash.
@@ -64,25 +64,25 @@ pub struct Desired {
     pub payload: String,
 }
 
-/// Along which edges a payload may come, as far as the watcher knows. Versions here are payloads' own.
+/// Upgrade terms of a payload, as far as the watcher knows. Versions here are the payloads' own.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Terms {
     /// Versions that it may follow.
     pub may_follow: Vec<String>,
-    /// Those of them that are installed: what one could go back to.
+    /// Installed ones among them: possible targets of a rollback.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub at_hand: Vec<String>,
-    /// The version from which a person goes back to this one.
+    /// Version from which a person rolled back to this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub back_from: Option<String>,
-    /// Why its kubelet does not fit the API servers there are now; `None`: it does.
+    /// Reason for which its kubelet does not suit the present API servers. `None`: it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skew: Option<String>,
 }
 
 impl Terms {
-    /// Why a machine that carries the payload `from` may not come to `to`, which these are the terms of. The same
-    /// payload may always follow itself.
+    /// Reason for which a machine with the payload `from` may not upgrade to `to`, the payload of these terms. The
+    /// same payload may always follow itself.
     #[must_use]
     pub fn bars(&self, to: &str, from: &str) -> Option<String> {
         let back = self.back_from.as_deref() == Some(from);
@@ -99,7 +99,7 @@ impl Terms {
     }
 }
 
-/// The payload of a version: what stands before the hash. `None`: it is no version of ours.
+/// Payload of a version: the part before the hash. `None`: it is not one of dormer's versions.
 #[must_use]
 pub fn payload_of(version: &str) -> Option<&str> {
     let (payload, hash) = version.rsplit_once('-')?;
@@ -107,16 +107,16 @@ pub fn payload_of(version: &str) -> Option<&str> {
     hex.then_some(payload)
 }
 
-/// A pool's accepted settings.
+/// Accepted settings of a pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolSettings {
     /// The pool's name.
     pub pool: String,
     /// What its machines should be, by Windows build (`10.0.20348`); the key `*` is for every other build.
     pub desired: BTreeMap<String, Desired>,
-    /// How they get there.
+    /// Upgrade strategy.
     pub strategy: Strategy,
-    /// How many may be away at once.
+    /// Limit of unavailable machines.
     pub max_unavailable: MaxUnavailable,
     /// No new grants.
     pub paused: bool,
@@ -124,38 +124,40 @@ pub struct PoolSettings {
     pub approval: Approval,
     /// How long a drain may take, in milliseconds (0: no limit).
     pub drain_timeout_ms: u64,
-    /// What follows then.
+    /// Action after that.
     pub after_timeout: AfterTimeout,
     /// How long a node must have been Ready before it counts as joined, in milliseconds.
     pub soak_ms: u64,
-    /// The terms of each payload in `desired`, by its version; one that is not there comes without terms.
+    /// Terms of each payload in `desired`, by version. A missing one has no terms.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub terms: BTreeMap<String, Terms>,
-    /// How many grants over the limit may stand at once, for members that do not serve; `None`: an older watcher does
-    /// not say, and one may.
+    /// Most grants over the limit at once, for members that do not serve. `None`: an older watcher does not send it,
+    /// and one is allowed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_repairs: Option<u32>,
-    /// How long a Node has not to be Ready before its machine may be granted over the limit, in milliseconds; `None`: an
-    /// older watcher does not say.
+    /// Time that a Node must be not Ready before its machine may be granted over the limit, in milliseconds. `None`:
+    /// an older watcher does not send it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repair_after_ms: Option<u64>,
-    /// Why no lease is granted, whatever else stands here. `paused` is set beside it, for engines that do not know it.
+    /// Reason for which no lease is granted, regardless of the other fields. `paused` is set as well, for engines
+    /// that do not know this field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<String>,
-    /// There is no pool, and these are the defaults for machines without a Node: a machine that serves is left as it is.
+    /// Whether there is no pool. These are then defaults for machines without a Node, and a machine that serves is
+    /// left unchanged.
     #[serde(default, skip_serializing_if = "is_false")]
     pub absent: bool,
-    /// The payload in the words of the pool's spec: a version, or `installed`. `None`: there is no pool, or an older
-    /// watcher does not say.
+    /// Payload as the pool's spec writes it: a version, or `installed`. `None`: there is no pool, or an older watcher
+    /// does not send it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spec_payload: Option<String>,
-    /// Who rolled the pool back to the payload in `desired`, which holds in place of `spec_payload`.
+    /// Person who rolled the pool back to the payload in `desired`, which replaces `spec_payload`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overridden_by: Option<String>,
-    /// The generation of the pool's spec that was read last; 0: there is none, or an older watcher does not say.
+    /// Generation of the pool's spec that was read last; 0: there is none, or an older watcher does not send it.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub generation: u64,
-    /// Why that generation is refused: the settings before it hold.
+    /// Reason for which that generation is refused. The previous settings stay in force.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
 }
@@ -177,8 +179,8 @@ fn is_zero(it: &u64) -> bool {
 }
 
 impl PoolSettings {
-    /// As a machine's run is told: without what only the rollout needs. `None`: a machine is told nothing, because
-    /// nothing could be accepted of the pool that is there.
+    /// Settings for a machine's run, without the rollout's fields. `None`: a machine gets no settings, because the
+    /// existing pool is invalid.
     #[must_use]
     pub fn for_machine(&self) -> Option<Self> {
         let unknown = self.absent && self.desired.is_empty();
@@ -192,7 +194,7 @@ impl PoolSettings {
         })
     }
 
-    /// What a machine with this Windows build should be.
+    /// Desired state of a machine with this Windows build.
     #[must_use]
     pub fn desired_for(&self, build: &str) -> Option<&Desired> {
         self.desired.get(build).or_else(|| self.desired.get("*"))

@@ -1,4 +1,4 @@
-//! The rollout workflow's words: what its members tell it, and what the watcher knows of owners.
+//! Types of the rollout workflow: its members' reports, signals, and facts about owners.
 
 use crate::{
     id::{LeaseToken, Timestamp},
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// Most members of one pool.
 pub const MEMBERS_MAX: usize = 5_000;
 
-/// What a member tells its rollout about itself; sent again whenever one of these changes.
+/// Report of a member to its rollout, sent again whenever a field changes.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct MemberReport {
     /// UID of the owner (MachineSet), if any.
@@ -32,13 +32,13 @@ pub struct MemberReport {
     pub deleted: Option<Timestamp>,
     /// The token found on it, when it was adopted.
     pub token: Option<TokenMark>,
-    /// The change that it needs is not allowed now (a payload's edge, or a kubelet's age): it is not granted.
+    /// Whether its change is not allowed now (by the payload's terms or the kubelet's age). It is then not granted.
     #[serde(default, skip_serializing_if = "is_false")]
     pub barred: bool,
-    /// Somebody else cordoned its Node: it is granted nothing until they uncordon it.
+    /// Whether somebody else cordoned its Node. It gets no lease until they uncordon it.
     #[serde(default, skip_serializing_if = "is_false")]
     pub cordoned: bool,
-    /// Its node has not served for the pool's `repairAfter`: it may be granted over the limit.
+    /// Whether its node has not served for the pool's `repairAfter`. It may then be granted over the limit.
     #[serde(default, skip_serializing_if = "is_false")]
     pub repair: bool,
 }
@@ -51,19 +51,19 @@ fn is_false(it: &bool) -> bool {
     !it
 }
 
-/// What a rollout may be told by members and people.
+/// Signal to a rollout, from members and people.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Signal {
     /// A member enrols, or something about it changed.
     Member(MemberReport),
     /// A member wants the lease.
     Request {
-        /// How it stands now.
+        /// Its present report.
         report: MemberReport,
     },
-    /// A member no longer wants it (and was not granted it).
+    /// A member withdraws its request (which was not granted).
     Withdraw,
-    /// The holder has closed the token on every object, and gives the slot back.
+    /// The holder has closed the token on every object, and returns the slot.
     Release {
         /// Which.
         token: LeaseToken,
@@ -92,14 +92,14 @@ pub enum Signal {
     Pause,
     /// A person: grants again.
     Resume,
-    /// A person: one step back, to a payload that the present one may follow.
+    /// A person: roll back one step, to a payload that the present one may follow.
     Rollback {
         /// The version of that payload.
         to: String,
     },
 }
 
-/// One Machine, as the rollout's owner facts list it.
+/// Machine in an owner's facts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OwnedMachine {
     /// Its UID.
@@ -119,7 +119,7 @@ pub struct OwnerFact {
     pub name: String,
     /// `spec.replicas`.
     pub replicas: u32,
-    /// `status.readyReplicas`; `None`: an older watcher does not say.
+    /// `status.readyReplicas`; `None`: an older watcher does not send it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready: Option<u32>,
     /// `status.availableReplicas`, likewise.
@@ -129,7 +129,7 @@ pub struct OwnerFact {
     pub machines: Vec<OwnedMachine>,
 }
 
-/// A fact that a rollout may be told.
+/// Fact for a rollout.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Fact {
     /// The pool's accepted settings.

@@ -1,25 +1,25 @@
-//! Ids of traces and spans, derived from what they are about: every process makes the same ones without being told, so
-//! that one that dies takes no id with it.
+//! Ids of traces and spans, derived from their subject: every process derives the same ones by itself, so no id is
+//! lost when a process dies.
 //!
-//! A trace is an episode of a run; below its root are the transitions, below each the tasks that it asked for, below
-//! each task its attempts, and below an attempt what a worker did. Lower-case hex, as W3C Trace Context writes ids.
+//! A trace is an episode of a run. Below its root are the transitions, below each transition its tasks, below each
+//! task its attempts, and below an attempt the worker's operations. Ids are lower-case hex, as in W3C Trace Context.
 
 use crate::id::{Attempt, RunId, Seq, TaskId, Timestamp, hash64};
 use std::fmt;
 
-/// A trace's id: an episode of a run.
+/// Id of a trace: an episode of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TraceId(pub [u8; 16]);
 
-/// A span's id. Never zero, which means "none".
+/// Id of a span. It is never zero, which means "none".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SpanId(pub [u8; 8]);
 
 impl TraceId {
-    /// The episode of `run` that began with the record `episode`.
+    /// Trace id of the episode of `run` that began with the record `episode`.
     ///
-    /// A machine's run is named by a UID. One that is named by a person, a rollout, needs the time at which it `began`
-    /// to be told from another cluster's.
+    /// A UID names a machine's run. A person names a rollout's, so the time at which it `began` distinguishes it from
+    /// another cluster's.
     #[must_use]
     pub fn of(run: &RunId, began: Option<Timestamp>, episode: Seq) -> Self {
         let began = began.map_or(0, |at| at.0);
@@ -32,31 +32,31 @@ impl TraceId {
 }
 
 impl SpanId {
-    /// The root of a trace: the episode.
+    /// Root span of a trace: the episode.
     #[must_use]
     pub fn episode(run: &RunId, episode: Seq) -> Self {
         Self(bytes(&format!("episode {run} {episode}")))
     }
 
-    /// A record of a run.
+    /// Span of a record.
     #[must_use]
     pub fn transition(run: &RunId, seq: Seq) -> Self {
         Self(bytes(&format!("transition {run} {seq}")))
     }
 
-    /// A task, from its first order to its end.
+    /// Span of a task, from its first order to its end.
     #[must_use]
     pub fn task(task: &TaskId) -> Self {
         Self(bytes(&format!("task {task}")))
     }
 
-    /// One attempt, from its order to its report.
+    /// Span of an attempt, from its order to its report.
     #[must_use]
     pub fn attempt(task: &TaskId, attempt: Attempt) -> Self {
         Self(bytes(&format!("attempt {task} {attempt}")))
     }
 
-    /// Something that a worker did for an attempt: `what` tells it from all else that was done for it.
+    /// Span of a worker's operation for an attempt. `what` distinguishes it from the attempt's other operations.
     #[must_use]
     pub fn operation(task: &TaskId, attempt: Attempt, what: &str) -> Self {
         Self(bytes(&format!("deed {task} {attempt} {what}")))

@@ -1,15 +1,15 @@
-//! The one file that spells NATS subjects, stream names and their settings.
+//! NATS subjects, stream names and stream settings, all defined in this file.
 //!
-//! Kubernetes names contain dots, NATS tokens may not: a run's key is one token in which every byte that is not an
-//! ASCII letter, digit, `-` or `_` is written `=XX`.
+//! Kubernetes names contain dots, NATS tokens may not. So a run's key is one token, in which every byte that is not
+//! an ASCII letter, digit, `-` or `_` is written `=XX`.
 
 use crate::id::{Attempt, Incarnation, RunId, TaskId, hash64};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 
-/// Number of history streams: part of a store's identity, since it decides which stream holds a run.
+/// Number of history streams. It is part of a store's identity, because it determines the stream of a run.
 pub const HISTORY_STREAMS: u64 = 4;
-/// Oldest nats-server that dormer works with: it has message schedules, and the fixes that followed Jepsen's report.
+/// Oldest supported nats-server: it has message schedules, and the fixes after Jepsen's report.
 pub const SERVER_OLDEST: (u64, u64, u64) = (2, 12, 3);
 /// Header of a history message: the run's earliest deadline in milliseconds since the epoch; absent: none.
 pub const DEADLINE_HEADER: &str = "Dormer-Deadline";
@@ -17,35 +17,36 @@ pub const DEADLINE_HEADER: &str = "Dormer-Deadline";
 pub const SEQ_HEADER: &str = "Dormer-Seq";
 /// Header of a history message: present when the run has ended, with the time of its end.
 pub const CLOSED_HEADER: &str = "Dormer-Closed";
-/// Header of a record whose run has nothing outstanding but, perhaps, its alarm; its value is not read.
+/// Header of a record whose run has at most its alarm outstanding. Its value is not read.
 pub const QUIET_HEADER: &str = "Dormer-Quiet";
-/// Header of a message in the stream of changes: the checksum of the record whose state it shows; with
-/// [`SEQ_HEADER`] it says which record that is. Neither stands on the message that tells of a forgotten run.
+/// Header of a message in the stream of changes: the checksum of the record whose state it shows; with [`SEQ_HEADER`]
+/// it identifies the record. The message of a forgotten run has neither.
 pub const SUM_HEADER: &str = "Dormer-Sum";
-/// The word of the identity stream under which [`Identity`] stands, as JSON.
+/// Key in the identity stream of [`Identity`], as JSON.
 pub const META_IDENTITY: &str = "identity";
-/// The word of the identity stream by which epochs are drawn: the sequence of a message there is one.
+/// Key in the identity stream for epochs: each message's sequence is an epoch.
 pub const META_EPOCH: &str = "epoch";
-/// The name under which all workers share the consumer of one class's orders.
+/// Name of the consumer of one class's orders, which all workers share.
 #[must_use]
 pub fn workers_consumer(class: &str) -> String {
     format!("workers-{}", token(class))
 }
-/// The queues of the machine workflow's tasks: at Windows hosts, and at the Kubernetes API.
+/// Task queues of the machine workflow: for Windows hosts, and for the Kubernetes API.
 pub const CLASSES: [&str; 2] = ["host", "api"];
-/// Records kept per run: a month of drift checks, each of two records, every six hours.
+/// Records stored per run: a month of drift checks every six hours, two records each.
 pub const RECORDS_PER_RUN_MAX: i64 = 256;
 
-/// Dead letters kept: a store that holds as many has a fault that a person must look at, and takes no more.
+/// Most dead letters. A store at the limit has a fault that a person must examine, and accepts no more.
 pub const DEAD_LETTERS_MAX: i64 = 100_000;
 
-/// Bytes that the stream of changes may hold, in the server's memory: beyond it the oldest states go. A machine takes
-/// about 2 KiB, so it is room for some 60,000 runs.
+/// Bytes of the stream of changes in the server's memory. Beyond it the oldest states are dropped. A machine takes
+/// about 2 KiB, so it holds about 60,000 runs.
 pub const CHANGES_BYTES_MAX: i64 = 128 << 20;
-/// How long the stream of changes tells of a run that was forgotten, in seconds: who was away for longer begins anew.
+/// Time for which the stream of changes reports a forgotten run, in seconds. A reader that was away longer starts
+/// over.
 pub const FORGOTTEN_FOR_S: u64 = 24 * 3_600;
 
-/// A store's identity: written once, when the store is made.
+/// Identity of a store, written once when the store is created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// Which store this is.
@@ -55,25 +56,25 @@ pub struct Identity {
     pub history_streams: u64,
 }
 
-/// A stream's settings, in words that need no NATS client.
+/// Settings of a stream, independent of the NATS client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamSpec {
     /// Its name.
     pub name: String,
     /// The subjects it holds.
     pub subjects: Vec<String>,
-    /// In memory: it can be rebuilt from the history. Else on file.
+    /// Whether it is in memory, because the history can rebuild it. Otherwise it is on file.
     pub in_memory: bool,
-    /// A message goes when it is acknowledged. Else it stays within the limits.
+    /// Whether an acknowledged message is deleted. Otherwise it stays within the limits.
     pub work_queue: bool,
     /// Messages kept per subject; -1: all.
     pub per_subject_max: i64,
-    /// Messages kept in all; -1: all.
+    /// Total messages kept; -1: all.
     pub messages_max: i64,
-    /// Bytes kept in all; -1: all. The server sets so many aside.
+    /// Total bytes kept; -1: all. The server reserves them.
     pub bytes_max: i64,
-    /// Whether a full stream (or subject, where `per_subject_max` limits it) refuses the new message. Else the oldest
-    /// goes. A stream with schedules cannot refuse.
+    /// Whether a full stream (or subject, if `per_subject_max` limits it) refuses the new message. Otherwise it drops
+    /// the oldest. A stream with schedules cannot refuse.
     pub refuse_when_full: bool,
     /// Whether it takes message schedules and messages with a time to live.
     pub schedules: bool,
@@ -175,7 +176,8 @@ impl Names {
         format!("{}.tasks.{}", self.prefix, token(class))
     }
 
-    /// Name of the alarm stream: schedules and, since a schedule's target lies in its own stream, rings.
+    /// Name of the alarm stream. It holds schedules and due timers, because a schedule's target must be in its own
+    /// stream.
     #[must_use]
     pub fn alarm_stream(&self) -> String {
         format!("{}-alarms", self.prefix)
@@ -198,7 +200,7 @@ impl Names {
         format!("{}.alarms.at.>", self.prefix)
     }
 
-    /// Subject on which one run's alarm rings.
+    /// Subject of one run's due timer.
     #[must_use]
     pub fn timer_due(&self, run: &RunId) -> String {
         format!(
@@ -209,7 +211,7 @@ impl Names {
         )
     }
 
-    /// Every ring.
+    /// Subject of all due timers.
     #[must_use]
     pub fn all_timers_due(&self) -> String {
         format!("{}.alarms.ring.>", self.prefix)
@@ -227,7 +229,7 @@ impl Names {
         format!("{}.dead.>", self.prefix)
     }
 
-    /// Subject of dead letters that were meant for one run.
+    /// Subject of dead letters of one run.
     #[must_use]
     pub fn dead(&self, run: &RunId) -> String {
         format!(
@@ -250,13 +252,13 @@ impl Names {
         format!("{}.meta.>", self.prefix)
     }
 
-    /// Subject of one word of the store's identity.
+    /// Subject of one key of the store's identity.
     #[must_use]
     pub fn meta(&self, word: &str) -> String {
         format!("{}.meta.{}", self.prefix, token(word))
     }
 
-    /// Name of the stream of changes: the last state of each run, for readers that are no part of dormer.
+    /// Name of the stream of changes: the last state of each run, for external readers.
     #[must_use]
     pub fn changes_stream(&self) -> String {
         format!("{}-changes", self.prefix)
@@ -285,20 +287,20 @@ impl Names {
         format!("{}.receipts.{}", self.prefix, token(worker))
     }
 
-    /// Plain (not stored) subject of heartbeats, for those who show progress.
+    /// Plain (not stored) subject of heartbeats, for processes that show progress.
     #[must_use]
     pub fn heartbeats(&self) -> String {
         format!("{}.heartbeats", self.prefix)
     }
 
-    /// Messages of the inbox stream, without its canary: what consumers are shown.
+    /// Filter of consumers on the inbox stream: its messages without the canary.
     #[must_use]
     pub fn inbox_messages(&self) -> String {
         format!("{}.inbox.*.*", self.prefix)
     }
 
-    /// Subject of one order. A subject of its own, of which the stream holds one message at most: an attempt that is
-    /// published again while its first order still stands stays one order.
+    /// Subject of one order. The stream holds at most one message per subject, so an attempt that is published again
+    /// while its first order exists stays one order.
     #[must_use]
     pub fn order(&self, class: &str, task: &TaskId, attempt: Attempt) -> String {
         format!(
@@ -308,14 +310,14 @@ impl Names {
         )
     }
 
-    /// Every order of one class: what a worker's consumer is shown.
+    /// Filter of a worker's consumer: every order of one class.
     #[must_use]
     pub fn orders(&self, class: &str) -> String {
         format!("{}.>", self.tasks(class))
     }
 
-    /// The subjects of the messages by which the loss of a rebuildable stream is noticed: each lies in the memory of
-    /// its stream, is never consumed, and goes when the stream is created anew or emptied.
+    /// Subjects of the canaries, by which the loss of a rebuildable stream is detected. Each is in the memory of its
+    /// stream, is never consumed, and disappears when the stream is recreated or emptied.
     #[must_use]
     pub fn canaries(&self) -> [(String, String); 3] {
         [
@@ -398,7 +400,7 @@ impl Names {
     }
 }
 
-/// Which history stream holds `run`.
+/// Index of the history stream of `run`.
 #[must_use]
 pub fn history_stream_of(run: &RunId) -> u64 {
     hash64(run.as_str().as_bytes()) % HISTORY_STREAMS
@@ -418,7 +420,7 @@ pub fn token(text: &str) -> String {
     out
 }
 
-/// The text of a token; `None` if [`token`] did not write it.
+/// Text of a token. `None`: [`token`] did not write it.
 #[must_use]
 pub fn text(token: &str) -> Option<String> {
     let mut out = Vec::with_capacity(token.len());
@@ -464,7 +466,7 @@ mod tests {
         }
     }
 
-    /// Readers that are no part of dormer rely on these words: docs/changes.md.
+    /// External readers rely on these names: docs/changes.md.
     #[test]
     fn the_stream_of_changes_is_called_as_its_document_says() {
         let run = RunId::new("machine", "ns/web.1").unwrap();

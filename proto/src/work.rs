@@ -1,4 +1,4 @@
-//! Every word of dormer's own workflows in one type each: what one engine, one inbox and one store carry.
+//! Combined types of dormer's workflows, for one engine, one inbox and one store.
 
 use crate::{
     id::{IdError, RunId},
@@ -13,11 +13,11 @@ pub const MACHINE: &str = "machine";
 /// The rollout workflow's name: its runs are `rollout/<pool>`.
 pub const ROLLOUT: &str = "rollout";
 
-/// The number of these words, as every envelope around them says it: raised when an older build could not read a
-/// newer one's, or would lose a part of them by reading and writing them back.
+/// Schema number of these types in every envelope. Raise it when an older build could not read a newer one's, or
+/// would lose a part of them by reading and rewriting them.
 pub const SCHEMA: u16 = 1;
 
-/// A fact that some run may be told.
+/// Fact for any run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Fact {
     /// For a machine's run.
@@ -26,7 +26,7 @@ pub enum Fact {
     Rollout(rollout::Fact),
 }
 
-/// A signal that some run may be told.
+/// Signal for any run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Signal {
     /// For a machine's run.
@@ -35,15 +35,15 @@ pub enum Signal {
     Rollout(rollout::Signal),
 }
 
-/// Only machine runs have tasks.
+/// Order of dormer's workflows. Only machine runs have tasks.
 pub type Order = TaskOrder<machine::Task>;
-/// A worker's answer to an [`Order`].
+/// Report on an [`Order`].
 pub type Report = TaskReport<machine::Outcome>;
-/// A message of the watcher: it reports no task and sends no signal.
+/// Message of the watcher, without reports and signals.
 pub type FactMessage = InboxMessage<Fact, NoSignal, NoSignal>;
-/// A message of a worker: a report.
+/// Message of a worker: a report.
 pub type ReportMessage = InboxMessage<Fact, machine::Outcome, NoSignal>;
-/// A message of a person, or of a program in a person's name.
+/// Message of a person, or of a program in a person's name.
 pub type RequestMessage = InboxMessage<Fact, machine::Outcome, Signal>;
 
 /// The run of the Machine with this UID.

@@ -1,4 +1,4 @@
-//! What people ask of runs: put into the inbox as a message, and confirmed once it is in the run's history.
+//! Requests to runs: each is put into the inbox as a message, and confirmed once the run's history holds it.
 
 use super::{
     ApiError,
@@ -27,53 +27,53 @@ use serde_json::Value;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The header in which the command line says who asks.
+/// Header in which the command line names the requester.
 const USER_HEADER: &str = "x-dormer-user";
-/// How long a request waits for an engine to take it.
+/// How long a request waits for an engine to record it.
 const CONFIRMED_WITHIN: Duration = Duration::from_secs(5);
-/// How often it is looked for meanwhile.
+/// Interval at which the history is polled meanwhile.
 const POLL_EVERY: Duration = Duration::from_millis(20);
-/// Longest id of a request, and longest name of who asks, in bytes.
+/// Longest id of a request, and longest name of a requester, in bytes.
 const NAME_BYTES_MAX: usize = 200;
 
-/// The body of a request. All of it may be left away.
+/// Body of a request. All fields are optional.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct Body {
-    /// Chosen by the asker, so that a repeat is confirmed rather than repeated.
+    /// Id chosen by the requester. A repeat with the same id is confirmed, not executed again.
     id: Option<String>,
-    /// Who asks.
+    /// Name of the requester.
     who: Option<String>,
-    /// Why, in their words.
+    /// Reason in the requester's words.
     why: Option<String>,
-    /// The seq at which the state was entered that it is made against (`enteredSeq`).
+    /// Precondition: the seq at which the run entered the state that the requester saw (`enteredSeq`).
     against: Option<u64>,
-    /// The record that a reset goes back to.
+    /// Record that a reset goes back to.
     to: Option<u64>,
-    /// The payload that a rollback goes back to; in a plan, the manifest of one that is tried on.
+    /// Payload that a rollback goes back to. In a plan: the manifest of a candidate payload.
     payload: Option<String>,
-    /// In a plan, a layer that is tried on.
+    /// In a plan: a candidate layer.
     layer: Option<String>,
 }
 
 impl Body {
-    /// Reads a request's body, if it comes from where a request may come from. Where it is known who asks, what the
-    /// body says of it counts for nothing.
+    /// Reads the body of a request from a permitted origin. An authenticated caller's name replaces the name in the
+    /// body.
     ///
     /// # Errors
-    /// 403, 415 or 400, with what to do.
+    /// 403, 415 or 400 with the remedy.
     pub(crate) fn read(
         headers: &HeaderMap,
         bytes: &[u8],
         caller: Option<&Caller>,
     ) -> Result<Self, ApiError> {
         guard(headers)?;
-        // A struct may come as a list, too, which nobody means.
+        // serde also reads a struct from a list. The API accepts an object only.
         let object = serde_json::from_slice(bytes).map(Value::Object);
         let body: Self = object.and_then(serde_json::from_value).map_err(|error| {
             ApiError::bad(
                 format!("the body cannot be read: {error}"),
-                "send an object of id, who, why and against; {} will do",
+                "send an object with any of the fields id, who, why and against; {} is enough",
             )
         })?;
         for (field, text) in [("id", &body.id), ("who", &body.who)] {
@@ -82,7 +82,7 @@ impl Body {
                 .is_none_or(|it| (1..=NAME_BYTES_MAX).contains(&it.len()));
             if !fits {
                 let error = format!("{field} is empty, or longer than {NAME_BYTES_MAX} bytes");
-                return Err(ApiError::bad(error, "say it shorter, or leave it away"));
+                return Err(ApiError::bad(error, "shorten it, or leave the field out"));
             }
         }
         if let Some(Caller(name)) = caller {
@@ -101,20 +101,20 @@ impl Body {
         })
     }
 
-    /// A payload's manifest and a layer that are tried on, as texts.
+    /// Candidate of a plan: a payload's manifest and a layer, as texts.
     pub(crate) fn tried(self) -> (Option<String>, Option<String>) {
         (self.payload, self.layer)
     }
 
-    /// The record that a reset goes back to.
+    /// Record that a reset goes back to.
     pub(crate) fn reset(&self) -> Option<Seq> {
         self.to.map(Seq)
     }
 
-    /// The payload that a rollback goes back to.
+    /// Payload that a rollback goes back to.
     ///
     /// # Errors
-    /// 400: none is named.
+    /// 400: the field is missing.
     pub(crate) fn payload(&self) -> Result<String, ApiError> {
         let named = self
             .payload
@@ -123,7 +123,7 @@ impl Body {
         named.ok_or_else(|| {
             ApiError::bad(
                 "`payload` is missing",
-                "say which version to go back to: --to VERSION",
+                "name the version to go back to: --to VERSION",
             )
         })
     }
@@ -154,7 +154,7 @@ impl<S: Send + Sync> FromRequest<S> for Body {
     }
 }
 
-/// A user's name, no longer than a name may be.
+/// User name, cut at [`NAME_BYTES_MAX`].
 fn shortened(name: &str) -> String {
     let mut end = name.len().min(NAME_BYTES_MAX);
     while !name.is_char_boundary(end) {
@@ -163,7 +163,8 @@ fn shortened(name: &str) -> String {
     name[..end].to_owned()
 }
 
-/// A foreign page can send neither our content type nor our origin without the browser asking us first.
+/// Rejects cross-site requests. A foreign page cannot forge the origin, and before it sends JSON its browser asks
+/// dormer (CORS preflight).
 fn guard(headers: &HeaderMap) -> Result<(), ApiError> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     if let Some(origin) = text(header::ORIGIN) {
@@ -181,7 +182,7 @@ fn guard(headers: &HeaderMap) -> Result<(), ApiError> {
     }
 }
 
-/// What may be asked of a machine, by the word in the path.
+/// Signal to a machine for the action in the path.
 pub(crate) fn of_machine(word: &str) -> Option<Signal> {
     use machine::Signal as Wish;
     Some(Signal::Machine(match word {
@@ -198,7 +199,7 @@ pub(crate) fn of_machine(word: &str) -> Option<Signal> {
     }))
 }
 
-/// What may be asked of a rollout.
+/// Signal to a rollout for the action in the path.
 pub(crate) fn of_rollout(word: &str) -> Option<Signal> {
     Some(Signal::Rollout(match word {
         "pause" => rollout::Signal::Pause,
@@ -207,10 +208,11 @@ pub(crate) fn of_rollout(word: &str) -> Option<Signal> {
     }))
 }
 
-/// Asks `wish` of `run`, and answers the run once it has taken it.
+/// Sends `wish` to `run`, waits until the history holds it, and answers the run.
 ///
 /// # Errors
-/// 409: it has ended, left the state asked about, or there is nothing to retry. 504: no engine took it in time.
+/// 409: the run has ended, has left the state of the precondition, or has nothing to retry. 504: no engine recorded
+/// the request in time.
 pub(crate) async fn ask(
     ports: &dyn Store,
     run_cache: &RunCache,
@@ -226,10 +228,10 @@ pub(crate) async fn ask(
         return Ok(run);
     }
     if nothing_to_retry {
-        let error = "it has not failed: there is nothing to retry";
+        let error = "it has not failed, so there is nothing to retry";
         return Err(ApiError::conflict(
             error,
-            "dormer why says what it waits for",
+            "dormer why shows what it waits for",
         ));
     }
     let id = request.id.clone();
@@ -253,7 +255,7 @@ pub(crate) async fn ask(
     Err(ApiError::not_confirmed(&id))
 }
 
-/// The run, if the request is in its history.
+/// The run, if its history holds the request.
 fn taken(run: &SharedRun, id: &str, against: Seq) -> Result<Option<SharedRun>, ApiError> {
     if run.requests.iter().any(|known| known == id) {
         return Ok(Some(SharedRun::clone(run)));
@@ -261,16 +263,16 @@ fn taken(run: &SharedRun, id: &str, against: Seq) -> Result<Option<SharedRun>, A
     if run.closed.is_some() {
         return Err(ApiError::conflict(
             format!("{} has ended", run.id),
-            "nothing is left to do",
+            "no action is needed",
         ));
     }
     if against.0 != 0 && against != run.entered.seq {
         return Err(ApiError::conflict(
             format!(
-                "it has left the state of record {against} since; now it is {}",
+                "it has left the state that it entered at record {against}; now it is {}",
                 run.entered.seq
             ),
-            "look again, and ask again if it still makes sense",
+            "check its present state with dormer why, and repeat the request if you still want it",
         ));
     }
     Ok(None)

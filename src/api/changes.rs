@@ -1,8 +1,8 @@
-//! A stream of changes: each is found and written once, and fanned out to every reader as server-sent events; where
-//! there is NATS, also to a stream there ([`publish`]).
+//! Stream of changes. Each change is found and encoded once, and sent to every reader as server-sent events. With
+//! NATS it is also published to a stream there ([`publish`]).
 //!
-//! A reader first hears every run as it stands, then each that changes; one that cannot keep up hears everything
-//! again. So what it has put together is right, whenever it looks.
+//! A reader first receives the current state of every run, then each change. A reader that falls behind receives
+//! everything again. So its view is complete at any time.
 
 mod publish;
 
@@ -45,51 +45,51 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-/// How often the store is looked at, while anybody listens.
+/// Interval at which the store is polled while a reader is connected.
 const POLL_EVERY: Duration = Duration::from_millis(250);
-/// How often it is looked at for the stream over NATS alone: a console that nobody looks at stays cheap.
+/// Interval at which it is polled for the NATS stream alone, so that a console without readers stays cheap.
 const POLL_SELDOM: Duration = Duration::from_secs(1);
-/// How many times as long as such a look takes is waited for the next: of 100,000 runs it takes half a second.
+/// Pause before the next such poll, as a multiple of the poll's duration. A poll of 100,000 runs takes half a second.
 const POLL_SHARE: u32 = 9;
-/// Changes that a slow reader may lag behind before it hears everything again.
+/// Changes that a slow reader may fall behind before it receives everything again.
 const LAG_MAX: usize = 4_096;
-/// Silence after which a reader hears that the stream still stands: below the minute of most proxies.
+/// Silence after which a reader receives a keep-alive. It is below the one-minute timeout of most proxies.
 const QUIET_MAX: Duration = Duration::from_secs(15);
-/// Most readers at once; each holds a connection.
+/// Most readers at once. Each holds a connection.
 const READERS_MAX: usize = 200;
 
-/// The one that looks, and those whom it tells. It ends when nobody listens.
+/// One poller of the store and its listeners. The poller ends with the last listener.
 #[derive(Default)]
 pub(super) struct Changes {
-    /// A lock: held for a comparison, never across an await.
+    /// Lock held for a comparison, never across an await.
     broadcaster: Mutex<Weak<Broadcaster>>,
-    /// Those among them who are no readers of ours, but tell others over NATS.
+    /// Number of listeners that are publishers to NATS, not readers.
     publishers: AtomicUsize,
-    /// Somebody came who should not wait for a seldom look.
+    /// Wakes the poller: a new reader must not wait for the slow interval.
     joined: Notify,
 }
 
-/// Where changes are told.
+/// Sender of changes to all listeners.
 type Broadcaster = Sender<Arc<Change>>;
 
-/// What changed of one run, written once for all who hear of it.
+/// Change of one run, encoded once for all listeners.
 pub(super) struct Change {
     run: RunId,
     mark: Mark,
-    /// As a server-sent event.
+    /// The change as a server-sent event.
     event: Bytes,
-    /// The event's JSON, which is a part of it.
+    /// JSON within the event.
     body: Bytes,
 }
 
 impl Change {
-    /// A run as it stands.
+    /// Change to a run's present state.
     fn of(api: &Api, run: &SharedRun, names: &BTreeMap<String, String>) -> Self {
         let mark = Some((run.seq, run.sum));
         Self::new(run.id.clone(), mark, "run", &api.shown_with(run, names))
     }
 
-    /// A run that the store has no more.
+    /// Change for a run that the store no longer has.
     fn forgotten(run: &RunId) -> Self {
         let body = json!({"run": run.as_str(), "forgotten": true});
         Self::new(run.clone(), None, "forgotten", &body)
@@ -107,7 +107,7 @@ impl Change {
         }
     }
 
-    /// For the stream over NATS, in place of the message that stands there.
+    /// Update of the NATS stream that replaces the run's message there.
     fn update(&self, replaces: u64) -> StateUpdate {
         StateUpdate {
             run: self.run.clone(),
@@ -118,7 +118,7 @@ impl Change {
     }
 }
 
-/// Counts a publisher as long as it lives.
+/// Guard that counts a publisher until it is dropped.
 struct Publishing<'a>(&'a AtomicUsize);
 
 impl Drop for Publishing<'_> {
@@ -128,9 +128,9 @@ impl Drop for Publishing<'_> {
 }
 
 impl Changes {
-    /// Hears every change from now on: what stands now is not told, so the caller reads it after this.
+    /// Subscribes to changes from now on. The present state is not sent, so the caller reads it after this.
     async fn join(&self, api: &Arc<Api>) -> Receiver<Arc<Change>> {
-        // Read before anybody listens to a new telling, so that whatever changes from then on is told.
+        // Read before a new broadcast has listeners, so that every later change is sent.
         let first = self.listeners() == 0;
         let before = if first {
             api.run_cache.all().await.unwrap_or_default()
@@ -148,13 +148,13 @@ impl Changes {
         receiver
     }
 
-    /// Says that one who listens is a publisher.
+    /// Marks one listener as a publisher.
     fn publisher(&self) -> Publishing<'_> {
         self.publishers.fetch_add(1, Ordering::Relaxed);
         Publishing(&self.publishers)
     }
 
-    /// Joins those who are told, and says whether somebody has to begin to tell.
+    /// Adds a listener. The answer holds a broadcaster if the caller must start it.
     fn listen(&self) -> (Receiver<Arc<Change>>, Option<Arc<Broadcaster>>) {
         let mut broadcaster = self
             .broadcaster
@@ -169,7 +169,7 @@ impl Changes {
         (receiver, Some(sender))
     }
 
-    /// Ends the telling if nobody listens, under the lock under which listeners come.
+    /// Ends the broadcast if it has no listener. The lock is the one under which listeners join.
     fn nobody_listens(&self, sender: &Broadcaster) -> bool {
         let mut broadcaster = self
             .broadcaster
@@ -211,11 +211,11 @@ pub(super) async fn changes(Of(api): Of<Arc<Api>>) -> Response {
     (headers, Body::from_stream(reader(api))).into_response()
 }
 
-/// What one reader hears.
+/// State of one reader.
 struct Reader {
     api: Arc<Api>,
     receiver: Receiver<Arc<Change>>,
-    /// Parts of the whole that it has not heard yet.
+    /// Parts of the full state that are not sent yet.
     whole: VecDeque<Bytes>,
 }
 
@@ -233,7 +233,7 @@ fn reader(api: Arc<Api>) -> impl Stream<Item = Result<Bytes, Infallible>> + Send
     })
 }
 
-/// Listens before it reads the whole, so that no change falls between the two.
+/// Subscribes before it reads the full state, so that no change is lost between the two.
 async fn begin(api: Arc<Api>) -> Option<Reader> {
     let receiver = api.changes.join(&api).await;
     let mut reader = Reader {
@@ -246,8 +246,8 @@ async fn begin(api: Arc<Api>) -> Option<Reader> {
 }
 
 impl Reader {
-    /// The whole anew: a `reset`, every run, and `complete`. `None`: the store does not answer; the stream ends, and
-    /// a browser asks again by itself.
+    /// Queues the full state: a `reset`, every run, and `complete`. `None`: the store does not answer. The stream
+    /// then ends, and the browser reconnects.
     async fn send_everything(&mut self) -> Option<()> {
         let runs = self.api.run_cache.all().await.ok()?;
         let names = views::names(&runs);
@@ -280,7 +280,7 @@ impl Reader {
 }
 
 impl Api {
-    /// Any run as its list shows it.
+    /// Any run as lists show it.
     fn shown_with(&self, run: &SharedRun, names: &BTreeMap<String, String>) -> AnyRun {
         let now = self.ports.now();
         let machine = views::machine(run, &self.live, now);
@@ -293,15 +293,15 @@ impl Api {
         }
     }
 
-    /// Any run as its list shows it, with the machines' names.
+    /// Any run as lists show it, with the machines' names.
     pub(super) async fn shown(&self, run: &SharedRun) -> Result<AnyRun, ApiError> {
         let names = views::names(&self.run_cache.all().await?);
         Ok(self.shown_with(run, &names))
     }
 }
 
-/// Looks for changes and tells them, as long as anybody listens. What is `known` is not told: who listens
-/// hears the whole first, and a burst of everything would be more than a reader may lag behind.
+/// Polls for changes and sends them while there are listeners. What is `known` is not sent: a listener receives the
+/// full state first, and a burst of everything would exceed [`LAG_MAX`].
 async fn broadcast(api: Arc<Api>, sender: Arc<Broadcaster>, mut known: HashMap<RunId, Sum>) {
     while !api.changes.nobody_listens(&sender) {
         let began = Instant::now();
@@ -310,7 +310,7 @@ async fn broadcast(api: Arc<Api>, sender: Arc<Broadcaster>, mut known: HashMap<R
                 .iter()
                 .filter(|run| known.get(&run.id) != Some(&run.sum))
                 .collect();
-            // Of thousands of runs only some have changed: nothing is made anew for the others.
+            // Unchanged runs are not encoded again: of thousands only a few change.
             let rollout = changed.iter().any(|run| run.id.workflow() == ROLLOUT);
             let names = if rollout {
                 views::names(&runs)
@@ -340,7 +340,7 @@ async fn broadcast(api: Arc<Api>, sender: Arc<Broadcaster>, mut known: HashMap<R
     }
 }
 
-/// One event as a browser's `EventSource` reads it. JSON has no line breaks, so one line of data is enough.
+/// Event in the form that a browser's `EventSource` reads. JSON has no line breaks, so one line of data is enough.
 fn event(kind: &str, data: &impl Serialize) -> Bytes {
     let data = serde_json::to_string(data).unwrap_or_default();
     format!("event: {kind}\ndata: {data}\n\n").into()

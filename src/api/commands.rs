@@ -1,4 +1,4 @@
-//! `GET /machines/{machine}/commands`: the remote commands of a machine's tasks, as far as this process heard of them.
+//! `GET /machines/{machine}/commands`: the remote commands of a machine's tasks that this process received.
 
 use super::{Api, ApiError, views::remote_command};
 use axum::{

@@ -1,4 +1,4 @@
-//! Dead letters as JSON, and their way back into the inbox.
+//! Dead letters: listing, reading, and requeueing into the inbox.
 
 use super::{ApiError, store::Store};
 use dormer_engine::port;
@@ -8,16 +8,16 @@ use dormer_views::run::DeadLetter;
 use dormer_workflows::Dormer;
 use serde_json::{Value, json};
 
-/// Dead letters shown at most.
+/// Most dead letters in one answer.
 const SHOWN_MAX: usize = 1_000;
 
-/// All of them, oldest first.
+/// All dead letters, oldest first.
 pub(crate) async fn all(ports: &dyn Store) -> Result<Vec<DeadLetter>, ApiError> {
     let dead_letters = ports.dead_letters(0, SHOWN_MAX).await?;
     Ok(dead_letters.iter().map(head).collect())
 }
 
-/// One, with what it says.
+/// One dead letter with its content.
 pub(crate) async fn one(ports: &dyn Store, id: u64) -> Result<DeadLetter, ApiError> {
     let dead_letter = find(ports, id).await?;
     Ok(DeadLetter {
@@ -26,16 +26,17 @@ pub(crate) async fn one(ports: &dyn Store, id: u64) -> Result<DeadLetter, ApiErr
     })
 }
 
-/// Puts one into the inbox again; it is dead no more.
+/// Moves a dead letter back into the inbox.
 ///
 /// # Errors
-/// 404: there is none of that id. 409: nobody knows whom it was for.
+/// 404: the id is unknown. 409: the dead letter names no run.
 pub(crate) async fn requeue(ports: &dyn Store, id: u64) -> Result<Value, ApiError> {
     let dead_letter = find(ports, id).await?;
     let Some(run) = dead_letter.run.clone() else {
         return Err(ApiError::conflict(
-            format!("dead letter {id} does not say whom it was for"),
-            "it cannot be delivered; what it tells will be observed again",
+            format!("dead letter {id} names no run"),
+            "it cannot be requeued; no action is needed, because the watcher observes the same \
+             fact again",
         ));
     };
     ports.put(run.clone(), dead_letter.bytes).await?;
@@ -64,7 +65,7 @@ fn head(dead_letter: &port::DeadLetter) -> DeadLetter {
     }
 }
 
-/// What a message says, as far as this build can read it.
+/// Content of a message, as far as this build can read it.
 fn says(bytes: &[u8]) -> String {
     match envelope::decode::<InboxMessageOf<Dormer>>(bytes, SCHEMA) {
         Ok((dead_letter, _)) => cut(format!("{:#?}", dead_letter.body)),

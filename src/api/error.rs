@@ -1,4 +1,4 @@
-//! What the API answers when it cannot do what was asked: one sentence of what, one of what to do.
+//! Errors of the API: one sentence that says what is wrong, and one that says what to do.
 
 use axum::{
     Json,
@@ -9,7 +9,7 @@ use dormer_engine::port::StoreError;
 use dormer_proto::envelope::{DecodeError, EncodeError};
 use serde_json::json;
 
-/// Why a request got no answer.
+/// Error answer to a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{error}")]
 pub struct ApiError {
@@ -27,26 +27,26 @@ impl ApiError {
         }
     }
 
-    /// The status of the answer.
+    /// HTTP status of the answer.
     pub fn status(&self) -> StatusCode {
         self.status
     }
 
-    /// What went wrong, and what to do.
+    /// The error and its remedy.
     pub fn what_and_remedy(&self) -> (&str, &str) {
         (&self.error, &self.what_to_do)
     }
 
-    /// 413: a token that no cookie has room for.
+    /// 413: the token does not fit into a cookie.
     pub fn too_long(error: &str) -> Self {
-        let what_to_do = "log in with a shorter token (kubectl create token ACCOUNT makes one), or send it yourself: \
-            dormer's commands and other programs may send it as it is";
+        let what_to_do = "log in with a shorter token (kubectl create token ACCOUNT makes one); \
+        dormer's commands and other programs may send the long one as a bearer token";
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, error, what_to_do)
     }
 
-    /// 404: there is no such thing.
+    /// 404: the object does not exist.
     pub fn absent(what: &str, name: &str, where_it_is_listed: &str) -> Self {
-        let what_to_do = format!("{where_it_is_listed} lists what there is");
+        let what_to_do = format!("{where_it_is_listed} lists those that exist");
         Self::new(
             StatusCode::NOT_FOUND,
             format!("there is no {what} {name:?}"),
@@ -54,69 +54,70 @@ impl ApiError {
         )
     }
 
-    /// 400: the question makes no sense.
+    /// 400: the request is invalid.
     pub fn bad(error: impl Into<String>, what_to_do: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, error, what_to_do)
     }
 
-    /// 403: a page of somebody else's asks in a person's name.
+    /// 403: a foreign page sends a request in a person's name.
     pub fn foreign(origin: &str) -> Self {
-        let error = format!("requests from pages of {origin:?} are not taken");
+        let error = format!("requests from pages of {origin:?} are not accepted");
         let what_to_do = "use dormer's own console, or the command line";
         Self::new(StatusCode::FORBIDDEN, error, what_to_do)
     }
 
-    /// 403: actions are not taken from there.
+    /// 403: actions are not accepted from this address.
     pub fn far(from: &str) -> Self {
         Self::new(
             StatusCode::FORBIDDEN,
-            format!("actions are taken from this machine alone, not from {from}"),
-            "come through kubectl port-forward; or start dormer with --authentication cluster, \
-             which asks the cluster who may",
+            format!("actions are accepted from this machine only, not from {from}"),
+            "connect through kubectl port-forward; or start dormer with --authentication cluster, \
+             which checks rights in the cluster",
         )
     }
 
-    /// 401: nobody known asks. `how` says how to be known.
+    /// 401: the caller is not authenticated. `how` says how to log in.
     pub fn unknown(error: impl Into<String>, how: impl Into<String>) -> Self {
         Self::new(StatusCode::UNAUTHORIZED, error, how)
     }
 
-    /// 403: a known user lacks a right.
+    /// 403: an authenticated user lacks a right.
     pub fn forbidden(error: impl Into<String>, how: impl Into<String>) -> Self {
         Self::new(StatusCode::FORBIDDEN, error, how)
     }
 
-    /// 503: nobody says who asks, or what they may; so nobody is let in.
+    /// 503: the API server answers no review, so no caller is let in.
     pub fn unreviewed(why: &str) -> Self {
         Self::new(
             StatusCode::SERVICE_UNAVAILABLE,
-            format!("the cluster's API server does not say who may: {why}"),
-            "nobody is let in meanwhile; see whether the API server answers, and whether dormer's account may create \
-             tokenreviews and subjectaccessreviews (deploy/rbac.yaml)",
+            format!("the cluster's API server does not answer access reviews: {why}"),
+            "nobody can log in until it does; check that the API server answers, and that \
+             dormer's account may create tokenreviews and subjectaccessreviews (deploy/rbac.yaml)",
         )
     }
 
-    /// 415: only JSON is taken, which no form of a foreign page can send.
+    /// 415: only JSON is accepted, which no form of a foreign page can send.
     pub fn not_json() -> Self {
         Self::new(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
             "the content type is not application/json",
-            "send the body, `{}` at least, as application/json",
+            "send a body, at least `{}`, as application/json",
         )
     }
 
-    /// 409: things are not as the asker thinks.
+    /// 409: the present state does not permit the request.
     pub fn conflict(error: impl Into<String>, what_to_do: impl Into<String>) -> Self {
         Self::new(StatusCode::CONFLICT, error, what_to_do)
     }
 
-    /// 504: it was put into the inbox, and nobody has taken it yet.
+    /// 504: the request is in the inbox, and no engine has recorded it yet.
     pub fn not_confirmed(id: &str) -> Self {
         Self::new(
             StatusCode::GATEWAY_TIMEOUT,
-            "no engine has taken the request yet; it stays in the inbox",
+            "no engine has recorded the request yet; it stays in the inbox",
             format!(
-                "see whether an engine runs (/readyz); a repeat with the id {id:?} is harmless"
+                "check that an engine runs (/readyz); repeating the request with the id {id:?} is \
+                 harmless"
             ),
         )
     }
@@ -125,7 +126,7 @@ impl ApiError {
 impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> Self {
         let what_to_do = match error {
-            StoreError::Unavailable(_) => "try again; /readyz says how the store does",
+            StoreError::Unavailable(_) => "try again; /readyz shows the state of the store",
             StoreError::Broken(_) => "stop dormer and restore the store from a backup",
         };
         Self::new(
@@ -138,7 +139,8 @@ impl From<StoreError> for ApiError {
 
 impl From<DecodeError> for ApiError {
     fn from(error: DecodeError) -> Self {
-        let what_to_do = "ask a process of the newest build; else the store is damaged";
+        let what_to_do = "ask a process of the newest build; if that fails too, the store is \
+        damaged";
         Self::new(
             StatusCode::INTERNAL_SERVER_ERROR,
             error.to_string(),
@@ -149,7 +151,7 @@ impl From<DecodeError> for ApiError {
 
 impl From<EncodeError> for ApiError {
     fn from(error: EncodeError) -> Self {
-        Self::bad(error.to_string(), "say it in fewer words")
+        Self::bad(error.to_string(), "shorten the text")
     }
 }
 

@@ -1,4 +1,4 @@
-//! What dormer itself lacks: one thing that many machines wait for, said once and not machine by machine.
+//! Prerequisites that dormer itself lacks. Many machines may wait for the same one, so it is reported once.
 
 use super::run_cache::SharedRun;
 use crate::live::Live;
@@ -7,8 +7,8 @@ use dormer_views::lacks::Lack;
 use dormer_workflows::{Dormer, State};
 use std::collections::BTreeMap;
 
-/// What the machine of `run` waits for among dormer's own things, in one sentence. A worker says it with the heartbeats
-/// of an attempt that waits, and where such attempts are too many, as the reason for which they come again.
+/// Prerequisite that the machine of `run` waits for, in one sentence. A worker reports it in the heartbeats of a
+/// waiting attempt. If too many attempts wait, the worker gives some back with it as the reason.
 pub fn of(run: &Run<Dormer>, live: &Live) -> Option<String> {
     let mut beats = None;
     run.tasks.iter().find_map(|task| match &task.phase {
@@ -26,7 +26,7 @@ pub fn of(run: &Run<Dormer>, live: &Live) -> Option<String> {
     })
 }
 
-/// What is lacking, the one that most machines wait for first.
+/// All lacking prerequisites, the one with the most waiting machines first.
 pub fn all(runs: &[SharedRun], live: &Live) -> Vec<Lack> {
     let ours = |run: &&SharedRun| run.closed.is_none() && matches!(run.state, State::Machine(_));
     let mut machines = 0;

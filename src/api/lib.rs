@@ -1,4 +1,4 @@
-//! The HTTP API under `/api/v1`: what dormer knows, and what people may ask of it, as JSON.
+//! HTTP API under `/api/v1`: views of runs, and actions on them, as JSON.
 
 pub mod access;
 mod ask;
@@ -38,22 +38,21 @@ use futures::future::BoxFuture;
 use run_cache::RunCache;
 use std::sync::Arc;
 
-/// Dead letters that a scrape counts.
+/// Most dead letters that a scrape counts.
 const DEAD_COUNTED_MAX: usize = 1_000;
 
-/// What the API answers from.
+/// State behind the API.
 pub struct Api {
     ports: Arc<dyn Store>,
     live: Arc<Live>,
     run_cache: RunCache,
     changes: changes::Changes,
-    /// What a node would become, where this process knows payloads and the cluster.
+    /// Renderer of plans, if this process knows payloads and the cluster.
     renderer: Option<Arc<PlanRenderer>>,
 }
 
 impl Api {
-    /// API over a store, with the heartbeats that this process hears; with a `renderer` it also says what nodes would
-    /// become.
+    /// API over a store, with the heartbeats that this process receives. With a `renderer` it also answers plans.
     pub fn over<P: Ports>(
         ports: Arc<P>,
         live: Arc<Live>,
@@ -71,16 +70,16 @@ impl Api {
     }
 }
 
-/// What the metrics are made of.
+/// Input of the metrics.
 impl Api {
-    /// Every run, the number of dead letters (counted up to `DEAD_COUNTED_MAX`), and now by the engine's clock.
+    /// Every run, the number of dead letters (counted up to `DEAD_COUNTED_MAX`), and the engine's present time.
     pub async fn snapshot(&self) -> Result<(Vec<SharedRun>, usize, Timestamp), ApiError> {
         let runs = self.run_cache.all().await?;
         let dead = self.ports.dead_letters(0, DEAD_COUNTED_MAX).await?.len();
         Ok((runs, dead, self.now()))
     }
 
-    /// The heartbeats that this process hears.
+    /// Heartbeats that this process receives.
     pub fn live(&self) -> &Live {
         &self.live
     }
@@ -101,7 +100,7 @@ impl SnapshotSource for Api {
     }
 }
 
-/// Every endpoint. Who may ask, [`access::around`] says.
+/// Router of every endpoint. [`access::around`] adds authorization.
 pub fn router(api: Arc<Api>) -> Router {
     let v1 = Router::new()
         .route("/machines", get(reads::machines))

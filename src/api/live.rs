@@ -1,5 +1,5 @@
-//! What is being done just now: the latest heartbeat of every attempt and the latest remote commands, for people.
-//! Nothing is decided by it, and nothing of it outlives the process.
+//! Latest heartbeat of every attempt, and the latest remote commands. They are for people: no decision depends on
+//! them, and they end with the process.
 
 use dormer_proto::{
     id::{Attempt, RunId, Seq, TaskId},
@@ -12,30 +12,30 @@ use std::{
 };
 use tokio::{sync::watch, time::Instant};
 
-/// A heartbeat older than this is shown no more: its worker has ended, or lies elsewhere and is not heard.
+/// Age after which a heartbeat is no longer shown. Its worker has ended, or cannot reach this process.
 const SHOWN_FOR: Duration = Duration::from_secs(45);
-/// Heartbeats kept; beyond it the stale ones go, and new tasks find no place.
+/// Most heartbeats kept. Beyond it stale ones are dropped, then heartbeats of new tasks.
 const LIVE_MAX: usize = 20_000;
-/// Bytes of remote commands kept, of all runs; beyond it the oldest go.
+/// Most bytes of remote commands of all runs. Beyond it the oldest are dropped.
 const COMMANDS_BYTES_MAX: usize = 8 << 20;
-/// Remote commands kept of one task; beyond it its oldest go.
+/// Most remote commands of one task. Beyond it its oldest are dropped.
 const TASK_COMMANDS_MAX: usize = 64;
 
-/// How a command ended whose worker is heard no more.
-const UNHEARD: &str = "not heard of any more";
+/// End of a command whose worker sends no heartbeats any more.
+const UNHEARD: &str = "unknown: its worker is silent";
 
-/// The heartbeats and the remote commands that this process knows of.
+/// Heartbeats and remote commands in this process's memory.
 #[derive(Debug, Default)]
 pub struct Live {
-    /// A lock: held for a map operation, never across an await.
+    /// Lock held for one map operation, never across an await.
     beats: Mutex<BTreeMap<TaskId, (Instant, Heartbeat)>>,
-    /// A lock: as above.
+    /// Lock held as the one above.
     commands: Mutex<Commands>,
-    /// How many remote commands were taken in.
+    /// Number of remote commands received.
     command_count: watch::Sender<u64>,
 }
 
-/// Remote commands by task, and in which order they came.
+/// Remote commands by task, with their order of arrival.
 #[derive(Debug, Default)]
 struct Commands {
     of: BTreeMap<TaskId, VecDeque<RemoteCommand>>,
@@ -52,7 +52,7 @@ impl Commands {
                 == (command.attempt, &command.worker, command.number)
         };
         if let Some(known) = ours.iter_mut().find(same) {
-            // What runs has ended; an end is not taken back.
+            // A late report that a command runs does not replace its end.
             if known.ended.is_empty() {
                 self.bytes = (self.bytes + size(&command)).saturating_sub(size(known));
                 *known = command;
@@ -87,7 +87,7 @@ impl Commands {
     }
 }
 
-/// Its texts, and what stands around them.
+/// Bytes of its texts, plus a fixed overhead.
 fn size(command: &RemoteCommand) -> usize {
     let RemoteCommand {
         worker,
@@ -115,7 +115,7 @@ impl Live {
         self.beats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a heartbeat in.
+    /// Stores a heartbeat.
     pub fn beat(&self, heartbeat: Heartbeat) {
         let now = Instant::now();
         let mut beats = self.beats();
@@ -127,12 +127,12 @@ impl Live {
         }
     }
 
-    /// The task has ended.
+    /// Removes the heartbeat of a task that has ended.
     pub fn ended(&self, task: &TaskId) {
         self.beats().remove(task);
     }
 
-    /// Takes a remote command in, in place of the oldest one if there are too many.
+    /// Stores a remote command. If there are too many, it replaces the oldest.
     pub fn ran(&self, command: RemoteCommand) {
         let mut commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner);
         commands.put(command);
@@ -141,12 +141,12 @@ impl Live {
             .send_modify(|command_count| *command_count += 1);
     }
 
-    /// Changes with every remote command that is taken in, of whichever run.
+    /// Counter that changes with every remote command of any run.
     pub fn subscribe(&self) -> watch::Receiver<u64> {
         self.command_count.subscribe()
     }
 
-    /// What differs when another remote command of this run is known, or how one ended.
+    /// Mark that changes when this run has a new remote command, or one of them has ended.
     pub fn commands_mark(&self, run: &RunId) -> (usize, usize, Option<TaskId>) {
         let first = TaskId {
             run: run.clone(),
@@ -163,13 +163,14 @@ impl Live {
                 .iter()
                 .filter(|command| !command.ended.is_empty())
                 .count();
-            // Of a task that has too many, the newest take the oldest's places.
+            // In a full task the newest replace the oldest, so the count alone does not change.
             let newest = commands.back().map_or(0, |last| last.number as usize);
             (all + newest, over + ended + newest, Some(task.clone()))
         })
     }
 
-    /// The remote commands that are known of one run, task by task. One without an end runs: its worker is heard.
+    /// Remote commands of one run, task by task. A command without an end is still running: its worker sends
+    /// heartbeats.
     pub fn commands(&self, run: &RunId) -> Vec<RemoteCommand> {
         let first = TaskId {
             run: run.clone(),
@@ -191,14 +192,14 @@ impl Live {
         ours
     }
 
-    /// Whether a worker is heard that executes this very attempt.
+    /// Whether a worker sends heartbeats for this attempt.
     pub fn is_alive(&self, task: &TaskId, attempt: Attempt) -> bool {
         let beats = self.beats();
         let command_count = beats.get(task);
         command_count.is_some_and(|(at, beat)| beat.attempt == attempt && at.elapsed() < SHOWN_FOR)
     }
 
-    /// What is going on for one run.
+    /// Current heartbeats of one run.
     pub fn of(&self, run: &RunId) -> Vec<Heartbeat> {
         let first = TaskId {
             run: run.clone(),
@@ -237,7 +238,7 @@ mod tests {
         }
     }
 
-    /// As much as a command says that still runs.
+    /// A command that still runs.
     const RUNS: usize = 1;
 
     #[tokio::test]
@@ -286,7 +287,7 @@ mod tests {
         assert_eq!((numbers("a"), numbers("b")), (Vec::new(), Vec::new()));
         assert_eq!(numbers("c"), [3, 4, 5, 6, 7, 8, 9]);
 
-        // What runs is shown so while its worker is heard, and its end takes its place.
+        // A command is shown as running while its worker sends heartbeats. Its end replaces it.
         let run = RunId::new("machine", "d").unwrap();
         let ended = || {
             live.commands(&run)

@@ -1,5 +1,5 @@
-//! `GET /api/v1/openapi.json`: the API's document. Its paths are written by hand; the actions come from their table,
-//! and the schemas of answers from the views' types.
+//! `GET /api/v1/openapi.json`: the OpenAPI document. Its paths are written by hand. Actions come from their table,
+//! schemas from the view types.
 
 use super::access::right::{Needs, needs};
 use axum::{Json, http::Method};
@@ -16,14 +16,14 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 use std::sync::LazyLock;
 
-/// The part that is written by hand.
+/// Hand-written part.
 const WRITTEN: &str = include_str!("openapi.yaml");
 
-/// The whole. It cannot fail: a test reads it.
+/// Complete document. Building it cannot fail: a test reads it.
 static DOCUMENT: LazyLock<Value> =
     LazyLock::new(|| whole(dormer_profile::yaml::from_str(WRITTEN).unwrap_or_default()));
 
-/// The schemas of the typed views, by their names: the views are what is answered, so the document cannot differ.
+/// Schemas of the view types by name. The API answers these types, so the document cannot differ from the answers.
 fn schemas() -> Map<String, Value> {
     let settings = SchemaSettings::draft2020_12()
         .with(|settings| {
@@ -46,7 +46,7 @@ fn schemas() -> Map<String, Value> {
     schemas
 }
 
-/// An object has the properties that its schema names, and no others.
+/// Forbids properties that an object's schema does not name.
 fn close(schema: &mut Value) {
     match schema {
         Value::Object(fields) => {
@@ -62,7 +62,7 @@ fn close(schema: &mut Value) {
     }
 }
 
-/// The whole document.
+/// Complete document.
 pub fn document() -> &'static Value {
     &DOCUMENT
 }
@@ -71,7 +71,7 @@ pub(super) async fn openapi() -> Json<Value> {
     Json(DOCUMENT.clone())
 }
 
-/// Adds what follows from other places: parameters of paths, actions, errors, and that fields are always there.
+/// Adds generated parts: path parameters, actions, errors, and the list of required fields.
 fn whole(mut document: Value) -> Value {
     if let Some(written) = document["components"]["schemas"].as_object_mut() {
         written.append(&mut schemas());
@@ -107,7 +107,7 @@ fn whole(mut document: Value) -> Value {
     document
 }
 
-/// The parameters that a path names. An action's says which there are, and on which terms.
+/// Parameters in a path. The parameter `action` lists the actions with their terms.
 fn parameters(path: &str) -> Vec<Value> {
     let names = path
         .split('/')
@@ -141,7 +141,7 @@ fn parameters(path: &str) -> Vec<Value> {
         .collect()
 }
 
-/// The rights that an operation needs, as `kubectl auth can-i` takes them.
+/// Rights of an operation, in the form of `kubectl auth can-i`.
 fn rights(method: &str, path: &str) -> Vec<String> {
     let names = path.split('/').filter(|part| part.starts_with('{'));
     let names: Vec<String> = names
@@ -160,7 +160,7 @@ fn rights(method: &str, path: &str) -> Vec<String> {
     }
 }
 
-/// Every field of an object that allows no others is there, unless it says which are.
+/// Marks every field of a closed object as required, unless its schema lists the required ones.
 fn require(schema: &mut Value) {
     let Value::Object(fields) = schema else {
         for item in schema.as_array_mut().into_iter().flatten() {
@@ -198,15 +198,15 @@ mod tests {
         assert_eq!(*pause, json!(["{action} machines"]));
     }
 
-    /// The routes, as they are written in the router.
+    /// Routes in the router's source.
     fn routes() -> BTreeSet<(String, String)> {
         let router = include_str!("lib.rs");
-        // One is the gate's own, and two are answered to everybody, beside it.
+        // One route belongs to the gate, and two outside it answer everybody.
         let beside = [("/links", "post"), ("/healthz", "get"), ("/readyz", "get")];
         let mut routes: BTreeSet<_> = beside
             .map(|(path, method)| (path.to_owned(), method.to_owned()))
             .into();
-        // The formatter breaks a long one into several lines.
+        // rustfmt breaks a long route into several lines.
         let router = router.split_whitespace().collect::<String>();
         for route in router.split(".route(\"").skip(1) {
             let (path, handlers) = route.split_once("\",").expect("a path and its handler");
@@ -250,7 +250,7 @@ mod tests {
         }
     }
 
-    /// The table, the document and what is understood are one.
+    /// The table of actions, the document and the parser agree.
     #[test]
     fn every_action_is_documented_and_understood() {
         for (things, on) in [
@@ -263,7 +263,7 @@ mod tests {
                 .iter()
                 .find(|it| it["name"] == "action")
                 .expect("one");
-            // A step back names a payload: it has a path of its own.
+            // A rollback names a payload, so it has its own path.
             let known = ACTIONS
                 .iter()
                 .filter(|known| known.on == on && known.name != ROLLBACK.name);

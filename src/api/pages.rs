@@ -1,4 +1,5 @@
-//! What the console's pages are made of, beside the endpoints' own answers: a life as episodes, the rollout's turns.
+//! Data for the console's pages beside the endpoints' answers: a run's episodes, and a rollout's turns with the
+//! lease.
 
 use super::{Api, ApiError, reads, timeline};
 use axum::extract::{Path, Query, State as Of};
@@ -12,24 +13,24 @@ use dormer_views::{record::History, timeline::Episode};
 use dormer_workflows::{Dormer, State};
 use std::{collections::BTreeMap, sync::Arc};
 
-/// Records read in one step.
+/// Records read at once.
 const PAGE: usize = 1_000;
 
 /// A machine's turn with the lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Turn {
-    /// The lease's token.
+    /// Token of the lease.
     pub token: u64,
-    /// UID of the machine that had it.
+    /// UID of the machine that held the lease.
     pub holder: String,
-    /// When it was granted, in milliseconds by the engine's clock.
+    /// Time of the grant, in milliseconds by the engine's clock.
     pub from: u64,
-    /// When the slot ended; `None`: it goes on.
+    /// Time at which the turn ended. `None`: the machine still holds the lease.
     pub to: Option<u64>,
 }
 
 impl Api {
-    /// A run's life as episodes, and now by the engine's clock in milliseconds.
+    /// Episodes of a run, and the present time by the engine's clock in milliseconds.
     ///
     /// # Errors
     /// The store does not answer, or its answer cannot be read.
@@ -39,7 +40,7 @@ impl Api {
         Ok((fold.done(), self.now().0))
     }
 
-    /// The turns with the lease that a rollout's kept records tell of, oldest first.
+    /// Turns with the lease in a rollout's stored records, oldest first.
     ///
     /// # Errors
     /// As [`Api::timeline_of`].
@@ -50,7 +51,7 @@ impl Api {
         Ok(turns.into_values().collect())
     }
 
-    /// `limit` records of a run from `from` on, as the endpoint of histories answers them.
+    /// At most `limit` records of a run from `from` on, as the history endpoint answers them.
     ///
     /// # Errors
     /// As [`Api::timeline_of`].
@@ -88,7 +89,7 @@ impl Api {
     }
 }
 
-/// What a record tells of turns: slots that are there, and slots that are there no more.
+/// Updates `turns` from a record: new slots begin a turn, missing slots end one.
 fn turned(turns: &mut BTreeMap<u64, Turn>, record: &Record<Dormer>) {
     let State::Rollout(state) = &record.run.state else {
         return;

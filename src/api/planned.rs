@@ -1,4 +1,4 @@
-//! The endpoints that say what nodes would become.
+//! Endpoints of plans and rendered configurations.
 
 use super::{Api, ApiError, ask::Body, run_cache::SharedRun};
 use crate::plan::{Candidate, PlanRenderer, Times, add_steps, compare, merge, times};
@@ -14,10 +14,9 @@ use futures::future::try_join_all;
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, sync::Arc};
 
-/// Histories that a plan reads for how long steps took, of the machines that changed last. Of the others it knows what
-/// these tell.
+/// Most histories that a plan reads for step durations: those of the machines that changed last.
 const HISTORIES_MAX: usize = 200;
-/// How many of them at once.
+/// Histories read at once.
 const READ_AT_ONCE: usize = 8;
 
 type Answer<T> = Result<Json<T>, ApiError>;
@@ -25,27 +24,23 @@ type Answer<T> = Result<Json<T>, ApiError>;
 impl Api {
     fn renderer(&self) -> Result<&PlanRenderer, ApiError> {
         let none = || {
-            let error =
-                "this dormer has no way to the cluster, so it cannot say what nodes would become";
+            let error = "this dormer process has no access to the cluster, so it cannot render a node's \
+                 configuration";
             ApiError::conflict(
                 error,
-                "ask one whose process has the role worker; or give the console an account with the worker's rights",
+                "ask a dormer process with the role worker, or give the console an account with \
+                 the worker's rights",
             )
         };
         self.renderer.as_deref().ok_or_else(none)
     }
 }
 
-/// What one machine should be: the document of each section, with secrets by their names.
+/// Desired configuration of one machine: the document of each section, with secrets shown by name.
 pub(super) async fn desired(Of(api): Of<Arc<Api>>, Path(called): Path<String>) -> Answer<Value> {
     let run = api.run_cache.machine(&called).await?;
     let renderer = api.renderer()?;
-    let unsaid = || {
-        ApiError::conflict(
-            "the pool does not say what it should be",
-            "dormer get pools",
-        )
-    };
+    let unsaid = || ApiError::conflict("the pool has no payload for it", "dormer get pools");
     let state = machine(&run).ok_or_else(unsaid)?;
     let desired = state.desired().ok_or_else(unsaid)?;
     let bootstrap = renderer.bootstrap().await.map_err(unread)?;
@@ -69,12 +64,12 @@ pub(super) async fn desired(Of(api): Of<Arc<Api>>, Path(called): Path<String>) -
     Ok(Json(shown))
 }
 
-/// What would change as the pool's settings are now.
+/// Plan for the pool's present settings.
 pub(super) async fn plan(Of(api): Of<Arc<Api>>, Path(pool): Path<String>) -> Answer<Plan> {
     planned(&api, &pool, Candidate::default()).await
 }
 
-/// What would change with a payload, or a layer, that is tried on.
+/// Plan for a candidate payload or layer.
 pub(super) async fn plan_with(
     Of(api): Of<Arc<Api>>,
     Path(pool): Path<String>,
@@ -84,7 +79,7 @@ pub(super) async fn plan_with(
     let wrong = |problems: Problems| {
         ApiError::bad(
             problems.to_string(),
-            "mend it, and ask again: nothing was changed",
+            "nothing was changed; correct the candidate and try again",
         )
     };
     let payload = payload
@@ -108,8 +103,13 @@ async fn planned(api: &Api, pool: &str, candidate: Candidate) -> Answer<Plan> {
     let ours: Vec<&SharedRun> = runs.iter().filter(ours).collect();
     for run in ours.iter().filter(|run| run.closed.is_none()) {
         let Some(state) = machine(run) else { continue };
-        let (plan, method) = compare(renderer, &bootstrap, state, &candidate)
-            .map_err(|why| ApiError::bad(why, "mend it, and ask again: nothing was changed"))?;
+        let (plan, method) = compare(renderer, &bootstrap, state, &candidate).map_err(|why| {
+            ApiError::bad(
+                why,
+                "nothing was changed; correct the candidate and try \
+            again",
+            )
+        })?;
         items.push((run.id.clone(), plan, method));
     }
     let times = match items.iter().any(|(_, _, method)| method.is_some()) {
@@ -131,8 +131,8 @@ async fn planned(api: &Api, pool: &str, candidate: Candidate) -> Answer<Plan> {
     }))
 }
 
-/// How long the steps of these machines took last, those that ended among them: what was replaced knows how long a
-/// drain takes.
+/// Last step durations of these machines, including those that have ended: only a replaced machine knows how long its
+/// drain took.
 async fn last_times(
     api: &Api,
     mut runs: Vec<&SharedRun>,
@@ -164,21 +164,22 @@ fn machine(run: &SharedRun) -> Option<&machine::State> {
     }
 }
 
-/// The cluster does not tell how its nodes join, as it does not tell a console with an account of its own.
+/// Error for bootstrap settings that cannot be read. A console's own account has no right to read them.
 fn unread(failure: Failure) -> ApiError {
     ApiError::conflict(
         format!(
-            "this dormer cannot read how nodes join: {}",
+            "this dormer process cannot read how nodes join: {}",
             failure.message
         ),
-        "a plan needs what the worker may read: ask a dormer whose process has the role worker, or bind the ClusterRole \
-         dormer-worker and the Roles dormer-worker-bootstrap and dormer-worker-authorities to the console's account",
+        "a plan needs the worker's rights: ask a dormer process with the role worker, or bind the \
+         ClusterRole dormer-worker and the Roles dormer-worker-bootstrap and \
+         dormer-worker-authorities to the console's account",
     )
 }
 
 fn cannot(failure: Failure) -> ApiError {
     ApiError::conflict(
         failure.message,
-        "dormer get pools; is the payload at hand here?",
+        "check the pool with dormer get pools, and that this process has its payload",
     )
 }

@@ -1,4 +1,4 @@
-//! The endpoints that only read.
+//! Read-only endpoints.
 
 use super::{
     Api, ApiError, dead_letters, lacks,
@@ -29,7 +29,7 @@ use dormer_workflows::Dormer;
 use serde::Deserialize;
 use std::sync::Arc;
 
-/// Records answered when nobody says how many.
+/// Default number of records in one answer.
 const RECORDS: usize = 100;
 /// Most records in one answer.
 const RECORDS_MAX: usize = 1_000;
@@ -42,19 +42,19 @@ fn items<T>(items: Vec<T>) -> Answer<List<T>> {
 }
 
 impl Api {
-    /// Now, by the engine's clock.
+    /// Present time by the engine's clock.
     pub(crate) fn now(&self) -> Timestamp {
         self.ports.now()
     }
 
-    /// A machine as it is shown.
+    /// View of a machine.
     pub(super) fn shown_machine(&self, run: &SharedRun) -> Answer<Machine> {
         let shown = views::machine(run, &self.live, self.now());
         let absent = || ApiError::absent("machine", run.id.as_str(), "dormer get machines");
         shown.map(Json).ok_or_else(absent)
     }
 
-    /// A rollout as it is shown.
+    /// View of a rollout.
     pub(super) async fn shown_rollout(&self, run: &SharedRun) -> Answer<Rollout> {
         let names = names(&self.run_cache.all().await?);
         let shown = views::rollout(run, &names, self.now());
@@ -62,13 +62,13 @@ impl Api {
         shown.map(Json).ok_or_else(absent)
     }
 
-    /// The run of that name.
+    /// Run with this id.
     pub(super) async fn found(&self, run: &RunId) -> Result<SharedRun, ApiError> {
         let found = self.run_cache.one(run).await?;
         found.ok_or_else(|| ApiError::absent("run", run.as_str(), "dormer get runs"))
     }
 
-    /// The rollout of that pool.
+    /// Rollout of this pool.
     pub(super) async fn found_rollout(&self, pool: &str) -> Result<SharedRun, ApiError> {
         let absent = || ApiError::absent("rollout", pool, "dormer get rollouts");
         let run = rollout_run(pool).map_err(|_| absent())?;
@@ -76,16 +76,16 @@ impl Api {
     }
 }
 
-/// The id of a run, from a path.
+/// Run id from a path.
 pub(super) fn run_id(workflow: &str, key: &str) -> Result<RunId, ApiError> {
     RunId::new(workflow, key)
         .map_err(|error| ApiError::bad(error.to_string(), "name a run as WORKFLOW/KEY"))
 }
 
-/// Which runs are listed.
+/// Filter of a list.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Which {
-    /// Those that have ended, too.
+    /// Includes runs that have ended.
     #[serde(default)]
     all: bool,
 }
@@ -104,7 +104,7 @@ pub(crate) async fn machines(Of(api): Asked, Query(which): Query<Which>) -> Answ
 /// Answers one machine, by its UID, its name, or `namespace/name`.
 ///
 /// # Errors
-/// No machine is called so, several are, or the store does not answer.
+/// No machine has this name, several have it, or the store does not answer.
 pub async fn machine(Of(api): Asked, Path(called): Path<String>) -> Answer<Machine> {
     let run = api.run_cache.machine(&called).await?;
     api.shown_machine(&run)
@@ -138,7 +138,7 @@ pub(crate) async fn rollouts(Of(api): Asked) -> Answer<List<Rollout>> {
 /// Answers the rollout of a pool.
 ///
 /// # Errors
-/// The pool has none, or the store does not answer.
+/// The pool has no rollout, or the store does not answer.
 pub async fn rollout(Of(api): Asked, Path(pool): Path<String>) -> Answer<Rollout> {
     let run = api.found_rollout(&pool).await?;
     api.shown_rollout(&run).await
@@ -178,14 +178,14 @@ pub(super) async fn dead_letter(Of(api): Asked, Path(id): Path<u64>) -> Answer<D
     dead_letters::one(api.ports.as_ref(), id).await.map(Json)
 }
 
-/// Which part of a history.
+/// Range of a history.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Part {
-    /// The first record.
+    /// First record.
     from: Option<u64>,
-    /// How many records.
+    /// Number of records.
     limit: Option<usize>,
-    /// Each with its envelope as the store has it, in base64, and where they come from: what an export holds.
+    /// Adds each record's stored envelope in base64, and the store's identity: what an export needs.
     #[serde(default)]
     envelopes: bool,
 }
@@ -231,7 +231,8 @@ pub(super) async fn run_history(
 async fn history(api: &Api, run: &RunId, part: &Part) -> Answer<History> {
     let from = part.from.unwrap_or(1).max(1);
     let limit = part.limit.unwrap_or(RECORDS).clamp(1, RECORDS_MAX);
-    // The record before names the tasks that these finish; one more says whether there are more.
+    // The record before the range names the tasks that the range finishes. One record after it tells whether more
+    // follow.
     let stored = api.ports.records(run, Seq(from - 1), limit + 2).await?;
     let mut story = Story::default();
     let mut items = Vec::new();
@@ -260,7 +261,7 @@ async fn history(api: &Api, run: &RunId, part: &Part) -> Answer<History> {
     }))
 }
 
-/// The whole of a run as a tree of episodes, phases, tasks and attempts.
+/// A run as a tree of episodes, phases, tasks and attempts.
 pub(super) async fn run_timeline(
     Of(api): Of<Arc<Api>>,
     Path((workflow, key)): Path<(String, String)>,

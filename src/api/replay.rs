@@ -1,9 +1,9 @@
-//! The fold of recorded histories, run after run: each record's events, decided by this build, and compared with what
-//! the record says.
+//! Replay of recorded histories: this build decides each record's events again, and the result is compared with the
+//! record.
 //!
-//! What a run *decided* is where it stands (state and phase), its tasks, timers and signals, its episodes and its end.
-//! A newer build may remember more in its state than an older one wrote down; that alone is no other decision. So the
-//! fold goes on from what this build remembers as long as it decides the same, and from the record where it does not.
+//! A run's *decision* is its state and phase, its tasks, timers and signals, its episodes, and its end. A newer build
+//! may remember more in its state than an older one wrote. That alone is no different decision. So the fold continues
+//! from this build's state as long as the decisions agree, and from the record once they differ.
 
 use crate::story::Story;
 use dormer_engine_core::{Divergence, Record, Run, Workflow, replay_record};
@@ -17,32 +17,32 @@ use dormer_workflows::{Dormer, State};
 use serde::Serialize;
 use std::fmt::{self, Debug};
 
-/// Differences that are named of one record.
+/// Most differences listed for one record.
 const DIFFERENCES_MAX: usize = 20;
-/// Longest value of a difference that is printed, in characters.
+/// Longest printed value of a difference, in characters.
 const VALUE_CHARS_MAX: usize = 160;
 
-/// A record at which today's code would decide otherwise.
+/// Record at which this build decides differently.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DivergentRecord {
     /// Id of the run.
     pub run: String,
-    /// What people call it.
+    /// Name for people: a machine's name, a rollout's pool.
     pub name: String,
     /// Number of the record.
     pub seq: u64,
-    /// When it was written, in RFC 3339.
+    /// Time of the record, in RFC 3339.
     pub at: String,
-    /// The build that wrote it.
+    /// Build that wrote it.
     pub build: String,
-    /// What happened.
+    /// Events of the record, in sentences.
     pub events: Vec<String>,
-    /// What was decided then.
+    /// Recorded decision.
     pub recorded: String,
-    /// What would be decided now.
+    /// Decision of this build.
     pub today: String,
-    /// In which fields the two runs differ, the first `DIFFERENCES_MAX`.
+    /// Fields in which the two runs differ, the first `DIFFERENCES_MAX`.
     pub differences: Vec<Difference>,
 }
 
@@ -73,43 +73,43 @@ impl fmt::Display for DivergentRecord {
     }
 }
 
-/// A field of a run in which the two differ.
+/// Field that differs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Difference {
     /// Path of the field, such as `state.phase`.
     pub field: String,
-    /// Its value on record.
+    /// Recorded value.
     pub recorded: String,
-    /// Its value by this build.
+    /// Value of this build.
     pub today: String,
 }
 
-/// What came of one record.
+/// Result for one record.
 #[derive(Debug)]
 pub enum Judgement {
     /// This build decides the same.
     Same,
-    /// It decides the same, and remembers something else: the fields.
+    /// It decides the same, and remembers something else in these fields.
     Remembers(Vec<Difference>),
-    /// It is the first that is kept of a longer history: there is nothing to decide it on.
+    /// The record is the first one kept of a longer history, so its state before is unknown.
     First,
-    /// This build decides otherwise.
+    /// This build decides differently.
     DivergentRecord(Box<DivergentRecord>),
-    /// It cannot be judged.
+    /// The record cannot be judged.
     Fault(String),
 }
 
-/// The run being folded.
+/// Fold of one run after another.
 #[derive(Default)]
 pub struct Fold {
     before: Option<Run<Dormer>>,
     story: Story,
-    /// The run's last record could not be read: the next one has nothing to stand on.
+    /// The run's last record could not be read, so the next one has no state before it.
     broken: Option<RunId>,
 }
 
 impl Fold {
-    /// Folds the next record. A run's records come one after another.
+    /// Folds the next record. The records of a run are passed in order.
     pub fn next(&mut self, run: &RunId, seq: Seq, bytes: &[u8]) -> Judgement {
         if self.before.as_ref().is_some_and(|before| before.id != *run) {
             *self = Self::default();
@@ -137,19 +137,19 @@ impl Fold {
         judgement
     }
 
-    /// Whether there is something to decide the record on.
+    /// Whether the state before the record is known.
     fn follows(&self, run: &RunId, seq: Seq, record: &Record<Dormer>) -> Result<bool, String> {
         let says = &record.run;
         if says.id != *run || says.seq != seq {
             return Err(format!(
-                "it says that it is record {} of {}",
+                "it claims to be record {} of {}",
                 says.seq, says.id
             ));
         }
         let Some(before) = &self.before else {
             let broken = self.broken.as_ref() == Some(run);
             if seq == Seq(1) && record.prev != Sum(0) {
-                return Err("it is the first, and names one before it".into());
+                return Err("it is the first record, but names one before it".into());
             }
             return Ok(seq == Seq(1) && !broken);
         };
@@ -162,7 +162,7 @@ impl Fold {
         Ok(true)
     }
 
-    /// What this build makes of the record, and the run from which the next one is decided.
+    /// Judgement of the record, and the run from which the next record is decided.
     fn judge(
         &self,
         record: &Record<Dormer>,
@@ -201,12 +201,15 @@ impl Fold {
 
 fn unreadable(error: &DecodeError) -> String {
     match error {
-        DecodeError::Newer { .. } => format!("a newer build wrote it ({error}): replay it there"),
+        DecodeError::Newer { .. } => format!(
+            "a newer build wrote it ({error}): replay it with \
+        that build"
+        ),
         _ => format!("it cannot be read: {error}"),
     }
 }
 
-/// Whether two runs stand at the same place and ask for the same, whatever else they remember.
+/// Whether two runs have the same decision, whatever else they remember.
 fn same_decision(ours: &Run<Dormer>, recorded: &Run<Dormer>) -> bool {
     phase(ours) == phase(recorded)
         && Run {
@@ -218,12 +221,12 @@ fn same_decision(ours: &Run<Dormer>, recorded: &Run<Dormer>) -> bool {
         }
 }
 
-/// What happened, in sentences.
+/// Events in sentences.
 fn texts(events: Vec<Event>) -> Vec<String> {
     events.into_iter().map(|event| event.text).collect()
 }
 
-/// State and phase.
+/// State and phase of a run.
 fn phase(run: &Run<Dormer>) -> (&'static str, &'static str) {
     let label = Dormer::label(&run.state);
     match &run.state {
@@ -232,7 +235,7 @@ fn phase(run: &Run<Dormer>) -> (&'static str, &'static str) {
     }
 }
 
-/// What people call a run.
+/// Name of a run for people.
 fn name(run: &Run<Dormer>) -> String {
     match &run.state {
         State::Machine(state) => state.machine_ref().name,
@@ -240,7 +243,7 @@ fn name(run: &Run<Dormer>) -> String {
     }
 }
 
-/// What a record decided, in a line: where the run is, and what it asks for.
+/// Decision of a record in one line: state, phase, and what the run asks for.
 fn decided(run: &Run<Dormer>) -> String {
     let (label, phase) = phase(run);
     let mut text = label.to_owned();
@@ -264,7 +267,7 @@ fn decided(run: &Run<Dormer>) -> String {
     text
 }
 
-/// Every field in which two runs differ.
+/// All fields in which two runs differ.
 fn differences(recorded: &Run<Dormer>, today: &Run<Dormer>) -> Vec<Difference> {
     let mut found = Vec::new();
     let mut part = |field: &str, recorded: serde_json::Value, today: serde_json::Value| {
@@ -291,7 +294,7 @@ fn differences(recorded: &Run<Dormer>, today: &Run<Dormer>) -> Vec<Difference> {
     found
 }
 
-/// Keys that are no text do not go into JSON.
+/// Timers with text keys, because JSON has no others.
 fn timers(run: &Run<Dormer>) -> serde_json::Value {
     let timers = run.timers.iter();
     timers

@@ -1,4 +1,4 @@
-//! Every run as last read: read anew only where the store has moved on.
+//! Cache of every run. A run is read again only if the store has a newer revision.
 
 use super::{ApiError, store::Store};
 use dormer_engine::port::{Head, StoreError};
@@ -15,13 +15,13 @@ use tokio::sync::Mutex;
 /// Runs read in one step.
 const PAGE: usize = 1_000;
 
-/// A run, shared by those who look at it.
+/// Run, shared by its readers.
 pub type SharedRun = Arc<Run<Dormer>>;
 
-/// The runs of a store.
+/// Runs of a store.
 pub(crate) struct RunCache {
     ports: Arc<dyn Store>,
-    /// Held while the store is asked: those who look at the same time ask once.
+    /// Lock held during a read of the store, so that concurrent readers cause one read.
     runs: Mutex<BTreeMap<RunId, (Revision, SharedRun)>>,
 }
 
@@ -33,7 +33,7 @@ impl RunCache {
         }
     }
 
-    /// Every run that the store has, in the order of their ids.
+    /// Every run of the store, ordered by id.
     ///
     /// # Errors
     /// The store does not answer.
@@ -63,7 +63,7 @@ impl RunCache {
         Ok(runs.values().map(|(_, run)| Arc::clone(run)).collect())
     }
 
-    /// Heads of all runs, in the order of their ids.
+    /// Heads of all runs, ordered by id.
     async fn heads(&self) -> Result<Vec<Head>, StoreError> {
         let mut all: Vec<Head> = Vec::new();
         loop {
@@ -77,7 +77,7 @@ impl RunCache {
         }
     }
 
-    /// One run as it is now.
+    /// Present state of one run.
     ///
     /// # Errors
     /// The store does not answer, or its answer cannot be read.
@@ -87,11 +87,11 @@ impl RunCache {
         Ok(stored.map(|stored| read(&stored.bytes)).transpose()?)
     }
 
-    /// The run of a machine, by its UID, its name, or `namespace/name`. Of several of one name the living one is
-    /// meant, else the one that came last.
+    /// Run of a machine, by its UID, its name, or `namespace/name`. Of several with one name, the open run counts, or
+    /// else the latest.
     ///
     /// # Errors
-    /// No machine is called so; living machines of several namespaces are; the store does not answer.
+    /// No machine has this name; open machines of several namespaces have it; the store does not answer.
     pub(crate) async fn machine(&self, called: &str) -> Result<SharedRun, ApiError> {
         if let Ok(run) = machine_run(called)
             && let Some(run) = self.one(&run).await?
@@ -104,8 +104,8 @@ impl RunCache {
         let living = found.iter().filter(|run| run.closed.is_none()).count();
         if living > 1 {
             return Err(ApiError::conflict(
-                format!("{living} machines are called {called:?}"),
-                "say NAMESPACE/NAME, or the UID",
+                format!("{living} machines have the name {called:?}"),
+                "give NAMESPACE/NAME or the UID",
             ));
         }
         found

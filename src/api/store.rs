@@ -1,4 +1,4 @@
-//! The store as the API asks it: the engine's ports behind one object, so that API and console are compiled once.
+//! Store interface of the API: the engine's ports behind one object, so that API and console are compiled once.
 
 use dormer_engine::port::{
     Clock, DeadLetter, DeadLetters, Head, History, HistoryReader, Inbox, Ports, StoreError, Stored,
@@ -6,14 +6,14 @@ use dormer_engine::port::{
 use dormer_proto::id::{Incarnation, RunId, Seq, Timestamp};
 use futures::future::BoxFuture;
 
-/// Answer of the store, which may take its time.
+/// Future of the store's answer.
 type Answer<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 
-/// The part of [`Ports`] that people's questions and requests need. Contracts are those of the ports.
+/// Subset of [`Ports`] that the API needs. The ports' contracts apply.
 pub(crate) trait Store: Send + Sync + 'static {
     /// Identity of the store.
     fn incarnation(&self) -> Incarnation;
-    /// Now, by the engine's clock.
+    /// Present time by the engine's clock.
     fn now(&self) -> Timestamp;
     /// Last record of each run.
     fn load<'a>(&'a self, runs: &'a [RunId]) -> Answer<'a, Vec<Option<Stored>>>;

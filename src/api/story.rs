@@ -1,4 +1,4 @@
-//! A run's history for people: what happened at each record, by kind and in a sentence.
+//! History for people: what happened at each record, by kind and in a sentence.
 
 use dormer_engine_core::{HistoryEvent, Record, Workflow};
 use dormer_proto::{
@@ -17,15 +17,15 @@ use dormer_views::{
 use dormer_workflows::{Dormer, State};
 use std::collections::HashMap;
 
-/// What is told of a run, record after record.
+/// Narrator of a run's records, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Story {
-    /// Names of the tasks asked for so far: a report names only their place.
+    /// Names of the tasks so far. A report holds only a task's key.
     asked: HashMap<(Seq, u16), &'static str>,
 }
 
 impl Story {
-    /// Learns what a record asks for, without telling it: of the record before the first one that is told.
+    /// Learns a record's tasks without output: used for the record before the first one shown.
     pub(crate) fn learn(&mut self, record: &Record<Dormer>) {
         for task in &record.run.tasks {
             self.asked
@@ -33,13 +33,13 @@ impl Story {
         }
     }
 
-    /// What happened at a record.
+    /// Events of a record.
     pub(crate) fn events(&self, record: &Record<Dormer>) -> Vec<Event> {
         let events = record.events.iter();
         events.map(|event| self.event(event)).collect()
     }
 
-    /// One record. Tell them in their order.
+    /// View of one record. Records are passed in order.
     pub(crate) fn tell(&mut self, record: &Record<Dormer>) -> record::Record {
         let events = self.events(record);
         self.learn(record);
@@ -60,7 +60,7 @@ impl Story {
         }
     }
 
-    /// What this record asked of workers.
+    /// Tasks that this record ordered.
     fn asks(&self, record: &Record<Dormer>) -> Vec<&'static str> {
         let new = record
             .run
@@ -122,8 +122,8 @@ impl Story {
             ),
             HistoryEvent::SignalRefused { to, why, .. } => {
                 let text = match why {
-                    Refusal::Unknown => format!("the signal found no {to}"),
-                    Refusal::Closed => format!("{to} had ended and refused the signal"),
+                    Refusal::Unknown => format!("the signal was refused: {to} does not exist"),
+                    Refusal::Closed => format!("the signal was refused: {to} has ended"),
                 };
                 Event::new(EventKind::SignalRefused, text)
             }
@@ -198,10 +198,13 @@ fn observed(object: &ObjectRef, fact: Option<&Fact>) -> String {
             let name = &owner.name;
             let has = owner.machines.len();
             let wants = owner.replicas;
-            format!("the MachineSet {name} is seen: {has} of {wants} Machines")
+            format!("the MachineSet {name} has {has} of {wants} Machines")
         }
         Some(Fact::Rollout(rollout::Fact::Listed { with_node })) => {
-            format!("all Machines were listed: {} have a Node", with_node.len())
+            format!(
+                "the watcher listed all Machines: {} have a Node",
+                with_node.len()
+            )
         }
     }
 }
@@ -222,7 +225,7 @@ fn machine_text(fact: &MachineFact) -> String {
     {
         words.push(format!("{kind} is {status} ({reason}: {message})"));
     }
-    format!("the Machine is seen: {}", words.join(", "))
+    format!("observed the Machine: {}", words.join(", "))
 }
 
 fn node_text(fact: &NodeFact) -> String {
@@ -233,20 +236,20 @@ fn node_text(fact: &NodeFact) -> String {
             .as_ref()
             .map(|version| format!("version {version}")),
     );
-    format!("the Node is seen: {}", words.join(", "))
+    format!("observed the Node: {}", words.join(", "))
 }
 
 fn csr_text(fact: &CsrFact) -> String {
     let pending = if fact.pending {
         "waits for approval"
     } else {
-        "is decided"
+        "was approved or denied"
     };
     let kind = fact.signer.rsplit('/').next().unwrap_or_default();
     format!("the CSR {} ({kind}) {pending}", fact.name)
 }
 
-/// The task that an outcome answers.
+/// Name of the task that an outcome answers.
 fn task_of(outcome: &Outcome) -> &'static str {
     match outcome {
         Outcome::Probed { .. } => "probe",
@@ -272,7 +275,7 @@ fn task_of(outcome: &Outcome) -> &'static str {
     }
 }
 
-/// What there is to say beside that it succeeded.
+/// Details of an outcome beside its success.
 pub(super) fn what_came(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Probed { facts, .. } => format!(": {} ({})", facts.os_name, facts.os_build),
@@ -287,9 +290,9 @@ pub(super) fn what_came(outcome: &Outcome) -> String {
         Outcome::CsrApproved { csr } => format!(": {csr} is approved"),
         Outcome::CsrRefused { csr, why } => format!(": {csr} is not approved: {why}"),
         Outcome::FenceRefused { why } => match why {
-            FenceRefusal::Superseded => ": refused, a newer token is there".into(),
-            FenceRefusal::NodeServes => ": refused, the Node serves".into(),
-            FenceRefusal::Gone => ": refused, the object is gone".into(),
+            FenceRefusal::Superseded => ": refused, because the object has a newer token".into(),
+            FenceRefusal::NodeServes => ": refused, because the Node serves".into(),
+            FenceRefusal::Gone => ": refused, because the object is gone".into(),
         },
         Outcome::Evicted {
             evicted,
@@ -304,7 +307,7 @@ pub(super) fn what_came(outcome: &Outcome) -> String {
                 held.collect::<String>()
             )
         }
-        Outcome::FenceClosedMeanwhile => ": nothing was done, the fence is closed".into(),
+        Outcome::FenceClosedMeanwhile => ": nothing was done, because the fence is closed".into(),
         _ => String::new(),
     }
 }
@@ -313,12 +316,14 @@ fn said(signal: &Signal) -> String {
     match signal {
         Signal::Machine(machine::Signal::Granted { token, marked }) => {
             let marked = if *marked { ", over the limit" } else { "" };
-            format!("the lease is yours, token {token}{marked}")
+            format!("lease granted, token {token}{marked}")
         }
         Signal::Machine(machine::Signal::Replaced { by: Some(by) }) => {
-            format!("the Machine {by} serves in its place")
+            format!("the Machine {by} has replaced it and serves")
         }
-        Signal::Machine(machine::Signal::Replaced { by: None }) => "no replacement comes".into(),
+        Signal::Machine(machine::Signal::Replaced { by: None }) => "no replacement will \
+        come"
+            .into(),
         Signal::Machine(signal) => format!("{signal:?}").to_lowercase(),
         Signal::Rollout(rollout::Signal::Member(report)) => {
             let how = [(report.joined, "joined"), (report.failed, "failed")];
@@ -331,16 +336,19 @@ fn said(signal: &Signal) -> String {
             } else {
                 ""
             };
-            format!("I am {how}{away}")
+            format!("its state is {how}{away}")
         }
-        Signal::Rollout(rollout::Signal::Request { .. }) => "I want the lease".into(),
-        Signal::Rollout(rollout::Signal::Withdraw) => "I want the lease no more".into(),
+        Signal::Rollout(rollout::Signal::Request { .. }) => "lease requested".into(),
+        Signal::Rollout(rollout::Signal::Withdraw) => "lease request withdrawn".into(),
         Signal::Rollout(rollout::Signal::Release { token, .. }) => {
-            format!("the lease is given back, token {token}")
+            format!("lease returned, token {token}")
         }
-        Signal::Rollout(rollout::Signal::Left { .. }) => "I leave".into(),
+        Signal::Rollout(rollout::Signal::Left { .. }) => "machine leaves the pool".into(),
         Signal::Rollout(rollout::Signal::Pause) => "pause".into(),
         Signal::Rollout(rollout::Signal::Resume) => "resume".into(),
-        Signal::Rollout(rollout::Signal::Rollback { to }) => format!("go back to the payload {to}"),
+        Signal::Rollout(rollout::Signal::Rollback { to }) => format!(
+            "rollback to the payload \
+        {to}"
+        ),
     }
 }

@@ -1,8 +1,8 @@
-//! A run's life as a tree, from its history alone: episodes, their phases, their tasks, and each task's attempts and
-//! waits. `dormer trace` draws it; no collector of traces is needed.
+//! Timeline of a run from its history alone: episodes, their phases, their tasks, and each task's attempts and waits.
+//! `dormer trace` draws it without a trace collector.
 //!
-//! An attempt begins when its order is stored and ends when its report is: what a worker did in between is known to
-//! its traces, not to the history.
+//! An attempt begins when its order is stored and ends when its report is stored. The history does not know what the
+//! worker did in between; traces do.
 
 use dormer_engine_core::{HistoryEvent, OpenTask, Record, TaskKey, TaskPhase};
 use dormer_proto::id::{Seq, Timestamp};
@@ -10,17 +10,17 @@ use dormer_views::timeline::{Attempt, AttemptResult, BETWEEN, Episode, Phase, Ta
 use dormer_workflows::{Dormer, State};
 use std::collections::BTreeMap;
 
-/// Reads a history, record after record.
+/// Fold of a history into episodes.
 #[derive(Debug, Default)]
 pub(crate) struct Fold {
-    /// Oldest first.
+    /// Episodes, oldest first.
     episodes: Vec<Episode>,
-    /// Where each open task lies: episode, phase, place.
+    /// Position of each open task: episode, phase, index.
     open: BTreeMap<TaskKey, (usize, usize, usize)>,
 }
 
 impl Fold {
-    /// Takes the next record in; records come in their order.
+    /// Adds the next record. Records are passed in order.
     pub(crate) fn take(&mut self, record: &Record<Dormer>) {
         self.reported(record);
         self.ended(record);
@@ -33,12 +33,12 @@ impl Fold {
         }
     }
 
-    /// The whole, once every record was taken.
+    /// Episodes after the last record.
     pub(crate) fn done(self) -> Vec<Episode> {
         self.episodes
     }
 
-    /// Reports end attempts.
+    /// Ends the attempts that the record reports.
     fn reported(&mut self, record: &Record<Dormer>) {
         for event in &record.events {
             let (key, attempt, worker, result, detail) = match event {
@@ -94,7 +94,7 @@ impl Fold {
         }
     }
 
-    /// Tasks that are open no more.
+    /// Ends the tasks that the record closes.
     fn ended(&mut self, record: &Record<Dormer>) {
         let gone: Vec<TaskKey> = self
             .open
@@ -114,7 +114,7 @@ impl Fold {
         }
     }
 
-    /// Where the run stands after the record.
+    /// Updates episode, phase and tasks to the run after the record.
     fn moved_on(&mut self, record: &Record<Dormer>) {
         let at = record.at;
         let known = self.episodes.last().map_or(0, |episode| episode.seq);
@@ -163,7 +163,7 @@ impl Fold {
         }
     }
 
-    /// The phase of the record, if it is another one.
+    /// Begins the record's phase if it differs from the last one.
     fn enter(&mut self, record: &Record<Dormer>) {
         let State::Machine(state) = &record.run.state else {
             return;
@@ -204,7 +204,7 @@ impl Fold {
             .get_mut(position)
     }
 
-    /// How an open task stands.
+    /// Updates an open task's attempts.
     fn update(&mut self, at: Timestamp, open: &OpenTask<Dormer>) {
         if !self.open.contains_key(&open.key) && self.insert(open).is_none() {
             return;
@@ -234,7 +234,7 @@ impl Fold {
                 if let Some(last) = task.attempts.last_mut() {
                     last.wait = Some(until.0);
                     if last.to.is_none() {
-                        // No report: the engine gave the attempt up.
+                        // There is no report: the engine ended the attempt.
                         last.to = Some(at.0);
                         last.result = Some(AttemptResult::TimedOut.into());
                         last.detail = Some(format!("{}: {}", failure.code, failure.message));
@@ -244,7 +244,7 @@ impl Fold {
         }
     }
 
-    /// Finds a new task its place: in the phase that asked for it.
+    /// Adds a new task to the phase that ordered it.
     fn insert(&mut self, open: &OpenTask<Dormer>) -> Option<()> {
         let episode = self.episodes.len().checked_sub(1)?;
         let phases = &mut self.episodes[episode].phases;

@@ -1,4 +1,4 @@
-//! Runs as the typed views that API, console and commands share.
+//! Conversion of runs into the typed views that API, console and commands share.
 
 use super::{lacks, run_cache::SharedRun};
 use crate::live::Live;
@@ -20,10 +20,11 @@ use dormer_workflows::{
 };
 use std::collections::BTreeMap;
 
-/// What a machine waits for while dormer lacks something; what that is is said once, for all.
-const LACKING: &str = "what dormer itself lacks";
+/// Text of a machine that waits for one of dormer's own prerequisites. The list of machines names the prerequisite
+/// once.
+const LACKING: &str = "something that dormer itself lacks";
 
-/// A machine, by the clock `now`. `None`: the run is not a machine's.
+/// View of a machine at the time `now`. `None`: the run is not a machine's.
 pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine> {
     let State::Machine(state) = &run.state else {
         return None;
@@ -134,7 +135,7 @@ fn halt_view(halt: &machine::Halt) -> Halt {
     }
 }
 
-/// A pool's rollout. `None`: the run is not a rollout's.
+/// View of a pool's rollout. `None`: the run is not a rollout's.
 pub fn rollout(
     run: &Run<Dormer>,
     names: &BTreeMap<String, String>,
@@ -232,7 +233,7 @@ pub fn names(runs: &[SharedRun]) -> BTreeMap<String, String> {
     named.collect()
 }
 
-/// Any run, in a line.
+/// Summary of any run.
 pub(crate) fn run(run: &Run<Dormer>, now: Timestamp) -> run::Run {
     run::Run {
         status: status(run, now),
@@ -244,7 +245,7 @@ pub(crate) fn run(run: &Run<Dormer>, now: Timestamp) -> run::Run {
     }
 }
 
-/// A run's tasks that are not finished, with what is heard of them.
+/// Unfinished tasks of a run, with their heartbeats.
 pub(crate) fn tasks(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Vec<Task> {
     let beats = live.of(&run.id);
     let tasks = run.tasks.iter().map(|task| {
@@ -296,7 +297,7 @@ fn heartbeat_view(beat: &message::Heartbeat) -> Heartbeat {
     }
 }
 
-/// A remote command.
+/// View of a remote command.
 pub(crate) fn remote_command(command: &message::RemoteCommand) -> RemoteCommand {
     RemoteCommand {
         task: command.task.to_string(),
@@ -314,7 +315,7 @@ pub(crate) fn remote_command(command: &message::RemoteCommand) -> RemoteCommand 
     }
 }
 
-/// What people call a run: a machine's name, a rollout's pool.
+/// Name of a run for people: a machine's name, a rollout's pool.
 fn name(state: &State) -> Option<String> {
     match state {
         State::Machine(state) => Some(state.machine_ref().name),
@@ -322,7 +323,7 @@ fn name(state: &State) -> Option<String> {
     }
 }
 
-/// A pool's settings, as its rollout knows them. `None`: the run is not a rollout's.
+/// Settings of a pool as its rollout knows them. `None`: the run is not a rollout's.
 pub(crate) fn pool(run: &Run<Dormer>) -> Option<Pool> {
     let State::Rollout(state) = &run.state else {
         return None;
@@ -342,7 +343,7 @@ pub(crate) fn pool(run: &Run<Dormer>) -> Option<Pool> {
     })
 }
 
-/// What the engine knows of every run.
+/// Common fields of every run.
 fn status(run: &Run<Dormer>, now: Timestamp) -> RunStatus {
     RunStatus {
         run: run.id.as_str().to_owned(),

@@ -1,4 +1,4 @@
-//! The endpoints by which people ask for something.
+//! Endpoints of actions.
 
 use super::{
     Api, ApiError,
@@ -56,7 +56,7 @@ pub(super) async fn rollout(
     api.shown_rollout(&run).await
 }
 
-/// One step back: its payload holds in place of the one in the pool's spec.
+/// Rollback: its payload replaces the one in the pool's spec.
 pub(super) async fn rollback(
     Of(api): Of<Arc<Api>>,
     Path(pool): Path<String>,
@@ -65,10 +65,13 @@ pub(super) async fn rollback(
     let to = body.payload()?;
     let run = api.found_rollout(&pool).await?;
     if let State::Rollout(state) = &run.state {
-        // The rollout would refuse it; here a person waits for an answer.
+        // The rollout would refuse it as well. Checked here because a person waits for the answer.
         let wanted = state.payload.clone().unwrap_or_default();
         wanted.goes_back_to(&to).map_err(|why| {
-            ApiError::conflict(why, "dormer payload list says what may follow what")
+            ApiError::conflict(
+                why,
+                "dormer payload list shows which payload may follow which",
+            )
         })?;
     }
     let wish = Signal::Rollout(rollout::Signal::Rollback { to });
@@ -91,16 +94,16 @@ pub(super) async fn reset(
     let to = body.reset().ok_or_else(|| {
         ApiError::bad(
             "`to` is missing",
-            "say which record to go back to: dormer history",
+            "name the record to go back to; dormer history lists them",
         )
     })?;
     let run = api.found(&run_id(&workflow, &key)?).await?;
-    // The engine drops such a wish; here a person waits for an answer.
+    // The engine would drop the request. Checked here because a person waits for the answer.
     if api.ports.records(&run.id, to, 1).await?.is_empty() || to > run.seq {
-        let error = format!("record {to} of {} is not kept", run.id);
+        let error = format!("record {to} of {} is no longer stored", run.id);
         return Err(ApiError::bad(
             error,
-            "dormer history shows which records are",
+            "dormer history lists the stored records",
         ));
     }
     let run = ask::ask(

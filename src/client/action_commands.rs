@@ -1,4 +1,4 @@
-//! The commands that change something: each says who asks and why, and is answered when it is in the history.
+//! Commands of actions: each sends the caller's name and reason, and ends once the history holds the request.
 
 use super::{
     Failure, To,
@@ -11,42 +11,42 @@ use dormer_workflows::actions::{Action, RESET, ROLLBACK};
 use serde::Serialize;
 use std::io::{BufRead, IsTerminal, Write};
 
-/// What may come of an action.
+/// Risk of an action.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Risk {
-    /// Nothing that cannot be taken back.
+    /// Nothing that cannot be undone.
     None,
-    /// Something that a person should have meant.
+    /// A consequence that a person must confirm.
     Moves(&'static str),
 }
 
 impl Risk {
-    /// As the table of actions has it.
+    /// Risk in the table of actions.
     fn of(action: &Action) -> Self {
         action.danger.map_or(Self::None, Self::Moves)
     }
 }
 
-/// How something is asked for.
+/// Arguments of every action.
 #[derive(Debug, Args)]
 pub(crate) struct RequestArgs {
-    /// Why, in your words: it stands in the history
+    /// Your reason; the history records it
     #[arg(long, default_value = "")]
     why: String,
-    /// The request's id: a repeat with the same one is confirmed, not repeated [default: drawn]
+    /// Id of the request; a repeat with the same id is confirmed, not executed again [default: random]
     #[arg(long)]
     id: Option<String>,
-    /// Only if the state was entered at this record; `dormer describe` shows it
+    /// Act only if the present state was entered at this record; `dormer describe` shows the record
     #[arg(long, value_name = "SEQ")]
     against: Option<u64>,
-    /// Ask no questions
+    /// Do not ask for confirmation
     #[arg(short, long)]
     yes: bool,
     #[command(flatten)]
     to: To,
 }
 
-/// The body of a request.
+/// Body of a request.
 #[derive(Debug, Serialize)]
 struct RequestBody<'a> {
     id: String,
@@ -54,10 +54,10 @@ struct RequestBody<'a> {
     why: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     against: Option<u64>,
-    /// The record that a reset goes back to.
+    /// Record that a reset goes back to.
     #[serde(skip_serializing_if = "Option::is_none")]
     to: Option<u64>,
-    /// The version of the payload that a rollback goes back to.
+    /// Payload version that a rollback goes back to.
     #[serde(skip_serializing_if = "Option::is_none")]
     payload: Option<&'a str>,
 }
@@ -86,7 +86,7 @@ impl RequestArgs {
         Ok(programs.unwrap_or_else(|| answer_line(&answer.view)))
     }
 
-    /// Asks the person before something that cannot be taken back.
+    /// Asks for confirmation before a risky action.
     fn confirm(&self, what: &str, risk: Risk) -> Result<(), Failure> {
         let Risk::Moves(consequence) = risk else {
             return Ok(());
@@ -96,22 +96,20 @@ impl RequestArgs {
         }
         let question = format!("{what}: {consequence}.");
         if !std::io::stdin().is_terminal() {
-            return Err(Failure::Usage(format!(
-                "{question} Say --yes if that is meant"
-            )));
+            return Err(Failure::Usage(format!("{question} Add --yes to confirm")));
         }
-        eprint!("{question} Go on? [y/N] ");
+        eprint!("{question} Continue? [y/N] ");
         let _ = std::io::stderr().flush();
         let mut said = String::new();
         let _ = std::io::stdin().lock().read_line(&mut said);
         match said.trim() {
             "y" | "Y" | "yes" => Ok(()),
-            _ => Err(Failure::Usage("nothing was done".into())),
+            _ => Err(Failure::Usage("cancelled: nothing was done".into())),
         }
     }
 }
 
-/// Who asks: the name of this machine's user.
+/// Name of the requester: the user of this computer.
 fn user() -> String {
     let named = ["USER", "LOGNAME", "USERNAME"]
         .iter()
@@ -122,7 +120,7 @@ fn user() -> String {
         .unwrap_or_else(|| "somebody".into())
 }
 
-/// An answer in one line: who is now where, and what it waits for.
+/// Answer in one line: the run's state, and what it waits for.
 fn answer_line(run: &AnyRun) -> String {
     let mut line = format!("{}: {}", run.name(), run.state());
     if let Some(phase) = run.phase() {
@@ -134,7 +132,7 @@ fn answer_line(run: &AnyRun) -> String {
     line
 }
 
-/// A machine, and how something is asked of it.
+/// Arguments of an action on a machine.
 #[derive(Debug, Args)]
 pub struct Machine {
     /// The machine: its name, NAMESPACE/NAME, or its UID
@@ -157,7 +155,7 @@ impl Machine {
     }
 }
 
-/// A machine or a pool, and how something is asked of it.
+/// Arguments of an action on a machine or a pool.
 #[derive(Debug, Args)]
 pub struct MachineOrPool {
     /// The machine: its name, NAMESPACE/NAME, or its UID; or rollout/POOL
@@ -180,7 +178,7 @@ impl MachineOrPool {
         let (things, name) = match (&self.machine, pool.or(self.pool.as_deref())) {
             (_, Some(pool)) => ("rollouts", pool),
             (Some(machine), None) => ("machines", machine.as_str()),
-            (None, None) => return Err(Failure::Usage("name a machine, or --pool".into())),
+            (None, None) => return Err(Failure::Usage("give a machine, or --pool POOL".into())),
         };
         let path = format!("/{things}/{}/actions/{action}", segment(name));
         self.request
@@ -189,12 +187,12 @@ impl MachineOrPool {
     }
 }
 
-/// A pool, and the payload to go back to.
+/// Arguments of a rollback.
 #[derive(Debug, Args)]
 pub struct Rollback {
     /// The pool
     pool: String,
-    /// The version of the payload to go back to: one that the present payload may follow
+    /// Version of the payload to go back to; the present payload must be allowed to follow it
     #[arg(long, value_name = "VERSION")]
     to: String,
     #[command(flatten)]
@@ -215,12 +213,12 @@ impl Rollback {
     }
 }
 
-/// A run, and the record to go back to.
+/// Arguments of a reset.
 #[derive(Debug, Args)]
 pub struct Reset {
     /// The machine: its name, NAMESPACE/NAME, or its UID
     machine: String,
-    /// The record to go back to; `dormer history` numbers them
+    /// Record to go back to; `dormer history` shows the numbers
     #[arg(long = "to", alias = "to-record", value_name = "SEQ")]
     to_record: u64,
     #[command(flatten)]
@@ -246,7 +244,7 @@ impl Reset {
 /// Path of the run of a machine, by its name, UID or `rollout/POOL`.
 ///
 /// # Errors
-/// There is none, or nobody answers.
+/// The run does not exist, or the server does not answer.
 pub(crate) async fn run_of(server: &Server, called: &str) -> Result<String, Failure> {
     if called.starts_with("rollout/") || called.starts_with("machine/") {
         return Ok(run_path(called));

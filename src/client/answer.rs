@@ -1,4 +1,4 @@
-//! A server's answer twice: as it came, for programs, and as this build reads it, for people.
+//! Server answer in two forms: as received, for programs; and as this build reads it, for people.
 
 use serde::{
     Deserialize, Deserializer, Serialize, Serializer,
@@ -6,11 +6,12 @@ use serde::{
 };
 use serde_json::Value;
 
-/// An answer, or an item of one. It is written as it came: complete with fields that only a newer server knows.
+/// Answer, or an item of one. Serializing it writes what was received, including fields that only a newer server
+/// knows.
 #[derive(Debug, Clone)]
 pub(crate) struct Answer<T> {
     raw: Value,
-    /// The answer as this build reads it.
+    /// Answer as this build reads it.
     pub(crate) view: T,
 }
 

@@ -1,5 +1,5 @@
-//! A dormer in a cluster: found by its Service, reached through a port that the API server forwards, and asked under
-//! the caller's own name.
+//! Access to dormer in a cluster: its Service is looked up, a port is forwarded through the API server, and requests
+//! carry the caller's own token.
 
 use super::{
     Failure,
@@ -25,33 +25,33 @@ use kube::{
 use std::path::PathBuf;
 use tower::{BoxError, Layer, ServiceExt, service_fn};
 
-/// How dormer's Service is found.
+/// Label of dormer's Service.
 const LABEL: &str = "app.kubernetes.io/name=dormer";
-/// The Service's port, by the first of these names that it has; the first one speaks TLS.
+/// Names of the Service's port. The first one that exists is used; `https` speaks TLS.
 const PORTS: [&str; 2] = ["https", "http"];
-/// How long the token of an account lives that speaks for the caller, in seconds; no API server makes shorter ones.
+/// Lifetime in seconds of a token that is requested for a service account: the shortest that API servers issue.
 const TOKEN_SECONDS: i64 = 600;
 
-/// Which dormer, in which cluster, as kubectl names them.
+/// Arguments that select a dormer in a cluster, named as in kubectl.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "A dormer in a cluster")]
 pub(crate) struct ClusterTarget {
-    /// A kubeconfig file: dormer is looked for in its cluster, and a port forwarded to it
+    /// Kubeconfig file: finds dormer in its cluster, and forwards a port to it
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
-    /// The context in the kubeconfig
+    /// Context in the kubeconfig
     #[arg(long, value_name = "NAME")]
     pub(crate) context: Option<String>,
-    /// The namespace in which dormer runs [default: wherever its Service is]
+    /// Namespace of dormer [default: the namespace of its Service]
     #[arg(short, long, value_name = "NAME")]
     pub(crate) namespace: Option<String>,
-    /// Ask under the name of this service account, by a token of ten minutes: for kubeconfigs with a certificate
+    /// Send requests as this service account, with a token of ten minutes; for kubeconfigs with a client certificate
     #[arg(long, value_name = "NAMESPACE/NAME")]
     pub(crate) as_account: Option<String>,
 }
 
 impl ClusterTarget {
-    /// Whether anything was said.
+    /// Whether any of the arguments is given.
     pub(crate) fn named(&self) -> bool {
         self.kubeconfig.is_some()
             || self.context.is_some()
@@ -60,27 +60,27 @@ impl ClusterTarget {
     }
 }
 
-/// A dormer that was found.
+/// Service of dormer that was found.
 pub(super) struct FoundService {
     pub(super) connector: Connector,
-    /// What it is called when it does not answer.
+    /// Name in error messages.
     pub(super) called: String,
     pub(super) tls: bool,
-    /// Who asks, where the kubeconfig says it by a token.
+    /// Bearer token of the caller, if the kubeconfig has one.
     pub(super) token: Option<String>,
 }
 
 fn failed(what: &str, why: impl std::fmt::Display) -> Failure {
     Failure::refused(
         format!("{what}: {why}"),
-        "see whether kubectl reaches the cluster; --server asks a dormer elsewhere",
+        "check that kubectl reaches the cluster; --server URL uses a dormer elsewhere",
     )
 }
 
-/// Finds dormer as `target` says. `asks`: a token is wanted, too.
+/// Finds dormer in the cluster of `target`. `asks`: a token is needed as well.
 ///
 /// # Errors
-/// The kubeconfig cannot be used, or there is no dormer, or several.
+/// The kubeconfig cannot be used, or the cluster has no dormer, or several.
 pub(super) async fn find(
     target: &ClusterTarget,
     authorities: Option<&std::path::Path>,
@@ -135,7 +135,7 @@ async fn config(target: &ClusterTarget) -> Result<Config, Failure> {
     found.map_err(|why| failed("the kubeconfig", why))
 }
 
-/// dormer's one Service, and its port.
+/// The only Service of dormer, and its port.
 async fn service(
     client: &Client,
     namespace: Option<&str>,
@@ -147,13 +147,13 @@ async fn service(
         None => Api::all(client.clone()),
     };
     let listed = match all.list(&labelled).await {
-        // Not everybody may look everywhere.
+        // Callers may lack the right to list Services in all namespaces.
         Err(kube::Error::Api(status)) if status.code == 403 && namespace.is_none() => {
             Api::namespaced(client.clone(), home).list(&labelled).await
         }
         listed => listed,
     };
-    let listed = listed.map_err(|why| failed("dormer's Service cannot be looked for", why))?;
+    let listed = listed.map_err(|why| failed("cannot list Services", why))?;
     let mut found: Vec<(Svc, ServicePort)> = listed
         .items
         .into_iter()
@@ -172,7 +172,7 @@ async fn service(
                 .map(|(it, _)| format!("{}/{}", it.namespace().unwrap_or_default(), it.name_any()))
                 .collect();
             Err(Failure::Usage(format!(
-                "several dormers are there ({}): say -n",
+                "there are several dormers ({}): choose one with -n NAMESPACE",
                 names.join(", ")
             )))
         }
@@ -185,7 +185,7 @@ fn port(service: &Svc) -> Option<ServicePort> {
     PORTS.iter().find_map(|name| named(name)).cloned()
 }
 
-/// A pod behind the Service that runs and is ready.
+/// Ready pod behind the Service.
 async fn pod(pods: &Api<Pod>, service: &Svc) -> Result<Pod, Failure> {
     let selector = service
         .spec
@@ -199,7 +199,7 @@ async fn pod(pods: &Api<Pod>, service: &Svc) -> Result<Pod, Failure> {
     let listed = pods
         .list(&ListParams::default().labels(&labels.join(",")))
         .await;
-    let listed = listed.map_err(|why| failed("dormer's pods cannot be looked for", why))?;
+    let listed = listed.map_err(|why| failed("cannot list dormer's pods", why))?;
     let ready = |pod: &Pod| {
         let conditions = pod
             .status
@@ -224,7 +224,7 @@ async fn pod(pods: &Api<Pod>, service: &Svc) -> Result<Pod, Failure> {
     })
 }
 
-/// The pod's port behind the Service's.
+/// Pod port behind the Service's port.
 fn number(pod: &Pod, port: &ServicePort) -> Result<u16, Failure> {
     let name = match &port.target_port {
         None => return fits(port.port),
@@ -249,17 +249,17 @@ fn number(pod: &Pod, port: &ServicePort) -> Result<u16, Failure> {
 }
 
 fn fits(port: i32) -> Result<u16, Failure> {
-    u16::try_from(port).map_err(|_| failed("dormer's port is none", port))
+    u16::try_from(port).map_err(|_| failed("dormer's Service has an invalid port", port))
 }
 
-/// The caller's own bearer token: one in the kubeconfig, in a file, or of a plugin that it names. `None`: it shows a
-/// certificate, or nothing.
+/// Bearer token of the caller, from the kubeconfig, its token file, or its credential plugin. `None`: the kubeconfig
+/// has a client certificate, or nothing.
 async fn own_token(config: &Config) -> Result<Option<String>, Failure> {
     let layer = config
         .auth_layer()
         .map_err(|why| failed("the kubeconfig's user", why))?;
     let Some(layer) = layer else { return Ok(None) };
-    // The layer writes the header into each request; this request goes nowhere, and comes back with it.
+    // The auth layer adds the header to each request. The inner service returns the request unsent, with the header.
     let echo = service_fn(|request: Request<Full<Bytes>>| async move {
         let mut response = Response::new(());
         *response.headers_mut() = request.headers().clone();
@@ -275,7 +275,7 @@ async fn own_token(config: &Config) -> Result<Option<String>, Failure> {
         .map(str::to_owned))
 }
 
-/// A short token for a service account, which the caller must be allowed to ask for.
+/// Short-lived token of a service account. The caller needs the right to create it.
 async fn short_token(client: &Client, account: &str, home: &str) -> Result<String, Failure> {
     let (namespace, name) = account.split_once('/').unwrap_or((home, account));
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), namespace);
@@ -290,7 +290,15 @@ async fn short_token(client: &Client, account: &str, home: &str) -> Result<Strin
     let made = accounts
         .create_token_request(name, &PostParams::default(), &request)
         .await;
-    let made = made.map_err(|why| failed(&format!("no token for the account {account}"), why))?;
+    let made = made.map_err(|why| {
+        failed(
+            &format!(
+                "cannot create a token for the account \
+    {account}"
+            ),
+            why,
+        )
+    })?;
     Ok(made.status.map(|status| status.token).unwrap_or_default())
 }
 

@@ -1,5 +1,4 @@
-//! The way to a dormer: a TCP connection, or one that the cluster's API server forwards to dormer's pod; with TLS on
-//! it where that is wanted.
+//! Connections to dormer: TCP, or a port of its pod that the API server forwards, optionally with TLS.
 
 use super::Failure;
 use futures::future::BoxFuture;
@@ -29,34 +28,34 @@ use tokio::{
 use tokio_rustls::TlsConnector;
 use tower::Service;
 
-/// How long a connection may take to stand.
+/// Time limit for establishing a connection.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 
-/// Where a connection goes.
+/// Target of a connection.
 #[derive(Clone)]
 pub(super) enum Dial {
-    /// To a host's port.
+    /// Port of a host.
     Tcp(String, u16),
-    /// To a pod's port, through the API server.
+    /// Port of a pod, through the API server.
     Forward(Box<kube::Api<Pod>>, String, u16),
 }
 
-/// A way, for as many connections as are wanted.
+/// Connector for any number of connections.
 #[derive(Clone)]
 pub(super) struct Connector {
     pub(super) dial: Dial,
-    /// TLS, with the name that the certificate must have.
+    /// TLS configuration, and the name that the certificate must carry.
     pub(super) tls: Option<(TlsConnector, ServerName<'static>)>,
 }
 
 pub(super) trait Stream: AsyncRead + AsyncWrite + Send {}
 impl<T: AsyncRead + AsyncWrite + Send> Stream for T {}
 
-/// A connection that stands.
+/// Established connection.
 pub(super) struct Wire(TokioIo<Pin<Box<dyn Stream>>>);
 
 impl Wire {
-    /// The stream itself.
+    /// Underlying stream.
     pub(super) fn into_inner(self) -> Pin<Box<dyn Stream>> {
         self.0.into_inner()
     }
@@ -72,8 +71,13 @@ impl Connector {
                     .await
                     .map_err(io::Error::other)?;
                 let stream = forwarded.take_stream(port);
-                // What carries the bytes is a task of its own, and ends with the stream.
-                Box::pin(stream.ok_or_else(|| io::Error::other("no port was forwarded"))?)
+                // A task of its own carries the bytes. It ends with the stream.
+                Box::pin(stream.ok_or_else(|| {
+                    io::Error::other(
+                        "the API server forwarded no \
+                port",
+                    )
+                })?)
             }
         };
         let stream = match self.tls {
@@ -97,7 +101,7 @@ impl Service<Uri> for Connector {
         let connector = self.clone();
         Box::pin(async move {
             let connected = timeout(CONNECT_MAX, connector.connect()).await;
-            connected.unwrap_or_else(|_| Err(io::Error::other("no connection in time")))
+            connected.unwrap_or_else(|_| Err(io::Error::other("no connection within 10 s")))
         })
     }
 }
@@ -136,10 +140,10 @@ impl rt::Write for Wire {
     }
 }
 
-/// TLS to a server of that name, by the authorities in the file, or by those of the system.
+/// TLS to a server of this name. Certificates are verified with the CAs in the file, or with the system's.
 ///
 /// # Errors
-/// The file cannot be read or has none; the system has none; it is no name.
+/// The file cannot be read or has no CA; the system has none; the name is invalid.
 pub(super) fn tls(
     host: &str,
     authorities: Option<&Path>,
@@ -159,11 +163,11 @@ pub(super) fn tls(
     }
     if roots.is_empty() {
         return Err(Failure::Usage(
-            "no authority is known for TLS: give --ca-file".into(),
+            "the system has no CA certificates for TLS: give --ca-file".into(),
         ));
     }
     let name = ServerName::try_from(host.to_owned())
-        .map_err(|why| Failure::Usage(format!("{host} is no name of a server: {why}")))?;
+        .map_err(|why| Failure::Usage(format!("{host} is not a valid server name: {why}")))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()

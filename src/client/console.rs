@@ -1,4 +1,4 @@
-//! `dormer console`: opens the way to the console for a browser, with a link that logs in once.
+//! `dormer console`: prints a one-time login link to the console, and forwards a port if needed.
 
 use super::{Failure, connector::Connector, server::Address};
 use clap::Args;
@@ -10,10 +10,10 @@ use std::{
 };
 use tokio::{io::copy_bidirectional, net::TcpListener};
 
-/// Where a browser finds the console.
+/// Arguments of `dormer console`.
 #[derive(Debug, Args)]
 pub struct Console {
-    /// The port on this machine that leads to a console elsewhere [default: any that is free]
+    /// Local port to forward to a console in a cluster [default: any free port]
     #[arg(
         long,
         default_value_t = 0,
@@ -25,15 +25,15 @@ pub struct Console {
     address: Address,
 }
 
-/// A link that logs in once.
+/// One-time login link.
 #[derive(Debug, Deserialize)]
 struct Link {
-    /// Its path on the console.
+    /// Path on the console.
     path: String,
 }
 
 impl Console {
-    /// Prints the link. To a console in a cluster it forwards a port until somebody ends it.
+    /// Prints the link. For a console in a cluster it forwards a port until the user stops it.
     pub(crate) async fn run(self) -> Result<String, Failure> {
         let server = self.address.server();
         let Link { path } = server.post("/links", &json!({})).await?;
@@ -45,16 +45,14 @@ impl Console {
         let cannot = |why: std::io::Error| Failure::Usage(format!("--port {}: {why}", self.port));
         let listener = TcpListener::bind(local).await.map_err(cannot)?;
         let here = listener.local_addr().map_err(cannot)?;
-        // Whoever reads this through a pipe has seen enough when it ends; the port is forwarded all the same.
+        // A closed output pipe is no error: the port is still forwarded.
         let _ = writeln!(std::io::stdout(), "http://{here}{path}");
-        eprintln!(
-            "The link works once, within a minute. The port is forwarded until you end this."
-        );
+        eprintln!("The link works once, within a minute. Press Ctrl-C to stop forwarding.");
         forward(listener, connector).await
     }
 }
 
-/// Each connection gets one of its own to the console.
+/// Forwards each connection over a connection of its own.
 async fn forward(listener: TcpListener, connector: Connector) -> Result<String, Failure> {
     loop {
         let Ok((mut near, _)) = listener.accept().await else {

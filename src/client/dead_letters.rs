@@ -1,4 +1,4 @@
-//! `dormer dead-letters`: messages that should have been understood and could not be.
+//! `dormer dead-letters`: messages that no engine could read.
 
 use super::{
     EXIT_CODES, Failure, To,
@@ -19,31 +19,31 @@ const COLUMNS: &[Column<DeadLetter>] = &[
     Column::new("REASON", |it| it.reason.clone()),
 ];
 
-/// What to do with dead letters.
+/// Subcommands for dead letters.
 #[derive(Debug, Subcommand)]
 pub enum DeadLetters {
     /// List them, oldest first
     #[command(after_help = EXIT_CODES)]
     List(List),
-    /// All of one
+    /// Show one with its content
     #[command(after_help = EXIT_CODES)]
     Show(One),
-    /// Put one back into the inbox: a newer build may understand it
+    /// Move one back into the inbox; a newer build may be able to read it
     #[command(after_help = EXIT_CODES)]
     Requeue(One),
 }
 
-/// How they are listed.
+/// Arguments of the list.
 #[derive(Debug, Args)]
 pub struct List {
     #[command(flatten)]
     to: To,
 }
 
-/// One of them.
+/// Arguments that select one dead letter.
 #[derive(Debug, Args)]
 pub struct One {
-    /// Its number in the list
+    /// Number in the list
     id: u64,
     #[command(flatten)]
     to: To,
@@ -59,7 +59,7 @@ impl DeadLetters {
                     return Ok(text);
                 }
                 if listed.items.is_empty() {
-                    return Ok("There are none.".into());
+                    return Ok("There are no dead letters.".into());
                 }
                 let shown = listed.items.iter().map(|item| &item.view);
                 Ok(table(shown, COLUMNS, to.wide()))

@@ -1,10 +1,10 @@
-//! `dormer describe`: everything that the server says of one thing, also what only a newer server knows.
+//! `dormer describe`: all fields of one object, including those that only a newer server knows.
 
 use super::{Failure, To, get::Kind, output::one_line};
 use clap::{Args, ValueEnum};
 use serde_json::Value;
 
-/// What can be described.
+/// Kinds of objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Described {
     /// A machine
@@ -15,12 +15,12 @@ pub(crate) enum Described {
     Rollout,
 }
 
-/// What is described.
+/// Arguments of `dormer describe`.
 #[derive(Debug, Args)]
 pub struct Describe {
-    /// What it is
+    /// Kind of object
     kind: Described,
-    /// Its name; of a machine also its UID
+    /// Name; a machine also goes by its UID
     name: String,
     #[command(flatten)]
     to: To,
@@ -39,7 +39,7 @@ impl Describe {
     }
 }
 
-/// Every field on a line of its own; lists of things below.
+/// One line per field; lists of objects below.
 pub(super) fn described(thing: &Value) -> String {
     let Value::Object(fields) = thing else {
         return plain(thing);
@@ -79,7 +79,7 @@ fn in_a_line(thing: &Value) -> String {
         .join(", ")
 }
 
-/// A value on one line: nothing is a dash, a list its items.
+/// Value on one line: a dash for null, a list as its items.
 fn plain(value: &Value) -> String {
     match value {
         Value::Null => one_line(""),

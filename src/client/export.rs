@@ -1,7 +1,7 @@
-//! `dormer history --export`: a run's history as JSON lines, for `dormer replay` and for people who keep it.
+//! `dormer history --export`: a run's history as JSON lines, for `dormer replay` and for archives.
 //!
-//! The first line says what the file is; each further one is a record: what people read of it, and its envelope as
-//! the store has it, in base64 (`src/replay/lines.rs` has the form).
+//! The first line describes the file. Each further line is a record: its view for people, and its stored envelope in
+//! base64 (the format is in `src/replay/lines.rs`).
 
 use super::{Failure, server::Server};
 use dormer_views::export::FORMAT;
@@ -13,10 +13,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Records asked for at once.
+/// Records in one request.
 const PAGE: usize = 100;
 
-/// A part of a history, its records as `T`s.
+/// Page of a history with records of type `T`.
 #[derive(Debug, Deserialize)]
 pub(super) struct Page<T> {
     run: String,
@@ -28,23 +28,24 @@ pub(super) struct Page<T> {
 }
 
 impl<T> Page<T> {
-    /// First record of the next part. A part that does not lead on would be asked for over and over.
+    /// First record of the next page. A page whose successor does not advance ends the list, so that no page is
+    /// requested twice.
     pub(super) fn next_after(&self, from: u64) -> Option<u64> {
         self.next.filter(|next| *next > from)
     }
 }
 
-/// A line of the file.
+/// Line of the file.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Line<'a> {
-    /// The first one.
+    /// First line.
     History(Head<'a>),
-    /// Each further one.
+    /// Each further line.
     Record(RecordLine<'a>),
 }
 
-/// What the file is.
+/// Description of the file.
 #[derive(Debug, Serialize)]
 struct Head<'a> {
     format: u64,
@@ -54,7 +55,7 @@ struct Head<'a> {
     build: Option<&'a str>,
 }
 
-/// A record as the server answers it, complete with fields that only a newer build knows.
+/// Record as received, including fields that only a newer build knows.
 #[derive(Debug, Serialize)]
 struct RecordLine<'a> {
     run: &'a str,
@@ -62,15 +63,16 @@ struct RecordLine<'a> {
     record: &'a Map<String, Value>,
 }
 
-/// Writes the history of the run at `run` into `file` (`-`: standard output); answers how many records it has.
+/// Writes the history of the run at the path `run` into `file` (`-`: standard output). The answer is the number of
+/// records.
 ///
 /// # Errors
-/// Nobody answers, or the file cannot be written; then there is no file of that name, or the one that was.
+/// The server does not answer, or the file cannot be written. An existing file stays unchanged then.
 pub(super) async fn export(server: &Server, run: &str, file: &Path) -> Result<usize, Failure> {
     if file.as_os_str() == "-" {
         return lines(server, run, &mut io::stdout().lock()).await;
     }
-    // A file that is cut off would be taken for a shorter history.
+    // A truncated file would read as a shorter history.
     let unfinished = PathBuf::from(format!("{}.part", file.display()));
     let failed = |why: io::Error| cannot_write(file, &why);
     let mut out = BufWriter::new(File::create(&unfinished).map_err(failed)?);
@@ -111,8 +113,8 @@ async fn lines(server: &Server, run: &str, out: &mut dyn Write) -> Result<usize,
 fn head<T>(page: &Page<T>) -> Result<Head<'_>, Failure> {
     let (Some(schema), Some(incarnation)) = (page.schema, &page.incarnation) else {
         return Err(Failure::refused(
-            "the server is older than this command, and exports no histories",
-            "ask with the dormer command of the server's version",
+            "the server is older than this command and cannot export histories",
+            "use the dormer command of the server's version",
         ));
     };
     Ok(Head {

@@ -1,47 +1,48 @@
-//! How a command ends when it cannot do what was asked: a sentence, and an exit code that a script can act on.
+//! Failures of commands: a sentence for people, and an exit code for scripts.
 
 use serde::Deserialize;
 use std::{fmt::Display, io::Write, process::ExitCode};
 
-/// What `--help` says about exit codes.
+/// Text about exit codes in `--help`.
 pub const EXIT_CODES: &str =
-    "Exit codes: 0 done, 1 failed, 2 used wrongly, 3 no such thing, 4 no answer from the server";
+    "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 no answer from the server";
 
-/// Why a command did not do what was asked.
+/// Failure of a command.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
-    /// The server said no.
+    /// The server refused.
     #[error("{error}{}", advice(.what_to_do))]
     Refused {
-        /// What it said.
+        /// Error of the server.
         error: String,
-        /// What it advised.
+        /// Remedy that the server names.
         what_to_do: String,
     },
-    /// The question makes no sense.
+    /// The command line is invalid.
     #[error("{0}")]
     Usage(String),
-    /// There is no such thing.
+    /// The object does not exist.
     #[error("{error}{}", advice(.what_to_do))]
     Absent {
-        /// What the server said.
+        /// Error of the server.
         error: String,
-        /// What it advised.
+        /// Remedy that the server names.
         what_to_do: String,
     },
-    /// Nobody answers at the address.
+    /// No server answers at the address.
     #[error(
-        "no answer from {server}: {why}\nIs dormer running there? --server or DORMER_SERVER names another address"
+        "no answer from {server}: {why}\nCheck that dormer runs there, or give another address \
+         with --server or DORMER_SERVER"
     )]
     Unreachable {
-        /// The server's address.
+        /// Address of the server.
         server: String,
-        /// What went wrong.
+        /// Cause.
         why: String,
     },
 }
 
-/// What a server says beside an error status.
+/// Body of an error answer.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Refusal {
@@ -58,7 +59,7 @@ fn advice(what_to_do: &str) -> String {
 }
 
 impl Failure {
-    /// Something was not done, and what might help.
+    /// Refusal with a remedy.
     pub fn refused(error: impl Into<String>, what_to_do: impl Into<String>) -> Self {
         Self::Refused {
             error: error.into(),
@@ -66,15 +67,15 @@ impl Failure {
         }
     }
 
-    /// An answer that is JSON, but not of the form that this build reads.
+    /// Failure for a JSON answer that does not have the expected form.
     pub(crate) fn unreadable(why: impl Display) -> Self {
         Self::refused(
             format!("the server's answer cannot be read: {why}"),
-            "ask with the dormer command of the server's version",
+            "use the dormer command of the server's version",
         )
     }
 
-    /// What a server's answer with an error status means.
+    /// Failure for an answer with an error status.
     pub fn from_answer(status: u16, body: &[u8]) -> Self {
         let Refusal { error, what_to_do } = serde_json::from_slice(body).unwrap_or_default();
         let error = if error.is_empty() {
@@ -89,7 +90,7 @@ impl Failure {
         }
     }
 
-    /// The exit code, as [`EXIT_CODES`] documents it.
+    /// Exit code, as [`EXIT_CODES`] documents it.
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Self::Refused { .. } => 1,
@@ -100,12 +101,12 @@ impl Failure {
     }
 }
 
-/// Ends a command: prints its text, and says by the exit code how it went; false: it went, and found something amiss.
+/// Ends a command: prints its text and returns its exit code. `false`: the command succeeded but found a problem.
 pub fn finish(done: Result<(String, bool), Failure>) -> ExitCode {
     match done {
         Ok((text, good)) => {
             if !text.is_empty() {
-                // A reader that has seen enough closes the pipe: no failure of ours.
+                // A reader that closes the pipe early is no failure.
                 let _ = writeln!(std::io::stdout(), "{text}");
             }
             if good {

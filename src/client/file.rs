@@ -1,12 +1,12 @@
-//! Files that are named on the command line.
+//! Reading of files named on the command line.
 
 use super::Failure;
 use std::path::Path;
 
-/// The text of a file that was named on the command line.
+/// Text of a file named on the command line.
 ///
 /// # Errors
-/// It cannot be read, or is longer than `bytes_max`.
+/// The file cannot be read, or is longer than `bytes_max`.
 pub fn read(path: &Path, bytes_max: u64) -> Result<String, Failure> {
     let failed = |why: String| Failure::refused(format!("{}: {why}", path.display()), "");
     let size = std::fs::metadata(path)
@@ -14,7 +14,7 @@ pub fn read(path: &Path, bytes_max: u64) -> Result<String, Failure> {
         .len();
     if size > bytes_max {
         return Err(failed(format!(
-            "{size} bytes, at most {bytes_max} are read"
+            "the file has {size} bytes, but at most {bytes_max} are allowed"
         )));
     }
     std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))

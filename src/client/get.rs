@@ -1,4 +1,4 @@
-//! `dormer get`: machines, runs, rollouts, tasks and pools, a line each.
+//! `dormer get`: machines, runs, rollouts, tasks and pools, one per line.
 
 use super::{
     Failure, To,
@@ -16,7 +16,7 @@ use dormer_views::{
 };
 use serde::{Deserialize, de::DeserializeOwned};
 
-/// What can be listed.
+/// Kinds that can be listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Kind {
     /// Machines
@@ -28,7 +28,7 @@ pub(crate) enum Kind {
     /// Rollouts, one for each pool
     #[value(aliases = ["rollout"])]
     Rollouts,
-    /// Tasks that are open, with what they are at
+    /// Open tasks with their progress
     #[value(aliases = ["task"])]
     Tasks,
     /// Pools
@@ -47,7 +47,7 @@ impl Kind {
         }
     }
 
-    /// Path of the one called `name`.
+    /// Path of the object called `name`.
     pub(super) fn one(self, name: &str) -> String {
         match (self, name.split_once('/')) {
             (Self::Runs, Some((workflow, key))) => {
@@ -58,21 +58,21 @@ impl Kind {
     }
 }
 
-/// An item of a list, which a table has on a line.
+/// Item of a list: one line of a table.
 pub(super) trait Item: DeserializeOwned + 'static {
     const COLUMNS: &'static [Column<Self>];
 
-    /// Its pool, for `--pool`.
+    /// Pool of the item, for `--pool`.
     fn pool(&self) -> Option<&str> {
         None
     }
 
-    /// Its state's id, for `--state`.
+    /// Id of the item's state, for `--state`.
     fn state(&self) -> Option<&str> {
         None
     }
 
-    /// What a table is sorted by; items of the same key stay in the server's order.
+    /// Sort key of the table. Items with equal keys keep the server's order.
     fn sort_key(&self) -> (&str, &str) {
         ("", "")
     }
@@ -191,32 +191,32 @@ impl Item for Pool {
     }
 }
 
-/// What is listed.
+/// Arguments of `dormer get`.
 #[derive(Debug, Args)]
 pub struct Get {
-    /// Of what
+    /// Kind of objects
     kind: Kind,
-    /// Only this one: a name, a UID, WORKFLOW/KEY of a run; for tasks, the machine
+    /// Only this one: a name, a UID, or WORKFLOW/KEY of a run; for tasks, the machine
     name: Option<String>,
-    /// Machines of this pool only
+    /// Only machines of this pool
     #[arg(long)]
     pool: Option<String>,
-    /// Those in this state only, such as Failed
+    /// Only those in this state, such as Failed
     #[arg(long)]
     state: Option<String>,
-    /// Machines that are gone, too
+    /// Also machines that are gone
     #[arg(long)]
     all: bool,
     #[command(flatten)]
     to: To,
 }
 
-/// A list as the server answers it.
+/// List in the server's answer.
 #[derive(Debug, Deserialize)]
 #[serde(bound = "T: DeserializeOwned")]
 struct Listing<T> {
     items: Vec<Answer<T>>,
-    /// What dormer itself lacks; only the list of machines says it.
+    /// Prerequisites that dormer itself lacks. Only the list of machines has them.
     #[serde(default)]
     lacks: Vec<Lack>,
 }
@@ -243,7 +243,7 @@ impl Get {
         format!("{}{ended}", self.kind.path())
     }
 
-    /// The one that is named, or all that fit.
+    /// Reads the named object, or all that match the filters.
     async fn found<T: Item>(&self, server: &Server) -> Result<String, Failure> {
         if let Some(name) = &self.name {
             let one: Answer<T> = server.get(&self.kind.one(name)).await?;
@@ -257,7 +257,7 @@ impl Get {
         self.listed(listing)
     }
 
-    /// The open tasks of one machine.
+    /// Reads the open tasks of one machine.
     async fn tasks_of(&self, server: &Server, machine: &str) -> Result<String, Failure> {
         let machine: Machine = server.get(&Kind::Machines.one(machine)).await?;
         let List { mut items } = server.get::<List<Answer<Task>>>(self.kind.path()).await?;
@@ -274,7 +274,7 @@ impl Get {
             return Ok(text);
         }
         if items.is_empty() {
-            return Ok("There are none.".into());
+            return Ok("None found.".into());
         }
         let mut shown: Vec<&T> = items.iter().map(|item| &item.view).collect();
         shown.sort_by(|one, other| one.sort_key().cmp(&other.sort_key()));
@@ -284,7 +284,7 @@ impl Get {
     }
 }
 
-/// Whether somebody wants what was found; what has no such field fits no wish.
+/// Whether a value matches a filter. A missing value matches no filter.
 pub(super) fn fits(wanted: &Option<String>, found: Option<&str>) -> bool {
     wanted
         .as_ref()

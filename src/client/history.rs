@@ -1,4 +1,4 @@
-//! `dormer history`: what happened, as a story.
+//! `dormer history`: the records of a run in sentences.
 
 use super::{
     Failure, To,
@@ -11,21 +11,21 @@ use clap::Args;
 use dormer_views::record::Record;
 use std::path::PathBuf;
 
-/// Records asked for at once.
+/// Records in one request.
 const PAGE: usize = 200;
 
-/// Whose history.
+/// Arguments of `dormer history`.
 #[derive(Debug, Args)]
 pub struct History {
     /// The machine: its name, NAMESPACE/NAME or UID; or rollout/POOL
     machine: String,
-    /// From this record on
+    /// First record
     #[arg(long, default_value_t = 1, value_name = "SEQ")]
     from: u64,
-    /// At most so many records
+    /// Most records
     #[arg(long, default_value_t = 10_000)]
     limit: usize,
-    /// Writes all of it into a file instead, which dormer replay reads; - is standard output
+    /// Write the whole history into a file for dormer replay; - is standard output
     #[arg(long, value_name = "FILE", conflicts_with_all = ["from", "limit"])]
     export: Option<PathBuf>,
     #[command(flatten)]
@@ -41,7 +41,10 @@ impl History {
             let shown = file.display();
             return Ok(match file.to_str() {
                 Some("-") => String::new(),
-                _ => format!("{records} records are in {shown}; dormer replay {shown} tries them."),
+                _ => format!(
+                    "wrote {records} records to {shown}; dormer replay {shown} replays \
+                them"
+                ),
             });
         }
         let records = records(&server, &run, self.from, self.limit).await?;
@@ -50,7 +53,7 @@ impl History {
     }
 }
 
-/// The records of the run at `run`, page by page.
+/// Reads the records of the run at the path `run`, page by page.
 async fn records(
     server: &Server,
     run: &str,
@@ -69,7 +72,7 @@ async fn records(
     Ok(records)
 }
 
-/// Each record as its number, its time and its phase, and below it what happened.
+/// Each record with its number, time and phase, and its events below.
 fn story<'a>(records: impl IntoIterator<Item = &'a Record>) -> String {
     let mut lines = Vec::new();
     let mut day = String::new();
@@ -94,7 +97,7 @@ fn story<'a>(records: impl IntoIterator<Item = &'a Record>) -> String {
     lines.join("\n")
 }
 
-/// Where the run is after the record: its state, and the phase where that says more.
+/// State after the record, with the phase if it says more.
 fn label(record: &Record) -> String {
     let state = &record.state;
     match record.phase_beside_state() {

@@ -1,4 +1,4 @@
-//! The commands that ask a running dormer, over its HTTP API.
+//! Commands that use a running dormer over its HTTP API.
 
 mod action_commands;
 mod answer;
@@ -34,12 +34,12 @@ use serde::Serialize;
 use server::Server;
 use std::process::ExitCode;
 
-/// What is said below an action's help: where it works and at what price, as the table of actions has it.
+/// Text below an action's help: its terms from the table of actions.
 fn help(action: &Action) -> String {
     format!("{}\n\n{EXIT_CODES}", action.terms())
 }
 
-/// What is said of an action that a machine and a pool have.
+/// Text of an action that machines and pools have.
 fn either(machine: &Action, pool: &Action) -> String {
     let mut of_pool = pool.what.to_owned();
     of_pool[..1].make_ascii_lowercase();
@@ -54,31 +54,32 @@ fn help_on_either(machine: &Action, pool: &Action) -> String {
     )
 }
 
-/// What may be asked of a running dormer.
+/// Commands for a running dormer.
 #[derive(Debug, Subcommand)]
 pub enum Ask {
     /// List machines, runs, rollouts, tasks or pools
     #[command(after_help = EXIT_CODES)]
     Get(get::Get),
-    /// Everything that is known of one machine or rollout
+    /// Show all fields of one machine or rollout
     #[command(after_help = EXIT_CODES)]
     Describe(describe::Describe),
-    /// What happened to a machine or rollout, record by record
+    /// Show the history of a machine or rollout, record by record
     #[command(after_help = EXIT_CODES)]
     History(history::History),
-    /// An episode of a machine's life as a tree: phases, tasks, attempts and waits, to scale
+    /// Draw an episode of a machine's life to scale: phases, tasks, attempts and waits
     #[command(after_help = EXIT_CODES)]
     Trace(trace::Trace),
-    /// Machines or rollouts as they change, until you end it; redrawn in place on a terminal
+    /// Watch machines or rollouts change, until you press Ctrl-C; a terminal is redrawn in place
     #[command(after_help = EXIT_CODES)]
     Watch(watch::Watch),
-    /// A machine's tasks, attempt by attempt: who tried, how it ended, the latest remote commands, what is under way
+    /// Show a machine's tasks, attempt by attempt: the worker, the result, and the latest remote commands
     ///
-    /// Attempts are read from the history. Remote commands with the beginning and end of their output, secrets taken
-    /// out, are in the memory of the dormer that answers: those that it heard of, until it ends.
+    /// Attempts come from the history. Remote commands, with the beginning and end of their output, come from the
+    /// memory of the dormer process that answers: it has those that it received since it started. Secrets are
+    /// removed.
     #[command(after_help = EXIT_CODES)]
     Logs(logs::Logs),
-    /// Where a machine is, what it waits for, what was tried, and what to do next
+    /// Explain a machine's state: what it waits for, what failed, and what to do next
     #[command(after_help = EXIT_CODES)]
     Why(why::Why),
     /// Try a failed step again
@@ -87,7 +88,7 @@ pub enum Ask {
     /// Stop at the next safe point
     #[command(about = either(&actions::PAUSE, &actions::PAUSE_POOL), after_help = help_on_either(&actions::PAUSE, &actions::PAUSE_POOL))]
     Pause(action_commands::MachineOrPool),
-    /// Go on after a pause
+    /// Continue after a pause
     #[command(about = either(&actions::RESUME, &actions::RESUME_POOL), after_help = help_on_either(&actions::RESUME, &actions::RESUME_POOL))]
     Resume(action_commands::MachineOrPool),
     /// Keep a machine as it is
@@ -99,38 +100,38 @@ pub enum Ask {
     /// Replace a machine
     #[command(about = actions::RECREATE.what, after_help = help(&actions::RECREATE))]
     Recreate(action_commands::Machine),
-    /// Let a machine be changed
+    /// Approve a change of a machine
     #[command(about = actions::APPROVE.what, after_help = help(&actions::APPROVE))]
     Approve(action_commands::Machine),
-    /// Call a change off
+    /// Abort a change
     #[command(about = actions::ABORT.what, after_help = help(&actions::ABORT))]
     Abort(action_commands::Machine),
     /// Forget a machine
     #[command(about = actions::REMOVE.what, after_help = help(&actions::REMOVE))]
     Remove(action_commands::Machine),
-    /// Go back to an earlier record
+    /// Reset a run to an earlier record
     #[command(about = actions::RESET.what, after_help = help(&actions::RESET))]
     Reset(action_commands::Reset),
-    /// Which nodes would change, what on them, and how: with what is wanted now, or with something tried on
+    /// Show which nodes would change, what on them, and how: with the present settings, or with a candidate
     #[command(after_help = EXIT_CODES)]
     Plan(plan::Plan),
-    /// Go back to an earlier payload
+    /// Roll back to an earlier payload
     #[command(about = actions::ROLLBACK.what, after_help = help(&actions::ROLLBACK))]
     Rollback(action_commands::Rollback),
-    /// Dead letters: messages that could not be understood
+    /// List, show or requeue dead letters: messages that no engine could read
     #[command(subcommand)]
     DeadLetters(dead_letters::DeadLetters),
-    /// Print a link that opens the console in a browser under your name; of kubectl dormer: forward a port to it
+    /// Print a link that logs a browser in to the console under your name; kubectl dormer also forwards a port
     #[command(after_help = EXIT_CODES)]
     Console(console::Console),
 }
 
-/// Whom to ask, and how to print the answer.
+/// Server, and output format of its answer.
 #[derive(Debug, Args)]
 pub(crate) struct To {
     #[command(flatten)]
     address: server::Address,
-    /// For people or for programs
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }
@@ -140,7 +141,7 @@ impl To {
         Ok(self.address.server())
     }
 
-    /// `value` as text, when it is a program that reads it.
+    /// Text of `value` for programs. `None`: the output is for people.
     pub(crate) fn programs(&self, value: &impl Serialize) -> Result<Option<String>, Failure> {
         self.output.for_programs(value)
     }
@@ -150,9 +151,9 @@ impl To {
     }
 }
 
-/// Asks, prints, and says by the exit code how it went.
+/// Runs a command, prints its answer, and returns the exit code.
 pub fn run(ask: Ask) -> LocalBoxFuture<'static, ExitCode> {
-    // Boxed here, so that this package compiles the future, and not whoever awaits it once more.
+    // Boxed here, so that this package compiles the future and its callers do not compile it again.
     Box::pin(ask_and_print(ask))
 }
 

@@ -1,8 +1,8 @@
-//! `dormer logs`: what is on record of a machine's tasks, attempt by attempt, with the remote commands of the latest,
-//! and what is under way.
+//! `dormer logs`: a machine's tasks, attempt by attempt, with the latest remote commands and the progress of open
+//! attempts.
 //!
-//! Honest about what it is: attempts are in the history; commands and what hosts said to them are not, since they
-//! may hold secrets. The process that answers has the latest in memory, scrubbed.
+//! The history stores attempts. It does not store commands or host output, which may hold secrets. The answering
+//! process has the latest of those in memory, with secrets removed.
 
 use super::{
     Failure, To,
@@ -26,44 +26,44 @@ use std::{
     time::Duration,
 };
 
-/// What is kept and what is not, for whoever looks for more.
-const KEPT: &str = "Kept of each attempt: when it was ordered and when reported, by which worker, and its outcome \
-     or its error. Remote commands and the beginning and end of what the host said (2 KiB of each, secrets taken out) \
-     are in the memory of the process that answers, the latest 64 of a task and 8 MiB of all: they are gone when it \
-     ends. A worker logs each step with DORMER_LOG=dormer_workers=debug.";
-/// How often what is under way is asked for.
+/// Note on what is stored and what is not.
+const KEPT: &str = "Each attempt is stored with its order time, report time, worker, and outcome \
+or error. Remote commands, with the first and last 2 KiB of output and secrets removed, are in \
+the memory of the answering process only: the latest 64 of a task and 8 MiB in all. They are lost \
+when it ends. For each step in a worker's log, set DORMER_LOG=dormer_workers=debug.";
+/// Poll interval of open attempts.
 const POLL_EVERY: Duration = Duration::from_millis(500);
-/// Attempts that are printed unless somebody wants more.
+/// Default number of printed attempts.
 const ATTEMPTS: usize = 200;
 
-/// Of which machine, and which task.
+/// Arguments of `dormer logs`.
 #[derive(Debug, Args)]
 pub struct Logs {
     /// The machine: its name, NAMESPACE/NAME, or its UID
     machine: String,
-    /// Of this task only: its id (12.0, as dormer trace shows it), or all of a name (converge-host)
+    /// Only this task: its id (12.0, as in dormer trace), or all tasks of a name (converge-host)
     #[arg(long, value_name = "ID")]
     task: Option<String>,
-    /// At most so many attempts, the latest
+    /// Most attempts; the latest are printed
     #[arg(long, default_value_t = ATTEMPTS)]
     limit: usize,
-    /// Print more as things happen, until you end it
+    /// Keep printing new attempts, until you press Ctrl-C
     #[arg(short, long)]
     follow: bool,
     #[command(flatten)]
     to: To,
 }
 
-/// A line: what it says, and for programs the same as JSON.
+/// Output line: text for people, and the same as JSON for programs.
 #[derive(Debug)]
 struct Line {
     text: String,
     entry: Entry,
-    /// Its remote commands, each in some lines.
+    /// Remote commands, each in several lines.
     commands: Vec<String>,
 }
 
-/// An attempt, as programs read it.
+/// Attempt in the form for programs.
 #[derive(Debug, Serialize)]
 struct Entry {
     /// `SEQ.ORDINAL`: the task within its run.
@@ -71,18 +71,18 @@ struct Entry {
     name: String,
     attempt: u64,
     from: Moment,
-    /// End; null while it is under way.
+    /// End; null while the attempt is open.
     to: Option<Moment>,
     result: Option<OpenEnum<AttemptResult>>,
     worker: Option<String>,
     detail: Option<String>,
-    /// Latest report of the worker, while it is under way.
+    /// Latest heartbeat while the attempt is open.
     progress: Option<Heartbeat>,
     commands: Vec<Answer<RemoteCommand>>,
 }
 
 impl Line {
-    /// With the attempt's remote commands among `all` of the machine.
+    /// Adds the attempt's remote commands, chosen from `all` of the machine.
     fn with_commands(mut self, all: &[Answer<RemoteCommand>]) -> Self {
         let Entry { task, attempt, .. } = &self.entry;
         let ours = |it: &&Answer<RemoteCommand>| {
@@ -94,8 +94,7 @@ impl Line {
         self
     }
 
-    /// What tells it from what was printed before. How long an attempt is under way changes all the time; what it is
-    /// at does not.
+    /// Identity for comparison with printed lines. It leaves out the attempt's age, which changes all the time.
     fn mark(&self) -> String {
         if self.entry.to.is_some() {
             self.text.clone()
@@ -105,7 +104,7 @@ impl Line {
     }
 }
 
-/// `SEQ.ORDINAL` of a task's id.
+/// Part `SEQ.ORDINAL` of a task's id.
 fn id_in_run(task: &str) -> &str {
     task.rsplit_once('@').map_or(task, |(_, id)| id)
 }
@@ -130,7 +129,7 @@ impl Logs {
         if text.is_empty() {
             text.push("No attempts are on record.");
         }
-        let more = format!("{left_out} earlier attempts are left out: --limit");
+        let more = format!("{left_out} earlier attempts are not shown; --limit N shows more");
         if left_out > 0 {
             text.insert(0, &more);
         }
@@ -138,7 +137,7 @@ impl Logs {
         Ok(text.join("\n"))
     }
 
-    /// Every attempt of the tasks that are asked for, oldest first.
+    /// Attempts of the selected tasks, oldest first.
     async fn lines(&self, server: &Server, run: &str) -> Result<Vec<Line>, Failure> {
         let Timeline { now, episodes, .. } = server.get(&format!("{run}/timeline")).await?;
         let open = open_tasks(server, &self.machine).await?;
@@ -161,7 +160,7 @@ impl Logs {
             .is_none_or(|wanted| id_in_run(wanted) == task.id || wanted == &task.name)
     }
 
-    /// Prints each attempt once it is over, and one that is under way whenever it has moved.
+    /// Prints each attempt when it ends, and an open one whenever it has progressed.
     async fn follow(&self, server: &Server, run: &str) -> Result<String, Failure> {
         let mut printed: BTreeSet<String> = BTreeSet::new();
         loop {
@@ -189,7 +188,7 @@ impl Logs {
     }
 }
 
-/// The machine's open tasks, with the latest reports of their workers.
+/// Open tasks of the machine with their latest heartbeats.
 async fn open_tasks(server: &Server, machine: &str) -> Result<Vec<run::Task>, Failure> {
     let Some(path) = path(machine) else {
         return Ok(Vec::new());
@@ -198,23 +197,23 @@ async fn open_tasks(server: &Server, machine: &str) -> Result<Vec<run::Task>, Fa
     Ok(shown.tasks)
 }
 
-/// The remote commands of the machine that the process that answers has in memory.
+/// Remote commands of the machine in the answering process's memory.
 async fn commands(server: &Server, machine: &str) -> Vec<Answer<RemoteCommand>> {
     let Some(path) = path(machine) else {
         return Vec::new();
     };
-    // A server before this endpoint has none; whatever else is wrong, the other questions tell.
+    // An older server lacks this endpoint. The other requests report any other failure.
     let shown: Result<List<_>, _> = server.get(&format!("{path}/commands")).await;
     shown.map_or_else(|_| Vec::new(), |shown| shown.items)
 }
 
-/// A machine's path; a rollout has neither hosts nor heartbeats.
+/// Path of a machine. `None` for a rollout, which has neither hosts nor heartbeats.
 fn path(machine: &str) -> Option<String> {
     let called = machine.strip_prefix("machine/").unwrap_or(machine);
     (!machine.starts_with("rollout/")).then(|| format!("/machines/{}", segment(called)))
 }
 
-/// A command for people: what, how long, how it ended, its line, and what the host answered.
+/// Text of a command: its name, duration, result, command line and output.
 fn command_text(command: &RemoteCommand) -> String {
     let name = printable(&command.name);
     let ended = if command.ended.is_empty() {
@@ -240,7 +239,7 @@ fn command_text(command: &RemoteCommand) -> String {
     lines.join("\n")
 }
 
-/// A host's words without what would steer a terminal.
+/// Host output without control characters, which would steer a terminal.
 fn printable(text: &str) -> String {
     let steers = |c: char| c.is_control() && c != '\n';
     text.replace("\r\n", "\n").replace(steers, " ")
@@ -256,14 +255,17 @@ fn line(task: &Task, it: &Attempt, now: u64, open: &[run::Task]) -> Line {
     let long = lasted(it.from, it.to.unwrap_or(now));
     let how = match &it.result {
         Some(_) => format!("{} after {long}", it.result_text()),
-        None => format!("under way for {long}"),
+        None => format!("running for {long}"),
     };
     let at = worker.map_or_else(String::new, |worker| format!(" at {worker}"));
     let detail = it.detail.clone().or(beat.and_then(progress));
     let detail = detail.map_or_else(String::new, |detail| format!(": {detail}"));
     let next = it.wait.filter(|due| *due > now && task.to.is_none());
     let next = next.map_or_else(String::new, |due| {
-        format!("; the next is due in {}", span((due - now) / 1_000 + 1))
+        format!(
+            "; the next attempt is due in {}",
+            span((due - now) / 1_000 + 1)
+        )
     });
     let from = Moment(Timestamp(it.from));
     let Task { id, name, .. } = task;
@@ -286,7 +288,7 @@ fn line(task: &Task, it: &Attempt, now: u64, open: &[run::Task]) -> Line {
     }
 }
 
-/// The step that a worker is at, with how much of it is done. `None`: the worker named none.
+/// Step of the worker, with its progress. `None`: the worker reported no step.
 fn progress(beat: &Heartbeat) -> Option<String> {
     let step = Some(&beat.step).filter(|step| !step.is_empty())?;
     Some(match beat.amount() {
@@ -323,7 +325,7 @@ mod tests {
         }
     }
 
-    /// The open task of which `w2` reported its progress.
+    /// Open task with progress reported by `w2`.
     fn reported(attempt: u64) -> run::Task {
         run::Task {
             task: "machine/u@12.0".into(),

@@ -1,4 +1,4 @@
-//! What a command prints: a table for people, JSON or YAML for programs.
+//! Output formats: tables for people, JSON or YAML for programs.
 
 use super::Failure;
 use clap::ValueEnum;
@@ -6,7 +6,7 @@ use comfy_table::{ContentArrangement, Table, presets::NOTHING};
 use serde::Serialize;
 use std::fmt::Display;
 
-/// In which form.
+/// Output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum Output {
     /// A table for people
@@ -21,14 +21,14 @@ pub enum Output {
 }
 
 impl Output {
-    /// `value` as text, when it is a program that reads it.
+    /// Text of `value` for programs. `None`: the format is for people.
     ///
     /// # Errors
-    /// The value cannot be written, which no answer of the API is.
+    /// The value has no such form. Answers of the API always have one.
     pub fn for_programs(self, value: &impl Serialize) -> Result<Option<String>, Failure> {
         let failed = |why: String| {
             Failure::refused(
-                format!("the answer cannot be written: {why}"),
+                format!("the answer cannot be formatted: {why}"),
                 "try -o json",
             )
         };
@@ -46,18 +46,18 @@ impl Output {
     }
 }
 
-/// A column of a table of `T`s.
+/// Column of a table of `T`s.
 pub struct Column<T> {
-    /// What stands above it.
+    /// Heading.
     pub heading: &'static str,
-    /// Whether only a wide table has it.
+    /// Whether only wide tables show it.
     pub wide: bool,
-    /// An item's text in it; empty where there is nothing to say.
+    /// Function for an item's cell; empty if there is no value.
     pub cell: fn(&T) -> String,
 }
 
 impl<T> Column<T> {
-    /// A column of every table.
+    /// Column of every table.
     pub const fn new(heading: &'static str, cell: fn(&T) -> String) -> Self {
         Self {
             heading,
@@ -66,7 +66,7 @@ impl<T> Column<T> {
         }
     }
 
-    /// A column of a wide table only.
+    /// Column of wide tables only.
     pub const fn wide(heading: &'static str, cell: fn(&T) -> String) -> Self {
         Self {
             heading,
@@ -76,7 +76,7 @@ impl<T> Column<T> {
     }
 }
 
-/// `items` as a table of `columns`.
+/// Table of `items` with `columns`.
 pub fn table<'a, T: 'a>(
     items: impl IntoIterator<Item = &'a T>,
     columns: &[Column<T>],
@@ -101,12 +101,12 @@ pub fn table<'a, T: 'a>(
         .join("\n")
 }
 
-/// The text of a cell whose value may be missing.
+/// Cell text of an optional value.
 pub fn optional(value: &Option<impl Display>) -> String {
     value.as_ref().map_or_else(String::new, ToString::to_string)
 }
 
-/// `text` on one line, since a message of several would tear a table; a dash where there is none.
+/// Text on one line, because several lines would break the table; a dash if it is empty.
 pub fn one_line(text: &str) -> String {
     if text.is_empty() {
         return "-".into();

@@ -1,4 +1,4 @@
-//! `dormer plan`: which nodes would change, what on them, and how, before anything is changed.
+//! `dormer plan`: which nodes would change, what on them, and how. It changes nothing.
 
 use crate::{
     Failure, To,
@@ -16,9 +16,9 @@ use dormer_views::{
 use serde::Serialize;
 use std::{fmt::Write, path::PathBuf};
 
-/// Largest manifest that is sent, in bytes.
+/// Largest manifest sent, in bytes.
 const MANIFEST_BYTES_MAX: u64 = 1 << 20;
-/// Items that are told of each group of machines that change alike, unless all are asked for.
+/// Most differences printed for each group of machines that change alike. `-o wide` prints all.
 const TOTAL: usize = 12;
 
 const COLUMNS: &[Column<MachinePlan>] = &[
@@ -33,23 +33,23 @@ const COLUMNS: &[Column<MachinePlan>] = &[
     Column::new("UNKNOWN", |it| optional(&it.unknown)),
 ];
 
-/// What is tried on which pool.
+/// Arguments of `dormer plan`.
 #[derive(Debug, Args)]
 pub struct Plan {
     /// The pool
     #[arg(long, default_value = "windows")]
     pool: String,
-    /// A folder with a payload that need not be installed
+    /// Folder with a candidate payload, which need not be installed
     #[arg(long, value_name = "DIR")]
     payload: Option<PathBuf>,
-    /// A layer on top of the pool's profile
+    /// File with a candidate layer for the pool's profile
     #[arg(long, alias = "layer", value_name = "FILE")]
     profile: Option<PathBuf>,
     #[command(flatten)]
     to: To,
 }
 
-/// What is tried, as text.
+/// Candidate as text.
 #[derive(Debug, Default, PartialEq, Serialize)]
 struct Candidate {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -82,7 +82,7 @@ impl Plan {
     }
 }
 
-/// The sum of the steps. A step that nobody took yet makes it a lower bound.
+/// Sum of the steps' durations. It is a lower bound if a step has no known duration.
 fn expected(machine: &MachinePlan) -> String {
     let least = if machine.unknown_steps > 0 {
         "at least "
@@ -93,7 +93,7 @@ fn expected(machine: &MachinePlan) -> String {
     optional(&sum.map(|sum| format!("{least}{sum}")))
 }
 
-/// A plan for people: a line for each machine, and what differs, once for all that change alike.
+/// Plan for people: a line per machine, then the differences, once for all machines that change alike.
 fn table_of(machines: &[MachinePlan], wide: bool) -> String {
     let stays = |machine: &&MachinePlan| machine.unknown.is_none() && machine.class.is_none();
     let (staying, rest): (Vec<&MachinePlan>, Vec<&MachinePlan>) = machines.iter().partition(stays);
@@ -109,7 +109,7 @@ fn table_of(machines: &[MachinePlan], wide: bool) -> String {
     text
 }
 
-/// `machines` in groups that are alike in what `key` says, in the order of their first ones.
+/// Groups of `machines` with equal `key`, in the order of their first members.
 fn groups<'a, K: PartialEq>(
     machines: &[&'a MachinePlan],
     key: impl Fn(&'a MachinePlan) -> K,
@@ -125,7 +125,7 @@ fn groups<'a, K: PartialEq>(
     groups
 }
 
-/// What differs: once for all machines that change alike.
+/// Differences, once for all machines that change alike.
 fn changes(machines: &[&MachinePlan], wide: bool) -> String {
     let changing = machines.iter().filter(|machine| machine.changes_in_all > 0);
     let changing: Vec<&MachinePlan> = changing.copied().collect();
@@ -149,8 +149,7 @@ fn changes(machines: &[&MachinePlan], wide: bool) -> String {
     text
 }
 
-/// How long each step took last time: once for all machines that would take the same steps, from the shortest to the
-/// longest.
+/// Last durations of the steps, once for all machines with the same steps: the shortest and the longest.
 fn steps(machines: &[&MachinePlan]) -> String {
     let stepping = machines.iter().filter(|machine| !machine.steps.is_empty());
     let stepping: Vec<&MachinePlan> = stepping.copied().collect();
@@ -161,7 +160,11 @@ fn steps(machines: &[&MachinePlan]) -> String {
     let mut text = String::new();
     for (names, group) in groups(&stepping, names) {
         let how = optional(&group[0].how);
-        let _ = write!(text, "\n\nThe last time, {how} ({} machines):", group.len());
+        let _ = write!(
+            text,
+            "\n\nLast durations, {how} ({} machines):",
+            group.len()
+        );
         for (index, name) in names.iter().enumerate() {
             let took = group.iter().filter_map(|it| it.steps[index].took_ms);
             let _ = write!(text, "\n  {name}: {}", range(took));
@@ -170,10 +173,10 @@ fn steps(machines: &[&MachinePlan]) -> String {
     text
 }
 
-/// From the shortest to the longest of these milliseconds.
+/// Range of these durations, in milliseconds.
 fn range(took: impl Iterator<Item = u64> + Clone) -> String {
     let Some((least, most)) = took.clone().min().zip(took.max()) else {
-        return "nobody knows yet".to_owned();
+        return "not known yet".to_owned();
     };
     let (least, most) = (lasted(0, least), lasted(0, most));
     if least == most {
@@ -235,7 +238,7 @@ mod tests {
         assert!(said.contains(&steps), "{said}");
         let said = table_of(&[machine("a", [None, Some(5)])], false);
         assert!(said.contains("at least 5ms"), "{said}");
-        let unknown = format!("{opening}: nobody knows yet");
+        let unknown = format!("{opening}: not known yet");
         assert!(said.contains(&unknown), "{said}");
     }
 

@@ -1,8 +1,8 @@
-//! dormer as a plugin of kubectl: under which name it was called.
+//! kubectl plugin: detection by the name of the program.
 
 use std::{ffi::OsStr, path::Path};
 
-/// The name under which kubectl finds a plugin; `kubectl dormer …` calls it.
+/// Program name of the plugin, which `kubectl dormer …` calls.
 pub const PLUGIN: &str = "kubectl-dormer";
 
 /// Whether this process was called as kubectl's plugin.

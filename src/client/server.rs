@@ -1,4 +1,4 @@
-//! A running dormer, as the commands reach it: JSON over HTTP or HTTPS, on this machine, elsewhere, or in a cluster.
+//! HTTP client of a running dormer: JSON over HTTP or HTTPS, on this computer, elsewhere, or in a cluster.
 
 use super::{
     Failure,
@@ -20,20 +20,20 @@ use serde::{Serialize, de::DeserializeOwned};
 use std::{path::PathBuf, time::Duration};
 use tokio::sync::OnceCell;
 
-/// The server waits for an engine to take a request; this is longer than it does.
+/// Time limit of an answer. It is longer than the server's own wait for an engine.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
-/// The largest answer that is read, in bytes: thousands of machines, each of about a kilobyte.
+/// Largest answer, in bytes: enough for thousands of machines of about one kilobyte each.
 const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// Where the API begins.
+/// Path prefix of the API.
 const API: &str = "/api/v1";
 
-/// Which server is asked, and as whom.
+/// Arguments for the server's address and the caller's token.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Address {
-    /// Where dormer's API answers [default: http://127.0.0.1:7080; of kubectl dormer: the one in the cluster]
+    /// URL of dormer's API [default: http://127.0.0.1:7080; for kubectl dormer: the one in the cluster]
     #[arg(long, env = "DORMER_SERVER", value_name = "URL")]
     server: Option<String>,
-    /// A bearer token that says who asks; better in the environment or a file than on the command line
+    /// Bearer token of the caller; prefer the environment or a file to the command line
     #[arg(
         long,
         env = "DORMER_TOKEN",
@@ -41,7 +41,7 @@ pub struct Address {
         value_name = "TOKEN"
     )]
     token: Option<Secret>,
-    /// A file with that token
+    /// File with the bearer token
     #[arg(
         long,
         env = "DORMER_TOKEN_FILE",
@@ -49,42 +49,42 @@ pub struct Address {
         conflicts_with = "token"
     )]
     token_file: Option<PathBuf>,
-    /// Authorities (PEM) for https, in place of the system's
+    /// File with CA certificates (PEM) for https, instead of the system's
     #[arg(long, env = "DORMER_CA_FILE", value_name = "FILE")]
     ca_file: Option<PathBuf>,
     #[command(flatten)]
     target: ClusterTarget,
 }
 
-/// A server; the way to it is found when it is asked for the first time.
+/// Client of one server. It resolves the connection at the first request.
 pub struct Server {
     address: Address,
     ready: OnceCell<Ready>,
 }
 
-/// The way to a server.
+/// Resolved connection to a server.
 struct Ready {
-    /// What URLs begin with.
+    /// Base URL.
     base: String,
-    /// What it is called when it does not answer.
+    /// Name in error messages.
     called: String,
     client: Client<Connector, Full<Bytes>>,
     token: Option<HeaderValue>,
-    /// The way, where it leads through an API server.
+    /// Connector, if the connection goes through an API server.
     forwarded: Option<Connector>,
-    /// What is said beside a 401.
+    /// Advice for a 401.
     hint: &'static str,
 }
 
-/// The address of a dormer on this machine.
+/// Address of a dormer on this computer.
 const HERE: &str = "http://127.0.0.1:7080";
-/// What somebody reads whose kubeconfig shows no token.
-const NO_TOKEN: &str = "your kubeconfig shows no bearer token (a client certificate is seen by the API server alone, \
-     not through a forwarded port): say --as-account NAMESPACE/NAME to ask by a short token of that service account, \
-     or --token-file";
+/// Advice for a kubeconfig without a token.
+const NO_TOKEN: &str = "your kubeconfig has no bearer token, and a client certificate does not \
+pass through a forwarded port: give --as-account NAMESPACE/NAME to use a short-lived token of \
+that service account, or --token-file";
 
 impl Address {
-    /// The server; nothing is sent yet.
+    /// Client for this address. It sends nothing yet.
     pub fn server(&self) -> Server {
         Server {
             address: self.clone(),
@@ -110,7 +110,8 @@ impl Address {
         match (&self.server, in_cluster) {
             (None, true) => self.in_cluster().await,
             (Some(_), true) if self.target.named() => Err(Failure::Usage(
-                "--server (or DORMER_SERVER) and a place in a cluster: one of them is enough"
+                "give either --server (DORMER_SERVER) or a cluster (--kubeconfig, --context, -n), \
+                 not both"
                     .into(),
             )),
             (server, _) => self.at(server.as_deref().unwrap_or(HERE)),
@@ -118,14 +119,14 @@ impl Address {
     }
 
     async fn in_cluster(&self) -> Result<Ready, Failure> {
-        // Whoever speaks TLS first here says which library does it.
+        // The first user of TLS in a process chooses its crypto provider.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let given = self.token()?;
         let found = cluster::find(&self.target, self.ca_file.as_deref(), given.is_none()).await?;
         let scheme = if found.tls { "https" } else { "http" };
         let token = given.or(found.token);
         Ok(Ready {
-            // Under the pod's own name for itself: what is forwarded comes from there.
+            // Forwarded requests come from within the pod, so the host name is the pod's own.
             base: format!("{scheme}://localhost"),
             called: found.called,
             forwarded: Some(found.connector.clone()),
@@ -148,14 +149,16 @@ impl Address {
             Some("http") if !host.is_empty() => (None, 80),
             Some("https") if !host.is_empty() => (Some(tls(&bare, self.ca_file.as_deref())?), 443),
             _ => {
-                let what = "it is http://HOST:PORT or https://HOST; kubectl dormer finds the one in a cluster";
+                let what = "the URL must be http://HOST:PORT or https://HOST; kubectl dormer \
+                finds a dormer in a cluster by itself";
                 return Err(wrong(what));
             }
         };
         let token = self.token()?;
         if token.is_some() && tls.is_none() && !is_here(&bare) {
             return Err(wrong(
-                "a token would go over the network for everybody to read: ask by https, or through a forwarded port",
+                "refusing to send a token over plain http, where anyone on the network can read \
+                 it: use https or a forwarded port",
             ));
         }
         let connector = Connector {
@@ -175,7 +178,7 @@ impl Address {
     }
 }
 
-/// Whether a host is this machine.
+/// Whether a host is this computer.
 fn is_here(host: &str) -> bool {
     let address = host.parse::<std::net::IpAddr>();
     host.eq_ignore_ascii_case("localhost")
@@ -184,17 +187,22 @@ fn is_here(host: &str) -> bool {
 
 fn header_of(token: Option<String>) -> Result<Option<HeaderValue>, Failure> {
     let Some(token) = token else { return Ok(None) };
-    let mut value = HeaderValue::from_str(&format!("Bearer {token}"))
-        .map_err(|_| Failure::Usage("the token has letters that no token has".into()))?;
+    let mut value = HeaderValue::from_str(&format!("Bearer {token}")).map_err(|_| {
+        Failure::Usage(
+            "the token contains characters that are not allowed in a \
+        token"
+                .into(),
+        )
+    })?;
     value.set_sensitive(true);
     Ok(Some(value))
 }
 
 impl Server {
-    /// The server at `url`, which wants no token.
+    /// Client for `url` without a token.
     ///
     /// # Errors
-    /// The URL is none.
+    /// The URL is invalid.
     pub fn at(url: &str) -> Result<Self, Failure> {
         let address = Address {
             server: Some(url.to_owned()),
@@ -204,10 +212,10 @@ impl Server {
         Ok(address.server())
     }
 
-    /// What its URLs begin with; and the way to it, where no browser finds it by itself.
+    /// Base URL, and the connector if a browser cannot reach the server directly.
     ///
     /// # Errors
-    /// As every question.
+    /// As for every request.
     pub(super) async fn forwarded(&self) -> Result<(&str, Option<Connector>), Failure> {
         let ready = self.ready().await?;
         Ok((&ready.base, ready.forwarded.clone()))
@@ -217,18 +225,18 @@ impl Server {
         self.ready.get_or_try_init(|| self.address.ready()).await
     }
 
-    /// Asks for what is at `path` under the API.
+    /// Gets `path` under the API.
     ///
     /// # Errors
-    /// [`Failure`]: nobody answers, the answer is no, or it is of another form than a `T`.
+    /// [`Failure`]: no answer, an error answer, or an answer that is no `T`.
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
         self.ask(Method::GET, path, Bytes::new()).await
     }
 
-    /// Asks for something to be done.
+    /// Posts `body` to `path` under the API.
     ///
     /// # Errors
-    /// [`Failure`]: nobody answers, the answer is no, or it is of another form than a `T`.
+    /// [`Failure`]: no answer, an error answer, or an answer that is no `T`.
     pub async fn post<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -250,7 +258,7 @@ impl Server {
         let answered = tokio::time::timeout(ANSWER_MAX, ready.exchange(request)).await;
         let (status, body) = match answered {
             Ok(answer) => answer?,
-            Err(_) => return Err(ready.unreachable("it took too long")),
+            Err(_) => return Err(ready.unreachable("no answer within 60 s")),
         };
         if !status.is_success() {
             return Err(ready.refusal(status, &body));
@@ -258,15 +266,15 @@ impl Server {
         read(&ready.called, &body)
     }
 
-    /// Listens to the stream of events at `path` under the API.
+    /// Opens the event stream at `path` under the API.
     ///
     /// # Errors
-    /// [`Failure`]: nobody answers, or the answer is no.
+    /// [`Failure`]: no answer, or an error answer.
     pub(crate) async fn listen(&self, path: &str) -> Result<Incoming, Failure> {
         let ready = self.ready().await?;
         let request = ready.request(Method::GET, path, "text/event-stream", Bytes::new())?;
         let asked = tokio::time::timeout(ANSWER_MAX, ready.client.request(request)).await;
-        let answer = asked.map_err(|_| ready.unreachable("it took too long"))?;
+        let answer = asked.map_err(|_| ready.unreachable("no answer within 60 s"))?;
         let answer = answer.map_err(|why| ready.unreachable(why))?;
         let status = answer.status();
         if status.is_success() {
@@ -331,7 +339,7 @@ impl Ready {
 
     fn unreachable(&self, why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Failure {
         let why = why.into();
-        // The outer errors only say that something failed; the innermost says what.
+        // The outer errors only say that something failed. The innermost names the cause.
         let mut innermost: &dyn std::error::Error = why.as_ref();
         while let Some(source) = innermost.source() {
             innermost = source;
@@ -343,18 +351,18 @@ impl Ready {
     }
 }
 
-/// Reads the answer of the server that is `called` so. What is no JSON at all may not be dormer's.
+/// Parses the answer of the server `called`. An answer that is not JSON may come from another program.
 fn read<T: DeserializeOwned>(called: &str, body: &[u8]) -> Result<T, Failure> {
     serde_json::from_slice(body).map_err(|why| {
         if why.is_data() {
             return Failure::unreadable(why);
         }
         let error = format!("the answer of {called} cannot be read: {why}");
-        Failure::refused(error, "is it dormer that answers there?")
+        Failure::refused(error, "check that dormer answers at that address")
     })
 }
 
-/// `text` as one segment of a path.
+/// Percent-encodes `text` as one path segment.
 pub fn segment(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -392,7 +400,7 @@ mod tests {
         );
         let no_json = refused("<html>");
         assert!(
-            no_json.contains("is it dormer that answers there?"),
+            no_json.contains("check that dormer answers at that address"),
             "{no_json}"
         );
     }

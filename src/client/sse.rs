@@ -1,16 +1,16 @@
-//! Server-sent events: what a stream's bytes say, event by event.
+//! Parser of server-sent events.
 
-/// Longest event that is kept, in bytes; a longer one is passed over.
+/// Longest event, in bytes. The parser skips longer ones.
 const EVENT_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// One event.
+/// Server-sent event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Event {
     pub(super) kind: String,
     pub(super) data: String,
 }
 
-/// Bytes come in any pieces; events go out whole.
+/// Incremental parser: takes bytes in any pieces, and returns whole events.
 #[derive(Debug, Default)]
 pub(super) struct Parser {
     line: Vec<u8>,
@@ -19,7 +19,7 @@ pub(super) struct Parser {
 }
 
 impl Parser {
-    /// Takes bytes in, and answers the events that they complete.
+    /// Adds bytes, and returns the events that they complete.
     pub(super) fn take(&mut self, bytes: &[u8]) -> Vec<Event> {
         let mut events = Vec::new();
         for byte in bytes {
@@ -51,7 +51,7 @@ impl Parser {
                 }
                 self.data.push_str(value);
             }
-            // A comment, or a field that we have no use for.
+            // A comment, or a field that dormer does not use.
             _ => {}
         }
         None

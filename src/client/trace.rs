@@ -1,4 +1,4 @@
-//! `dormer trace`: an episode of a machine's life as a tree with bars to scale, from its history alone.
+//! `dormer trace`: an episode as a tree with bars to scale, from the history alone.
 
 use super::{Failure, To, action_commands::run_of, answer::Answer};
 use clap::Args;
@@ -9,30 +9,30 @@ use dormer_views::{
     timeline::{Attempt, AttemptResult, BETWEEN, Episode, Phase, Task, Timeline},
 };
 
-/// Cells of a bar unless somebody says otherwise.
+/// Default width of a bar, in cells.
 const BAR: u16 = 40;
-/// Widest label, in characters; a longer one is cut.
+/// Longest label, in characters. Longer ones are cut.
 const LABEL_MAX: usize = 56;
 /// Longest note behind a bar, in characters.
 const NOTE_MAX: usize = 100;
-/// Tasks of one name that are drawn one by one within a phase; of more, the middle is one row.
+/// Most tasks of one name within a phase with rows of their own. Of more, the middle ones share one row.
 const ALIKE_MAX: usize = 6;
 
-/// Whose life, and which part.
+/// Arguments of `dormer trace`.
 #[derive(Debug, Args)]
 pub struct Trace {
     /// The machine: its name, NAMESPACE/NAME, or its UID
     machine: String,
-    /// The episode that began at this record [default: the latest]
+    /// First record of the episode [default: the latest episode]
     #[arg(long, value_name = "SEQ", conflicts_with = "all")]
     episode: Option<u64>,
     /// Every episode
     #[arg(long)]
     all: bool,
-    /// How many cells wide the bars are
+    /// Width of the bars, in cells
     #[arg(long, default_value_t = BAR, value_parser = clap::value_parser!(u16).range(10..=400))]
     width: u16,
-    /// Draw with characters of ASCII alone
+    /// Draw with ASCII characters only
     #[arg(long)]
     ascii: bool,
     #[command(flatten)]
@@ -54,7 +54,7 @@ impl Trace {
         Ok(drawn.join("\n\n"))
     }
 
-    /// The episodes to draw. The latest is the latest that has a name: a machine that serves has little to tell.
+    /// Episodes to draw. The default is the latest one with a name: episodes without a name hold little.
     fn chosen<'a>(&self, episodes: &'a [Episode]) -> Result<Vec<&'a Episode>, Failure> {
         if self.all {
             return Ok(episodes.iter().collect());
@@ -77,12 +77,14 @@ impl Trace {
             } else {
                 begun.join(", ")
             };
-            Failure::Usage(format!("no such episode; there are: {begun}"))
+            Failure::Usage(format!(
+                "no episode begins at that record; choose one of: {begun}"
+            ))
         })
     }
 }
 
-/// With what is drawn.
+/// Characters of the drawing.
 struct Pen {
     width: usize,
     phase: char,
@@ -152,7 +154,7 @@ impl Pen {
     }
 }
 
-/// A line of the tree, before it is drawn.
+/// Row of the tree before it is drawn.
 struct Row {
     label: String,
     from: u64,
@@ -196,7 +198,7 @@ fn draw(episode: &Episode, now: u64, pen: &Pen) -> String {
     text
 }
 
-/// Every row with its label, the tree's lines before it.
+/// Collects every row with its label and the tree's lines before it.
 fn list<'a>(rows: &'a [Row], before: &str, pen: &Pen, lines: &mut Vec<(String, &'a Row)>) {
     for (at, row) in rows.iter().enumerate() {
         let last = at + 1 == rows.len();
@@ -224,7 +226,7 @@ fn phase(phase: &Phase, now: u64, pen: &Pen) -> Row {
     }
 }
 
-/// A row for each task; of many alike in a row, the middle is one.
+/// One row per task. Of many consecutive tasks of one name, the middle ones share one row.
 fn tasks(tasks: &[Task], now: u64, pen: &Pen) -> Vec<Row> {
     let mut rows = Vec::new();
     for alike in tasks.chunk_by(|one, other| one.name == other.name) {
@@ -249,7 +251,7 @@ fn tasks(tasks: &[Task], now: u64, pen: &Pen) -> Vec<Row> {
     rows
 }
 
-/// A task that was tried once is one row; else each attempt and each wait has its own.
+/// One row for a task with one attempt; otherwise one row per attempt and per wait.
 fn task(task: &Task, now: u64, pen: &Pen) -> Row {
     let label = format!("{} {}", task.name, task.id);
     let to = task.to.unwrap_or(now);
@@ -285,7 +287,7 @@ fn with_wait(it: &Attempt, all: &[Attempt], ends: u64, now: u64, pen: &Pen) -> V
             .map(|other| other.from);
         let to = next.unwrap_or_else(|| due.min(ends)).max(from);
         let waits = if next.is_none() && to == now {
-            "until the next is due"
+            "until the next attempt is due"
         } else {
             ""
         };
@@ -319,7 +321,7 @@ fn attempt(it: &Attempt, now: u64, pen: &Pen) -> Row {
     }
 }
 
-/// The row's place within the episode, to scale; what is too short for a cell has one.
+/// Bar of the row within the episode, to scale, at least one cell wide.
 fn bar(row: &Row, (from, to): (u64, u64), pen: &Pen) -> String {
     let whole = to.saturating_sub(from).max(1) as f64;
     let column = |at: u64| (at.clamp(from, to) - from) as f64 / whole * pen.width as f64;

@@ -1,4 +1,4 @@
-//! `dormer watch`: machines or rollouts as they change, over the server's stream of changes.
+//! `dormer watch`: live table of machines or rollouts, from the server's stream of changes.
 
 use super::{
     Failure, To,
@@ -21,17 +21,17 @@ use std::{
 };
 use tokio::time::{Instant, MissedTickBehavior};
 
-/// How often a table is drawn anew; spans of time grow meanwhile.
+/// Redraw interval of the table. Durations grow meanwhile.
 const DRAW_EVERY: Duration = Duration::from_millis(250);
-/// How long nobody is asked after a stream has broken, at first and at most.
+/// First and longest pause before a broken stream is reconnected.
 const AGAIN_AFTER: Duration = Duration::from_millis(500);
 const AGAIN_AFTER_MAX: Duration = Duration::from_secs(10);
-/// The server says within 15 s that it is still there; silence for this long is a broken connection.
+/// Silence after which a connection counts as broken. The server sends a keep-alive every 15 s.
 const SILENCE_MAX: Duration = Duration::from_secs(45);
-/// Lines of a table where the terminal does not say how high it is.
+/// Lines of a table if the terminal's height is unknown.
 const LINES: u16 = 40;
 
-/// What can be watched.
+/// Kinds that can be watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Watched {
     /// Machines
@@ -42,21 +42,21 @@ pub(crate) enum Watched {
     Rollouts,
 }
 
-/// What is watched.
+/// Arguments of `dormer watch`.
 #[derive(Debug, Args)]
 pub struct Watch {
-    /// Of what
+    /// Kind of objects
     #[arg(default_value = "machines")]
     kind: Watched,
     /// Only this one: a machine's name or UID, or a pool
     name: Option<String>,
-    /// Machines of this pool only
+    /// Only machines of this pool
     #[arg(long)]
     pool: Option<String>,
-    /// Those in this state only, such as Failed
+    /// Only those in this state, such as Failed
     #[arg(long)]
     state: Option<String>,
-    /// Machines that are gone, too
+    /// Also machines that are gone
     #[arg(long)]
     all: bool,
     #[command(flatten)]
@@ -64,7 +64,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Watches until somebody ends it.
+    /// Watches until the user stops it.
     pub(crate) async fn run(self) -> Result<String, Failure> {
         let server = self.to.server()?;
         let mut view = View::new(&self);
@@ -76,7 +76,7 @@ impl Watch {
                 StreamEnd::Enough => return Ok(String::new()),
                 StreamEnd::Failed(why) => return Err(why),
             }
-            // The server ended, or the way to it: what is shown is old until it is heard again.
+            // The server or the connection ended. The table is outdated until the stream is back.
             view.lost();
             body = loop {
                 tokio::time::sleep(again).await;
@@ -104,7 +104,7 @@ impl Watch {
         fits && (self.all || run.status().closed.is_none())
     }
 
-    /// Whether an item that goes by these names is asked for.
+    /// Whether an item with these names matches the arguments.
     fn fits(&self, item: &impl Item, names: &[&String]) -> bool {
         self.name.as_ref().is_none_or(|name| names.contains(&name))
             && fits(&self.pool, item.pool())
@@ -112,13 +112,13 @@ impl Watch {
     }
 }
 
-/// Why a stream is followed no more.
+/// Reason for which following a stream ended.
 enum StreamEnd {
-    /// It broke.
+    /// The stream broke.
     Broken,
-    /// Whoever reads our output has seen enough.
+    /// The reader closed the output.
     Enough,
-    /// It cannot be understood.
+    /// The stream cannot be parsed.
     Failed(Failure),
 }
 
@@ -128,13 +128,13 @@ impl From<std::io::Error> for StreamEnd {
     }
 }
 
-/// The run that the server has no more.
+/// Id of a run that the server no longer has.
 #[derive(Debug, Deserialize)]
 struct Forgotten {
     run: String,
 }
 
-/// Reads what an event says. `None`: it is cut off, longer than an event that is kept.
+/// Parses an event's data. `None`: the event was longer than the limit.
 fn read<T: DeserializeOwned>(event: &Event) -> Result<Option<T>, StreamEnd> {
     match serde_json::from_str(&event.data) {
         Ok(read) => Ok(Some(read)),
@@ -143,12 +143,12 @@ fn read<T: DeserializeOwned>(event: &Event) -> Result<Option<T>, StreamEnd> {
     }
 }
 
-/// What is shown, and how.
+/// State of the table.
 struct View<'a> {
     watch: &'a Watch,
-    /// What is known of each run, by its id, and since when.
+    /// Runs by id, with the time of arrival.
     known: BTreeMap<String, (Instant, AnyRun)>,
-    /// Whether the server sends everything anew, and has not come to the end.
+    /// Whether the server is sending the full state again, and has not finished.
     filling: bool,
     redraws: bool,
     drawn: usize,
@@ -201,14 +201,14 @@ impl<'a> View<'a> {
 
     fn lost(&mut self) {
         self.stale = true;
-        eprintln!("dormer: the stream of changes broke; it is asked for again");
+        eprintln!("dormer: the stream of changes broke; reconnecting");
     }
 
     fn take(&mut self, event: &Event) -> Result<(), StreamEnd> {
         match event.kind.as_str() {
             "reset" => {
                 self.filling = true;
-                // What was sent before is known: after a break only what has changed is printed again.
+                // After a reconnect only changed runs are printed again.
                 if self.redraws {
                     self.known.clear();
                 }
@@ -244,7 +244,7 @@ impl<'a> View<'a> {
         Ok(())
     }
 
-    /// One line for a change.
+    /// Prints one line for a change.
     fn print(&self, change: &Answer<AnyRun>) -> std::io::Result<()> {
         let mut out = std::io::stdout().lock();
         match self.watch.to.output {
@@ -258,7 +258,7 @@ impl<'a> View<'a> {
         out.flush()
     }
 
-    /// The whole table, over the one before.
+    /// Draws the whole table over the previous one.
     fn draw(&mut self) -> std::io::Result<()> {
         let text = self.text();
         let mut out = std::io::stdout().lock();
@@ -284,7 +284,7 @@ impl<'a> View<'a> {
         let hidden = shown.len().saturating_sub(room);
         shown.truncate(room);
         let mut text = if shown.is_empty() {
-            "There are none.".to_owned()
+            "None found.".to_owned()
         } else {
             self.table(&shown)
         };
@@ -292,7 +292,7 @@ impl<'a> View<'a> {
             text += &format!("\n… and {hidden} more");
         }
         if self.stale {
-            text += "\n(the server does not answer: this is old)";
+            text += "\n(the server does not answer: this table is outdated)";
         }
         let cut = |line: &str| line.chars().take(usize::from(columns)).collect::<String>();
         text.lines().map(cut).collect::<Vec<_>>().join("\n")
@@ -314,7 +314,7 @@ impl<'a> View<'a> {
     }
 }
 
-/// What a table is sorted by: machines that failed come first.
+/// Sort key of the table: failed machines come first.
 fn sort_key(run: &AnyRun) -> (bool, &str, &str) {
     match run {
         AnyRun::Machine(machine) => (
@@ -326,21 +326,21 @@ fn sort_key(run: &AnyRun) -> (bool, &str, &str) {
     }
 }
 
-/// The machine that the server sent at `at`, as old as it is now.
+/// Machine that the server sent at `at`, with its durations extended to now.
 fn aged_machine(run: &AnyRun, at: Instant) -> Option<Machine> {
     let mut machine = run.as_machine()?.clone();
     machine.status.since_seconds += at.elapsed().as_secs();
     Some(machine)
 }
 
-/// The rollout that the server sent at `at`, as old as it is now.
+/// Rollout that the server sent at `at`, with its durations extended to now.
 fn aged_rollout(run: &AnyRun, at: Instant) -> Option<Rollout> {
     let mut rollout = run.as_rollout()?.clone();
     rollout.status.since_seconds += at.elapsed().as_secs();
     Some(rollout)
 }
 
-/// A change in a line.
+/// Change in one line.
 fn line(run: &AnyRun) -> String {
     let mut line = format!("{} {}", run.name(), run.state());
     if let Some(phase) = run.phase() {
@@ -432,7 +432,7 @@ mod tests {
         assert_eq!(view.text().lines().count(), 2, "{}", view.text());
         let forgotten = event("forgotten", json!({"run": "machine/u", "forgotten": true}));
         assert!(view.take(&forgotten).is_ok());
-        assert_eq!(view.text(), "There are none.");
+        assert_eq!(view.text(), "None found.");
         let cut_off = Event {
             kind: "run".into(),
             data: r#"{"run": "machi"#.into(),

@@ -1,4 +1,4 @@
-//! `dormer why`: one paragraph about one machine, for a person on call.
+//! `dormer why`: one paragraph that explains a machine's state to a person on call.
 
 use super::{
     Failure, To,
@@ -14,7 +14,7 @@ use dormer_views::{
 };
 use serde::Serialize;
 
-/// Of which machine.
+/// Arguments of `dormer why`.
 #[derive(Debug, Args)]
 pub struct Why {
     /// The machine: its name, NAMESPACE/NAME, or its UID
@@ -23,7 +23,7 @@ pub struct Why {
     to: To,
 }
 
-/// What programs read.
+/// Explanation in the form for programs.
 #[derive(Debug, Serialize)]
 struct Explanation<'a> {
     name: &'a str,
@@ -48,13 +48,13 @@ impl Why {
     }
 }
 
-/// The machine's pool's rollout. Without it there is less to say, and still enough.
+/// Rollout of the machine's pool. It is optional: the explanation is shorter without it.
 async fn rollout(server: &Server, machine: &Machine) -> Option<Rollout> {
     let path = format!("/rollouts/{}", segment(&machine.pool));
     server.get(&path).await.ok()
 }
 
-/// The last thing that failed among the latest records, with its time. What serves has got over it.
+/// Last failure among the latest records, with its time. `None` for a machine that serves.
 async fn last_failure(server: &Server, machine: &Machine) -> Result<Option<String>, Failure> {
     let from = machine.status.seq.saturating_sub(RECORDS_BACK).max(1);
     let run = run_path(&machine.status.run);

@@ -1,4 +1,4 @@
-//! The buttons of a machine's page: what may be asked of the machine where it is.
+//! Action buttons of a machine's page.
 
 use super::page::{button, why};
 use dormer_proto::{
@@ -10,11 +10,11 @@ use dormer_views::machine::Machine;
 use dormer_workflows::actions::{ACTIONS, Action, ActionTarget};
 use maud::{Markup, html};
 
-/// The buttons, with a field for the reason.
+/// Buttons with a field for the reason.
 pub(super) fn section(machine: &Machine) -> Markup {
     let path = format!("machines/{}/actions", machine.uid);
     html! {
-        div.actions role="group" aria-label="What may be asked" {
+        div.actions role="group" aria-label="Actions" {
             @for action in ACTIONS.iter().filter(|action| fits(action, machine)) {
                 (button(&format!("{path}/{}", action.name), action, &machine.name, against(action, machine)))
             }
@@ -23,7 +23,7 @@ pub(super) fn section(machine: &Machine) -> Markup {
     }
 }
 
-/// Whether it does something now. What would change nothing is no button.
+/// Whether the action has an effect now. Others get no button.
 fn fits(action: &Action, machine: &Machine) -> bool {
     let Some(Signal::Machine(wish)) = &action.signal else {
         return false;
@@ -43,7 +43,8 @@ fn fits(action: &Action, machine: &Machine) -> bool {
         && (action.from.is_empty() || from.any(|state| machine.state == state))
 }
 
-/// What answers a state is meant for that state; stopping a machine is meant wherever it is.
+/// Precondition of a request. An action that responds to a state is valid in that state only; an action that stops a
+/// machine is valid in any.
 fn against(action: &Action, machine: &Machine) -> Option<u64> {
     let anywhere = matches!(
         action.signal,

@@ -1,11 +1,11 @@
-//! The remote commands of a machine's last task: what was run on its host, how it ended, and what the host said.
+//! Remote commands of a machine's last task: command line, result, and the host's output.
 
 use super::page::clock;
 use dormer_proto::{id::TaskId, message::RemoteCommand};
 use dormer_views::{moment::lasted, timeline::Episode};
 use maud::{Markup, html};
 
-/// The section. `commands` are all that this process has in memory of the machine of this name, task by task.
+/// Section of the page. `commands` are those of this machine in this process's memory, task by task.
 pub(super) fn section(machine: &str, commands: &[RemoteCommand], episodes: &[Episode]) -> Markup {
     let last = commands
         .iter()
@@ -16,21 +16,21 @@ pub(super) fn section(machine: &str, commands: &[RemoteCommand], episodes: &[Epi
         @if let Some(task) = last {
             @let ours: Vec<_> = commands.iter().filter(|it| it.task == *task).collect();
             p.quiet {
-                "Of " (called(task, episodes)) ", the last task that ran any. Of what the host said, the beginning and \
-                 the end are kept, without secrets, in this process's memory. All tasks: "
+                "From " (called(task, episodes)) ", the last task with remote commands. This \
+                 process keeps the beginning and the end of the output in memory, with secrets removed. All tasks: "
                 code { "dormer logs " (machine) }
             }
             div.commands { @for command in ours { (one(command)) } }
         } @else {
             p.quiet {
-                "This process has heard of none. They are kept in memory alone, from when it started: "
-                code { "dormer logs " (machine) } " tells what is on record."
+                "This process has received none since it started; they are kept in memory only. "
+                code { "dormer logs " (machine) } " shows what is on record."
             }
         }
     }
 }
 
-/// `converge-host (12.0)`, as `dormer trace` and `dormer logs` call it.
+/// Label of a task, as in `dormer trace` and `dormer logs`: `converge-host (12.0)`.
 fn called(task: &TaskId, episodes: &[Episode]) -> String {
     let id = format!("{}.{}", task.seq, task.ordinal);
     let mut tasks = episodes.iter().flat_map(Episode::tasks);
@@ -71,7 +71,7 @@ fn one(command: &RemoteCommand) -> Markup {
     }
 }
 
-/// A host's words without control characters.
+/// Output of a host without control characters.
 fn printable(text: &str) -> String {
     text.replace("\r\n", "\n")
         .replace(|c: char| c.is_control() && c != '\n', " ")

@@ -1,13 +1,13 @@
-// Keeps the page up to date, and sends what its buttons ask. Everything shown is rendered by the server: the stream of
-// this page's own address brings its content anew whenever it has changed, and it is fitted into what is there, so that
-// the focus, what is selected, what is typed and where one has scrolled to stay as they are.
+// Keeps the page up to date, and sends the requests of its buttons. The server renders everything: the event stream of
+// this page's own URL sends the content whenever it has changed. The script merges it into the page, so that focus,
+// selection, typed text and scroll position stay.
 "use strict";
 
 const at = (id) => document.getElementById(id);
 
-// ---- What is shown ----
+// ---- Content ----
 
-// Makes `old` like `fresh`, and touches only what differs. Elements with a data-key or an id are recognised by it.
+// Makes `old` equal to `fresh`, and touches only what differs. A data-key or an id identifies an element.
 function fit(old, fresh) {
   if (old.nodeType !== fresh.nodeType || old.nodeName !== fresh.nodeName || keyOf(old) !== keyOf(fresh)) {
     old.replaceWith(fresh);
@@ -18,7 +18,7 @@ function fit(old, fresh) {
     return;
   }
   for (const { name } of [...old.attributes]) {
-    // What a person unfolded stays so.
+    // Details that a person opened stay open.
     const unfolded = name === "open" && old.nodeName === "DETAILS";
     if (!fresh.hasAttribute(name) && !unfolded) old.removeAttribute(name);
   }
@@ -56,7 +56,7 @@ function keyOf(node) {
 }
 
 function show({ title, main, trouble }) {
-  // A page that somebody is copying from stays still.
+  // The page does not change while a person selects text to copy.
   if (String(getSelection()) !== "" && !document.activeElement.matches("input")) {
     waiting = { title, main, trouble };
     return;
@@ -76,8 +76,8 @@ document.addEventListener("selectionchange", () => {
 
 // ---- The stream ----
 
-// The server says something at least every few seconds. A computer that slept does not notice that its connection is
-// gone; silence tells.
+// The server sends an event at least every few seconds. A computer that slept does not notice that its connection is
+// lost; silence shows it.
 const SILENCE_MAX = 15000;
 let stream = null;
 let heard = 0;
@@ -89,7 +89,7 @@ function live(on, text) {
 
 function follow() {
   if (stream) stream.close();
-  // A page that is not looked at holds no connection: browsers have six of them for a server.
+  // A hidden page holds no connection: browsers open at most six to one server.
   if (document.hidden) { stream = null; return; }
   const own = stream = new EventSource(location.pathname + location.search);
   heard = Date.now();
@@ -105,7 +105,7 @@ function follow() {
 setInterval(() => {
   const silent = Date.now() - heard > SILENCE_MAX;
   if (silent && stream) live("no", "not connected");
-  // One that was refused is closed for good: a new one is tried, unless it is for us to log in.
+  // A refused stream is closed for good: open a new one, unless the user must log in.
   if (stream && stream.readyState === EventSource.CLOSED) refused();
   else if (stream && silent) follow();
 }, 2000);
@@ -120,7 +120,7 @@ for (const event of ["online", "pageshow"]) addEventListener(event, () => { if (
 
 // ---- Searching ----
 
-// Links and the search change the list in place, so that typing goes on.
+// Links and the search change the list in place, so that a person can keep typing.
 function go(address, keep) {
   history[keep ? "replaceState" : "pushState"](null, "", address);
   follow();
@@ -155,14 +155,14 @@ document.addEventListener("keydown", (event) => {
   if (event.key === "g") location.assign("/");
 });
 
-// ---- What is asked ----
+// ---- Actions ----
 
 function say(text) {
   at("said").textContent = text;
   if (text) setTimeout(() => { if (at("said").textContent === text) at("said").textContent = ""; }, 10000);
 }
 
-// Resolves to the reason once it is meant; to nothing if it is not.
+// Resolves to the reason if the person confirms, otherwise to undefined.
 function sure(button) {
   const dialog = at("sure");
   at("sure-what").textContent = button.dataset.what;
@@ -176,7 +176,7 @@ function sure(button) {
   });
 }
 
-// Enter in the reason means yes, not the first button.
+// Enter in the reason field confirms, instead of pressing the first button.
 at("sure-why").addEventListener("keydown", (event) => {
   if (event.key !== "Enter") return;
   event.preventDefault();
@@ -200,8 +200,8 @@ document.addEventListener("click", async (event) => {
       headers: { "content-type": "application/json", "x-dormer-user": "console" },
       body: JSON.stringify(body),
     });
-    const told = await answer.json();
-    say(answer.ok ? "It was taken." : told.error + ": " + told.whatToDo);
+    const answered = await answer.json();
+    say(answer.ok ? "Done." : answered.error + ": " + answered.whatToDo);
     if (answer.ok && at("why")) at("why").value = "";
   } catch (error) {
     say("No answer: " + error.message);

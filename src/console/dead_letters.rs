@@ -1,4 +1,4 @@
-//! The page of dead letters, and their way back into the inbox.
+//! Page of dead letters, with a button that requeues one.
 
 use super::{
     Content,
@@ -8,15 +8,16 @@ use dormer_views::run::DeadLetter;
 use dormer_workflows::actions::REQUEUE;
 use maud::{Markup, html};
 
-/// The page.
+/// Content of the page.
 pub(super) fn dead(dead_letters: &[DeadLetter]) -> Content {
     let main = html! {
         h1 { "Dead letters" }
         p.quiet {
-            "Messages that should have been understood and could not be. Each is kept until it is requeued: a newer build "
-            "may understand it. " code { "dormer dead-letters show NUMBER" } " tells what one says."
+            "Messages that no engine could read. Each is kept until you requeue it: a newer build "
+            "may be able to read it. " code { "dormer dead-letters show NUMBER" } " shows its \
+             content."
         }
-        @if dead_letters.is_empty() { p.calm { "There are none." } }
+        @if dead_letters.is_empty() { p.calm { "There are no dead letters." } }
         @else {
             table.dead_letters {
                 thead { tr { th { "No." } th { "Since" } th { "For" } th { "Why" } th { "Bytes" } th { "From" } th { "" } } }

@@ -1,10 +1,10 @@
-//! The states of a machine as a diagram, with where it is: drawn for wide screens, a list for narrow ones.
+//! Diagram of a machine's states with its present one: a drawing on wide screens, a list on narrow ones.
 
 use dormer_proto::phase::{Listed, MachineState};
 use dormer_views::open_enum::OpenEnum;
 use maud::{Markup, html};
 
-/// The states of a machine's life, in their order.
+/// States of a machine in their order.
 const STATES: [MachineState; 6] = [
     MachineState::Provisioned,
     MachineState::Reachable,
@@ -13,15 +13,15 @@ const STATES: [MachineState; 6] = [
     MachineState::Draining,
     MachineState::Recreated,
 ];
-/// From one state to the next, and how large each is, in the picture's units.
+/// Distance between states, and their size, in the picture's units.
 const STEP: usize = 152;
 const WIDE: usize = 116;
 const HIGH: usize = 34;
-/// The upper edge of the way, and of what lies beside it.
+/// Upper edges of the main row, and of the states below it.
 const TOP: usize = 32;
 const BELOW: usize = 104;
 
-/// The state in which it is `now`; of a machine that failed also the state `from` which it came there.
+/// Diagram with the present state `now`. For a machine that failed, `from` is the state in which it failed.
 pub(super) fn diagram(now: &OpenEnum<MachineState>, from: Option<MachineState>) -> Markup {
     let reached = from.or(now.known());
     let here = STATES.iter().position(|state| Some(*state) == reached);
@@ -39,11 +39,11 @@ pub(super) fn diagram(now: &OpenEnum<MachineState>, from: Option<MachineState>) 
             @for at in 0..STATES.len() - 1 {
                 path.edge d=(format!("M{} {} h{}", left(at) + WIDE, TOP + HIGH / 2, STEP - WIDE - 3)) {}
             }
-            // An upgrade that was given up, one in place, and the end.
+            // Edges of an aborted upgrade, of an upgrade in place, and of the end.
             path.edge d=(arc(4, 3, TOP, -19)) {}
             path.edge d=(arc(5, 1, TOP + HIGH, 34)) {}
             path.edge d=(format!("M{} {} v{}", left(5) + 98, TOP + HIGH, BELOW - TOP - HIGH - 3)) {}
-            text.note x=(left(3) + 134) y="10" text-anchor="middle" { "given up" }
+            text.note x=(left(3) + 134) y="10" text-anchor="middle" { "aborted" }
             text.note x=(left(3) + WIDE / 2) y=(TOP + HIGH + 19) text-anchor="middle" { "in place" }
             @if let (Some(here), Some(_)) = (here, from) {
                 path.edge.broken d=(format!("M{} {} v{}", left(here) + 20, TOP + HIGH, BELOW - TOP - HIGH - 3)) {}
@@ -72,7 +72,7 @@ fn left(at: usize) -> usize {
     4 + at * STEP
 }
 
-/// From the middle of one state to another's, along a bow of that height.
+/// Curve from the middle of one state to the middle of another; `bow` is its height.
 fn arc(from: usize, to: usize, y: usize, bow: i64) -> String {
     let x = left(from) + WIDE / 2 - 20;
     let end = left(to) + WIDE / 2 + 20;

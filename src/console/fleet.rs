@@ -1,4 +1,4 @@
-//! The first page: what needs a person, the rollouts, and all machines, to be searched and filtered.
+//! First page: machines that need a person, the rollouts, and all machines with search and filters.
 
 use super::{
     Content, Snapshot,
@@ -11,26 +11,26 @@ use dormer_views::{machine::Machine, rollout::Rollout};
 use maud::{Markup, html};
 use serde::{Deserialize, Deserializer};
 
-/// Machines on one page of the list.
+/// Rows on one page of the list.
 const ROWS: usize = 50;
-/// Machines that need a person, shown at the top; the list has them all.
+/// Most machines in the list at the top of those that need a person. The full list has all.
 const NEEDY_MAX: usize = 8;
-/// What an address says instead of a state, for the machines that need a person.
+/// Value of the query's `state` for machines that need a person.
 const STUCK: &str = "stuck";
 
-/// Which machines a list has by their state.
+/// Filter by state.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum StateFilter {
     /// Those that need a person.
     Stuck,
     /// Those in this state.
     In(MachineState),
-    /// None of them: this build knows no such state.
+    /// No machine: this build does not know the state.
     Unknown(String),
 }
 
 impl StateFilter {
-    /// What an address means by this text.
+    /// Filter of the query's text.
     fn of_id(id: &str) -> Self {
         if id == STUCK {
             return Self::Stuck;
@@ -38,7 +38,7 @@ impl StateFilter {
         MachineState::of_id(id).map_or_else(|| Self::Unknown(id.to_owned()), Self::In)
     }
 
-    /// Its text in an address.
+    /// Text in the query.
     fn id(&self) -> &str {
         match self {
             Self::Stuck => STUCK,
@@ -56,25 +56,25 @@ impl StateFilter {
     }
 }
 
-/// Which machines the list has.
+/// Filter of the list, from the query.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Filter {
-    /// In that state, or `stuck`: who needs a person.
+    /// State, or `stuck` for machines that need a person.
     #[serde(deserialize_with = "state_filter")]
     state: Option<StateFilter>,
-    /// Of that pool.
+    /// Pool.
     #[serde(deserialize_with = "said")]
     pool: Option<String>,
-    /// Called so: each of its words is in the name, node, address, owner, version, state or reason.
+    /// Search text: each word must occur in the name, node, address, owner, version, state or reason.
     #[serde(deserialize_with = "said")]
     q: Option<String>,
-    /// The page of the list, from 1.
+    /// Page of the list, from 1.
     #[serde(deserialize_with = "number")]
     page: Option<usize>,
 }
 
-/// An empty field of a form says nothing.
+/// Empty form fields read as absent.
 fn said<'de, D: Deserializer<'de>>(field: D) -> Result<Option<String>, D::Error> {
     let text = Option::<String>::deserialize(field)?;
     Ok(text
@@ -82,12 +82,12 @@ fn said<'de, D: Deserializer<'de>>(field: D) -> Result<Option<String>, D::Error>
         .filter(|text| !text.is_empty()))
 }
 
-/// Nor does what is no number.
+/// Text that is no number reads as absent.
 fn number<'de, D: Deserializer<'de>>(field: D) -> Result<Option<usize>, D::Error> {
     Ok(Option::<String>::deserialize(field)?.and_then(|text| text.parse().ok()))
 }
 
-/// A state, or `stuck`.
+/// Deserializes a state, or `stuck`.
 fn state_filter<'de, D: Deserializer<'de>>(field: D) -> Result<Option<StateFilter>, D::Error> {
     Ok(said(field)?.as_deref().map(StateFilter::of_id))
 }
@@ -102,7 +102,7 @@ impl Filter {
             && item.is_called(words)
     }
 
-    /// The address of the list with `state` and `page` in place of its own.
+    /// URL of the list with this `state` and `page` instead of its own.
     fn address(&self, state: Option<&StateFilter>, page: usize) -> String {
         let page = (page > 1).then(|| page.to_string());
         let fields = [
@@ -115,7 +115,7 @@ impl Filter {
     }
 }
 
-/// The page.
+/// Content of the page.
 pub(super) fn fleet(snapshot: &Snapshot, live: &Live, filter: &Filter) -> Content {
     let mut all: Vec<Item<'_>> = snapshot
         .runs
@@ -147,7 +147,7 @@ pub(super) fn fleet(snapshot: &Snapshot, live: &Live, filter: &Filter) -> Conten
     Content { title, main }
 }
 
-/// How many there are in each state, as a bar to scale and as links that filter.
+/// Number of machines in each state, as a bar to scale and as filter links.
 fn counts(all: &[Item<'_>], needy: usize, dead: usize, filter: &Filter) -> Markup {
     let chosen = |by: Option<&StateFilter>| filter.state.as_ref() == by;
     let in_state = |state| all.iter().filter(|item| item.state() == state).count();
@@ -177,7 +177,7 @@ fn counts(all: &[Item<'_>], needy: usize, dead: usize, filter: &Filter) -> Marku
     }
 }
 
-/// Who needs a person, and why.
+/// Machines that need a person, with the reason.
 fn needs(all: &[Item<'_>], needy: usize, snapshot: &Snapshot, live: &Live) -> Markup {
     html! {
         @if needy > 0 {
@@ -203,12 +203,12 @@ fn needs(all: &[Item<'_>], needy: usize, snapshot: &Snapshot, live: &Live) -> Ma
                 }
             }
         } @else if !all.is_empty() {
-            p.calm { "Nothing is stuck." }
+            p.calm { "No machine is stuck." }
         }
     }
 }
 
-/// A rollout in a line.
+/// Rollout in one line.
 fn rollout_line(rollout: &Rollout) -> Markup {
     let pool = &rollout.pool;
     let queue = rollout.queue.len();
@@ -219,7 +219,8 @@ fn rollout_line(rollout: &Rollout) -> Markup {
             span { (rollout.joined) " of " (rollout.members) " joined" } ", "
             span { (rollout.unavailable) " of at most " (super::rollout::limit(rollout)) " unavailable" }
             @for slot in &rollout.slots {
-                ", " span { "the lease is " a href=(format!("/machines/{}", slot.holder)) { (slot.name) } "’s" }
+                ", " span { a href=(format!("/machines/{}", slot.holder)) { (slot.name) } " holds \
+                 the lease" }
             }
             @if queue > 0 { ", " span { (queue) " in the queue" } }
             @if let Some(why) = &rollout.held { ", " b { "no lease is granted: " (why) } }
@@ -249,15 +250,15 @@ fn list(all: &[Item<'_>], snapshot: &Snapshot, live: &Live, filter: &Filter) -> 
     html! {
         (search(filter))
         p #found.quiet role="status" {
-            @if all.is_empty() { "None yet: dormer has seen no Windows Machine." }
-            @else if taken.is_empty() { "No machine is so. " a href="/" { "Show all" } }
+            @if all.is_empty() { "There are no machines yet: dormer has found no Windows Machine." }
+            @else if taken.is_empty() { "No machine matches. " a href="/" { "Show all" } }
             @else if taken.len() == all.len() { (all.len()) " machines" }
             @else { (taken.len()) " of " (all.len()) " machines. " a href="/" { "Show all" } }
         }
         @if !taken.is_empty() {
             table.machines {
                 thead { tr {
-                    th { "Machine" } th { "State" } th { "Since" } th { "Version" } th { "Node" } th { "What it is at" }
+                    th { "Machine" } th { "State" } th { "Since" } th { "Version" } th { "Node" } th { "Activity" }
                 } }
                 tbody {
                     @for item in part {
@@ -270,7 +271,7 @@ fn list(all: &[Item<'_>], snapshot: &Snapshot, live: &Live, filter: &Filter) -> 
     }
 }
 
-/// Works without a script, too.
+/// Search form. It works without scripts.
 fn search(filter: &Filter) -> Markup {
     html! {
         form.search role="search" method="get" action="/" {
@@ -295,7 +296,7 @@ fn row(item: &Item<'_>, machine: &Machine) -> Markup {
             td data-label="Since" { (since(&machine.status)) }
             td data-label="Version" { (version(machine)) }
             td data-label="Node" { (or_dash(machine.node.as_deref())) }
-            td data-label="What it is at" { (at_it(item, machine)) }
+            td data-label="Activity" { (at_it(item, machine)) }
         }
     }
 }

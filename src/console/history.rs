@@ -1,4 +1,4 @@
-//! A run's history as a table, the newest first, page by page.
+//! History of a run as a table in pages, newest record first.
 
 use super::page::{clock, query, state};
 use dormer_api::{Api, ApiError, SharedRun};
@@ -11,17 +11,17 @@ use std::sync::Arc;
 /// Records on a page.
 const ROWS: u64 = 40;
 
-/// Which part of a run's life a page shows.
+/// Part of a history that a page shows, from the query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Part {
-    /// Records before that one; the newest, if none is named.
+    /// Shows records before this one. `None`: the newest.
     before: Option<u64>,
-    /// The episode that began at that record is the one that is drawn.
+    /// First record of the episode to draw.
     pub(super) episode: Option<u64>,
 }
 
-/// The records of a part, the newest last.
+/// Reads the records of a part, newest last.
 pub(super) async fn read(
     api: &Arc<Api>,
     run: &SharedRun,
@@ -37,7 +37,7 @@ pub(super) async fn read(
     Ok(records)
 }
 
-/// The table, with links to what came before and after. `reset` is the run's path, if it can go back to a record.
+/// Table with links to the neighbouring pages. `reset` is the run's path, if it can be reset to a record.
 pub(super) fn table(
     records: &[Record],
     run: &SharedRun,

@@ -1,4 +1,4 @@
-//! A machine as the fleet's page lists it: where it is, and whether it needs a person.
+//! Machine in the list of the fleet's page: its state, and whether it needs a person.
 
 use dormer_api::SharedRun;
 use dormer_engine_core::TaskPhase;
@@ -8,7 +8,7 @@ use dormer_proto::{
 };
 use dormer_workflows::{State, machine::View};
 
-/// States in the order in which the list has them: what needs a person first, what needs nothing last.
+/// States in the list's order: those that need a person first.
 pub(super) const STATES: [MachineState; 8] = [
     MachineState::Failed,
     MachineState::Provisioned,
@@ -19,28 +19,28 @@ pub(super) const STATES: [MachineState; 8] = [
     MachineState::Joined,
     MachineState::Gone,
 ];
-/// The Machine API's phase of a Machine that the cloud has given up.
+/// Machine API phase of a Machine whose creation failed for good.
 const GIVEN_UP: &str = "Failed";
-/// A machine that is on its way somewhere and has not moved for so long is stuck, in milliseconds: an hour, as the
-/// alert `DormerMachineStuck` has it.
+/// Age in milliseconds at which a machine in an intermediate phase counts as stuck: one hour, as in the alert
+/// `DormerMachineStuck`.
 const STUCK_MS: u64 = 3_600_000;
-/// A drain that something named holds up for so long is stuck, in milliseconds.
+/// Age in milliseconds at which a blocked drain counts as stuck.
 const HELD_UP_MS: u64 = 600_000;
 
-/// Why a machine needs a person, the most urgent first.
+/// Reason for which a machine needs a person, most urgent first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Need {
-    /// It failed, and stands still until it is retried.
+    /// It failed, and does nothing until it is retried.
     Failed,
-    /// The cloud has given its Machine up.
+    /// The Machine API has marked its Machine as failed.
     GivenUp,
-    /// It serves, but its Node does not.
+    /// It serves, but its Node is not Ready.
     Down,
-    /// It has not moved for [`STUCK_MS`], or its drain is held up.
+    /// Its phase has not changed for [`STUCK_MS`], or its drain is blocked.
     Stuck,
 }
 
-/// A machine of the list.
+/// Row of the list.
 #[derive(Debug)]
 pub(super) struct Item<'a> {
     pub(super) run: &'a SharedRun,
@@ -49,7 +49,7 @@ pub(super) struct Item<'a> {
 }
 
 impl<'a> Item<'a> {
-    /// `None`: the run is no machine's, or has ended.
+    /// Row of a run. `None`: the run is not a machine's, or has ended.
     pub(super) fn of(run: &'a SharedRun, now: Timestamp) -> Option<Self> {
         let State::Machine(state) = &run.state else {
             return None;
@@ -62,12 +62,12 @@ impl<'a> Item<'a> {
         Some(Self { run, view, need })
     }
 
-    /// Its state.
+    /// State of the machine.
     pub(super) fn state(&self) -> MachineState {
         self.view.phase.state()
     }
 
-    /// Its position in the list: who needs a person, then state by state, then by name.
+    /// Sort key: machines that need a person first, then by state, then by name.
     pub(super) fn sort_key(&self) -> (bool, Option<Need>, usize, &str) {
         let state = STATES.iter().position(|state| *state == self.state());
         (
@@ -78,7 +78,7 @@ impl<'a> Item<'a> {
         )
     }
 
-    /// Whether the words of a search are in what people call it.
+    /// Whether all words of a search occur in its searchable fields.
     pub(super) fn is_called(&self, words: &[String]) -> bool {
         let view = &self.view;
         let texts = [
@@ -102,7 +102,7 @@ impl<'a> Item<'a> {
             .all(|word| texts.iter().any(|text| text.contains(word)))
     }
 
-    /// What is to be said of it in one line: why it failed, or what it waits for.
+    /// One line about it: why it failed, or what it waits for.
     pub(super) fn reason_text(&self) -> String {
         let view = &self.view;
         if self.state() == MachineState::Failed {

@@ -1,7 +1,7 @@
-//! The console: the fleet in a browser, rendered here from what the API answers, and live.
+//! Web console: live pages about the fleet, rendered on the server from the API's views.
 //!
-//! Each page has one address. Asked for it, the server answers the page; asked for it as a stream of events, as the
-//! page's own script does, it answers the page's content whenever that has changed. The browser computes nothing.
+//! Each page has one URL. A browser gets the page. The page's own script requests a stream of events from the same
+//! URL, and receives the content whenever it changes. The browser computes nothing.
 
 mod actions;
 mod commands;
@@ -37,22 +37,22 @@ use maud::Markup;
 use snapshot::{Drawn, Snapshot, SnapshotFeed};
 use std::sync::Arc;
 
-/// Nothing but what this process serves: no script in the page, nothing from elsewhere, in nobody's frame. The one
-/// form there is asks for a page.
+/// Content security policy: only what this process serves, no inline script, no framing. The only form requests a
+/// page.
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; \
     img-src 'self' data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
-/// What the pages are made from.
+/// State behind the pages.
 struct Console {
     api: Arc<Api>,
     snapshots: Arc<SnapshotFeed>,
-    /// Held while a page is drawn: those who want the same one draw it once.
+    /// Lock held while a page is rendered, so that concurrent requests render it once.
     drawn: tokio::sync::Mutex<Drawn<Page>>,
 }
 
 type Asked = Of<Arc<Console>>;
 
-/// A page, by its address.
+/// Page by its URL.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Page {
     Fleet(fleet::Filter),
@@ -61,18 +61,18 @@ enum Page {
     Dead,
 }
 
-/// A page's title and content.
+/// Title and content of a page.
 struct Content {
     title: String,
     main: Markup,
 }
 
-/// The pages, and the API that they ask. Who may ask, [`dormer_api::access::around`] says.
+/// Router of the pages and the API. [`dormer_api::access::around`] adds authorization.
 pub fn with_api(api: Arc<Api>) -> Router {
     dormer_api::router(Arc::clone(&api)).merge(router(api))
 }
 
-/// The pages.
+/// Router of the pages.
 fn router(api: Arc<Api>) -> Router {
     let drawn = tokio::sync::Mutex::default();
     Router::new()
@@ -130,7 +130,7 @@ async fn dead_page(Of(console): Asked, headers: HeaderMap) -> Response {
 }
 
 impl Console {
-    /// A page, the stream of its content, or the page that says why there is none.
+    /// Answers a page, the stream of its content, or an error page.
     async fn answer(self: Arc<Self>, page: Page, headers: &HeaderMap) -> Response {
         let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
         if accept.is_some_and(|accept| accept.starts_with("text/event-stream")) {

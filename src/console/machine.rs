@@ -1,4 +1,4 @@
-//! A machine's page: where it is and why, what may be done, its life as a picture, and what happened.
+//! Page of a machine: its state with the reason, its actions, its timeline, and its history.
 
 use super::{
     Content, Snapshot, actions, commands,
@@ -26,17 +26,17 @@ use dormer_views::{
 use maud::{Markup, html};
 use std::sync::Arc;
 
-/// Episodes that are named as links, the newest.
+/// Most episodes with links, the newest.
 const EPISODES: usize = 12;
 
-/// What the page tells.
+/// Data of the page.
 struct MachinePage<'a> {
     machine: &'a Machine,
     run: &'a SharedRun,
     rollout: Option<&'a Rollout>,
-    /// Why it is where it is, sentence by sentence.
+    /// Explanation of its state, sentence by sentence.
     situation: Vec<String>,
-    /// What a person may do next.
+    /// Advice for the next step.
     next_step: String,
     records: Vec<Record>,
     episodes: Vec<Episode>,
@@ -45,7 +45,7 @@ struct MachinePage<'a> {
     part: Part,
 }
 
-/// Reads what the page tells, and draws it.
+/// Reads the page's data and renders it.
 pub(super) async fn read(
     api: &Arc<Api>,
     snapshot: &Snapshot,
@@ -86,7 +86,7 @@ pub(super) async fn read(
     })
 }
 
-/// The rollout of the machine's pool.
+/// Rollout of the machine's pool.
 fn rollout_of(machine: &Machine, snapshot: &Snapshot) -> Option<Rollout> {
     let run = snapshot.run(&rollout_run(&machine.pool).ok()?)?;
     views::rollout(run, &views::names(&snapshot.runs), snapshot.now)
@@ -104,7 +104,7 @@ fn page(content: &MachinePage<'_>) -> Markup {
             @if let Some(phase) = machine.phase_beside_state() { span.phase { (phase) } " " }
             "for " (since(&machine.status))
         }
-        section.why.failed[bad] aria-label="Why it is where it is" {
+        section.why.failed[bad] aria-label="Present state and its cause" {
             p { (situation(&content.situation, failure)) }
             p.next { b { "Next: " } (content.next_step) }
         }
@@ -113,13 +113,13 @@ fn page(content: &MachinePage<'_>) -> Markup {
         (diagram(&machine.state, failed_in.map(MachinePhase::state)))
         (life(content))
         (commands::section(&machine.name, &content.commands, &content.episodes))
-        h2 { "What is known" }
+        h2 { "Details" }
         (known(machine, content.rollout))
         (history::table(&content.records, content.run, content.part, Some(&format!("runs/{}", content.run.id.as_str()))))
     }
 }
 
-/// The sentences as one paragraph. The code of a failure, which the first one ends with, is set small beside its words.
+/// Explanation as one paragraph. The failure's code, at the end of the first sentence, is set in small type.
 fn situation(sentences: &[String], failure: Option<&PhaseFailure>) -> Markup {
     let (headline, more) = match sentences {
         [headline, more @ ..] => (headline.as_str(), more),
@@ -136,7 +136,7 @@ fn situation(sentences: &[String], failure: Option<&PhaseFailure>) -> Markup {
     }
 }
 
-/// Its life: the episode that is chosen, or the latest that has a name.
+/// Timeline: the selected episode, or the latest one with a name.
 fn life(content: &MachinePage<'_>) -> Markup {
     let named = |episode: &&Episode| episode.kind != BETWEEN;
     let chosen = match content.part.episode {
@@ -149,7 +149,7 @@ fn life(content: &MachinePage<'_>) -> Markup {
             .or(content.episodes.last()),
     };
     html! {
-        h2 #life { "Its life" }
+        h2 #life { "Timeline" }
         nav.episodes aria-label="Episodes" { ul.chips {
             @for episode in content.episodes.iter().rev().take(EPISODES) {
                 @let here = chosen.is_some_and(|chosen| chosen.seq == episode.seq);
@@ -161,7 +161,7 @@ fn life(content: &MachinePage<'_>) -> Markup {
             p.quiet { (episode_line(episode, content.now)) }
             (picture::picture(episode, content.now))
             (picture::legend())
-        } @else { p.quiet { "No such episode is kept." } }
+        } @else { p.quiet { "This episode is no longer stored." } }
     }
 }
 
@@ -200,7 +200,7 @@ fn known(machine: &Machine, rollout: Option<&Rollout>) -> Markup {
     }
 }
 
-/// Fields worth a line, with their titles.
+/// Fields with their labels.
 fn fields(machine: &Machine) -> [(&'static str, Option<&str>); 9] {
     [
         ("Node", machine.node.as_deref()),
@@ -215,7 +215,7 @@ fn fields(machine: &Machine) -> [(&'static str, Option<&str>); 9] {
     ]
 }
 
-/// Moments worth a line, with their titles.
+/// Times with their labels.
 fn moments(machine: &Machine) -> [(&'static str, Option<Moment>); 3] {
     [
         ("Created", machine.created),

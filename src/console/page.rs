@@ -1,4 +1,4 @@
-//! What every page of the console has: its frame, its style, its script, and how values are shown.
+//! Common parts of the console's pages: frame, style, script, and formats of values.
 
 use super::Content;
 use dormer_api::ApiError;
@@ -11,23 +11,23 @@ use dormer_views::{
 use dormer_workflows::actions::Action;
 use maud::{DOCTYPE, Markup, html};
 
-/// The style of all pages.
+/// Style sheet of all pages.
 pub(super) const STYLE: &str = include_str!("console.css");
-/// Keeps a page up to date, and sends what its buttons ask.
+/// Script of all pages: updates the content, and sends the requests of buttons.
 pub(super) const SCRIPT: &str = include_str!("console.js");
-/// A dormer: the window that stands out of a roof.
+/// Icon: a dormer window on a roof.
 pub(super) const ICON: &str = "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 16 16\">\
     <path fill=\"#3b6ea8\" d=\"M1 14 8 2l7 12z\"/><path fill=\"#fff\" d=\"M6 8h4v4H6z\"/></svg>";
 
-/// Seconds after which a browser without scripts loads a page again.
+/// Reload interval of a browser without scripts, in seconds.
 const RELOAD_S: u32 = 10;
 
-/// A title, as a browser's tab has it.
+/// Title for a browser's tab.
 pub(super) fn title(of: &str) -> String {
     format!("{of} · dormer")
 }
 
-/// A page of that title.
+/// Page with this title and content.
 pub(super) fn page(of: &str, main: Markup) -> Markup {
     html! {
         (DOCTYPE)
@@ -58,25 +58,25 @@ pub(super) fn page(of: &str, main: Markup) -> Markup {
     }
 }
 
-/// Asks before something dangerous; the script fills it in.
+/// Confirmation dialog for dangerous actions. The script fills it in.
 fn sure() -> Markup {
     html! {
         dialog #sure aria-labelledby="sure-what" {
             form method="dialog" {
                 h2 #sure-what {}
                 p #sure-danger {}
-                label for="sure-why" { "Why? It stands in the history." }
+                label for="sure-why" { "Why? The history records your reason." }
                 input #sure-why type="text" maxlength="200" autocomplete="off";
                 div.actions {
-                    button value="no" { "Leave it" }
-                    button #sure-yes.danger value="yes" { "Go on" }
+                    button value="no" { "Cancel" }
+                    button #sure-yes.danger value="yes" { "Confirm" }
                 }
             }
         }
     }
 }
 
-/// The page of something that could not be shown.
+/// Error page.
 pub(super) fn failed(error: &ApiError) -> Content {
     let (what, advice) = error.what_and_remedy();
     let main = html! { h1 { (what) } p { (advice) } p { a href="/" { "All machines" } } };
@@ -86,29 +86,29 @@ pub(super) fn failed(error: &ApiError) -> Content {
     }
 }
 
-/// The text; a dash where there is none.
+/// Text, or a dash if there is none.
 pub(super) fn or_dash(text: Option<&str>) -> &str {
     text.filter(|text| !text.is_empty()).unwrap_or("–")
 }
 
-/// How long a run has been in its state.
+/// Time that a run has been in its state.
 pub(super) fn since(status: &RunStatus) -> Markup {
     let since = status.since.to_string();
     html! { time datetime=(since) title=(since) { (rough(status.since_seconds)) } }
 }
 
-/// A moment in UTC, to the second: `2026-11-21 07:00:00`.
+/// Time in UTC, to the second: `2026-11-21 07:00:00`.
 pub(super) fn clock(at: impl Into<Moment>) -> String {
     let text = at.into().to_string();
     text.get(..19).unwrap_or(&text).replace('T', " ")
 }
 
-/// A state, in its colour.
+/// State in its colour.
 pub(super) fn state(name: &str) -> Markup {
     html! { span.state data-state=(name) { (name) } }
 }
 
-/// What a machine's node carries, and what it should.
+/// Present and desired version of a machine's node.
 pub(super) fn version(machine: &Machine) -> Markup {
     let has = machine.version.as_deref();
     let wants = machine.desired_version.as_deref();
@@ -118,7 +118,7 @@ pub(super) fn version(machine: &Machine) -> Markup {
     }
 }
 
-/// A task under way.
+/// Task in progress.
 pub(super) fn busy(task: &Task) -> Markup {
     html! {
         div.busy data-key=(task.task) {
@@ -127,7 +127,8 @@ pub(super) fn busy(task: &Task) -> Markup {
             @if let Some(beat) = &task.heartbeat {
                 @if !beat.step.is_empty() { ": " (beat.step) }
                 @if beat.of > 0 {
-                    " " progress max=(beat.of) value=(beat.done) aria-label="how far it is" {}
+                    " " progress max=(beat.of) value=(beat.done) aria-label="progress of the \
+                     step" {}
                     " " span.quiet { (amount(beat.done, &beat.unit)) " of " (amount(beat.of, &beat.unit)) }
                 }
             }
@@ -136,7 +137,7 @@ pub(super) fn busy(task: &Task) -> Markup {
     }
 }
 
-/// Bytes in the unit that people read.
+/// Amount in a readable unit.
 fn amount(count: u64, unit: &str) -> String {
     match (unit, count) {
         ("bytes", 0..1_000_000) => format!("{:.1} kB", count as f64 / 1e3),
@@ -145,7 +146,7 @@ fn amount(count: u64, unit: &str) -> String {
     }
 }
 
-/// Counts by state as one bar to scale.
+/// Bar to scale with the number of machines in each state.
 pub(super) fn bar(states: &[(MachineState, usize)], of: usize) -> Markup {
     let share = |count: usize| count as f64 * 100.0 / of.max(1) as f64;
     let begin = |at: usize| share(states[..at].iter().map(|(_, count)| count).sum());
@@ -160,12 +161,12 @@ pub(super) fn bar(states: &[(MachineState, usize)], of: usize) -> Markup {
     }
 }
 
-/// A part of a width.
+/// Share of a width, in percent.
 pub(super) fn percent(share: f64) -> String {
     format!("{share:.3}%")
 }
 
-/// Links to the pages of a list. One page has none.
+/// Links to the pages of a list. A single page has none.
 pub(super) fn pager(
     label: &str,
     page: usize,
@@ -183,7 +184,7 @@ pub(super) fn pager(
     }
 }
 
-/// `?a=b&c=d` of the fields that say something.
+/// Query string `?a=b&c=d` of the fields with a value.
 pub(super) fn query(fields: &[(&str, Option<&str>)]) -> String {
     let said = fields
         .iter()
@@ -198,7 +199,7 @@ pub(super) fn query(fields: &[(&str, Option<&str>)]) -> String {
     }
 }
 
-/// A value as an address has it.
+/// Percent-encoded value for a URL.
 fn escaped(value: &str) -> String {
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~".contains(byte);
     let one = |byte: u8| {
@@ -211,8 +212,8 @@ fn escaped(value: &str) -> String {
     value.bytes().map(one).collect()
 }
 
-/// A button that asks for `action` at `path`; what is dangerous is asked about before. With `against`, it is meant for
-/// the state that was entered at that record, and refused in another.
+/// Button that sends `action` to `path`. A dangerous action needs a confirmation. With `against`, the request is
+/// valid only in the state that was entered at that record.
 pub(super) fn button(path: &str, action: &Action, of: &str, against: Option<u64>) -> Markup {
     let danger = action.danger;
     html! {
@@ -226,11 +227,12 @@ pub(super) fn button(path: &str, action: &Action, of: &str, against: Option<u64>
     }
 }
 
-/// A field for the reason of what the buttons beside it ask.
+/// Field for the reason of an action.
 pub(super) fn why() -> Markup {
     html! {
-        input #why type="text" maxlength="200" autocomplete="off" aria-label="Why, in your words: it stands in the history"
-            placeholder="why (stands in the history)";
+        input #why type="text" maxlength="200" autocomplete="off" aria-label="Reason, which the \
+        history records"
+            placeholder="why (recorded in the history)";
     }
 }
 

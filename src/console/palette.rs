@@ -1,9 +1,9 @@
-//! The contrast of the console's colours, computed from the style's own variables: WCAG 2.2 level AA, in light and dark.
+//! Contrast of the console's colours, computed from the style's variables: WCAG 2.2 level AA in light and dark mode.
 
 use super::page::STYLE;
 use std::collections::BTreeMap;
 
-/// Text on what it is drawn on: at least 4.5 to 1.
+/// Text and background: at least 4.5 to 1.
 const TEXT: [(&str, &str); 19] = [
     ("ink", "paper"),
     ("ink", "soft"),
@@ -25,8 +25,8 @@ const TEXT: [(&str, &str); 19] = [
     ("calm", "soft"),
     ("way", "soft"),
 ];
-/// What shows by its colour where something is, or where the focus lies: at least 3 to 1. (A wait in a timeline is the
-/// gap between two bars; its place is told by them.)
+/// Shapes that carry meaning by colour, or show the focus: at least 3 to 1. (A wait in a timeline is the gap between
+/// two bars, which mark its position.)
 const SHAPES: [(&str, &str); 9] = [
     ("good-bar", "paper"),
     ("bad-bar", "paper"),
@@ -39,7 +39,7 @@ const SHAPES: [(&str, &str); 9] = [
     ("focus", "bad-paper"),
 ];
 
-/// The variables of the first `:root` block after `from`.
+/// Variables of the first `:root` block after `from`.
 fn variables(from: &str) -> BTreeMap<&str, &str> {
     let block = from
         .split(":root {")
@@ -104,7 +104,7 @@ fn every_colour_is_readable_in_light_and_in_dark() {
     assert!(poor.is_empty(), "{}", poor.join("\n"));
 }
 
-/// A colour beside the variables would escape the test above.
+/// The test above checks variables only, so no rule may name a colour itself.
 #[test]
 fn there_are_no_colours_beside_the_variables() {
     let outside = STYLE.split("box-sizing").nth(1).expect("the rules");

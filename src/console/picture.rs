@@ -1,5 +1,5 @@
-//! An episode of a machine's life as one picture to scale: phases, their tasks, and each task's attempts and waits.
-//! It is drawn from the same tree as `dormer trace`.
+//! Timeline picture of an episode, to scale: phases, their tasks, and each task's attempts and waits. It shows the
+//! same tree as `dormer trace`.
 
 use super::page::percent;
 use dormer_views::{
@@ -9,21 +9,21 @@ use dormer_views::{
 };
 use maud::{Markup, html};
 
-/// The height of a row, and of the axis, in pixels.
+/// Height of a row and of the axis, in pixels.
 const ROW: usize = 24;
 const AXIS: usize = 22;
-/// The columns of the picture, in percent: names, bars, how long it took.
+/// Columns of the picture in percent: names, bars; the rest holds durations.
 const NAMES: f64 = 27.0;
 const BARS: f64 = 63.0;
-/// Tasks of one name in a row that are drawn one by one; more are drawn in one row.
+/// Most consecutive tasks of one name with rows of their own. More share one row.
 const ALIKE_MAX: usize = 3;
-/// Rows drawn at most; the history tells the rest.
+/// Most rows. The history shows the rest.
 const ROWS_MAX: usize = 120;
-/// Bars in a row at most.
+/// Most bars in a row.
 const BARS_MAX: usize = 400;
-/// Marks on the axis, about.
+/// Approximate number of marks on the axis.
 const MARKS: u64 = 6;
-/// Distances between marks that people can read, in milliseconds.
+/// Round distances between marks, in milliseconds.
 const DISTANCES: [u64; 20] = [
     10,
     50,
@@ -47,7 +47,7 @@ const DISTANCES: [u64; 20] = [
     2_592_000_000,
 ];
 
-/// What a bar is.
+/// Kind of a bar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Phase,
@@ -92,7 +92,7 @@ struct Row {
     bars: Vec<Bar>,
 }
 
-/// What the bars mean.
+/// Legend of the bars.
 pub(super) fn legend() -> Markup {
     let kinds = [
         (Kind::Phase, "phase"),
@@ -110,7 +110,7 @@ pub(super) fn legend() -> Markup {
     }
 }
 
-/// The picture; what is under way is drawn up to `now`.
+/// Picture of an episode. Unfinished parts end at `now`.
 pub(super) fn picture(episode: &Episode, now: u64) -> Markup {
     let to = episode.to.unwrap_or(now).max(episode.from + 1);
     let mut rows: Vec<Row> = episode.phases.iter().flat_map(|it| phase(it, to)).collect();
@@ -119,7 +119,7 @@ pub(super) fn picture(episode: &Episode, now: u64) -> Markup {
     let height = AXIS + rows.len() * ROW;
     let title = format!("{}, {}, to scale", episode.kind, lasted(episode.from, to));
     html! {
-        div.wide tabindex="0" role="region" aria-label="Timeline; it can be scrolled" {
+        div.wide tabindex="0" role="region" aria-label="Timeline, scrollable" {
             svg.timeline role="img" aria-label=(title) width="100%" height=(height) {
                 @for (at, _) in rows.iter().enumerate().filter(|(_, row)| !row.below) {
                     rect.band x="0" y=(AXIS + at * ROW) width="100%" height=(ROW) {}
@@ -140,7 +140,7 @@ pub(super) fn picture(episode: &Episode, now: u64) -> Markup {
                 }
             }
         }
-        @if left_out > 0 { p.quiet { (left_out) " more rows: the table below tells them." } }
+        @if left_out > 0 { p.quiet { (left_out) " more rows: see the table below." } }
     }
 }
 
@@ -164,7 +164,7 @@ fn axis(from: u64, to: u64, height: usize) -> Markup {
     }
 }
 
-/// A round span.
+/// Short text of a round duration.
 fn short(ms: u64) -> String {
     match ms {
         0..1_000 => format!("{ms} ms"),
@@ -180,7 +180,7 @@ fn bars(row: &Row, y: usize, within: (u64, u64)) -> Markup {
         @for bar in row.bars.iter().take(BARS_MAX) {
             @let (begin, end) = (fraction(bar.from, within), fraction(bar.to, within));
             @let (top, high) = if bar.kind == Kind::Phase { (y + 9, 6) } else { (y + 5, 14) };
-            // What is too short to be seen is still drawn.
+            // Very short bars get a visible width.
             rect data-kind=(bar.kind.name()) x=(percent(begin)) y=(top) width=(percent((end - begin).max(0.25)))
                 height=(high) rx="2" { title { (bar.title) } }
         }
@@ -214,7 +214,7 @@ fn phase(phase: &Phase, end: u64) -> Vec<Row> {
     rows
 }
 
-/// Tasks of one name in a row.
+/// Consecutive tasks of one name as one row.
 fn tasks(alike: &[Task], end: u64) -> Row {
     let tries: usize = alike.iter().map(|task| task.attempts.len()).sum();
     let name = alike.first().map_or("", |task| task.name.as_str());
@@ -235,7 +235,7 @@ fn tasks(alike: &[Task], end: u64) -> Row {
     }
 }
 
-/// A task's attempts, and the waits between them.
+/// Bars of a task's attempts and of the waits between them.
 fn tried(task: &Task, end: u64) -> Vec<Bar> {
     let ends = task.to.unwrap_or(end);
     let mut bars = Vec::new();

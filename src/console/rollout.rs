@@ -1,4 +1,4 @@
-//! A rollout's page: how far it is and how long is left, who holds the lease, who waits, what stops it, and its story.
+//! Page of a rollout: progress and remaining time, lease holders, queue, blockers, and history.
 
 use super::{
     Content, Snapshot,
@@ -19,16 +19,16 @@ use dormer_workflows::{
 use maud::{Markup, html};
 use std::{collections::BTreeMap, sync::Arc};
 
-/// Turns that are drawn, the newest.
+/// Most turns drawn, the newest.
 const TURNS: usize = 24;
-/// The height of a row of the picture, in pixels.
+/// Height of a row of the picture, in pixels.
 const ROW: usize = 22;
-/// A turn is late once it takes so many times what is usual.
+/// Multiple of the usual duration at which a turn counts as late.
 const LATE: u64 = 3;
-/// Machines that a list names.
+/// Most machines in a list.
 const NAMED_MAX: usize = 60;
 
-/// Reads what the page tells, and draws it.
+/// Reads the page's data and renders it.
 pub(super) async fn read(
     api: &Arc<Api>,
     snapshot: &Snapshot,
@@ -50,7 +50,7 @@ pub(super) async fn read(
         (actions(&rollout, pool))
         (machines(&rollout))
         (named("Not enrolled yet", &rollout.awaited))
-        (named("Over the limit on members", &rollout.turned_away))
+        (named("Beyond the limit of members", &rollout.turned_away))
         (turns_picture(&turns, &names, snapshot.now.0))
         (history::table(&records, run, part, Some(&format!("runs/{}", run.id.as_str()))))
     };
@@ -60,7 +60,7 @@ pub(super) async fn read(
     })
 }
 
-/// How many may be away at once.
+/// Limit of unavailable machines.
 pub(super) fn limit(rollout: &Rollout) -> String {
     let max = rollout.max_unavailable;
     max.map_or_else(|| "?".to_owned(), |max| max.to_string())
@@ -80,7 +80,7 @@ fn status_section(rollout: &Rollout) -> Markup {
     }
 }
 
-/// How many carry what they should, and when the rest will.
+/// Progress: machines with the desired version, and an estimate for the rest.
 fn progress(rollout: &Rollout, snapshot: &Snapshot, pool: &str, turns: &[Turn]) -> Markup {
     let mut right = 0;
     let mut other = 0;
@@ -101,27 +101,28 @@ fn progress(rollout: &Rollout, snapshot: &Snapshot, pool: &str, turns: &[Turn]) 
     let left = left(turns, other as u64, at_once, snapshot.now.0);
     html! {
         @if right + other > 0 {
-            h2 { "How far it is" }
+            h2 { "Progress" }
             (bar(&[(MachineState::Joined, right), (MachineState::Draining, other)], right + other))
             p {
-                (right) " of " (right + other) " carry what they should"
+                (right) " of " (right + other) " carry the desired version"
                 @if let Some(payload) = &rollout.payload { " (payload " code { (payload) } ")" }
                 @if let Some(left) = left.filter(|_| other > 0) {
-                    ". About " b { (rough(left / 1_000)) } " are left, if each takes as long as the last ones did"
+                    ". About " b { (rough(left / 1_000)) } " remain if each machine takes as long \
+                     as the last ones"
                 }
                 "."
             }
             @if let Some((name, took, typical)) = late(&rollout.slots, turns, snapshot.now.0) {
                 p.reason {
-                    (name) " has had its turn for " (rough(took / 1_000)) ", and "
-                    (rough(typical / 1_000)) " is usual: see what it waits for."
+                    (name) " has held the lease for " (rough(took / 1_000)) "; "
+                    (rough(typical / 1_000)) " is usual. See what it waits for."
                 }
             }
         }
     }
 }
 
-/// A turn that takes much longer than the past ones did: whose, how long, and what is usual, in milliseconds.
+/// Turn that takes much longer than past ones: the machine, the turn's duration and the usual one, in milliseconds.
 fn late<'a>(slots: &'a [Slot], turns: &[Turn], now: u64) -> Option<(&'a str, u64, u64)> {
     let typical = typical(turns)?;
     let turn = turns.iter().find(|turn| turn.to.is_none())?;
@@ -130,7 +131,7 @@ fn late<'a>(slots: &'a [Slot], turns: &[Turn], now: u64) -> Option<(&'a str, u64
     (took > LATE * typical).then_some((slot.name.as_str(), took, typical))
 }
 
-/// How long the middle one of the turns that have ended took, in milliseconds.
+/// Median duration of the finished turns, in milliseconds.
 fn typical(turns: &[Turn]) -> Option<u64> {
     let mut took: Vec<u64> = turns
         .iter()
@@ -140,8 +141,8 @@ fn typical(turns: &[Turn]) -> Option<u64> {
     took.get(took.len() / 2).copied()
 }
 
-/// How long it takes until `other` machines had their turns, in milliseconds: by the middle one of past turns, less
-/// what those under way have taken already. `None`: no turn has ended yet.
+/// Estimated time until `other` machines have had their turns, in milliseconds: the median of past turns, less the
+/// time that current turns have taken. `None`: no turn has ended yet.
 fn left(turns: &[Turn], other: u64, at_once: u64, now: u64) -> Option<u64> {
     let typical = typical(turns)?;
     let gone: u64 = turns
@@ -159,11 +160,11 @@ fn actions(rollout: &Rollout, pool: &str) -> Markup {
     };
     let path = format!("rollouts/{pool}/actions/{}", action.name);
     html! {
-        div.actions role="group" aria-label="What may be asked" { (button(&path, action, pool, None)) (why()) }
+        div.actions role="group" aria-label="Actions" { (button(&path, action, pool, None)) (why()) }
     }
 }
 
-/// The machines that hold the lease, wait for it, count as unavailable or are missing.
+/// Machines that hold the lease, wait for it, count as unavailable, or are missing.
 fn machines(rollout: &Rollout) -> Markup {
     let slots = rollout.slots.iter().map(|slot| Row {
         uid: &slot.holder,
@@ -197,21 +198,21 @@ fn machines(rollout: &Rollout) -> Markup {
         ],
     });
     html! {
-        (list("Who holds the lease", ["Token", "Since", "Waits for"], slots))
-        (list("Who waits for it", ["Place", "Away already"], queue))
-        (list("Who counts as unavailable", ["Why"], away))
-        (list("Who is missing", ["Of", "Since", "Waits for"], gaps))
+        (list("Holders of the lease", ["Token", "Since", "Waits for"], slots))
+        (list("Queue for the lease", ["Place", "Away already"], queue))
+        (list("Unavailable machines", ["Why"], away))
+        (list("Missing machines", ["Of", "Since", "Waits for"], gaps))
     }
 }
 
-/// A machine of a list, with a cell for each further column.
+/// Row of a list: a machine, and a cell for each further column.
 struct Row<'a, const COLUMNS: usize> {
     uid: &'a str,
     name: &'a str,
     cells: [String; COLUMNS],
 }
 
-/// Machines and what is to be said of each; nothing, if there are none.
+/// List of machines. Empty markup if there are none.
 fn list<'a, const COLUMNS: usize>(
     title: &str,
     columns: [&str; COLUMNS],
@@ -241,7 +242,7 @@ fn named(title: &str, names: &[String]) -> Markup {
     html! { @if !names.is_empty() { p.reason { (title) ": " (names.join(", ")) "." } } }
 }
 
-/// Each machine's turn with the lease, to scale.
+/// Turns with the lease, to scale.
 fn turns_picture(turns: &[Turn], names: &BTreeMap<String, String>, now: u64) -> Markup {
     let shown = &turns[turns.len().saturating_sub(TURNS)..];
     let from = shown.iter().map(|turn| turn.from).min().unwrap_or(now);
@@ -255,7 +256,7 @@ fn turns_picture(turns: &[Turn], names: &BTreeMap<String, String>, now: u64) -> 
     html! {
         @if !shown.is_empty() {
             h2 { "Turns with the lease, to scale" }
-            div.wide tabindex="0" role="region" aria-label="Turns; it can be scrolled" {
+            div.wide tabindex="0" role="region" aria-label="Turns, scrollable" {
                 svg.timeline role="img" aria-label="Turns with the lease, to scale" width="100%" height=(shown.len() * ROW) {
                     @for (at, turn) in shown.iter().enumerate() {
                         @let end = turn.to.unwrap_or(now);

@@ -1,4 +1,4 @@
-//! One look at the store, shared by all pages that are open: however many browsers there are, it is asked once.
+//! Snapshot of the store, shared by all open pages: one poll serves every browser.
 
 use dormer_api::{Api, SharedRun};
 use dormer_proto::id::{RunId, Timestamp};
@@ -12,31 +12,31 @@ use tokio::{
     time::Instant,
 };
 
-/// How often the store is looked at, while a page is open.
+/// Poll interval while a page is open.
 const POLL_EVERY: Duration = Duration::from_millis(250);
-/// How often pages are told again although nothing changed: how far a task is and how long ago something was are no
-/// changes, and a browser knows by it that it is still connected.
+/// Interval at which pages are sent again without a change. Progress and ages change with time alone, and the browser
+/// knows that it is still connected.
 const TICK_EVERY: Duration = Duration::from_secs(4);
 
-/// Everything, as it was at one moment.
+/// State of everything at one moment.
 #[derive(Clone)]
 pub(super) struct Snapshot {
-    /// Grows with every look that is told.
+    /// Number that grows with each published snapshot.
     pub(super) number: u64,
-    /// Grows as [`TICK_EVERY`] passes.
+    /// Number that grows every [`TICK_EVERY`].
     pub(super) tick: u64,
-    /// Every run, in the order of their ids.
+    /// Every run, ordered by id.
     pub(super) runs: Arc<Vec<SharedRun>>,
     /// Dead letters.
     pub(super) dead: usize,
-    /// By the engine's clock.
+    /// Time by the engine's clock.
     pub(super) now: Timestamp,
-    /// Why the store could not be asked; the rest is as it was before.
+    /// Error of the last poll. The other fields are then from the poll before.
     pub(super) trouble: Option<String>,
 }
 
 impl Snapshot {
-    /// Looks at the store now.
+    /// Reads the store now.
     pub(super) async fn at(api: &Api) -> Result<Self, dormer_api::ApiError> {
         let (runs, dead, now) = api.snapshot().await?;
         Ok(Self {
@@ -49,12 +49,12 @@ impl Snapshot {
         })
     }
 
-    /// How many records there are in all: it grows with each, so it says how fresh a page is.
+    /// Total number of records. It grows with each record, so it tells how fresh a page is.
     pub(super) fn records(&self) -> u64 {
         self.runs.iter().map(|run| run.seq.0).sum()
     }
 
-    /// The run of that id.
+    /// Run with this id.
     pub(super) fn run(&self, id: &RunId) -> Option<&SharedRun> {
         let at = self.runs.binary_search_by(|run| run.id.cmp(id)).ok()?;
         self.runs.get(at)
@@ -71,15 +71,15 @@ impl Snapshot {
     }
 }
 
-/// The one that looks, and those whom it tells. It ends when no page is open.
+/// One poller and its followers. The poller ends when no page is open.
 #[derive(Default)]
 pub(super) struct SnapshotFeed {
-    /// A lock: held for a comparison, never across an await.
+    /// Lock held for a comparison, never across an await.
     sender_slot: Mutex<Weak<Sender<Option<Snapshot>>>>,
 }
 
 impl SnapshotFeed {
-    /// Joins those who are told. The first look may not have been made yet.
+    /// Adds a follower. The first snapshot may not exist yet.
     pub(super) fn follow(self: &Arc<Self>, api: &Arc<Api>) -> Receiver<Option<Snapshot>> {
         let mut sender_slot = self
             .sender_slot
@@ -95,7 +95,7 @@ impl SnapshotFeed {
         receiver
     }
 
-    /// How many are told.
+    /// Number of followers.
     pub(super) fn followers(&self) -> usize {
         let sender_slot = self
             .sender_slot
@@ -106,7 +106,7 @@ impl SnapshotFeed {
             .map_or(0, |sender| sender.receiver_count())
     }
 
-    /// Ends the telling if nobody listens, under the lock under which listeners come.
+    /// Ends the poller if it has no follower. The lock is the one under which followers join.
     fn nobody_listens(&self, sender: &Sender<Option<Snapshot>>) -> bool {
         let mut sender_slot = self
             .sender_slot
@@ -146,7 +146,7 @@ async fn read_for_ever(
     }
 }
 
-/// The next look. Where the store does not answer, the last one with what is wrong.
+/// Next snapshot. If the store does not answer: the last one with the error.
 async fn next(api: &Api, last: Option<&Snapshot>) -> Option<Snapshot> {
     match Snapshot::at(api).await {
         Ok(snapshot) => Some(snapshot),
@@ -168,7 +168,7 @@ async fn next(api: &Api, last: Option<&Snapshot>) -> Option<Snapshot> {
     }
 }
 
-/// What was rendered from one look, for the next reader of the same page.
+/// Cache of pages rendered from one snapshot.
 pub(super) struct Drawn<K> {
     pages: HashMap<K, (u64, bytes::Bytes)>,
 }
@@ -181,11 +181,11 @@ impl<K> Default for Drawn<K> {
     }
 }
 
-/// Pages kept at most.
+/// Most pages in the cache.
 const DRAWN_MAX: usize = 64;
 
 impl<K: std::hash::Hash + Eq + Clone> Drawn<K> {
-    /// The page as it was drawn at that mark.
+    /// Page rendered at this mark.
     pub(super) fn at(&self, page: &K, mark: u64) -> Option<bytes::Bytes> {
         self.pages
             .get(page)
@@ -193,7 +193,7 @@ impl<K: std::hash::Hash + Eq + Clone> Drawn<K> {
             .map(|drawn| drawn.1.clone())
     }
 
-    /// Keeps it.
+    /// Stores a rendered page.
     pub(super) fn keep(&mut self, page: &K, mark: u64, drawn: bytes::Bytes) {
         if self.pages.len() >= DRAWN_MAX && !self.pages.contains_key(page) {
             self.pages.clear();

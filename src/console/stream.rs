@@ -1,5 +1,5 @@
-//! A page's content as server-sent events: the whole of it at first, then whenever it has changed. So a page that
-//! slept, or lost its connection, is right again with the first event that it hears.
+//! Page content as server-sent events: the whole content at first, then whenever it changes. So a page that slept or
+//! lost its connection is correct again after the first event.
 
 use super::{Console, Page, Snapshot, guarded, page};
 use axum::{
@@ -18,19 +18,19 @@ use serde::Serialize;
 use std::{convert::Infallible, sync::Arc, time::Duration};
 use tokio::{sync::watch::Receiver, time::Instant};
 
-/// Between two contents of one page lies at least so much: a browser lays each of them out.
+/// Least time between two contents of one page, because the browser lays out each.
 const APART: Duration = Duration::from_millis(400);
-/// Most pages open at once; each holds a connection.
+/// Most open pages. Each holds a connection.
 const READERS_MAX: usize = 200;
 
-/// The stream, unless there are too many.
+/// Answers the stream, or 503 if there are too many.
 pub(super) fn answer(console: Arc<Console>, page: Page) -> Response {
     if console.snapshots.followers() >= READERS_MAX {
         return guarded(
             [],
             (
                 StatusCode::SERVICE_UNAVAILABLE,
-                "too many open pages: close some",
+                "too many console pages are open; close some",
             ),
         );
     }
@@ -39,26 +39,26 @@ pub(super) fn answer(console: Arc<Console>, page: Page) -> Response {
     guarded([kind, fresh], Body::from_stream(events(console, page)))
 }
 
-/// What one browser hears.
+/// State of one browser's stream.
 struct Reader {
     console: Arc<Console>,
     page: Page,
     snapshots: Receiver<Option<Snapshot>>,
-    /// Remote commands that this process hears of.
+    /// Counter of the remote commands that this process receives.
     commands: Receiver<u64>,
     last_sent: LastSent,
 }
 
-/// A page's content, as its script reads it.
+/// Content of a page in the form that its script reads.
 #[derive(Serialize)]
 struct PageEvent<'a> {
     title: String,
     main: String,
-    /// Why the store cannot be asked; the content is as it was before.
+    /// Error of the store. The content is then from before.
     trouble: Option<&'a str>,
 }
 
-/// What it heard last.
+/// Content that was sent last.
 #[derive(Default)]
 struct LastSent {
     at: Option<Instant>,
@@ -86,7 +86,7 @@ fn events(
 }
 
 impl Reader {
-    /// The next event. `None`: dormer ends.
+    /// Next event. `None`: dormer shuts down.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             if let Some(at) = self.last_sent.at {
@@ -118,7 +118,7 @@ impl Reader {
         }
     }
 
-    /// The event of that look, drawn now or by another reader before.
+    /// Event of a snapshot, rendered now or earlier by another reader.
     async fn content(&self, snapshot: &Snapshot, mark: u64) -> Bytes {
         let mut drawn = self.console.drawn.lock().await;
         if let Some(event) = drawn.at(&self.page, mark) {
@@ -144,8 +144,8 @@ impl Reader {
     }
 }
 
-/// What has to differ for the page to be drawn again: the run that it is about and its remote commands, or anything;
-/// and the time that passes.
+/// Mark that changes when the page must be rendered again: with its run and the run's remote commands, or with any
+/// run; and with time.
 fn mark(page: &Page, snapshot: &Snapshot, live: &Live) -> u64 {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let run = match page {

@@ -1,4 +1,4 @@
-//! `dormer bench`: figures with their conditions, taken together with a calibration of the machine.
+//! `dormer bench`: benchmarks. Each prints its figures with their conditions and a calibration of the computer.
 
 mod calibration;
 mod console;
@@ -14,25 +14,25 @@ use clap::Subcommand;
 use futures::future::LocalBoxFuture;
 use std::process::ExitCode;
 
-/// What can be measured.
+/// Subcommands of `dormer bench`.
 #[derive(Debug, Subcommand)]
 pub enum Bench {
-    /// How far the console's streams lag behind the truth, and what they cost: many machines, changes and browsers
+    /// Lag and cost of the console's streams, with many machines, changes and browsers
     Console(console::Options),
-    /// Durable steps a second: runs of six steps each (decide, task, report), tasks that do nothing
+    /// Durable steps per second: runs of six steps each (decide, task, report), with empty tasks
     Engine(engine::Options),
-    /// How long a simulated fleet takes to come up, on a virtual clock: the ratios measure waiting
+    /// Time until a simulated fleet serves, on a virtual clock: the ratios measure waiting
     #[cfg(feature = "demo")]
     Fleet(fleet::Options),
-    /// What an idle run costs in memory, and how soon an engine with many of them works
+    /// Memory of an idle run, and startup time of an engine with many of them
     Idle(idle::Options),
-    /// dormer's uploader beside OpenSSH's own sftp, to a real sshd over a link with delay
+    /// dormer's uploader compared with OpenSSH's sftp, to a real sshd over a link with delay
     Sftp(sftp::Options),
 }
 
-/// Measures.
+/// Runs one benchmark.
 pub fn run(bench: Bench) -> LocalBoxFuture<'static, anyhow::Result<ExitCode>> {
-    // Boxed here, so that this package compiles the future, and not whoever awaits it once more.
+    // Boxed here, so that this package compiles the future and its callers do not compile it again.
     Box::pin(measure(bench))
 }
 

@@ -1,4 +1,4 @@
-//! The clock of a simulated world: so many times as fast as life, on tokio's clock, paused or not.
+//! Clock of a simulated world: a multiple of tokio's clock, paused or not.
 
 use dormer_engine::port::{Clock, SystemClock};
 use dormer_proto::id::Timestamp;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Time that passes `factor` times as fast as tokio's clock. All of dormer's own waits (retries, soak, deadlines)
-/// follow it, so that they keep their proportion to the world's latencies.
+/// follow it, so that they stay in proportion to the world's latencies.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PacedClock {
     base: Timestamp,
@@ -15,7 +15,7 @@ pub(crate) struct PacedClock {
 }
 
 impl PacedClock {
-    /// A clock that says the system's time now.
+    /// Clock that starts at the system's present time.
     pub(crate) fn times_faster(factor: f64) -> Self {
         Self {
             base: SystemClock.now(),

@@ -1,4 +1,4 @@
-//! `dormer fleet`: the simulated cluster as its own process, for `kubectl` and for dormer's roles.
+//! `dormer fleet`: simulated cluster as a process of its own, for `kubectl` and for dormer's roles.
 
 use anyhow::Context;
 use clap::Args;
@@ -21,60 +21,60 @@ use std::{
 };
 use tokio::io::AsyncWriteExt;
 
-/// The pool that people begin with.
+/// Initial pool.
 const POOL: &str = include_str!("../../deploy/pool.yaml");
 
-/// What world is simulated.
+/// Arguments of `dormer fleet`.
 #[derive(Debug, Args)]
 pub struct Options {
     /// Windows machines, spread over the Windows MachineSets
     #[arg(long, default_value_t = 3)]
     machines: u32,
-    /// A manifest with MachineSets in place of the built-in ones (may be given several times)
+    /// Manifest with MachineSets instead of the built-in ones (may be given several times)
     #[arg(long)]
     manifest: Vec<PathBuf>,
-    /// Fills a placeholder of the manifests: KEY=VALUE (may be given several times)
+    /// Value of a placeholder in the manifests: KEY=VALUE (may be given several times)
     #[arg(long = "set")]
     sets: Vec<String>,
-    /// Trouble, comma-separated: `NAME[=MACHINES][xTIMES][@MACHINE]`; see --list-faults
+    /// Faults, comma-separated: `NAME[=MACHINES][xTIMES][@MACHINE]`; see --list-faults
     #[arg(long, alias = "fault", value_delimiter = ',')]
     faults: Vec<String>,
-    /// Prints the faults that can be ordered, and ends
+    /// List the available faults, and exit
     #[arg(long)]
     list_faults: bool,
-    /// Where chance comes from
+    /// Seed of the random numbers
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How many seconds of the world pass in one second
+    /// Seconds of the simulated world per real second
     #[arg(long, default_value_t = 10.0)]
     speed: f64,
-    /// Where the API server listens
+    /// Listening address of the API server
     #[arg(long, default_value = "127.0.0.1:0")]
     listen: SocketAddr,
-    /// Where the kubeconfig is written
+    /// File to write the kubeconfig to
     #[arg(long, default_value = "dormer-fleet.kubeconfig")]
     kubeconfig: PathBuf,
-    /// A folder in which stand-ins of payloads are written, for `dormer run --payload`
+    /// Folder to write simulated payloads to, for `dormer run --payload`
     #[arg(long, value_name = "DIR")]
     payload: Option<PathBuf>,
 }
 
-/// The world's own account of its life, printed at its end as one line of JSON.
+/// Summary of the world, printed at its end as one line of JSON.
 #[derive(Debug, Serialize)]
 struct Account {
-    /// Most nodes that did not serve at one moment once they had.
+    /// Most nodes out of service at one moment after they had served.
     max_unavailable_observed: usize,
-    /// Which those were.
+    /// Names of those nodes.
     max_unavailable_nodes: Vec<String>,
     /// Nodes that serve at the end.
     serving: usize,
     /// Nodes at the end by the version that dormer wrote on them.
     versions: BTreeMap<String, usize>,
-    /// By Machine, what more than one attempt of the same task changed on its host, as `TASK ITEM`: empty is right.
+    /// Changes that more than one attempt of a task made on a host, by Machine, as `TASK ITEM`. Empty is correct.
     changed_twice: BTreeMap<String, Vec<String>>,
-    /// Commands sent to hosts which no Windows host knows.
+    /// Commands that no Windows host knows.
     unknown_commands: u64,
-    /// How often what happened.
+    /// Number of events by kind.
     #[serde(flatten)]
     tally: Tally,
 }
@@ -113,9 +113,9 @@ impl Account {
     }
 }
 
-/// Runs the world until Ctrl-C or SIGTERM, and ends with its own account of what happened.
+/// Runs the world until Ctrl-C or SIGTERM, then prints its summary.
 pub fn run(options: Options) -> LocalBoxFuture<'static, anyhow::Result<ExitCode>> {
-    // Boxed here, so that this package compiles the future, and not whoever awaits it once more.
+    // Boxed here, so that this package compiles the future and its callers do not compile it again.
     Box::pin(run_until_stopped(options))
 }
 
@@ -141,7 +141,7 @@ async fn run_until_stopped(options: Options) -> anyhow::Result<ExitCode> {
     };
     let world = World::start(config).await?;
     if world.all(&kinds::WINDOWS_POOL).is_empty() {
-        // As the person who tries it out would: without one nothing is upgraded.
+        // Creates the pool as a person would: without one nothing is upgraded.
         let pool = dormer_profile::yaml::documents(POOL)?;
         for mut pool in pool {
             pool["metadata"]["namespace"] = "dormer".into();
@@ -152,7 +152,7 @@ async fn run_until_stopped(options: Options) -> anyhow::Result<ExitCode> {
         .write_kubeconfig(&options.kubeconfig)
         .with_context(|| format!("cannot write {}", options.kubeconfig.display()))?;
     println!(
-        "A simulated cluster at {}, {} times as fast as life.",
+        "A simulated cluster at {}, {} times as fast as real time.",
         world.api_url, options.speed
     );
     println!(
@@ -169,16 +169,16 @@ async fn run_until_stopped(options: Options) -> anyhow::Result<ExitCode> {
         let kubeconfig = options.kubeconfig.display();
         let folder = folder.display();
         println!(
-            "dormer makes nodes of them, and upgrades them once the second payload is there:\n"
+            "dormer turns them into nodes, and upgrades them when the second payload appears:\n"
         );
-        // As it was called, since it may not be in PATH.
+        // The path as typed, because dormer may not be in PATH.
         let dormer = std::env::args().next().unwrap_or_else(|| "dormer".into());
         println!(
             "  {dormer} run --kubeconfig {kubeconfig} --payload {folder} --ssh-port {SSH_PORT}\n  \
              mv {folder}/later/11.1.0 {folder}/\n"
         );
     }
-    println!("Ctrl-C ends it, with one line of JSON about what truly happened.");
+    println!("Ctrl-C ends it, and prints one line of JSON about what happened in the world.");
     asked_to_stop().await?;
     let account = Account::of(&world);
     world.stop();
@@ -186,7 +186,7 @@ async fn run_until_stopped(options: Options) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes the demonstration's payload number `n` as a folder; what is there already is replaced.
+/// Writes the demonstration's payload number `n` as a folder, and replaces an existing one.
 async fn write_payload(folder: &Path, n: usize) -> anyhow::Result<()> {
     let payload = crate::payload::payload(n);
     let failed = || format!("cannot write the payload {}", folder.display());
@@ -201,7 +201,7 @@ async fn write_payload(folder: &Path, n: usize) -> anyhow::Result<()> {
             .with_context(failed)?;
         written.flush().await.with_context(failed)?;
     }
-    // The manifest comes last: a folder without one is no payload yet.
+    // The manifest is written last: a folder without one is no payload yet.
     let text = dormer_profile::yaml::to_string(&payload.manifest)?;
     tokio::fs::write(folder.join(MANIFEST_FILE), text)
         .await

@@ -1,4 +1,4 @@
-//! Measuring dormer and showing it: the bench, the demonstration, and the simulated cluster as a process.
+//! Laboratory of dormer: benchmarks, the demonstration, and the simulated cluster as a process.
 
 pub mod bench;
 #[cfg(feature = "demo")]

@@ -1,4 +1,5 @@
-//! The demonstration's payloads: as large, in time and on the hosts' disks, as real ones, and small in memory.
+//! Payloads of the demonstration: in transfer time and on the hosts' disks as large as real ones, but small in
+//! memory.
 
 use bytes::Bytes;
 use dormer_fleet::host::body::modelled_body;
@@ -9,11 +10,11 @@ use dormer_profile::{
 use dormer_workers::catalog::Payload;
 use std::collections::BTreeMap;
 
-/// Bytes that are really sent of each file.
+/// Bytes of each file that are really sent.
 const ACTUAL: usize = 32 << 10;
-/// The versions that are installed, one after the other, with the kubelet of each.
+/// Versions to install, in order, each with its kubelet.
 const VERSIONS: [(&str, &str); 2] = [("11.0.0", "v1.33.4"), ("11.1.0", "v1.33.6")];
-/// Name, place on the host, and size in MiB: 300 MB in all, as a Windows payload has.
+/// Name, path on the host, and size in MiB: 300 MB in total, like a Windows payload.
 const FILES: [(&str, &str, u64); 10] = [
     ("containerd.exe", r"containerd\containerd.exe", 48),
     (

@@ -1,4 +1,4 @@
-//! What this process takes of the machine: processor time and memory.
+//! Resource usage of this process: processor time and memory.
 
 /// Processor seconds of this process, user and system (`/proc/self/stat`; 100 ticks a second on Linux).
 pub(crate) fn cpu_seconds() -> f64 {

@@ -1,4 +1,4 @@
-//! `dormer payload list`: the payloads in folders.
+//! `dormer payload list`: payloads in folders.
 
 use super::{Form, folders, size};
 use clap::Args;
@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
-/// Which folders.
+/// Arguments of `dormer payload list`.
 #[derive(Debug, Args)]
 pub(crate) struct List {
     /// Folders with a payload, or with payloads in them
@@ -46,7 +46,7 @@ impl List {
     }
 }
 
-/// A payload's folder, as it is listed. One that cannot be read has a problem and nothing else.
+/// Listed payload folder. An unreadable one has only a problem.
 #[derive(Debug, Serialize)]
 struct Listed {
     folder: String,
@@ -56,7 +56,7 @@ struct Listed {
     problem: Option<String>,
 }
 
-/// What its manifest says.
+/// Content of its manifest.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Described {
@@ -75,7 +75,7 @@ impl Listed {
         self.payload.as_ref().map_or("", |payload| &payload.version)
     }
 
-    /// A text of the manifest; empty where it cannot be read.
+    /// Text from the manifest; empty if it cannot be read.
     fn of(&self, text: impl FnOnce(&Described) -> String) -> String {
         self.payload.as_ref().map_or_else(String::new, text)
     }
@@ -100,7 +100,7 @@ const COLUMNS: &[Column<Listed>] = &[
     Column::new("PROBLEM", |it| optional(&it.problem)),
 ];
 
-/// About how many bytes go to a host: what pays goes compressed. A file that cannot be read counts whole.
+/// Approximate bytes sent to a host. Files that compress well count compressed, unreadable ones at full size.
 fn sent(folder: &Path, manifest: &Manifest) -> u64 {
     let one = |file: &PayloadFile| {
         let opened = std::fs::File::open(folder.join(&file.name));

@@ -1,4 +1,4 @@
-//! `dormer payload`: what lies in payload folders, and whether it is what their manifests say.
+//! `dormer payload`: lists payload folders, and checks their files against the manifests.
 
 mod list;
 mod verify;
@@ -7,28 +7,28 @@ use clap::{Args, Subcommand};
 use dormer_client::{EXIT_CODES, Failure, finish, output::Output};
 use std::{path::PathBuf, process::ExitCode};
 
-/// What may be asked about payloads.
+/// Subcommands for payloads.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Payload {
-    /// Compare every file of a payload's folder with its manifest: sums, sizes, what is missing and what is too much
+    /// Compare every file of a payload's folder with its manifest: checksums, sizes, missing and extra files
     #[command(after_help = EXIT_CODES)]
     Verify(verify::Verify),
-    /// List the payloads in folders: versions, kubelets, Windows builds, and what each may follow
+    /// List the payloads in folders: version, kubelet, Windows builds, and which versions each may follow
     #[command(after_help = EXIT_CODES)]
     List(list::List),
 }
 
-/// In which form an answer is printed.
+/// Output format.
 #[derive(Debug, Args)]
 struct Form {
-    /// For people or for programs
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }
 
-/// Does what was asked, and says by the exit code how it went.
+/// Runs the subcommand, and returns the exit code.
 pub(crate) async fn run(asked: Payload) -> ExitCode {
-    // Sums of gigabytes are taken: not on a thread that others wait for.
+    // Checksums of gigabytes would block the async runtime, so they run on a thread of their own.
     let done = tokio::task::spawn_blocking(move || match asked {
         Payload::Verify(verify) => verify.run(),
         Payload::List(list) => list.run().map(|text| (text, true)),
@@ -39,17 +39,17 @@ pub(crate) async fn run(asked: Payload) -> ExitCode {
     )
 }
 
-/// The payload folders at `folder`: itself, or those in it.
+/// Payload folders at `folder`: itself, or those in it.
 ///
 /// # Errors
-/// It cannot be read, or has no payload.
+/// The folder cannot be read, or has no payload.
 fn folders(folder: &std::path::Path) -> Result<Vec<PathBuf>, Failure> {
     let failed = |why: String| Failure::refused(format!("{}: {why}", folder.display()), "");
     let found = dormer_run::payloads::manifests(folder).map_err(|e| failed(e.to_string()))?;
     if found.is_empty() {
         let file = dormer_profile::payload::MANIFEST_FILE;
         return Err(failed(format!(
-            "neither it nor a folder in it has a {file}"
+            "neither this folder nor a folder in it has a {file}"
         )));
     }
     let mut found: Vec<PathBuf> = found.into_iter().map(|(folder, _)| folder).collect();
@@ -57,7 +57,7 @@ fn folders(folder: &std::path::Path) -> Result<Vec<PathBuf>, Failure> {
     Ok(found)
 }
 
-/// Bytes as people tell them.
+/// Bytes in a readable unit.
 fn size(bytes: u64) -> String {
     match bytes {
         0..1_024 => format!("{bytes} B"),

@@ -1,4 +1,4 @@
-//! `dormer payload verify`: a payload's files against its manifest, each with its sum.
+//! `dormer payload verify`: compares a payload's files with its manifest by checksum.
 
 use super::{Form, size};
 use clap::Args;
@@ -12,13 +12,13 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
-/// Which payload.
+/// Arguments of `dormer payload verify`.
 #[derive(Debug, Args)]
 pub(crate) struct Verify {
-    /// The payload's folder
+    /// Folder of the payload
     #[arg(value_name = "DIR")]
     folder: PathBuf,
-    /// Also whether it has every file that this built-in profile asks for: openshift or upstream
+    /// Also check that it has every file that this built-in profile needs: openshift or upstream
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
     #[command(flatten)]
@@ -26,7 +26,7 @@ pub(crate) struct Verify {
 }
 
 impl Verify {
-    /// The report, and whether all is well.
+    /// Report, and whether the payload is correct.
     pub(super) fn run(&self) -> Result<(String, bool), Failure> {
         let folder = Folder(self.folder.clone());
         let manifest = folder.manifest().map_err(unreadable)?;
@@ -48,11 +48,11 @@ impl Verify {
             .extra(&manifest)
             .map_err(|error| Failure::refused(format!("{}: {error}", self.folder.display()), ""))?;
         for name in extra {
-            let why = "the manifest does not name it; nothing takes it";
+            let why = "not in the manifest, so dormer does not use it";
             rows.push(Row::unmatched(name, "extra", why));
         }
         for name in self.lacking(&manifest)? {
-            let why = "the profile asks for it; the manifest does not name it";
+            let why = "needed by the profile, but not in the manifest";
             rows.push(Row::unmatched(name, "lacking", why));
         }
         let wrong = rows.iter().filter(|row| !row.is_right()).count();
@@ -64,7 +64,7 @@ impl Verify {
         Ok((text, wrong == 0))
     }
 
-    /// Files that the profile asks for under no condition and that the manifest lacks.
+    /// Files that the profile needs unconditionally and the manifest lacks.
     fn lacking(&self, manifest: &Manifest) -> Result<Vec<String>, Failure> {
         let Some(name) = &self.profile else {
             return Ok(Vec::new());
@@ -79,7 +79,7 @@ impl Verify {
     }
 }
 
-/// A file, and whether it is as the manifest says.
+/// Result for one file.
 #[derive(Debug, Serialize)]
 struct Row {
     file: String,
@@ -91,7 +91,7 @@ struct Row {
 }
 
 impl Row {
-    /// A file that stands on one side only.
+    /// Row of a file that only one side has.
     fn unmatched(file: String, state: &'static str, why: &str) -> Self {
         Self {
             file,
@@ -121,7 +121,7 @@ fn asked(profile: &Profile) -> Vec<String> {
 fn unreadable(error: CatalogError) -> Failure {
     Failure::refused(
         error.to_string(),
-        "`dormer profile schema payload` says what a manifest is",
+        "`dormer profile schema payload` prints the manifest's schema",
     )
 }
 
@@ -156,18 +156,18 @@ fn for_people(manifest: &Manifest, rows: &[Row], wrong: usize, wide: bool) -> St
         all(&manifest.platforms, "every platform"),
         all(
             &manifest.may_follow,
-            "no version: no rollout leads to it, only fresh nodes get it"
+            "no version: only new nodes get it, and no rollout upgrades to it"
         ),
         manifest.files.len(),
         size(total),
         manifest.folder(),
     );
     if wrong == 0 {
-        return format!("{head}\nAll is as the manifest says.");
+        return format!("{head}\nAll files match the manifest.");
     }
     let shown: Vec<&Row> = rows.iter().filter(|row| wide || !row.is_right()).collect();
     format!(
-        "{head}\n\n{}\n\n{wrong} of them are not as they should be.",
+        "{head}\n\n{}\n\n{wrong} of them do not match.",
         table(shown, COLUMNS, wide)
     )
 }

@@ -1,4 +1,4 @@
-//! The steps on the host: whose key it shows, what runs there, what the script would change, and nothing left behind.
+//! Steps on the host: host key, Windows facts, the script's plan, and removal of everything written.
 
 use super::report::{Plan, Report, Windows, Written};
 use dormer_profile::{
@@ -21,23 +21,23 @@ use dormer_workers::ssh::{
 use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, timeout};
 
-/// The longest that one step may take: a plan reads and sums hundreds of megabytes.
+/// Time limit of one step. A plan reads and checksums hundreds of megabytes.
 const STEP_MAX: Duration = Duration::from_secs(600);
-/// Stands in the place of a pin, so that no login is tried before the host's key is known.
+/// Placeholder for a pinned host key, so that no login is tried before the host's key is known.
 const NO_PIN: &str = "none";
-/// The task that the script is told.
+/// Task id for the script.
 const TASK: &str = "preflight/self-test";
-/// Longest piece of a host's words in the report.
+/// Longest excerpt of the host's output in the report, in characters.
 const SAID_CHARS_MAX: usize = 300;
-/// The exit status of a command that is not there: of cmd.exe, and of shells elsewhere.
+/// Exit status of an unknown command: in cmd.exe, and in other shells.
 const NO_COMMAND: [u32; 2] = [9_009, 127];
-/// Reads alone, and needs no quotes in any shell.
+/// Query of the installation language. It only reads, and needs no quotes in any shell.
 const ASK_LANGUAGE: &str =
     r"reg.exe query HKLM\SYSTEM\CurrentControlSet\Control\Nls\Language /v InstallLanguage";
-/// The same for the shell that sshd starts.
+/// Query of the shell that sshd starts.
 const ASK_SHELL: &str = r"reg.exe query HKLM\SOFTWARE\OpenSSH /v DefaultShell";
 
-/// Which host, and how to get there.
+/// Host, and how to reach it.
 pub(super) struct HostTarget {
     pub(super) address: String,
     pub(super) port: u16,
@@ -45,18 +45,19 @@ pub(super) struct HostTarget {
     pub(super) key: Key,
 }
 
-/// What the host is compared with.
+/// Configuration that the host is compared with.
 pub(super) struct Baseline<'a> {
     pub(super) profile: &'a Profile,
     pub(super) payload: &'a Manifest,
 }
 
-/// A document and the version that it makes.
+/// Converge document and its version.
 struct Desired {
     document: Vec<u8>,
 }
 
-/// Looks at a host whose key `known` confirms. What fails ends the look; what was written is removed in any case.
+/// Inspects a host whose key `known` confirms. The first failure ends the inspection. Written files are removed in
+/// any case.
 pub(super) async fn check(
     target: &HostTarget,
     wanted: &Baseline<'_>,
@@ -71,7 +72,7 @@ pub(super) async fn check(
             ..Report::default()
         },
     };
-    // The failed step stands in the report.
+    // The failed step is in the report.
     let _ = check.steps(target, wanted, known).await;
     check.report
 }
@@ -84,7 +85,7 @@ struct HostCheck {
 struct Failed;
 
 impl HostCheck {
-    /// Does one step, and writes down how it went and how long it took.
+    /// Runs one step, and reports its result and duration.
     async fn step<T>(
         &mut self,
         name: &'static str,
@@ -92,7 +93,7 @@ impl HostCheck {
     ) -> Result<T, Failed> {
         let began = Instant::now();
         let late = || {
-            let said = format!("no end within {} s", STEP_MAX.as_secs());
+            let said = format!("it did not end within {} s", STEP_MAX.as_secs());
             Err(Failure::transient("TimeLimit", said))
         };
         let done = timeout(STEP_MAX, doing).await.unwrap_or_else(|_| late());
@@ -111,13 +112,13 @@ impl HostCheck {
         wanted: &Baseline<'_>,
         known: impl Fn(&str) -> Result<(), String>,
     ) -> Result<(), Failed> {
-        let pin = self.step("see the host's key", host_key(target)).await?;
-        self.step("know the host's key", async { confirmed(&pin, &known) })
+        let pin = self.step("read the host's key", host_key(target)).await?;
+        self.step("check the host's key", async { confirmed(&pin, &known) })
             .await?;
         let session = self.step("log in", log_in(target, &pin)).await?;
-        let language = self.step("ask for Windows", language(&session)).await?;
+        let language = self.step("detect Windows", language(&session)).await?;
         let shell = self
-            .step("ask for the default shell", default_shell(&session))
+            .step("read the default shell", default_shell(&session))
             .await?;
         let there = self
             .step("look for dormer's folder", folder(&session))
@@ -145,7 +146,7 @@ impl HostCheck {
         planned.and(removed)
     }
 
-    /// Sends the script and its document, and has it compare.
+    /// Sends the script and its document, and runs it in mode plan.
     async fn planned(
         &mut self,
         session: &Session,
@@ -185,7 +186,7 @@ impl HostCheck {
     ) -> Result<(), Failed> {
         let sending = async {
             let sftp = session.sftp().await?;
-            // What was there before is not ours to remove.
+            // What existed before is not removed.
             let before = sftp.size(&path).await?.is_some();
             let size = bytes.len() as u64;
             let sha256 = sha256_hex(bytes);
@@ -209,12 +210,12 @@ impl HostCheck {
         Ok(())
     }
 
-    /// Removes what was written, and the folders that were made for it.
+    /// Removes the written files, and the folders created for them.
     async fn clean_up(&mut self, session: &Session, there: bool) -> Result<(), Failed> {
         let mut written = std::mem::take(&mut self.report.written);
         let removing = async {
             let sftp = session.sftp().await?;
-            // The script's own note of its last call.
+            // The script's own record of its last call.
             let path = format!(r"{HOST_ROOT}\last.json");
             if !there && sftp.size(&path).await?.is_some() {
                 written.push(Written {
@@ -238,11 +239,11 @@ impl HostCheck {
             let folder = if there {
                 "the folder was there before"
             } else {
-                "its folder, too"
+                "its folder as well"
             };
             Ok(((), format!("{} files; {folder}", written.len())))
         };
-        let done = self.step("remove what was written", removing).await;
+        let done = self.step("remove the written files", removing).await;
         self.report.written = written;
         done
     }
@@ -252,7 +253,7 @@ fn dialer(target: &HostTarget) -> Dialer {
     Arc::new(TcpDial { port: target.port })
 }
 
-/// The key that the host shows, before any login.
+/// Reads the host's key before any login.
 async fn host_key(target: &HostTarget) -> Result<(String, String), Failure> {
     let HostTarget {
         address, user, key, ..
@@ -273,7 +274,7 @@ fn confirmed(
     known: &impl Fn(&str) -> Result<(), String>,
 ) -> Result<((), String), Failure> {
     let said = known(shown).map_err(|why| Failure::lasting("HostKeyUnknown", why));
-    said.map(|()| ((), "it is the one that was named".into()))
+    said.map(|()| ((), "it is the expected key".into()))
 }
 
 async fn log_in(target: &HostTarget, pin: &str) -> Result<(Session, String), Failure> {
@@ -285,14 +286,14 @@ async fn log_in(target: &HostTarget, pin: &str) -> Result<(Session, String), Fai
     Ok((session, "the key is accepted".into()))
 }
 
-/// The language's number. Whoever has no registry is no Windows.
+/// Language number of Windows. A host without a registry is not Windows.
 async fn language(session: &Session) -> Result<(Option<String>, String), Failure> {
     let output = session.exec(ASK_LANGUAGE, |_| {}).await?;
     let found = registry_text(&output, "InstallLanguage").ok_or_else(|| {
         let message = format!("the host has no registry of Windows{}", said(&output));
         Failure::lasting("NotWindows", message)
     })?;
-    let text = format!("it was installed in language {found}");
+    let text = format!("installation language {found}");
     Ok((Some(found), text))
 }
 
@@ -305,7 +306,7 @@ async fn default_shell(session: &Session) -> Result<(Option<String>, String), Fa
     Ok((found, text))
 }
 
-/// A text that `reg.exe query` prints: `    NAME    REG_SZ    text`, alike in every language.
+/// Value in the output of `reg.exe query`: `    NAME    REG_SZ    text`, the same in every language.
 fn registry_text(output: &Output, name: &str) -> Option<String> {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     text.lines().find_map(|line| {
@@ -315,13 +316,13 @@ fn registry_text(output: &Output, name: &str) -> Option<String> {
     })
 }
 
-/// Whether dormer's folder is there already.
+/// Checks whether dormer's folder exists.
 async fn folder(session: &Session) -> Result<(bool, String), Failure> {
     let there = session.sftp().await?.size(HOST_ROOT).await?.is_some();
     let text = if there {
-        "it is there: dormer was here before"
+        "it exists: dormer was on this host before"
     } else {
-        "it is not there"
+        "it does not exist"
     };
     Ok((there, text.into()))
 }
@@ -337,7 +338,7 @@ async fn probe(session: &Session) -> Result<(Answer, String), Failure> {
     Ok((answer, text))
 }
 
-/// The example's machine on this host's Windows, with names in the place of secrets.
+/// Document of the example's machine for this host's Windows, with names instead of secrets.
 fn desired(wanted: &Baseline<'_>, probed: &Answer) -> Result<(Desired, String), Failure> {
     let Baseline { profile, payload } = wanted;
     let values = Values {
@@ -365,7 +366,7 @@ fn desired(wanted: &Baseline<'_>, probed: &Answer) -> Result<(Desired, String), 
     Ok((Desired { document }, text))
 }
 
-/// Has the script compare; under the host's own fence, though mode plan asks for none.
+/// Runs the script in mode plan. It holds the host's fence, although mode plan does not need it.
 async fn plan(
     session: &Session,
     probed: &Answer,
@@ -427,7 +428,7 @@ fn said(output: &Output) -> String {
     if text.is_empty() {
         status
     } else {
-        format!("{status}; it said: {text}")
+        format!("{status}; output: {text}")
     }
 }
 

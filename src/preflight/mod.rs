@@ -1,4 +1,4 @@
-//! `dormer preflight`: looks at a real Windows host before dormer is let at it, and prints a report to send.
+//! `dormer preflight`: inspects a real Windows host before dormer configures it, and prints a report.
 
 mod host;
 mod report;
@@ -10,54 +10,53 @@ use dormer_workers::ssh::{Key, SshError, fingerprint};
 use host::{Baseline, HostTarget};
 use std::{io::IsTerminal, path::PathBuf, process::ExitCode};
 
-/// Longest key that is read, in bytes.
+/// Longest key, in bytes.
 const KEY_BYTES_MAX: u64 = 64 << 10;
 
-/// What is said below the flags.
+/// Text below the flags in `--help`.
 const AFTER_HELP: &str = "\
-It logs in by SSH as an administrator, reads facts, and runs dormer's script in mode plan: the script compares the \
-host with an example's profile and changes nothing. All that is written lies below C:\\ProgramData\\dormer (the script, \
-and the document that it compares with); each file is named in the report and removed at the end. No secret is sent: \
-where a profile would have one, the document has its name. The report leaves out names, addresses and whatever looks \
-like a secret.";
+Preflight logs in by SSH as an administrator, reads facts, and runs dormer's script in mode plan: the script compares \
+the host with an example's profile and changes nothing. Preflight writes only the script and its document, below \
+C:\\ProgramData\\dormer; the report lists each file, and preflight removes it at the end. No secret is sent: the \
+document has the name of each secret instead. The report leaves out names, addresses and texts that look like secrets.";
 
-/// Which host, and how to get there.
+/// Arguments of `dormer preflight`.
 #[derive(Debug, Args)]
 #[command(after_help = format!("{AFTER_HELP}\n\n{EXIT_CODES}"))]
 pub(crate) struct Options {
-    /// The Windows host: a name or an address
+    /// Windows host: a name or an address
     #[arg(long, value_name = "HOST", required = true)]
     self_test: String,
-    /// Who logs in: an administrator
+    /// User of the login: an administrator
     #[arg(long, default_value = "Administrator", value_name = "NAME")]
     user: String,
-    /// The file with the private key, without a passphrase
+    /// File with the private key, without a passphrase
     #[arg(long, value_name = "FILE", required = true)]
     key: PathBuf,
-    /// The port of SSH
+    /// SSH port
     #[arg(long, default_value_t = 22)]
     port: u16,
-    /// The host's key, by its fingerprint (SHA256:…); without it, it is shown and asked for
+    /// Fingerprint of the host's key (SHA256:…); without it, preflight shows the key and asks you to confirm it
     #[arg(long, value_name = "FINGERPRINT")]
     host_key: Option<String>,
-    /// The built-in profile that the host is compared with: openshift or upstream
+    /// Built-in profile to compare the host with: openshift or upstream
     #[arg(long, default_value = "openshift", value_name = "NAME")]
     profile: String,
-    /// A layer of your own on top (may be given several times, the last one highest)
+    /// File with a layer of your own on top (may be given several times, later ones on top)
     #[arg(long, value_name = "FILE")]
     layer: Vec<PathBuf>,
-    /// A folder with a payload; without it, an example's manifest
+    /// Folder with a payload [default: an example manifest]
     #[arg(long, value_name = "DIR")]
     payload: Option<PathBuf>,
-    /// Prints the report as JSON
+    /// Print the report as JSON
     #[arg(long)]
     json: bool,
-    /// Writes the report into this file, too, as JSON
+    /// Also write the report into this file, as JSON
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
 
-/// Looks, reports, and says by the exit code how it went.
+/// Inspects the host, prints the report, and returns the exit code.
 pub(crate) async fn run(options: Options) -> ExitCode {
     finish(options.run().await)
 }
@@ -98,34 +97,31 @@ impl Options {
         Key::read(&text).map_err(failed)
     }
 
-    /// Whether the host's key is the one that is meant.
+    /// Checks that the host's key is the expected one.
     ///
     /// # Errors
-    /// It is not, or nobody is there to say so: a sentence for the report.
+    /// The key differs, or no person can confirm it: a sentence for the report.
     fn known(&self, shown: &str) -> Result<(), String> {
         let print = fingerprint(shown);
         let sum = print.rsplit(' ').next().unwrap_or_default();
         match &self.host_key {
             Some(said) if said.trim() == sum => Ok(()),
-            Some(said) => Err(format!(
-                "the host shows the key {print}, not {}",
-                said.trim()
-            )),
+            Some(said) => Err(format!("the host has the key {print}, not {}", said.trim())),
             None if std::io::stdin().is_terminal() => asked(&print),
             None => Err(format!(
-                "the host shows the key {print}: compare it with what ssh-keygen -lf says on the host, and name it: \
-                 --host-key {sum}"
+                "the host has the key {print}: compare it with the output of ssh-keygen -lf on \
+                 the host, and confirm it with --host-key {sum}"
             )),
         }
     }
 }
 
 fn asked(print: &str) -> Result<(), String> {
-    eprint!("The host shows the key {print}. Is it the host's? [y/N] ");
+    eprint!("The host has the key {print}. Is that correct? [y/N] ");
     let mut line = String::new();
     let read = std::io::stdin().read_line(&mut line);
     if read.is_ok() && matches!(line.trim(), "y" | "Y" | "yes") {
         return Ok(());
     }
-    Err(format!("the host's key {print} was not confirmed"))
+    Err(format!("nobody confirmed the host's key {print}"))
 }

@@ -1,24 +1,24 @@
-//! What was found on the host, step by step: for people, and to be sent.
+//! Report of the inspection, step by step: for people, and to send to others.
 
 use dormer_profile::answer::{Answer, Facts, ItemState};
 use dormer_proto::message::Failure;
 use dormer_workers::host::scrubbed;
 use serde::Serialize;
 
-/// One step, and how it ended.
+/// Step and its result.
 #[derive(Debug, Serialize)]
 pub(super) struct Step {
     pub(super) name: &'static str,
     pub(super) ok: bool,
-    /// A word that stays the same, of what failed.
+    /// Stable failure code.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) code: Option<String>,
-    /// What was found, or went wrong.
+    /// Finding or error.
     pub(super) said: String,
     pub(super) ms: u64,
 }
 
-/// The report. Nothing of it names the host.
+/// Report. It contains nothing that identifies the host.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Report {
@@ -27,25 +27,25 @@ pub(super) struct Report {
     pub(super) script: String,
     pub(super) profile: String,
     pub(super) steps: Vec<Step>,
-    /// Files that were written, and whether each is gone again.
+    /// Files that were written, and whether each was removed.
     pub(super) written: Vec<Written>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) windows: Option<Windows>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) plan: Option<Plan>,
-    /// What must not stand in it.
+    /// Texts that must not appear in it.
     #[serde(skip)]
     pub(super) private: Vec<String>,
 }
 
-/// A file that was written.
+/// Written file.
 #[derive(Debug, Serialize)]
 pub(super) struct Written {
     pub(super) path: String,
     pub(super) removed: bool,
 }
 
-/// What Windows is there.
+/// Version and settings of Windows.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Windows {
@@ -53,9 +53,9 @@ pub(super) struct Windows {
     pub(super) product: String,
     pub(super) power_shell: String,
     pub(super) code_page: u32,
-    /// Language that Windows was installed in, a number in hexadecimal (0409: English, United States).
+    /// Installation language of Windows, a hexadecimal number (0409: English, United States).
     pub(super) language: Option<String>,
-    /// Of sshd; none: cmd.exe.
+    /// Default shell of sshd. `None`: cmd.exe.
     pub(super) default_shell: Option<String>,
     pub(super) containers: String,
     pub(super) reboot_pending: bool,
@@ -80,20 +80,20 @@ impl Windows {
     }
 }
 
-/// What mode plan said.
+/// Result of mode plan.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Plan {
     items: usize,
     right: usize,
-    /// What would change, with what is so now; services and features among it.
+    /// Items that would change, with their present state; including services and features.
     would_change: Vec<ItemChange>,
-    /// Files of the payload that are not there.
+    /// Missing files of the payload.
     missing_files: Vec<String>,
     took_ms: u64,
 }
 
-/// One item that would change.
+/// Item that would change.
 #[derive(Debug, Serialize)]
 struct ItemChange {
     id: String,
@@ -114,7 +114,7 @@ impl Plan {
         let change = |item: &dormer_profile::answer::ItemOutcome| {
             let state = match item.state {
                 ItemState::Failed => "failed: ",
-                ItemState::Skipped => "not looked at",
+                ItemState::Skipped => "not checked",
                 _ => "",
             };
             ItemChange {
@@ -133,7 +133,7 @@ impl Plan {
 }
 
 impl Report {
-    /// Puts a step in.
+    /// Adds a step.
     pub(super) fn step(&mut self, name: &'static str, ms: u64, done: Result<String, Failure>) {
         self.steps.push(match done {
             Ok(said) => Step {
@@ -153,17 +153,17 @@ impl Report {
         });
     }
 
-    /// Whether every step went well and nothing was left behind.
+    /// Whether every step succeeded and nothing was left behind.
     pub(super) fn good(&self) -> bool {
         self.steps.iter().all(|step| step.ok) && self.written.iter().all(|it| it.removed)
     }
 
-    /// As JSON, without what is private.
+    /// Report as JSON without private data.
     pub(super) fn json(&self) -> String {
         self.clean(&serde_json::to_string_pretty(self).unwrap_or_default())
     }
 
-    /// Takes out what names the host, and what looks like a secret.
+    /// Removes the host's names, and texts that look like secrets.
     fn clean(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for private in self.private.iter().filter(|it| it.len() > 2) {
@@ -172,7 +172,7 @@ impl Report {
         text.lines().map(scrubbed).collect::<Vec<_>>().join("\n")
     }
 
-    /// For people.
+    /// Report for people.
     pub(super) fn text(&self) -> String {
         let mut lines = vec![format!(
             "dormer {}, script {}, profile {}",
@@ -219,7 +219,7 @@ impl Report {
         }
         if let Some(plan) = &self.plan {
             lines.push(format!(
-                "\nOf {} items {} are as they should be; {} files of the payload are not there.",
+                "\n{} items, of which {} are already correct; {} files of the payload are missing.",
                 plan.items,
                 plan.right,
                 plan.missing_files.len()
@@ -234,12 +234,14 @@ impl Report {
             let fate = if *removed {
                 "written and removed"
             } else {
-                "WRITTEN AND STILL THERE"
+                "WRITTEN AND NOT REMOVED"
             };
             lines.push(format!("{fate}: {path}"));
         }
         lines.push(
-            "\nNothing else was changed. To have it looked at, send what --out FILE writes.".into(),
+            "\nNothing else was changed. To share the report, send the file that --out FILE \
+             writes."
+                .into(),
         );
         self.clean(&lines.join("\n"))
     }

@@ -1,4 +1,4 @@
-//! `dormer profile`: what a Windows node is made of, as people may write it and as one machine gets it.
+//! `dormer profile`: schemas of a Windows node's configuration, and its rendering for one machine.
 
 pub(crate) mod offline;
 mod render;
@@ -10,36 +10,35 @@ use schemars::schema_for;
 use serde_json::Value;
 use std::process::ExitCode;
 
-/// What may be asked about profiles.
+/// Subcommands for profiles.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Profile {
-    /// Print the JSON Schema of what people write, for editors and checks
+    /// Print the JSON Schema of a document that people write, for editors and checks
     Schema(Schema),
-    /// Print the desired state of a machine: with built-in profiles and layers of your own, or as a running dormer
-    /// has it
+    /// Print the desired state of a machine: from built-in profiles and your own layers, or from a running dormer
     #[command(after_help = EXIT_CODES)]
     Render(Box<render::Render>),
 }
 
-/// Of what.
+/// Arguments of `dormer profile schema`.
 #[derive(Debug, Args)]
 pub(crate) struct Schema {
-    /// Of which document
+    /// Document
     #[arg(value_enum, default_value_t)]
     of: Of,
 }
 
-/// The documents that have a schema.
+/// Documents with a schema.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 enum Of {
-    /// A profile, and so a layer
+    /// A profile or a layer
     #[default]
     Profile,
     /// A payload's manifest
     Payload,
     /// The facts that `render --facts` reads
     Facts,
-    /// The converge document, which a host gets
+    /// The converge document that a host receives
     Document,
 }
 
@@ -54,7 +53,7 @@ impl Of {
     }
 }
 
-/// In which form a rendering is printed.
+/// Output format of a rendering.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 enum Form {
     /// For people
@@ -66,7 +65,7 @@ enum Form {
 
 impl Form {
     fn text(self, value: &Value) -> Result<String, Failure> {
-        let failed = |why: String| Failure::Usage(format!("it cannot be written: {why}"));
+        let failed = |why: String| Failure::Usage(format!("the answer cannot be formatted: {why}"));
         match self {
             Self::Json => serde_json::to_string_pretty(value).map_err(|e| failed(e.to_string())),
             Self::Yaml => yaml::to_string(value)
@@ -76,7 +75,7 @@ impl Form {
     }
 }
 
-/// Prints what was asked for, and says by the exit code how it went.
+/// Runs the subcommand, and returns the exit code.
 pub(crate) async fn run(asked: Profile) -> ExitCode {
     let answer = match asked {
         Profile::Schema(Schema { of }) => Form::Json.text(&of.schema()),

@@ -1,4 +1,4 @@
-//! A rendering without a running dormer: built-in profiles, layers from files, and an example's facts.
+//! Rendering without a running dormer: built-in profiles, layers from files, and example facts.
 
 use dormer_client::{Failure, file::read};
 use dormer_profile::{
@@ -18,13 +18,13 @@ use dormer_profile::{
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
-/// Largest manifest that is read, in bytes.
+/// Largest manifest, in bytes.
 const MANIFEST_BYTES_MAX: u64 = 4 << 20;
 
-/// The built-in profile `name` with layers from files on top; a layer that is for another profile is left out.
+/// Built-in profile `name` with layers from files on top. Layers for another profile are skipped.
 ///
 /// # Errors
-/// There is no such profile or file; or a layer has mistakes, each told with its place and reason.
+/// The profile or a file does not exist; or a layer is invalid: each mistake with its place and reason.
 pub(crate) fn layered(name: &str, layers: &[PathBuf]) -> Result<Profile, Failure> {
     let mut all = vec![builtin::layer(name).map_err(wrong)?];
     for path in layers {
@@ -37,10 +37,10 @@ pub(crate) fn layered(name: &str, layers: &[PathBuf]) -> Result<Profile, Failure
     stack(&all).map_err(wrong)
 }
 
-/// The manifest of the payload in a folder, or the example's.
+/// Manifest of the payload in a folder, or of the example.
 ///
 /// # Errors
-/// There is none, or it has mistakes.
+/// The manifest is missing or invalid.
 pub(crate) fn payload(folder: Option<&Path>) -> Result<Manifest, Failure> {
     let Some(folder) = folder else {
         return Manifest::parse(EXAMPLE_PAYLOAD).map_err(wrong);
@@ -50,10 +50,10 @@ pub(crate) fn payload(folder: Option<&Path>) -> Result<Manifest, Failure> {
     Manifest::parse(&text).map_err(|e| wrong(e.below(&path.display().to_string())))
 }
 
-/// Every section of one machine, as [`super::render`] prints it.
+/// All sections of one machine, as [`super::render`] prints them.
 ///
 /// # Errors
-/// What cannot be rendered, each with its place and reason.
+/// Each part that cannot be rendered, with its place and reason.
 pub(super) fn rendered(
     profile: &Profile,
     payload: &Manifest,
@@ -81,12 +81,12 @@ pub(super) fn rendered(
     Ok(whole)
 }
 
-/// The secrets that there are: those of every join, and those that were named, with a text of their own or their name.
+/// Known secrets: those of every join, and those given on the command line, each with its text or its name.
 fn known(profile: &Profile, said: &[(String, Option<String>)]) -> Secrets {
     let named = |name: &str| JOIN_SECRETS.contains(&name) || said.iter().any(|it| it.0 == name);
     let mut secrets = named_secrets(profile, named);
     for (name, text) in said {
-        // A condition may ask for one that no text names.
+        // A condition may refer to a secret that no text uses.
         let text = text
             .clone()
             .unwrap_or_else(|| format!("${{secret:{name}}}"));

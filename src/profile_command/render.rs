@@ -1,4 +1,4 @@
-//! `dormer profile render`: the desired state of one machine, in its two sections.
+//! `dormer profile render`: desired state of one machine, in two sections.
 
 use super::{
     Form,
@@ -14,41 +14,42 @@ use dormer_profile::{document::Section, layers::LAYER_BYTES_MAX, values::Values}
 use serde_json::Value;
 use std::path::PathBuf;
 
-/// Of which machine, with what.
+/// Arguments of `dormer profile render`.
 #[derive(Debug, Args)]
 pub(crate) struct Render {
-    /// The machine of a running dormer: its name, NAMESPACE/NAME, or its UID
+    /// Machine of a running dormer: its name, NAMESPACE/NAME, or its UID
     #[arg(long, value_name = "NAME", conflicts_with_all = ["profile", "layer", "platform", "facts", "payload", "secret"])]
     machine: Option<String>,
     #[command(flatten)]
     address: Address,
-    /// The built-in profile: openshift or upstream
+    /// Built-in profile: openshift or upstream
     #[arg(long, default_value = "openshift", value_name = "NAME")]
     profile: String,
-    /// A layer of your own on top (may be given several times, the last one highest)
+    /// File with a layer of your own on top (may be given several times, later ones on top)
     #[arg(long, value_name = "FILE")]
     layer: Vec<PathBuf>,
-    /// The platform of the example's machine
+    /// Platform of the example machine
     #[arg(long, value_enum, default_value_t)]
     platform: Platform,
-    /// Facts of a machine and its cluster (see `dormer profile schema facts`); what it leaves out is the example's
+    /// File with facts of a machine and its cluster (see `dormer profile schema facts`); missing facts are the
+    /// example's
     #[arg(long, value_name = "FILE")]
     facts: Option<PathBuf>,
-    /// A folder with a payload; without it, an example's manifest
+    /// Folder with a payload [default: an example manifest]
     #[arg(long, value_name = "DIR")]
     payload: Option<PathBuf>,
-    /// A secret that is to exist, with the file that has its text or without one (may be given several times)
+    /// A secret that exists, optionally with a file that holds its text (may be given several times)
     #[arg(long, value_name = "NAME[=FILE]")]
     secret: Vec<String>,
-    /// One section only
+    /// Print one section only
     #[arg(long, value_enum)]
     section: Option<Which>,
-    /// For people or for programs
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Form,
 }
 
-/// Platforms whose rules are known.
+/// Supported platforms.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 enum Platform {
     Aws,
@@ -73,12 +74,12 @@ impl Platform {
     }
 }
 
-/// One of the two sections.
+/// Section of the desired state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Which {
-    /// What can be there before the Node exists
+    /// Items that do not need the Node
     Host,
-    /// What needs the Node
+    /// Items that need the Node
     Node,
 }
 

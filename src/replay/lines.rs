@@ -1,53 +1,53 @@
-//! The lines of a recorded history: of `dormer history --export`, and of a dump of either store.
+//! Line formats of recorded histories: of `dormer history --export`, and of dumps of both stores.
 //!
 //! | line | of an export | of a folder store's dump | of a NATS store's dump |
 //! |---|---|---|---|
 //! | first | `{"history": {format, schema, incarnation, run, build}}` | `{"store": {layout, …}}` | `{"dump": 1, …}` |
 //! | further | `{"record": {run, seq, …, envelope}}` | the same | `{"run", "seq", …, "record"}` |
 //!
-//! `envelope` is the record as the store has it, in base64; a NATS store's dump has it in hexadecimal digits. What
-//! else a line says is for people.
+//! `envelope` is the stored record in base64. A dump of a NATS store has it in hexadecimal. The other fields are for
+//! people.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use dormer_proto::id::{RunId, Seq};
 use dormer_views::export::FORMAT;
 use serde::Deserialize;
 
-/// Longest line that is read, in bytes: a record of the largest size in base64, and what people read beside it.
+/// Longest line, in bytes: the largest record in base64, and its view for people.
 const LINE_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// What a line says.
+/// Content of a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Line {
-    /// Where the history comes from.
+    /// Origin of the history.
     Head,
-    /// A record, as its store has it.
+    /// A stored record.
     Record {
         run: RunId,
         seq: Seq,
         envelope: Vec<u8>,
     },
-    /// Something that is no part of a history: a dead letter.
+    /// A line outside histories: a dead letter.
     Beside,
 }
 
-/// Why a line is not read.
+/// Error of a line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum LineError {
-    /// It is none of ours.
-    #[error("is no line of a history ({0}); was the file cut off or changed?")]
+    /// The line has no known form.
+    #[error("is not a line of a history ({0}); the file may be truncated or changed")]
     Strange(String),
-    /// The file begins with something else.
-    #[error(
-        "does not say what the file is; dormer history MACHINE --export FILE makes one that does"
-    )]
+    /// The file begins with another line.
+    #[error("has no header line; dormer history MACHINE --export FILE writes one")]
     Headless,
     /// A newer build wrote the file.
-    #[error("says format {found}; this build reads up to {FORMAT}: replay it with a newer dormer")]
+    #[error(
+        "has format {found}, but this build reads up to {FORMAT}: replay it with a newer dormer"
+    )]
     Newer { found: u64 },
 }
 
-/// All that a line of any of the forms may have.
+/// All fields of all forms.
 #[derive(Deserialize)]
 struct Raw {
     history: Option<History>,
@@ -80,7 +80,7 @@ enum RawRecord {
     },
 }
 
-/// Reads a line; the `first` one has to say what the file is.
+/// Parses a line. The `first` one must be a header.
 pub(super) fn read(text: &str, first: bool) -> Result<Line, LineError> {
     let strange = |what: &str| LineError::Strange(what.to_owned());
     if text.len() > LINE_BYTES_MAX {
@@ -107,7 +107,7 @@ pub(super) fn read(text: &str, first: bool) -> Result<Line, LineError> {
             Ok(Line::Record { run, seq, envelope })
         }
         (Some(RawRecord::Digits(digits)), Some(run), Some(seq)) => {
-            let envelope = bytes(&digits).ok_or_else(|| strange("no hexadecimal digits"))?;
+            let envelope = bytes(&digits).ok_or_else(|| strange("not hexadecimal digits"))?;
             Ok(Line::Record { run, seq, envelope })
         }
         _ if raw.dead_letter.is_some() => Ok(Line::Beside),
@@ -115,7 +115,7 @@ pub(super) fn read(text: &str, first: bool) -> Result<Line, LineError> {
     }
 }
 
-/// Hexadecimal digits as bytes.
+/// Decodes hexadecimal digits.
 fn bytes(digits: &str) -> Option<Vec<u8>> {
     let pairs = digits.as_bytes().chunks(2);
     pairs

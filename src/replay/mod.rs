@@ -1,4 +1,4 @@
-//! `dormer replay`: recorded histories, folded with this build, offline. It changes nothing.
+//! `dormer replay`: replays recorded histories with this build, offline. It changes nothing.
 
 mod lines;
 mod report;
@@ -16,25 +16,25 @@ use std::{
     process::ExitCode,
 };
 
-/// What `--help` says about exit codes.
+/// Text about exit codes in `--help`.
 pub(crate) const EXIT_CODES: &str = "Exit codes: 0 this build decides everything as recorded, \
-     1 something otherwise, or something cannot be judged, 2 used wrongly";
+     1 it decides something differently or cannot judge it, 2 wrong usage";
 
-/// What is replayed.
+/// Arguments of `dormer replay`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Histories (dormer history MACHINE --export FILE), or dumps of stores; - is standard input
+    /// Files with histories (dormer history MACHINE --export FILE) or dumps of stores; - is standard input
     #[arg(required_unless_present = "store", conflicts_with = "store")]
     files: Vec<PathBuf>,
-    /// All runs of the store in this folder, which no other process may have open
+    /// Replay all runs of the store in this folder, which no other process may have open
     #[arg(long, value_name = "DIR")]
     store: Option<PathBuf>,
-    /// For people or for programs
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }
 
-/// Replays, prints, and says by the exit code whether this build decides as was recorded.
+/// Replays, prints the report, and returns the exit code.
 pub(crate) fn run(options: Options) -> ExitCode {
     let mut report = Report::default();
     let read = match &options.store {
@@ -53,7 +53,7 @@ pub(crate) fn run(options: Options) -> ExitCode {
         Ok(text) => text.unwrap_or_else(|| report.to_string()),
         Err(why) => why.to_string(),
     };
-    // A reader that has seen enough closes the pipe: no failure of ours.
+    // A reader that closes the pipe early is no failure.
     let _ = writeln!(io::stdout(), "{text}");
     if report.is_good() {
         ExitCode::SUCCESS
@@ -76,7 +76,7 @@ fn of_file(path: &Path, report: &mut Report) -> Result<(), String> {
     Ok(())
 }
 
-/// Reads the store as its dump has it, line by line: nothing is opened for writing, and nothing kept.
+/// Streams the store's dump line by line. It opens nothing for writing, and keeps nothing in memory.
 fn of_store(folder: &Path, report: &mut Report) -> Result<(), String> {
     let mut lines = Lines {
         reading: Reading::new(folder.display().to_string(), report),
@@ -90,7 +90,7 @@ fn of_store(folder: &Path, report: &mut Report) -> Result<(), String> {
     }
 }
 
-/// One source being read.
+/// Source that is being read.
 struct Reading<'a> {
     source: String,
     at: usize,
@@ -132,7 +132,7 @@ impl<'a> Reading<'a> {
     }
 }
 
-/// Takes a dump in as it is written.
+/// Writer that splits a dump into lines.
 struct Lines<'a> {
     reading: Reading<'a>,
     part: Vec<u8>,

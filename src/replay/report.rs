@@ -1,25 +1,25 @@
-//! What a replay found, for people and for programs.
+//! Report of a replay, for people and for programs.
 
 use dormer_api::replay::{Difference, DivergentRecord, Judgement};
 use dormer_proto::id::{RunId, Seq};
 use serde::Serialize;
 use std::{collections::BTreeMap, fmt};
 
-/// Findings of each kind that are named; the rest is counted.
+/// Most findings listed of each kind. The rest is counted.
 const NAMED_MAX: usize = 1_000;
 
-/// Fields that are named of those that this build remembers otherwise.
+/// Most fields listed of those that this build remembers differently.
 const FIELDS_MAX: usize = 50;
 
-/// Something that cannot be judged.
+/// Record or line that cannot be judged.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Fault {
-    /// The record, as `RUN record SEQ`; or the file and line.
+    /// Record as `RUN record SEQ`, or file and line.
     at: String,
     what: String,
 }
 
-/// What was found.
+/// Reason.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Report {
@@ -27,19 +27,19 @@ pub(super) struct Report {
     runs: u64,
     /// Records read.
     records: u64,
-    /// Records that this build decides as they were decided.
+    /// Records that this build decides as recorded.
     same: u64,
-    /// Records that it decides the same, remembering something else.
+    /// Records that it decides as recorded while it remembers something else.
     remembers: u64,
-    /// In which fields, and in how many records.
+    /// Those fields, each with its number of records.
     remembered: BTreeMap<String, u64>,
-    /// Records that begin what is kept of a longer history; those after them are judged.
+    /// First stored records of longer histories. The records after them are judged.
     begin: u64,
-    /// Records that it would decide otherwise.
+    /// Records that it decides differently.
     otherwise: u64,
     /// Records or lines that cannot be judged.
     faults: u64,
-    /// The first of them.
+    /// First of them.
     decided_otherwise: Vec<DivergentRecord>,
     not_judged: Vec<Fault>,
     #[serde(skip)]
@@ -67,12 +67,12 @@ impl Report {
         }
     }
 
-    /// Another file begins: a run that it has is another history, whatever came before.
+    /// Begins another file. A run in it is a new history, even if an earlier file had the run.
     pub(super) fn next_source(&mut self) {
         self.last = None;
     }
 
-    /// A line that is none of a history's.
+    /// Reports a line that does not belong to a history.
     pub(super) fn strange(&mut self, source: &str, line: usize, what: &str) {
         let at = if line == 0 {
             source.to_owned()
@@ -98,7 +98,7 @@ impl Report {
         }
     }
 
-    /// Whether this build decides everything as it was decided.
+    /// Whether this build decides everything as recorded.
     pub(super) fn is_good(&self) -> bool {
         self.otherwise == 0 && self.faults == 0
     }
@@ -121,21 +121,21 @@ impl fmt::Display for Report {
         let records = counted(self.records, "record");
         write!(f, "{records} of {runs}: ")?;
         if self.is_good() {
-            write!(f, "this build decides all as recorded")?;
+            write!(f, "this build decides everything as recorded")?;
         } else {
             let otherwise = self.otherwise;
             let faults = self.faults;
             let same = self.same + self.remembers;
             write!(
                 f,
-                "{same} as recorded, {otherwise} otherwise, {faults} not judged"
+                "{same} as recorded, {otherwise} differently, {faults} not judged"
             )?;
         }
         match self.begin {
             0 => write!(f, ".")?,
             begin => write!(
                 f,
-                "; {begin} begin a history whose earlier records are not kept."
+                "; {begin} begin a history whose earlier records are no longer stored."
             )?,
         }
         if self.remembers > 0 {
@@ -144,7 +144,7 @@ impl fmt::Display for Report {
             let fields = fields.join(", ");
             write!(
                 f,
-                "\nIn {count} it remembers something else, and decides the same: {fields}."
+                "\nIn {count} it decides the same but remembers something else: {fields}."
             )?;
         }
         Ok(())

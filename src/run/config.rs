@@ -1,5 +1,5 @@
-//! What `dormer run` is told: by flags, by the environment, by a file, in that order of precedence, and that it fits
-//! together.
+//! Configuration of `dormer run`: flags, environment variables and a file, in this order of precedence, with checks
+//! that they are consistent.
 
 #[cfg(test)]
 mod page;
@@ -16,25 +16,25 @@ use std::{collections::BTreeSet, net::SocketAddr, path::PathBuf, time::Duration}
 /// Most attempts at once in one process: each holds a connection and some memory.
 const SLOTS_MAX: usize = 4_096;
 
-/// Longest time for which a yes of the API server is remembered, in seconds.
+/// Longest time that a granted right is cached, in seconds.
 const REVIEW_SECONDS_MAX: u64 = 300;
 /// Shortest access token, in bytes.
 const ACCESS_TOKEN_MIN: usize = 16;
 /// Shortest session key, in bytes.
 const SESSION_KEY_MIN: usize = 32;
-/// Session keys at once: the present one and the one before.
+/// Most session keys: the present one and the previous one.
 const SESSION_KEYS_MAX: usize = 2;
 
-/// Where the history is.
+/// Location of the history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Store {
-    /// In a folder, which one process has to itself.
+    /// A folder that exactly one process uses.
     Folder(PathBuf),
-    /// On NATS, by its URLs.
+    /// NATS servers, by URL.
     Nats(String),
 }
 
-/// Where the key for Windows hosts is.
+/// Location of the SSH private key for Windows hosts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeyLocation {
     /// In a file.
@@ -43,64 +43,64 @@ pub enum KeyLocation {
     Secret(String),
 }
 
-/// Settings that fit together.
+/// Consistent settings.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// A kubeconfig, if one was named.
+    /// Kubeconfig file, if one is given.
     pub kubeconfig: Option<PathBuf>,
-    /// Its context.
+    /// Context in the kubeconfig.
     pub context: Option<String>,
-    /// Where the history is.
+    /// Location of the history.
     pub store: Store,
-    /// What this process does.
+    /// Roles of this process.
     pub roles: BTreeSet<Role>,
     /// Folders of payloads.
     pub payloads: Vec<PathBuf>,
-    /// Files of profile layers, the topmost last.
+    /// Files of profile layers, topmost last.
     pub layers: Vec<PathBuf>,
-    /// Our namespace.
+    /// Namespace of dormer.
     pub namespace: String,
-    /// The Machines' namespace; `None`: all.
+    /// Namespace of the Machines. `None`: all namespaces.
     pub machine_namespace: Option<String>,
-    /// The pool.
+    /// Name of the pool.
     pub pool: String,
-    /// The key for Windows hosts.
+    /// SSH private key for Windows hosts.
     pub key: KeyLocation,
     /// Port of SSH.
     pub ssh_port: u16,
-    /// Tasks at once.
+    /// Tasks executed at once.
     pub slots: usize,
-    /// Where the endpoints listen.
+    /// Listening address of the endpoints.
     pub listen: SocketAddr,
-    /// Who says who may look and act.
+    /// Authentication and authorization mode.
     pub authentication: Authentication,
-    /// For whom bearer tokens must be made.
+    /// Required audience of bearer tokens.
     pub audience: Option<String>,
-    /// How long a yes of the API server is remembered.
+    /// How long a granted right is cached.
     pub review_kept_for: Duration,
-    /// The bearer token for programs, where the cluster is not asked.
+    /// Bearer token for programs in token mode.
     pub access_token: Option<String>,
-    /// What browsers' sessions are sealed with, the present one first; none: drawn at each start.
+    /// Keys that seal browser sessions, the present one first. Empty: a random key at each start.
     pub session_keys: Vec<String>,
     /// Certificate and key of the listener.
     pub tls: Option<(PathBuf, PathBuf)>,
-    /// This process' name.
+    /// Name of this process.
     pub name: String,
-    /// The collector of traces and metrics; `OTEL_*` variables may name one, too.
+    /// Collector of traces and metrics. `OTEL_*` variables may name one as well.
     pub otlp_endpoint: Option<String>,
-    /// The Operator Lifecycle Manager's OperatorCondition of this installation.
+    /// Name of this installation's OperatorCondition of the Operator Lifecycle Manager.
     pub operator_condition: Option<String>,
-    /// How kubelets join.
+    /// Settings for kubelets that join.
     pub join: Join,
-    /// How NATS is reached.
+    /// Settings of the NATS connection.
     pub nats: NatsSettings,
 }
 
 impl Config {
-    /// Checks that the settings fit together.
+    /// Checks that the settings are consistent.
     ///
     /// # Errors
-    /// One sentence: what does not, and what to change.
+    /// One sentence: what is inconsistent, and what to change.
     pub fn new(settings: Settings) -> anyhow::Result<Self> {
         let Settings {
             kubeconfig,
@@ -125,9 +125,12 @@ impl Config {
             (Some(file), None) => KeyLocation::File(file),
             (None, Some(secret)) => KeyLocation::Secret(secret),
             (Some(_), Some(_)) => {
-                bail!("--private-key and --private-key-secret: the key is in one of them")
+                bail!("--private-key and --private-key-secret exclude each other: give only one")
             }
-            (None, None) => bail!("no private key for Windows hosts is named"),
+            (None, None) => bail!(
+                "no private key for Windows hosts is given: set --private-key \
+            or --private-key-secret"
+            ),
         };
         let listen = all.listen.unwrap_or(LISTEN);
         let authentication = all
@@ -139,7 +142,8 @@ impl Config {
         let review_seconds = all.review_seconds.unwrap_or_default();
         ensure!(
             review_seconds <= REVIEW_SECONDS_MAX,
-            "--review-seconds {review_seconds}: at most {REVIEW_SECONDS_MAX}, else a right that was taken away works on"
+            "--review-seconds {review_seconds}: it must be at most {REVIEW_SECONDS_MAX}, because \
+             a revoked right works until then"
         );
         let short = all
             .access_token
@@ -147,13 +151,14 @@ impl Config {
             .is_some_and(|it| it.reveal().len() < ACCESS_TOKEN_MIN);
         ensure!(
             !short,
-            "--access-token: at least {ACCESS_TOKEN_MIN} characters (openssl rand -hex 32)"
+            "--access-token: it needs at least {ACCESS_TOKEN_MIN} characters (openssl rand -hex \
+             32 makes one)"
         );
         let session_keys = session_keys(&all.session_key)?;
         let tls = match (all.tls_certificate, all.tls_key) {
             (Some(certificate), Some(key)) => Some((certificate, key)),
             (None, None) => None,
-            _ => bail!("--tls-certificate and --tls-key belong together"),
+            _ => bail!("--tls-certificate and --tls-key: give both or neither"),
         };
         Ok(Self {
             kubeconfig,
@@ -193,15 +198,16 @@ fn store(text: &str, roles: &BTreeSet<Role>) -> anyhow::Result<Store> {
     let first = text.split(',').next().unwrap_or_default().trim();
     match first.split_once("://") {
         Some(("nats" | "tls" | "ws" | "wss", _)) => Ok(Store::Nats(text.to_owned())),
-        Some((scheme, _)) => bail!("--store {scheme}://…: it is a folder, or nats://HOST:PORT"),
-        None if text.is_empty() => bail!("--store: it is a folder, or nats://HOST:PORT"),
+        Some((scheme, _)) => bail!("--store {scheme}://…: it must be a folder or nats://HOST:PORT"),
+        None if text.is_empty() => bail!("--store: it must be a folder or nats://HOST:PORT"),
         None => {
             let missing = [Role::Watcher, Role::Engine, Role::Worker];
             ensure!(
                 missing.iter().all(|role| roles.contains(role)),
-                "--role with the store in {text}: a folder belongs to one process, in which watcher, engine and \
-                 worker must all be, since their queues are in its memory. Leave --role away, or put the store on \
-                 NATS (--store nats://HOST:PORT) to split the roles over pods"
+                "--role with the store in {text}: one process owns a folder and needs the roles \
+                 watcher, engine and worker, because their queues are in its memory. Remove \
+                 --role, or put the store on NATS (--store nats://HOST:PORT) to split the roles \
+                 over pods"
             );
             Ok(Store::Folder(PathBuf::from(text)))
         }
@@ -209,23 +215,24 @@ fn store(text: &str, roles: &BTreeSet<Role>) -> anyhow::Result<Store> {
 }
 
 fn session_keys(keys: &[Secret]) -> anyhow::Result<Vec<String>> {
-    // A newline at the end of a Secret's value is no part of the key.
+    // A trailing newline in a Secret's value is not part of the key.
     let keys: Vec<String> = keys
         .iter()
         .map(|key| key.reveal().trim().to_owned())
         .collect();
     ensure!(
         keys.iter().all(|key| key.len() >= SESSION_KEY_MIN),
-        "--session-key: at least {SESSION_KEY_MIN} characters each (openssl rand -hex 32)"
+        "--session-key: each needs at least {SESSION_KEY_MIN} characters (openssl rand -hex 32 \
+         makes one)"
     );
     ensure!(
         keys.len() <= SESSION_KEYS_MAX,
-        "--session-key: at most {SESSION_KEYS_MAX}, the present one and the one before"
+        "--session-key: give at most {SESSION_KEYS_MAX}, the present one and the previous one"
     );
     Ok(keys)
 }
 
-/// The settings as the worker's executors take them.
+/// Join settings in the form of the worker's executors.
 ///
 /// # Errors
 /// A name with too few or too many parts.
@@ -239,7 +246,8 @@ fn resolved(settings: JoinSettings) -> anyhow::Result<Join> {
     join.machine_tokens = settings.machine_tokens.unwrap_or_default();
     ensure!(
         !(join.machine_tokens && settings.bootstrap_secret.is_some()),
-        "--machine-tokens and --bootstrap-secret: a token for each machine, or one for all"
+        "--machine-tokens and --bootstrap-secret exclude each other: use a token for each \
+         machine, or one for all"
     );
     if let Some(text) = settings.bootstrap_secret {
         let parts = text.split_once('/').filter(|(_, name)| !name.contains('/'));
@@ -265,15 +273,15 @@ fn check_login(nats: &NatsSettings) -> anyhow::Result<()> {
     ];
     ensure!(
         sources.iter().filter(|given| **given).count() <= 1,
-        "--nats-user, --nats-token and --nats-credentials: one of them is enough"
+        "--nats-user, --nats-token and --nats-credentials exclude each other: give only one"
     );
     ensure!(
         nats.user.is_some() == nats.password.is_some(),
-        "--nats-user and --nats-password belong together"
+        "--nats-user and --nats-password: give both or neither"
     );
     ensure!(
         nats.certificate.is_some() == nats.key.is_some(),
-        "--nats-certificate and --nats-key belong together"
+        "--nats-certificate and --nats-key: give both or neither"
     );
     ensure!(
         nats.credentials.is_none() || cfg!(feature = "nats-creds"),

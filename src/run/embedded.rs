@@ -1,4 +1,4 @@
-//! The workers' ports over the queues of this process: orders, reports and facts without a server.
+//! Worker ports over the queues of this process: orders, reports and facts without a server.
 
 use dormer_api::live::Live;
 use dormer_engine::{
@@ -25,18 +25,18 @@ use std::{
     time::Duration,
 };
 
-/// A report that is not receipted for so long is repeated.
+/// Time after which a report without a receipt is repeated.
 const REPEAT_AFTER: Duration = Duration::from_secs(3);
-/// Runs looked at in one step when the live ones are gathered.
+/// Runs read at once when live machines are collected.
 const HEADS_PAGE: usize = 2_000;
-/// Messages that may wait in memory before the watcher has to.
+/// Most messages that wait in memory. Beyond it the watcher waits.
 const MESSAGES_MAX: usize = 50_000;
-/// How often a full inbox is looked at again.
+/// Poll interval of a full inbox.
 const FULL_PAUSE: Duration = Duration::from_millis(20);
 
-/// A store that one process owns, and from which it draws epochs.
+/// Store that one process owns, with a counter of epochs.
 pub trait OwnStore: History + HistoryReader + DeadLetters {
-    /// Draws the next epoch; it only grows.
+    /// Allocates the next epoch. Epochs only grow.
     fn draw_epoch(&self) -> impl Future<Output = Result<Epoch, StoreError>> + Send;
 }
 
@@ -56,7 +56,7 @@ fn failed(error: impl std::fmt::Display) -> PortError {
     PortError(error.to_string())
 }
 
-/// Orders of this process.
+/// Orders within this process.
 pub struct LocalOrders {
     tasks: Arc<LocalTasks>,
     inbox: Arc<LocalInbox>,
@@ -64,7 +64,7 @@ pub struct LocalOrders {
 }
 
 impl LocalOrders {
-    /// Orders from `tasks`, reports to `inbox`, heartbeats to `live`.
+    /// Takes orders from `tasks`, puts reports into `inbox` and heartbeats into `live`.
     pub fn new(tasks: Arc<LocalTasks>, inbox: Arc<LocalInbox>, live: Arc<Live>) -> Self {
         Self { tasks, inbox, live }
     }
@@ -82,7 +82,7 @@ impl LocalOrders {
                 Some(Claimed { claim, order })
             }
             Err(error) => {
-                // Written by this very process: its attempt's deadline will end it.
+                // This process wrote the order itself. The attempt's deadline ends it.
                 tracing::error!(task = %out.task, %error, "an order cannot be read");
                 None
             }
@@ -90,7 +90,7 @@ impl LocalOrders {
     }
 }
 
-/// The hold on one order. Dropped before its end, it gives the order back.
+/// Claim on one order. If it is dropped before the task ends, the order returns to the queue.
 pub struct LocalClaim {
     out: Option<OrderOut>,
     incarnation: Incarnation,
@@ -144,7 +144,7 @@ impl Orders for LocalOrders {
                 .map_err(failed)?;
             let receipt = tokio::time::timeout(REPEAT_AFTER, self.tasks.receipt_of(&key)).await;
             if let Ok(receipt) = receipt {
-                tracing::debug!(fate = ?receipt.fate, "the report is receipted");
+                tracing::debug!(fate = ?receipt.fate, "the engine receipted the report");
                 claim.ended.store(true, Ordering::Release);
                 self.live.ended(&key.0);
                 return Ok(());
@@ -153,14 +153,14 @@ impl Orders for LocalOrders {
     }
 }
 
-/// Facts of this process.
+/// Facts within this process.
 pub struct LocalFacts<S> {
     store: Arc<S>,
     inbox: Arc<LocalInbox>,
 }
 
 impl<S: OwnStore> LocalFacts<S> {
-    /// Facts to `inbox`; epochs and live machines from `store`.
+    /// Puts facts into `inbox`; reads epochs and live machines from `store`.
     pub fn new(store: Arc<S>, inbox: Arc<LocalInbox>) -> Self {
         Self { store, inbox }
     }

@@ -1,4 +1,4 @@
-//! The executor of this process' worker, made from its settings.
+//! Executor of this process's worker, built from its settings.
 
 use super::key::{KeySource, Keyed, POLL_EVERY};
 use crate::config::Config;
@@ -11,11 +11,11 @@ use dormer_workers::{
 };
 use std::sync::Arc;
 
-/// Both executors.
+/// Executor for hosts and the Kubernetes API.
 pub(crate) type HostAndKubernetes =
     Executors<Keyed<HostExecutor<KubernetesExecutor>>, KubernetesExecutor>;
 
-/// The executor for the Kubernetes API.
+/// Builds the executor for the Kubernetes API.
 pub(crate) fn kubernetes(config: &Config, client: &kube::Client) -> KubernetesExecutor {
     let settings = Settings {
         namespace: config.namespace.clone(),
@@ -24,7 +24,7 @@ pub(crate) fn kubernetes(config: &Config, client: &kube::Client) -> KubernetesEx
     KubernetesExecutor::new(client.clone(), settings)
 }
 
-/// Where the key for hosts is.
+/// Source of the private key for hosts.
 pub(crate) fn source(config: &Config, client: &kube::Client) -> KeySource {
     KeySource {
         client: client.clone(),
@@ -34,7 +34,7 @@ pub(crate) fn source(config: &Config, client: &kube::Client) -> KeySource {
     }
 }
 
-/// Both executors for the cluster behind `client`. A key that is not there yet is waited for.
+/// Builds both executors for the cluster of `client`. Tasks on hosts wait until the private key exists.
 pub(crate) async fn both(
     config: &Config,
     client: &kube::Client,

@@ -1,4 +1,4 @@
-//! The private key for Windows hosts: read from its file or Secret, and looked at again while dormer runs.
+//! SSH private key for Windows hosts: read from its file or Secret, and polled for changes.
 
 use crate::config::KeyLocation;
 use dormer_proto::{machine::Outcome, message::Failure, work::Order};
@@ -17,36 +17,36 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// The key's name in its Secret, as WMCO has it.
+/// Name of the key in its Secret, as in WMCO.
 const SECRET_KEY: &str = "private-key.pem";
-/// Longest key that is read, in bytes.
+/// Longest key, in bytes.
 const KEY_BYTES_MAX: usize = 64 << 10;
-/// The code of what fails without a key that can be used.
+/// Failure code of tasks without a usable key.
 pub(crate) const NO_KEY: &str = "NoPrivateKey";
-/// Attempts that wait for the key here at once; further ones wait in the engine.
+/// Most attempts that wait for the key in this process. Further ones wait in the engine.
 const HELD_MAX: usize = 64;
-/// How long those wait there before they come again, in milliseconds.
+/// Delay before the engine issues those again, in milliseconds.
 const ELSEWHERE_MS: u64 = 4 * 60_000;
-/// How many times as often a key is looked at that cannot be used: somebody mends it, and waits for dormer to see it.
+/// Factor by which an unusable key is polled more often, because a person who repairs it waits for the effect.
 const SOONER: u32 = 5;
-/// How often the key is looked at again.
+/// Poll interval of the key.
 pub(crate) const POLL_EVERY: Duration = Duration::from_secs(15);
 
-/// Where the key is, with what is needed to read it.
+/// Location of the key, with the means to read it.
 #[derive(Clone)]
 pub(crate) struct KeySource {
-    /// The cluster, where the key is in a Secret.
+    /// Client of the cluster, for a key in a Secret.
     pub(crate) client: Client,
-    /// The Secret's namespace.
+    /// Namespace of the Secret.
     pub(crate) namespace: String,
-    /// Which file or Secret.
+    /// File or Secret.
     pub(crate) location: KeyLocation,
-    /// How often it is looked at again.
+    /// Poll interval.
     pub(crate) poll_every: Duration,
 }
 
 impl KeySource {
-    /// Where, for people.
+    /// Location in words.
     fn location_text(&self) -> String {
         match &self.location {
             KeyLocation::File(path) => format!("the file {}", path.display()),
@@ -54,7 +54,7 @@ impl KeySource {
         }
     }
 
-    /// The key's text, or one sentence about what is missing. The text is never part of that sentence.
+    /// Text of the key, or one sentence about what is missing. The sentence never contains the text.
     async fn read(&self) -> Result<String, String> {
         let location = self.location_text();
         let bytes = match &self.location {
@@ -68,8 +68,9 @@ impl KeySource {
                 let found = found.map_err(|error| format!("cannot read {location}: {error}"))?;
                 let absent = || {
                     format!(
-                        "there is no SSH private key: {location} does not exist; kubectl -n {} create secret generic \
-                         {name} --from-file={SECRET_KEY}=KEYFILE makes it",
+                        "there is no SSH private key: {location} does not exist; create it with: \
+                         kubectl -n {} create secret generic {name} \
+                         --from-file={SECRET_KEY}=KEYFILE",
                         self.namespace
                     )
                 };
@@ -83,29 +84,29 @@ impl KeySource {
         };
         if bytes.len() > KEY_BYTES_MAX {
             return Err(format!(
-                "{location} has {} bytes; at most {KEY_BYTES_MAX}",
+                "{location} has {} bytes, but a key has at most {KEY_BYTES_MAX}",
                 bytes.len()
             ));
         }
-        String::from_utf8(bytes).map_err(|_| format!("{location} is no text: put the key there"))
+        String::from_utf8(bytes).map_err(|_| format!("{location} is not text: put the key there"))
     }
 
-    /// The key, or one sentence about what is wrong with it and what to do. Its text is never part of that sentence.
+    /// Key, or one sentence about what is wrong and what to do. The sentence never contains the key's text.
     pub(crate) async fn key(&self) -> Result<Key, String> {
         self.parsed(self.read().await)
     }
 
     fn parsed(&self, text: Result<String, String>) -> Result<Key, String> {
         Key::read(&text?)
-            .map_err(|error| format!("{error}; it is read from {}", self.location_text()))
+            .map_err(|error| format!("{error}; the key is in {}", self.location_text()))
     }
 }
 
-/// Hands that are made from the key, and made anew when it changes. Without a key their tasks wait, and say for what.
+/// Executor built from the key, and rebuilt when the key changes. Without a key its tasks wait and report why.
 pub(crate) struct Keyed<H> {
     executor: watch::Receiver<Result<Arc<H>, String>>,
     following: JoinHandle<()>,
-    /// Room for attempts that wait here.
+    /// Permits of attempts that wait here.
     held: Semaphore,
 }
 
@@ -116,8 +117,8 @@ impl<H> Drop for Keyed<H> {
 }
 
 impl<H: Execute> Keyed<H> {
-    /// Hands made by `make` from the key at `source`. A key that is not there yet is waited for. Of a worker's
-    /// `slots`, at most half are taken by attempts that wait for it.
+    /// Executor that `make` builds from the key at `source`. It waits until the key exists. Waiting attempts take at
+    /// most half of the worker's `slots`.
     pub(crate) async fn follow(
         source: KeySource,
         slots: usize,
@@ -131,7 +132,7 @@ impl<H: Execute> Keyed<H> {
                 let sooner = if lacking { SOONER } else { 1 };
                 sleep(source.poll_every / sooner).await;
                 let now = source.read().await;
-                // A key that cannot be read for a while is still the key.
+                // A read error does not discard the last key.
                 if now == known || (now.is_err() && known.is_ok()) {
                     continue;
                 }
@@ -147,7 +148,7 @@ impl<H: Execute> Keyed<H> {
         }
     }
 
-    /// Tells `report` what is lacking, now and after each change, for as long as this executor lives.
+    /// Calls `report` with what is lacking, now and after each change, as long as this executor lives.
     pub(crate) fn telling(
         &self,
         report: impl Fn(Option<String>) + Send + 'static,
@@ -163,7 +164,7 @@ impl<H: Execute> Keyed<H> {
         })
     }
 
-    /// Ends when there is a key; says meanwhile what is lacking.
+    /// Waits for a key, and reports meanwhile what is lacking.
     async fn come(&self, progress: &Progress) {
         let mut executor = self.executor.clone();
         loop {
@@ -187,13 +188,13 @@ fn made<H>(
     if let Err(why) = &key {
         tracing::warn!(
             why,
-            "no private key for Windows hosts: every machine waits for it"
+            "there is no private key for Windows hosts: every machine waits for it"
         );
     }
     key.map(|key| Arc::new(make(key)))
 }
 
-/// What an attempt ends with for lack of a key: it is given back.
+/// Failure of an attempt without a key: the order is returned.
 fn lacking(why: String, after_ms: u64) -> Failure {
     let failure = Failure::transient(NO_KEY, why);
     Failure {
@@ -250,7 +251,7 @@ pub(crate) mod tests {
     };
     use std::time::Duration;
 
-    /// Hands that do nothing, but exist.
+    /// Executor that does nothing.
     struct Idle;
 
     impl Execute for Idle {
@@ -278,7 +279,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// A world without machines, and a way to it.
+    /// Simulated world without machines, and a client for it.
     pub(crate) async fn world() -> (World, Client) {
         let world = World::start(WorldConfig::on_loopback(0, dormer_fleet::Pace::LIFE)).await;
         let world = world.expect("a world");
@@ -302,7 +303,7 @@ pub(crate) mod tests {
         keyed
             .execute(&order(), &Progress::default())
             .await
-            .expect("hands with a key");
+            .expect("an executor with a key");
         let keyed = Keyed::follow(source("no-such-key"), 8, |_| Idle).await;
         let failure = keyed
             .execute(&order(), &Progress::default())
@@ -343,6 +344,6 @@ pub(crate) mod tests {
         keyed
             .execute(&order(), &Progress::default())
             .await
-            .expect("hands with a key");
+            .expect("an executor with a key");
     }
 }

@@ -1,4 +1,4 @@
-//! `dormer run`: the real thing, all roles in one process or some of them.
+//! `dormer run`: all roles in one process, or some of them.
 
 pub mod config;
 pub mod embedded;
@@ -55,22 +55,22 @@ use std::{
 };
 use userdata::Keeper;
 
-/// How long a watcher that holds the Lease may be silent before another takes over.
+/// Duration of the watchers' Lease: after this silence another watcher takes over.
 const LEASE: Duration = Duration::from_secs(15);
 
-/// What sends metrics, as health names it.
+/// Name of the metrics exporter in health reports.
 const METRICS: &str = "metrics";
-/// What looks for new payloads, as health names it.
+/// Name of the payload watcher in health reports.
 const PAYLOADS: &str = "payloads";
 
-/// What is run.
+/// Arguments of `dormer run`.
 #[derive(Debug, Args)]
 pub struct Options {
-    /// A TOML file with settings under the names of these flags; flags and variables win over it
+    /// TOML file with settings under the names of these flags; flags and variables override it
     #[arg(long, env = "DORMER_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Prints the settings that result, without secrets, as such a file, and ends
+    /// Print the resulting settings as such a file, without secrets, and exit
     #[arg(long)]
     print_config: bool,
 
@@ -87,9 +87,9 @@ impl Options {
     }
 }
 
-/// Runs until SIGTERM or SIGINT, or until a role cannot go on.
+/// Runs until SIGTERM or SIGINT, or until a role fails.
 pub fn run(options: Options) -> LocalBoxFuture<'static, anyhow::Result<ExitCode>> {
-    // Boxed here, so that this package compiles the future, and not whoever awaits it once more.
+    // Boxed here, so that this package compiles the future and its callers do not compile it again.
     Box::pin(run_until_stopped(options))
 }
 
@@ -101,7 +101,7 @@ async fn run_until_stopped(options: Options) -> anyhow::Result<ExitCode> {
         print!("{}", settings.complete().print()?);
         return Ok(ExitCode::SUCCESS);
     }
-    // Every user of TLS here brings ring; whichever comes second finds it installed.
+    // Every TLS library here installs ring. A second installation fails, which is harmless.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut running = start(&config).await?;
     let why = tokio::select! {
@@ -109,7 +109,7 @@ async fn run_until_stopped(options: Options) -> anyhow::Result<ExitCode> {
         error = running.ended() => Err(error),
     };
     if let Ok(signal) = &why {
-        tracing::info!(signal, "dormer ends; a second signal ends it at once");
+        tracing::info!(signal, "dormer shuts down; a second signal ends it at once");
     }
     let stopped = tokio::select! {
         stopped = running.stop() => stopped,
@@ -181,7 +181,7 @@ async fn start(config: &Config) -> anyhow::Result<Running> {
     Ok(running)
 }
 
-/// Sends metrics to the collector at an interval, and a last time at the end, if they leave this process.
+/// Exports metrics to the collector at an interval and at shutdown, if an exporter is configured.
 fn push_metrics(running: &mut Running, export: &Export) -> anyhow::Result<()> {
     let pushing = Pushing::new(running.telemetry(), running.health(), export)?;
     if let Some(pushing) = pushing {
@@ -192,7 +192,7 @@ fn push_metrics(running: &mut Running, export: &Export) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Has health say what the worker lacks.
+/// Adds what the worker lacks to the health report.
 fn report_lack(running: &mut Running, executor: &executors::HostAndKubernetes) {
     let health = running.health();
     let telling = executor.host.telling(move |lack| {
@@ -204,7 +204,7 @@ fn report_lack(running: &mut Running, executor: &executors::HostAndKubernetes) {
     });
 }
 
-/// A way to the cluster, where a role needs one. An engine has none at all; a console without one plans nothing.
+/// Client of the cluster, if a role needs one. An engine never does; a console without one answers no plans.
 async fn client(config: &Config) -> anyhow::Result<Option<kube::Client>> {
     if config.is(Role::Watcher) || config.is(Role::Worker) {
         return outside::client(config).await.map(Some);
@@ -216,25 +216,25 @@ async fn client(config: &Config) -> anyhow::Result<Option<kube::Client>> {
     if let Err(why) = &client {
         tracing::info!(
             why = format!("{why:#}"),
-            "plans are not answered here: no way to the cluster"
+            "this console answers no plans: it has no access to the cluster"
         );
     }
     Ok(client.ok())
 }
 
-/// The cluster that dormer runs for, and what it installs there.
+/// Cluster that dormer runs for, and its payloads and profiles.
 struct Cluster<'a> {
     config: &'a Config,
     client: Option<kube::Client>,
     catalog: Arc<Catalog>,
-    /// What leaves this process for a collector.
+    /// Exporter to a collector.
     export: Export,
-    /// Who lets people in, once somebody may come.
+    /// Gate of the API and the console, created with the console.
     gate: OnceLock<Arc<Gate>>,
 }
 
 impl Cluster<'_> {
-    /// All of it in this process, on a store that no other process may open.
+    /// Starts all roles on a folder that no other process may open.
     async fn on_folder(
         &self,
         folder: &Path,
@@ -257,7 +257,7 @@ impl Cluster<'_> {
         Ok((running, people))
     }
 
-    /// The roles that were asked for, on a store that other processes share.
+    /// Starts the configured roles on a NATS store, which other processes share.
     async fn on_nats(&self, servers: &str, live: &Arc<Live>) -> anyhow::Result<(Running, Router)> {
         let mut running = Running::observed_by(self.telemetry()?);
         let mut people = Router::new();
@@ -290,7 +290,7 @@ impl Cluster<'_> {
         Ok((running, people))
     }
 
-    /// What people are answered, and shown by the cluster itself, where that is one of our roles.
+    /// Starts API, console and projection, if this process has the role console.
     fn people<P: Ports>(
         &self,
         running: &mut Running,
@@ -321,7 +321,7 @@ impl Cluster<'_> {
         Ok(access::around(pages, api, self.gate()?))
     }
 
-    /// Who lets people in.
+    /// Builds the gate of the API and the console.
     fn gate(&self) -> anyhow::Result<Arc<Gate>> {
         let by = match self.config.authentication {
             Authentication::None => LoginMode::Nobody,
@@ -329,8 +329,8 @@ impl Cluster<'_> {
             Authentication::Token => LoginMode::Token(self.config.access_token.clone()),
             Authentication::Cluster => {
                 let client = self.client.clone().context(
-                    "--authentication cluster: there is no way to the cluster that says who may; give the console an \
-                     account, or name another way (--authentication)",
+                    "--authentication cluster: this process has no access to the cluster for \
+                     reviews; give the console an account, or choose another --authentication",
                 )?;
                 let audience = self.config.audience.clone();
                 let kept_for = self.config.review_kept_for;
@@ -349,7 +349,7 @@ impl Cluster<'_> {
             .clone())
     }
 
-    /// Who is told what is done here.
+    /// Builds the observer of this process's roles.
     fn telemetry(&self) -> anyhow::Result<Arc<Telemetry>> {
         let telemetry = Telemetry::by(SystemClock).exported(&self.export)?;
         Ok(Arc::new(telemetry))
@@ -384,7 +384,7 @@ impl Cluster<'_> {
         Ok(())
     }
 
-    /// What says what nodes would become.
+    /// Builds the renderer of plans.
     fn renderer(&self) -> Option<Arc<PlanRenderer>> {
         let cluster = executors::kubernetes(self.config, self.client.as_ref()?);
         Some(PlanRenderer::new(
@@ -402,6 +402,6 @@ impl Cluster<'_> {
     fn client(&self) -> anyhow::Result<&kube::Client> {
         self.client
             .as_ref()
-            .context("watcher and worker need a way to the cluster")
+            .context("watcher and worker need access to the cluster")
     }
 }

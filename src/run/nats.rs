@@ -1,4 +1,4 @@
-//! The roles on a NATS store: which ports each needs, and how the server is reached.
+//! Roles on a NATS store: the ports of each, and the connection to the server.
 
 use super::roles::{CONSOLE, ENGINE, Running};
 use crate::config::{Config, NatsSettings, Role};
@@ -14,15 +14,15 @@ use futures::StreamExt;
 use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep};
 
-/// How long a server may take to come up when dormer starts.
+/// Time limit for the first connection to NATS.
 const CONNECT_FOR: Duration = Duration::from_secs(30);
-/// The pause between two tries.
+/// Pause between two tries.
 const CONNECT_PAUSE: Duration = Duration::from_secs(1);
 
-/// The engine's side of the store.
+/// Opens the engine's side of the store.
 ///
 /// # Errors
-/// What to change at the server, or in the settings.
+/// What to change on the server, or in the settings.
 pub async fn open(config: &Config, servers: &str) -> anyhow::Result<Arc<NatsStore>> {
     let options = store_options(config, servers);
     let passing = |error: &store::OpenError| matches!(error, store::OpenError::Connect { .. });
@@ -30,7 +30,7 @@ pub async fn open(config: &Config, servers: &str) -> anyhow::Result<Arc<NatsStor
     Ok(Arc::new(opened?))
 }
 
-/// How the store is reached and what it has to be.
+/// Options of the store: connection and required durability.
 pub fn store_options(config: &Config, servers: &str) -> store::Options {
     let nats = &config.nats;
     let lazy = nats.accept_lazy_sync.unwrap_or(false);
@@ -49,10 +49,10 @@ pub fn store_options(config: &Config, servers: &str) -> store::Options {
     }
 }
 
-/// The workers' and the watcher's side of the store.
+/// Opens the workers' and the watcher's side of the store.
 ///
 /// # Errors
-/// No server answers, or it refuses us.
+/// No server answers, or it refuses the login.
 pub async fn connect(config: &Config, servers: &str) -> anyhow::Result<Arc<NatsLink>> {
     let nats = &config.nats;
     let options = link::Options {
@@ -64,7 +64,7 @@ pub async fn connect(config: &Config, servers: &str) -> anyhow::Result<Arc<NatsL
     Ok(patiently(async || NatsLink::connect(&options).await, |_| true).await?)
 }
 
-/// Tries again for a while: in a cluster, NATS and dormer often start at the same time.
+/// Retries for [`CONNECT_FOR`]: in a cluster, NATS and dormer often start together.
 async fn patiently<T, E: std::fmt::Display>(
     open: impl AsyncFn() -> Result<T, E>,
     passing: impl Fn(&E) -> bool,
@@ -81,7 +81,7 @@ async fn patiently<T, E: std::fmt::Display>(
     }
 }
 
-/// Adds an engine on NATS, with what rebuilds lost queues beside it.
+/// Adds an engine on NATS, and the task that rebuilds lost queues.
 pub fn engine(running: &mut Running, store: &Arc<NatsStore>, options: engine::Options) {
     running.engine(Arc::clone(store), options);
     let rebuilt = Arc::clone(store);
@@ -92,7 +92,7 @@ pub fn engine(running: &mut Running, store: &Arc<NatsStore>, options: engine::Op
     running.at_end(async move { closed.close().await });
 }
 
-/// Shows every worker's heartbeats in this process.
+/// Collects every worker's heartbeats in this process.
 pub async fn listen(running: &mut Running, link: &NatsLink, live: Arc<Live>) -> anyhow::Result<()> {
     let beats = link.heartbeats().await?;
     running.beside(CONSOLE, async move {
@@ -108,14 +108,14 @@ pub async fn listen(running: &mut Running, link: &NatsLink, live: Arc<Live>) -> 
     Ok(())
 }
 
-/// Tells every change to the stream of changes, whether anybody listens or not.
+/// Publishes every change to the stream of changes, with or without listeners.
 pub fn publish_changes(running: &mut Running, api: Arc<Api>, changes: NatsChanges) {
     running.beside(CONSOLE, async move {
         match publish_for_ever(api, changes).await {}
     });
 }
 
-/// Whether this process decides or reads histories.
+/// Whether this process needs the store: as engine or console.
 pub fn needs_store(config: &Config) -> bool {
     config.is(Role::Engine) || config.is(Role::Console)
 }

@@ -1,4 +1,4 @@
-//! What `dormer run` meets outside: the cluster's API, profile layers on disk, and the end of the process.
+//! External resources of `dormer run`: the Kubernetes API, profile layers on disk, and signals.
 
 use crate::config::Config;
 use anyhow::Context;
@@ -11,16 +11,16 @@ use kube::{
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// How long a connection to the API server may take to come about.
+/// Time limit for connecting to the API server.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 
-/// Signals within this time are one.
+/// Time within which repeated signals count as one.
 const ECHO: Duration = Duration::from_secs(1);
 
-/// A client for the cluster's API, as the configuration says.
+/// Client of the Kubernetes API, from the configuration.
 ///
 /// # Errors
-/// There is no kubeconfig and no pod's account, or it cannot be used.
+/// There is no kubeconfig and no pod account, or it cannot be used.
 pub(crate) async fn client(config: &Config) -> anyhow::Result<Client> {
     let options = KubeConfigOptions {
         context: config.context.clone(),
@@ -34,20 +34,21 @@ pub(crate) async fn client(config: &Config) -> anyhow::Result<Client> {
         }
         None if config.context.is_some() => kube::Config::from_kubeconfig(&options).await?,
         None => kube::Config::infer().await.context(
-            "no cluster is named: give --kubeconfig, set KUBECONFIG, or run in a pod with an account",
+            "no cluster is configured: give --kubeconfig, set KUBECONFIG, or run in a pod with a \
+             service account",
         )?,
     };
     let mut found = found;
-    // Waits belong to the engine's retries and to the watcher; a client that waits by itself hides what goes on.
+    // The engine and the watcher retry. A client that retries by itself would hide failures.
     found.default_retry = false;
     found.connect_timeout = Some(CONNECT_MAX);
     Ok(Client::try_from(found)?)
 }
 
-/// The built-in profiles with the layers on top.
+/// Catalog of the built-in profiles with the configured layers.
 ///
 /// # Errors
-/// A layer has mistakes: file, line and reason.
+/// A layer is invalid: file, line and reason.
 pub(crate) fn catalog(config: &Config) -> anyhow::Result<Catalog> {
     let mut layers = Vec::with_capacity(config.layers.len());
     for path in &config.layers {
@@ -58,20 +59,20 @@ pub(crate) fn catalog(config: &Config) -> anyhow::Result<Catalog> {
     Ok(Catalog::new(&layers)?)
 }
 
-/// As [`asked_to_stop`], but not by an echo of a first signal: a terminal, or a program that starts others, tells a
-/// process and its group at once.
+/// Waits for a second signal. It ignores an echo of the first one: a terminal or a supervisor often signals a process
+/// and its group at once.
 ///
 /// # Errors
-/// The system takes no handlers.
+/// Signal handlers cannot be installed.
 pub(crate) async fn asked_to_stop_again() -> std::io::Result<&'static str> {
     tokio::time::sleep(ECHO).await;
     asked_to_stop().await
 }
 
-/// Waits for SIGTERM or SIGINT, and says which came.
+/// Waits for SIGTERM or SIGINT, and returns its name.
 ///
 /// # Errors
-/// The system takes no handlers.
+/// Signal handlers cannot be installed.
 pub async fn asked_to_stop() -> std::io::Result<&'static str> {
     let mut term = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;

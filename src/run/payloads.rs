@@ -1,5 +1,4 @@
-//! Payload folders: taken into the catalog at the start, and looked at again, since people add payloads while dormer
-//! runs.
+//! Payload folders: read into the catalog at startup, then polled, because people add payloads while dormer runs.
 
 use anyhow::Context;
 use dormer_profile::payload::MANIFEST_FILE;
@@ -11,25 +10,25 @@ use std::{
 };
 use tokio::time::sleep;
 
-/// How often the folders are looked at again.
+/// Poll interval of the folders.
 const POLL_EVERY: Duration = Duration::from_secs(10);
 
-/// The folders that were named, and which payloads were found in them.
+/// Configured folders, and the payloads found in them.
 #[derive(Debug)]
 pub(crate) struct Payloads {
     folders: Vec<PathBuf>,
-    /// By folder, when its manifest was written: one that changes is read again.
+    /// Modification time of each folder's manifest. A changed manifest is read again.
     known: BTreeMap<PathBuf, SystemTime>,
-    /// What was wrong with a folder: it is told once, since the folder may be half copied and is read again.
+    /// Last error of each folder. It is logged once: the folder may be half copied, and is read again.
     wrong: BTreeMap<PathBuf, String>,
 }
 
 impl Payloads {
-    /// Takes every payload in `folders` into the catalog: a folder with a manifest is one; of another, each folder in
-    /// it that has one.
+    /// Reads every payload in `folders` into the catalog. A folder with a manifest is a payload; in another, each
+    /// folder in it that has one.
     ///
     /// # Errors
-    /// A payload has mistakes, or a folder has none.
+    /// A payload is invalid, or a folder has no payload.
     pub(crate) fn load(folders: &[PathBuf], catalog: &Catalog) -> anyhow::Result<Self> {
         let mut payloads = Self {
             folders: folders.to_vec(),
@@ -41,7 +40,7 @@ impl Payloads {
                 .with_context(|| format!("cannot read the payload folder {}", folder.display()))?;
             anyhow::ensure!(
                 !found.is_empty(),
-                "--payload {}: neither it nor a folder in it has a {MANIFEST_FILE}",
+                "--payload {}: neither this folder nor a folder in it has a {MANIFEST_FILE}",
                 folder.display()
             );
             for (folder, written) in found {
@@ -51,7 +50,7 @@ impl Payloads {
         Ok(payloads)
     }
 
-    /// Looks for new payloads, for ever. One with mistakes is told about once, and read again: it may be half copied.
+    /// Polls for new payloads until cancelled. An invalid one is logged once and read again: it may be half copied.
     pub(crate) async fn follow(mut self, catalog: Catalog) {
         loop {
             sleep(POLL_EVERY).await;
@@ -61,7 +60,7 @@ impl Payloads {
 
     fn poll(&mut self, catalog: &Catalog) {
         for folder in self.folders.clone() {
-            // A folder that cannot be read for a while keeps its payloads.
+            // A read error does not remove the folder's payloads.
             for (folder, written) in manifests(&folder).unwrap_or_default() {
                 match self.take(folder.clone(), written, catalog) {
                     Ok(()) => drop(self.wrong.remove(&folder)),
@@ -73,7 +72,7 @@ impl Payloads {
 
     fn warn(&mut self, folder: PathBuf, error: String) {
         if self.wrong.get(&folder) != Some(&error) {
-            tracing::warn!("a payload is not taken: {error}");
+            tracing::warn!("a payload cannot be used: {error}");
             self.wrong.insert(folder, error);
         }
     }
@@ -88,14 +87,15 @@ impl Payloads {
             return Ok(());
         }
         let payload = Payload::in_folder(&folder)?;
-        tracing::info!(version = payload.manifest.version, folder = %folder.display(), "a payload is at hand");
+        tracing::info!(version = payload.manifest.version, folder = %folder.display(), "a payload \
+        is available");
         catalog.add(payload);
         self.known.insert(folder, written);
         Ok(())
     }
 }
 
-/// The payload folders at `folder`, each with the time of its manifest.
+/// Payload folders at `folder`, each with its manifest's modification time.
 pub fn manifests(folder: &Path) -> std::io::Result<Vec<(PathBuf, SystemTime)>> {
     let written = |folder: &Path| std::fs::metadata(folder.join(MANIFEST_FILE))?.modified();
     if let Ok(at) = written(folder) {

@@ -1,4 +1,4 @@
-//! The roles of a process: started from their parts, watched, and ended in the right order.
+//! Roles of a process: started from their parts, watched, and stopped in order.
 
 use crate::embedded::{LocalFacts, LocalOrders, OwnStore};
 use anyhow::Context;
@@ -31,35 +31,35 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// How often the store is asked whether it is there.
+/// Interval of the store's health check.
 const STORE_ASKED_EVERY: Duration = Duration::from_secs(5);
-/// A store that takes longer to answer counts as not there.
+/// Time limit of the store's health check.
 const STORE_ANSWER_MAX: Duration = Duration::from_secs(5);
 
-/// The name of the engine role, as in `--role`.
+/// Name of the engine role, as in `--role`.
 pub const ENGINE: &str = "engine";
-/// The name of the worker role.
+/// Name of the worker role.
 pub const WORKER: &str = "worker";
-/// The name of the watcher role.
+/// Name of the watcher role.
 pub const WATCHER: &str = "watcher";
-/// The name of the console role.
+/// Name of the console role.
 pub const CONSOLE: &str = "console";
 
-/// What a process of all roles is made of, on a store that it owns.
+/// Parts of a process with all roles, on a store that it owns.
 pub struct Parts<S, C, X> {
-    /// The store and its queues.
+    /// Store and queues.
     pub ports: Arc<Local<S, C>>,
-    /// Who executes.
+    /// Executor of the worker.
     pub executor: Arc<X>,
-    /// Where heartbeats are shown.
+    /// Heartbeats for people.
     pub live: Arc<Live>,
-    /// How the engine runs.
+    /// Options of the engine.
     pub engine: engine::Options,
-    /// How the worker works.
+    /// Options of the worker.
     pub worker: worker::Options,
 }
 
-/// Starts engine and worker on a store of this process. The caller adds a watcher, by [`facts`] and
+/// Starts engine and worker on this process's own store. The caller adds a watcher, by [`facts`] and
 /// [`Running::watcher`].
 pub fn start<S, C, X>(parts: Parts<S, C, X>) -> Running
 where
@@ -71,7 +71,7 @@ where
     start_observed(parts, Arc::new(telemetry))
 }
 
-/// Starts engine and worker on a store of this process, and tells `telemetry` what is done. The caller adds a watcher.
+/// Starts engine and worker on this process's own store, observed by `telemetry`. The caller adds a watcher.
 pub fn start_observed<S, C, X>(parts: Parts<S, C, X>, telemetry: Arc<Telemetry>) -> Running
 where
     S: OwnStore,
@@ -92,7 +92,7 @@ where
     running
 }
 
-/// The facts' way into a store of this process.
+/// Facts port into this process's own store.
 pub fn facts<S: OwnStore, C>(ports: &Local<S, C>) -> Arc<LocalFacts<S>> {
     Arc::new(LocalFacts::new(
         Arc::clone(&ports.store),
@@ -100,13 +100,13 @@ pub fn facts<S: OwnStore, C>(ports: &Local<S, C>) -> Arc<LocalFacts<S>> {
     ))
 }
 
-/// Roles at work.
+/// Running roles.
 pub struct Running {
     health: Arc<Health>,
     telemetry: Arc<Telemetry>,
-    /// Ends watcher and worker.
+    /// Signal that ends watcher and worker.
     leave: CancellationToken,
-    /// Ends the engine, which must outlive them: it receipts their last reports.
+    /// Signal that ends the engine, which must outlive them: it receipts their last reports.
     halt: watch::Sender<bool>,
     front: Roles,
     back: Roles,
@@ -151,7 +151,7 @@ impl Roles {
             .map_or("role", |(_, role)| role)
     }
 
-    /// The next end of a task, as its role and result; never, if there is none.
+    /// Role and result of the next task that ends. It never returns if there is no task.
     async fn next(&mut self) -> (&'static str, anyhow::Result<()>) {
         match self.tasks.join_next_with_id().await {
             Some(Ok((id, result))) => (self.role(id), result),
@@ -171,11 +171,11 @@ impl Roles {
 }
 
 fn panicked(error: JoinError) -> anyhow::Error {
-    anyhow::anyhow!("ended by a fault in dormer itself: {error}")
+    anyhow::anyhow!("it panicked, which is a bug in dormer: {error}")
 }
 
 impl Running {
-    /// No roles yet; `telemetry` will be told what they do.
+    /// Empty set of roles that `telemetry` observes.
     pub fn observed_by(telemetry: Arc<Telemetry>) -> Self {
         Self {
             telemetry,
@@ -183,17 +183,17 @@ impl Running {
         }
     }
 
-    /// Who is told what the roles do.
+    /// Observer of the roles.
     pub fn telemetry(&self) -> Arc<Telemetry> {
         Arc::clone(&self.telemetry)
     }
 
-    /// How the roles do.
+    /// Health of the roles.
     pub fn health(&self) -> Arc<Health> {
         Arc::clone(&self.health)
     }
 
-    /// Adds an engine on queues of this process, with the alarms' bell.
+    /// Adds an engine on this process's queues, and the task that fires its alarms.
     pub fn local_engine<S: OwnStore, C: Clock + Clone>(
         &mut self,
         ports: Arc<Local<S, C>>,
@@ -233,7 +233,7 @@ impl Running {
         });
     }
 
-    /// Adds what must run as part of a role until the end.
+    /// Adds a background task of a role. It must run until shutdown.
     pub fn beside(
         &mut self,
         role: &'static str,
@@ -248,7 +248,7 @@ impl Running {
         });
     }
 
-    /// Adds what is done once everything has ended.
+    /// Adds an action for the end of shutdown.
     pub fn at_end(&mut self, doing: impl Future<Output = ()> + Send + 'static) {
         self.closing.push(Box::pin(doing));
     }
@@ -272,7 +272,7 @@ impl Running {
         });
     }
 
-    /// Adds a watcher; answers how it fares, for those who show it. It lists before anything is known of the cluster.
+    /// Adds a watcher, and returns its status for display. The watcher is waiting until its first list.
     pub fn watcher<F: Facts, I: Installed>(
         &mut self,
         client: kube::Client,
@@ -303,7 +303,7 @@ impl Running {
         fares
     }
 
-    /// Waits until a role ends by itself, which none should, and says why it did.
+    /// Waits until a role ends by itself, which is an error, and returns the reason.
     pub async fn ended(&mut self) -> anyhow::Error {
         let (role, result) = tokio::select! {
             ended = self.front.next() => ended,
@@ -317,10 +317,10 @@ impl Running {
         error.context(format!("the {role}"))
     }
 
-    /// Ends the roles: watcher and worker first, then the engine, which receipts the worker's last reports.
+    /// Stops the roles: watcher and worker first, then the engine, which receipts the worker's last reports.
     ///
     /// # Errors
-    /// The first that a role met.
+    /// The first error of a role.
     pub async fn stop(mut self) -> anyhow::Result<()> {
         self.leave.cancel();
         let front = self.front.all().await;
@@ -342,7 +342,7 @@ fn watcher_status(status: &Status) -> RoleStatus {
     }
 }
 
-/// A run that never is: asking for it asks the store's leader, and finds nothing.
+/// Id of a run that never exists. Reading it asks the store's leader and finds nothing.
 fn nobody() -> Option<RunId> {
     RunId::new("nobody", "asks").ok()
 }
@@ -358,7 +358,7 @@ async fn ask_store_for_ever<P: Ports>(
         let status = match asked {
             Ok(Ok(_)) => RoleStatus::Up,
             Ok(Err(error)) => RoleStatus::Waiting(error.to_string()),
-            Err(_) => RoleStatus::Waiting("the store does not answer in time".into()),
+            Err(_) => RoleStatus::Waiting("the store did not answer within 5 s".into()),
         };
         telemetry.store_answered(status == RoleStatus::Up);
         health.tell(ENGINE, status);

@@ -1,4 +1,4 @@
-//! The listener of health, readiness and the console.
+//! Listener of health, readiness, API and console.
 
 use super::{
     roles::{CONSOLE, Running},
@@ -11,19 +11,20 @@ use std::net::SocketAddr;
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-/// Takes the address, before anything else begins: a second dormer by mistake ends here.
+/// Binds the address before anything else starts, so that a second dormer started by mistake fails here.
 ///
 /// # Errors
-/// The address is taken, or not ours.
+/// The address is in use, or does not belong to this computer.
 pub async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address).await.with_context(|| {
         format!(
-            "cannot listen on {address}; --listen names another address, and port 0 any free port"
+            "cannot listen on {address}; give another address with --listen (port 0 is any free \
+             port)"
         )
     })
 }
 
-/// Answers on `listener` until the roles end; over TLS, where there is a certificate.
+/// Serves on `listener` until the roles end, over TLS if there is a certificate.
 pub fn serve(
     running: &mut Running,
     listener: TcpListener,
@@ -31,11 +32,11 @@ pub fn serve(
     tls: Option<TlsAcceptor>,
 ) {
     running.health().tell(CONSOLE, RoleStatus::Up);
-    // With who asks, since not everybody may.
+    // With the peer's address, because not every caller may act.
     let app = router.into_make_service_with_connect_info::<SocketAddr>();
     running.beside(CONSOLE, async move {
         match tls {
-            // Tapped, since a peer's address is known of listeners of others only so.
+            // axum knows a peer's address on a foreign listener type only through `tap_io`.
             Some(acceptor) => {
                 axum::serve(Tls::over(listener, acceptor)?.tap_io(|_| ()), app).await?
             }

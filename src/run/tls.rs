@@ -1,4 +1,4 @@
-//! TLS before the listener: handshakes go on beside each other, and connections come out of them.
+//! TLS listener: handshakes run concurrently, and yield connections.
 
 use anyhow::Context;
 use axum::serve::Listener;
@@ -14,17 +14,17 @@ use tokio::{
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
-/// How long a handshake may take.
+/// Time limit of a handshake.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
-/// Connections that wait to be answered.
+/// Established connections that wait to be accepted.
 const WAITING_MAX: usize = 64;
-/// Pause after an address failed to give a connection, as when there are no file descriptors left.
+/// Pause after a failed accept, for example when the process has no file descriptors left.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What speaks TLS with that certificate.
+/// TLS acceptor with this certificate.
 ///
 /// # Errors
-/// A file cannot be read, or is not what it should be, or they do not fit together.
+/// A file cannot be read or parsed, or certificate and key do not match.
 pub(crate) fn acceptor(certificate: &Path, key: &Path) -> anyhow::Result<TlsAcceptor> {
     let chain: Result<Vec<_>, _> = CertificateDer::pem_file_iter(certificate)
         .with_context(|| format!("--tls-certificate {}", certificate.display()))?
@@ -35,12 +35,12 @@ pub(crate) fn acceptor(certificate: &Path, key: &Path) -> anyhow::Result<TlsAcce
     let mut config = ServerConfig::builder()
         .with_no_client_auth()
         .with_single_cert(chain, secret)
-        .context("--tls-certificate and --tls-key do not fit together")?;
+        .context("--tls-certificate and --tls-key do not match")?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-/// Connections on which TLS stands.
+/// Listener of established TLS connections.
 pub(crate) struct Tls {
     address: SocketAddr,
     ready: mpsc::Receiver<(TlsStream<TcpStream>, SocketAddr)>,
@@ -61,7 +61,7 @@ impl Tls {
                     accepted = listener.accept() => match accepted {
                         Ok(accepted) => accepted,
                         Err(error) => {
-                            tracing::warn!(%error, "no connection is taken");
+                            tracing::warn!(%error, "cannot accept a connection");
                             tokio::time::sleep(PAUSE).await;
                             continue;
                         }
@@ -72,8 +72,8 @@ impl Tls {
                 tokio::spawn(async move {
                     match timeout(HANDSHAKE_MAX, acceptor.accept(stream)).await {
                         Ok(Ok(stream)) => drop(tell.send((stream, peer)).await),
-                        Ok(Err(error)) => tracing::debug!(%error, %peer, "no TLS"),
-                        Err(_) => tracing::debug!(%peer, "no TLS in time"),
+                        Ok(Err(error)) => tracing::debug!(%error, %peer, "TLS handshake failed"),
+                        Err(_) => tracing::debug!(%peer, "TLS handshake timed out"),
                     }
                 });
             }
@@ -89,7 +89,7 @@ impl Listener for Tls {
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
         match self.ready.recv().await {
             Some(ready) => ready,
-            // The task that accepts lives as long as this does.
+            // The accepting task lives as long as this listener.
             None => std::future::pending().await,
         }
     }

@@ -1,4 +1,5 @@
-//! The user data of new Windows machines: made from the key before any machine exists, and mended when it is edited.
+//! User data of new Windows machines: derived from the private key before any machine exists, and repaired when it is
+//! edited.
 
 use super::key::{KeySource, POLL_EVERY};
 use dormer_profile::userdata::user_data;
@@ -10,29 +11,29 @@ use kube::{
 use std::{collections::BTreeMap, time::Duration};
 use tokio::time::{sleep, timeout};
 
-/// The Secret's name, as MachineSets for Windows refer to it.
+/// Name of the Secret, as MachineSets for Windows refer to it.
 const NAME: &str = "windows-user-data";
-/// The user data's key in it.
+/// Key of the user data in the Secret.
 const DATA: &str = "userData";
-/// Where Cluster API's machines look for it, on clusters that have them.
+/// Namespace where Cluster API's machines read it, on clusters that have them.
 const CLUSTER_API: &str = "openshift-cluster-api";
-/// What marks a Secret that dormer wrote.
+/// Label of Secrets that dormer wrote.
 const OURS: (&str, &str) = ("app.kubernetes.io/managed-by", "dormer");
-/// The longest that one call may take.
+/// Time limit of one call.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 
-/// Keeps the Secrets.
+/// Task that maintains the Secrets.
 pub(super) struct Keeper {
     client: Client,
     source: KeySource,
-    /// The Machines' namespace.
+    /// Namespace of the Machines.
     machines: String,
-    /// The last trouble that was said.
+    /// Last problem that was logged.
     trouble: Option<String>,
 }
 
 impl Keeper {
-    /// Keeps them in the namespace `machines`, and in Cluster API's where that is, from the key at `source`.
+    /// Maintains them from the key at `source`: in the namespace `machines`, and in Cluster API's if that exists.
     pub(super) fn new(client: Client, source: KeySource, machines: Option<String>) -> Self {
         let machines = machines.unwrap_or_else(|| "openshift-machine-api".into());
         Self {
@@ -43,7 +44,7 @@ impl Keeper {
         }
     }
 
-    /// Looks again and again. Whatever is wrong is said once, and tried again.
+    /// Checks the Secrets until cancelled. A problem is logged once, and the check is repeated.
     pub(super) async fn for_ever(mut self) -> std::convert::Infallible {
         loop {
             let trouble = self.once().await.err();
@@ -57,7 +58,7 @@ impl Keeper {
         }
     }
 
-    /// Makes both Secrets stand as they shall. Without a key nothing is done: the key's absence is told elsewhere.
+    /// Writes both Secrets. Without a key it does nothing: the key's absence is reported elsewhere.
     async fn once(&self) -> Result<(), String> {
         let Some(platform) = self.platform().await? else {
             return Ok(());
@@ -68,14 +69,14 @@ impl Keeper {
         let public = key.public_line().map_err(|error| error.to_string())?;
         let text = user_data(&public, &platform).map_err(|error| error.to_string())?;
         self.keep(&self.machines, &public, &text).await?;
-        // Most clusters have no such namespace, or none that concerns us.
+        // Most clusters have no such namespace, or dormer has no rights in it.
         if let Err(why) = self.keep(CLUSTER_API, &public, &text).await {
             tracing::debug!("user data in {CLUSTER_API}: {why}");
         }
         Ok(())
     }
 
-    /// OpenShift's platform in lower case; `None`: this is no OpenShift, whose machines alone take such a Secret.
+    /// OpenShift's platform in lower case. `None`: this is not OpenShift; only its machines use such a Secret.
     async fn platform(&self) -> Result<Option<String>, String> {
         let gvk = GroupVersionKind::gvk("config.openshift.io", "v1", "Infrastructure");
         let api: Api<DynamicObject> =
@@ -87,7 +88,7 @@ impl Keeper {
         Ok(platform.map(str::to_ascii_lowercase))
     }
 
-    /// A Secret that somebody else made stays as it is while it lets our key in.
+    /// Writes one Secret. A Secret that somebody else made stays unchanged while it permits dormer's key.
     async fn keep(&self, namespace: &str, public: &str, text: &str) -> Result<(), String> {
         let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
         let Some(mut found) = within(api.get_opt(NAME)).await? else {
@@ -116,13 +117,13 @@ impl Keeper {
             return Ok(());
         }
         found.metadata.managed_fields = None;
-        // Under the version that was read: whoever changed it meanwhile is looked at again.
+        // Written under the resource version that was read. After a conflict the Secret is read again.
         let mended = with(found, text);
         let mended = within(api.replace(NAME, &PostParams::default(), &mended)).await;
         mended.map(|_| {
             tracing::info!(
                 namespace,
-                "mended the Secret {NAME}: it did not let our key in, or was edited"
+                "repaired the Secret {NAME}: it did not permit dormer's key, or was edited"
             );
         })
     }
@@ -140,7 +141,7 @@ fn with(mut secret: Secret, text: &str) -> Secret {
 async fn within<T>(doing: impl Future<Output = Result<T, kube::Error>>) -> Result<T, String> {
     match timeout(ANSWER_MAX, doing).await {
         Ok(done) => done.map_err(|error| error.to_string()),
-        Err(_) => Err("the API server does not answer in 10 s".into()),
+        Err(_) => Err("the API server did not answer within 10 s".into()),
     }
 }
 

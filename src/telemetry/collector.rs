@@ -1,4 +1,4 @@
-//! The connection to a collector: HTTP over rustls, and one sentence in the log when it begins or ceases to fail.
+//! Connection to a collector: HTTP over rustls, and one log line when exports begin or cease to fail.
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -23,10 +23,10 @@ use std::{
 };
 use tokio::time::timeout;
 
-/// Bytes of an answer that are read; a collector's answer has a few.
+/// Largest answer, in bytes. A collector's answer is short.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
-/// A kind of telemetry.
+/// Telemetry signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Signal {
     /// Spans.
@@ -36,7 +36,7 @@ pub(crate) enum Signal {
 }
 
 impl Signal {
-    /// The signal's name in log lines.
+    /// Name in log lines.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Traces => "traces",
@@ -44,7 +44,7 @@ impl Signal {
         }
     }
 
-    /// The signal's name in variables.
+    /// Name in environment variables.
     pub(super) fn variable(self) -> &'static str {
         match self {
             Self::Traces => "TRACES",
@@ -52,7 +52,7 @@ impl Signal {
         }
     }
 
-    /// The path that OTLP over HTTP gives the signal.
+    /// Path in OTLP over HTTP.
     pub(super) fn path(self) -> &'static str {
         match self {
             Self::Traces => "/v1/traces",
@@ -61,23 +61,23 @@ impl Signal {
     }
 }
 
-/// A collector's endpoint for one signal, as `opentelemetry-otlp` speaks to it.
+/// HTTP client of `opentelemetry-otlp` for one signal's endpoint.
 #[derive(Debug)]
 pub(crate) struct Collector {
     signal: Signal,
-    /// The endpoint without user, password and query.
+    /// Endpoint without user, password and query.
     address: String,
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     timeout: Duration,
-    /// Why the last request failed: the libraries keep it to themselves. A lock: held for an assignment, never across
-    /// an await.
+    /// Cause of the last failure, which the libraries do not report. Lock held for an assignment, never across an
+    /// await.
     cause: Mutex<Option<String>>,
     /// Whether the last export failed.
     failing: AtomicBool,
 }
 
 impl Collector {
-    /// The collector at `endpoint`. A request may take as long as `timeout`.
+    /// Client of the collector at `endpoint`. `timeout` limits each request.
     pub(super) fn new(
         signal: Signal,
         endpoint: &Uri,
@@ -103,7 +103,7 @@ impl Collector {
         }
     }
 
-    /// Logs an export's result, where it differs from that of the export before.
+    /// Logs an export's result if it differs from the previous one.
     pub(crate) fn note(&self, exported: &OTelSdkResult) {
         let failed = exported.is_err();
         if self.failing.swap(failed, Ordering::Relaxed) == failed {
@@ -112,10 +112,10 @@ impl Collector {
         let address = &self.address;
         let signal = self.signal.name();
         match exported {
-            Ok(()) => tracing::info!("the collector at {address} takes {signal} again"),
+            Ok(()) => tracing::info!("the collector at {address} accepts {signal} again"),
             Err(error) => {
                 let cause = self.cause().take().unwrap_or_else(|| error.to_string());
-                tracing::warn!("the collector at {address} does not take {signal}: {cause}");
+                tracing::warn!("the collector at {address} does not accept {signal}: {cause}");
             }
         }
     }
@@ -146,11 +146,11 @@ impl HttpClient for Collector {
             let answer = timeout(self.timeout, self.post(request)).await;
             let answer = answer.unwrap_or_else(|_| {
                 let limit = self.timeout.as_secs_f64();
-                Err(format!("it does not answer within {limit} s").into())
+                Err(format!("no answer within {limit} s").into())
             });
             let cause = match &answer {
                 Ok(answer) if answer.status().is_success() => None,
-                Ok(answer) => Some(format!("it answers {}", answer.status())),
+                Ok(answer) => Some(format!("it answered {}", answer.status())),
                 Err(error) => Some(sentence(error.as_ref())),
             };
             *self.cause() = cause;
@@ -159,7 +159,7 @@ impl HttpClient for Collector {
     }
 }
 
-/// An error with its causes, and what helps against it.
+/// Error with its causes and a remedy.
 fn sentence(error: &(dyn Error + 'static)) -> String {
     let unconnected = error.downcast_ref().is_some_and(legacy::Error::is_connect);
     let mut text = if unconnected {
@@ -176,13 +176,15 @@ fn sentence(error: &(dyn Error + 'static)) -> String {
     }
     if certificate {
         text.push_str(
-            "; OTEL_EXPORTER_OTLP_CERTIFICATE names a file with the authority that signed the collector's certificate",
+            "; set OTEL_EXPORTER_OTLP_CERTIFICATE to a file with the CA of the collector's \
+             certificate",
         );
     }
     text
 }
 
-/// Whether the collector's certificate was refused. An error of IO hides what it was made of from `source`.
+/// Whether the collector's certificate was rejected. `source` of an IO error skips the wrapped error, so it is
+/// unwrapped here.
 fn is_certificate(error: &(dyn Error + 'static)) -> bool {
     if let Some(rustls::Error::InvalidCertificate(_)) = error.downcast_ref() {
         return true;

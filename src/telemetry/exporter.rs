@@ -1,5 +1,5 @@
-//! The queue of spans in front of OpenTelemetry's exporter. Spans that cannot be sent are dropped and counted: nothing
-//! waits for a collector.
+//! Queue of spans in front of OpenTelemetry's exporter. Spans that cannot be sent are dropped and counted, so that no
+//! work waits for a collector.
 
 use super::{collector::Collector, spans::Span};
 use crate::metrics::process::SpanMetrics;
@@ -20,31 +20,31 @@ use tokio::{
     time::timeout,
 };
 
-/// Spans that may wait to be sent.
+/// Most spans that wait to be sent.
 const QUEUE_MAX: usize = 16_384;
 /// Spans in one request.
 const BATCH_MAX: usize = 512;
 /// How long an incomplete batch waits for more spans.
 const BATCH_DELAY: Duration = Duration::from_millis(250);
 
-/// What is put into the queue.
+/// Queue entry.
 enum Item {
     Span(Box<Span>),
-    /// A question: answered once everything before it is sent or dropped.
+    /// Flush request, answered once everything before it is sent or dropped.
     Flush(oneshot::Sender<()>),
 }
 
-/// The sending end of the queue.
+/// Sending end of the queue.
 #[derive(Clone)]
 pub(super) struct Exporter {
     queue: mpsc::Sender<Item>,
-    /// Decides by the trace's id, so every process decides alike.
+    /// Sampler. It decides by the trace id, so every process decides alike.
     sampler: Arc<dyn ShouldSample>,
     counts: Arc<SpanMetrics>,
 }
 
 impl Exporter {
-    /// A queue in front of `exporter`, emptied by a task of its own.
+    /// Queue in front of `exporter`, emptied by a task of its own.
     pub(super) fn new(
         exporter: SpanExporter,
         collector: Arc<Collector>,
@@ -87,13 +87,13 @@ impl Exporter {
     pub(super) async fn flush(&self) {
         let (answer, answered) = oneshot::channel();
         if self.queue.send(Item::Flush(answer)).await.is_ok() {
-            // The other end is gone only with the whole process.
+            // The receiving end lives as long as the process.
             let _ = answered.await;
         }
     }
 }
 
-/// The receiving end of the queue.
+/// Receiving end of the queue.
 struct Sending {
     exporter: SpanExporter,
     collector: Arc<Collector>,
@@ -114,7 +114,7 @@ impl Sending {
                     batch.add(next);
                 }
             };
-            // What was added before the time was up stays added: `recv` loses nothing when it is dropped.
+            // Spans received before the timeout stay in the batch: `recv` is cancel-safe.
             let _ = timeout(BATCH_DELAY, more).await;
             self.send(batch.spans).await;
             for answer in batch.flushes {
@@ -158,7 +158,7 @@ impl Batch {
     }
 }
 
-/// A span as the SDK has it, with the ids that were derived for it. The SDK's tracer would draw its own.
+/// Span in the SDK's form with dormer's derived ids. The SDK's tracer would generate random ones.
 pub(super) fn data(span: Span, scope: &InstrumentationScope) -> SpanData {
     let attributes = span.attributes.into_iter();
     let attributes = attributes.map(|(key, value)| KeyValue::new(key, value));
@@ -198,7 +198,7 @@ fn context(trace: [u8; 16], span: [u8; 8]) -> SpanContext {
     )
 }
 
-/// A time in milliseconds since 1970.
+/// Time from milliseconds since 1970.
 fn time(milliseconds: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_millis(milliseconds)
 }

@@ -1,4 +1,4 @@
-//! Whether this process lives and is ready, by role, and the two endpoints that say so.
+//! Liveness and readiness of this process, by role, and their two endpoints.
 
 use axum::{Json, Router, extract::State, http::StatusCode, routing::get};
 use serde::Serialize;
@@ -7,24 +7,24 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// How a role does.
+/// Status of a role.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "state", content = "why", rename_all = "lowercase")]
 pub enum RoleStatus {
-    /// It does its work.
+    /// It works.
     Up,
-    /// It does its work, and lacks something that people have to give it: what.
+    /// It works but lacks something that people must provide: what.
     Hindered(String),
-    /// It does not yet, or just now not: why.
+    /// It does not work yet, or not at present: why.
     Waiting(String),
-    /// It has ended and will not come back in this process: why.
+    /// It has ended for the rest of this process: why.
     Ended(String),
 }
 
-/// The roles of this process and how each does.
+/// Roles of this process, each with its status.
 #[derive(Debug, Default)]
 pub struct Health {
-    /// A lock: held for a map operation, never across an await.
+    /// Lock held for one map operation, never across an await.
     roles: Mutex<BTreeMap<&'static str, RoleStatus>>,
 }
 
@@ -33,7 +33,7 @@ impl Health {
         self.roles.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says how a role does. A role that has ended stays so.
+    /// Sets the status of a role. A role that has ended stays ended.
     pub fn tell(&self, role: &'static str, status: RoleStatus) {
         let mut roles = self.roles();
         let before = roles.get(role);
@@ -49,7 +49,7 @@ impl Health {
         roles.insert(role, status);
     }
 
-    /// Whether every role does its work; one that people have to help does, since they come by way of the console.
+    /// Whether every role works. A hindered role counts as working, because people need the console to help it.
     pub fn ready(&self) -> bool {
         let roles = self.roles();
         let works =
@@ -57,7 +57,7 @@ impl Health {
         !roles.is_empty() && roles.values().all(works)
     }
 
-    /// Whether no role has ended: else the process should be started anew.
+    /// Whether no role has ended. Otherwise the process should be restarted.
     pub fn alive(&self) -> bool {
         !self
             .roles()
@@ -65,13 +65,13 @@ impl Health {
             .any(|status| matches!(status, RoleStatus::Ended(_)))
     }
 
-    /// How each role does.
+    /// Status of each role.
     pub fn all(&self) -> BTreeMap<&'static str, RoleStatus> {
         self.roles().clone()
     }
 }
 
-/// `GET /healthz` (alive) and `GET /readyz` (ready): 200 or 503, and how each role does as JSON.
+/// `GET /healthz` (alive) and `GET /readyz` (ready): 200 or 503, with each role's status as JSON.
 pub fn router(health: Arc<Health>) -> Router {
     Router::new()
         .route(

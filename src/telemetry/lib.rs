@@ -1,4 +1,4 @@
-//! What engine and worker did here, told onwards: to metrics, to the log, and to traces.
+//! Telemetry of engine and worker: metrics, log lines, traces, and health.
 
 mod collector;
 mod exporter;
@@ -44,21 +44,21 @@ use std::{
 use tokio::sync::watch;
 use traces::Traces;
 
-/// How long the end of a process waits for the collector.
+/// Time that shutdown waits for the collector.
 const FLUSH_MAX: Duration = Duration::from_secs(5);
 
-/// The scope of dormer's spans and metrics.
+/// Instrumentation scope of dormer's spans and metrics.
 pub(crate) fn scope() -> InstrumentationScope {
     InstrumentationScope::builder("dormer")
         .with_version(env!("CARGO_PKG_VERSION"))
         .build()
 }
 
-/// The observer of this process's roles.
+/// Observer of this process's roles.
 pub struct Telemetry {
     metrics: Metrics,
     now: Box<dyn Fn() -> Timestamp + Send + Sync>,
-    /// Milliseconds of the engine's clock in one of ours.
+    /// Milliseconds of the engine's clock in one millisecond of real time.
     factor: f64,
     traces: Option<Traces>,
     source: OnceLock<Arc<dyn SnapshotSource>>,
@@ -72,7 +72,7 @@ impl Default for Telemetry {
 }
 
 impl Telemetry {
-    /// A observer that looks at the engine's `clock`.
+    /// Observer that measures by the engine's `clock`.
     pub fn by(clock: impl Clock) -> Self {
         let minute = Duration::from_secs(60);
         Self {
@@ -85,8 +85,8 @@ impl Telemetry {
         }
     }
 
-    /// It names this process to a collector as `export` says, and sends it spans if they leave this process. Nothing
-    /// was counted yet.
+    /// Adds an exporter: it names this process to the collector, and sends spans if `export` enables them. No metric
+    /// may have been counted before.
     ///
     /// # Errors
     /// The exporter refuses its settings.
@@ -99,35 +99,35 @@ impl Telemetry {
         Ok(self)
     }
 
-    /// Its metrics.
+    /// Metrics of this process.
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
     }
 
-    /// From here on a scrape asks `source` how everything stands.
+    /// Sets the `source` of fleet gauges for scrapes.
     pub fn asks(&self, source: Arc<dyn SnapshotSource>) {
-        // A process has one store: whoever comes second would say the same.
+        // A process has one store, so a second source would give the same values.
         let _ = self.source.set(source);
     }
 
-    /// From here on a scrape looks at this watcher.
+    /// Sets the watcher whose status scrapes show.
     pub fn follow_watcher(&self, watcher: watch::Receiver<Status>) {
         let _ = self.watcher.set(watcher);
     }
 
-    /// What other processes appended is read here.
+    /// Sets the store from which traces read records of other processes.
     pub fn reads<P: Ports>(&self, ports: Arc<P>) {
         if let Some(traces) = &self.traces {
             traces.reads(ports);
         }
     }
 
-    /// The store did, or did not, answer.
+    /// Notes whether the store answered.
     pub fn store_answered(&self, answered: bool) {
         self.metrics.engine.store_answered(answered);
     }
 
-    /// Waits until the collector has what it was told, though not for long.
+    /// Waits until the collector has all spans, at most [`FLUSH_MAX`].
     pub async fn flush(&self) {
         if let Some(traces) = &self.traces
             && tokio::time::timeout(FLUSH_MAX, traces.flush())
@@ -175,7 +175,8 @@ impl dormer_engine::observer::EngineObserver<Dormer> for Telemetry {
         self.metrics.engine.refused(run.workflow());
         tracing::error!(
             %run, why, advice = "docs/runbook.md, DormerStoreRefuses",
-            "the store will never take this run's next record: it stands still until a person acts"
+            "the store will never accept this run's next record; the run is blocked until a \
+             person acts"
         );
     }
 

@@ -7,7 +7,7 @@ use crate::{
 use dormer_engine_core::{Record, Workflow};
 use dormer_workflows::Dormer;
 
-/// Writes a transition to the log: one line. Tasks and attempts are those that ended here, with commas between them.
+/// Writes a transition as one log line. It lists the tasks and attempts that ended, separated by commas.
 pub(crate) fn log(before: Option<&StateBefore>, record: &Record<Dormer>) {
     if !tracing::enabled!(tracing::Level::INFO) {
         return;

@@ -1,8 +1,8 @@
-//! OTLP export: which signals leave this process, where they go, and how TLS is set up. `--otlp-endpoint` and
-//! OpenTelemetry's own `OTEL_*` variables decide.
+//! OTLP export: enabled signals, destinations, and TLS, as set by `--otlp-endpoint` and OpenTelemetry's own `OTEL_*`
+//! variables.
 //!
-//! `opentelemetry-otlp` reads the variables of headers and compression, `opentelemetry_sdk` those of the sampler and of
-//! the resource. What they leave to an application is read here: endpoints, certificates, deadlines and switches.
+//! `opentelemetry-otlp` reads the variables of headers and compression; `opentelemetry_sdk` reads those of the
+//! sampler and the resource. The rest is read here: endpoints, certificates, deadlines and switches.
 
 use super::collector::{Collector, Signal};
 use anyhow::{Context, bail, ensure};
@@ -27,9 +27,9 @@ use rustls::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// Deadline of one request where no variable sets one: OpenTelemetry's own default.
+/// Default deadline of one request: OpenTelemetry's own default.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Interval between two exports of metrics where no variable sets one: OpenTelemetry's own default.
+/// Default interval between two exports of metrics: OpenTelemetry's own default.
 const INTERVAL: Duration = Duration::from_secs(60);
 /// Shortest interval that a variable may set.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
@@ -43,7 +43,7 @@ const SAMPLERS: &[&str] = &[
     "parentbased_traceidratio",
 ];
 
-/// The environment; unset and empty variables are the same.
+/// Environment variables. Empty ones count as unset.
 struct Variables<'a>(&'a dyn Fn(&str) -> Option<String>);
 
 impl Variables<'_> {
@@ -72,7 +72,7 @@ impl Variables<'_> {
         self.milliseconds(value).unwrap_or(TIMEOUT)
     }
 
-    /// Warns of a value that the libraries would pass over in silence.
+    /// Warns of a value that the libraries would ignore silently.
     fn hold_to(&self, name: &str, known: &[&str]) {
         if let Some(value) = self.get(name)
             && !known.contains(&value.trim().to_ascii_lowercase().as_str())
@@ -83,7 +83,7 @@ impl Variables<'_> {
     }
 }
 
-/// What leaves this process, and where it goes.
+/// Exported signals and their destinations.
 pub struct Export {
     traces: Option<Target>,
     metrics: Option<Target>,
@@ -91,7 +91,7 @@ pub struct Export {
     interval: Duration,
 }
 
-/// The destination of one signal.
+/// Destination of one signal.
 struct Target {
     signal: Signal,
     endpoint: Uri,
@@ -100,10 +100,10 @@ struct Target {
 }
 
 impl Export {
-    /// The export of the process `name`. `endpoint` is `--otlp-endpoint`; it wins over the variables of endpoints.
+    /// Export of the process `name`. `endpoint` is `--otlp-endpoint`; it overrides the variables of endpoints.
     ///
     /// # Errors
-    /// One sentence: an endpoint is no URL, or a certificate cannot be used.
+    /// One sentence: an endpoint is not a URL, or a certificate cannot be used.
     pub fn new(endpoint: Option<&str>, name: &str) -> anyhow::Result<Self> {
         Self::by(endpoint, name, &|variable| std::env::var(variable).ok())
     }
@@ -132,20 +132,20 @@ impl Export {
         Ok(export)
     }
 
-    /// The attributes that name this process to the collector.
+    /// Resource attributes of this process.
     pub(super) fn resource(&self) -> Resource {
         self.resource.clone()
     }
 
-    /// The interval between two exports of metrics.
+    /// Interval between two exports of metrics.
     pub(crate) fn interval(&self) -> Duration {
         self.interval
     }
 
-    /// The exporter of spans, if they leave this process.
+    /// Exporter of spans, if spans are enabled.
     ///
     /// # Errors
-    /// The library refuses its settings.
+    /// The library rejects its settings.
     pub(super) fn spans(&self) -> anyhow::Result<Option<(SpanExporter, Arc<Collector>)>> {
         let Some(target) = &self.traces else {
             return Ok(None);
@@ -162,10 +162,10 @@ impl Export {
         Ok(Some((exporter, collector)))
     }
 
-    /// The exporter of metrics, if they leave this process.
+    /// Exporter of metrics, if metrics are enabled.
     ///
     /// # Errors
-    /// The library refuses its settings.
+    /// The library rejects its settings.
     pub(crate) fn metrics(&self) -> anyhow::Result<Option<(MetricExporter, Arc<Collector>)>> {
         let Some(target) = &self.metrics else {
             return Ok(None);
@@ -177,7 +177,7 @@ impl Export {
             .with_protocol(Protocol::HttpBinary)
             .with_endpoint(target.endpoint.to_string())
             .with_timeout(target.timeout)
-            // A scrape reads the same sums, so they are never reset.
+            // Scrapes read the same sums, so they are cumulative.
             .with_temporality(Temporality::Cumulative)
             .build()?;
         Ok(Some((exporter, collector)))
@@ -216,7 +216,7 @@ impl Target {
     }
 }
 
-/// The URL that a signal is sent to. `None`: it is not sent.
+/// URL of a signal. `None`: it is not sent.
 fn endpoint(
     signal: Signal,
     flag: Option<&str>,
@@ -255,14 +255,15 @@ fn endpoint(
     });
     let Some(uri) = usable else {
         bail!(
-            "{source} {value}: it is http://HOST:PORT or https://HOST:PORT of a collector that takes OTLP over HTTP"
+            "{source} {value}: it must be http://HOST:PORT or https://HOST:PORT of a collector \
+             that accepts OTLP over HTTP"
         );
     };
     Ok(Some(uri))
 }
 
-/// TLS to a collector: the authorities of `OTEL_EXPORTER_OTLP_CERTIFICATE`, else those of the system, and a certificate
-/// of our own where one is named.
+/// TLS to a collector: the CAs of `OTEL_EXPORTER_OTLP_CERTIFICATE`, or else the system's, and an optional client
+/// certificate.
 fn tls(signal: Signal, variables: &Variables<'_>) -> anyhow::Result<ClientConfig> {
     let mut roots = RootCertStore::empty();
     if let Some((name, file)) = variables.of(signal, "CERTIFICATE") {
@@ -274,8 +275,8 @@ fn tls(signal: Signal, variables: &Variables<'_>) -> anyhow::Result<ClientConfig
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         ensure!(
             !roots.is_empty(),
-            "the system trusts no authority, so no collector at https:// is reached: OTEL_EXPORTER_OTLP_CERTIFICATE \
-             names a file with one"
+            "the system has no CA certificates, so a collector at https:// cannot be verified: \
+             set OTEL_EXPORTER_OTLP_CERTIFICATE to a file with the CA"
         );
     }
     let config = verified_by(roots)?;
@@ -288,7 +289,12 @@ fn tls(signal: Signal, variables: &Variables<'_>) -> anyhow::Result<ClientConfig
                 .with_context(|| format!("{key_name} {key_file}: it has no private key"))?;
             let chain = certificates(&name, &file)?;
             let config = config.with_client_auth_cert(chain, key);
-            config.with_context(|| format!("{name} {file}: it does not fit {key_name} {key_file}"))
+            config.with_context(|| {
+                format!(
+                    "{name} {file}: it does not match {key_name} \
+            {key_file}"
+                )
+            })
         }
         (Some((name, _)), None) => bail!("{name} needs OTEL_EXPORTER_OTLP_CLIENT_KEY"),
         (None, Some((name, _))) => bail!("{name} needs OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE"),
@@ -304,7 +310,7 @@ fn verified_by(roots: RootCertStore) -> anyhow::Result<ClientConfigBuilder> {
     Ok(config.with_root_certificates(roots))
 }
 
-/// The certificates of a PEM file that a variable names: at least one.
+/// Certificates of a PEM file that a variable names: at least one.
 fn certificates(name: &str, file: &str) -> anyhow::Result<Vec<CertificateDer<'static>>> {
     let read = CertificateDer::pem_file_iter(file).and_then(Iterator::collect);
     let read: Vec<_> = read.with_context(|| format!("{name} {file}: it cannot be read as PEM"))?;
@@ -312,7 +318,7 @@ fn certificates(name: &str, file: &str) -> anyhow::Result<Vec<CertificateDer<'st
     Ok(read)
 }
 
-/// Our attributes, over which those of `OTEL_RESOURCE_ATTRIBUTES` win, over which `OTEL_SERVICE_NAME` wins.
+/// Resource attributes: dormer's own, overridden by `OTEL_RESOURCE_ATTRIBUTES`, overridden by `OTEL_SERVICE_NAME`.
 fn resource(name: &str, variables: &Variables<'_>) -> Resource {
     let ours = [
         KeyValue::new(SERVICE_NAME, "dormer"),

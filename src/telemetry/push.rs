@@ -1,4 +1,4 @@
-//! The push of metrics: what a scrape would be answered goes to a collector at an interval, by OpenTelemetry's exporter.
+//! Push of metrics: at an interval, OpenTelemetry's exporter sends the values of a scrape to a collector.
 
 use crate::{Telemetry, collector::Collector, health::Health, metrics, otlp::Export};
 use opentelemetry_otlp::MetricExporter;
@@ -6,10 +6,10 @@ use opentelemetry_sdk::metrics::exporter::PushMetricExporter;
 use std::{sync::Arc, time::Duration};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-/// How long the end of a process waits for the last metrics to be taken.
+/// Time that shutdown waits for the last export.
 const LAST_MAX: Duration = Duration::from_secs(5);
 
-/// What is pushed, and where it goes.
+/// Metrics to push, and their exporter.
 pub struct Pushing {
     telemetry: Arc<Telemetry>,
     health: Arc<Health>,
@@ -19,10 +19,10 @@ pub struct Pushing {
 }
 
 impl Pushing {
-    /// The push of this process' metrics, if they leave it.
+    /// Push of this process's metrics, if it is enabled.
     ///
     /// # Errors
-    /// The exporter refuses its settings.
+    /// The exporter rejects its settings.
     pub fn new(
         telemetry: Arc<Telemetry>,
         health: Arc<Health>,
@@ -40,7 +40,7 @@ impl Pushing {
         }))
     }
 
-    /// Sends everything at each interval.
+    /// Exports all metrics at each interval.
     pub async fn for_ever(self: Arc<Self>) -> std::convert::Infallible {
         let mut again = interval(self.every);
         again.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -50,14 +50,14 @@ impl Pushing {
         }
     }
 
-    /// Sends everything a last time, though it does not wait long.
+    /// Exports all metrics a last time, within [`LAST_MAX`].
     pub async fn last(&self) {
         if timeout(LAST_MAX, self.once()).await.is_err() {
-            tracing::warn!("the collector does not answer in time; the last metrics are lost");
+            tracing::warn!("the collector did not answer within 5 s; the last metrics are lost");
         }
     }
 
-    /// Sends everything, now. What is not taken is not lost: sums go on growing.
+    /// Exports all metrics now. A failed export loses nothing, because the sums are cumulative.
     async fn once(&self) {
         metrics::refresh(&self.telemetry, &self.health).await;
         let collected = self.telemetry.metrics().registry.collect();

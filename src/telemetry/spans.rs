@@ -1,8 +1,8 @@
-//! Spans, made from records: an episode, its transitions, the tasks that these asked for, and their attempts.
+//! Spans derived from records: an episode, its transitions, their tasks, and the tasks' attempts.
 //!
-//! Whoever has the records makes the same spans with the same ids. So the engine that ends an episode tells those of
-//! its records, too, that another engine, or this one before a restart, appended; a span that is heard twice is the
-//! same span.
+//! Every process derives the same spans with the same ids from the same records. So the engine that ends an episode
+//! also sends the spans of records that another engine appended, or this one before a restart. A span that is sent
+//! twice is the same span.
 
 use super::transition::{AttemptEnd, StateBefore, Task, ended_episodes};
 use dormer_engine_core::{Episode, HistoryEvent, Record, Run, Workflow};
@@ -14,31 +14,31 @@ use dormer_proto::{
 use dormer_workflows::Dormer;
 use opentelemetry_semantic_conventions::trace::ERROR_TYPE;
 
-/// One span.
+/// Span.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Span {
-    /// Trace that it belongs to.
+    /// Id of its trace.
     pub trace: TraceId,
-    /// Its own id.
+    /// Id of the span.
     pub id: SpanId,
-    /// Span above it. `None`: the root.
+    /// Parent span. `None`: the root.
     pub parent: Option<SpanId>,
-    /// What it is called in a trace.
+    /// Name.
     pub name: String,
-    /// Milliseconds since 1970.
+    /// Start, in milliseconds since 1970.
     pub from: u64,
-    /// Milliseconds since 1970.
+    /// End, in milliseconds since 1970.
     pub to: u64,
-    /// Attributes, by their names.
+    /// Attributes by name.
     pub attributes: Vec<(&'static str, String)>,
-    /// What went wrong.
+    /// Error message.
     pub error: Option<String>,
-    /// The episode before: its trace and its root.
+    /// Link to the previous episode: its trace and root span.
     pub link: Option<(TraceId, SpanId)>,
 }
 
 impl Span {
-    /// A span without parent, attributes, error or link.
+    /// Span without parent, attributes, error or link.
     pub(crate) fn new(
         trace: TraceId,
         id: SpanId,
@@ -61,27 +61,27 @@ impl Span {
         }
     }
 
-    /// Below this one.
+    /// Sets the parent.
     pub(crate) fn below(mut self, parent: SpanId) -> Self {
         self.parent = Some(parent);
         self
     }
 
-    /// With this attribute.
+    /// Adds an attribute.
     pub(crate) fn with(mut self, key: &'static str, value: impl ToString) -> Self {
         self.attributes.push((key, value.to_string()));
         self
     }
 }
 
-/// The trace of one of a run's episodes.
+/// Trace id of an episode.
 pub(crate) fn trace(run: &Run<Dormer>, episode: Seq) -> TraceId {
-    // A rollout is called as its pool is, in every cluster.
+    // A rollout's id contains only the pool's name, which is the same in many clusters.
     let began = (run.id.workflow() == ROLLOUT).then_some(run.began);
     TraceId::of(&run.id, began, episode)
 }
 
-/// The trace that a record belongs to: that of the last episode. `None`: the run has none.
+/// Trace id of a record: that of the last episode. `None`: the run has no episode.
 pub(crate) fn trace_of_record(record: &Record<Dormer>) -> Option<TraceId> {
     record
         .run
@@ -90,14 +90,14 @@ pub(crate) fn trace_of_record(record: &Record<Dormer>) -> Option<TraceId> {
         .map(|episode| trace(&record.run, episode.seq))
 }
 
-/// The spans that `record` completes.
+/// Spans that `record` completes.
 pub fn of(before: Option<&StateBefore>, record: &Record<Dormer>) -> Vec<Span> {
     let run = &record.run;
     let ended: Vec<&Episode> = ended_episodes(before, record).collect();
     let mut spans: Vec<Span> = Vec::new();
     let goes_on = run.episode().map(|episode| episode.seq);
     let touched = ended.iter().map(|episode| episode.seq).chain(goes_on);
-    // A record may end one episode and begin the next: it stands in both traces.
+    // A record may end one episode and begin the next. It is then in both traces.
     spans.extend(touched.map(|episode| transition(before, record, episode)));
     if let Some(before) = before {
         for (task, change) in before
@@ -165,7 +165,7 @@ fn attempt(record: &Record<Dormer>, task: &Task, end: AttemptEnd<'_>, ordered: T
     span
 }
 
-/// Who reported an attempt, and what went wrong.
+/// Worker that reported an attempt, and the failure.
 fn report<'a>(record: &'a Record<Dormer>, task: &Task) -> Option<(&'a str, Option<&'a str>)> {
     let ours = |seq: Seq, ordinal: u16| task.key.seq == seq && task.key.ordinal == ordinal;
     record.events.iter().find_map(|event| match event {

@@ -1,4 +1,4 @@
-//! Spans as the exporter's library has them, a collector that is silent, and counts.
+//! Tests: spans in the SDK's form, a silent collector, and counters.
 
 use super::{Telemetry, exporter, otlp::Export, spans::Span};
 use dormer_engine::observer::EngineObserver;
@@ -46,7 +46,7 @@ async fn an_endpoint_that_cannot_be_spoken_to_is_refused_and_one_that_is_silent_
     for wrong in ["collector", "collector:4318", "grpc://c:1", "https://"] {
         assert!(Export::new(Some(wrong), "w").is_err(), "{wrong}");
     }
-    // Nobody listens there: a port that was ours and is closed again.
+    // Nothing listens there: the port was bound and closed again.
     let closed = std::net::TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr());
     let endpoint = format!("http://{}", closed.expect("a port"));
     let export = Export::new(Some(&endpoint), "w").expect("a URL");

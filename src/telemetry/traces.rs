@@ -1,4 +1,4 @@
-//! Traces: spans as they come to be, and, when an episode ends, those of its records that this process did not append.
+//! Traces: spans as they complete and, when an episode ends, the spans of records that other processes appended.
 
 use super::{
     exporter::Exporter,
@@ -25,12 +25,12 @@ use std::{
 };
 use tokio::task::JoinSet;
 
-/// Records of an episode that are read again: as many as a run keeps.
+/// Most records of an episode that are read again: as many as a run keeps.
 const RECORDS_MAX: usize = 256;
-/// Runs of which it is remembered what was told; beyond, some spans are told twice.
+/// Most runs whose sent records are remembered. Beyond it, some spans are sent twice.
 const RUNS_MAX: usize = 20_000;
 
-/// The records of the store, without its type.
+/// Records of the store, independent of its type.
 trait Records: Send + Sync + 'static {
     fn from<'a>(
         &'a self,
@@ -51,27 +51,28 @@ impl<P: Ports> Records for Of<P> {
     }
 }
 
-/// Those who are told spans.
+/// Sender of spans.
 pub(super) struct Traces {
     exporter: Exporter,
     records: OnceLock<Arc<dyn Records>>,
-    /// Records of open episodes whose spans were told here. A lock: held for a map operation, never across an await.
+    /// Records of open episodes whose spans this process sent. Lock held for one map operation, never across an
+    /// await.
     reported: Mutex<HashMap<RunId, BTreeSet<Seq>>>,
-    /// Episodes that are being filled. A lock: held for a spawn, never across an await.
+    /// Tasks that complete episodes. Lock held for a spawn, never across an await.
     filling: Mutex<JoinSet<()>>,
-    /// Tells operations of one attempt apart, those of a worker of this name before a restart too.
+    /// Distinguishes the operations of one attempt, including those of the same worker before a restart.
     operations: AtomicU64,
 }
 
-/// An episode of which this process did not tell everything.
+/// Episode of which this process did not send every span.
 pub struct MissingSpans {
-    /// Run that the episode is of.
+    /// Run of the episode.
     pub run: RunId,
-    /// Record at which the episode began.
+    /// First record of the episode.
     pub episode: Seq,
-    /// Last record that counts.
+    /// Last record of the episode.
     pub until: Seq,
-    /// Records whose spans are with the collector already.
+    /// Records whose spans are already sent.
     pub reported: BTreeSet<Seq>,
 }
 
@@ -96,20 +97,20 @@ impl Traces {
         let _ = self.records.set(Arc::new(Of(ports)));
     }
 
-    /// Tells these.
+    /// Sends spans.
     #[cfg(test)]
     pub(super) fn send(&self, spans: impl IntoIterator<Item = Span>) {
         self.exporter.send(spans);
     }
 
-    /// Waits until everything is told, what others appended too.
+    /// Waits until all spans are sent, including those of other processes' records.
     pub(super) async fn flush(&self) {
         let filling = std::mem::take(&mut *self.filling());
         filling.join_all().await;
         self.exporter.flush().await;
     }
 
-    /// A record was stored.
+    /// Sends the spans of a stored record.
     pub(super) fn stored(&self, before: Option<&StateBefore>, record: &Record<Dormer>) {
         self.exporter.send(spans::of(before, record));
         for hole in self.note(before, record) {
@@ -125,7 +126,7 @@ impl Traces {
         self.filling.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that the record was told; answers the episodes that it ended and of which something was not told here.
+    /// Notes that the record's spans were sent. The answer is the episodes that it ended and that lack spans.
     fn note(&self, before: Option<&StateBefore>, record: &Record<Dormer>) -> Vec<MissingSpans> {
         let run = &record.run;
         let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
@@ -153,12 +154,12 @@ impl Traces {
         holes
     }
 
-    /// An attempt waited in the queue until now.
+    /// Sends the span of an attempt's wait in the queue.
     pub(super) fn queued(&self, at: &AttemptRef, ordered: Timestamp, now: Timestamp) {
         self.tell(at, "queue", ordered.0.min(now.0), now.0, |span| span);
     }
 
-    /// A worker executed an attempt.
+    /// Sends the span of an attempt's execution.
     pub(super) fn executed(
         &self,
         at: &AttemptRef,
@@ -173,7 +174,7 @@ impl Traces {
         });
     }
 
-    /// An attempt did something on a host.
+    /// Sends the span of an operation on a host.
     pub(super) fn operation_ended(
         &self,
         at: &AttemptRef,
@@ -193,8 +194,8 @@ impl Traces {
         });
     }
 
-    /// Tells a span below an attempt. It hangs on the attempt, not on what the worker does as a whole: of a worker
-    /// that is killed the latter never comes, and the attempt is told by the engine.
+    /// Sends a span below an attempt. Its parent is the attempt, which the engine sends, and not the execution: a
+    /// killed worker never sends the latter.
     fn tell(
         &self,
         at: &AttemptRef,
@@ -219,16 +220,16 @@ impl Traces {
     }
 }
 
-/// Tells what others appended, or this process before a restart.
+/// Sends the spans of records that other processes appended, or this one before a restart.
 async fn fill(records: Arc<dyn Records>, exporter: Exporter, hole: MissingSpans) {
     let first = Seq(hole.episode.0.saturating_sub(1));
     match records.from(&hole.run, first).await {
         Ok(kept) => exporter.send(missing(&hole, &kept)),
-        Err(error) => tracing::debug!(run = %hole.run, %error, "a trace keeps its holes"),
+        Err(error) => tracing::debug!(run = %hole.run, %error, "a trace stays incomplete"),
     }
 }
 
-/// The spans of an episode's records, but for those that were told.
+/// Spans of an episode's records that were not sent yet.
 pub fn missing(hole: &MissingSpans, kept: &[Vec<u8>]) -> Vec<Span> {
     let (mut spans, mut before): (Vec<Span>, Option<Run<Dormer>>) = Default::default();
     for bytes in kept {

@@ -1,4 +1,4 @@
-//! What a transition changed: the run before it, as far as that is of interest, against the record that was stored.
+//! Changes of a transition: the relevant part of the run before it, compared with the stored record.
 
 use crate::metrics::process::EngineMetrics;
 use dormer_engine_core::{HistoryEvent, Record, Run, TaskKey, TaskPhase, Workflow};
@@ -6,19 +6,19 @@ use dormer_proto::id::{Attempt, LeaseToken, Seq, Timestamp};
 use dormer_workflows::{Dormer, State};
 use std::time::Duration;
 
-/// A run before a transition.
+/// Run before a transition.
 #[derive(Debug, Clone)]
 pub struct StateBefore {
     state: &'static str,
     since: Timestamp,
     tasks: Vec<Task>,
-    /// The episode that goes on.
+    /// Open episode.
     episode: Option<Seq>,
-    /// A rollout's slots: token, and when it was granted.
+    /// Slots of a rollout: token and time of the grant.
     slots: Vec<(LeaseToken, Timestamp)>,
 }
 
-/// A task before a transition.
+/// Task before a transition.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Task {
     pub(crate) key: TaskKey,
@@ -26,20 +26,20 @@ pub(crate) struct Task {
     pub(crate) episode: Seq,
     pub(crate) first_at: Timestamp,
     pub(crate) attempt: Attempt,
-    /// When the attempt was ordered; `None`: the next one was waited for.
+    /// Time of the attempt's order. `None`: the task waited for its next attempt.
     pub(crate) ordered: Option<Timestamp>,
 }
 
-/// What became of a task in a transition.
+/// Change of a task in a transition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TaskChange<'a> {
-    /// The attempt that was under way ended so.
+    /// End of the attempt that was in flight.
     pub(crate) attempt: Option<AttemptEnd<'a>>,
-    /// The task itself ended: `finished`, `exhausted`, `cancelled`.
+    /// End of the task itself: `finished`, `exhausted`, `cancelled`.
     pub(crate) task: Option<&'static str>,
 }
 
-/// How an attempt ended, as the engine sees it.
+/// End of an attempt, as the engine sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AttemptEnd<'a> {
     /// A worker reported success.
@@ -64,7 +64,7 @@ impl AttemptEnd<'_> {
 }
 
 impl StateBefore {
-    /// Looks at a run.
+    /// Captures a run.
     pub fn at(run: &Run<Dormer>) -> Self {
         let task = |task: &dormer_engine_core::OpenTask<Dormer>| Task {
             key: task.key,
@@ -94,12 +94,12 @@ impl StateBefore {
         }
     }
 
-    /// The state that it was in.
+    /// State of the run.
     pub(crate) fn state(&self) -> &'static str {
         self.state
     }
 
-    /// The tasks that this record changed, and how.
+    /// Tasks that this record changed.
     pub(crate) fn changes<'a>(
         &'a self,
         record: &'a Record<Dormer>,
@@ -108,7 +108,7 @@ impl StateBefore {
     }
 }
 
-/// Whether an episode ended in this record: it went on before, or it began and ended here.
+/// Episodes that ended in this record: open before, or begun and ended here.
 pub(crate) fn ended_episodes<'a>(
     before: Option<&StateBefore>,
     record: &'a Record<Dormer>,

@@ -63,7 +63,7 @@ async fn a_machine_is_shown_by_name_uid_and_namespace_with_its_tasks_and_its_sto
     assert!(
         page["items"][0]["events"][1]["text"]
             .as_str()
-            .is_some_and(|it| it.contains("Machine is seen"))
+            .is_some_and(|it| it.contains("observed the Machine"))
     );
     assert_eq!(page["items"][0]["asks"], json!(["probe"]));
     let failed = timeout(IN_TIME, async {

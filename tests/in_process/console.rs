@@ -44,7 +44,7 @@ async fn the_fleet_page_links_to_machine_pages_with_their_history() {
         site.page("/dead-letters")
             .await
             .2
-            .contains("There are none.")
+            .contains("There are no dead letters.")
     );
     site.end().await;
 }

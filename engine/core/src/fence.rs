@@ -1,4 +1,4 @@
-//! The fences: which messages a run takes, which it drops, and what it answers either way.
+//! Fences: which messages a run accepts, which it drops, and the answer in each case.
 
 use crate::{
     record::HistoryEvent,
@@ -14,30 +14,30 @@ use dormer_proto::{
     },
 };
 
-/// Why a message changed nothing.
+/// Reason for which a message changed nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dropped {
-    /// It is older than what is on record, or its task, attempt or deadline is no more.
+    /// It is older than the record, or its task, attempt or deadline no longer exists.
     Late,
-    /// It is in the history already.
+    /// It is already in the history.
     Repeat,
-    /// It says what is on record.
+    /// It repeats what is on record.
     Equal,
     /// The run has ended.
     Closed,
-    /// There is no such run, and this may not begin one.
+    /// The run does not exist, and this message may not start it.
     NoRun,
-    /// The state that it was made against has been left.
+    /// The run has left the state that the request names.
     StateLeft,
-    /// It belongs to another incarnation, or to a record that the store lost. Counted and shown.
+    /// It belongs to another incarnation, or to a record that the store lost. It is counted and shown.
     Unknown,
-    /// The run remembers as many objects as it may, and none of them is gone.
+    /// The run remembers the maximum number of objects, and none of them is gone.
     TooManyFacts,
-    /// The record to go back to is not kept any more, or is not readable.
+    /// The record to go back to is no longer stored, or not readable.
     NoSuchRecord,
 }
 
-/// What is answered to the sender of a message.
+/// Answer to the sender of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     /// To the run that sent a signal.
@@ -51,23 +51,23 @@ pub enum Answer {
     Report(ReportReceipt),
 }
 
-/// What becomes of a message.
+/// Verdict on a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// It is part of the transition.
     Taken,
-    /// It changes nothing. Final only if the run was just read from the store's leader.
+    /// It changes nothing. This is final only if the run was just read from the store's leader.
     Dropped(Dropped),
-    /// Not now: the run's outbox is full. Give it back to the inbox.
+    /// Not now: the run's outbox is full. The message returns to the inbox.
     Later,
 }
 
-/// A message's verdict, with the answer that is due once the verdict is final.
+/// Verdict on a message, and the answer to send once the verdict is final.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Offer {
-    /// What becomes of it.
+    /// Verdict.
     pub verdict: Verdict,
-    /// What its sender is told.
+    /// Answer to its sender.
     pub answer: Option<Answer>,
 }
 
@@ -80,15 +80,15 @@ impl Offer {
     }
 }
 
-/// A message past the fences: the event that it becomes, or what is said instead.
+/// Result of the fences: the event that a message becomes, or the offer that rejects it.
 pub(crate) enum FenceResult<W: Workflow> {
     Event(HistoryEvent<W>, Option<Answer>),
-    /// A reset: the engine has to read the record first.
+    /// A reset: the engine must read the record first.
     Reset(Request<W::Signal>),
     Not(Offer),
 }
 
-/// What is said to a message for a run that does not exist and may not begin.
+/// Answer to a message for a run that does not exist and that the message may not start.
 pub(crate) fn no_run<W: Workflow>(ours: Incarnation, message: &InboxMessageOf<W>) -> Offer {
     if foreign(ours, message.incarnation) {
         return unknown::<W>(message);
@@ -104,7 +104,7 @@ pub(crate) fn no_run<W: Workflow>(ours: Incarnation, message: &InboxMessageOf<W>
     }
 }
 
-/// Puts `message` to the fences of `run`.
+/// Applies the fences of `run` to `message`.
 pub(crate) fn pass<W: Workflow>(
     run: &Run<W>,
     at: Timestamp,
@@ -204,7 +204,7 @@ fn observed<W: Workflow>(run: &Run<W>, seen: Observation<W::Fact>) -> FenceResul
     )
 }
 
-/// Hash of a fact as encoded; 0 stands for "gone".
+/// Hash of an encoded fact. 0 means that the object is gone.
 pub(crate) fn digest<W: Workflow>(fact: Option<&W::Fact>) -> u64 {
     fact.map_or(0, |fact| {
         rmp_serde::to_vec_named(fact).map_or(1, |b| hash64(&b).max(1))

@@ -1,9 +1,9 @@
-//! The engine without the world: what a workflow is, and the book-keeping around one run of it.
+//! Engine core without IO: the workflow trait, and the bookkeeping around one run.
 //!
 //! *A run is the fold of its history; `decide` is a pure total function; effects are values, carried out after the
-//! fact is stored.* Nothing here knows time, chance, IO or async: they arrive as data.
+//! fact is stored.* Nothing here uses clocks, random numbers, IO or async. Times and ids arrive as data.
 //!
-//! A workflow in twenty lines: fetch something, wait a minute, fetch again, until told to stop.
+//! A workflow in twenty lines: fetch something, wait a minute, and fetch again until a signal stops it.
 //!
 //! ```
 //! use dormer_engine_core::{Command, Decision, Input, Now, RetryPolicy, Workflow};

@@ -1,4 +1,4 @@
-//! One record per transition: the events taken together, and the run that results.
+//! Record of one transition: the accepted events, and the resulting run.
 
 use crate::{run::Run, workflow::Workflow};
 use dormer_proto::{
@@ -8,7 +8,7 @@ use dormer_proto::{
 };
 use serde::{Deserialize, Serialize};
 
-/// One stored fact of a run's history, past tense.
+/// Event of a run's history, in the past tense.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(bound = "")]
 pub enum HistoryEvent<W: Workflow> {
@@ -16,108 +16,108 @@ pub enum HistoryEvent<W: Workflow> {
     Started,
     /// The world changed.
     Observed {
-        /// Of what.
+        /// Object.
         object: ObjectRef,
-        /// How new.
+        /// Version of the observation.
         version: Version,
-        /// How it is; `None`: gone.
+        /// Fact. `None`: the object is gone.
         fact: Option<W::Fact>,
     },
     /// An attempt succeeded.
     TaskFinished {
-        /// The record that asked.
+        /// Record that ordered the task.
         seq: Seq,
-        /// Its place there.
+        /// Index of the task in that record.
         ordinal: u16,
-        /// Which attempt.
+        /// Attempt.
         attempt: Attempt,
-        /// Who did it.
+        /// Worker.
         worker: String,
-        /// What came of it.
+        /// Outcome.
         outcome: W::Outcome,
     },
     /// An attempt failed.
     TaskFailed {
-        /// The record that asked.
+        /// Record that ordered the task.
         seq: Seq,
-        /// Its place there.
+        /// Index of the task in that record.
         ordinal: u16,
-        /// Which attempt.
+        /// Attempt.
         attempt: Attempt,
-        /// Who tried.
+        /// Worker.
         worker: String,
-        /// Why.
+        /// Failure.
         failure: Failure,
     },
-    /// An alarm rang: every deadline at or before the record's time is due.
+    /// An alarm fired: every deadline at or before the record's time is due.
     #[serde(rename = "Rang")]
     TimerDue,
-    /// Another run's signal was taken.
+    /// Another run's signal was accepted.
     SignalTaken {
         /// The sender.
         from: RunId,
-        /// Which of its signals.
+        /// Id of the signal.
         id: SignalId,
-        /// What it says.
+        /// Content of the signal.
         signal: W::Signal,
     },
-    /// A signal of ours is in its receiver's history.
+    /// A signal of this run is in its receiver's history.
     SignalReceipted {
-        /// The receiver.
+        /// Receiver.
         to: RunId,
-        /// Which signal.
+        /// Id of the signal.
         id: SignalId,
     },
-    /// A signal of ours found no taker.
+    /// A signal of this run was refused.
     SignalRefused {
-        /// The receiver.
+        /// Receiver.
         to: RunId,
-        /// Which signal.
+        /// Id of the signal.
         id: SignalId,
-        /// Why.
+        /// Reason of the refusal.
         why: Refusal,
     },
-    /// A person's wish was taken.
+    /// A person's request was accepted.
     Requested {
-        /// The request's id.
+        /// Id of the request.
         id: String,
-        /// Who.
+        /// Name of the person.
         who: String,
-        /// Why, in their words.
+        /// Reason in the person's words.
         why: String,
-        /// What.
+        /// Signal of the request.
         signal: W::Signal,
     },
-    /// A person sent the run back to an earlier record.
+    /// A person reset the run to an earlier record.
     Reset {
-        /// The request's id.
+        /// Id of the request.
         id: String,
-        /// Who.
+        /// Name of the person.
         who: String,
-        /// Why, in their words.
+        /// Reason in the person's words.
         why: String,
-        /// To which record.
+        /// Record that the run goes back to.
         to: Seq,
-        /// That record's state.
+        /// State in that record.
         then: W::State,
     },
 }
 
-/// A record as stored. The last one of a run is its snapshot.
+/// Stored record. The last one of a run is its snapshot.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(bound = "")]
 pub struct Record<W: Workflow> {
-    /// When it was decided, by the writer's clock.
+    /// Time of the decision, by the writer's clock.
     pub at: Timestamp,
-    /// Checksum of the record before; 0 for the first.
+    /// Checksum of the previous record; 0 for the first.
     pub prev: Sum,
-    /// The build that wrote it.
+    /// Build that wrote it.
     pub build: String,
     /// Store ids of the messages that caused it, for people and for trace links.
     pub causes: Vec<String>,
-    /// What happened, in the order in which it was decided.
+    /// Events, in the order of the decisions.
     pub events: Vec<HistoryEvent<W>>,
-    /// The run that results. Its `seq` is the record's.
+    /// Resulting run. Its `seq` is the record's.
     pub run: Run<W>,
 }
 

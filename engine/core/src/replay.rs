@@ -1,21 +1,22 @@
-//! Replay: fold a recorded history with this build, and say where it would decide otherwise. Changes nothing.
+//! Replay: folds a recorded history with this build, and finds records that it decides differently. It changes
+//! nothing.
 
 use crate::{record::Record, run::Run, transition::Transition, workflow::Workflow};
 use dormer_proto::id::{Seq, Sum};
 
-/// A record at which today's code would decide otherwise.
+/// Record that this build decides differently.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Divergence<W: Workflow> {
-    /// Which record.
+    /// Seq of the record.
     pub seq: Seq,
-    /// What this build makes of its events.
+    /// Run that this build decides from its events.
     pub ours: Box<Run<W>>,
-    /// What the record says.
+    /// Run in the record.
     pub recorded: Box<Run<W>>,
 }
 
-/// Folds one record over the run as recorded before it (`None`: this is the first). `sum` is the record's own
-/// checksum. Answers the run that this build arrives at, and the divergence, if there is one.
+/// Folds one record over the run in the record before it (`None`: this is the first). `sum` is the record's own
+/// checksum. The answer is the run that this build decides, and the divergence, if there is one.
 pub fn replay_record<W: Workflow>(
     before: Option<&Run<W>>,
     record: &Record<W>,

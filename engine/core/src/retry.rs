@@ -1,28 +1,28 @@
-//! Retry policy: exponential back-off whose jitter is a function of the task and the attempt.
+//! Retry policy: exponential backoff with a jitter that is a function of task and attempt.
 
 use dormer_proto::id::{Attempt, TaskId, hash64};
 use serde::{Deserialize, Serialize};
 
-/// How often, how soon and for how long a task is attempted. All times in milliseconds.
+/// Number of attempts, delays and limits of a task. All times are in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RetryPolicy {
-    /// Attempts in all, at least 1.
+    /// Most attempts, at least 1.
     pub attempts_max: u64,
     /// Delay before the second attempt; each later one doubles.
     pub first_ms: u64,
     /// Longest delay.
     pub delay_ms_max: u64,
-    /// Limit per attempt, from the moment a worker starts it. The worker ends it.
+    /// Limit of one attempt, from its start by a worker. The worker enforces it.
     pub attempt_ms_max: u64,
-    /// How long an order may wait and its answer be on the way, beyond the attempt's own limit, before the engine
-    /// gives the attempt up. Generous: the queue redelivers an order whose worker died.
+    /// Extra time for an order in the queue and its answer in transit, beyond the attempt's own limit, before the
+    /// engine gives up the attempt. It is generous, because the queue redelivers an order whose worker died.
     pub queue_ms_max: u64,
-    /// Limit over all attempts, from the first issue.
+    /// Limit over all attempts, from the first order.
     pub overall_ms_max: u64,
 }
 
 impl RetryPolicy {
-    /// Short work on a sound dependency: 6 attempts within 10 minutes.
+    /// Policy for short work on a reliable dependency: 6 attempts within 10 minutes.
     pub const PROMPT: Self = Self {
         attempts_max: 6,
         first_ms: 500,
@@ -32,7 +32,7 @@ impl RetryPolicy {
         overall_ms_max: 600_000,
     };
 
-    /// Work that the world may hold up for long: 60 attempts within 2 hours.
+    /// Policy for work that external causes may delay for long: 60 attempts within 2 hours.
     pub const PATIENT: Self = Self {
         attempts_max: 60,
         first_ms: 1_000,
@@ -42,8 +42,8 @@ impl RetryPolicy {
         overall_ms_max: 7_200_000,
     };
 
-    /// Delay after attempt `attempt` of `task` failed: exponential, less up to half of it by a jitter that replay
-    /// repeats exactly.
+    /// Delay after attempt `attempt` of `task` failed: exponential, minus a jitter of up to half, which replay
+    /// reproduces exactly.
     #[must_use]
     pub fn delay_ms(&self, task: &TaskId, attempt: Attempt) -> u64 {
         let doublings = attempt.0.saturating_sub(1).min(32) as u32;

@@ -1,4 +1,4 @@
-//! A run: a workflow's state, and the engine's book-keeping around it.
+//! Run: a workflow's state, and the engine's bookkeeping around it.
 
 use crate::{retry::RetryPolicy, workflow::Workflow};
 use dormer_proto::{
@@ -8,68 +8,68 @@ use dormer_proto::{
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Tasks under way at once in one run. One more is exhausted at once, as `TooManyTasks`.
+/// Most open tasks of one run. A further one is exhausted at once, as `TooManyTasks`.
 pub const TASKS_MAX: usize = 64;
-/// Signals waiting for receipts in one run. While it is full the run takes nothing but answers.
+/// Most signals of one run without a receipt. At the limit the run accepts only answers.
 pub const OUTBOX_MAX: usize = 1_024;
-/// Objects whose version a run remembers; objects that are gone make room first.
+/// Most objects whose version a run remembers. Objects that are gone are dropped first.
 pub const FACTS_MAX: usize = 1_024;
-/// Request ids that a run remembers, so that a repeat is confirmed rather than repeated.
+/// Most request ids that a run remembers. A repeat with a known id is confirmed, not executed again.
 pub const REQUESTS_MAX: usize = 16;
-/// Episodes that a run remembers.
+/// Most episodes that a run remembers.
 pub const EPISODES_MAX: usize = 16;
 
-/// A task within its run: the record that asked, and its place there.
+/// Key of a task within its run: the record that ordered it, and its index there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TaskKey {
-    /// The record.
+    /// Seq of the record.
     pub seq: Seq,
-    /// The place.
+    /// Index in the record.
     pub ordinal: u16,
 }
 
-/// Where a task stands.
+/// Phase of a task.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum TaskPhase {
-    /// Ordered and not answered.
+    /// An attempt is ordered and not reported yet.
     InFlight {
-        /// When.
+        /// Time of the order.
         at: Timestamp,
-        /// Checksum of the record that issued the attempt; `None`: the run's last record did.
+        /// Checksum of the record that issued the attempt. `None`: it is the run's last record.
         issued: Option<Sum>,
     },
     /// The last attempt failed; the next one is due later.
     Waiting {
-        /// When.
+        /// Time of the next attempt.
         until: Timestamp,
-        /// Why it failed.
+        /// Failure of the last attempt.
         failure: Failure,
     },
 }
 
-/// A task asked for and not yet finished or exhausted.
+/// Task that is neither finished nor exhausted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(bound = "")]
 pub struct OpenTask<W: Workflow> {
-    /// Which.
+    /// Key of the task.
     pub key: TaskKey,
-    /// What.
+    /// Content of the task.
     pub body: W::Task,
-    /// How often and for how long.
+    /// Retry policy.
     pub policy: RetryPolicy,
-    /// When the first attempt was issued.
+    /// Time of the first order.
     pub first_at: Timestamp,
-    /// The present attempt.
+    /// Present attempt.
     pub attempt: Attempt,
-    /// The episode that it belongs to.
+    /// Episode of the task.
     #[serde(default)]
     pub episode: Seq,
-    /// Where it stands.
+    /// Phase of the task.
     pub phase: TaskPhase,
 }
 
 impl<W: Workflow> OpenTask<W> {
-    /// When something has to happen to it, if nothing else does.
+    /// Time at which the engine must act on it, if no report arrives before.
     #[must_use]
     pub fn deadline(&self) -> Timestamp {
         match &self.phase {
@@ -84,14 +84,14 @@ impl<W: Workflow> OpenTask<W> {
         }
     }
 
-    /// When it is exhausted, come what may.
+    /// Time at which it is exhausted in any case.
     #[must_use]
     pub fn overall(&self) -> Timestamp {
         self.first_at.plus_ms(self.policy.overall_ms_max)
     }
 
-    /// Gives the attempt back that ends at `at`, with the time it took and the delay after it: the policy grows by
-    /// them. Its number stays, since it fences.
+    /// Returns the attempt that ends at `at`. The policy grows by the attempt, its time and the delay after it, so
+    /// that it costs nothing. Its number stays, because the number fences.
     pub(crate) fn give_back(&mut self, at: Timestamp, delay_ms: u64) {
         let TaskPhase::InFlight { at: issued, .. } = &self.phase else {
             return;
@@ -102,90 +102,90 @@ impl<W: Workflow> OpenTask<W> {
     }
 }
 
-/// A signal that has no receipt yet.
+/// Signal without a receipt.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(bound = "")]
 pub struct Outgoing<W: Workflow> {
-    /// To whom.
+    /// Receiver.
     pub to: RunId,
-    /// Which.
+    /// Id of the signal.
     pub id: SignalId,
-    /// Checksum of the record that sent it; `None`: the run's last record did.
+    /// Checksum of the record that sent it. `None`: it is the run's last record.
     pub issued: Option<Sum>,
-    /// What it says.
+    /// Content of the signal.
     pub signal: W::Signal,
 }
 
-/// When a state was entered, and at which record.
+/// Time and record at which a state was entered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Entered {
-    /// The record: requests name it, to say which state they were made against.
+    /// Seq of the record. Requests name it as their precondition.
     pub seq: Seq,
-    /// The time.
+    /// Time of the record.
     pub at: Timestamp,
 }
 
-/// What is remembered of an observed object.
+/// Remembered version of an observed object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FactMark {
-    /// How new.
+    /// Version of the observation.
     pub version: Version,
-    /// Hash of the fact; 0: gone.
+    /// Hash of the fact; 0 means that the object is gone.
     pub digest: u64,
 }
 
-/// A stretch of a run's life, for people: a bring-up, an upgrade, a removal.
+/// Episode of a run, for people: a bring-up, an upgrade, a removal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Episode {
-    /// What kind.
+    /// Kind of the episode.
     pub kind: String,
-    /// The record at which it began: its identity within the run.
+    /// First record, which identifies it within the run.
     pub seq: Seq,
-    /// When.
+    /// Start time.
     pub from: Timestamp,
-    /// When it ended; `None`: it goes on.
+    /// End time. `None`: the episode is open.
     pub to: Option<Timestamp>,
-    /// How; empty while it goes on.
+    /// Result; empty while the episode is open.
     #[serde(default)]
     pub result: String,
 }
 
-/// One durable instance of a workflow.
+/// Durable instance of a workflow.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(bound = "")]
 pub struct Run<W: Workflow> {
-    /// Its id.
+    /// Id of the run.
     pub id: RunId,
-    /// The seq of its last record.
+    /// Seq of its last record.
     pub seq: Seq,
-    /// When it began.
+    /// Time of its first record.
     pub began: Timestamp,
-    /// The workflow's state.
+    /// State of the workflow.
     pub state: W::State,
-    /// When that state was entered.
+    /// Entry of that state.
     pub entered: Entered,
-    /// Tasks asked for, oldest first.
+    /// Open tasks, oldest first.
     #[serde(default = "Vec::new")]
     pub tasks: Vec<OpenTask<W>>,
-    /// What it waits for.
+    /// Running timers with their deadlines.
     #[serde(default = "BTreeMap::new")]
     pub timers: BTreeMap<W::Timer, Timestamp>,
-    /// Signals without receipt, oldest first.
+    /// Signals without a receipt, oldest first.
     #[serde(default = "Vec::new")]
     pub outbox: Vec<Outgoing<W>>,
-    /// The highest signal taken from each sender.
+    /// Highest signal accepted from each sender.
     #[serde(default)]
     pub taken: BTreeMap<RunId, SignalId>,
-    /// Ids of the last requests taken.
+    /// Ids of the last accepted requests.
     #[serde(default)]
     pub requests: VecDeque<String>,
-    /// What is remembered of each observed object.
+    /// Version of each observed object.
     #[serde(default, with = "pairs")]
     pub facts: BTreeMap<ObjectRef, FactMark>,
-    /// The last episodes, oldest first.
+    /// Last episodes, oldest first.
     #[serde(default)]
     pub episodes: VecDeque<Episode>,
-    /// When it ended, if it has.
+    /// Time of its end, if it has ended.
     #[serde(default)]
     pub closed: Option<Timestamp>,
     /// Checksum of its last record; not part of the record itself.
@@ -194,7 +194,7 @@ pub struct Run<W: Workflow> {
 }
 
 impl<W: Workflow> Run<W> {
-    /// The earliest moment at which something has to happen by itself.
+    /// Earliest deadline of all tasks and timers.
     #[must_use]
     pub fn deadline(&self) -> Option<Timestamp> {
         let timers = self.timers.values().copied();
@@ -203,14 +203,14 @@ impl<W: Workflow> Run<W> {
             .min()
     }
 
-    /// Whether nothing is outstanding but, perhaps, its alarm: no task in flight, no signal without receipt.
+    /// Whether at most its alarm is outstanding: no task in flight, no signal without a receipt.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         let in_flight = |task: &OpenTask<W>| matches!(task.phase, TaskPhase::InFlight { .. });
         self.outbox.is_empty() && !self.tasks.iter().any(in_flight)
     }
 
-    /// The id of one of its tasks.
+    /// Id of one of its tasks.
     #[must_use]
     pub fn task_id(&self, key: TaskKey) -> TaskId {
         TaskId {
@@ -220,13 +220,13 @@ impl<W: Workflow> Run<W> {
         }
     }
 
-    /// The task `key`, if it is still open.
+    /// Task `key`, if it is still open.
     #[must_use]
     pub fn task(&self, key: TaskKey) -> Option<&OpenTask<W>> {
         self.tasks.iter().find(|task| task.key == key)
     }
 
-    /// The order for a task in flight.
+    /// Order of a task in flight.
     #[must_use]
     pub fn order(&self, key: TaskKey, incarnation: Incarnation) -> Option<TaskOrder<W::Task>> {
         let task = self.task(key)?;
@@ -245,7 +245,7 @@ impl<W: Workflow> Run<W> {
         })
     }
 
-    /// The signals that are under way: the oldest to each receiver; the next goes out after its receipt.
+    /// Signals in flight: the oldest to each receiver. The next one is sent after its receipt.
     pub fn in_flight(&self) -> impl Iterator<Item = &Outgoing<W>> {
         self.outbox.iter().enumerate().filter_map(|(at, signal)| {
             let first = self.outbox[..at]
@@ -255,7 +255,7 @@ impl<W: Workflow> Run<W> {
         })
     }
 
-    /// The message that carries one of its signals.
+    /// Message that carries one of its signals.
     #[must_use]
     pub fn message<F, O>(
         &self,
@@ -274,19 +274,19 @@ impl<W: Workflow> Run<W> {
         }
     }
 
-    /// The episode that is going on.
+    /// Open episode.
     #[must_use]
     pub fn episode(&self) -> Option<&Episode> {
         self.episodes.back().filter(|episode| episode.to.is_none())
     }
 
-    /// The record that holds this run was stored with checksum `sum`.
+    /// Notes that the record of this run was stored with the checksum `sum`.
     pub fn sealed(&mut self, sum: Sum) {
         self.sum = sum;
     }
 }
 
-/// Maps whose keys are structs, as lists of pairs: MessagePack readers in other languages want text keys.
+/// Maps with struct keys as lists of pairs: MessagePack readers in other languages need text keys.
 mod pairs {
     use super::{BTreeMap, FactMark, ObjectRef};
     use serde::{Deserialize, Deserializer, Serializer};

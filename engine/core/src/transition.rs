@@ -1,4 +1,5 @@
-//! One transition of a run: messages are offered, events applied in order, effects collected for after the append.
+//! Transition of a run: messages are offered, events are applied in order, and effects are collected for after the
+//! append.
 
 use crate::{
     fence::{self, Answer, Dropped, FenceResult, Offer, Verdict},
@@ -15,28 +16,28 @@ use dormer_proto::{
 };
 use std::collections::{BTreeMap, VecDeque};
 
-/// Events taken together into one record.
+/// Most events in one record.
 pub const EVENTS_PER_RECORD_MAX: usize = 256;
-/// Deadlines worked off in one ring; the rest rings again. A workflow whose timers re-arm themselves in the past
-/// (a clock that stepped) cannot hold the engine.
+/// Most deadlines handled per alarm; the rest fire again. So a workflow whose timers re-arm in the past (after a
+/// clock step) cannot block the engine.
 const DUE_TIMERS_MAX: usize = 256;
 
-/// What has to be done once the record is stored. Each is safe to repeat.
+/// Effects to carry out once the record is stored. Each is safe to repeat.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Effects {
     /// Tasks to order.
     pub orders: Vec<TaskKey>,
     /// Signals to send, as (receiver, id).
     pub signals: Vec<(RunId, SignalId)>,
-    /// The run's earliest deadline, if its alarm is to be set (`Some(None)`: cleared).
+    /// Earliest deadline of the run, if its alarm must be set (`Some(None)`: cleared).
     pub alarm: Option<Option<Timestamp>>,
     /// Receipts and refusals.
     pub answers: Vec<Answer>,
 }
 
 impl Effects {
-    /// Everything that `run` asked for and that is not answered yet: what an engine carries out when it meets a
-    /// run at a revision that it did not itself append.
+    /// Everything that `run` requested and that is unanswered. An engine carries it out when it loads a run at a
+    /// revision that it did not append itself.
     #[must_use]
     pub fn outstanding<W: Workflow>(run: &Run<W>) -> Self {
         let in_flight = |task: &&OpenTask<W>| matches!(task.phase, TaskPhase::InFlight { .. });
@@ -51,14 +52,15 @@ impl Effects {
                 .in_flight()
                 .map(|out| (out.to.clone(), out.id))
                 .collect(),
-            // Never cleared by a reader, whose record may be an older one: what rings in vain clears itself.
+            // A reader never clears an alarm, because its record may be old. An alarm without a due deadline clears
+            // itself.
             alarm: run.deadline().map(Some),
             answers: Vec::new(),
         }
     }
 }
 
-/// A transition in the making.
+/// Transition under construction.
 #[derive(Debug)]
 pub struct Transition<W: Workflow> {
     run: Run<W>,
@@ -73,7 +75,7 @@ pub struct Transition<W: Workflow> {
 }
 
 impl<W: Workflow> Transition<W> {
-    /// The next transition of `run`, which was read or written by this process, at time `at`.
+    /// Next transition of `run` at the time `at`. This process has read or written the run.
     #[must_use]
     pub fn of(mut run: Run<W>, at: Timestamp) -> Self {
         let prev = run.sum;
@@ -93,10 +95,10 @@ impl<W: Workflow> Transition<W> {
         }
     }
 
-    /// The first transition of a run that does not exist, if `message` may begin it.
+    /// First transition of a run that does not exist, if `message` may start it.
     ///
     /// # Errors
-    /// What is said to a message that may not.
+    /// The answer to a message that may not start it.
     pub fn begin(
         at: Timestamp,
         ours: Incarnation,
@@ -124,7 +126,7 @@ impl<W: Workflow> Transition<W> {
         self.run
     }
 
-    /// Offers a message: it passes the fences and is applied, or it is said why not.
+    /// Offers a message. It passes the fences and is applied, or the offer says why not.
     pub fn offer(&mut self, ours: Incarnation, message: InboxMessageOf<W>) -> Offer {
         match fence::pass(&self.run, self.at, ours, message) {
             FenceResult::Not(offer) => offer,
@@ -142,7 +144,7 @@ impl<W: Workflow> Transition<W> {
         }
     }
 
-    /// Offers a request to reset, with the state of the record that it names.
+    /// Offers a reset request, with the state of the record that it names.
     pub fn offer_reset(&mut self, request: Request<W::Signal>, then: Option<W::State>) -> Offer {
         let message = dormer_proto::message::InboxMessage {
             run: self.run.id.clone(),
@@ -177,19 +179,19 @@ impl<W: Workflow> Transition<W> {
         }
     }
 
-    /// Whether anything was taken.
+    /// Whether no event was accepted.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.events.is_empty()
     }
 
-    /// How many events were taken.
+    /// Number of accepted events.
     #[must_use]
     pub fn len(&self) -> usize {
         self.events.len()
     }
 
-    /// The run as it was, of a transition in which nothing was taken.
+    /// Unchanged run of a transition without events.
     #[must_use]
     pub fn abandon(mut self) -> Run<W> {
         debug_assert!(self.events.is_empty(), "events may not be thrown away");
@@ -197,7 +199,8 @@ impl<W: Workflow> Transition<W> {
         self.run
     }
 
-    /// The record to store, and what to do after. `None` when nothing was taken (see [`Transition::abandon`]).
+    /// Record to store, and effects to carry out afterwards. `None` if no event was accepted (see
+    /// [`Transition::abandon`]).
     #[must_use]
     pub fn finish(mut self, build: &str, causes: Vec<String>) -> Option<(Record<W>, Effects)> {
         if self.events.is_empty() {
@@ -207,7 +210,7 @@ impl<W: Workflow> Transition<W> {
         if self.fired || due != self.was_due {
             self.effects.alarm = Some(due);
         }
-        // Only what is still open is carried out: a later event of the same record may have ended it.
+        // Only open tasks are ordered: a later event of the same record may have ended one.
         let run = &self.run;
         self.effects.orders.retain(|key| {
             run.task(*key)
@@ -225,7 +228,7 @@ impl<W: Workflow> Transition<W> {
         Some((record, self.effects))
     }
 
-    /// Takes in one fact. Total: whatever a record may hold can be applied, so that replay never fails.
+    /// Applies one event. It is total: every event that a record may hold can be applied, so replay never fails.
     pub(crate) fn apply(&mut self, event: HistoryEvent<W>) {
         self.events.push(event.clone());
         match event {
@@ -387,7 +390,7 @@ impl<W: Workflow> Transition<W> {
         Some(self.run.tasks.remove(at))
     }
 
-    /// One attempt failed: wait for the next, or give the task up.
+    /// Handles a failed attempt: waits for the next one, or gives up the task.
     fn fail_attempt(&mut self, key: TaskKey, failure: Failure) {
         let id = self.run.task_id(key);
         let at = self.at;
@@ -416,7 +419,7 @@ impl<W: Workflow> Transition<W> {
         }
     }
 
-    /// Works off everything that is due by now, earliest first.
+    /// Handles all due deadlines, earliest first.
     fn fire_due_timers(&mut self) {
         self.fired = true;
         for _ in 0..DUE_TIMERS_MAX {
@@ -467,7 +470,7 @@ impl<W: Workflow> Transition<W> {
             }
             TaskPhase::InFlight { .. } => {
                 let ms = task.deadline().since_ms(task.first_at);
-                let text = format!("no answer within the limits; {ms} ms since the first attempt");
+                let text = format!("no report within the limits; {ms} ms since the first attempt");
                 self.fail_attempt(key, Failure::transient("NoAnswer", text));
             }
         }
@@ -495,7 +498,7 @@ impl<W: Workflow> Transition<W> {
             .iter()
             .position(|out| out.to == *to && out.id == id)?;
         let closed = self.run.outbox.remove(at);
-        // The next one to the same receiver may go out now.
+        // The next signal to the same receiver may now be sent.
         if let Some(next) = self.run.outbox.iter().find(|out| out.to == *to) {
             self.effects.signals.push((to.clone(), next.id));
         }
@@ -509,7 +512,8 @@ impl<W: Workflow> Transition<W> {
         }
     }
 
-    /// What was asked for ends here; unreceipted signals, and what was taken from each sender, stay.
+    /// Resets the state. Tasks and timers end. Signals without a receipt, and the accepted signals of each sender,
+    /// stay.
     fn reset(&mut self, then: W::State) {
         if self.run.closed.is_some() {
             return;
@@ -523,7 +527,7 @@ impl<W: Workflow> Transition<W> {
             at: self.at,
         };
         let decision = W::reset(now, then, &current);
-        // A reset always enters a state, even one of the same name.
+        // A reset always enters a state, even one with the same name.
         self.run.entered = Entered {
             seq: self.run.seq,
             at: self.at,
@@ -578,7 +582,7 @@ fn blank<W: Workflow>(id: RunId, at: Timestamp, state: W::State) -> Run<W> {
     }
 }
 
-/// What the last record issued learns that record's checksum, which could not stand in the record itself.
+/// Sets the last record's checksum on what that record issued. The record could not contain its own checksum.
 fn resolve_issuers<W: Workflow>(run: &mut Run<W>, sum: Sum) {
     for task in &mut run.tasks {
         if let TaskPhase::InFlight { issued, .. } = &mut task.phase {
@@ -590,7 +594,7 @@ fn resolve_issuers<W: Workflow>(run: &mut Run<W>, sum: Sum) {
     }
 }
 
-/// Of the signals that became sendable, those that still are the oldest to their receiver.
+/// Signals that became sendable and are still the oldest to their receiver.
 fn fresh_signals<W: Workflow>(
     run: &Run<W>,
     wanted: Vec<(RunId, SignalId)>,
@@ -612,7 +616,7 @@ fn fresh_signals<W: Workflow>(
     fresh
 }
 
-/// Objects that are gone make room for new ones, oldest first.
+/// Drops objects that are gone, oldest first, to make room for new ones.
 fn make_room(facts: &mut BTreeMap<dormer_proto::message::ObjectRef, FactMark>) {
     if facts.len() < FACTS_MAX {
         return;

@@ -1,13 +1,13 @@
-//! Switches that take one fence away, in test builds alone: they show that the simulation can fail.
+//! Switches that remove one fence, in test builds only: they show that the simulation can fail.
 
-/// A rule whose absence the simulation must notice.
+/// Fence whose absence the simulation must detect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fence {
     /// A report counts only for the present attempt.
     Attempt,
-    /// A ring counts only if a deadline now on record has passed.
+    /// A due timer counts only if a deadline now on record has passed.
     Deadline,
-    /// A signal is taken once per sender and id, and repeated until receipted.
+    /// A signal is accepted once per sender and id, and repeated until receipted.
     Receipt,
     /// An older epoch or version of an object is stale.
     Observation,
@@ -15,17 +15,17 @@ pub enum Fence {
     Revision,
     /// Effects follow the append.
     ActAfterStore,
-    /// A drop is decided only on a run just read from the store's leader.
+    /// A drop is final only on a run just read from the store's leader.
     RereadBeforeDrop,
-    /// Every foreign load carries out what is outstanding.
+    /// Every load of a foreign revision carries out what is outstanding.
     Outstanding,
     /// Tasks and signals carry the store's incarnation.
     Incarnation,
     /// Reports and receipts echo the checksum of the record that issued them.
     IssuingRecord,
-    /// What a newer build wrote is left to one.
+    /// Messages and records of a newer build are left to it.
     Newer,
-    /// Of two times for a run's alarm the earlier stays.
+    /// Of two times for a run's alarm the earlier one stays.
     EarlierAlarm,
 }
 
@@ -34,13 +34,13 @@ thread_local! {
     static OFF: std::cell::Cell<Option<Fence>> = const { std::cell::Cell::new(None) };
 }
 
-/// Takes `fence` away on this thread (`None`: all stand again).
+/// Removes `fence` on this thread (`None`: restores all).
 #[cfg(feature = "unfenced")]
 pub fn take_away(fence: Option<Fence>) {
     OFF.set(fence);
 }
 
-/// Whether `fence` stands. In every production build: yes.
+/// Whether `fence` is enforced. Always true in production builds.
 #[must_use]
 #[inline]
 pub fn enforced(fence: Fence) -> bool {

@@ -1,4 +1,4 @@
-//! The language in which a workflow is written.
+//! Workflow trait, with the inputs, commands and decisions of a workflow.
 
 use crate::retry::RetryPolicy;
 use dormer_proto::{
@@ -8,7 +8,7 @@ use dormer_proto::{
 use serde::{Serialize, de::DeserializeOwned};
 use std::fmt::Debug;
 
-/// What a workflow's words must be able to do.
+/// Traits that all data types of a workflow need.
 pub trait Data:
     Clone + Debug + PartialEq + Serialize + DeserializeOwned + Send + Sync + 'static
 {
@@ -18,158 +18,160 @@ impl<T: Clone + Debug + PartialEq + Serialize + DeserializeOwned + Send + Sync +
 {
 }
 
-/// A message whose words are `W`'s.
+/// Inbox message with the data types of `W`.
 pub type InboxMessageOf<W> =
     InboxMessage<<W as Workflow>::Fact, <W as Workflow>::Outcome, <W as Workflow>::Signal>;
 
-/// A state machine. See the crate's example.
+/// State machine of a workflow. See the crate's example.
 pub trait Workflow: Sized + Clone + Debug + PartialEq + Send + Sync + 'static {
-    /// Raised when an older build could not read what a newer one writes (a new variant, a field without default), or
-    /// would lose a part of it by reading it and writing it back (any new field of the state, a task or a signal).
+    /// Schema number. Raise it when an older build could not read what a newer one writes (a new variant, a field
+    /// without a default). Raise it also when an older build would lose a part by reading and rewriting (any new
+    /// field of the state, a task or a signal).
     const SCHEMA: u16;
-    /// Where it is.
+    /// State of a run.
     type State: Data + Default;
-    /// What it may ask a worker to do.
+    /// Task for a worker.
     type Task: Data;
-    /// What a worker may answer.
+    /// Successful answer of a worker.
     type Outcome: Data;
-    /// What may be observed about the world. Its digest is that of its bytes: a new field is left out while it says
-    /// nothing (`skip_serializing_if`), or every fact on record looks changed to the build that has it.
+    /// Fact about the world. Its digest is computed from its bytes. A new field must be skipped while it is empty
+    /// (`skip_serializing_if`), or every recorded fact looks changed to the new build.
     type Fact: Data;
-    /// What it may wait for. The number of different timers is the limit on timers.
+    /// Name of a timer. The number of names limits the number of timers.
     type Timer: Data + Ord + Copy;
-    /// What other runs and people may tell it.
+    /// Signal of another run or a person.
     type Signal: Data;
 
-    /// The state in which a new run begins; `None` when nothing may begin a run of this id
-    /// (`by_signal`: it is another run's signal that would).
+    /// Initial state of a new run. `None`: no run of this id may start (`by_signal`: the trigger is another run's
+    /// signal).
     fn start(run: &RunId, by_signal: bool) -> Option<Self::State>;
 
-    /// Decides what follows from `input`. Total: every pair has an answer, none panics, none fails.
+    /// Decides what follows from `input`. It is total: every pair of state and input has an answer; none panics or
+    /// fails.
     fn decide(now: Now<'_>, state: Self::State, input: Input<Self>) -> Decision<Self>;
 
-    /// Goes on from an earlier record's state `then`: what is the world's (facts, a lease) comes from `current`.
+    /// Continues from an earlier record's state `then`. External data (facts, a lease) comes from `current`.
     fn reset(now: Now<'_>, then: Self::State, current: &Self::State) -> Decision<Self> {
         let _ = now;
         let _ = current;
         Decision::to(then)
     }
 
-    /// The state's name, for people. A change of it is what "entered a state" means.
+    /// Name of the state, for people. A run enters a state when this name changes.
     fn label(state: &Self::State) -> &'static str;
 
-    /// The task queue that a task goes to: a short word.
+    /// Name of the task queue of a task: a short word.
     fn class(task: &Self::Task) -> &'static str {
         let _ = task;
         "task"
     }
 }
 
-/// When and where a decision is made.
+/// Context of a decision.
 #[derive(Debug, Clone, Copy)]
 pub struct Now<'a> {
-    /// The run.
+    /// Run.
     pub run: &'a RunId,
-    /// The record that is being written.
+    /// Seq of the record that is being written.
     pub seq: Seq,
-    /// Its time.
+    /// Time of the record.
     pub at: Timestamp,
 }
 
-/// Who sent a signal.
+/// Sender of a signal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sender {
     /// Another run.
     Run(RunId),
     /// A person.
     Person {
-        /// Who.
+        /// Name of the person.
         who: String,
-        /// Why, in their words.
+        /// Reason in the person's words.
         why: String,
     },
 }
 
-/// What `decide` sees: retries, repeats and stragglers were already dealt with by the engine.
+/// Input of `decide`. The engine has already handled retries, repeats and late reports.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Input<W: Workflow> {
-    /// The run begins.
+    /// The run starts.
     Started,
     /// A fact about the world changed; `None`: the object is gone.
     Observed {
-        /// Of what.
+        /// Object.
         object: ObjectRef,
-        /// How it is.
+        /// Fact. `None`: the object is gone.
         fact: Option<W::Fact>,
     },
-    /// A worker did it.
+    /// A worker finished a task.
     Finished {
-        /// What was asked.
+        /// Task.
         task: W::Task,
-        /// What was answered.
+        /// Outcome.
         outcome: W::Outcome,
     },
-    /// No further attempt will be made.
+    /// A task failed for good: there will be no further attempt.
     Exhausted {
-        /// What was asked.
+        /// Task.
         task: W::Task,
-        /// Why the last attempt failed.
+        /// Failure of the last attempt.
         failure: Failure,
     },
-    /// A timer came due.
+    /// A timer is due.
     Fired(W::Timer),
-    /// Somebody says something.
+    /// A signal arrived.
     Signalled {
-        /// Who.
+        /// Sender.
         from: Sender,
-        /// What.
+        /// Signal.
         signal: W::Signal,
     },
-    /// A signal of ours found no taker.
+    /// A signal of this run was refused.
     Refused {
-        /// Whom it was for.
+        /// Receiver.
         to: RunId,
-        /// What it said.
+        /// Signal.
         signal: W::Signal,
-        /// Why not.
+        /// Reason of the refusal.
         why: Refusal,
     },
 }
 
-/// What a workflow asks of the engine.
+/// Command of a workflow to the engine.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command<W: Workflow> {
-    /// Have a worker do this.
+    /// Order a task.
     Run(W::Task, RetryPolicy),
-    /// Forget every task under way: late answers change nothing.
+    /// Forget all open tasks. Late answers change nothing.
     CancelTasks,
-    /// Wait for so many milliseconds; a timer of the same name starts anew.
+    /// Start a timer of this many milliseconds. A timer of the same name restarts.
     StartTimer(W::Timer, u64),
-    /// Wait no longer.
+    /// Cancel a timer.
     CancelTimer(W::Timer),
-    /// Tell another run.
+    /// Send a signal to another run.
     Signal(RunId, W::Signal),
-    /// Remember no more what `run` signalled: it has closed and will not signal again.
+    /// Forget the signals of `run`: it has closed and sends no more.
     Forget(RunId),
-    /// An episode begins (bring-up, upgrade, removal); one that is going on ends as "superseded".
+    /// Begin an episode (bring-up, upgrade, removal). An open one ends as "superseded".
     BeginEpisode(&'static str),
-    /// The present episode ends, with this result.
+    /// End the open episode with this result.
     EndEpisode(String),
-    /// The run is over. Tasks and timers end; unreceipted signals still go out.
+    /// End the run. Tasks and timers end; signals without a receipt are still sent.
     Complete,
 }
 
-/// What `decide` answers.
+/// Answer of `decide`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Decision<W: Workflow> {
-    /// Where the run now is.
+    /// New state.
     pub state: W::State,
-    /// What follows, in order.
+    /// Commands, in order.
     pub commands: Vec<Command<W>>,
 }
 
 impl<W: Workflow> Decision<W> {
-    /// The run is now in `state`.
+    /// Decision to enter `state`.
     #[must_use]
     pub fn to(state: W::State) -> Self {
         Self {
@@ -178,20 +180,20 @@ impl<W: Workflow> Decision<W> {
         }
     }
 
-    /// … and this follows.
+    /// Adds a command.
     #[must_use]
     pub fn and(mut self, command: Command<W>) -> Self {
         self.commands.push(command);
         self
     }
 
-    /// … and a worker is to do this.
+    /// Adds a task.
     #[must_use]
     pub fn run(self, task: W::Task, policy: RetryPolicy) -> Self {
         self.and(Command::Run(task, policy))
     }
 
-    /// … and it waits.
+    /// Adds a timer.
     #[must_use]
     pub fn start_timer(self, timer: W::Timer, ms: u64) -> Self {
         self.and(Command::StartTimer(timer, ms))

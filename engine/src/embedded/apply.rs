@@ -1,4 +1,4 @@
-//! One durable commit of the redb file: a segment's records, small wishes, and how the file then stands with the log.
+//! Durable commit of the redb file: a segment's records, small changes, and the file's relation to the log.
 
 use super::{
     overlay::Layer,
@@ -12,7 +12,7 @@ use dormer_proto::{
 };
 use redb::{Database, Durability, ReadableTable, WriteTransaction};
 
-/// A small change other than an append. Each answers one number.
+/// Small change other than an append. Each returns one number.
 pub(super) enum SmallWrite {
     Epoch,
     Forget(RunId, Revision),
@@ -20,7 +20,7 @@ pub(super) enum SmallWrite {
     Unbury(u64),
 }
 
-/// Commits all of it or nothing; answers the wishes.
+/// Commits everything or nothing. The answer is the results of the small changes.
 pub(super) fn commit(
     database: &Database,
     layer: &Layer,
@@ -43,7 +43,7 @@ fn put(change: &WriteTransaction, layer: &Layer) -> Result<(), redb::Error> {
     for (run, entries) in layer {
         let name = run.as_str();
         let stored = heads.get(name)?.map_or(0, |head| head.value().0);
-        // What is stored already, were a segment ever applied twice, is left as it is.
+        // Records that are already stored stay as they are, in case a segment is applied twice.
         let news = entries.iter().filter(|entry| entry.head.0 > stored);
         let mut last = None;
         for entry in news {

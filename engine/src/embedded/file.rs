@@ -1,4 +1,4 @@
-//! The store's files: made whole or not at all, opened by one process, and seen to belong together.
+//! Files of the store: created atomically, opened by one process, and checked to belong together.
 
 use super::{
     FILE, OpenError, WAL_FILE,
@@ -15,11 +15,11 @@ use std::{
     path::Path,
 };
 
-/// Name of a file that is still being made: only a finished one gets the real name, so that an empty or short file
-/// under the real name is damage and never a new store.
+/// Name of a file under construction. Only a complete file gets the real name, so an empty or short file under the
+/// real name is damage and never a new store.
 const UNFINISHED: &str = "dormer.redb.new";
 
-/// Opens the store in `folder`, making both if they are not there. The redb file has everything then.
+/// Opens the store in `folder`, and creates both if they do not exist. Afterwards the redb file holds everything.
 pub(super) fn open_or_create(folder: &Path) -> Result<(Database, State), OpenError> {
     if !folder.join(FILE).exists() {
         if folder.join(WAL_FILE).exists() {
@@ -34,11 +34,11 @@ pub(super) fn open_or_create(folder: &Path) -> Result<(Database, State), OpenErr
     open(folder)
 }
 
-/// Opens a store that must be there. The redb file has everything then, and there is no log beside it.
+/// Opens an existing store. Afterwards the redb file holds everything, and there is no log.
 pub(super) fn open(folder: &Path) -> Result<(Database, State), OpenError> {
     let file = folder.join(FILE);
     let wal = folder.join(WAL_FILE);
-    // Of some damaged pages redb makes a panic; whoever opens the store shall read a sentence.
+    // redb panics on some damaged pages. The caller gets an error with a sentence instead.
     let opened = std::panic::catch_unwind(|| builder().open(&file));
     let opened = opened.map_err(|_| damaged(&file, &"a page of it stopped redb"))?;
     let database = opened.map_err(|error| named(folder, &file, error))?;
@@ -49,7 +49,7 @@ pub(super) fn open(folder: &Path) -> Result<(Database, State), OpenError> {
     Ok((database, state))
 }
 
-/// Opens the log's file, or makes an empty one.
+/// Opens the log's file, or creates an empty one.
 pub(super) fn wal_file(folder: &Path) -> Result<Box<dyn StorageBackend>, OpenError> {
     let file = folder.join(WAL_FILE);
     let trouble = in_folder(folder);
@@ -63,12 +63,12 @@ pub(super) fn wal_file(folder: &Path) -> Result<Box<dyn StorageBackend>, OpenErr
     Ok(Box::new(backend.map_err(|error| damaged(&file, &error))?))
 }
 
-/// Removes a log that the redb file does not need. One that stays is recognised as spent.
+/// Removes a log that the redb file no longer needs. A leftover is recognized as spent.
 pub(super) fn forget_wal(folder: &Path) {
     let _ = std::fs::remove_file(folder.join(WAL_FILE));
 }
 
-/// Brings into the redb file what the log has and it has not.
+/// Copies the log's records that the redb file lacks into it.
 pub(super) fn reconcile(
     database: &Database,
     wal: Option<&dyn StorageBackend>,
@@ -110,7 +110,7 @@ pub(super) fn reconcile(
     Ok(state)
 }
 
-/// Makes the file with its tables, lets `fill` fill it, and then gives it its name.
+/// Creates the file with its tables, has `fill` fill it, and then renames it to its real name.
 pub(super) fn create(
     folder: &Path,
     fill: impl FnOnce(&Database) -> Result<(), redb::Error>,
@@ -120,7 +120,7 @@ pub(super) fn create(
     let file = folder.join(UNFINISHED);
     let database = match builder().create(&file) {
         Err(error) if !matches!(error, DatabaseError::DatabaseAlreadyOpen) => {
-            // What a crash left of an earlier attempt; nobody has seen it.
+            // A leftover of an attempt that crashed. Nothing has used it.
             std::fs::remove_file(&file).map_err(&trouble)?;
             builder().create(&file)
         }
@@ -135,7 +135,7 @@ pub(super) fn create(
     keep_names(folder)
 }
 
-/// Makes the names in `folder` survive a power loss.
+/// Syncs `folder`, so that its file names survive a power loss.
 pub(super) fn keep_names(folder: &Path) -> Result<(), OpenError> {
     File::open(folder)
         .and_then(|folder| folder.sync_all())

@@ -1,13 +1,13 @@
-//! The embedded store: history and dead letters of one process in one redb file, with a log before it.
+//! Embedded store: history and dead letters of one process in one redb file with a write-ahead log.
 //!
-//! Why redb and not fjall, with both measured: crash safety decides before speed. redb's commit is one checksummed
-//! switch of a root page, its recovery is fuzzed upstream, and its `StorageBackend` lets a test tear and drop unsynced
-//! writes, which nothing lets us do to fjall's background threads.
+//! Why redb and not fjall (both were measured): crash safety comes before speed. redb commits by one checksummed
+//! switch of a root page, and its recovery is fuzzed upstream. Its `StorageBackend` lets a test tear and drop
+//! unsynced writes; fjall's background threads offer no such hook.
 //!
-//! Why a log: a redb commit syncs about nine scattered pages. An append is one frame of the log and one sync; it is
-//! acknowledged then, and readers find it in memory (`overlay`) until its whole segment of the log has gone into the
-//! redb file in one commit. That commit also says which segment comes next, so the two files cannot disagree unseen.
-//! A store that was closed is the redb file alone.
+//! Why a log: a redb commit syncs about nine scattered pages. An append is one frame of the log and one sync, and is
+//! then acknowledged. Readers find it in memory (`overlay`) until one commit has copied its whole segment into the
+//! redb file. That commit also names the next segment, so a mismatch of the two files is detected. A closed store is
+//! the redb file alone.
 
 mod apply;
 mod file;
@@ -44,24 +44,28 @@ use tables::{DEAD, HEADS, RECORDS};
 use wal::Wal;
 use writer::{AtEnd, Writer, Writing};
 
-/// Bytes of each of the log's two segments: what one commit of the redb file takes over, and about what memory holds of
-/// each. With half of it the log waited for those commits when the disk was slow; twice of it was hardly faster.
+/// Bytes of each of the log's two segments: the amount that one commit of the redb file copies, and about what memory
+/// holds of each. With half the size the log waited for those commits on a slow disk. Twice the size was hardly
+/// faster.
 pub const SEGMENT_BYTES: u64 = 8 << 20;
-/// Pages of the redb file that are kept in memory, in bytes. Runs at work are in the log's memory, idle runs are left to
-/// the system's cache: four times as much was no faster.
+/// Cache of the redb file's pages, in bytes. Active runs are in the log's memory, and idle runs in the system's page
+/// cache. Four times the size was no faster.
 pub const CACHE_BYTES_MAX: usize = 4 << 20;
-/// Name of the file in the store's folder.
+/// Name of the redb file in the store's folder.
 pub const FILE: &str = "dormer.redb";
-/// Name of the log beside it: there while the store is open, and after a crash.
+/// Name of the log. It exists while the store is open, and after a crash.
 pub const WAL_FILE: &str = "dormer.wal";
 
-/// Why a store cannot be opened.
+/// Error of opening a store.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Another process has it.
-    #[error("{0} is in use by another dormer; one process at a time can open a folder store")]
+    /// Another process uses it.
+    #[error(
+        "{0} is in use by another dormer process; only one process at a time can open a \
+    folder store"
+    )]
     InUse(PathBuf),
-    /// The folder cannot be made or read.
+    /// The folder cannot be created or read.
     #[error("cannot use the folder {folder}: {error}")]
     Folder {
         /// Which.
@@ -69,9 +73,9 @@ pub enum OpenError {
         /// Why.
         error: std::io::Error,
     },
-    /// The file is no store, or a part of it is damaged.
+    /// The file is not a store, or a part of it is damaged.
     #[error(
-        "{file} is damaged or no dormer store ({detail}); restore it from a dump, or start on a new folder"
+        "{file} is damaged or not a dormer store ({detail}); restore it from a dump, or use a new folder"
     )]
     Damaged {
         /// Which.
@@ -79,19 +83,19 @@ pub enum OpenError {
         /// What redb says.
         detail: String,
     },
-    /// The store and its log are not of the same moment: one was put back, or taken away, without the other.
+    /// The store and its log are from different times: one was restored or removed without the other.
     #[error(
-        "{file} and {FILE} do not belong together ({detail}); put both back as they were, or restore a dump into a new \
-         folder"
+        "{file} and {FILE} do not belong together ({detail}); restore both files from the same time, or \
+         restore a dump into a new folder"
     )]
     Unpaired {
-        /// The log.
+        /// Log file.
         file: PathBuf,
-        /// What does not fit.
+        /// Mismatch.
         detail: String,
     },
     /// A newer dormer wrote it.
-    #[error("{file} has layout {found}; this build reads up to {LAYOUT}: use the newer dormer")]
+    #[error("{file} has layout {found}, but this build reads up to {LAYOUT}: use the newer dormer")]
     Newer {
         /// Which.
         file: PathBuf,
@@ -100,7 +104,7 @@ pub enum OpenError {
     },
 }
 
-/// The store. Cloning is cheap through `Arc`; dropping the last one closes the file.
+/// Embedded store. Dropping the last handle closes the file.
 pub struct EmbeddedStore {
     database: Arc<Database>,
     overlay: Arc<Overlay>,
@@ -109,7 +113,7 @@ pub struct EmbeddedStore {
 }
 
 impl EmbeddedStore {
-    /// Opens the store in `folder`, making both if they are not there.
+    /// Opens the store in `folder`, and creates both if they do not exist.
     ///
     /// # Errors
     /// [`OpenError`], which says what to do.
@@ -117,7 +121,7 @@ impl EmbeddedStore {
         Self::open_with(folder, SEGMENT_BYTES)
     }
 
-    /// The same, with segments of so many bytes in the log: at least 8 KiB, and a record must fit one.
+    /// Opens the store with log segments of `segment_bytes`: at least 8 KiB, and larger than any record.
     ///
     /// # Errors
     /// [`OpenError`], which says what to do.
@@ -137,8 +141,8 @@ impl EmbeddedStore {
         )
     }
 
-    /// Opens the store on file layers of the caller's, such as ones that lose unsynced writes: one for the redb file,
-    /// one for the log.
+    /// Opens the store on the caller's file layers, for example ones that lose unsynced writes: one for the redb
+    /// file, one for the log.
     ///
     /// # Errors
     /// [`OpenError`], which says what to do.
@@ -156,7 +160,7 @@ impl EmbeddedStore {
         Self::on(database, &state, wal, file, Box::new(|| ()))
     }
 
-    /// From here on the redb file needs the log.
+    /// Starts the log. From here on the redb file depends on it.
     fn on(
         database: Database,
         state: &State,
@@ -179,7 +183,7 @@ impl EmbeddedStore {
         })
     }
 
-    /// Draws the next epoch.
+    /// Allocates the next epoch.
     ///
     /// # Errors
     /// The store's.
@@ -215,7 +219,7 @@ fn broken(error: &impl std::fmt::Display) -> StoreError {
     StoreError::Broken(format!("the embedded store: {error}"))
 }
 
-/// Opens a segment of the log that begins after everything in the redb file.
+/// Opens a log segment that begins after everything in the redb file.
 fn begin(
     wal: Box<dyn StorageBackend>,
     segment_bytes: u64,
@@ -256,7 +260,7 @@ impl History for EmbeddedStore {
             return Ok(found);
         }
         let wanted: Vec<RunId> = absent.iter().map(|at| runs[*at].clone()).collect();
-        // Records move from memory to the file, so whoever looks in this order misses none.
+        // Records move from memory to the file, so reading in this order misses none.
         let read = self
             .read(move |database| last_records(database, &wanted))
             .await?;
@@ -308,7 +312,7 @@ impl HistoryReader for EmbeddedStore {
         self.read(move |database| {
             let read = database.begin_read()?;
             let records = read.open_table(RECORDS)?;
-            // What the file does not know yet may push its oldest out.
+            // Records that are not in the file yet may displace its oldest ones.
             let last = found.last_key_value().map_or(0, |(seq, _)| *seq);
             let oldest = (last + 1).saturating_sub(RECORDS_PER_RUN_MAX.unsigned_abs());
             let from = from.0.max(oldest);

@@ -1,4 +1,4 @@
-//! What is acknowledged and not yet in the redb file: readers look here first.
+//! Acknowledged records that are not in the redb file yet. Readers look here first.
 
 use super::tables::HeadRow;
 use dormer_proto::id::RunId;
@@ -8,19 +8,20 @@ use std::{
     sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
-/// One record, and the run's head as it stands after it.
+/// Record, and the run's head after it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) head: HeadRow,
     pub(super) bytes: Vec<u8>,
 }
 
-/// The records of one segment of the log, by run, each run's ascending.
+/// Records of one log segment by run, each run's ascending.
 pub(super) type Layer = BTreeMap<RunId, Vec<Entry>>;
 
-/// The segment that is being written, and the one that is on its way into the redb file.
+/// Layers of the segment being written, and of the one being copied into the redb file.
 ///
-/// A lock and not a task: readers look for nanoseconds, and must not wait for the writer, which waits for the disk.
+/// A lock instead of a task: readers hold it for nanoseconds, and must not wait for the writer, which waits for the
+/// disk.
 #[derive(Debug, Default)]
 pub(super) struct Overlay(RwLock<Layers>);
 
@@ -45,7 +46,7 @@ impl Overlay {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `run`'s last record here, as `read` sees it.
+    /// Result of `read` on the last record of `run` here.
     pub(super) fn last<T>(&self, run: &RunId, read: impl Fn(&Entry) -> T) -> Option<T> {
         let layers = self.layers();
         layers
@@ -53,7 +54,7 @@ impl Overlay {
             .find_map(|layer| layer.get(run)?.last().map(&read))
     }
 
-    /// Every record of `run` here, in no order.
+    /// All records of `run` here, unordered.
     pub(super) fn records(&self, run: &RunId) -> Vec<Entry> {
         let layers = self.layers();
         layers
@@ -64,12 +65,12 @@ impl Overlay {
             .collect()
     }
 
-    /// The heads of at most `limit` runs after `after`.
+    /// Heads of at most `limit` runs after `after`.
     pub(super) fn heads(&self, after: Option<&RunId>, limit: usize) -> BTreeMap<String, HeadRow> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let layers = self.layers();
         let mut heads = BTreeMap::new();
-        // The older layer first, so that the newer one has the last word.
+        // The older layer first, so that the newer one overrides it.
         for layer in layers.sealed.as_deref().into_iter().chain([&layers.active]) {
             let runs = layer
                 .range::<RunId, _>((from, Bound::Unbounded))
@@ -83,7 +84,7 @@ impl Overlay {
         heads
     }
 
-    /// Shows what was just synced.
+    /// Adds records that were just synced.
     pub(super) fn show(&self, records: impl Iterator<Item = (RunId, Entry)>) {
         let mut layers = self.change();
         for (run, entry) in records {
@@ -91,7 +92,7 @@ impl Overlay {
         }
     }
 
-    /// Begins a new layer; answers the one that now waits for the redb file.
+    /// Begins a new layer. The answer is the sealed one, which waits for the redb file.
     pub(super) fn seal(&self) -> Arc<Layer> {
         let mut layers = self.change();
         let sealed = Arc::new(std::mem::take(&mut layers.active));
@@ -99,7 +100,7 @@ impl Overlay {
         sealed
     }
 
-    /// Lets go of the sealed layer: the redb file has it.
+    /// Drops the sealed layer, which the redb file now holds.
     pub(super) fn drop_sealed(&self) {
         let sealed = self.change().sealed.take();
         // Freed outside the lock.

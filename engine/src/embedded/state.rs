@@ -1,4 +1,4 @@
-//! The words of the redb file about the store as a whole: which it is, and how it stands with its log.
+//! Metadata of the store in the redb file: its identity, and its relation to the log.
 
 use super::{
     tables::{DEAD, HEADS, META, RECORDS},
@@ -7,34 +7,34 @@ use super::{
 use dormer_proto::id::Incarnation;
 use redb::{Database, ReadableDatabase, ReadableTable, WriteTransaction};
 
-/// Layout of a store that was closed: one redb file, which builds without a log can open too.
+/// Layout of a closed store: one redb file, which builds without a log can open as well.
 pub(super) const CLOSED: u64 = 1;
-/// Layout while a log belongs to it; a greater number was written by a newer dormer.
+/// Layout while a log belongs to it. A newer dormer wrote a greater number.
 pub(super) const LAYOUT: u64 = 2;
 
-/// How the redb file stands with the log.
+/// Relation of the redb file to the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Log {
-    /// It has everything; the last segment was this one, 0 if there was none.
+    /// The file holds everything. The number is the last segment, 0 if there was none.
     Spent(u64),
-    /// What was acknowledged from this segment on is in the log.
+    /// Records acknowledged from this segment on are in the log.
     From(Mark),
 }
 
-/// The store as a whole.
+/// Metadata of the store.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct State {
     pub(super) incarnation: Incarnation,
     pub(super) layout: u64,
-    /// The last revision given to a record of the redb file.
+    /// Last revision in the redb file.
     pub(super) revision: u64,
     pub(super) log: Log,
 }
 
-/// Makes the tables once; reads the words.
+/// Creates the tables if needed, and reads the metadata.
 pub(super) fn state(database: &Database) -> Result<State, redb::Error> {
     match read(database) {
-        // A new file, and nothing else, has no tables yet.
+        // Only a new file has no tables.
         Err(redb::Error::TableDoesNotExist(_)) => {}
         found => return found,
     }
@@ -81,7 +81,7 @@ fn read(database: &Database) -> Result<State, redb::Error> {
     })
 }
 
-/// Notes within `change` how the file stands with the log once it is committed.
+/// Writes the file's relation to the log within the transaction `change`.
 pub(super) fn note(change: &WriteTransaction, log: Log) -> Result<(), redb::Error> {
     let (layout, generation, salt, first) = match log {
         Log::Spent(generation) => (CLOSED, generation, 0, 0),

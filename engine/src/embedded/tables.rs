@@ -1,26 +1,26 @@
-//! The file's tables.
+//! Tables of the redb file.
 
 use crate::port::{Append, Head};
 use dormer_proto::id::{Revision, Seq, Timestamp};
 use redb::TableDefinition;
 
-/// Revision, seq, earliest deadline and end of a run; the last two are 0 when there is none. The end's highest bit says
-/// that nothing is outstanding but the alarm.
+/// Revision, seq, earliest deadline and end of a run. The last two are 0 if absent. The highest bit of the end means
+/// that at most the alarm is outstanding.
 pub(crate) type HeadRow = (u64, u64, u64, u64);
-/// That bit. No moment has it.
+/// Mask of that bit, which no time uses.
 const QUIET: u64 = 1 << 63;
 
 /// Records by run and seq.
 pub(super) const RECORDS: TableDefinition<'static, (&str, u64), &[u8]> =
     TableDefinition::new("records");
-/// Each run's head, so that a sweep or a start opens no record.
+/// Head of each run, so that a sweep or a start opens no record.
 pub(super) const HEADS: TableDefinition<'static, &str, HeadRow> = TableDefinition::new("heads");
 /// Dead letters by id.
 pub(super) const DEAD: TableDefinition<'static, u64, &[u8]> = TableDefinition::new("dead");
-/// Incarnation, layout, epoch, the last dead letter's id, and how the file stands with the log.
+/// Incarnation, layout, epoch, the last dead letter's id, and the file's relation to the log.
 pub(super) const META: TableDefinition<'static, &str, u64> = TableDefinition::new("meta");
 
-/// The row of a run's new head.
+/// Row of a run's new head.
 pub(super) fn row_of(revision: u64, append: &Append) -> HeadRow {
     let Append {
         seq,
@@ -32,7 +32,7 @@ pub(super) fn row_of(revision: u64, append: &Append) -> HeadRow {
     head_row(revision, *seq, *deadline, *closed, *quiet)
 }
 
-/// The row of a head.
+/// Row of a head.
 pub(crate) fn head_row(
     revision: u64,
     seq: Seq,
@@ -49,7 +49,7 @@ pub(crate) fn head_row(
     )
 }
 
-/// A head as readers see it; `None` for a key that is no run id.
+/// Head for readers. `None`: the key is not a run id.
 pub(crate) fn head_of(run: &str, (revision, seq, deadline, closed): HeadRow) -> Option<Head> {
     let some = |ms: u64| (ms != 0).then_some(Timestamp(ms));
     Some(Head {

@@ -1,4 +1,4 @@
-//! What an operator does to a store that no engine has open: check it, dump it, restore it.
+//! Maintenance of a store that no engine has open: check, dump, restore.
 
 use super::{
     OpenError, apply, damaged, file,
@@ -16,35 +16,35 @@ use std::{
     path::Path,
 };
 
-/// Faults that a report names one by one; the rest is counted.
+/// Most faults that a report lists. The rest is counted.
 const FAULTS_NAMED_MAX: usize = 1_000;
 
-/// One thing that is wrong with a store.
+/// Fault of a store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Fault {
-    /// Whose record.
+    /// Run of the record.
     pub run: String,
-    /// Which.
+    /// Seq of the record.
     pub seq: Seq,
-    /// What is wrong with it.
+    /// Fault in words.
     pub what: String,
 }
 
-/// What `check` found.
+/// Result of `check`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// Runs seen.
+    /// Runs read.
     pub runs: u64,
     /// Records read.
     pub records: u64,
     /// Faults found.
     pub faults: u64,
-    /// The first of them, at most 1,000.
+    /// First of them, at most 1,000.
     pub named: Vec<Fault>,
 }
 
 impl Report {
-    /// Whether nothing is wrong.
+    /// Whether there is no fault.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.faults == 0
@@ -62,7 +62,7 @@ impl Report {
     }
 }
 
-/// Why a dump was not written or not restored.
+/// Error of a dump or restore.
 #[derive(Debug, thiserror::Error)]
 pub enum DumpError {
     /// The store cannot be opened or read.
@@ -71,20 +71,20 @@ pub enum DumpError {
     /// The dump cannot be written or read.
     #[error("the dump: {0}")]
     Io(#[from] std::io::Error),
-    /// A line of the dump is not what `dump` wrote.
+    /// A line of the dump is invalid.
     #[error("line {line} of the dump: {detail}")]
     Line {
-        /// Which, from 1.
+        /// Number of the line, from 1.
         line: usize,
-        /// What is wrong.
+        /// Fault in words.
         detail: String,
     },
-    /// There is a store already.
-    #[error("{0} has a store already; restore into a new folder")]
+    /// The folder already has a store.
+    #[error("{0} already has a store; restore into a new folder")]
     Exists(std::path::PathBuf),
 }
 
-/// As much of a record as every workflow's has.
+/// Fields of a record that every workflow has.
 #[derive(Deserialize)]
 struct Link {
     prev: Sum,
@@ -96,11 +96,11 @@ struct LinkRun {
     seq: Seq,
 }
 
-/// Reads the whole store in `folder` and reports what is wrong: redb's page checksums, every record's checksum, gaps
-/// in a run's seqs, and every record's link to the one before.
+/// Reads the whole store in `folder` and reports faults: redb's page checksums, every record's checksum, gaps in a
+/// run's seqs, and every record's link to the one before.
 ///
 /// # Errors
-/// [`OpenError`], when it cannot even be read.
+/// [`OpenError`]: the store cannot be read.
 pub fn check(folder: &Path) -> Result<Report, OpenError> {
     let (mut database, _) = file::open(folder)?;
     let path = folder.join(super::FILE);
@@ -114,7 +114,7 @@ pub fn check(folder: &Path) -> Result<Report, OpenError> {
     Ok(report)
 }
 
-/// The record before, while walking one run.
+/// Previous record of the run.
 struct Before {
     run: String,
     first: u64,
@@ -161,7 +161,7 @@ fn walk(database: &Database) -> Result<Report, redb::Error> {
     Ok(report)
 }
 
-/// Looks at one record; answers its checksum if it has a valid one.
+/// Checks one record. The answer is its checksum if it is valid.
 fn link(
     report: &mut Report,
     before: Option<&Before>,
@@ -188,11 +188,7 @@ fn link(
     match rmp_serde::from_slice::<Link>(envelope.body) {
         Err(error) => report.fault(run, seq, format!("its body cannot be read: {error}")),
         Ok(link) if link.run.seq.0 != seq => {
-            report.fault(
-                run,
-                seq,
-                format!("it says that it is record {}", link.run.seq),
-            );
+            report.fault(run, seq, format!("it claims to be record {}", link.run.seq));
         }
         Ok(link) => {
             let want = before
@@ -216,7 +212,7 @@ fn close(report: &mut Report, last: &Before, head: Option<u64>) {
     }
 }
 
-/// Writes the store in `folder` as JSON lines; answers the number of records.
+/// Writes the store in `folder` as JSON lines. The answer is the number of records.
 ///
 /// # Errors
 /// [`DumpError`]. A damaged record stops the dump: run [`check`].
@@ -270,11 +266,11 @@ fn write_lines(database: &Database, out: &mut dyn Write) -> Result<u64, redb::Er
     Ok(written)
 }
 
-/// Makes a store in `folder` from a dump. It has a new incarnation, and the old one's epoch, which may never run
-/// backwards. Answers the number of records.
+/// Creates a store in `folder` from a dump. It has a new incarnation, and the old epoch, which must never go
+/// backwards. The answer is the number of records.
 ///
 /// # Errors
-/// [`DumpError`]; then there is no store in `folder`.
+/// [`DumpError`]; `folder` then has no store.
 pub fn restore(dump: &mut dyn BufRead, folder: &Path) -> Result<u64, DumpError> {
     if folder.join(super::FILE).exists() || folder.join(super::WAL_FILE).exists() {
         return Err(DumpError::Exists(folder.to_owned()));
@@ -289,7 +285,7 @@ pub fn restore(dump: &mut dyn BufRead, folder: &Path) -> Result<u64, DumpError> 
                     line: at + 1,
                     detail,
                 });
-                // Dropping the change undoes it, and the file never gets its name.
+                // Dropping the transaction undoes it, and the file never gets its real name.
                 return Err(std::io::Error::other("the dump is damaged").into());
             }
         }

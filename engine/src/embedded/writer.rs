@@ -1,4 +1,4 @@
-//! The one writer: a thread that gathers what waits into one frame of the log, syncs once, and answers everybody.
+//! Writer thread: gathers waiting requests into one log frame, syncs once, and answers them all.
 
 use super::{
     apply::{SmallWrite, commit},
@@ -13,9 +13,9 @@ use redb::{Database, ReadableDatabase};
 use std::{collections::HashMap, io, sync::Arc, thread::JoinHandle};
 use tokio::sync::{mpsc, oneshot};
 
-/// Requests that may wait for the writer; more make their senders wait.
+/// Requests that wait for the writer. At the limit, senders wait.
 const WAITING_MAX: usize = 4_096;
-/// Requests in one sync.
+/// Most requests in one sync.
 const GATHERED_MAX: usize = 1_024;
 
 type Appended = Vec<Result<Revision, AppendError>>;
@@ -26,9 +26,9 @@ enum Job {
     SmallWrite(SmallWrite, Granted),
 }
 
-/// The handle to the thread. Dropping it waits until the store is closed, which takes a few milliseconds.
+/// Handle to the thread. Dropping it waits until the store is closed, which takes a few milliseconds.
 pub(super) struct Writer {
-    /// `None` only while it is dropped, as is `thread`.
+    /// `None` only during drop, as is `thread`.
     jobs: Option<mpsc::Sender<Job>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -37,7 +37,7 @@ impl Drop for Writer {
     fn drop(&mut self) {
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
-            // If it panicked, the log has what was acknowledged.
+            // If the thread panicked, the log still holds everything acknowledged.
             let _ = thread.join();
         }
     }
@@ -53,14 +53,14 @@ impl Writer {
         }
     }
 
-    /// Sends a job and waits for what it asks for; `None`: the thread has stopped.
+    /// Sends a job and waits for its answer. `None`: the thread has stopped.
     async fn asked<T>(&self, job: Job, mut answered: oneshot::Receiver<T>) -> Option<T> {
         let jobs = self.jobs.as_ref()?;
         jobs.send(job).await.ok()?;
         tokio::select! {
             biased;
             answer = &mut answered => answer.ok(),
-            // A job that was sent while the thread stopped lies in the channel, and nobody ever takes or drops it.
+            // A job sent while the thread stops stays in the channel, and nothing receives or drops it.
             () = jobs.closed() => answered.try_recv().ok(),
         }
     }
@@ -82,23 +82,23 @@ impl Writer {
     }
 }
 
-/// What a store does once it is closed and the redb file has everything.
+/// Action for when the store is closed and the redb file holds everything.
 pub(super) type AtEnd = Box<dyn FnOnce() + Send>;
 
-/// What the thread owns.
+/// State that the thread owns.
 pub(super) struct Writing {
     wal: Wal,
     database: Arc<Database>,
     overlay: Arc<Overlay>,
-    /// The last that was given.
+    /// Last revision that was assigned.
     revision: u64,
     frame: Frame,
-    /// What the frame holds, in its order.
+    /// Content of the frame, in order.
     staged: Vec<(RunId, Entry)>,
     /// Revisions in the frame, by run.
     staged_last: HashMap<RunId, u64>,
     answers: Vec<(Appended, oneshot::Sender<Appended>)>,
-    /// The thread that brings the sealed layer into the redb file.
+    /// Thread that copies the sealed layer into the redb file.
     applying: Option<JoinHandle<Result<(), redb::Error>>>,
     at_end: AtEnd,
 }
@@ -125,21 +125,22 @@ impl Writing {
         }
     }
 
-    /// A storage error ends the thread: what is on disk is then found out by opening the files anew.
+    /// A storage error ends the thread. Reopening the files then determines what is on disk.
     fn write_for_ever(mut self, mut jobs: mpsc::Receiver<Job>) {
         let mut gathered = Vec::with_capacity(GATHERED_MAX);
         while jobs.blocking_recv_many(&mut gathered, GATHERED_MAX) > 0 {
             if let Err(error) = self.serve(gathered.drain(..)) {
-                tracing::error!(%error, "the embedded store failed; dormer must be started anew");
+                tracing::error!(%error, "the embedded store failed; restart dormer");
                 return;
             }
         }
         if let Err(error) = self.close() {
-            tracing::error!(%error, "the embedded store was not closed; opening it will tell");
+            tracing::error!(%error, "the embedded store was not closed cleanly; the next start \
+            recovers it");
         }
     }
 
-    /// Answers go out only after the sync; on an error nobody is answered, which they read as unknown.
+    /// Answers are sent only after the sync. After an error none is sent, which callers read as unknown.
     fn serve(&mut self, jobs: impl Iterator<Item = Job>) -> Result<(), redb::Error> {
         let mut wished = Vec::new();
         for job in jobs {
@@ -159,7 +160,7 @@ impl Writing {
         }
     }
 
-    /// Puts a batch into the frame, record after record.
+    /// Adds a batch to the frame, record after record.
     fn stage(&mut self, batch: Vec<Append>) -> Result<Appended, redb::Error> {
         let mut results = Vec::with_capacity(batch.len());
         for write in batch {
@@ -176,7 +177,7 @@ impl Writing {
             }
             let bytes = record_bytes(&write.run, write.bytes.len());
             if !self.make_room(bytes)? {
-                let refusal = format!("{bytes} bytes do not fit a segment of the log");
+                let refusal = format!("{bytes} bytes do not fit into a log segment");
                 results.push(Err(AppendError::Refused(refusal)));
                 continue;
             }
@@ -207,7 +208,7 @@ impl Writing {
         Ok(heads.get(run.as_str())?.map(|head| head.value().0))
     }
 
-    /// Makes the frame take `more` bytes; false if no frame ever could.
+    /// Makes room for `more` bytes in the frame. `false`: no frame could hold them.
     fn make_room(&mut self, more: usize) -> Result<bool, redb::Error> {
         if self.frame.fits(more, self.wal.room()) {
             return Ok(true);
@@ -223,7 +224,7 @@ impl Writing {
         Ok(true)
     }
 
-    /// Writes the frame, syncs it, shows it to readers, and answers.
+    /// Writes the frame, syncs it, publishes it to readers, and answers.
     fn flush(&mut self) -> Result<(), redb::Error> {
         if !self.frame.is_empty() {
             let first = self.revision + 1 - self.staged.len() as u64;
@@ -231,14 +232,14 @@ impl Writing {
             self.overlay.show(self.staged.drain(..));
             self.staged_last.clear();
         }
-        // Whoever asked may be gone; the fact stands.
+        // The caller may be gone; the append is valid nevertheless.
         for (results, answer) in self.answers.drain(..) {
             let _ = answer.send(results);
         }
         Ok(())
     }
 
-    /// Goes on in the log's other segment, and lets a thread bring this one's records into the redb file.
+    /// Continues in the log's other segment, while a thread copies this one's records into the redb file.
     fn rotate(&mut self) -> Result<(), redb::Error> {
         self.applied()?;
         let mark = self.wal.rotate(self.revision + 1)?;
@@ -263,7 +264,7 @@ impl Writing {
             .unwrap_or_else(|_| Err(io::Error::other("a commit panicked").into()))
     }
 
-    /// Grants wishes in one commit of the redb file, with everything that was appended before.
+    /// Executes small changes in one commit of the redb file, together with everything appended before.
     fn grant(&mut self, wished: Vec<(SmallWrite, Granted)>) -> Result<(), redb::Error> {
         self.applied()?;
         let (wishes, answers): (Vec<_>, Vec<_>) = wished.into_iter().unzip();
@@ -282,13 +283,13 @@ impl Writing {
         Ok(())
     }
 
-    /// Brings everything into the redb file, which needs the log no more.
+    /// Copies everything into the redb file, which then no longer needs the log.
     fn close(mut self) -> Result<(), redb::Error> {
         self.applied()?;
         let spent = Log::Spent(self.wal.mark().generation);
         commit(&self.database, &self.overlay.seal(), Vec::new(), spent)?;
         self.overlay.drop_sealed();
-        // While the redb file is still locked: whoever opens the store next makes a log of its own.
+        // Done while the redb file is still locked, because the next process to open the store creates its own log.
         (self.at_end)();
         Ok(())
     }

@@ -1,8 +1,8 @@
-//! Alarms: one message schedule per run, whose target lies in the same stream.
+//! Alarms on NATS: one message schedule per run, with its target in the same stream.
 //!
-//! The server's own rule is that the last one wins, whatever it is set to. So that a slow engine with an older record
-//! postpones nothing, each is published on condition that the one it takes the place of is known, and keeps its time
-//! if that is earlier. What this process published last it knows; what another did, it looks up when it is refused.
+//! On the server the last schedule wins, whatever its time. A slow engine with an older record must postpone nothing.
+//! So each schedule is published on condition that its predecessor is known, and keeps the predecessor's time if that
+//! is earlier. The process remembers what it published last. What another process published it reads after a refusal.
 
 mod moment;
 
@@ -23,34 +23,34 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// Schedules of which this process knows the sequence. Beyond, all are forgotten, and looked up when they change.
+/// Most schedules whose sequence this process remembers. Beyond it all are forgotten, and read when they change.
 const KNOWN_MAX: usize = 16_384;
-/// Looks under way at once.
+/// Most reads at once.
 const READS_MAX: usize = 64;
-/// How often one alarm is tried while others set it, too.
+/// Tries to set one alarm while other processes set it as well.
 const ROUNDS_MAX: usize = 8;
 
-/// The alarms of a NATS store. They ring no closer than the server fires schedules: 250 ms.
+/// Alarms of a NATS store. Their precision is that of the server's schedules: 250 ms.
 pub struct NatsAlarms {
     link: Arc<Link>,
-    /// What this process published last. A lock: held for map operations, never across an await.
+    /// Schedules that this process published last. Lock held for map operations, never across an await.
     known: Mutex<HashMap<RunId, Schedule>>,
 }
 
-/// What stands on a run's schedule subject.
+/// Content of a run's schedule subject.
 #[derive(Debug, Clone, Copy, Default)]
 struct Schedule {
-    /// Its sequence; 0: nothing is there.
+    /// Sequence of the message; 0 if there is none.
     sequence: u64,
-    /// When it rings, if it does.
+    /// Time of the alarm, if it is set.
     at: Option<Timestamp>,
 }
 
-/// An alarm on its way to the server.
+/// Alarm to publish.
 struct PendingAlarm {
     run: RunId,
     at: Option<Timestamp>,
-    /// What it takes the place of.
+    /// Schedule that it replaces.
     found: Schedule,
 }
 
@@ -67,8 +67,8 @@ impl NatsAlarms {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What has to be published for these alarms, as far as this process knows. A clear of what another process set,
-    /// or of what has rung by now, is left out.
+    /// Schedules to publish for these alarms, as far as this process knows. Clearing another process's alarm, or one
+    /// that has fired, is skipped.
     fn wanted(&self, alarms: Vec<(RunId, Option<Timestamp>)>) -> Vec<PendingAlarm> {
         let now = SystemClock.now();
         let known = self.known();
@@ -102,7 +102,7 @@ impl NatsAlarms {
                 );
                 body = timer_due(run, self.link.incarnation).unwrap_or_default();
             }
-            // What replaces the schedule is gone after a second.
+            // The message that replaces the schedule expires after a second.
             None => headers.insert("Nats-TTL", "1s"),
         }
         headers.insert("Nats-Rollup", "sub");
@@ -115,7 +115,7 @@ impl NatsAlarms {
         }
     }
 
-    /// Publishes, and answers the alarms that another process, or the server's firing, was faster with.
+    /// Publishes the alarms. The answer is those for which another process, or the server's firing, was faster.
     async fn publish(&self, wanted: Vec<PendingAlarm>) -> Result<Vec<PendingAlarm>, StoreError> {
         let messages = wanted.iter().map(|wanted| self.message(wanted)).collect();
         let results = self.link.post.publish(messages).await;
@@ -136,7 +136,7 @@ impl NatsAlarms {
                         },
                     );
                 }
-                // What was cleared is gone, or somebody set it anew: then it stays.
+                // A cleared alarm is gone. If another process set it again, it stays.
                 Ok(_) => {}
                 Err(Fault::WrongSequence) if wanted.at.is_none() => {}
                 Err(Fault::WrongSequence) => refused.push(wanted),
@@ -146,9 +146,9 @@ impl NatsAlarms {
         Ok(refused)
     }
 
-    /// The same alarm, in place of what its subject holds now.
+    /// The same alarm as a replacement for the present schedule.
     async fn read_schedule(&self, wanted: PendingAlarm) -> Result<PendingAlarm, StoreError> {
-        let lost = |e: String| StoreError::Unavailable(format!("looking for an alarm: {e}"));
+        let lost = |e: String| StoreError::Unavailable(format!("reading an alarm: {e}"));
         let name = self.link.names.alarm_stream();
         let handle = self
             .link
@@ -198,7 +198,7 @@ impl Alarms for NatsAlarms {
                 .await?;
         }
         Err(StoreError::Unavailable(
-            "an alarm was set by others again and again".into(),
+            "other processes kept changing an alarm".into(),
         ))
     }
 }

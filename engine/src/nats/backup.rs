@@ -1,4 +1,4 @@
-//! Check, dump and restore: a store's history as JSON lines, one record a line.
+//! Check, dump and restore of a NATS store: its history as JSON lines, one record per line.
 
 use super::{
     NatsStore,
@@ -34,49 +34,49 @@ use tokio::sync::Notify;
 
 /// Runs read at once.
 const PAGE: usize = 1_000;
-/// What a check found.
+/// Result of a check.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Checked {
-    /// Runs looked at.
+    /// Runs checked.
     pub runs: usize,
-    /// Records looked at.
+    /// Records checked.
     pub records: usize,
-    /// Of those, records that a newer build wrote: whole, as far as this one can tell.
+    /// Records of a newer build among them: intact as far as this build can tell.
     pub newer: usize,
-    /// What is wrong, a sentence each.
+    /// Faults, one sentence each.
     pub faults: Vec<String>,
 }
 
-/// Why a dump was not taken or not restored.
+/// Error of a dump or restore.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
-    /// The store.
+    /// Error of the store.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Opening the store.
+    /// Error of opening the store.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// The file.
+    /// IO error of the dump.
     #[error("the dump cannot be read or written: {0}")]
     File(#[from] std::io::Error),
-    /// A line is not what it must be.
+    /// A line is invalid.
     #[error("line {line} of the dump: {why}")]
     Line {
-        /// Which, from 1.
+        /// Number of the line, from 1.
         line: usize,
-        /// What is wrong.
+        /// Fault in words.
         why: String,
     },
-    /// There is a store already.
-    #[error("there are {0} runs already: a dump is restored into a store without any")]
+    /// The store already has runs.
+    #[error("the store already has {0} runs: restore the dump into an empty store")]
     NotEmpty(usize),
 }
 
 impl<C: Clock> NatsStore<C> {
-    /// Reads every record: each must be whole, name the one before it, and follow it without a gap.
+    /// Reads every record. Each must be intact, name its predecessor, and follow it without a gap.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     pub async fn check<W: Workflow>(&self) -> Result<Checked, StoreError> {
         let mut checked = Checked::default();
         let mut after: Option<RunId> = None;
@@ -95,8 +95,8 @@ impl<C: Clock> NatsStore<C> {
         }
     }
 
-    /// Writes the history and the dead letters, in the one format of dumps: an embedded store can be made of it, too.
-    /// Answers the number of records.
+    /// Writes the history and the dead letters in the common dump format, which an embedded store can restore as
+    /// well. The answer is the number of records.
     ///
     /// # Errors
     /// [`BackupError`].
@@ -139,10 +139,10 @@ impl<C: Clock> NatsStore<C> {
 }
 
 impl NatsStore {
-    /// Makes a new store of a dump: a new incarnation, epochs above the dump's, the same records.
+    /// Creates a new store from a dump: a new incarnation, epochs above the dump's, the same records.
     ///
     /// # Errors
-    /// [`BackupError`]; [`BackupError::NotEmpty`] where there is history already.
+    /// [`BackupError`]; [`BackupError::NotEmpty`] if there is already a history.
     pub async fn restore(
         options: &Options,
         from: &mut (impl BufRead + Send),
@@ -179,7 +179,7 @@ impl NatsStore {
     }
 }
 
-/// The record of a dump's line, on top of what is there.
+/// Append of a dump's line, after the run's last revision.
 fn append_of(line: &RecordLine, last: &HashMap<RunId, Revision>) -> Result<Append, String> {
     let head = line.head.and_then(|row| head_of(line.run.as_str(), row));
     Ok(Append {
@@ -195,7 +195,7 @@ fn append_of(line: &RecordLine, last: &HashMap<RunId, Revision>) -> Result<Appen
     })
 }
 
-/// An empty store whose epochs begin above `epoch`.
+/// Creates an empty store whose epochs begin above `epoch`.
 async fn begin(options: &Options, epoch: Epoch) -> Result<NatsStore, BackupError> {
     let client = connect::connect(options, Arc::new(Notify::new())).await?;
     let js = ContextBuilder::new()
@@ -213,12 +213,12 @@ async fn begin(options: &Options, epoch: Epoch) -> Result<NatsStore, BackupError
         return Err(BackupError::NotEmpty(there));
     }
     while store.next_epoch().await? <= epoch {
-        // A store that was begun before, with lower epochs: they are cheap to draw.
+        // An earlier attempt may have created the store with lower epochs. Skipping them is cheap.
     }
     Ok(store)
 }
 
-/// What is wrong with one run's kept records.
+/// Checks the stored records of one run.
 fn chain<W: Workflow>(run: &RunId, records: &[Vec<u8>], checked: &mut Checked) {
     let faults = &mut checked.faults;
     let mut before: Option<(Seq, Sum)> = None;
@@ -253,7 +253,7 @@ fn chain<W: Workflow>(run: &RunId, records: &[Vec<u8>], checked: &mut Checked) {
     }
 }
 
-/// The lines of a run's records; the last has its head.
+/// Lines of a run's records. The last one has its head.
 async fn lines_of(link: &Link, run: &RunId) -> Result<Vec<RecordLine>, BackupError> {
     let stream = link.names.history_stream(history_stream_of(run));
     let subject = link.names.history(run);

@@ -1,7 +1,7 @@
-//! The stream of changes: the last state of each run, for readers that are no part of dormer.
+//! Stream of changes: the last state of each run, for external readers.
 //!
-//! Every message replaces a known one, on condition: of several writers that say the same one writes, and none
-//! overwrites what it has not seen. What is written, and that it never goes back, is the caller's.
+//! Every message replaces a known one on condition. Of several writers with the same change one succeeds, and none
+//! overwrites a message that it has not seen. The caller decides the content, and ensures that it never goes back.
 
 use super::{
     last_messages::last_headers,
@@ -18,56 +18,56 @@ use dormer_proto::{
 };
 use std::{collections::BTreeMap, sync::Arc};
 
-/// The stream of changes of a NATS store.
+/// Stream of changes of a NATS store.
 pub struct NatsChanges {
     link: Arc<Link>,
     replicas: Option<usize>,
 }
 
-/// Which record a state is that of. `None`: the run is forgotten.
+/// Record whose state is published. `None`: the run is forgotten.
 pub type Mark = Option<(Seq, Sum)>;
 
-/// What the stream holds of one run.
+/// Message of one run in the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PublishedState {
-    /// The message's place in the stream.
+    /// Sequence of the message.
     pub sequence: u64,
-    /// Whose state it tells.
+    /// Record whose state it has.
     pub mark: Mark,
 }
 
-/// What the stream holds.
+/// Content of the stream.
 #[derive(Debug, Clone, Default)]
 pub struct StreamContents {
-    /// Of each run.
+    /// Messages by run.
     pub runs: BTreeMap<RunId, PublishedState>,
-    /// The stream is so full that states have gone, or soon will.
+    /// Whether the stream is so full that states were or soon will be discarded.
     pub full: bool,
 }
 
-/// What is to be told of a run, in place of what was.
+/// State to publish, with the message that it replaces.
 #[derive(Debug, Clone)]
 pub struct StateUpdate {
-    /// Whose.
+    /// Run.
     pub run: RunId,
-    /// Whose state it tells.
+    /// Record whose state it has.
     pub mark: Mark,
-    /// JSON.
+    /// State as JSON.
     pub body: Bytes,
-    /// The message that it replaces; 0: none.
+    /// Sequence of the message that it replaces; 0 if none.
     pub replaces: u64,
 }
 
-/// Why something was not told.
+/// Error of publishing a change.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PublishError {
-    /// Somebody else told something meanwhile: look at what, and decide again.
-    #[error("somebody else was first")]
+    /// Another process published meanwhile: read its message and decide again.
+    #[error("another process was first")]
     Conflict,
-    /// It will never be taken.
+    /// The stream will never accept it.
     #[error("the stream of changes refuses it: {0}")]
     Refused(String),
-    /// It may or may not have been told.
+    /// It may or may not be published.
     #[error("the stream of changes does not answer: {0}")]
     Unknown(String),
 }
@@ -77,10 +77,10 @@ impl NatsChanges {
         Self { link, replicas }
     }
 
-    /// What the stream holds; it is created again where it is gone.
+    /// Reads the content of the stream. A missing stream is created again.
     ///
     /// # Errors
-    /// [`StoreError::Unavailable`], also where the stream is not as it must be.
+    /// [`StoreError::Unavailable`]; also if the stream has wrong settings.
     pub async fn contents(&self) -> Result<StreamContents, StoreError> {
         let names = &self.link.names;
         let name = self.link.names.changes_stream();
@@ -96,13 +96,13 @@ impl NatsChanges {
         };
         last_headers(&self.link, &name, names.changes_all(), add).await?;
         let bytes = self.state(&name).await?.bytes;
-        // A tenth is left for states that grow.
+        // A tenth is reserved for growing states.
         let full = bytes > u64::try_from(CHANGES_BYTES_MAX / 10 * 9).unwrap_or(u64::MAX);
         Ok(StreamContents { runs, full })
     }
 
     async fn state(&self, name: &str) -> Result<async_nats::jetstream::stream::State, StoreError> {
-        let lost = |e: String| StoreError::Unavailable(format!("looking at {name}: {e}"));
+        let lost = |e: String| StoreError::Unavailable(format!("reading {name}: {e}"));
         let stream = self
             .link
             .js
@@ -112,17 +112,17 @@ impl NatsChanges {
         Ok(stream.cached_info().state.clone())
     }
 
-    /// How many runs the stream tells of, and its last sequence: by these two a caller notices that somebody emptied
-    /// it, or that it was lost.
+    /// Number of runs in the stream, and its last sequence. From these a caller detects that the stream was emptied
+    /// or lost.
     ///
     /// # Errors
-    /// [`StoreError::Unavailable`]; also where there is no stream.
+    /// [`StoreError::Unavailable`]; also if there is no stream.
     pub async fn extent(&self) -> Result<(u64, u64), StoreError> {
         let state = self.state(&self.link.names.changes_stream()).await?;
         Ok((state.subjects_count, state.last_sequence))
     }
 
-    /// What the stream's leader holds of one run.
+    /// Message of one run on the stream's leader.
     ///
     /// # Errors
     /// [`StoreError::Unavailable`].
@@ -153,7 +153,7 @@ impl NatsChanges {
         }
     }
 
-    /// Tells all of it, each on condition; answers each message's place in the stream.
+    /// Publishes all updates, each on condition. The answer is each message's sequence.
     pub async fn publish(&self, update: Vec<StateUpdate>) -> Vec<Result<u64, PublishError>> {
         let messages = update.into_iter().map(|update| Outgoing {
             subject: self.link.names.change(&update.run),

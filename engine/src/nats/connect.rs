@@ -1,4 +1,4 @@
-//! Connecting, and refusing a server that is unfit.
+//! Connection to NATS, and rejection of unsuitable servers.
 
 use super::options::{OpenError, Options, Sync, Synced};
 use async_nats::{Client, Event, jetstream};
@@ -11,10 +11,10 @@ use tokio::{
     sync::Notify,
 };
 
-/// Longest monitoring page that is read, in bytes.
+/// Longest monitoring page, in bytes.
 const MONITOR_BYTES_MAX: u64 = 1 << 20;
 
-/// Connects. `reconnected` is told of every connection after the first.
+/// Connects. `reconnected` is notified of every connection after the first.
 pub(super) async fn connect(
     options: &Options,
     reconnected: Arc<Notify>,
@@ -29,7 +29,7 @@ pub(super) async fn connect(
     Ok(connected.await?)
 }
 
-/// Refuses a server that is too old, without JetStream, or without the syncing that was asked for.
+/// Rejects a server that is too old, lacks JetStream, or lacks the required syncing.
 pub(super) async fn check(
     client: &Client,
     js: &jetstream::Context,
@@ -50,8 +50,8 @@ pub(super) async fn check(
     match (options.sync, synced) {
         (Sync::Always, Synced::Lazy) => return Err(OpenError::LazySync),
         (Sync::Always, Synced::Unknown) => tracing::warn!(
-            "cannot find out whether the server syncs each write: make sure that it has `sync_interval: always`, or \
-             name its monitoring page so that dormer can look"
+            "cannot determine whether the server syncs each write: make sure that it has \
+             `sync_interval: always`, or give its monitoring page so that dormer can check"
         ),
         _ => {}
     }
@@ -68,7 +68,7 @@ fn version(text: &str) -> Option<(u64, u64, u64)> {
     ))
 }
 
-/// Asks the monitoring page, then the system account (which few clients may).
+/// Queries the monitoring page, then the system account (which few clients may use).
 async fn synced(client: &Client, options: &Options) -> Synced {
     if let Some(monitor) = &options.monitor {
         let page = tokio::time::timeout(ANSWER_MAX, varz_page(monitor)).await;

@@ -1,4 +1,4 @@
-//! Dead letters: a stream on file; the message is the message, the rest rides in headers.
+//! Dead letters on NATS: a stream on file. The payload is the message; headers hold the rest.
 
 use super::link::{Link, header_of, number};
 use crate::port::{DeadLetter, DeadLetters, StoreError};
@@ -14,13 +14,13 @@ const REASON: &str = "Dormer-Reason";
 const AT: &str = "Dormer-At";
 const ORIGIN: &str = "Dormer-Origin";
 
-/// "no message found" and "sequence not found": which one depends on the message's place in the stream.
+/// "no message found" and "sequence not found": which one depends on the message's position in the stream.
 const GONE: [u64; 2] = [10_037, 10_043];
 
-/// "message delete failed", with the reason in the text alone: it had been the stream's first.
+/// "message delete failed", with the reason in the text only: the message had been the stream's first.
 const DELETE_FAILED: u64 = 10_057;
 
-/// The dead letters of a NATS store.
+/// Dead letters of a NATS store.
 pub struct NatsDead {
     link: Arc<Link>,
 }
@@ -94,7 +94,7 @@ impl DeadLetters for NatsDead {
         match stream.delete_message(id).await {
             Ok(_) => Ok(()),
             Err(error) => match error.kind() {
-                // Somebody else removed it.
+                // Another process removed it.
                 DeleteMessageErrorKind::JetStream(e)
                     if GONE.contains(&e.error_code().0)
                         || (e.error_code().0 == DELETE_FAILED

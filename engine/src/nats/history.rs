@@ -1,4 +1,4 @@
-//! History over four streams on file: a subject per run, a message per record, appended on condition.
+//! History in four streams on file: a subject per run, a message per record, appended on condition.
 
 use super::{
     last_messages::last_headers,
@@ -22,15 +22,15 @@ use std::{
     sync::{Arc, Mutex, PoisonError, atomic::Ordering},
 };
 
-/// Subjects named in one batch of reads; the server answers 1,024 at most.
+/// Subjects in one batch of reads. The server answers at most 1,024.
 const READ_MAX: usize = 1_000;
-/// Leader reads under way at once.
+/// Most leader reads at once.
 const READS_MAX: usize = 64;
 
-/// The history of a NATS store.
+/// History of a NATS store.
 pub struct NatsHistory {
     link: Arc<Link>,
-    /// The pass of `heads` that is under way. A lock: it is held for a copy of a page, never across an await.
+    /// Current pass of `heads`. Lock held for a copy of a page, never across an await.
     pass: Mutex<Option<Arc<Vec<Head>>>>,
 }
 
@@ -42,7 +42,7 @@ impl NatsHistory {
         }
     }
 
-    /// What the answer to an append says.
+    /// Result of an append from the server's answer.
     fn answered(
         &self,
         index: usize,
@@ -61,7 +61,7 @@ impl NatsHistory {
         }
     }
 
-    /// The last record of one run, from the stream's leader.
+    /// Last record of one run, from the stream's leader.
     async fn last(&self, run: &RunId) -> Result<Option<Stored>, StoreError> {
         use async_nats::jetstream::stream::LastRawMessageErrorKind::NoMessageFound;
         let lost = |e: String| StoreError::Unavailable(format!("reading {run}: {e}"));
@@ -85,7 +85,7 @@ impl NatsHistory {
         }
     }
 
-    /// The last records of runs of one shard of a single server, which is its own leader.
+    /// Last records of runs in one stream of a single server, which is its own leader.
     async fn last_of_stream(
         &self,
         index: u64,
@@ -113,7 +113,7 @@ impl NatsHistory {
             found.insert(subject.to_owned(), stored);
         }
         if cut {
-            // Large records: the server's limit in bytes came first. The rest one by one.
+            // With large records the server's byte limit applies first. The rest is read one by one.
             for (run, subject) in runs.iter().zip(&subjects) {
                 if !found.contains_key(subject)
                     && let Some(stored) = self.last(run).await?
@@ -144,7 +144,7 @@ impl NatsHistory {
             .collect())
     }
 
-    /// Every run's head, in the order of ids.
+    /// Head of every run, ordered by id.
     async fn all_heads(&self) -> Result<Vec<Head>, StoreError> {
         let indexes = (0..HISTORY_STREAMS).map(|index| self.heads_of_stream(index));
         let mut heads = Vec::new();
@@ -155,7 +155,7 @@ impl NatsHistory {
         Ok(heads)
     }
 
-    /// Heads by the headers of each subject's last message.
+    /// Heads from the headers of each subject's last message.
     async fn heads_of_stream(&self, index: u64) -> Result<BTreeMap<RunId, Head>, StoreError> {
         let names = &self.link.names;
         let mut heads = BTreeMap::new();
@@ -238,7 +238,7 @@ impl History for NatsHistory {
         if self.link.single {
             return self.load_single(runs).await;
         }
-        // A replica may lag behind what the leader acknowledged, and direct reads ask any of them.
+        // Direct reads may ask a replica that lags behind the leader.
         let read = |run: RunId| async move { self.last(&run).await };
         stream::iter(runs.to_vec())
             .map(read)
@@ -340,7 +340,7 @@ impl HistoryReader for NatsHistory {
             .get_stream_no_info(&name)
             .await
             .map_err(|e| lost(e.to_string()))?;
-        // Up to and with this revision: a record that is appended meanwhile stays.
+        // Deletes up to and including this revision, so that a record appended meanwhile stays.
         let purge = stream
             .purge()
             .filter(self.link.names.history(run))

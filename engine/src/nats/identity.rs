@@ -1,4 +1,4 @@
-//! A store's identity: its incarnation and shards, written once; and the epochs drawn from it.
+//! Identity of a store: its incarnation and number of streams, written once; and the allocation of epochs.
 
 use super::{
     link::Link,
@@ -14,7 +14,7 @@ use dormer_proto::{
     subject::{HISTORY_STREAMS, Identity, META_EPOCH, META_IDENTITY, Names},
 };
 
-/// The identity on record, or a new one where there is no store yet. `first_epoch` is the first of a new store.
+/// Identity on record, or a new one if there is no store yet. `first_epoch` is the first epoch of a new store.
 pub(super) async fn establish(
     js: &jetstream::Context,
     names: &Names,
@@ -32,7 +32,8 @@ pub(super) async fn establish(
     }
     if fresh && records > 0 {
         return Err(OpenError::Identity(format!(
-            "there is history ({records} records) but no stream {}: restore a dump under another prefix",
+            "there is a history ({records} records) but no stream {}: restore a dump under \
+             another prefix",
             names.meta_stream()
         )));
     }
@@ -53,14 +54,15 @@ pub(super) async fn establish(
         }
         if !missing.is_empty() {
             return Err(OpenError::Identity(format!(
-                "history is missing: there is no stream {}; restore a dump under another prefix",
+                "history is missing: the stream {} does not exist; restore a dump under another \
+                 prefix",
                 missing.join(", ")
             )));
         }
         return Ok(identity.incarnation);
     }
-    // The histories first, the identity last: a creation that was cut short begins again.
-    // No part of the store: it may be missing.
+    // Histories first, identity last: an interrupted creation starts again. It is not part of the store, so it may be
+    // missing.
     let changes = names.changes_stream();
     for spec in names.streams().iter().filter(|spec| spec.name != changes) {
         ensure(js, spec, replicas, None).await?;
@@ -86,7 +88,7 @@ async fn read(js: &jetstream::Context, names: &Names) -> Result<Option<Identity>
     }
 }
 
-/// Writes a new identity if nobody else has meanwhile, and answers the one on record.
+/// Writes a new identity unless another process was faster, and returns the one on record.
 async fn write(js: &jetstream::Context, names: &Names) -> Result<Incarnation, OpenError> {
     let failed = |why: String| OpenError::server("writing the store's identity", why);
     let identity = Identity {
@@ -101,7 +103,7 @@ async fn write(js: &jetstream::Context, names: &Names) -> Result<Incarnation, Op
         .send_publish(names.meta(META_IDENTITY), message)
         .await
         .map_err(|e| failed(e.to_string()))?;
-    // An error may be somebody else's word, or ours whose answer was lost: what is on record counts.
+    // After an error, another process's identity or this one's may be on record. The one on record counts.
     let _ = sent.await;
     read(js, names)
         .await?
@@ -109,7 +111,7 @@ async fn write(js: &jetstream::Context, names: &Names) -> Result<Incarnation, Op
         .ok_or_else(|| failed("nothing is on record".into()))
 }
 
-/// Draws the next epoch: the sequence of a message in the identity's stream, which only grows.
+/// Allocates the next epoch: the sequence of a message in the identity stream, which only grows.
 pub(super) async fn next_epoch(link: &Link) -> Result<Epoch, crate::port::StoreError> {
     let sequence = link
         .publish(

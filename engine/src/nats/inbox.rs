@@ -1,4 +1,4 @@
-//! The inbox: a work queue in memory for messages, and beside it the rings of alarms.
+//! Inbox on NATS: a work queue in memory for messages, and beside it the due timers.
 
 use super::{
     link::Link,
@@ -22,21 +22,21 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// Messages that wait in this process; more stay in the server, for other engines.
+/// Most messages that wait in this process. More stay on the server for other engines.
 const WAITING_MAX: usize = 1_024;
-/// How long acknowledging may hold up the engine in an outage: what is not acknowledged comes again.
+/// Time that acknowledging may block the engine in an outage. Unacknowledged messages come again.
 const ACK_MAX: Duration = Duration::from_secs(2);
-/// The name under which the engines share a queue.
+/// Name of the consumer that all engines share.
 const CONSUMER: &str = "engines";
 
-/// The inbox of a NATS store.
+/// Inbox of a NATS store.
 pub struct NatsInbox {
     link: Arc<Link>,
     trouble: Arc<Notify>,
     out: mpsc::Sender<Message>,
-    // One taker at a time: the receiver cannot be shared.
+    // Only one caller takes at a time, because the receiver cannot be shared.
     come: AsyncMutex<mpsc::Receiver<Message>>,
-    /// Where each delivery is acknowledged. A lock: held for a map operation, never across an await.
+    /// Reply subject of each delivery. Lock held for one map operation, never across an await.
     unsettled: Mutex<HashMap<u64, Subject>>,
     token: AtomicU64,
     pulls: OnceLock<[JoinHandle<()>; 2]>,
@@ -56,8 +56,8 @@ impl NatsInbox {
         }
     }
 
-    /// Begins to pull. A process that only puts messages or reads history never does, or it would hold back messages
-    /// that an engine waits for.
+    /// Begins to pull. A process that only puts messages or reads history never does: it would withhold messages from
+    /// engines.
     fn begin(&self) {
         let names = &self.link.names;
         let inbox_messages = (names.inbox_stream(), names.inbox_messages());
@@ -102,7 +102,7 @@ impl NatsInbox {
         })
     }
 
-    /// Stops taking, and gives back what waits here so that other engines need not wait for the claim to lapse.
+    /// Stops taking, and returns waiting messages, so that other engines need not wait for the claims to expire.
     pub(super) async fn close(&self) {
         self.stop();
         let mut come = self.come.lock().await;
@@ -132,7 +132,7 @@ impl Inbox for NatsInbox {
         let mut messages = Vec::new();
         loop {
             tokio::select! {
-                // A store that breaks down must not leave its engine waiting for messages.
+                // An engine must not wait for messages of a store that has broken down.
                 () = tokio::time::sleep(Duration::from_secs(1)) => self.link.sound()?,
                 count = come.recv_many(&mut messages, max.max(1)) => {
                     if count == 0 {

@@ -1,4 +1,4 @@
-//! The headers of each subject's last message in one stream, through a consumer that is shown nothing else.
+//! Headers of each subject's last message in one stream, through a consumer that receives only those.
 
 use super::link::Link;
 use crate::port::StoreError;
@@ -6,11 +6,11 @@ use async_nats::{Message, jetstream::consumer};
 use futures::StreamExt;
 use std::time::Duration;
 
-/// Headers asked for at once.
+/// Headers in one request.
 const PAGE_MAX: usize = 5_000;
 
-/// Shows `see` every last message of the stream at this moment, without its body, and its sequence. `all` is every
-/// subject: a consumer of last messages must name what it filters.
+/// Calls `see` with every last message of the stream, without its body, and its sequence. `all` is every subject: a
+/// consumer of last messages must name what it filters.
 pub(super) async fn last_headers(
     link: &Link,
     name: &str,

@@ -1,4 +1,4 @@
-//! The connection with what every port shares: publishing with an answer, and reading batches.
+//! Connection with the operations that all ports share: acknowledged publishing, and batch reads.
 
 use super::{
     connect::ANSWER_MAX,
@@ -14,24 +14,24 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-/// "wrong last sequence", and the same found while another publish to the subject is under way in a cluster.
+/// "wrong last sequence", and the same during another publish to the subject in a cluster.
 const WRONG_SEQUENCE: [u64; 2] = [10_071, 10_164];
-/// "message not stored", with the reason in the text alone.
+/// "message not stored", with the reason in the text only.
 const STORE_FAILED: u64 = 10_077;
 
 /// "message size exceeds maximum allowed".
 const MESSAGE_TOO_LARGE: u64 = 10_054;
 
-/// Why a publish was not acknowledged.
+/// Fault of a publish.
 #[derive(Debug)]
 pub(super) enum Fault {
-    /// The subject's last sequence is another one.
+    /// The subject has another last sequence.
     WrongSequence,
-    /// The subject already holds what the stream allows.
+    /// The subject already holds the stream's maximum.
     SubjectFull,
-    /// It will never be stored.
+    /// The server will never store the message.
     Refused(String),
-    /// No answer, or a passing fault: it may or may not be stored.
+    /// No answer, or a temporary fault: the message may or may not be stored.
     Unknown(String),
 }
 
@@ -41,16 +41,16 @@ impl From<Fault> for StoreError {
     }
 }
 
-/// A connection to one store.
+/// Connection to one store.
 pub(super) struct Link {
     pub(super) client: Client,
     pub(super) js: jetstream::Context,
     pub(super) post: Post,
     pub(super) names: Names,
     pub(super) incarnation: Incarnation,
-    /// One copy of each stream: whoever answers a read is the leader.
+    /// Whether each stream has one copy, so that every read is answered by the leader.
     pub(super) single: bool,
-    /// Highest sequence acknowledged to us, per history stream.
+    /// Highest sequence acknowledged to this process, per history stream.
     pub(super) acknowledged: Vec<AtomicU64>,
     broken: OnceLock<String>,
 }
@@ -79,21 +79,21 @@ impl Link {
         }
     }
 
-    /// The store is behind what it acknowledged: nothing is decided on it any more.
+    /// Marks the store as broken: it has lost acknowledged records, and no more decisions are made on it.
     pub(super) fn break_down(&self, why: String) {
         tracing::error!(why, "the store cannot be trusted");
         let _ = self.broken.set(why);
     }
 
-    /// The fault that ended this store, if one has.
+    /// Fails if the store is broken.
     pub(super) fn sound(&self) -> Result<(), StoreError> {
         self.broken
             .get()
             .map_or(Ok(()), |why| Err(StoreError::Broken(why.clone())))
     }
 
-    /// Notes an acknowledged sequence of a history stream; one at or below `floor`, which was acknowledged before
-    /// this publish began, tells that the stream was rewound.
+    /// Notes an acknowledged sequence of a history stream. If it is at or below `floor`, which was acknowledged
+    /// before this publish began, the stream was rewound.
     pub(super) fn acknowledge(&self, index: usize, floor: u64, sequence: u64) {
         if sequence <= floor {
             self.break_down(format!(
@@ -103,7 +103,7 @@ impl Link {
         self.acknowledged[index].fetch_max(sequence, Ordering::AcqRel);
     }
 
-    /// Publishes into a stream and waits for the acknowledgement: the message's sequence.
+    /// Publishes into a stream, and waits for the acknowledgement: the message's sequence.
     pub(super) async fn publish(
         &self,
         subject: String,
@@ -124,8 +124,8 @@ impl Link {
             .unwrap_or_else(|| Err(Fault::Unknown("no answer".into())))
     }
 
-    /// A batch of direct reads: every message until the server says that there are no more. The second value says
-    /// whether the answer was cut short by the server's limits.
+    /// Batch of direct reads: every message until the server reports the end. The second value says whether the
+    /// server's limits truncated the answer.
     pub(super) async fn read(
         &self,
         stream: &str,
@@ -166,17 +166,17 @@ impl Link {
     }
 }
 
-/// A header's value as a number.
+/// Value of a header as a number.
 pub(super) fn number(message: &Message, header: &str) -> Option<u64> {
     header_of(message, header)?.parse().ok()
 }
 
-/// A header's value.
+/// Value of a header.
 pub(super) fn header_of<'a>(message: &'a Message, header: &str) -> Option<&'a str> {
     Some(message.headers.as_ref()?.get(header)?.as_str())
 }
 
-/// What a server's error means to us.
+/// Fault for a server's error.
 pub(super) fn fault_of(code: u64, text: String) -> Fault {
     match code {
         _ if WRONG_SEQUENCE.contains(&code) => Fault::WrongSequence,

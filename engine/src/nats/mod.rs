@@ -1,8 +1,8 @@
-//! The NATS JetStream adapter: every port over the streams that `dormer_proto::subject` spells.
+//! NATS JetStream adapter: every port over the streams in `dormer_proto::subject`.
 //!
-//! History is on file and the only truth; inbox, tasks and alarms are in memory and can be rebuilt from it and from
-//! the watcher. A client that is cut off keeps trying; what it was told before stands, what it was not told is
-//! unknown, and the conditions on each append make a late arrival harmless.
+//! History is on file and the only source of truth. Inbox, tasks and alarms are in memory, and can be rebuilt from it
+//! and from the watcher. A client that loses its connection keeps trying. Acknowledged results stay valid, unanswered
+//! ones are unknown, and the condition on each append makes a late arrival harmless.
 
 mod alarms;
 mod backup;
@@ -50,10 +50,10 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// Runs a second that are carried out again after a loss.
+/// Runs per second whose outstanding work is carried out again after a loss.
 pub const REVISITS_PER_S: usize = 500;
 
-/// A store on NATS: all its ports.
+/// NATS store with all its ports.
 pub struct NatsStore<C = SystemClock> {
     link: Arc<Link>,
     replicas: Option<usize>,
@@ -69,17 +69,17 @@ pub struct NatsStore<C = SystemClock> {
 }
 
 impl NatsStore {
-    /// Opens the store at `options.servers`, creating its streams where there are none.
+    /// Opens the store at `options.servers`, and creates missing streams.
     ///
     /// # Errors
-    /// [`OpenError`]: what to change at the server, or in the options.
+    /// [`OpenError`]: what to change on the server, or in the options.
     pub async fn open(options: &Options) -> Result<Self, OpenError> {
         Self::open_with(options, SystemClock).await
     }
 }
 
 impl<C: Clock> NatsStore<C> {
-    /// As [`NatsStore::open`], with a clock of the caller's.
+    /// As [`NatsStore::open`], with the caller's clock.
     ///
     /// # Errors
     /// As [`NatsStore::open`].
@@ -127,17 +127,17 @@ impl<C: Clock> NatsStore<C> {
         })
     }
 
-    /// Which store this is.
+    /// Identity of the store.
     pub fn incarnation(&self) -> Incarnation {
         self.link.incarnation
     }
 
-    /// What is known of the server's syncing.
+    /// Known syncing of the server.
     pub fn synced(&self) -> Synced {
         self.synced
     }
 
-    /// Draws the next epoch; it only grows.
+    /// Allocates the next epoch. Epochs only grow.
     ///
     /// # Errors
     /// [`StoreError::Unavailable`].
@@ -145,17 +145,17 @@ impl<C: Clock> NatsStore<C> {
         identity::next_epoch(&self.link).await
     }
 
-    /// The stream of changes beside this store.
+    /// Stream of changes beside this store.
     pub fn changes(&self) -> NatsChanges {
         NatsChanges::new(Arc::clone(&self.link), self.replicas)
     }
 
-    /// Counts the losses of rebuildable streams that were noticed; above 0 at the start when there was one before.
+    /// Number of detected losses of rebuildable streams; above 0 at the start if there was one before.
     pub fn losses(&self) -> channel::Receiver<u64> {
         self.lost.clone()
     }
 
-    /// Stops taking messages and gives back what waits here, so that other engines need not wait for it.
+    /// Stops taking messages and returns waiting ones, so that other engines need not wait for them.
     pub async fn close(&self) {
         self.inbox.close().await;
     }
@@ -167,8 +167,8 @@ impl<C> Drop for NatsStore<C> {
     }
 }
 
-/// Creates and compares every stream; answers whether each has a single copy. A server that has no room for the stream
-/// of changes has a store nevertheless.
+/// Creates and compares every stream. The answer is whether each has a single copy. A server without room for the
+/// stream of changes still has a usable store.
 async fn ensure_streams(
     js: &jetstream::Context,
     names: &Names,
@@ -179,7 +179,7 @@ async fn ensure_streams(
         match streams::ensure(js, &spec, replicas, None).await {
             Ok(info) => single &= info.config.num_replicas == 1,
             Err(error @ OpenError::Server { .. }) if spec.name == names.changes_stream() => {
-                tracing::warn!(%error, "changes are not told over NATS");
+                tracing::warn!(%error, "changes are not published to NATS");
             }
             Err(error) => return Err(error),
         }
@@ -187,10 +187,10 @@ async fn ensure_streams(
     Ok(single)
 }
 
-/// After each loss of a rebuildable stream carries out what every run has outstanding. Runs beside the engine.
+/// Carries out the outstanding work of every run after each loss of a rebuildable stream. It runs beside the engine.
 ///
 /// # Errors
-/// [`StoreError::Broken`]; an unavailable store is tried again.
+/// [`StoreError::Broken`]. An unavailable store is tried again.
 pub async fn rebuild_for_ever<W: Workflow, C: Clock>(
     store: Arc<NatsStore<C>>,
 ) -> Result<(), StoreError> {

@@ -1,9 +1,9 @@
-//! How a NATS store is reached, and what may keep it from being opened.
+//! Options of a NATS store, and errors of opening it.
 
 use dormer_nats::{ConnectError, Login, Tls};
 use dormer_proto::subject::SERVER_OLDEST;
 
-/// What must hold of history that was acknowledged.
+/// Required durability of acknowledged history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Sync {
     /// It survives power loss: the server must sync every write (`sync_interval: always`).
@@ -13,45 +13,45 @@ pub enum Sync {
     LazyAccepted,
 }
 
-/// What is known of the server's syncing. A client is not told; a monitoring page is.
+/// Known syncing of the server. Clients cannot query it; the monitoring page shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Synced {
     /// Every write is synced before it is acknowledged.
     Always,
-    /// Writes are synced now and then.
+    /// Writes are synced at intervals.
     Lazy,
-    /// Nobody would tell.
+    /// Unknown.
     Unknown,
 }
 
-/// Where the store is and what it must be.
+/// Address and requirements of the store.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// `nats://host:port` or `tls://…`; several, separated by commas, for a cluster.
     pub servers: String,
-    /// The prefix of subjects and streams; `dormer` by default.
+    /// Prefix of subjects and streams; `dormer` by default.
     pub prefix: Option<String>,
     /// Copies of each stream; by default 3 in a cluster and 1 on a single server.
     pub replicas: Option<usize>,
-    /// What must hold of acknowledged history.
+    /// Required durability of acknowledged history.
     pub sync: Sync,
-    /// The server's monitoring page (`http://host:8222`), which tells how it syncs.
+    /// Monitoring page of the server (`http://host:8222`), which shows how it syncs.
     pub monitor: Option<String>,
-    /// Who we are.
+    /// Login.
     pub login: Login,
     /// TLS.
     pub tls: Tls,
 }
 
-/// Why a store was not opened. Each says what to change.
+/// Error of opening a store. Each message says what to change.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
     /// No connection.
     #[error("cannot connect to {servers}: {why}")]
     Connect {
-        /// Where.
+        /// Servers.
         servers: String,
-        /// What the client says.
+        /// Error of the client.
         why: String,
     },
     /// The server is too old.
@@ -60,7 +60,7 @@ pub enum OpenError {
         SERVER_OLDEST.0, SERVER_OLDEST.1, SERVER_OLDEST.2
     )]
     TooOld {
-        /// What the server says it is.
+        /// Version that the server reports.
         found: String,
     },
     /// JetStream is off.
@@ -68,35 +68,36 @@ pub enum OpenError {
         "JetStream is not enabled ({why}): add `jetstream {{ store_dir: … }}` to the server's configuration, and enable it for this account"
     )]
     NoJetStream {
-        /// What the server says.
+        /// Error of the server.
         why: String,
     },
-    /// The server syncs lazily.
+    /// The server does not sync each write.
     #[error(
-        "the server does not sync each write, so acknowledged history may be lost: set `jetstream {{ sync_interval: always }}` in its configuration, or start dormer accepting lazy sync"
+        "the server does not sync each write, so acknowledged history may be lost: set `jetstream \
+         {{ sync_interval: always }}` in its configuration, or start dormer with --nats-accept-lazy-sync"
     )]
     LazySync,
-    /// A stream is not as it must be.
+    /// A stream has wrong settings.
     #[error(
-        "stream {stream} has {found}, and must have {wanted}: change it, or choose another prefix"
+        "stream {stream} has {found}, but must have {wanted}: change it, or choose another prefix"
     )]
     Stream {
-        /// Which.
+        /// Name of the stream.
         stream: String,
-        /// What it has.
+        /// Present setting.
         found: String,
-        /// What it must have.
+        /// Required setting.
         wanted: String,
     },
     /// Part of the store is missing, or it is another kind of store.
     #[error("{0}")]
     Identity(String),
-    /// The server did not answer, or refused.
+    /// The server did not answer, or refused the request.
     #[error("{doing} failed: {why}")]
     Server {
-        /// What was tried.
+        /// Attempted operation.
         doing: String,
-        /// What came of it.
+        /// Error.
         why: String,
     },
 }

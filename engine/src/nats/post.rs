@@ -1,7 +1,7 @@
-//! Publishing with answers: many messages at once, and one subscription on which all answers come.
+//! Acknowledged publishing: many messages at once, and one subscription for all answers.
 //!
-//! The client library's own way costs a random name, a timer and a wake-up for each message. Here a round of messages
-//! is awaited as one, and the names on which answers come are used again: the server keeps what it looked up last.
+//! The client library's own method costs a random name, a timer and a wake-up for each message. Here a round of
+//! messages is awaited as one, and reply subjects are reused, because the server caches the last ones it looked up.
 
 use super::{
     connect::ANSWER_MAX,
@@ -13,43 +13,43 @@ use futures::StreamExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::{sync::Notify, task::JoinHandle};
 
-/// Messages under way at once, of one caller.
+/// Most messages in flight per caller.
 pub(super) const PUBLISHES_MAX: usize = 512;
 /// Answers read at once.
 const ANSWERS_MAX: usize = 256;
-/// A token is its place, and above it how often an answer at this place was given up.
+/// Bits of a token's slot. The bits above count how often an answer in this slot was given up.
 const SLOT_BITS: u32 = 24;
 
-/// A message on its way into a stream.
+/// Message to publish into a stream.
 pub(super) struct Outgoing {
     pub(super) subject: String,
-    /// None at all costs the server less than an empty map.
+    /// Headers. `None` costs the server less than an empty map.
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
 }
 
-/// The connection's outgoing messages.
+/// Outgoing messages of the connection.
 pub(super) struct Post {
     client: Client,
-    /// Answers come at this, followed by the token.
+    /// Prefix of reply subjects; the token follows.
     inbox: String,
     table: Arc<ReplyTable>,
     reading: JoinHandle<()>,
 }
 
-/// What each answer belongs to. A lock: held for a few index operations, never across an await.
+/// Waiters by token. Lock held for a few index operations, never across an await.
 #[derive(Default)]
 struct ReplyTable(Mutex<ReplySlots>);
 
 #[derive(Default)]
 struct ReplySlots {
-    /// By place: the token that is awaited there, and whose it is.
+    /// Awaited token and its waiter, by slot.
     awaited: Vec<Option<(u64, Arc<Round>, usize)>>,
-    /// Tokens that nobody waits for.
+    /// Free tokens.
     free: Vec<u64>,
 }
 
-/// Messages that are awaited together.
+/// Round of messages that are awaited together.
 struct Round {
     answers: Mutex<Answers>,
     done: Notify,
@@ -67,7 +67,7 @@ impl Drop for Post {
 }
 
 impl Post {
-    /// Begins to listen for answers.
+    /// Subscribes to answers.
     pub(super) async fn open(client: Client) -> Result<Self, async_nats::SubscribeError> {
         let inbox = format!("{}.", client.new_inbox());
         let answers = client.subscribe(format!("{inbox}*")).await?;
@@ -81,7 +81,7 @@ impl Post {
         })
     }
 
-    /// Publishes into streams and waits for every acknowledgement: each message's sequence, in the order given.
+    /// Publishes into streams, and waits for every acknowledgement: each message's sequence, in order.
     pub(super) async fn publish(&self, messages: Vec<Outgoing>) -> Vec<Result<u64, Fault>> {
         let mut results = Vec::with_capacity(messages.len());
         let mut messages = messages.into_iter();
@@ -129,7 +129,7 @@ impl Post {
     }
 }
 
-/// A round on its way. Whoever gives up waiting drops it: its tokens are never awaited again.
+/// Round in flight. A caller that gives up drops it, and its tokens are never awaited again.
 struct Waiting<'a> {
     table: &'a ReplyTable,
     round: Arc<Round>,
@@ -158,13 +158,13 @@ impl<'a> Waiting<'a> {
 }
 
 impl Waiting<'_> {
-    /// A message that was not even sent.
+    /// Notes a message that could not be sent.
     fn fail(&self, at: usize, fault: Fault) {
         self.table.lock().give_up(self.tokens[at]);
         self.round.answered(at, Err(fault));
     }
 
-    /// What came of each message; what has no answer by now never has one.
+    /// Result of each message. A missing answer counts as none.
     fn end(&self) -> Vec<Result<u64, Fault>> {
         let mut slots = self.table.lock();
         let mut answers = self.round.lock();
@@ -198,7 +198,7 @@ fn slot_of(token: u64) -> usize {
 }
 
 impl ReplySlots {
-    /// A token for one answer.
+    /// Allocates a token for one answer.
     fn wait(&mut self, round: &Arc<Round>, at: usize) -> u64 {
         let token = self.free.pop().unwrap_or_else(|| {
             self.awaited.push(None);
@@ -208,7 +208,7 @@ impl ReplySlots {
         token
     }
 
-    /// Whom the answer with this token is for.
+    /// Waiter of the answer with this token.
     fn take(&mut self, token: u64) -> Option<(Arc<Round>, usize)> {
         let slot = self.awaited.get_mut(slot_of(token))?;
         let (_, round, at) = slot.take_if(|(awaited, ..)| *awaited == token)?;
@@ -216,7 +216,7 @@ impl ReplySlots {
         Some((round, at))
     }
 
-    /// The answer may still come, and must not be taken for another's.
+    /// Retires a token: its answer may still arrive, and must not be taken for another's.
     fn give_up(&mut self, token: u64) {
         let Some(slot) = self.awaited.get_mut(slot_of(token)) else {
             return;
@@ -249,7 +249,7 @@ impl Round {
     }
 }
 
-/// Hands each answer to whom it is for.
+/// Passes each answer to its waiter.
 async fn read_for_ever(answers: Subscriber, prefix: usize, table: Arc<ReplyTable>) {
     let mut answers = answers.ready_chunks(ANSWERS_MAX);
     while let Some(messages) = answers.next().await {
@@ -267,7 +267,7 @@ async fn read_for_ever(answers: Subscriber, prefix: usize, table: Arc<ReplyTable
     }
 }
 
-/// As much of the server's answer as matters.
+/// Relevant fields of the server's answer.
 #[derive(serde::Deserialize)]
 struct Answer {
     #[serde(default)]
@@ -285,7 +285,7 @@ struct AnswerError {
 
 fn read(message: &Message) -> Result<u64, Fault> {
     if message.status == Some(StatusCode::NO_RESPONDERS) {
-        return Err(Fault::Unknown("no stream takes it".into()));
+        return Err(Fault::Unknown("no stream accepts the subject".into()));
     }
     match serde_json::from_slice::<Answer>(&message.payload) {
         Ok(Answer {

@@ -1,4 +1,4 @@
-//! Pulling from a work queue without an end: through outages, lost streams and stuck consumers.
+//! Continuous pull from a work queue, through outages, lost streams and stuck consumers.
 
 use super::link::Link;
 use async_nats::jetstream::{
@@ -9,26 +9,26 @@ use futures::StreamExt;
 use std::{sync::Arc, time::Duration};
 use tokio::sync::{Notify, mpsc};
 
-/// Messages asked for at once.
+/// Messages in one request.
 const PULL_MAX: usize = 512;
-/// A claim on a message: it comes again when it was not acknowledged for so long.
+/// Time after which an unacknowledged message is redelivered.
 const CLAIM: Duration = Duration::from_secs(10);
-/// The server tells that it is there when it has nothing else to say; two misses end the pull.
+/// Heartbeat interval of an idle server. Two misses end the pull.
 const HEARTBEAT: Duration = Duration::from_secs(5);
-/// After so long without a message the consumer is looked at: one that holds back what is pending is made anew.
+/// Time without a message after which the consumer is checked. A stuck consumer is recreated.
 const QUIET_MAX: Duration = Duration::from_secs(30);
-/// Messages delivered and not acknowledged, over all engines.
+/// Most unacknowledged messages, over all engines.
 const UNSETTLED_MAX: i64 = 20_000;
 
-/// What is pulled.
+/// Source of a pull.
 pub(super) struct Source {
     pub(super) stream: String,
     pub(super) consumer: &'static str,
     pub(super) filter: String,
 }
 
-/// Pulls into `out` until nobody takes any more. `trouble` is told when a pull ends, so that somebody looks whether
-/// the stream is still the one it was.
+/// Pulls into `out` until the receiver is dropped. `trouble` is notified when a pull ends, to check whether the
+/// stream is still the same.
 pub(super) async fn pull_for_ever(
     link: Arc<Link>,
     source: Source,
@@ -66,7 +66,7 @@ async fn consumer(link: &Link, source: &Source) -> Result<PullConsumer, String> 
         .map_err(|error| error.to_string())
 }
 
-/// One pull, until it fails. Answers whether it brought anything.
+/// Runs one pull until it fails. The answer is whether it delivered anything.
 async fn pull(link: &Link, consumer: &PullConsumer, out: &mpsc::Sender<Message>) -> bool {
     let pulling = consumer
         .stream()
@@ -98,8 +98,8 @@ async fn pull(link: &Link, consumer: &PullConsumer, out: &mpsc::Sender<Message>)
     }
 }
 
-/// A consumer that delivers nothing although there is something, and room for it, is deleted; the next is made anew
-/// and begins with what was not acknowledged.
+/// Deletes a consumer that delivers nothing although messages are pending and there is room. The next one is new, and
+/// begins with the unacknowledged messages.
 async fn stuck(link: &Link, consumer: &PullConsumer) -> bool {
     let Ok(info) = consumer.get_info().await else {
         return true;

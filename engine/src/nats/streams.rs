@@ -1,4 +1,4 @@
-//! The streams of a store: created as they must be, or compared with what is found.
+//! Streams of a store: created with the required settings, or compared with them.
 
 use super::options::OpenError;
 use async_nats::jetstream::{
@@ -8,12 +8,12 @@ use async_nats::jetstream::{
 };
 use dormer_proto::subject::StreamSpec;
 
-/// Copies in a cluster, unless told otherwise.
+/// Default copies in a cluster.
 const REPLICAS: usize = 3;
 /// "replicas > 1 not supported in non-clustered mode".
 const NOT_CLUSTERED: ErrorCode = ErrorCode(10_074);
 
-/// What the server is asked for.
+/// Settings to request from the server.
 fn config(spec: &StreamSpec, replicas: usize, first: Option<u64>) -> Config {
     let refuses = spec.refuse_when_full;
     Config {
@@ -49,7 +49,7 @@ fn config(spec: &StreamSpec, replicas: usize, first: Option<u64>) -> Config {
     }
 }
 
-/// The stream as it is, if it is there.
+/// Reads the stream, if it exists.
 pub(super) async fn find(js: &jetstream::Context, name: &str) -> Result<Option<Info>, OpenError> {
     match js.get_stream(name).await {
         Ok(stream) => Ok(Some(stream.cached_info().clone())),
@@ -57,15 +57,12 @@ pub(super) async fn find(js: &jetstream::Context, name: &str) -> Result<Option<I
             GetStreamErrorKind::JetStream(e) if e.error_code() == ErrorCode::STREAM_NOT_FOUND => {
                 Ok(None)
             }
-            _ => Err(OpenError::server(
-                format!("looking for stream {name}"),
-                error,
-            )),
+            _ => Err(OpenError::server(format!("reading stream {name}"), error)),
         },
     }
 }
 
-/// The stream, created if it is missing and compared if it is there. `first` is the first sequence of a new one.
+/// Creates the stream if it is missing, otherwise compares it. `first` is the first sequence of a new one.
 pub(super) async fn ensure(
     js: &jetstream::Context,
     spec: &StreamSpec,
@@ -94,7 +91,7 @@ fn clusterless(kind: &CreateStreamErrorKind) -> bool {
     matches!(kind, CreateStreamErrorKind::JetStream(error) if error.error_code() == NOT_CLUSTERED)
 }
 
-/// Every setting that a promise of ours rests on.
+/// Compares every setting on which dormer's guarantees rest.
 fn compare(found: &Config, wanted: &Config) -> Result<(), OpenError> {
     let rows = [
         (

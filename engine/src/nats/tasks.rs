@@ -1,4 +1,4 @@
-//! Orders to workers: a work queue in memory, one subject per order; receipts as plain messages.
+//! Task queue on NATS: a work queue in memory with one subject per order, and receipts as plain messages.
 
 use super::{
     link::{Fault, Link},
@@ -9,7 +9,7 @@ use async_nats::HeaderMap;
 use dormer_proto::{envelope, message::ReportReceipt};
 use std::sync::Arc;
 
-/// The task queue of a NATS store.
+/// Task queue of a NATS store.
 pub struct NatsTasks {
     link: Arc<Link>,
 }
@@ -37,7 +37,7 @@ impl TaskQueue for NatsTasks {
         }
         for (task, result) in tasks.iter().zip(self.link.post.publish(messages).await) {
             match result {
-                // The first order of this attempt still stands.
+                // The first order of this attempt still exists.
                 Ok(_) | Err(Fault::SubjectFull) => {}
                 Err(Fault::Refused(why)) => {
                     tracing::error!(%task, why, "an order cannot be published");
@@ -53,7 +53,7 @@ impl TaskQueue for NatsTasks {
             let Ok((bytes, _)) = envelope::encode(&receipt, 0) else {
                 continue;
             };
-            // Lost receipts are asked for again: the worker repeats its report.
+            // A worker repeats its report if the receipt is lost.
             let _ = self
                 .link
                 .client

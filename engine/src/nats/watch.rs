@@ -1,8 +1,8 @@
-//! Watching over the streams: at each reconnect and now and then, is each still the one it was?
+//! Watch over the streams: at each reconnect and at intervals, it checks that each stream is still the same.
 //!
-//! A rebuildable stream holds a *canary*, a message that nobody consumes. When it is missing or another, the stream
-//! was created anew or lost what it held, and `outstanding()` of every run has to be carried out. A history stream
-//! that ends before what it acknowledged ends the store.
+//! A rebuildable stream holds a *canary*, a message that is never consumed. If it is missing or different, the stream
+//! was recreated or lost its content, and `outstanding()` of every run must be carried out. A history stream that
+//! ends before an acknowledged sequence breaks the store.
 
 use super::{
     connect::ANSWER_MAX,
@@ -18,15 +18,15 @@ use std::{
 };
 use tokio::sync::{Notify, watch};
 
-/// How often the streams are looked at when nothing happens.
+/// Interval of the checks.
 const POLL_EVERY: Duration = Duration::from_secs(15);
-/// Looks that something asked for come no closer together than this.
+/// Least time between requested checks.
 const CHECK_PAUSE: Duration = Duration::from_millis(200);
 
-/// What the canaries were when last seen; `None`: not seen yet.
+/// Canaries at the last check. `None`: not checked yet.
 pub(super) type Canaries = [Option<Vec<u8>>; 3];
 
-/// Looks for ever; `lost` counts the losses.
+/// Checks until cancelled. `lost` counts the losses.
 pub(super) async fn watch_for_ever(
     link: Arc<Link>,
     replicas: Option<usize>,
@@ -40,18 +40,18 @@ pub(super) async fn watch_for_ever(
         match check(&link, replicas, &mut known).await {
             Ok(true) => {
                 tracing::warn!(
-                    "a rebuildable stream was lost; what is outstanding is carried out again"
+                    "a rebuildable stream was lost; outstanding work is carried out again"
                 );
                 lost.send_modify(|count| *count += 1);
             }
             Ok(false) => {}
-            Err(error) => tracing::debug!(%error, "cannot look at the streams"),
+            Err(error) => tracing::debug!(%error, "cannot check the streams"),
         }
         tokio::time::sleep(CHECK_PAUSE).await;
     }
 }
 
-/// Whether a rebuildable stream is another than it was. Missing streams are created again.
+/// Whether a rebuildable stream was replaced. Missing streams are created again.
 pub(super) async fn check(
     link: &Link,
     replicas: Option<usize>,
@@ -77,8 +77,8 @@ pub(super) async fn check(
     Ok(lost)
 }
 
-/// What is on record when a store is opened, so that a whole and known stream is not taken for a lost one: a canary
-/// that is there vouches for what lies in the stream beside it.
+/// Canaries when a store is opened, so that an intact stream is not mistaken for a lost one. An existing canary
+/// proves that the other messages of the stream are there.
 pub(super) async fn first_check(link: &Link) -> Result<Canaries, StoreError> {
     let mut known = Canaries::default();
     for (at, (stream, subject)) in link.names.canaries().into_iter().enumerate() {
@@ -88,7 +88,7 @@ pub(super) async fn first_check(link: &Link) -> Result<Canaries, StoreError> {
 }
 
 async fn canary(link: &Link, stream: &str, subject: &str) -> Result<Option<Vec<u8>>, StoreError> {
-    let failed = |e: String| StoreError::Unavailable(format!("looking at {stream}: {e}"));
+    let failed = |e: String| StoreError::Unavailable(format!("reading {stream}: {e}"));
     let handle = link
         .js
         .get_stream_no_info(stream)
@@ -101,7 +101,7 @@ async fn canary(link: &Link, stream: &str, subject: &str) -> Result<Option<Vec<u
     }
 }
 
-/// Puts a new canary, unless another process was faster; answers the one that lives.
+/// Writes a new canary, unless another process was faster. The answer is the present one.
 async fn plant(link: &Link, stream: &str, subject: &str) -> Result<Vec<u8>, StoreError> {
     let body = rand::random::<u64>().to_be_bytes().to_vec();
     let mut headers = HeaderMap::new();
@@ -112,10 +112,10 @@ async fn plant(link: &Link, stream: &str, subject: &str) -> Result<Vec<u8>, Stor
     }
     canary(link, stream, subject)
         .await?
-        .ok_or_else(|| StoreError::Unavailable(format!("{stream} keeps no canary")))
+        .ok_or_else(|| StoreError::Unavailable(format!("{stream} does not store its canary")))
 }
 
-/// A history stream that ends before what it acknowledged to us is not the one that it was.
+/// Detects a history stream that ends before a sequence that it acknowledged to this process.
 async fn check_history(link: &Link) {
     for (index, acknowledged) in (0..HISTORY_STREAMS).zip(&link.acknowledged) {
         let floor = acknowledged.load(Ordering::Acquire);

@@ -1,23 +1,23 @@
-//! When a run's alarm is set: it may ring early, so one that is set stays while the deadline only moves away from it.
+//! Setting of a run's alarm. An alarm may fire early, so a set alarm stays while the deadline only moves later.
 //!
-//! Most waits end long before their deadline, and the next deadline is later still: a run that goes on step by step
-//! sets one alarm, not one a step. An alarm that rings before anything is due is set to the deadline of then.
+//! Most waits end long before their deadline, and the next deadline is later. So a run that proceeds step by step
+//! sets one alarm, not one per step. An alarm that fires before anything is due is set to the deadline of that time.
 
 use super::effects::EffectBatch;
 use dormer_engine_core::{Dropped, Effects, HistoryEvent, Record, Run, Verdict, Workflow};
 use dormer_proto::id::Timestamp;
 
-/// What one plan knows of its run's alarm.
+/// State of a run's alarm within a plan.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Alarm {
-    /// The deadline before: the alarm is set, and rings no later.
+    /// Previous deadline. The alarm is set, and fires no later.
     set: Option<Timestamp>,
-    /// It rang early.
+    /// Whether it fired early.
     early: bool,
 }
 
 impl Alarm {
-    /// Of a run as it was loaded.
+    /// State of the alarm of a loaded run.
     pub(super) fn of<W: Workflow>(run: Option<&Run<W>>) -> Self {
         Self {
             set: run.and_then(Run::deadline),
@@ -25,19 +25,19 @@ impl Alarm {
         }
     }
 
-    /// A message was offered; `timer_due`: the alarm's.
+    /// Notes an offered message. `timer_due`: it is the alarm's.
     pub(super) fn offered(&mut self, timer_due: bool, verdict: Verdict) {
         self.early |= timer_due && verdict == Verdict::Dropped(Dropped::Late);
     }
 
-    /// Of a run to which nothing happened.
+    /// Sets the alarm of an unchanged run if needed.
     pub(super) fn of_unchanged<W: Workflow>(self, run: &Run<W>, work: &mut EffectBatch) {
         if self.early {
             work.alarm(run.id.clone(), run.deadline());
         }
     }
 
-    /// Whether the alarm has to be set after this record.
+    /// Decides whether the alarm must be set after this record.
     pub(super) fn after<W: Workflow>(self, record: &Record<W>, effects: &mut Effects) {
         let due = record.run.deadline();
         let early = self.early

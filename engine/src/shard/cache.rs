@@ -1,20 +1,20 @@
-//! The runs that a shard keeps in memory: only at revisions that it read or appended itself.
+//! Cache of a shard's runs, only at revisions that it read or appended itself.
 
 use crate::port::StoreError;
 use dormer_engine_core::{Run, Workflow};
 use dormer_proto::id::{Revision, RunId};
 use std::collections::HashMap;
 
-/// A run with the revision of its last record.
+/// Run with the revision of its last record.
 pub(super) struct Cached<W: Workflow> {
     pub(super) run: Run<W>,
     pub(super) revision: Revision,
 }
 
-/// At most `max` runs; when it is full, the half that was used longest ago goes.
+/// Cache of at most `max` runs. When it is full, the least recently used half is dropped.
 pub(super) struct Cache<W: Workflow> {
     runs: HashMap<RunId, (u64, Cached<W>)>,
-    /// Revisions seen acknowledged, of runs that are out on loan or were in memory a moment ago.
+    /// Acknowledged revisions of runs that are in use or were recently in memory.
     newest: HashMap<RunId, Revision>,
     tick: u64,
     max: usize,
@@ -39,7 +39,7 @@ impl<W: Workflow> Cache<W> {
     pub(super) fn put(&mut self, cached: Cached<W>) {
         let id = cached.run.id.clone();
         if cached.run.closed.is_some() {
-            // Its records will be deleted one day; that is no lost tail.
+            // A closed run's records are deleted eventually. That is not a lost tail.
             self.newest.remove(&id);
             return;
         }
@@ -55,7 +55,7 @@ impl<W: Workflow> Cache<W> {
         self.runs.remove(run);
     }
 
-    /// A store that is behind what it acknowledged to us has lost its tail.
+    /// Checks that the store has not lost records that it acknowledged.
     pub(super) fn check(&mut self, run: &RunId, found: Option<Revision>) -> Result<(), StoreError> {
         let Some(newest) = self.newest.get(run) else {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Step 2: what a run's messages lead to, decided in memory.
+//! Step 2: deciding in memory what a run's messages lead to.
 
 use super::{Open, Shard, alarm::Alarm, cache::Cached, intake::Received};
 use crate::{
@@ -16,30 +16,30 @@ use dormer_proto::{
     message::{Ask, Inbound},
 };
 
-/// How long messages wait for a run whose outbox is full, in milliseconds.
+/// Redelivery delay of messages to a run with a full outbox, in milliseconds.
 const LATER_AGAIN_MS: u64 = 500;
 
-/// What one run's messages led to, before the append.
+/// Plan: the result of one run's messages before the append.
 pub(super) struct Plan<W: Workflow, G> {
     pub(super) run: RunId,
     pub(super) expected: Expected,
-    /// What the observer saw of the run before.
+    /// The observer's state before.
     pub(super) before: Option<G>,
     pub(super) alarm: Alarm,
-    /// What is to be stored, if anything was taken.
+    /// Record to store, if any message was accepted.
     pub(super) record: Option<(Record<W>, Effects)>,
-    /// The run, when nothing was taken.
+    /// The run, if no message was accepted.
     pub(super) unchanged: Option<Cached<W>>,
     pub(super) answers: Vec<Answer>,
     pub(super) acks: Vec<(u64, Ack)>,
     pub(super) dropped: u64,
     pub(super) unknown: u64,
-    /// A drop was decided on a run that may be old: it is read again, and decided again.
+    /// Whether a drop was decided on a possibly old run, which must be read and decided again.
     pub(super) confirm: bool,
 }
 
 impl<W: Workflow, G> Plan<W, G> {
-    /// A plan in which nothing has happened yet.
+    /// Empty plan.
     fn of(run: &RunId, open: &Open<W>, before: Option<G>) -> Self {
         Self {
             run: run.clone(),
@@ -56,7 +56,7 @@ impl<W: Workflow, G> Plan<W, G> {
         }
     }
 
-    /// A message changes nothing; `fresh`: the run was read in this turn, so that this is final.
+    /// Drops a message. `fresh`: the run was read in this turn, so that this is final.
     fn drop_message(&mut self, why: Dropped, fresh: bool) {
         self.dropped += 1;
         self.unknown += u64::from(why == Dropped::Unknown);
@@ -74,7 +74,7 @@ fn expectation(revision: Option<Revision>) -> Expected {
 }
 
 impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
-    /// Offers a run its messages, and says what they lead to.
+    /// Offers a run its messages, and returns the plan.
     pub(super) async fn decide(
         &mut self,
         id: &RunId,
@@ -152,7 +152,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
                 };
                 match self.state_at(id, to).await {
                     Ok(then) => transition.offer_reset(request, then),
-                    // The wish stands; the store does not answer just now.
+                    // The request stays in the inbox, because the store does not answer now.
                     Err(_) => Offer {
                         verdict: Verdict::Later,
                         answer: None,
@@ -163,7 +163,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         }
     }
 
-    /// The state of a kept record, for a reset; `None` where it is not kept or not readable.
+    /// State in a stored record, for a reset. `None`: the record is no longer stored or not readable.
     async fn state_at(&self, run: &RunId, seq: Seq) -> Result<Option<W::State>, StoreError> {
         let Some(bytes) = self.ports.reader().records(run, seq, 1).await?.pop() else {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! Carrying out: the effects of many runs as one batch per port.
+//! Effects of many runs, carried out as one batch per port.
 
 use crate::port::{Alarms, Inbox, OrderOut, Ports, StoreError, TaskQueue};
 use dormer_engine_core::{Answer, Effects, Run, TaskKey, Workflow};
@@ -20,7 +20,7 @@ pub(super) struct EffectBatch {
 }
 
 impl EffectBatch {
-    /// Nothing yet, for the store `incarnation`.
+    /// Empty batch for the store `incarnation`.
     pub(super) fn new(incarnation: Incarnation) -> Self {
         Self {
             incarnation,
@@ -96,7 +96,7 @@ impl EffectBatch {
         }
     }
 
-    /// The runs whose effects these are.
+    /// Runs with effects in the batch.
     pub(super) fn runs(&self) -> Vec<RunId> {
         self.runs.iter().cloned().collect()
     }
@@ -107,7 +107,7 @@ impl EffectBatch {
         self.alarms.push((run, at));
     }
 
-    /// Carries everything out. Nothing of it waits for anything else of it.
+    /// Carries out all effects. They are independent of each other.
     pub(super) async fn carry_out<P: Ports>(self, ports: &P) -> Result<(), StoreError> {
         let Self {
             orders,

@@ -1,4 +1,4 @@
-//! Intake: a batch of deliveries, decoded and sorted by run, in the order in which they came.
+//! Intake: decodes a batch of deliveries and groups it by run, in the order of arrival.
 
 use super::newer_builds::read_up_to;
 use crate::port::Delivery;
@@ -10,7 +10,7 @@ use dormer_proto::{
 };
 use std::collections::BTreeMap;
 
-/// A message with what is needed to acknowledge it.
+/// Message with its acknowledgement token.
 pub(super) struct Received<W: Workflow> {
     pub(super) message: InboxMessageOf<W>,
     pub(super) token: u64,
@@ -18,7 +18,7 @@ pub(super) struct Received<W: Workflow> {
 }
 
 impl<W: Workflow> Received<W> {
-    /// The message, whose verdict will be final: on a run just read it is not decided twice.
+    /// Takes the message for a final verdict: on a run just read it is not decided twice.
     pub(super) fn spend(&mut self) -> InboxMessageOf<W> {
         let body = std::mem::replace(&mut self.message.body, Inbound::TimerDue);
         InboxMessage {
@@ -29,14 +29,14 @@ impl<W: Workflow> Received<W> {
     }
 }
 
-/// A delivery that was opened once, on its way to the shard that owns its run.
+/// Decoded delivery for the shard that owns its run.
 pub struct DecodedDelivery<W: Workflow> {
     delivery: Delivery,
     message: Result<InboxMessageOf<W>, DecodeError>,
 }
 
 impl<W: Workflow> DecodedDelivery<W> {
-    /// Opens a delivery.
+    /// Decodes a delivery.
     #[must_use]
     pub fn open(delivery: Delivery) -> Self {
         let message = envelope::decode::<InboxMessageOf<W>>(&delivery.bytes, read_up_to(W::SCHEMA));
@@ -46,20 +46,20 @@ impl<W: Workflow> DecodedDelivery<W> {
         }
     }
 
-    /// Whom it is for; `None` if it cannot be read.
+    /// Run of the message. `None`: it cannot be read.
     #[must_use]
     pub fn run(&self) -> Option<&RunId> {
         self.message.as_ref().ok().map(|message| &message.run)
     }
 
-    /// What acknowledges it.
+    /// Acknowledgement token.
     #[must_use]
     pub fn token(&self) -> u64 {
         self.delivery.token
     }
 }
 
-/// A batch, sorted.
+/// Batch grouped by run.
 pub(super) struct Sorted<W: Workflow> {
     pub(super) received: BTreeMap<RunId, Vec<Received<W>>>,
     pub(super) unreadable: Vec<(Delivery, DecodeError)>,

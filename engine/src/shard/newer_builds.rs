@@ -1,8 +1,8 @@
-//! What this build leaves to a newer one: messages that it cannot read, and messages to runs that it cannot read.
+//! Messages that this build leaves to a newer one: those that it cannot read, and those to runs that it cannot read.
 //!
-//! They wait in the inbox, whatever becomes of them later. Two kinds would pile up there, because somebody repeats them
-//! for as long as they have no effect: rings (the sweep rings again) and facts (the watcher tells them every minute). Of
-//! a run's rings the last to come is kept, of the facts about one object the newest.
+//! They wait in the inbox. Two kinds would pile up there, because their senders repeat them until they have an
+//! effect: due timers (the sweep fires them again) and facts (the watcher publishes them every minute). So only the
+//! latest due timer of a run is kept, and only the newest fact about an object.
 
 use super::intake::Received;
 use crate::port::Ack;
@@ -16,15 +16,15 @@ use dormer_proto::{
 };
 use std::collections::HashMap;
 
-/// How long a message waits that a newer build has to read, in milliseconds: long enough for thousands of them to cost
-/// little, short enough for an upgrade with both builds at work.
+/// Redelivery delay of a message for a newer build, in milliseconds: long enough for thousands of them to cost
+/// little, short enough for an upgrade with both builds running.
 pub(super) const NEWER_AGAIN_MS: u64 = 5_000;
-/// A message that has not come again for so long waits no more: the newer build has taken it.
+/// Time after which a message that was not redelivered no longer waits: the newer build has taken it.
 const GONE_MS: u64 = 3 * NEWER_AGAIN_MS;
-/// Runs of which the waiting messages are known. Beyond, all are forgotten: a few wait twice.
+/// Most runs with known waiting messages. Beyond it all are forgotten, and a few messages wait twice.
 const RUNS_MAX: usize = 20_000;
 
-/// Up to which schema a build that knows `schema` reads: in every production build, that one.
+/// Highest schema that a build with `schema` reads. In production builds it is `schema` itself.
 pub(super) fn read_up_to(schema: u16) -> u16 {
     if enforced(Fence::Newer) {
         schema
@@ -33,31 +33,31 @@ pub(super) fn read_up_to(schema: u16) -> u16 {
     }
 }
 
-/// A message that waits.
+/// Waiting message.
 struct Waiting {
     cause: String,
     since: Timestamp,
 }
 
 impl Waiting {
-    /// Whether it is another message than the one named `cause`, and still waits.
+    /// Whether it differs from the message `cause` and still waits.
     fn replaces(&self, cause: &str, at: Timestamp) -> bool {
         self.cause != cause && at.since_ms(self.since) <= GONE_MS
     }
 }
 
-/// What waits for a newer build of what would be repeated.
+/// Repeated messages that wait for a newer build.
 #[derive(Default)]
 struct Repeated {
-    /// The last ring to come. Whatever an earlier one rang for, this one rings for, too; the reverse does not hold: the
-    /// newer build may have taken the earlier one, and waits for this.
+    /// Latest due timer. It covers every deadline of an earlier one. The reverse does not hold: the newer build may
+    /// have taken the earlier one, and wait for this one.
     timer_due: Option<Waiting>,
-    /// Rings that came before it: each is dropped when it comes again.
+    /// Earlier due timers. Each is dropped when it is redelivered.
     earlier: Vec<Waiting>,
     facts: HashMap<ObjectRef, (Version, Waiting)>,
 }
 
-/// The runs left to a newer build.
+/// Runs that are left to a newer build.
 #[derive(Default)]
 pub(super) struct DeferredRuns {
     runs: HashMap<RunId, Repeated>,
@@ -65,22 +65,23 @@ pub(super) struct DeferredRuns {
 }
 
 impl DeferredRuns {
-    /// A message that a newer build wrote waits for it.
+    /// Acknowledgement of a newer build's message: it waits.
     pub(super) fn unreadable(&mut self, cause: &str, why: &impl std::fmt::Display) -> Ack {
         if !std::mem::replace(&mut self.said, true) {
-            tracing::warn!(cause, %why, "messages of a newer build are left to one");
+            tracing::warn!(cause, %why, "messages of a newer build wait for an engine of that \
+            build");
         }
         Ack::Again(NEWER_AGAIN_MS)
     }
 
-    /// `run` was read after all.
+    /// Notes that `run` could be read.
     pub(super) fn readable(&mut self, run: &RunId) {
         if !self.runs.is_empty() {
             self.runs.remove(run);
         }
     }
 
-    /// What becomes, at this time, of messages to a run whose record a newer build wrote.
+    /// Acknowledgements, at this time, of messages to a run whose record a newer build wrote.
     pub(super) fn acks<W: Workflow>(
         &mut self,
         at: Timestamp,
@@ -91,7 +92,8 @@ impl DeferredRuns {
             self.runs.clear();
         }
         let repeated = self.runs.entry(run.clone()).or_insert_with(|| {
-            tracing::warn!(%run, "a newer build wrote this run: it is left to one");
+            tracing::warn!(%run, "a newer build wrote this run: it waits for an engine of that \
+            build");
             Repeated::default()
         });
         messages
@@ -102,7 +104,7 @@ impl DeferredRuns {
 }
 
 impl Repeated {
-    /// What becomes of a ring: it waits, unless one that came later waits in its place.
+    /// Acknowledgement of a due timer: it waits, unless a later one already waits.
     fn timer_due(&mut self, at: Timestamp, cause: &str) -> Ack {
         self.earlier
             .retain(|timer_due| at.since_ms(timer_due.since) <= GONE_MS);

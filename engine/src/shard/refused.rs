@@ -1,17 +1,17 @@
-//! Runs whose record nobody will ever store: each stands still until a person acts, and that is said once.
+//! Runs whose next record the store will never accept. Each is blocked until a person acts, and is reported once.
 
 use dormer_proto::id::RunId;
 use std::collections::HashSet;
 
-/// Runs that are remembered. Beyond, all are forgotten: some are told of twice.
+/// Most remembered runs. Beyond it all are forgotten, and some are reported twice.
 const RUNS_MAX: usize = 20_000;
 
-/// The runs that were told of.
+/// Runs that were reported.
 #[derive(Default)]
 pub(super) struct Refused(HashSet<RunId>);
 
 impl Refused {
-    /// Whether `run` was not told of before.
+    /// Whether `run` was not reported before.
     pub(super) fn first(&mut self, run: &RunId) -> bool {
         if self.0.len() >= RUNS_MAX {
             self.0.clear();
@@ -19,7 +19,7 @@ impl Refused {
         self.0.insert(run.clone())
     }
 
-    /// A record of `run` is stored after all.
+    /// Forgets `run`, because a record of it was stored.
     pub(super) fn stored(&mut self, run: &RunId) {
         if !self.0.is_empty() {
             self.0.remove(run);

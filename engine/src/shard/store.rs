@@ -1,4 +1,4 @@
-//! Steps 3 to 5: append what was decided, carry out what the store has taken, and say which messages are acknowledged.
+//! Steps 3 to 5: append the decisions, carry out the effects of stored records, and return the acknowledgements.
 
 use super::{Shard, UNAVAILABLE_AGAIN_MS, cache::Cached, decide::Plan, effects::EffectBatch};
 use crate::{
@@ -15,10 +15,10 @@ use dormer_proto::{
 };
 use tokio::time::Instant;
 
-/// How long messages wait whose record the store will not take, in milliseconds: a person has to act.
+/// Redelivery delay of messages whose record the store refuses, in milliseconds. A person must act.
 const REFUSED_AGAIN_MS: u64 = 60_000;
 
-/// A plan with the record that is on its way to the store.
+/// Plan whose record is being appended.
 struct Sent<W: Workflow, G> {
     plan: Plan<W, G>,
     record: Record<W>,
@@ -26,20 +26,20 @@ struct Sent<W: Workflow, G> {
     sum: Sum,
 }
 
-/// What becomes of a batch.
+/// Results of a batch.
 struct Batch<'a> {
-    /// To be carried out once the store has answered.
+    /// Effects to carry out after the append.
     work: EffectBatch,
-    /// Fates that hold only when that was carried out.
+    /// Acknowledgements that are valid only if the effects were carried out.
     held: Vec<(u64, Ack)>,
-    /// Fates that hold in any case.
+    /// Acknowledgements that are valid in any case.
     acks: &'a mut Vec<(u64, Ack)>,
-    /// Records that could not even be written.
+    /// Records that could not be encoded.
     unwritten: u64,
 }
 
 impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
-    /// Appends, carries out, and says which messages are acknowledged.
+    /// Appends, carries out the effects, and returns the acknowledgements.
     pub(super) async fn store(
         &mut self,
         plans: Vec<Plan<W, E::StateBefore>>,
@@ -73,7 +73,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         self.carry_out(batch).await
     }
 
-    /// What is to be appended for this plan, if anything: a plan that changes nothing is done with here.
+    /// Append of this plan, if it has a record. A plan without one is finished here.
     fn prepare(
         &mut self,
         mut plan: Plan<W, E::StateBefore>,
@@ -124,7 +124,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         }
     }
 
-    /// What a build without the fence carries out before it has stored.
+    /// Effects that a build without the fence carries out before the append.
     fn early(&self, sent: &[Sent<W, E::StateBefore>]) -> EffectBatch {
         let mut early = EffectBatch::new(self.ports.history().incarnation());
         for one in sent {
@@ -136,7 +136,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         early
     }
 
-    /// Appends; records that could not even be written count as refused.
+    /// Appends. Records that could not be encoded count as refused.
     async fn append(
         &self,
         batch: Vec<Append>,
@@ -197,16 +197,16 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         batch.acks.extend(again(plan.acks, wait));
     }
 
-    /// The run stands still until a person acts: said once, counted each time.
+    /// Reports a blocked run: logged once, counted each time.
     fn refuse(&mut self, run: &RunId, why: &str) {
         self.counters.refused += 1;
         if self.refused.first(run) {
-            tracing::warn!(%run, why, "a record is refused for good: the run stands still");
+            tracing::warn!(%run, why, "the store refuses a record for good: the run is blocked");
             self.observer.refused(run, why);
         }
     }
 
-    /// Carries out what was stored. What fails stays stored: the next load of these runs carries out the rest.
+    /// Carries out the effects of stored records. After a failure the next load of these runs carries out the rest.
     async fn carry_out(&mut self, batch: Batch<'_>) -> Result<(), StoreError> {
         let Batch {
             work, held, acks, ..
@@ -228,7 +228,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
     }
 }
 
-/// The same messages, which come again after `wait` milliseconds.
+/// Acknowledgements that redeliver these messages after `wait` milliseconds.
 fn again(messages: Vec<(u64, Ack)>, wait: u64) -> impl Iterator<Item = (u64, Ack)> {
     messages
         .into_iter()

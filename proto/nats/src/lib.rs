@@ -1,25 +1,25 @@
-//! Connections to NATS as engine and workers make them: login, TLS, and what an outage does.
+//! Connections to NATS for engine and workers: login, TLS, and reconnecting.
 
 use async_nats::{Client, ConnectOptions, ServerAddr};
 use std::{path::PathBuf, time::Duration};
 
-/// How long one answer of the server may take before it counts as none.
+/// Time limit of one answer of the server.
 pub const ANSWER_MAX: Duration = Duration::from_secs(5);
 
-/// Who we are to the server.
+/// Login to the server.
 #[derive(Clone, Default)]
 pub enum Login {
-    /// Nobody in particular, or whoever the URL names.
+    /// No login, or the user in the URL.
     #[default]
     Open,
     /// A user with a password.
     User {
-        /// The user's name.
+        /// Name of the user.
         user: String,
-        /// The password.
+        /// Password of the user.
         password: String,
     },
-    /// Whoever has the token.
+    /// A token.
     Token(String),
     /// A credentials file (`.creds`: a JWT and its key).
     #[cfg(feature = "nats-creds")]
@@ -42,32 +42,32 @@ impl std::fmt::Debug for Login {
 /// TLS files, PEM.
 #[derive(Debug, Clone, Default)]
 pub struct Tls {
-    /// Authorities to trust beside the system's.
+    /// CA certificates to trust beside the system's.
     pub ca: Option<PathBuf>,
-    /// Our certificate and its key, where the server wants one.
+    /// Client certificate and its key, if the server requires one.
     pub identity: Option<(PathBuf, PathBuf)>,
     /// Refuse a server without TLS.
     pub required: bool,
 }
 
-/// There is no connection.
+/// Error of connecting.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("cannot connect to {servers}: {why}")]
 pub struct ConnectError {
-    /// Where.
+    /// Servers.
     pub servers: String,
-    /// What the client says.
+    /// Error of the client.
     pub why: String,
 }
 
-/// Settings of a connection under `name`, with room for `capacity` messages on their way out. A connection that is
-/// lost is sought again without an end.
+/// Settings of a connection under `name`, with room for `capacity` outgoing messages. A lost connection is retried
+/// without limit.
 pub fn settings(name: &str, capacity: usize) -> ConnectOptions {
     ConnectOptions::new()
         .name(name)
         .client_capacity(capacity)
         .request_timeout(Some(ANSWER_MAX))
-        // An outage may last as long as it likes.
+        // The client retries for the whole length of an outage.
         .max_reconnects(None)
         .reconnect_delay_callback(|tries| Duration::from_millis((50 << tries.min(6)) as u64))
 }
@@ -75,7 +75,7 @@ pub fn settings(name: &str, capacity: usize) -> ConnectOptions {
 /// Connects to one of `servers`, which commas separate.
 ///
 /// # Errors
-/// [`ConnectError`]: no server answers, or it refuses us.
+/// [`ConnectError`]: no server answers, or it rejects the login.
 pub async fn connect(
     mut settings: ConnectOptions,
     servers: &str,

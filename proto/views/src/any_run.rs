@@ -1,4 +1,4 @@
-//! A run of any workflow, as requests and the stream of changes answer it.
+//! Run of any workflow, as in answers to requests and in the stream of changes.
 
 use crate::{
     machine::Machine,
@@ -9,7 +9,7 @@ use dormer_proto::work::{MACHINE, ROLLOUT};
 use serde::{Deserialize, Deserializer, Serialize, de::Error};
 use serde_json::Value;
 
-/// A run of any workflow. Its id says which.
+/// Run of any workflow. The id names the workflow.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum AnyRun {
@@ -21,7 +21,7 @@ pub enum AnyRun {
     Run(Box<Run>),
 }
 
-/// A run's id; everything that is shown of a run has it.
+/// Id of a run, which every view of a run has.
 #[derive(Deserialize)]
 struct Identified {
     run: String,
@@ -42,7 +42,7 @@ impl<'de> Deserialize<'de> for AnyRun {
 }
 
 impl AnyRun {
-    /// What people call it: a Machine's name, a pool.
+    /// Name for people: a Machine's name, a pool.
     pub fn name(&self) -> &str {
         match self {
             Self::Machine(machine) => &machine.name,
@@ -51,7 +51,7 @@ impl AnyRun {
         }
     }
 
-    /// Its state, as its workflow names it.
+    /// Name of its state in its workflow.
     pub fn state(&self) -> &str {
         match self {
             Self::Machine(machine) => machine.state.id(),
@@ -60,12 +60,12 @@ impl AnyRun {
         }
     }
 
-    /// A machine's phase in words, where it says more than the state.
+    /// Phase of a machine in words, if it says more than the state.
     pub fn phase(&self) -> Option<&str> {
         self.as_machine()?.phase_beside_state()
     }
 
-    /// What it waits for.
+    /// Thing that it waits for.
     pub fn waiting_for(&self) -> Option<&str> {
         match self {
             Self::Machine(machine) => machine.waiting_for.as_deref(),
@@ -74,7 +74,7 @@ impl AnyRun {
         }
     }
 
-    /// Where it is in its life.
+    /// Common status of the run.
     pub fn status(&self) -> &RunStatus {
         match self {
             Self::Machine(machine) => &machine.status,

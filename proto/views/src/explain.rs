@@ -1,6 +1,7 @@
-//! Why a machine is where it is, in one paragraph for a person on call: `dormer why` and the machine's page say it.
+//! Explanation of a machine's state in one paragraph, for a person on call. `dormer why` and the machine's page show
+//! it.
 //!
-//! The first sentence names the cause, the last ones the next step. A failure's code stands behind its words.
+//! The first sentence names the cause, the last ones the next step. A failure's code follows its words.
 
 mod advice;
 
@@ -16,9 +17,9 @@ use crate::{
 use dormer_profile::answer::FailureCode;
 use dormer_proto::{id::Timestamp, phase::MachineState};
 
-/// Number of latest records that are searched for the last failure.
+/// Number of latest records searched for the last failure.
 pub const RECORDS_BACK: u64 = 30;
-/// Differences that a sentence names; the rest is a count.
+/// Most differences in a sentence. The rest is a count.
 const DIFFERENCES_MAX: usize = 3;
 
 /// Last failure among `records`, as a sentence with its time. `None` once the machine serves, or the task succeeded.
@@ -46,7 +47,7 @@ pub fn failure_in(records: &[Record], machine: &Machine) -> Option<String> {
     None
 }
 
-/// The whole paragraph: where the machine is and why, and what to do.
+/// Complete paragraph: the machine's state with its cause, and what to do.
 pub fn paragraph(
     machine: &Machine,
     last_failure: Option<&str>,
@@ -57,7 +58,7 @@ pub fn paragraph(
     sentences.join(" ")
 }
 
-/// Where the machine is and why, without what to do: one sentence each.
+/// The machine's state with its cause, without advice: one sentence each.
 pub fn situation(
     machine: &Machine,
     last_failure: Option<&str>,
@@ -79,7 +80,7 @@ pub fn situation(
             .iter()
             .map(|task| task_text(task, now(machine))),
     );
-    // A task that waits for its next attempt, and a machine that failed, have said it already.
+    // For a task that waits for its next attempt, and a machine that failed, an earlier sentence has said it.
     let said = machine.failure.is_some()
         || machine
             .drain
@@ -95,7 +96,7 @@ pub fn situation(
     sentences
 }
 
-/// Where it is, since when; of a machine that failed, the cause.
+/// Its state, and since when; for a failed machine, the cause.
 fn headline(machine: &Machine) -> String {
     let name = &machine.name;
     let long = length(machine.status.since_seconds);
@@ -114,7 +115,7 @@ fn headline(machine: &Machine) -> String {
 /// A failure in words, its code behind them: `access denied: cannot write C:\k (access_denied)`.
 pub fn cause(code: &str, message: &str) -> String {
     let message = dotless(without_advice(code, dotless(message)));
-    // The script's codes are words; its messages are often only what Windows said.
+    // The script's codes are words. Its messages are often only Windows's own text.
     let words = code.contains('_') || code.chars().all(char::is_lowercase);
     if words && message.is_empty() {
         format!("{} ({code})", code.replace('_', " "))
@@ -127,7 +128,7 @@ pub fn cause(code: &str, message: &str) -> String {
     }
 }
 
-/// The message without the advice that the script puts behind it: the next step says it.
+/// The message without the script's advice at its end, because the next step gives it.
 fn without_advice<'a>(code: &str, message: &'a str) -> &'a str {
     let code = FailureCode::ALL.iter().find(|known| known.as_str() == code);
     let advice = code.map_or("", |known| dotless(known.advice()));
@@ -136,12 +137,12 @@ fn without_advice<'a>(code: &str, message: &'a str) -> &'a str {
 }
 
 fn waits_for(machine: &Machine) -> Option<String> {
-    // A machine that failed waits for a person, which the next step says.
+    // A failed machine waits for a person; the next step says so.
     let what = machine.waiting_for.as_ref()?;
     (machine.state != MachineState::Failed).then(|| format!("It waits for {}.", dotless(what)))
 }
 
-/// Why it is where it is, where the headline and what it waits for do not say it.
+/// Cause of its state, if neither the headline nor what it waits for says it.
 fn reason(machine: &Machine) -> Option<String> {
     if machine.failure.is_some() {
         return None;
@@ -150,12 +151,12 @@ fn reason(machine: &Machine) -> Option<String> {
         return Some(what_differs(&machine.differs));
     }
     let reason = dotless(machine.reason.as_ref()?);
-    // What a drain waits for names the first pod that stays.
+    // What a drain waits for already names the first blocking pod.
     let waiting = machine.waiting_for.as_deref().unwrap_or_default();
     (!waiting.contains(reason)).then(|| format!("Reason: {reason}."))
 }
 
-/// What is to change; of a long list the first differences.
+/// Planned changes; of a long list the first ones.
 fn what_differs(differs: &[String]) -> String {
     let named = &differs[..differs.len().min(DIFFERENCES_MAX)];
     let more = differs.len() - named.len();
@@ -167,7 +168,7 @@ fn what_differs(differs: &[String]) -> String {
     format!("What is to change: {}{more}.", named.join(", "))
 }
 
-/// What is being tried, or was.
+/// The current attempt, or the last one.
 fn task_text(task: &Task, now: Timestamp) -> String {
     let Task { name, attempt, .. } = task;
     let of = task.limit();
@@ -200,7 +201,7 @@ fn progress(heartbeat: &Heartbeat) -> String {
     format!(", on worker {worker}, step {step}{amount}")
 }
 
-/// What the Machine object itself says.
+/// State of the Machine object itself.
 fn from_the_machine(machine: &Machine) -> Vec<String> {
     let mut texts = Vec::new();
     let phase = machine.machine_phase.as_deref();
@@ -233,7 +234,7 @@ pub fn condition_text(condition: &Condition) -> String {
     text
 }
 
-/// The numbers of its MachineSet, where one of them falls short and the machine waits.
+/// Numbers of its MachineSet, if one falls short and the machine waits.
 fn numbers(machine: &Machine, rollout: &Rollout) -> Option<String> {
     machine.waiting_for.as_ref()?;
     let set = machine_set(machine, rollout).filter(|set| set.falls_short())?;
@@ -272,7 +273,7 @@ fn version(machine: &Machine) -> Option<String> {
     })
 }
 
-/// The server's clock when it showed the machine.
+/// Time of the server when it rendered the machine.
 fn now(machine: &Machine) -> Timestamp {
     let Moment(since) = machine.status.since;
     Timestamp(since.0 + machine.status.since_seconds * 1_000)

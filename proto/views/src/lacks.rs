@@ -1,21 +1,21 @@
-//! What dormer itself lacks: one thing that many machines wait for, said once.
+//! Prerequisites that dormer itself lacks, each reported once for many machines.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// One thing of dormer's own that machines wait for.
+/// Prerequisite of dormer's own that machines wait for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Lack {
-    /// What it is, and what to do: one sentence without a full stop.
+    /// The prerequisite and its remedy: one sentence without a full stop.
     pub what: String,
     /// Machines that wait for it.
     pub waiting: u64,
-    /// Machines in all.
+    /// Number of all machines.
     pub machines: u64,
 }
 
 impl Lack {
-    /// All of it in a sentence, with who waits.
+    /// Sentence about it, with the number of waiting machines.
     pub fn sentence(&self) -> String {
         let Self {
             what,

@@ -1,5 +1,5 @@
-//! What people are shown of machines and rollouts, shared by the API, the console and the commands: the types of the
-//! API's answers, and the sentences made of them.
+//! Views of machines and rollouts, shared by API, console and commands: the types of the API's answers, and sentences
+//! made from them.
 
 pub mod any_run;
 pub mod explain;

@@ -1,4 +1,4 @@
-//! A Windows machine, as API, console and commands show it.
+//! View of a Windows machine, for API, console and commands.
 
 use crate::{
     lacks::Lack,
@@ -29,15 +29,15 @@ pub struct Machine {
     pub phase: OpenEnum<MachinePhase>,
     /// The phase in words.
     pub phase_text: String,
-    /// Why it is there, in words.
+    /// Cause of its state, in words.
     pub reason: Option<String>,
-    /// What failed, of a machine that is Failed.
+    /// Failure of a machine that is Failed.
     pub failure: Option<PhaseFailure>,
     /// What it waits for, in words.
     pub waiting_for: Option<String>,
-    /// What is to change, while that waits for approval, for an owner or for the lease.
+    /// Planned changes, while they wait for approval, an owner or the lease.
     pub differs: Vec<String>,
-    /// How far the drain is, while pods are evicted.
+    /// Progress of the drain, while pods are evicted.
     pub drain: Option<Drain>,
     /// Version that its Node carries.
     pub version: Option<String>,
@@ -57,31 +57,31 @@ pub struct Machine {
     pub machine_phase: Option<String>,
     /// Error of the Machine, such as a cloud's quota.
     pub machine_error: Option<String>,
-    /// Conditions of the Machine and of its provider that are not as they should be.
+    /// Unhealthy conditions of the Machine and of its provider.
     pub machine_conditions: Vec<Condition>,
     /// Controller of the Machine: `MachineSet/NAME`.
     pub owner: Option<String>,
-    /// Who stopped it, if somebody did.
+    /// Halt of the machine, if somebody stopped it.
     pub halt: Option<Halt>,
     /// Why a certificate request of its kubelet was not approved.
     pub certificate_refused: Option<String>,
     /// Time at which the Machine was created, by the API server's clock.
     pub created: Option<Moment>,
-    /// Whether its Node has served: from then on nothing disturbs it without the lease.
+    /// Whether its Node has ever served. From then on nothing disturbs it without the lease.
     pub served: bool,
     /// Highest number among the attempts of its open tasks.
     pub attempt: Option<u64>,
     /// Open tasks.
     pub tasks: Vec<Task>,
-    /// What dormer itself lacks, such as a usable SSH key, for which this machine waits.
+    /// Prerequisite of dormer's own that this machine waits for, such as a usable SSH key.
     pub lacks: Option<String>,
-    /// Where it is in its life.
+    /// Common status of the run.
     #[serde(flatten)]
     pub status: RunStatus,
 }
 
 impl Machine {
-    /// The phase in words, where it says more than the state: of `Failed` and `failed` nothing.
+    /// Phase in words, if it says more than the state (not for `Failed` and `failed`).
     pub fn phase_beside_state(&self) -> Option<&str> {
         let more =
             !self.phase_text.is_empty() && !self.phase_text.eq_ignore_ascii_case(self.state.id());
@@ -93,13 +93,13 @@ impl Machine {
         self.owner.as_deref()?.strip_prefix("MachineSet/")
     }
 
-    /// Whether the cloud has given the Machine up: the Machine API's phase Failed, which it does not leave.
+    /// Whether the Machine API has marked the Machine as Failed, which is final.
     pub fn given_up(&self) -> bool {
         self.machine_phase.as_deref() == Some("Failed")
     }
 }
 
-/// A step that failed for good.
+/// Step that failed for good.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PhaseFailure {
@@ -113,20 +113,20 @@ pub struct PhaseFailure {
     pub phase_text: String,
 }
 
-/// A drain under way.
+/// Drain in progress.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Drain {
     /// Pods evicted so far.
     pub evicted: u64,
     /// Pods that remain.
     pub left: u64,
-    /// Pods that stay, and why.
+    /// Pods that block the drain, with reasons.
     pub blockers: Vec<Blocker>,
     /// Whether PodDisruptionBudgets are ignored.
     pub force: bool,
 }
 
-/// A pod that a drain cannot remove.
+/// Pod that a drain cannot remove.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Blocker {
     /// NAMESPACE/NAME of the pod.
@@ -135,7 +135,7 @@ pub struct Blocker {
     pub why: String,
 }
 
-/// A condition of a Kubernetes object.
+/// Condition of a Kubernetes object.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Condition {
     /// Type of the condition.
@@ -149,7 +149,7 @@ pub struct Condition {
 }
 
 listed! {
-    /// Who keeps dormer from starting anything new on a machine.
+    /// Kind of a halt.
     pub enum HaltKind {
         /// A person paused it.
         Paused = "paused",
@@ -160,23 +160,23 @@ listed! {
     }
 }
 
-/// What keeps dormer from starting anything new on a machine.
+/// Halt: dormer starts nothing new on the machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Halt {
-    /// Of which kind.
+    /// Kind of the halt.
     pub kind: OpenEnum<HaltKind>,
-    /// Who, and why; null for the label.
+    /// Person and reason; null for the label.
     pub by: Option<String>,
     /// All of it in words.
     pub text: String,
 }
 
-/// The machines, with what they all lack.
+/// List of machines, with prerequisites that dormer lacks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Machines {
     /// The items.
     pub items: Vec<Machine>,
-    /// What dormer itself lacks, the one that most machines wait for first.
+    /// Prerequisites that dormer lacks, the one with the most waiting machines first.
     #[serde(default)]
     pub lacks: Vec<Lack>,
 }

@@ -1,16 +1,16 @@
-//! Moments and lengths of time as people read them.
+//! Times and durations for people.
 
 use dormer_proto::id::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 use std::{borrow::Cow, fmt};
 
-/// A moment, which JSON has in RFC 3339.
+/// Time, in JSON as RFC 3339.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment(pub Timestamp);
 
 impl Moment {
-    /// Its time of day for people, in UTC: `08:02 UTC`; with the date where that is another than `now`'s.
+    /// Time of day for people, in UTC: `08:02 UTC`; with the date if it differs from that of `now`.
     pub fn clock(self, now: Timestamp) -> String {
         let text = time(self.0);
         let same_day = time(now).get(..10) == text.get(..10);
@@ -61,14 +61,14 @@ impl JsonSchema for Moment {
     }
 }
 
-/// A moment as RFC 3339, to the millisecond.
+/// Time in RFC 3339, to the millisecond.
 pub fn time(at: Timestamp) -> String {
     let ms = i64::try_from(at.0).unwrap_or(i64::MAX);
     let moment = jiff::Timestamp::from_millisecond(ms).unwrap_or(jiff::Timestamp::MAX);
     format!("{moment:.3}")
 }
 
-/// So many seconds as people tell them: `5m12s`, `3h5m`, `12d1h`.
+/// Duration in two units: `5m12s`, `3h5m`, `12d1h`.
 pub fn span(seconds: u64) -> String {
     let minutes = seconds / 60;
     let hours = seconds / 3_600;
@@ -81,7 +81,7 @@ pub fn span(seconds: u64) -> String {
     }
 }
 
-/// A span for people; below a minute, with what a bar cannot show.
+/// Duration for people; with fractions below a minute.
 pub fn lasted(from: u64, to: u64) -> String {
     match to.saturating_sub(from) {
         ms @ 0..1_000 => format!("{ms}ms"),
@@ -90,7 +90,7 @@ pub fn lasted(from: u64, to: u64) -> String {
     }
 }
 
-/// So many seconds in one unit, for a sentence: `8 minutes`, `1 hour`, `3 days`.
+/// Duration in one unit, for a sentence: `8 minutes`, `1 hour`, `3 days`.
 pub fn length(seconds: u64) -> String {
     let (amount, unit) = match seconds {
         0..120 => (seconds, "second"),
@@ -102,7 +102,7 @@ pub fn length(seconds: u64) -> String {
     format!("{amount} {unit}{plural}")
 }
 
-/// So many seconds in one unit: `12 s`, `5 min`, `3 h`, `2 d`.
+/// Duration in one unit: `12 s`, `5 min`, `3 h`, `2 d`.
 pub fn rough(seconds: u64) -> String {
     match seconds {
         0..120 => format!("{seconds} s"),

@@ -1,11 +1,11 @@
-//! Values of lists that grow: an answer of a newer dormer is read, not refused.
+//! Open enums: an answer of a newer dormer with an unknown value is read, not refused.
 
 use dormer_proto::phase::Listed;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::{borrow::Cow, fmt};
 
-/// A value of a list, or the id of one that only a newer dormer knows.
+/// Value of a list, or the id of one that only a newer dormer knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OpenEnum<T> {
     /// A value of the list.

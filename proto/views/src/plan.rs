@@ -1,4 +1,4 @@
-//! What would change on the machines of a pool.
+//! Plan of a pool: what would change on its machines.
 
 use crate::{moment::Moment, open_enum::OpenEnum};
 use dormer_proto::{listed, phase::MachinePhase};
@@ -15,7 +15,7 @@ pub struct Plan {
 }
 
 listed! {
-    /// How deep a change cuts.
+    /// Class of a change.
     pub enum ChangeClass {
         /// In place, without the lease.
         Live = "live",
@@ -28,7 +28,7 @@ listed! {
     }
 }
 
-/// What would change on one machine.
+/// Plan of one machine.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MachinePlan {
@@ -40,11 +40,11 @@ pub struct MachinePlan {
     pub from: Option<String>,
     /// Version that it would carry.
     pub to: Option<String>,
-    /// Why it may not go there now.
+    /// Reason for which the change is not allowed now.
     pub not_allowed: Option<String>,
-    /// Why nobody can say what would change.
+    /// Reason for which the changes are unknown.
     pub unknown: Option<String>,
-    /// The deepest class among the changes; null where nothing differs, or nobody knows.
+    /// Highest class among the changes; null if nothing differs, or if unknown.
     pub class: Option<OpenEnum<ChangeClass>>,
     /// How the change is carried out, in words.
     pub how: Option<String>,
@@ -52,7 +52,7 @@ pub struct MachinePlan {
     pub changes: Vec<ItemChange>,
     /// How many items differ.
     pub changes_in_all: u64,
-    /// Steps of the change. The waits for approval and for the lease are none.
+    /// Steps of the change, without the waits for approval and for the lease.
     pub steps: Vec<Step>,
     /// Sum of the steps' milliseconds, as far as they are known.
     pub expected_ms: Option<u64>,
@@ -65,14 +65,14 @@ pub struct MachinePlan {
 pub struct ItemChange {
     /// The item, such as `service:kubelet`.
     pub item: String,
-    /// How deep its change cuts.
+    /// Class of its change.
     pub class: OpenEnum<ChangeClass>,
     /// What differs.
     pub detail: String,
 }
 
-/// A step of a change, with how long it took the last time that it succeeded: on this machine or, if it never did, on
-/// the machine of its pool that took it last.
+/// Step of a change with its last successful duration: on this machine or, if there is none, on the machine of its
+/// pool that ran it last.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Step {

@@ -1,4 +1,4 @@
-//! A run's history as people read it: a record, and what happened at it.
+//! History of a run for people: records and their events.
 
 use crate::{moment::Moment, open_enum::OpenEnum};
 use dormer_proto::{listed, phase::MachinePhase};
@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 listed! {
-    /// What kind of thing happened.
+    /// Kind of an event.
     pub enum EventKind {
         /// The run began.
         Started = "started",
@@ -22,7 +22,7 @@ listed! {
         SignalTaken = "signal-taken",
         /// Another run confirmed a signal of this one.
         SignalReceipted = "signal-receipted",
-        /// A signal of this run reached nobody.
+        /// A signal of this run was refused.
         SignalRefused = "signal-refused",
         /// A person asked for something.
         Requested = "requested",
@@ -31,7 +31,7 @@ listed! {
     }
 }
 
-/// One thing that happened.
+/// Event of a record.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Event {
     /// Of which kind.
@@ -77,13 +77,13 @@ pub struct Record {
     pub events: Vec<Event>,
     /// Names of the tasks that it asked for.
     pub asks: Vec<String>,
-    /// The record's envelope as the store has it, in base64; only where it is asked for.
+    /// Stored envelope of the record in base64; only if requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub envelope: Option<String>,
 }
 
 impl Record {
-    /// The phase in words, where it says more than the state.
+    /// Phase in words, if it says more than the state.
     pub fn phase_beside_state(&self) -> Option<&str> {
         let text = self.phase_text.as_deref()?;
         (!text.eq_ignore_ascii_case(&self.state)).then_some(text)

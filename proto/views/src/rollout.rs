@@ -1,4 +1,4 @@
-//! A pool's rollout and settings, as API, console and commands show them.
+//! Views of a pool's rollout and settings, for API, console and commands.
 
 use crate::{moment::Moment, open_enum::OpenEnum, run::RunStatus};
 use dormer_proto::{
@@ -24,38 +24,38 @@ pub struct Rollout {
     pub failed: u64,
     /// Machines that count as unavailable.
     pub unavailable: u64,
-    /// How many may be; null while the pool's settings are not known.
+    /// Limit of unavailable machines; null while the pool's settings are unknown.
     pub max_unavailable: Option<u64>,
     /// Whether each machine's upgrade waits for a person's approval.
     pub manual_approval: bool,
     /// The highest lease token ever granted or found.
     pub token: u64,
-    /// Who counts as unavailable, each machine once.
+    /// Unavailable machines, each once.
     pub away: Vec<Away>,
-    /// Who waits for the lease, first to last.
+    /// Machines that wait for the lease, first to last.
     pub queue: Vec<Waiting>,
-    /// Who holds the lease, oldest first.
+    /// Holders of the lease, oldest first.
     pub slots: Vec<Slot>,
     /// Machines that somebody else deleted and that are not replaced yet, oldest first.
     pub gaps: Vec<Gap>,
     /// Names of Machines with a Node that have not enrolled yet.
     pub awaited: Vec<String>,
-    /// Names of Machines over the limit on members, 16 at most; they are never granted the lease.
+    /// Names of Machines beyond the limit of members, at most 16. They never get the lease.
     pub turned_away: Vec<String>,
-    /// Who stopped new grants, and why.
+    /// Person who stopped new grants, with the reason.
     pub paused: Option<String>,
-    /// Why no lease is granted, with what to do: there is no pool, or it says stop.
+    /// Reason for which no lease is granted, with the remedy: there is no pool, or it forbids grants.
     #[serde(default)]
     pub held: Option<String>,
-    /// What failed and stops new grants.
+    /// Failure that stops new grants.
     pub halted: Option<String>,
     /// Payload that its machines should carry.
     pub payload: Option<String>,
-    /// The last step back that a person asked for, and how far it came.
+    /// Last rollback that a person requested, and its progress.
     pub rollback: Option<String>,
     /// MachineSets that its Machines come from.
     pub machine_sets: Vec<MachineSet>,
-    /// What the next grant waits for; null where nobody waits, or where the next decision grants.
+    /// What the next grant waits for; null if no machine waits, or if the next decision grants.
     pub waiting_for: Option<String>,
     /// Where it is in its life.
     #[serde(flatten)]
@@ -80,9 +80,9 @@ pub struct Waiting {
     pub uid: String,
     /// Its name; the UID where that is not known.
     pub name: String,
-    /// Its place, from 1.
+    /// Position in the queue, from 1.
     pub position: u64,
-    /// Whether it is unavailable already, and so may be granted the lease over the limit.
+    /// Whether it is already unavailable, and may therefore be granted the lease over the limit.
     pub away: bool,
 }
 
@@ -140,7 +140,7 @@ pub struct MachineSet {
 }
 
 impl MachineSet {
-    /// Whether one of its numbers is not the one that is wanted.
+    /// Whether one of its numbers is below the desired one.
     pub fn falls_short(&self) -> bool {
         let numbers = [self.machines, self.ready, self.available];
         numbers
@@ -151,11 +151,11 @@ impl MachineSet {
 }
 
 listed! {
-    /// Who approves an upgrade.
+    /// Approval of upgrades.
     pub enum ApprovalMode {
         /// A person, machine by machine.
         Manual = "manual",
-        /// Nobody has to.
+        /// No approval is needed.
         Automatic = "automatic",
     }
 }
@@ -168,7 +168,7 @@ pub struct Pool {
     pub pool: String,
     /// How many machines may be unavailable; null while the settings are not known.
     pub max_unavailable: Option<u64>,
-    /// Who approves an upgrade.
+    /// Approval of upgrades.
     pub approval: OpenEnum<ApprovalMode>,
     /// Who stopped new grants, and why.
     pub paused: Option<String>,

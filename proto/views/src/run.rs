@@ -1,11 +1,11 @@
-//! What the engine knows of a run: where it is, since when, and which tasks are open.
+//! Views of runs and their open tasks.
 
 use crate::{moment::Moment, open_enum::OpenEnum};
 use dormer_proto::listed;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Where a run is in its life; part of every machine, rollout and run.
+/// Common status of a run; part of every machine, rollout and run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RunStatus {
@@ -50,7 +50,7 @@ pub struct Run {
     pub status: RunStatus,
     /// Name of the workflow: machine or rollout.
     pub workflow: String,
-    /// What people call it: the Machine's name, or the pool.
+    /// Name for people: the Machine's name, or the pool.
     pub name: String,
     /// State, as its workflow names it.
     pub state: String,
@@ -96,7 +96,7 @@ pub struct Task {
     pub until: Moment,
     /// Why the last attempt failed.
     pub failure: Option<TaskFailure>,
-    /// Latest report of the worker, if this process has heard one.
+    /// Latest heartbeat of the worker, if this process has received one.
     pub heartbeat: Option<Heartbeat>,
 }
 
@@ -121,16 +121,16 @@ pub struct TaskFailure {
     pub message: String,
 }
 
-/// What a worker last said of an attempt.
+/// Last heartbeat of an attempt.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Heartbeat {
     /// Name of the worker.
     pub worker: String,
-    /// Step that it is at.
+    /// Current step.
     pub step: String,
-    /// How much of the step is done.
+    /// Amount done.
     pub done: u64,
-    /// How much there is to do; 0 means that nobody knows.
+    /// Total amount; 0 means unknown.
     pub of: u64,
     /// Unit of both, such as bytes.
     pub unit: String,
@@ -174,27 +174,27 @@ pub struct RemoteCommand {
     pub tail: String,
 }
 
-/// A message that could not be understood.
+/// Message that no engine could read.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DeadLetter {
     /// Its number.
     pub id: u64,
     /// The run that it was for; null where that cannot be read.
     pub run: Option<String>,
-    /// Why it could not be understood.
+    /// Reason for which it could not be read.
     pub reason: String,
-    /// Time at which it was set aside.
+    /// Time at which it was dead-lettered.
     pub at: Moment,
     /// Who sent it.
     pub origin: String,
     /// Its size.
     pub bytes: u64,
-    /// What it says, as far as the server can read it; only where one is asked for by its id.
+    /// Content, as far as the server can read it; only for a request by id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
-/// A list, as every endpoint of a list answers it.
+/// List, as every list endpoint answers it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct List<T> {
     /// The items.

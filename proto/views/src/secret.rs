@@ -1,15 +1,15 @@
-//! A secret word among settings, which no view shows.
+//! Secret in settings, which no view shows.
 
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
 
-/// A word that is never shown.
+/// Secret text that is never shown.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub struct Secret(String);
 
 impl Secret {
-    /// The word itself.
+    /// Secret text itself.
     pub fn reveal(&self) -> &str {
         &self.0
     }

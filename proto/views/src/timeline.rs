@@ -1,4 +1,4 @@
-//! A run's life as a tree: episodes, their phases, their tasks, and each task's attempts and waits.
+//! Timeline of a run: episodes, their phases, their tasks, and each task's attempts and waits.
 
 use crate::open_enum::OpenEnum;
 use dormer_proto::{
@@ -8,18 +8,18 @@ use dormer_proto::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A run's life so far.
+/// Timeline of a run so far.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Timeline {
     /// Id of the run.
     pub run: String,
     /// Now, in milliseconds since 1970 by the engine's clock, as all times here.
     pub now: u64,
-    /// Oldest first. What lies between two of them belongs to a nameless one, `serving`.
+    /// Episodes, oldest first. The time between two of them belongs to one without a name, `serving`.
     pub episodes: Vec<Episode>,
 }
 
-/// A stretch of it.
+/// Episode of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "TimelineEpisode")]
 pub struct Episode {
@@ -31,13 +31,13 @@ pub struct Episode {
     pub from: u64,
     /// End. Null while it is under way.
     pub to: Option<u64>,
-    /// How it ended; empty while it goes on.
+    /// Result; empty while it is open.
     pub result: String,
     /// Oldest first.
     pub phases: Vec<Phase>,
 }
 
-/// A phase that the run was in.
+/// Phase of the run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "TimelinePhase")]
@@ -52,11 +52,11 @@ pub struct Phase {
     pub from: u64,
     /// End; null while the run is in it.
     pub to: Option<u64>,
-    /// Tasks that it asked for, in that order.
+    /// Tasks that it ordered, in order.
     pub tasks: Vec<Task>,
 }
 
-/// A task, with everything that was tried.
+/// Task with its attempts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "TimelineTask")]
 pub struct Task {
@@ -86,9 +86,9 @@ pub struct Attempt {
     pub result: Option<OpenEnum<AttemptResult>>,
     /// Who reported.
     pub worker: Option<String>,
-    /// Why it failed, or what came of it.
+    /// Failure, or details of the success.
     pub detail: Option<String>,
-    /// Until when the next one waits, after a failure.
+    /// Time at which the next attempt is due, after a failure.
     pub wait: Option<u64>,
 }
 
@@ -119,7 +119,7 @@ impl AttemptResult {
 }
 
 impl Attempt {
-    /// How it ended in words, or that it is under way.
+    /// Result in words, or that it is in progress.
     pub fn result_text(&self) -> &str {
         match &self.result {
             None => "under way",
@@ -130,7 +130,7 @@ impl Attempt {
 }
 
 impl Phase {
-    /// The phase in words, with its state where that says more.
+    /// Phase in words, with its state if that says more.
     pub fn label(&self) -> String {
         if self.text.eq_ignore_ascii_case(self.state.id()) {
             self.state.id().to_owned()
@@ -156,5 +156,5 @@ impl Episode {
     }
 }
 
-/// What is said of the time between two episodes.
+/// Name of the time between two episodes.
 pub const BETWEEN: &str = "serving";

@@ -1,4 +1,4 @@
-//! Answers that are kept for a while: a bounded number, each for a time of its own.
+//! Bounded cache of answers. Each entry has its own lifetime.
 
 use std::{
     collections::HashMap,
@@ -7,11 +7,11 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// Answers by what was asked.
+/// Cache of answers, keyed by the question.
 pub(super) struct Cache<V> {
-    /// A lock: held for a map operation, never across an await.
+    /// Lock held for one map operation, never across an await.
     kept: Mutex<HashMap<String, (Instant, V)>>,
-    /// Most at once; beyond it the lapsed go, and then all do.
+    /// Most entries at once. A full cache drops expired entries first; if none has expired, it drops all.
     most: usize,
 }
 
@@ -27,20 +27,20 @@ impl<V: Clone> Cache<V> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The answer, unless it has lapsed.
+    /// Answer to the question. `None` if it is missing or expired.
     pub(super) fn get(&self, asked: &str) -> Option<V> {
         let kept = self.kept();
         let (until, answer) = kept.get(asked)?;
         (Instant::now() < *until).then(|| answer.clone())
     }
 
-    /// Takes the answer out, unless it has lapsed.
+    /// Removes and returns the answer. `None` if it is missing or expired.
     pub(super) fn take(&self, asked: &str) -> Option<V> {
         let (until, answer) = self.kept().remove(asked)?;
         (Instant::now() < until).then_some(answer)
     }
 
-    /// Keeps an answer for so long.
+    /// Stores an answer for the duration `long`.
     pub(super) fn put(&self, asked: String, answer: V, long: Duration) {
         let now = Instant::now();
         let mut kept = self.kept();

@@ -1,4 +1,4 @@
-//! Logging in from a browser: a link that works once, or a bearer token in a form; and logging out.
+//! Login and logout for browsers: a one-time link, or a bearer token in a form.
 
 use super::{Gate, ask_origin};
 use crate::ApiError;
@@ -20,15 +20,15 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Nothing but our style sheet and our own form.
+/// Content security policy of the login pages: only dormer's style sheet and form.
 const POLICY: &str = "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; \
     frame-ancestors 'none'";
 
-/// What stands behind the caller's request, for a link that opens the same in a browser.
+/// Credential of the caller's request. A link made for the caller opens a session with the same credential.
 #[derive(Clone)]
 pub(super) struct Behind(pub(super) Option<String>);
 
-/// The pages that anybody may ask for.
+/// Routes that need no login.
 pub(super) fn open(gate: Arc<Gate>) -> Router {
     Router::new()
         .route("/login", get(by_link).post(by_form))
@@ -36,7 +36,7 @@ pub(super) fn open(gate: Arc<Gate>) -> Router {
         .with_state(gate)
 }
 
-/// What only the known may ask for.
+/// Routes that need a known caller.
 pub(super) fn links(gate: Arc<Gate>) -> Router {
     Router::new()
         .route("/api/v1/links", post(link))
@@ -49,7 +49,7 @@ struct Word {
 }
 
 async fn by_link(Of(gate): Of<Arc<Gate>>, method: Method, Query(word): Query<Word>) -> Response {
-    // Whatever only looks whether a link leads anywhere does not use it up.
+    // A HEAD request, as link checkers send it, does not use the link up.
     let Some(word) = word.token.filter(|_| method == Method::GET) else {
         return page(StatusCode::OK, form(gate.how_in_a_browser()));
     };
@@ -59,7 +59,7 @@ async fn by_link(Of(gate): Of<Arc<Gate>>, method: Method, Query(word): Query<Wor
             entered(&gate, &behind)
         }
         None => {
-            let used = "This link was used before, or has lapsed: each works once.";
+            let used = "This link was used before, or it has expired. Each link works once.";
             page(
                 StatusCode::UNAUTHORIZED,
                 html! { p { (used) } (form(gate.how_in_a_browser())) },
@@ -79,7 +79,8 @@ async fn by_form(Of(gate): Of<Arc<Gate>>, headers: HeaderMap, Form(word): Form<W
     }
 }
 
-/// A page that leads on, not a redirect: after one from elsewhere a browser keeps a strict cookie to itself.
+/// A page with a link instead of a redirect: after a redirect from another site, browsers do not send a
+/// `SameSite=Strict` cookie.
 fn entered(gate: &Gate, behind: &Option<String>) -> Response {
     let cookie = match gate.sessions.open(behind, gate.secure) {
         Ok(cookie) => cookie,
@@ -87,7 +88,7 @@ fn entered(gate: &Gate, behind: &Option<String>) -> Response {
     };
     let content = html! {
         meta http-equiv="refresh" content="0; url=/";
-        p { "You are logged in. " a href="/" { "Go on" } }
+        p { "You are logged in. " a href="/" { "Continue" } }
     };
     let mut response = page(StatusCode::OK, content);
     set(&mut response, &cookie);
@@ -121,7 +122,7 @@ async fn link(
     }
     let path = match behind {
         Some(Extension(Behind(behind))) => gate.sessions.link(behind),
-        // Nobody has to log in.
+        // This login mode needs no login.
         None => "/".to_owned(),
     };
     Ok(Json(
@@ -129,7 +130,7 @@ async fn link(
     ))
 }
 
-/// The page for somebody who is not known, or may not.
+/// Page for a caller who is unknown or lacks a right.
 pub(super) fn refused(error: &ApiError) -> Response {
     let (what, advice) = error.what_and_remedy();
     let asks = error.status() == StatusCode::UNAUTHORIZED;

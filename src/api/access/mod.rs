@@ -1,5 +1,5 @@
-//! Who may look, and who may ask for something: nobody checked, this machine alone, a token of our own, or the
-//! cluster's own word (TokenReview and SubjectAccessReview), so that plain RBAC says who may.
+//! Authentication and authorization. Four modes: none, loopback only, dormer's own token, or the cluster's
+//! TokenReview and SubjectAccessReview, so that plain RBAC decides.
 
 mod cache;
 mod login;
@@ -34,47 +34,47 @@ use std::{
     time::Duration,
 };
 
-/// A stream without end is cut after so long, and its reader asks again: a right that was taken away ends it.
+/// Longest life of an endless stream. Its reader then reconnects, so that a revoked right takes effect.
 const STREAM_MAX: Duration = Duration::from_secs(300);
 
-/// Who lets people in.
+/// How callers are authenticated.
 pub enum LoginMode {
-    /// Nobody: something in front of dormer must know who may.
+    /// No check: a proxy in front of dormer must authenticate callers.
     Nobody,
-    /// Whoever reaches the address may look; actions are taken from this machine.
+    /// Anyone who reaches the address may read. Actions are accepted from this machine only.
     Loopback,
-    /// The printed link, which works once; and this word as a bearer token, for programs.
+    /// The printed link, which works once; for programs, this bearer token.
     Token(Option<String>),
-    /// The cluster's API server.
+    /// Reviews by the cluster's API server.
     Cluster(Box<Reviews>),
 }
 
-/// In which namespaces rights are asked for.
+/// Namespaces in which rights are reviewed.
 #[derive(Debug, Clone, Default)]
 pub struct RightNamespaces {
-    /// Of machines; `None`: they are in several, and lists need the right in all.
+    /// Namespace of the Machines. `None`: they are in several namespaces, and lists need the right in all.
     pub machines: Option<String>,
-    /// Of rollouts and messages: dormer's own.
+    /// Namespace of rollouts and dead letters: dormer's own.
     pub own: String,
 }
 
-/// Who asks, as authentication has it: it stands in the history.
+/// Authenticated name of the caller, as the history records it.
 #[derive(Debug, Clone)]
 pub(crate) struct Caller(pub(crate) String);
 
-/// Stands before the API and the console.
+/// Authentication and authorization in front of the API and the console.
 pub struct Gate {
     by: LoginMode,
     homes: RightNamespaces,
     sessions: Sessions,
-    /// People come over TLS.
+    /// Whether callers connect over TLS.
     secure: bool,
-    /// Where links lead to that are printed.
+    /// Base URL of printed links.
     printed: OnceLock<String>,
 }
 
 impl Gate {
-    /// One that lets people in by that word. Sessions are sealed with the first of `keys`, and opened with any.
+    /// Gate with the login mode `by`. The first of `keys` seals sessions; any of them opens one.
     pub fn new(by: LoginMode, homes: RightNamespaces, secure: bool, keys: &[String]) -> Arc<Self> {
         let sessions = Sessions::new(keys);
         let printed = OnceLock::new();
@@ -87,18 +87,18 @@ impl Gate {
         })
     }
 
-    /// Actions from this machine, and looking from wherever the address is reached.
+    /// Gate that accepts actions from this machine, and reads from anywhere.
     pub fn loopback() -> Arc<Self> {
         Self::new(LoginMode::Loopback, RightNamespaces::default(), false, &[])
     }
 
-    /// Prints the link that opens the console at `url`, where one is needed.
+    /// Prints the login link of the console at `url`, if the mode needs one.
     pub fn announce(&self, url: &str) {
         let _ = self.printed.set(url.to_owned());
         self.print_link();
     }
 
-    /// To standard error, not to the log: logs are kept, and read by others.
+    /// Written to standard error, not to the log: logs are kept, and other people read them.
     fn print_link(&self) {
         if let (LoginMode::Token(_), Some(url)) = (&self.by, self.printed.get()) {
             eprintln!(
@@ -111,34 +111,35 @@ impl Gate {
     fn how_in_a_browser(&self) -> &'static str {
         match &self.by {
             LoginMode::Token(_) => {
-                "Open the link that dormer printed last, or give its access token."
+                "Open the link that dormer printed last, or enter its access token."
             }
             LoginMode::Cluster(_) => {
-                "Give a bearer token of the cluster: oc whoami --show-token, or kubectl create token ACCOUNT. \
-                 Or let dormer console make a link."
+                "Enter a bearer token of the cluster: oc whoami --show-token, or kubectl create \
+                 token ACCOUNT. Or run dormer console, which prints a login link."
             }
-            LoginMode::Nobody | LoginMode::Loopback => "Nobody has to log in here.",
+            LoginMode::Nobody | LoginMode::Loopback => "This console needs no login.",
         }
     }
 
     fn unknown(&self, error: &str) -> ApiError {
         let how = match &self.by {
             LoginMode::Cluster(_) => {
-                "send a bearer token of the cluster: --token-file, DORMER_TOKEN (oc whoami --show-token, kubectl \
-                 create token ACCOUNT), or kubectl dormer, which sends your own; in a browser log in at /login"
+                "send a bearer token of the cluster with --token-file or DORMER_TOKEN (oc whoami \
+                 --show-token, kubectl create token ACCOUNT), or use kubectl dormer, which sends \
+                 your own; in a browser log in at /login"
             }
             _ => {
-                "open the link that dormer printed when it began, or last; programs send the access token that it \
-                 was given (--access-token), as DORMER_TOKEN"
+                "open the link that dormer printed last; programs send the access token \
+                 (--access-token) as DORMER_TOKEN"
             }
         };
         ApiError::unknown(error, how)
     }
 
-    /// Who a bearer token speaks for; the user behind it, where the cluster says so.
+    /// Caller whom a bearer token authenticates.
     ///
     /// # Errors
-    /// 401: nobody. 503: the cluster does not say.
+    /// 401: the token is unknown. 503: the API server does not answer.
     async fn known(&self, token: &str) -> Result<KnownCaller, ApiError> {
         match &self.by {
             LoginMode::Nobody | LoginMode::Loopback => Ok(KnownCaller::Somebody),
@@ -152,22 +153,22 @@ impl Gate {
     }
 }
 
-/// Compares by checksums, so that the time it takes tells nothing.
+/// Compares checksums, so that the duration of the comparison reveals nothing about the token.
 fn alike(one: &str, other: &str) -> bool {
     sha256_hex(one.as_bytes()) == sha256_hex(other.as_bytes())
 }
 
-/// Who it is.
+/// Authenticated caller.
 enum KnownCaller {
-    /// Nobody has to be known.
+    /// Caller in a mode without authentication.
     Somebody,
-    /// Whoever holds dormer's own token, or its link.
+    /// Holder of dormer's own token or link.
     Holder,
-    /// A user of the cluster.
+    /// User of the cluster.
     User(Arc<k8s_openapi::api::authentication::v1::UserInfo>),
 }
 
-/// `router` behind the gate, with the pages to log in.
+/// Wraps `router` in the gate, and adds the login pages.
 pub fn around(router: Router, api: Arc<Api>, gate: Arc<Gate>) -> Router {
     let guard = Guard {
         gate: Arc::clone(&gate),
@@ -202,7 +203,7 @@ async fn guarded(State(guard): State<Arc<Guard>>, request: Request, next: Next) 
     }
 }
 
-/// A stream, which ends after [`STREAM_MAX`].
+/// Ends the response's stream after [`STREAM_MAX`].
 fn cut(response: Response) -> Response {
     response.map(|body| {
         let end = tokio::time::sleep(STREAM_MAX);
@@ -211,7 +212,7 @@ fn cut(response: Response) -> Response {
 }
 
 impl Guard {
-    /// Lets the request go on, or says why not; and whether a stream may last for ever.
+    /// Authorizes the request. The answer is whether its stream may last without limit.
     async fn lets_in(&self, parts: &mut Parts) -> Result<bool, ApiError> {
         let reads = matches!(parts.method, Method::GET | Method::HEAD);
         match &self.gate.by {
@@ -238,7 +239,7 @@ impl Guard {
         Ok(false)
     }
 
-    /// Who asks; noted in the request, for those who write it down.
+    /// Identifies the caller, and notes the name in the request for the history.
     async fn identify(&self, parts: &mut Parts, reads: bool) -> Result<KnownCaller, ApiError> {
         let (known, behind) = match bearer(&parts.headers) {
             Some(token) => (self.gate.known(token).await?, Some(token.to_owned())),
@@ -262,7 +263,7 @@ impl Guard {
         reads: bool,
     ) -> Result<(KnownCaller, Option<String>), ApiError> {
         let Some(behind) = self.gate.sessions.of(headers) else {
-            return Err(self.gate.unknown("dormer does not know who asks"));
+            return Err(self.gate.unknown("the request has no valid login"));
         };
         if !reads {
             ask_origin(headers)?;
@@ -298,13 +299,14 @@ impl Guard {
         Err(ApiError::forbidden(
             format!("user {user:?} may not {verb} {resource}{named} of {GROUP} {within}"),
             format!(
-                "an administrator grants it: a rule with apiGroups: [{GROUP}], resources: [{resource}], \
-                 verbs: [{verb}]; the ClusterRoles dormer-viewer and dormer-operator have such"
+                "ask an administrator for a rule with apiGroups: [{GROUP}], resources: \
+                 [{resource}], verbs: [{verb}]; the ClusterRoles dormer-viewer and \
+                 dormer-operator hold such rules"
             ),
         ))
     }
 
-    /// The right on the object by its own name, and the namespace that it is in.
+    /// Right with the object's own name, and the object's namespace.
     async fn in_namespace(&self, right: &Right) -> Result<(Right, String), ApiError> {
         let homes = &self.gate.homes;
         let machines = || homes.machines.clone().unwrap_or_default();
@@ -315,7 +317,7 @@ impl Guard {
             (Object::All, _) => return Ok((right.clone(), machines())),
             (Object::Called(called), _) => called,
         };
-        // Whoever may not look is not told either that there is no such machine.
+        // A caller without the right to read gets the same answer whether or not the machine exists.
         let (name, namespace) = match self.api.run_cache.machine(called).await {
             Ok(run) => match &run.state {
                 RunState::Machine(state) => {
@@ -356,7 +358,7 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
-/// A browser says from which page it asks; with a cookie it must be one of ours.
+/// Rejects cross-site requests: a request with a session cookie must come from one of dormer's own pages.
 fn ask_origin(headers: &HeaderMap) -> Result<(), ApiError> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let origin = text(ORIGIN).unwrap_or("nowhere");

@@ -1,5 +1,5 @@
-//! Whether somebody asks from this machine: people on it, and those who come through `kubectl port-forward`, which
-//! Kubernetes lets through by name.
+//! Loopback check: requests from this machine, and those through `kubectl port-forward`, which Kubernetes authorizes
+//! by name.
 
 use crate::ApiError;
 use axum::{
@@ -8,8 +8,8 @@ use axum::{
 };
 use std::net::{IpAddr, SocketAddr};
 
-/// Whether a request comes from this machine, and under one of its own names: a page elsewhere can give its own name
-/// our address, but not our name to itself.
+/// Checks that a request comes from this machine under one of its own names. The second check stops DNS rebinding: a
+/// foreign page can point its own name at our address, but cannot use our name.
 pub(super) fn near(request: &Parts) -> Result<(), ApiError> {
     let peer = request
         .extensions
@@ -31,7 +31,8 @@ pub(super) fn near(request: &Parts) -> Result<(), ApiError> {
     }
 }
 
-/// `localhost` or an address, with a port or without; and nothing, as programs may have it.
+/// Whether `host` is `localhost` or an IP address, with or without a port. Empty counts too: some programs send no
+/// name.
 fn is_own_name(host: &str) -> bool {
     let port = |port: &str| port.parse::<u16>().is_ok();
     let name = host

@@ -1,4 +1,4 @@
-//! The cluster's own word: who a bearer token speaks for (TokenReview), and what that user may (SubjectAccessReview).
+//! TokenReview and SubjectAccessReview: which user a bearer token authenticates, and what that user may do.
 
 use super::{
     cache::Cache,
@@ -14,22 +14,22 @@ use kube::{Api, Client, api::PostParams};
 use std::{fmt::Debug, future::Future, sync::Arc, time::Duration};
 use tokio::{sync::Semaphore, time::timeout};
 
-/// How long an API server may take over a review.
+/// Time limit of one review.
 const REVIEW_MAX: Duration = Duration::from_secs(5);
-/// Reviews under way at once: strangers with tokens of their own making must not flood the API server.
+/// Reviews in flight at once, so that strangers with invented tokens cannot flood the API server.
 const ASKED_MAX: usize = 16;
-/// Tokens and verdicts that are remembered.
+/// Capacity of the cache of tokens and verdicts.
 const KNOWN_MAX: usize = 4_096;
-/// How long a no is remembered at most: whoever was just given a right wants to use it.
+/// Longest time that a refusal is cached. It is short, so that a newly granted right works at once.
 const NO_MAX: Duration = Duration::from_secs(2);
-/// Longest token that is passed on, in bytes.
+/// Longest token that is reviewed, in bytes.
 const TOKEN_BYTES_MAX: usize = 16 << 10;
 
-/// Reviews by a cluster's API server.
+/// Client of the API server's reviews, with a cache.
 pub struct Reviews {
     client: Client,
     audiences: Option<Vec<String>>,
-    /// How long a yes is remembered.
+    /// How long a granted right is cached.
     kept_for: Duration,
     users: Cache<Option<Arc<UserInfo>>>,
     verdicts: Cache<bool>,
@@ -37,8 +37,8 @@ pub struct Reviews {
 }
 
 impl Reviews {
-    /// Reviews by the API server behind `client`. With an audience, tokens must be made for it; a yes is remembered
-    /// for `kept_for`.
+    /// Reviews by the API server of `client`. With an audience, tokens must be issued for it. A granted right is
+    /// cached for `kept_for`.
     pub fn by(client: Client, audience: Option<String>, kept_for: Duration) -> Self {
         Self {
             client,
@@ -50,10 +50,10 @@ impl Reviews {
         }
     }
 
-    /// Who the token speaks for. `None`: nobody.
+    /// User whom the token authenticates. `None`: the API server rejects the token.
     ///
     /// # Errors
-    /// The API server does not answer.
+    /// The API server does not answer in time.
     pub(super) async fn user(&self, token: &str) -> Result<Option<Arc<UserInfo>>, ApiError> {
         if token.is_empty() || token.len() > TOKEN_BYTES_MAX {
             return Ok(None);
@@ -75,7 +75,7 @@ impl Reviews {
             .ask(api.create(&PostParams::default(), &review))
             .await?;
         let status = answer.status.unwrap_or_default();
-        // An API server that knows no audiences answers none: the token is not for us then.
+        // An API server that ignores audiences answers without any. The token is then rejected.
         let accepted = status.audiences.unwrap_or_default();
         let for_us = self
             .audiences
@@ -89,7 +89,7 @@ impl Reviews {
         Ok(user)
     }
 
-    /// Whether that user has the right, on an object in that namespace. An empty namespace: in all of them.
+    /// Whether the user has the right on an object in the namespace. An empty namespace means all namespaces.
     ///
     /// # Errors
     /// The API server does not answer.
@@ -156,11 +156,16 @@ impl Reviews {
         };
         match timeout(REVIEW_MAX, asked).await {
             Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(kube::Error::Api(status))) if status.code == 403 => Err(ApiError::unreviewed(
-                &format!("dormer itself may not ask: {}", status.message),
-            )),
+            Ok(Err(kube::Error::Api(status))) if status.code == 403 => {
+                Err(ApiError::unreviewed(&format!(
+                    "dormer's own account may not create reviews: {}",
+                    status.message
+                )))
+            }
             Ok(Err(error)) => Err(ApiError::unreviewed(&error.to_string())),
-            Err(_) => Err(ApiError::unreviewed("the API server takes too long")),
+            Err(_) => Err(ApiError::unreviewed(
+                "the API server did not answer in time",
+            )),
         }
     }
 }

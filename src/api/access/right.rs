@@ -1,19 +1,20 @@
-//! Which rights each endpoint and page needs: verbs on three resources of the group `dormer.io`, as RBAC has them.
+//! Rights of each endpoint and page: verbs on three resources of the API group `dormer.io`.
 //!
-//! The resources exist nowhere but in reviews. An action is a verb of its own on the object itself, not `create` of a
-//! subresource: one rule then reads as a sentence (may `get`, `list`, `watch` and `retry` these `machines`), names of
-//! objects narrow looking and acting alike, and an old grant of `create` on everything lets nobody act.
+//! The resources exist only in access reviews. An action is a verb on the object itself, not `create` of a
+//! subresource. Three reasons: one rule then reads as a sentence (may `get`, `list`, `watch` and `retry` these
+//! `machines`); names of objects limit reading and acting alike; and an old grant of `create` on everything gives
+//! nobody an action.
 
 use axum::http::Method;
 use std::fmt;
 
-/// The group of the resources.
+/// API group of the resources.
 pub(crate) const GROUP: &str = "dormer.io";
 
-/// What a right is on.
+/// Resource of a right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Resource {
-    /// Machines, in their own namespace.
+    /// Machines, in the Machine's namespace.
     Machines,
     /// Rollouts and their pools, in dormer's namespace.
     Rollouts,
@@ -22,7 +23,7 @@ pub(crate) enum Resource {
 }
 
 impl Resource {
-    /// Its name in rules.
+    /// Name in RBAC rules.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Machines => "machines",
@@ -32,16 +33,16 @@ impl Resource {
     }
 }
 
-/// On which objects.
+/// Objects that a right covers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Object {
-    /// All of the resource.
+    /// All objects of the resource.
     All,
-    /// The one that is called so: a machine also by its UID or `namespace/name`.
+    /// One object by name. A machine also goes by its UID or `namespace/name`.
     Called(String),
 }
 
-/// Something that an asker must be allowed.
+/// Right that a caller needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Right {
     pub(crate) verb: String,
@@ -50,7 +51,7 @@ pub(crate) struct Right {
 }
 
 impl fmt::Display for Right {
-    /// As `kubectl auth can-i` takes it: `retry machines`.
+    /// Form for `kubectl auth can-i`: `retry machines`.
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(to, "{} {}", self.verb, self.resource.name())
     }
@@ -64,18 +65,18 @@ fn on(verb: &str, resource: Resource, object: Object) -> Right {
     }
 }
 
-/// What a request needs.
+/// Requirements of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Needs {
-    /// Nothing: it says nothing of the cluster.
+    /// No login: the answer reveals nothing about the cluster.
     Nothing,
-    /// To be known, and these rights.
+    /// A known caller with all of these rights.
     Rights(Vec<Right>),
-    /// There is no such endpoint; nobody but the known is told.
+    /// No such endpoint. Only a known caller gets the 404.
     Nowhere,
 }
 
-/// What everything that can be read needs.
+/// Rights to read everything.
 fn all(verb: &str) -> Vec<Right> {
     [
         Resource::Machines,
@@ -86,7 +87,7 @@ fn all(verb: &str) -> Vec<Right> {
     .into()
 }
 
-/// What a request of `method` to the route `template` needs, with the route's parameters.
+/// Requirements of a `method` request to the route `template` with these path parameters.
 pub(crate) fn needs(method: &Method, template: Option<&str>, parameters: &[String]) -> Needs {
     let reads = matches!(*method, Method::GET | Method::HEAD);
     let Some(path) = template else {
@@ -140,17 +141,17 @@ fn of_reading(path: &str, parameters: &[String]) -> Option<Vec<Right>> {
 fn of_asking(path: &str, parameters: &[String]) -> Option<Vec<Right>> {
     use Resource::{DeadLetters, Machines, Rollouts};
     let first = || Object::Called(parameters.first().cloned().unwrap_or_default());
-    // An action that there is not is answered 404 to those who may do everything.
+    // An unknown action is answered 404 to callers who may do everything.
     let action = || parameters.get(1).map_or("*", String::as_str);
     Some(match path {
         "/machines/{machine}/actions/{action}" => vec![on(action(), Machines, first())],
         "/rollouts/{pool}/actions/rollback" => vec![on("rollback", Rollouts, first())],
         "/rollouts/{pool}/actions/{action}" => vec![on(action(), Rollouts, first())],
         "/runs/{workflow}/{key}/reset" => vec![of_run("reset", parameters)?],
-        // A plan changes nothing: it is asked by POST because of what is tried on.
+        // A plan changes nothing. It is a POST because its body carries the candidate.
         "/pools/{pool}/plan" => return of_reading(path, parameters),
         "/dead-letters/{id}/requeue" => vec![on("requeue", DeadLetters, first())],
-        // Whoever may look may look in a browser.
+        // A caller with a login may get one in a browser too.
         "/links" => Vec::new(),
         _ => return None,
     })
@@ -168,7 +169,7 @@ fn of_run(verb: &str, parameters: &[String]) -> Option<Right> {
     Some(on(verb, resource, Object::Called(key.clone())))
 }
 
-/// A page of the console. One that is not named here shows what it likes, so it needs everything.
+/// Requirements of a page of the console. A page that is not listed here needs every read right.
 fn of_page(path: &str, parameters: &[String]) -> Needs {
     let asset = ["css", "js", "svg", "ico", "png", "woff2"];
     let ending = path.rsplit_once('.').map(|(_, ending)| ending);

@@ -1,8 +1,8 @@
-//! Browsers that have logged in: links that work once, and sessions of bounded life, sealed in the browser's cookie.
+//! Browser sessions: one-time login links, and time-limited sessions sealed in a cookie.
 //!
-//! Nothing is kept here of a session: the cookie holds what it stands for and until when, sealed with a key that
-//! several consoles may share. So whichever pod is asked knows it, and a restart logs nobody out. A cookie proves who
-//! logged in, never what they may: the token in it is asked about again at each request.
+//! The server stores no session. The cookie holds the caller's credential and an expiry time, sealed with a key that
+//! several consoles may share. So every replica accepts the cookie, and a restart logs nobody out. A cookie proves
+//! who logged in, never what they may do: the token in it is reviewed again at each request.
 
 use super::cache::Cache;
 use axum::http::{HeaderMap, header::COOKIE};
@@ -14,50 +14,50 @@ use ring::{
 };
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How long a session lives.
+/// Lifetime of a session.
 pub(super) const SESSION: Duration = Duration::from_secs(8 * 3_600);
-/// How long a link that somebody asked for waits to be opened.
+/// Lifetime of a link that a caller requested.
 pub(super) const LINK: Duration = Duration::from_secs(60);
-/// How long a link that was printed waits: as long as anybody could want it to.
+/// Lifetime of a printed link: in effect unlimited.
 const PRINTED: Duration = Duration::from_secs(365 * 24 * 3_600);
-/// Links at most.
+/// Most unused links.
 const LINKS_MAX: usize = 1_000;
-/// Sessions remembered at most that were ended before their time.
+/// Most sessions remembered that were logged out before they expired.
 const CLOSED_MAX: usize = 10_000;
-/// Longest cookie, with its name and what is said of it, in bytes: browsers drop a longer one without a word.
+/// Longest cookie with its name and attributes, in bytes. Browsers drop a longer one silently.
 const COOKIE_BYTES_MAX: usize = 4_096;
-/// What the words that keys are made of are mixed with, and what says for what a sealed text was made.
+/// Domain separator: mixed into each key, and the associated data of each sealed text.
 const PURPOSE: &[u8] = b"dormer session v1";
 
-/// What a session stands for: the bearer token that it was begun with, which is asked about again at each request.
-/// `None`: it was begun by a printed link.
+/// Credential of a session: the bearer token of its login, which is reviewed again at each request. `None`: the
+/// session began with a printed link.
 type Behind = Option<String>;
 
-/// The token is too long to be kept in a cookie.
+/// A token that is too long for a cookie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the token has {bytes} bytes; a browser's cookie has room for {most}")]
+#[error("the token has {bytes} bytes, but a browser's cookie holds {most}")]
 pub(super) struct TooLong {
     bytes: usize,
     most: usize,
 }
 
-/// A key, and the name of the cookies that it seals: of this key alone, since cookies of one host are shared by all
-/// of its ports, and by every dormer behind them.
+/// Sealing key with its cookie name. The name is derived from the key, because all ports of a host, and every dormer
+/// behind them, share their cookies.
 struct Key {
     seal: LessSafeKey,
     cookie: String,
 }
 
-/// Sessions and links. The links are of this process, and end with it.
+/// Sessions and links. Links are kept in this process, and end with it.
 pub(super) struct Sessions {
-    /// The first seals; all of them open.
+    /// Sealing keys. The first one seals; any of them opens.
     keys: Vec<Key>,
     links: Cache<Behind>,
-    /// Sessions that were ended here before their time.
+    /// Sessions that were logged out here before they expired.
     closed: Cache<()>,
 }
 
-/// A word that nobody can guess.
+/// Random word that nobody can guess.
 fn drawn() -> String {
     format!(
         "{:032x}{:032x}",
@@ -95,7 +95,7 @@ impl Key {
         })
     }
 
-    /// Until when, and what it stands for: sealed, as text.
+    /// Expiry time and credential, sealed as text.
     fn seal(&self, until: u64, behind: &Behind) -> Option<String> {
         let mut text = until.to_be_bytes().to_vec();
         text.push(u8::from(behind.is_some()));
@@ -124,8 +124,8 @@ impl Key {
 }
 
 impl Sessions {
-    /// Sessions sealed with the first of `words`; what the others sealed is honoured, too. Without any the key is
-    /// drawn, and sessions end with this process.
+    /// Sessions sealed with a key derived from the first of `words`, and opened with any. Without words the key is
+    /// random, and sessions end with this process.
     pub(super) fn new(words: &[String]) -> Self {
         let mut keys: Vec<Key> = words.iter().filter_map(|word| Key::of(word)).collect();
         if keys.is_empty() {
@@ -138,12 +138,12 @@ impl Sessions {
         }
     }
 
-    /// The path of a link that opens a session, once and within [`LINK`].
+    /// Path of a link that opens one session within [`LINK`].
     pub(super) fn link(&self, behind: Behind) -> String {
         self.linked(behind, LINK)
     }
 
-    /// The path of a link that is printed: it works once, whenever that is.
+    /// Path of a link to print. It works once, at any time.
     pub(super) fn printed(&self) -> String {
         self.linked(None, PRINTED)
     }
@@ -155,22 +155,22 @@ impl Sessions {
         path
     }
 
-    /// What the link with that word stands for; it works no more.
+    /// Credential of the link with this word. The link stops working.
     pub(super) fn follow(&self, word: &str) -> Option<Behind> {
         self.links.take(word)
     }
 
-    /// Opens a session, and answers the cookie to set. `secure`: it is sent over TLS only.
+    /// Opens a session. The answer is the cookie to set. `secure`: browsers send it over TLS only.
     ///
     /// # Errors
-    /// What it stands for does not fit into a cookie.
+    /// The credential does not fit into a cookie.
     pub(super) fn open(&self, behind: &Behind, secure: bool) -> Result<String, TooLong> {
         let bytes = behind.as_ref().map_or(0, String::len);
         let cookie = self.keys.first().and_then(|key| {
             let sealed = key.seal(now() + SESSION.as_secs(), behind)?;
             Some(cookie(&key.cookie, &sealed, SESSION, secure))
         });
-        // A key that seals nothing is as good as a text that is too long.
+        // A key that fails to seal is reported like a text that is too long.
         let length = cookie.as_ref().map_or(usize::MAX, String::len);
         match cookie {
             Some(cookie) if length <= COOKIE_BYTES_MAX => Ok(cookie),
@@ -181,14 +181,14 @@ impl Sessions {
         }
     }
 
-    /// Longest token that a cookie has room for: three bytes of it take four.
+    /// Longest token that fits into a cookie. Base64 writes three bytes as four.
     fn most(&self, secure: bool) -> usize {
         let name = self.keys.first().map_or("", |key| &key.cookie);
         let around = cookie(name, "", SESSION, secure).len();
         (COOKIE_BYTES_MAX - around) / 4 * 3 - NONCE_LEN - CHACHA20_POLY1305.tag_len() - 9
     }
 
-    /// What the request's session stands for, if it has one that lives.
+    /// Credential of the request's session. `None`: there is no valid session.
     pub(super) fn of(&self, headers: &HeaderMap) -> Option<Behind> {
         self.at(headers, now())
     }
@@ -199,7 +199,7 @@ impl Sessions {
         (now < until && !closed()).then_some(behind)
     }
 
-    /// The first cookie that one of our keys opens.
+    /// First cookie that one of our keys opens.
     fn found<'a>(&self, headers: &'a HeaderMap) -> Option<(&'a str, u64, Behind)> {
         self.keys.iter().find_map(|key| {
             let sealed = named(headers, &key.cookie)?;
@@ -208,8 +208,8 @@ impl Sessions {
         })
     }
 
-    /// Ends the request's session, and answers the cookies that take it away. This process honours it no more; what
-    /// another would make of a copy ends with the session, or with the token in it.
+    /// Ends the request's session. The answer is the cookies that delete it. This process rejects the session from
+    /// now on; other processes accept a copy until the session or its token expires.
     pub(super) fn close(&self, headers: &HeaderMap) -> Vec<String> {
         if let Some((sealed, until, _)) = self.found(headers) {
             let left = Duration::from_secs(until.saturating_sub(now()));
@@ -311,7 +311,7 @@ mod tests {
         );
         assert_eq!(Sessions::new(&words(&[&two])).of(&headers), None);
         assert_eq!(Sessions::new(&[]).of(&headers), None);
-        // Under another key's name it is no more than under its own.
+        // It does not become longer under another key's name.
         let other = Sessions::new(&words(&[&two]))
             .open(&behind, false)
             .expect("a cookie");
@@ -321,7 +321,7 @@ mod tests {
             Sessions::new(&words(&[&two])).of(&with(&format!("{name}={value}"))),
             None
         );
-        // Every byte of it counts.
+        // Each byte of the cookie is authenticated.
         let pair = cookie.split(';').next().expect("a pair");
         let start = pair.find('=').expect("a value") + 1;
         for at in start..pair.len() {

@@ -1,9 +1,9 @@
-//! The stream of changes over NATS: what readers of server-sent events hear, told to a stream as well.
+//! Publisher of changes to a NATS stream: the same changes that readers of server-sent events receive.
 //!
-//! Every console tells, and none is elected. What a look at the store shows newer than the stream is told at once, on
-//! condition that the stream still says what it said. Everything else (an older look, a run that is gone, somebody
-//! who was faster) is settled by reading first the stream, then the store's leader: so nothing is told twice, no state
-//! goes back, and if the store itself went back (a restored dump), the stream follows.
+//! Every console publishes; there is no election. A change that is newer than the stream is published at once, on
+//! condition that the run's message in the stream is unchanged. All other cases are reconciled: an older snapshot, a
+//! missing run, a faster publisher. Reconciling reads first the stream, then the store's leader. So nothing is
+//! published twice and no state goes back. If the store itself went back (a restored dump), the stream follows.
 
 use super::{Api, Change};
 use crate::views;
@@ -26,19 +26,19 @@ use tokio::{
     time::{Instant, sleep, timeout_at},
 };
 
-/// How often the stream is asked whether it still is what it was.
+/// Interval at which the stream's state is checked.
 const CHECK_EVERY: Duration = Duration::from_secs(5);
-/// The pause after something went wrong.
+/// Pause after a failure.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Changes told at once.
+/// Changes published at once.
 const BATCH_MAX: usize = 256;
-/// How often one run is settled anew because somebody else was faster, before everything is looked at again.
+/// Tries to reconcile one run against faster publishers, before everything is compared again.
 const RECONCILE_TRIES: usize = 16;
 
-/// Why telling stopped.
+/// Reason for which publishing stopped.
 type Trouble = String;
 
-/// Tells every change to the stream, for ever. What is wrong is said in the log, once, and tried again.
+/// Publishes every change to the stream until cancelled. A failure is logged once, and publishing is tried again.
 pub async fn publish_for_ever(api: Arc<Api>, stream: NatsChanges) -> Infallible {
     let mut publisher = Publisher {
         api,
@@ -50,7 +50,7 @@ pub async fn publish_for_ever(api: Arc<Api>, stream: NatsChanges) -> Infallible 
     loop {
         let trouble = publisher.follow(&mut said).await;
         if said.as_ref() != Some(&trouble) {
-            tracing::warn!(trouble, "changes are not told over NATS");
+            tracing::warn!(trouble, "changes are not published to NATS");
             said = Some(trouble);
         }
         sleep(PAUSE).await;
@@ -60,21 +60,24 @@ pub async fn publish_for_ever(api: Arc<Api>, stream: NatsChanges) -> Infallible 
 struct Publisher {
     api: Arc<Api>,
     stream: NatsChanges,
-    /// What the stream holds, as far as this process knows.
+    /// Contents of the stream as this process knows them.
     known: BTreeMap<RunId, PublishedState>,
-    /// The highest place in the stream that this process knows of.
+    /// Highest sequence of the stream that this process knows.
     last: u64,
 }
 
 impl Publisher {
-    /// Compares everything once, and then follows the changes until something goes wrong.
+    /// Compares everything once, then follows the changes until a failure. The answer is the reason.
     async fn follow(&mut self, said: &mut Option<Trouble>) -> Trouble {
-        // Listens before it compares, so that no change falls between the two.
+        // Subscribes before it compares, so that no change is lost between the two.
         let api = Arc::clone(&self.api);
         let mut incoming = api.changes.join(&api).await;
         let _present = api.changes.publisher();
         match self.compare().await {
-            Ok(()) if said.take().is_some() => tracing::info!("changes are told over NATS again"),
+            Ok(()) if said.take().is_some() => tracing::info!(
+                "changes are published to NATS \
+            again"
+            ),
             Ok(()) => {}
             Err(trouble) => return trouble,
         }
@@ -89,7 +92,7 @@ impl Publisher {
                     }
                 }
                 Ok(Err(RecvError::Lagged(_))) => self.compare().await,
-                Ok(Err(RecvError::Closed)) => return "nobody looks at the store".into(),
+                Ok(Err(RecvError::Closed)) => return "the poller of the store has ended".into(),
                 Err(_) => {
                     check = Instant::now() + CHECK_EVERY;
                     self.check().await
@@ -101,8 +104,8 @@ impl Publisher {
         }
     }
 
-    /// Compares everything again if the stream is not as this process knows it: it was emptied or lost, or others
-    /// told what is not known here.
+    /// Compares everything again if the stream differs from what this process knows: it was emptied or lost, or other
+    /// publishers wrote changes that this process has not seen.
     async fn check(&mut self) -> Result<(), Trouble> {
         let (runs, last) = self.stream.extent().await.map_err(|e| e.to_string())?;
         if last < self.last || usize::try_from(runs) != Ok(self.known.len()) {
@@ -111,7 +114,7 @@ impl Publisher {
         Ok(())
     }
 
-    /// Reads what the stream holds, then the store, and tells what differs.
+    /// Reads the stream, then the store, and publishes the differences.
     async fn compare(&mut self) -> Result<(), Trouble> {
         let StreamContents {
             runs: published,
@@ -142,7 +145,7 @@ impl Publisher {
             .iter()
             .filter(|(run, published)| published.mark.is_some() && !ids.contains(run));
         let gone: Vec<RunId> = gone.map(|(run, _)| run.clone()).collect();
-        // What fell out of a full stream stays out: putting it back would push out another.
+        // A run that a full stream discarded stays out: publishing it again would discard another.
         let wanted = |run: &&super::SharedRun| match self.known.get(&run.id) {
             Some(published) => published.mark != Some((run.seq, run.sum)),
             None => !full,
@@ -160,7 +163,7 @@ impl Publisher {
         Ok(())
     }
 
-    /// Tells these changes, of which none is of the same run as another.
+    /// Publishes these changes. Each run occurs once.
     async fn publish(&mut self, changes: Vec<Arc<Change>>) -> Result<(), Trouble> {
         let mut news = Vec::new();
         let mut unclear = Vec::new();
@@ -186,7 +189,7 @@ impl Publisher {
             match result {
                 Ok(sequence) => self.note(run, Some(PublishedState { sequence, mark })),
                 Err(PublishError::Conflict) => {
-                    // Most often another console was first with the same.
+                    // The usual cause: another console was first with the same change.
                     let published = self.stream.one(&run).await.map_err(|e| e.to_string())?;
                     if published.is_none_or(|published| published.mark != mark) {
                         unclear.push(run);
@@ -195,7 +198,7 @@ impl Publisher {
                     }
                 }
                 Err(PublishError::Refused(why)) => {
-                    tracing::warn!(%run, why, "a change is not told over NATS");
+                    tracing::warn!(%run, why, "a change is not published to NATS");
                 }
                 Err(error) => return Err(error.to_string()),
             }
@@ -206,15 +209,16 @@ impl Publisher {
         Ok(())
     }
 
-    /// Makes the stream say of one run what the store's leader says: read in this order, the store's answer is not
-    /// older than what the stream says, so replacing that goes forward, or follows a store that went back.
+    /// Replaces a run's message in the stream by the store leader's state. The stream is read first, so the store's
+    /// answer is not older than the message. The replacement therefore goes forward, or follows a store that went
+    /// back.
     async fn reconcile(&mut self, run: &RunId) -> Result<(), Trouble> {
         let lost = |error: StoreError| error.to_string();
         for _ in 0..RECONCILE_TRIES {
             let published = self.stream.one(run).await.map_err(lost)?;
             let change = match self.now(run).await? {
                 Some(change) => change,
-                // A record that this build cannot read is left to those who can.
+                // A record that this build cannot read is left to newer builds.
                 None => return Ok(()),
             };
             let mark = published.map(|published| published.mark);
@@ -241,17 +245,17 @@ impl Publisher {
                 }
                 Some(Err(PublishError::Conflict)) => {}
                 Some(Err(PublishError::Refused(why))) => {
-                    tracing::warn!(%run, why, "a change is not told over NATS");
+                    tracing::warn!(%run, why, "a change is not published to NATS");
                     return Ok(());
                 }
                 Some(Err(error)) => return Err(error.to_string()),
                 None => return Err("no answer".into()),
             }
         }
-        Err(format!("{run} changes faster than it can be told"))
+        Err(format!("{run} changes faster than it can be published"))
     }
 
-    /// A run as the store's leader has it: its state, or that it is forgotten. `None`: it cannot be read.
+    /// State of a run on the store's leader: its record, or that it is forgotten. `None`: this build cannot read it.
     async fn now(&self, run: &RunId) -> Result<Option<Change>, Trouble> {
         use axum::http::StatusCode;
         let found = match self.api.run_cache.one(run).await {
@@ -289,17 +293,17 @@ impl Publisher {
     }
 }
 
-/// Whether a look that shows `mark` is certainly newer than what the stream says.
+/// Whether a snapshot with `mark` is certainly newer than the stream's message.
 fn is_newer(mark: Mark, known: Option<&PublishedState>) -> bool {
     match (mark, known.map(|known| known.mark)) {
         (Some(_), None) => true,
         (Some((seq, _)), Some(Some((published, _)))) => seq > published,
-        // That a run is forgotten, or is there again, is believed of the store's leader alone.
+        // Only the store's leader decides that a run is forgotten, or exists again.
         (None, _) | (Some(_), Some(None)) => false,
     }
 }
 
-/// The change with those that were heard since, the last of each run; and whether some were missed.
+/// The change together with those received since, the last of each run; and whether some were missed.
 fn gather(first: Arc<Change>, incoming: &mut Receiver<Arc<Change>>) -> (Vec<Arc<Change>>, bool) {
     let mut changes = BTreeMap::from([(first.run.clone(), first)]);
     let mut missed = false;

@@ -1,4 +1,4 @@
-//! What would change on each machine of a pool, with which change class, and how.
+//! Comparison of a pool's machines with a plan's candidate: what would change, in which change class, and how.
 
 use super::PlanRenderer;
 use dormer_profile::{
@@ -19,10 +19,11 @@ use dormer_views::plan::{self, MachinePlan};
 use dormer_workers::{catalog::InstalledVersion, host::cluster::Bootstrap, pool::Installed};
 use dormer_workflows::machine::{How, State};
 
-/// Differences of one machine that are named; the rest is a count.
+/// Most differences of one machine that are listed. The rest is a count.
 const NAMED_MAX: usize = 200;
 
-/// What is tried on: a payload that is not installed, a layer more, or nothing but what the pool wants now.
+/// Candidate of a plan: a payload that is not installed, an additional layer, or neither: the pool's present
+/// settings.
 #[derive(Debug, Default)]
 pub(crate) struct Candidate {
     pub(crate) payload: Option<Manifest>,
@@ -30,7 +31,7 @@ pub(crate) struct Candidate {
 }
 
 impl Candidate {
-    /// The profile and payload that a machine would get, and their version.
+    /// Profile and payload that a machine would get, and their version.
     fn over(&self, found: &InstalledVersion) -> Result<(Profile, Manifest, String), Problems> {
         let manifest = self
             .payload
@@ -47,21 +48,21 @@ impl Candidate {
     }
 }
 
-/// By which way a machine would change.
+/// Method by which a machine would change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ChangeMethod {
-    /// Its Node is marked, nothing else.
+    /// Only the Node is marked.
     Mark,
-    /// In place, while it serves.
+    /// In place, while the node serves.
     Live,
     /// With the lease.
     Leased(How),
 }
 
-/// What would change on one machine, and by which way, if that is known.
+/// Changes of one machine, and the method if it is known.
 ///
 /// # Errors
-/// The candidate cannot be rendered: place and reason.
+/// The candidate cannot be rendered: each place with its reason.
 pub(crate) fn compare(
     renderer: &PlanRenderer,
     bootstrap: &Bootstrap,
@@ -119,12 +120,12 @@ pub(crate) fn compare(
     Ok((plan, Some(method)))
 }
 
-/// What a machine carries now, if this process knows that version.
+/// Version that a machine carries now, if this process knows it.
 fn carried(renderer: &PlanRenderer, state: &State) -> Result<InstalledVersion, String> {
     let Some(version) = state.version.clone() else {
         return Err(match state.in_service {
-            true => "nobody knows which version it carries: its host will be compared".into(),
-            false => "it is no node yet: it comes up with what is wanted".into(),
+            true => "its version is unknown, so a worker will compare its host".into(),
+            false => "it is no node yet, and will be configured with the wanted version".into(),
         });
     };
     let payload = payload_of(&version).unwrap_or_default().to_owned();
@@ -132,11 +133,11 @@ fn carried(renderer: &PlanRenderer, state: &State) -> Result<InstalledVersion, S
         .catalog
         .find(&Desired { version, payload })
         .map_err(|_| {
-            "the version that it carries is not at hand here: its host will be compared".to_owned()
+            "this process does not have its version, so a worker will compare its host".to_owned()
         })
 }
 
-/// Why a machine may not go there now.
+/// Reason for which a machine may not go to the version now.
 fn bar(
     renderer: &PlanRenderer,
     state: &State,
@@ -170,7 +171,7 @@ fn add_changes(plan: &mut MachinePlan, state: &State, found: &[Difference]) -> C
     };
     plan.class = class.map(|class| shown(class).into());
     let how = match method {
-        ChangeMethod::Mark => "its Node is marked with the new version, nothing else",
+        ChangeMethod::Mark => "only its Node is marked with the new version",
         ChangeMethod::Live => "in place, without the lease",
         ChangeMethod::Leased(by) => how(by),
     };
@@ -190,7 +191,7 @@ fn how(how: How) -> &'static str {
         How::Recreate => "with the lease: drained, its Machine replaced",
         How::InPlace => "with the lease: drained, torn down, configured again",
         How::Restart => "with the lease: configured again, no drain",
-        How::Drain => "with the lease: drained, and stays so",
+        How::Drain => "with the lease: drained, and stays drained",
     }
 }
 

@@ -1,4 +1,4 @@
-//! What nodes would become: rendered for one machine, and compared over a pool, before anything is changed.
+//! Plans: rendering for one machine, and comparison over a pool, before anything is changed.
 
 mod compare;
 mod renderer;

@@ -1,4 +1,4 @@
-//! Rendering for people: what one machine would be told to be, with secrets by their names.
+//! Rendering for people: the configuration that one machine would get, with secrets shown by name.
 
 use dormer_profile::{
     cluster_config::{ClusterConfig, ClusterSnapshot},
@@ -24,21 +24,21 @@ use dormer_workflows::machine::State;
 use futures::future::BoxFuture;
 use std::sync::Arc;
 
-/// Reads how the cluster's nodes join, and looks at what it says about all of them.
+/// Function that reads the nodes' bootstrap settings and the cluster's settings for all nodes.
 type Bootstraps =
     dyn Fn() -> BoxFuture<'static, Result<(Bootstrap, ClusterSnapshot), Failure>> + Send + Sync;
 
-/// Of what a machine is made.
+/// Inputs of a rendering: profile, payload and cluster settings.
 pub(crate) type Parts<'a> = (&'a Profile, &'a Manifest, &'a ClusterConfig);
 
-/// What is needed to say what a node would become: the catalog, and the cluster's own values.
+/// Renderer of plans: the catalog, and the cluster's own values.
 pub struct PlanRenderer {
     pub(crate) catalog: Catalog,
     bootstrap: Box<Bootstraps>,
 }
 
 impl PlanRenderer {
-    /// A desk with what `catalog` has, in that cluster.
+    /// Renderer of `catalog` in that cluster.
     pub fn new<C: Cluster>(catalog: Catalog, cluster: Arc<C>) -> Arc<Self> {
         let bootstrap: Box<Bootstraps> = Box::new(move || {
             let cluster = Arc::clone(&cluster);
@@ -47,23 +47,23 @@ impl PlanRenderer {
         Arc::new(Self { catalog, bootstrap })
     }
 
-    /// The cluster's own values, read now; what the catalog has is brought up to date by the way.
+    /// Reads the cluster's own values, and refreshes the catalog.
     ///
     /// # Errors
-    /// The cluster does not say.
+    /// The cluster cannot be read.
     pub(crate) async fn bootstrap(&self) -> Result<Bootstrap, Failure> {
         let (bootstrap, snapshot) = (self.bootstrap)().await?;
-        // A process without a watcher knows what it means by this alone.
+        // Without a watcher, this is the only place that reads the cluster's settings.
         for warning in self.catalog.read_cluster(snapshot) {
             tracing::debug!("of the cluster around: {warning}");
         }
         Ok(bootstrap)
     }
 
-    /// The sections of a machine as `profile` and `payload` have them: both once it has a Node.
+    /// Sections of a machine by `profile` and `payload`. The second section needs the machine's Node.
     ///
     /// # Errors
-    /// What cannot be rendered, each with its place and reason.
+    /// Each part that cannot be rendered, with its place and reason.
     pub(crate) fn documents(
         &self,
         bootstrap: &Bootstrap,
@@ -113,7 +113,7 @@ impl PlanRenderer {
     }
 }
 
-/// The host behind a machine, as far as a rendering needs it.
+/// Host of a machine, as far as a rendering needs it.
 fn host(state: &State) -> HostRef {
     HostRef {
         machine: state.machine_ref(),

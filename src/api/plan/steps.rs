@@ -1,4 +1,4 @@
-//! How long each step of a change took the last time, from the histories: what a plan may be expected to take.
+//! Last duration of each step of a change, from the histories: the basis of a plan's estimate.
 
 use super::compare::ChangeMethod;
 use dormer_proto::{id::Timestamp, phase::MachinePhase};
@@ -10,15 +10,15 @@ use dormer_views::{
 use dormer_workflows::machine::How;
 use std::collections::BTreeMap;
 
-/// A phase of a change, and whether only some changes run through it.
+/// Phase of a change, and whether only some changes include it.
 type StepOf = (MachinePhase, bool);
 
-/// The fence and the drain.
+/// Steps of the fence and the drain.
 const DRAIN: &[StepOf] = &[
     (MachinePhase::Opening, false),
     (MachinePhase::Evicting, false),
 ];
-/// The Machine goes; its MachineSet makes another.
+/// Steps that delete the Machine; its MachineSet creates another.
 const REPLACE: &[StepOf] = &[
     (MachinePhase::Deleting, false),
     (MachinePhase::Vanishing, false),
@@ -26,12 +26,12 @@ const REPLACE: &[StepOf] = &[
     (MachinePhase::Probing, false),
     (MachinePhase::KeyWait, true),
 ];
-/// The host is emptied.
+/// Steps that remove the node's files and services from the host.
 const EMPTY: &[StepOf] = &[
     (MachinePhase::TearingDown, false),
     (MachinePhase::Reprobing, false),
 ];
-/// The host becomes a node.
+/// Steps that configure the host as a node.
 const CONFIGURE: &[StepOf] = &[
     (MachinePhase::ConvergingHost, false),
     (MachinePhase::Rebooting, true),
@@ -53,14 +53,15 @@ const MARK: &[StepOf] = &[
 ];
 const OPEN: &[StepOf] = &[(MachinePhase::Opening, false)];
 
-/// Phases that say that the phase before did not succeed.
+/// Phases that follow a phase that failed.
 const FAILURES: [MachinePhase; 3] = [
     MachinePhase::Failed,
     MachinePhase::Undoing,
     MachinePhase::Leaving,
 ];
 
-/// The steps of a change, in their order. The waits for approval and for the lease are none: they take what they take.
+/// Steps of a change in their order. The waits for approval and for the lease are left out: their duration cannot be
+/// estimated.
 pub(crate) fn steps(method: ChangeMethod) -> Vec<StepOf> {
     let parts: &[&[StepOf]] = match method {
         ChangeMethod::Mark => &[MARK],
@@ -73,22 +74,22 @@ pub(crate) fn steps(method: ChangeMethod) -> Vec<StepOf> {
     parts.concat()
 }
 
-/// The last time that a step succeeded.
+/// Last success of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Took {
-    /// Milliseconds.
+    /// Duration in milliseconds.
     pub(crate) ms: u64,
-    /// When it ended, in milliseconds since 1970.
+    /// End, in milliseconds since 1970.
     pub(crate) at: u64,
-    /// Whose step it was: the machine's name.
+    /// Name of the machine whose step it was.
     pub(crate) machine: String,
 }
 
-/// The last time of each step.
+/// Last success of each step.
 pub(crate) type Times = BTreeMap<MachinePhase, Took>;
 
-/// What a machine's life tells. Of an episode that came through a step more than once (before a reboot, and after)
-/// the times are added; between episodes only what follows each other is.
+/// Step durations in a machine's episodes. Times of a step that one episode ran several times (before and after a
+/// reboot) are added. Across two episodes only adjacent ones are.
 pub(crate) fn times(episodes: &[Episode], machine: &str) -> Times {
     let mut times = Times::new();
     let lives: Vec<(usize, &Phase)> = episodes
@@ -123,7 +124,7 @@ pub(crate) fn times(episodes: &[Episode], machine: &str) -> Times {
     times
 }
 
-/// Takes over what is newer.
+/// Merges `one` into `all`, and keeps the newer time of each step.
 pub(crate) fn merge(all: &mut Times, one: &Times) {
     for (step, took) in one {
         if all.get(step).is_none_or(|known| known.at < took.at) {
@@ -132,7 +133,7 @@ pub(crate) fn merge(all: &mut Times, one: &Times) {
     }
 }
 
-/// Adds the steps to a machine's plan, each with its own last time or, without one, its pool's.
+/// Adds the steps to a machine's plan, each with the machine's last time or, without one, the pool's.
 pub(crate) fn add_steps(plan: &mut MachinePlan, method: ChangeMethod, own: &Times, pool: &Times) {
     for (phase, optional) in steps(method) {
         let took = own.get(&phase).or_else(|| pool.get(&phase));

@@ -1,4 +1,4 @@
-//! The cluster that is written to: one call each, with one time limit, and a sentence for what goes wrong.
+//! Kubernetes client of the projection: one method per call, one time limit, and one sentence per failure.
 
 use super::{
     Settings,
@@ -20,20 +20,21 @@ use kube::{
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, fmt, future::Future, time::Duration};
 
-/// The longest that one call may take.
+/// Time limit of one call.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// Objects in one page of a list.
 const PAGE: u32 = 500;
-/// What marks the WindowsMachines that are ours; others are left alone.
+/// Label of the WindowsMachines that dormer manages. Others are not touched.
 pub(super) const OURS: (&str, &str) = ("app.kubernetes.io/managed-by", "dormer");
-/// Which dormer made them, by its namespace: a cluster may have several, each with machines of its own.
+/// Label with the namespace of the dormer that created the object: a cluster may have several, each with its own
+/// machines.
 const INSTANCE: &str = "app.kubernetes.io/instance";
-/// Who writes, as the API server's managed fields show it.
+/// Field manager of the writes.
 pub(super) const MANAGER: &str = "dormer-console";
 /// Longest note of an Event, in bytes; the API server refuses more than 1,024.
 const NOTE_BYTES_MAX: usize = 1_000;
 
-/// What could not be done, and what to do: one sentence for all objects of a kind.
+/// Failure and remedy in one sentence for all objects of a kind.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Trouble(String);
 
@@ -43,7 +44,7 @@ impl fmt::Display for Trouble {
     }
 }
 
-/// A way to write.
+/// Client with dormer's namespace and identity.
 pub(super) struct Cluster {
     pub(super) client: Client,
     pub(super) namespace: String,
@@ -59,7 +60,7 @@ impl Cluster {
         }
     }
 
-    /// The API server's minor version.
+    /// Minor version of the API server.
     pub(super) async fn minor(&self) -> Option<u32> {
         let info = within(self.client.apiserver_version()).await.ok()?;
         info.minor
@@ -68,7 +69,7 @@ impl Cluster {
             .ok()
     }
 
-    /// The machines' objects of ours that stand there, by their status.
+    /// WindowsMachines of this dormer in the cluster, with their status.
     pub(super) async fn list_machines(&self) -> Result<BTreeMap<ObjectKey, Value>, Trouble> {
         let api = Api::all_with(self.client.clone(), &resource(Kind::Machine));
         let label = format!("{}={},{INSTANCE}={}", OURS.0, OURS.1, self.namespace);
@@ -76,8 +77,8 @@ impl Cluster {
         self.list(Kind::Machine, api, params).await
     }
 
-    /// The pools that people made, by their status. One without a spec is an earlier build's: the API server takes no
-    /// status for it.
+    /// WindowsPools that people created, with their status. A pool without a spec is an earlier build's: the API
+    /// server accepts no status for it.
     pub(super) async fn list_pools(&self) -> Result<BTreeMap<ObjectKey, Value>, Trouble> {
         let resource = resource(Kind::Pool);
         let api = Api::namespaced_with(self.client.clone(), &self.namespace, &resource);
@@ -109,7 +110,7 @@ impl Cluster {
                 };
                 let mut status = object.data["status"].clone();
                 if let Some(fields) = status.as_object_mut() {
-                    // The worker's word.
+                    // The worker writes this condition.
                     fields.remove("override");
                 }
                 all.insert(object_key, status);
@@ -121,7 +122,7 @@ impl Cluster {
         }
     }
 
-    /// Makes the object stand as it shall. A pool is people's: only its status is written, and only where it is.
+    /// Writes the object. Of a pool, which people own, only the status is written, and only if the pool exists.
     pub(super) async fn put(&self, object: &Object) -> Result<(), Trouble> {
         let kind = object.object_key.kind;
         let api = self.objects(&object.object_key);
@@ -153,7 +154,7 @@ impl Cluster {
             .map(drop)
     }
 
-    /// Takes an object away whose machine is gone.
+    /// Deletes the object of a machine that is gone.
     pub(super) async fn remove(&self, object_key: &ObjectKey) -> Result<(), Trouble> {
         let api = self.objects(object_key);
         match within(api.delete(&object_key.name, &DeleteParams::default())).await {
@@ -163,7 +164,7 @@ impl Cluster {
         }
     }
 
-    /// Writes our condition on a Node, and touches no other.
+    /// Writes dormer's condition on a Node, and no other.
     pub(super) async fn on_node(&self, node: &str, condition: &Condition) -> Result<(), Trouble> {
         let api: Api<k8s_openapi::api::core::v1::Node> = Api::all(self.client.clone());
         let patch = json!({"status": {"conditions": [condition.json(None)]}});
@@ -178,7 +179,7 @@ impl Cluster {
         }
     }
 
-    /// Tells the Operator Lifecycle Manager whether dormer may be updated now.
+    /// Writes the OperatorCondition: whether the Operator Lifecycle Manager may update dormer now.
     pub(super) async fn on_operator(
         &self,
         name: &str,
@@ -200,7 +201,7 @@ impl Cluster {
             .map_err(|error| trouble("patch", &what, &error))
     }
 
-    /// Writes an Event; one that is there already tells the same.
+    /// Writes an Event. An existing one of this name has the same content.
     pub(super) async fn tell(&self, tale: &EventText) -> Result<(), Trouble> {
         let gvk = GroupVersionKind::gvk("events.k8s.io", "v1", "Event");
         let api: Api<DynamicObject> = Api::namespaced_with(
@@ -237,7 +238,7 @@ impl Cluster {
         }))
     }
 
-    /// An object before it has a status.
+    /// Object without a status.
     fn bare(&self, of: &Object) -> DynamicObject {
         let mut metadata = json!({
             "name": of.object_key.name, "namespace": of.object_key.namespace,
@@ -286,12 +287,12 @@ fn resource(kind: Kind) -> ApiResource {
     }
 }
 
-/// A MicroTime has six digits.
+/// A MicroTime has six fractional digits.
 fn micro(at: Timestamp) -> String {
     time(at).replace('Z', "000Z")
 }
 
-/// Why a call failed.
+/// Failure of a call.
 pub(super) enum Failed {
     Silent,
     Kube(kube::Error),
@@ -313,7 +314,8 @@ pub(super) fn is(error: &kube::Error, code: u16) -> bool {
 fn sentence(verb: &str, kind: Kind, failed: &Failed) -> Trouble {
     match failed {
         Failed::Kube(error) if is(error, 404) => Trouble(format!(
-            "the cluster does not know {}s, so `kubectl get` does not show them: kubectl apply -f deploy/crd.yaml",
+            "the cluster has no CRD for {}s, so `kubectl get` does not show them: kubectl apply \
+             -f deploy/crd.yaml",
             kind.name()
         )),
         _ => trouble(verb, &format!("{}s", kind.name()), failed),
@@ -322,9 +324,9 @@ fn sentence(verb: &str, kind: Kind, failed: &Failed) -> Trouble {
 
 pub(super) fn trouble(verb: &str, what: &str, failed: &Failed) -> Trouble {
     let why = match failed {
-        Failed::Silent => "the API server does not answer in 10 s".to_owned(),
+        Failed::Silent => "the API server did not answer within 10 s".to_owned(),
         Failed::Kube(error) if is(error, 403) => {
-            "the console's account may not (deploy/rbac.yaml has the rule)".to_owned()
+            "the console's account lacks the right (deploy/rbac.yaml has the rule)".to_owned()
         }
         Failed::Kube(error) => error.to_string(),
     };

@@ -1,4 +1,4 @@
-//! Conditions: the product's own on each pool, one on each Node.
+//! Conditions of pools, machines and Nodes.
 
 use crate::SharedRun;
 use dormer_proto::{
@@ -10,24 +10,24 @@ use dormer_workflows::{State, machine, rollout};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// The condition that a Node carries.
+/// Condition type on Nodes.
 pub(super) const ON_NODES: &str = "DormerConfigured";
-/// Minors that a kubelet may be older than its API server (Kubernetes' version skew policy).
+/// Most minor versions that a kubelet may be behind its API server (Kubernetes' version skew policy).
 const SKEW_MAX: u32 = 3;
-/// Machines that one message names; the rest is a count.
+/// Most machines that one message names. The rest is a count.
 const NAMED_MAX: usize = 3;
-/// Longest message, in bytes: conditions take 32 KiB, people read less.
+/// Longest message, in bytes. Kubernetes permits 32 KiB, but people read less.
 const MESSAGE_BYTES_MAX: usize = 1_000;
 
-/// A condition, without the time at which it came.
+/// Condition without its transition time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Condition {
     pub(super) kind: &'static str,
     pub(super) status: bool,
-    /// A word in PascalCase that stays the same.
+    /// Stable identifier in PascalCase.
     pub(super) reason: String,
     pub(super) message: String,
-    /// When it came, where the history knows.
+    /// Transition time, if the history knows it.
     pub(super) since: Option<Timestamp>,
 }
 
@@ -46,7 +46,7 @@ impl Condition {
         }
     }
 
-    /// As the API has it; `since` for a condition whose history does not know when it came.
+    /// JSON of the condition. `since` is the transition time if the history knows none.
     pub(super) fn json(&self, since: Option<Timestamp>) -> Value {
         let status = if self.status { "True" } else { "False" };
         let mut shown = json!({
@@ -59,17 +59,17 @@ impl Condition {
     }
 }
 
-/// What is known beside the histories.
+/// Facts that the histories do not hold.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Context<'a> {
     /// Minor version of the API server.
     pub(super) server: Option<u32>,
-    /// What dormer itself lacks.
+    /// Prerequisites that dormer itself lacks.
     pub(super) lacks: &'a [Lack],
 }
 
-/// A pool's conditions: four named as those of a ClusterOperator, three that GitOps tools read, and whether a rollback
-/// holds in place of its spec. Their times are put in by [`date`].
+/// Conditions of a pool: four named as a ClusterOperator's, three that GitOps tools read, and whether a rollback
+/// overrides its spec. [`date`] adds the transition times.
 pub(super) fn of_pool(
     pool: &str,
     view: &rollout::View,
@@ -101,7 +101,7 @@ pub(super) fn of_pool(
     shown.collect()
 }
 
-/// Whether all is as the spec wants it: available, and none of `against` holds.
+/// Condition Ready: the pool is available, and none of `against` holds.
 fn ready(against: &[&Condition], available: &Condition) -> Condition {
     let why = against.iter().find(|one| one.status).copied();
     match why.or((!available.status).then_some(available)) {
@@ -110,39 +110,50 @@ fn ready(against: &[&Condition], available: &Condition) -> Condition {
             "Ready",
             true,
             "AsExpected",
-            "every machine is as the spec wants it",
+            "every machine matches the spec",
         ),
     }
 }
 
-/// Whether nothing goes on until a person does something.
+/// Condition Stalled: nothing proceeds until a person acts.
 fn stalled(view: &rollout::View) -> Condition {
     let (reason, why) = match (&view.refused, &view.held, &view.halted) {
         (Some(why), _, _) => ("BadSpec", why),
         (None, Some(why), _) => ("GrantsHeld", why),
         (None, None, Some(why)) => ("RolloutHalted", why),
         (None, None, None) => {
-            return Condition::new("Stalled", false, "AsExpected", "nothing waits for a person");
+            return Condition::new(
+                "Stalled",
+                false,
+                "AsExpected",
+                "no machine waits for a person",
+            );
         }
     };
     Condition::new("Stalled", true, reason, why.clone())
 }
 
-/// Whether a rollback holds in place of the spec's payload.
+/// Condition Overridden: a rollback replaces the spec's payload.
 fn overridden(view: &rollout::View) -> Condition {
     match &view.overridden {
         Some((written, by)) => {
             let payload = view.payload.as_deref().unwrap_or("another payload");
             let message = format!(
-                "{payload} holds in place of spec.payload {written}, by {by}; it ends when spec.payload is changed"
+                "{by} rolled back to {payload}, which replaces spec.payload {written}; a change \
+                 of spec.payload ends the rollback"
             );
             Condition::new("Overridden", true, "RolledBack", message)
         }
-        None => Condition::new("Overridden", false, "AsExpected", "the spec holds"),
+        None => Condition::new(
+            "Overridden",
+            false,
+            "AsExpected",
+            "no rollback overrides the spec",
+        ),
     }
 }
 
-/// A machine's conditions, for `kubectl wait`. Their times are put in by [`date`].
+/// Conditions of a machine, for `kubectl wait`. [`date`] adds the transition times.
 pub(super) fn of_machine(view: &machine::View) -> Vec<Value> {
     let state = view.phase.state();
     let phase = view.phase.text();
@@ -160,7 +171,7 @@ pub(super) fn of_machine(view: &machine::View) -> Vec<Value> {
             (_, version) => {
                 let is = version.unwrap_or("no known version");
                 let wanted = view.desired_version.as_deref().unwrap_or("not known yet");
-                let message = format!("it has {is}; it should have {wanted}");
+                let message = format!("it carries {is}; it should carry {wanted}");
                 Condition::new("UpToDate", false, "NotAsDesired", message)
             }
         },
@@ -172,12 +183,12 @@ pub(super) fn of_machine(view: &machine::View) -> Vec<Value> {
 
 fn available(view: &rollout::View) -> Condition {
     match view.max_unavailable {
-        Some(_) => Condition::new("Available", true, "AsExpected", "machines are taken in"),
+        Some(_) => Condition::new("Available", true, "AsExpected", "the pool accepts machines"),
         None => Condition::new(
             "Available",
             false,
             "NoSettings",
-            "the watcher has told nothing of the pool yet, so no machine is configured",
+            "the watcher has not reported the pool yet, so no machine is configured",
         ),
     }
 }
@@ -204,12 +215,7 @@ fn progressing(view: &rollout::View, machines: &[machine::View]) -> Condition {
         return Condition::new("Progressing", true, "MachinesUnderWay", message);
     }
     match view.queue.len() {
-        0 => Condition::new(
-            "Progressing",
-            false,
-            "AsExpected",
-            "every machine is at rest",
-        ),
+        0 => Condition::new("Progressing", false, "AsExpected", "no machine is changing"),
         waiting => {
             let why = view.waiting_for.as_deref().unwrap_or("the next decision");
             let message = format!("{waiting} machines wait for the lease: {why}");
@@ -238,8 +244,8 @@ fn degraded(view: &rollout::View, machines: &[machine::View], lacks: &[Lack]) ->
     }
 }
 
-/// Whether dormer and the cluster may be upgraded now: not while a machine holds a lease, and not when the cluster's
-/// next minor would leave a kubelet behind.
+/// Condition Upgradeable of dormer and the cluster. It is false while a machine holds a lease, or if the cluster's
+/// next minor version would leave a kubelet too old.
 pub(super) fn upgradeable(runs: &[SharedRun], server: Option<u32>) -> Condition {
     let names = crate::views::names(runs);
     let slots = runs
@@ -283,7 +289,7 @@ pub(super) fn upgradeable(runs: &[SharedRun], server: Option<u32>) -> Condition 
     )
 }
 
-/// `v1.33.4` is 33.
+/// Minor version of a version text: 33 of `v1.33.4`.
 fn minor(version: &str) -> Option<u32> {
     version
         .trim_start_matches('v')
@@ -293,7 +299,7 @@ fn minor(version: &str) -> Option<u32> {
         .ok()
 }
 
-/// What Nodes shall carry, by the Node's UID: its name, and the condition.
+/// Conditions of Nodes, by the Node's UID: the Node's name and the condition.
 pub(super) fn of_nodes(runs: &[SharedRun]) -> BTreeMap<String, (String, Condition)> {
     let mut all = BTreeMap::new();
     for run in runs.iter().filter(|run| run.closed.is_none()) {
@@ -328,7 +334,7 @@ pub(super) fn of_nodes(runs: &[SharedRun]) -> BTreeMap<String, (String, Conditio
     all
 }
 
-/// A condition that goes on keeps its time; a new one has come `now`.
+/// Sets the transition times: an unchanged condition keeps its time, a changed one gets `now`.
 pub(super) fn date(status: &mut Value, before_status: Option<&Value>, now: Timestamp) {
     let before = before_status
         .and_then(|it| it["conditions"].as_array())
@@ -346,7 +352,7 @@ pub(super) fn date(status: &mut Value, before_status: Option<&Value>, now: Times
     }
 }
 
-/// Marks a pool that nothing is known of: the store does not answer.
+/// Marks a pool as unknown because the store does not answer.
 pub(super) fn unavailable(status: &mut Value, why: &str, now: Timestamp) {
     let condition = Condition::new("Available", false, "StoreSilent", why);
     let all = status["conditions"].as_array_mut();

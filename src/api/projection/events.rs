@@ -1,5 +1,5 @@
-//! Events on Machines, Nodes and the pool. An Event's name follows from the record that it tells of, so
-//! the same is told once, whoever tells it and how often.
+//! Kubernetes Events on Machines, Nodes and the pool. An Event's name follows from its record, so each is written
+//! once, whichever process writes it and however often.
 
 use super::Settings;
 use crate::SharedRun;
@@ -11,14 +11,15 @@ use dormer_proto::{
 use dormer_workflows::{Dormer, State, machine, rollout};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What happened longer ago, before this process looked for the first time, is not told: it was, or it is history.
+/// Age limit of Events at the first poll of a process, in milliseconds. Older records were reported already, or are
+/// only history.
 const NEWS_MS: u64 = 600_000;
-/// Events about objects without a namespace go there.
+/// Namespace of Events about cluster-scoped objects.
 const DEFAULT: &str = "default";
-/// Names of objects are shortened to this many bytes in an Event's name, whose limit is 253.
+/// Longest object name within an Event's name, in bytes. Kubernetes limits the Event's name to 253.
 const NAME_BYTES_MAX: usize = 190;
 
-/// What an Event is about.
+/// Object that an Event regards.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct EventSubject {
     pub(super) api_version: &'static str,
@@ -28,7 +29,7 @@ pub(super) struct EventSubject {
     pub(super) uid: Option<String>,
 }
 
-/// An Event.
+/// Content of an Event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct EventText {
     pub(super) name: String,
@@ -40,22 +41,22 @@ pub(super) struct EventText {
 }
 
 impl EventText {
-    /// The namespace that it lies in.
+    /// Namespace of the Event.
     pub(super) fn namespace(&self) -> &str {
         self.about.namespace.as_deref().unwrap_or(DEFAULT)
     }
 }
 
-/// What was told.
+/// Events that were already written.
 #[derive(Debug, Default)]
 pub(super) struct SentEvents {
-    /// The record at which each run entered its state, as last seen.
+    /// Record at which each run entered its state, as of the last poll.
     entered: BTreeMap<RunId, Seq>,
     tokens: BTreeSet<(RunId, LeaseToken)>,
 }
 
 impl SentEvents {
-    /// What there is to tell, and from now on is told.
+    /// New Events. They count as written from now on.
     pub(super) fn news(
         &mut self,
         runs: &[SharedRun],
@@ -152,7 +153,8 @@ fn of_machine(run: &Run<Dormer>, state: &machine::State) -> Vec<EventText> {
         .node
         .as_ref()
         .filter(|_| on_nodes.contains(&view.phase.state()));
-    // Kubernetes' own components name a Node by its name where others have the UID; `kubectl describe node` looks so.
+    // Kubernetes' components put a Node's name where other objects have the UID, and `kubectl describe node` searches
+    // by it.
     let node = node.map(|node| EventSubject {
         api_version: "v1",
         kind: "Node",
@@ -163,7 +165,7 @@ fn of_machine(run: &Run<Dormer>, state: &machine::State) -> Vec<EventText> {
     std::iter::once(machine).chain(node).map(event).collect()
 }
 
-/// The cause, in words.
+/// Text of the Event: the cause in words.
 fn note(view: &machine::View) -> String {
     let name = &view.name;
     match (view.phase.state(), &view.reason, &view.waiting_for) {
@@ -189,7 +191,7 @@ fn of_pool(run: &Run<Dormer>, state: &rollout::State, settings: &Settings) -> Op
         RolloutState::Halted => view.halted?,
         RolloutState::Paused => {
             let why = view.paused.or(view.held)?;
-            format!("no further machine is begun: {why}")
+            format!("no further machine is upgraded: {why}")
         }
         RolloutState::Open => "machines may be upgraded, within the pool's limit".into(),
         RolloutState::Enrolling => return None,

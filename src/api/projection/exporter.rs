@@ -1,5 +1,5 @@
-//! Where the nodes' windows_exporter is: EndpointSlices of the machines that serve, for a Service that selects no pods.
-//! They are kept while there is that Service (`deploy/monitoring/windows-exporter.yaml`).
+//! EndpointSlices of the nodes' windows_exporter, for a Service without a selector. They are maintained while that
+//! Service exists (`deploy/monitoring/windows-exporter.yaml`).
 
 use super::cluster::{Cluster, Failed, MANAGER, OURS, Trouble, is, object, trouble, within};
 use crate::SharedRun;
@@ -15,12 +15,12 @@ use kube::{
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// The exporter's port.
+/// TCP port of the exporter.
 const PORT: u16 = 9182;
-/// Endpoints in one slice, as Kubernetes' own controller makes them.
+/// Most endpoints in one slice, as in Kubernetes' own controller.
 const SLICE_MAX: usize = 100;
 
-/// The slices' endpoints, by the slices' names. There is always one.
+/// Endpoints of each slice, by the slice's name. There is always at least one slice.
 pub(super) fn slices(runs: &[SharedRun]) -> BTreeMap<String, Value> {
     let serving = runs
         .iter()
@@ -59,7 +59,8 @@ impl Cluster {
         )
     }
 
-    /// The endpoints of our slices, by their names. `None`: there is no Service, so nobody scrapes.
+    /// Endpoints of dormer's slices in the cluster, by name. `None`: the Service does not exist, so nothing scrapes
+    /// the nodes.
     pub(super) async fn slices(&self) -> Result<Option<BTreeMap<String, Value>>, Trouble> {
         let services: Api<k8s_openapi::api::core::v1::Service> =
             Api::namespaced(self.client.clone(), &self.namespace);
@@ -83,7 +84,7 @@ impl Cluster {
         Ok(Some(slices.collect()))
     }
 
-    /// Makes a slice stand so.
+    /// Writes a slice.
     pub(super) async fn put_slice(&self, name: &str, endpoints: &Value) -> Result<(), Trouble> {
         let slice = object(json!({
             "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
@@ -102,7 +103,7 @@ impl Cluster {
             .map_err(|error| trouble("patch", "EndpointSlices", &error))
     }
 
-    /// Takes a slice away that no node is in.
+    /// Deletes a slice without nodes.
     pub(super) async fn remove_slice(&self, name: &str) -> Result<(), Trouble> {
         match within(self.slice_api().delete(name, &DeleteParams::default())).await {
             Ok(_) => Ok(()),

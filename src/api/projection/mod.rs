@@ -1,8 +1,8 @@
-//! What `kubectl` shows of dormer without dormer's own commands: WindowsMachines, the status of the WindowsPool, a
-//! condition on each Node, Events.
+//! Projection of runs into the cluster for `kubectl`: WindowsMachines, the status of the WindowsPool, a condition on
+//! each Node, Events.
 //!
-//! All of it is a projection of the histories: deleting it loses nothing, and within a minute it is there again.
-//! Several consoles may project side by side: they write the same, and an Event's name follows from what it tells.
+//! All of it derives from the histories. Whatever is deleted is written again within a minute. Several consoles may
+//! project side by side: they write the same content, and an Event's name follows from its content.
 
 mod cluster;
 mod conditions;
@@ -28,30 +28,30 @@ use std::{
 };
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-/// How often the histories are looked at.
+/// Interval at which the histories are polled.
 const POLL_EVERY: Duration = Duration::from_secs(3);
-/// How often what stands in the cluster is read, so that what others changed or deleted is mended.
+/// Interval at which the cluster's objects are read, to repair what others changed or deleted.
 pub const READ_EVERY: Duration = Duration::from_secs(60);
 /// Writes under way at once.
 const WRITES_MAX: usize = 8;
-/// Looks at a silent store before the pools are said to be unavailable.
+/// Polls without an answer of the store before the pools are marked as unavailable.
 const SILENT_POLLS: u32 = 5;
 
-/// Where things are written, beside the machines' own namespaces.
+/// Settings of the projection.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// dormer's namespace: pools, and Events about them.
+    /// dormer's namespace: it holds the pools, and Events about them.
     pub namespace: String,
-    /// This process, in Events.
+    /// Name of this process in Events.
     pub name: String,
-    /// The Operator Lifecycle Manager's OperatorCondition of this installation, if it has one.
+    /// Name of this installation's OperatorCondition, if the Operator Lifecycle Manager installed it.
     pub operator_condition: Option<String>,
-    /// How often what stands in the cluster is read; [`READ_EVERY`] but in a world that runs faster.
+    /// Interval at which the cluster's objects are read: [`READ_EVERY`], or less in a simulation.
     pub read_every: Duration,
 }
 
-/// Projects the runs behind `api` into the cluster behind `client`, for ever. What cannot be written is said in the
-/// log, once, and tried again.
+/// Projects the runs of `api` into the cluster of `client` until cancelled. A failure is logged once, and the write
+/// is tried again.
 pub async fn project_for_ever(
     api: Arc<Api>,
     client: kube::Client,
@@ -72,17 +72,17 @@ pub async fn project_for_ever(
     }
 }
 
-/// What stands in the cluster, as far as this process knows.
+/// State of the cluster's objects as this process knows them.
 struct Projector {
     cluster: Cluster,
     settings: Settings,
-    /// The EndpointSlices that stand there for the nodes' exporters; `None`: nobody wants any.
+    /// EndpointSlices of the nodes' exporters. `None`: their Service does not exist.
     slices: Option<BTreeMap<String, Value>>,
-    /// The objects that stand there; `None`: not read yet, or their kind is not there.
+    /// Objects in the cluster. `None`: not read yet, or the CRD is missing.
     written: Option<BTreeMap<ObjectKey, Value>>,
-    /// When they are read again.
+    /// Time of the next read.
     read_again: Instant,
-    /// The conditions on Nodes that were written, by the Node's UID.
+    /// Conditions written on Nodes, by the Node's UID.
     nodes: BTreeMap<String, Condition>,
     upgradeable: Option<Condition>,
     sent: events::SentEvents,
@@ -130,7 +130,7 @@ impl Projector {
         self.say(troubles);
     }
 
-    /// Reads what others may have changed.
+    /// Reads the objects that others may have changed.
     async fn read(&mut self, troubles: &mut BTreeSet<Trouble>) {
         self.read_again = Instant::now() + self.settings.read_every;
         if let Some(minor) = self.cluster.minor().await {
@@ -153,7 +153,7 @@ impl Projector {
                 troubles.insert(trouble);
             }
         }
-        // Whoever removed a condition finds it written again.
+        // A condition that somebody removed is written again.
         self.nodes.clear();
     }
 
@@ -170,7 +170,7 @@ impl Projector {
         let mut kept = BTreeSet::new();
         let pool = |key: &ObjectKey| key.kind == Kind::Pool;
         if !written.keys().any(pool) {
-            // Somebody makes it, and looks.
+            // The administrator applies the CRD, and expects objects at once.
             match self.cluster.list_pools().await {
                 Ok(pools) => written.extend(pools),
                 Err(trouble) => drop(troubles.insert(trouble)),
@@ -236,7 +236,7 @@ impl Projector {
         }
     }
 
-    /// Where the nodes' exporters are, if there is the Service that is scraped.
+    /// Writes the EndpointSlices of the nodes' exporters, if their Service exists.
     async fn write_slices(&mut self, runs: &[SharedRun], troubles: &mut BTreeSet<Trouble>) {
         let Some(written) = &mut self.slices else {
             return;
@@ -264,7 +264,7 @@ impl Projector {
         }
     }
 
-    /// The Operator Lifecycle Manager holds an update of dormer back while this condition is False.
+    /// Writes the OperatorCondition. The Operator Lifecycle Manager delays an update of dormer while it is False.
     async fn write_operator(
         &mut self,
         runs: &[SharedRun],
@@ -284,7 +284,7 @@ impl Projector {
         }
     }
 
-    /// The store does not answer: for a while that is an outage like others, then the pools say so.
+    /// Handles a store that does not answer: after [`SILENT_POLLS`] the pools are marked as unavailable.
     async fn silent(&mut self, error: &ApiError, now: Timestamp) {
         self.silent += 1;
         if self.silent != SILENT_POLLS {
@@ -309,13 +309,13 @@ impl Projector {
         self.say(troubles);
     }
 
-    /// Each trouble is said when it comes, and that it is over when it goes.
+    /// Logs each failure when it begins and when it ends.
     fn say(&mut self, troubles: BTreeSet<Trouble>) {
         for new in troubles.difference(&self.troubles) {
             tracing::warn!("{new}");
         }
         for over in self.troubles.difference(&troubles) {
-            tracing::info!("no longer: {over}");
+            tracing::info!("resolved: {over}");
         }
         self.troubles = troubles;
     }

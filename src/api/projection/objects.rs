@@ -1,4 +1,5 @@
-//! Runs as objects' status: a `WindowsMachine` for each machine, which is made for it, and people's `WindowsPool`.
+//! Runs as Kubernetes objects: a `WindowsMachine` that dormer creates for each machine, and the status of people's
+//! `WindowsPool`.
 
 use super::{
     conditions::{self, Context},
@@ -13,7 +14,7 @@ use dormer_workflows::{Dormer, State, machine, rollout};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// Which of the two.
+/// Kind of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Machine,
@@ -29,7 +30,7 @@ impl Kind {
     }
 }
 
-/// Where an object is.
+/// Kind, namespace and name of an object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ObjectKey {
     pub(super) kind: Kind,
@@ -37,24 +38,24 @@ pub(super) struct ObjectKey {
     pub(super) name: String,
 }
 
-/// The Machine that an object is about: when it goes, the object does.
+/// Machine that owns an object: Kubernetes deletes the object with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Owner {
     pub(super) name: String,
     pub(super) uid: String,
 }
 
-/// An object as it shall stand.
+/// Desired content of an object.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Object {
     pub(super) object_key: ObjectKey,
     pub(super) owner: Option<Owner>,
-    /// Every field is there, so that a merge takes away what is no more: `null` where there is nothing to say.
+    /// Complete status. An absent value is `null`, so that a merge patch removes the field.
     pub(super) status: Value,
 }
 
 impl Object {
-    /// The status as the API server keeps it: without `null`.
+    /// Status as the API server stores it: without `null`.
     pub(super) fn kept(&self) -> Value {
         let mut status = self.status.clone();
         if let Some(fields) = status.as_object_mut() {
@@ -64,7 +65,7 @@ impl Object {
     }
 }
 
-/// The objects for these runs. Of two machines of one name the one that came last is shown.
+/// Objects of these runs. Of two machines with one name the later one is shown.
 pub(super) fn of(runs: &[SharedRun], namespace: &str, beside: Context<'_>) -> Vec<Object> {
     let mut machines: BTreeMap<ObjectKey, (&Run<Dormer>, Object)> = BTreeMap::new();
     let mut pools = Vec::new();

@@ -1,7 +1,8 @@
-//! The kinds `WindowsMachine` and `WindowsPool` in version v1alpha1: a status that dormer writes, nothing that people set.
+//! Kinds `WindowsMachine` and `WindowsPool` in version v1alpha1: a status that dormer writes, and no field that
+//! people set.
 //!
-//! Nobody writes a v1alpha1 `WindowsPool` any more (v1beta1 is in `dormer_workers::pool`). The version is served until
-//! no stored object is of it, and carries through what v1beta1 has.
+//! dormer no longer writes a v1alpha1 `WindowsPool` (v1beta1 is in `dormer_workers::pool`). The version is served
+//! until no stored object has it, and passes v1beta1's fields through.
 //!
 //! `deploy/crd.yaml` is written from these types by a test. An absent value is `null` in what dormer writes, so that a
 //! merge patch removes the field; the API server stores no `null`, so the schema has no nullable field.
@@ -17,7 +18,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The fields of a `WindowsMachine` beside its status: none.
+/// Fields of a `WindowsMachine` beside its status: none.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema, CustomResource)]
 #[kube(
     group = "dormer.io",
@@ -27,7 +28,7 @@ use serde_json::Value;
     namespaced,
     no_spec,
     status = "MachineStatus",
-    doc = "What dormer knows of a Machine that is a Windows node, or becomes one. It has the Machine's name.",
+    doc = "State of a Machine that is a Windows node or becomes one. It has the Machine's name.",
     printcolumn(name = "State", type_ = "string", json_path = ".status.state"),
     printcolumn(name = "Version", type_ = "string", json_path = ".status.version"),
     printcolumn(name = "Since", type_ = "date", json_path = ".status.since"),
@@ -86,8 +87,8 @@ pub(super) struct MachineStatus {
     /// Attempt of the task under way.
     #[schemars(with = "Option<i64>")]
     pub(super) attempt: Option<u64>,
-    /// Conditions of the machine: Ready while it serves, UpToDate while it has the version that it should have,
-    /// Reconciling while it is on its way, and Stalled when it failed.
+    /// Conditions of the machine: Ready while it serves, UpToDate while it carries the version that it should,
+    /// Reconciling while it changes, and Stalled when it failed.
     #[schemars(with = "Option<Vec<Condition>>")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub(super) conditions: Option<Vec<Value>>,
@@ -116,7 +117,7 @@ mod tests {
 # definition's status.storedVersions.
 ";
 
-    /// Anything, kept as it is.
+    /// Schema of an arbitrary object that is passed through.
     fn kept(description: &str) -> JSONSchemaProps {
         JSONSchemaProps {
             type_: Some("object".into()),
@@ -126,7 +127,7 @@ mod tests {
         }
     }
 
-    /// The pool's definition: v1beta1 is stored, and what comes by v1alpha1 loses nothing of it.
+    /// CRD of the pool: v1beta1 is stored, and a write through v1alpha1 keeps its fields.
     fn pool() -> CustomResourceDefinition {
         let mut old = v1alpha1_pool::WindowsPool::crd();
         let schema = old.spec.versions[0].schema.as_mut();
@@ -150,7 +151,7 @@ mod tests {
         merge_crds(vec![old, new], "v1beta1").expect("one kind")
     }
 
-    /// The definitions. The derive allows `null` here and there, which nobody needs.
+    /// CRDs without the nullable fields that kube's derive adds.
     fn definitions() -> [CustomResourceDefinition; 2] {
         [WindowsMachine::crd(), pool()].map(|crd| {
             let mut json = serde_json::to_value(&crd).expect("JSON");
@@ -182,7 +183,7 @@ mod tests {
         assert_eq!(committed, made, "run this test with UPDATE_EXPECT=1");
     }
 
-    /// The API server refuses a definition whose schema is not structural.
+    /// The API server rejects a CRD whose schema is not structural.
     #[test]
     fn the_schemas_are_structural_and_have_no_nullable_field() {
         for crd in definitions() {
@@ -193,7 +194,7 @@ mod tests {
         }
     }
 
-    /// An object of an earlier build must not read as one with the defaults.
+    /// An earlier build's object without a spec must not read as one with the defaults.
     #[test]
     fn a_pool_without_a_spec_is_not_one_with_the_defaults() {
         let crd = pool();

@@ -1,4 +1,4 @@
-//! The kind `WindowsPool` in version v1alpha1, for the definition alone: nothing writes it any more.
+//! Kind `WindowsPool` in version v1alpha1, only for the CRD: dormer no longer writes it.
 
 #![allow(
     clippy::duplicated_attributes,
@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The fields of a `WindowsPool` beside its status: none.
+/// Fields of a `WindowsPool` beside its status: none.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema, CustomResource)]
 #[kube(
     group = "dormer.io",
@@ -57,7 +57,7 @@ use serde_json::Value;
 )]
 pub(super) struct PoolFields {}
 
-/// The status of a `WindowsPool`, as its schema was.
+/// Status of a `WindowsPool` in its former schema.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = without_null)]

@@ -1,4 +1,4 @@
-//! Calibration: how fast this machine's disk and processor are in this minute, since that changes by the hour.
+//! Calibration: present speed of this computer's disk and processor, which changes by the hour.
 
 use serde::Serialize;
 use std::{
@@ -8,19 +8,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long each loop runs.
+/// Duration of each loop.
 const LOOP: Duration = Duration::from_millis(500);
 
-/// What the machine does in this minute. Comparisons between runs are ratios to these.
+/// Present speed of the computer. Comparisons between benchmark runs use ratios to these values.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct Calibration {
-    /// Appends of 4 KiB with `fdatasync`, one at a time, a second.
+    /// Appends of 4 KiB with `fdatasync` per second, one at a time.
     pub(super) fdatasync_per_s: f64,
-    /// Rounds of a fixed hash loop on one processor, a second.
+    /// Rounds of a fixed hash loop per second on one processor.
     pub(super) cpu_loops_per_s: f64,
 }
 
-/// Measures, in `folder`'s file system.
+/// Measures in the file system of `folder`.
 pub(super) fn calibrate(folder: &Path) -> std::io::Result<Calibration> {
     Ok(Calibration {
         fdatasync_per_s: syncs(folder)?,

@@ -1,7 +1,7 @@
-//! `dormer bench console`: how far the console's streams lag behind the truth, and what they cost.
+//! `dormer bench console`: lag and cost of the console's streams.
 //!
-//! A process of its own holds a store with many machines, changes some of them all the time, and serves the console;
-//! here are the browsers, which read as an `EventSource` reads, by HTTP over loopback.
+//! A child process holds a store with many machines, changes some of them continuously, and serves the console. This
+//! process is the browsers: it reads like an `EventSource`, by HTTP over loopback.
 
 mod reader;
 mod server;
@@ -19,36 +19,36 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Until the first contents are read and the figures are steady.
+/// Warm-up, until the first contents are read and the figures are steady.
 const REST: Duration = Duration::from_secs(4);
-/// What a change may lag behind, in milliseconds, and the processors that it may cost.
+/// Limits: lag of a change in milliseconds, and processors used.
 const LAG_MS_MAX: f64 = 1_000.0;
 const CORES_MAX: f64 = 1.0;
-/// A change that no reader has heard of for so long is lost, in milliseconds.
+/// Time after which a change that no reader received counts as lost, in milliseconds.
 const LOST_MS: f64 = 30_000.0;
 
-/// What is measured.
+/// Arguments of the benchmark.
 #[derive(Debug, Args)]
 pub struct Options {
     /// Machines in the store
     #[arg(long, default_value_t = 5_000)]
     machines: u64,
-    /// Records a second that are added, spread over the machines
+    /// Records added per second, spread over the machines
     #[arg(long, default_value_t = 200)]
     changes: u64,
-    /// Open pages, and afterwards readers of the API's changes
+    /// Number of open pages, and afterwards of readers of the API's changes
     #[arg(long, default_value_t = 20)]
     browsers: usize,
-    /// How long each is measured
+    /// Duration of each measurement
     #[arg(long, default_value_t = 20)]
     seconds: u64,
-    /// One JSON object on standard output in place of a table
+    /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
-    /// Where the store's folder is made
+    /// Parent folder of the store
     #[arg(long)]
     folder: Option<PathBuf>,
-    /// The process that is measured: serves, and says each batch of changes
+    /// Child process that is measured: serves, and prints each batch of changes
     #[arg(long, hide = true)]
     serve: bool,
 }
@@ -58,11 +58,11 @@ struct Figures {
     machines: u64,
     browsers: usize,
     seconds: u64,
-    /// Records a second that were in fact added.
+    /// Records added per second, as measured.
     changes_per_s: f64,
-    /// Of the process that makes the changes and serves, while nobody looks.
+    /// Processors used by the child process without readers.
     cores_without_readers: f64,
-    /// The fleet's page, as browsers follow it.
+    /// Fleet page, as browsers follow it.
     pages: Lag,
     /// `GET /api/v1/changes`.
     changes: Lag,
@@ -71,15 +71,15 @@ struct Figures {
     calibration: Calibration,
 }
 
-/// How far readers lag behind the truth, over every batch of changes and every reader.
+/// Lag of readers over every batch of changes and every reader.
 #[derive(Debug, Serialize)]
 struct Lag {
     p50_ms: f64,
     p99_ms: f64,
     max_ms: f64,
-    /// Batches that a reader never heard of.
+    /// Batches that a reader never received.
     lost: usize,
-    /// Of the process that is measured: it makes the changes, too.
+    /// Processors used by the child process, including the changes.
     cores: f64,
     kib_per_s_and_reader: f64,
 }
@@ -90,7 +90,7 @@ impl Lag {
     }
 }
 
-/// Measures.
+/// Runs the benchmark.
 pub(crate) async fn run(options: Options) -> anyhow::Result<ExitCode> {
     let folder = options.folder.clone().unwrap_or_else(std::env::temp_dir);
     if options.serve {
@@ -130,11 +130,11 @@ async fn measure(options: &Options, folder: &std::path::Path) -> anyhow::Result<
     })
 }
 
-/// The measured process, and the truth as it tells it.
+/// Child process, and the true state that it prints.
 struct Server {
     child: Child,
     url: String,
-    /// After each batch: how many records there are, and when that was.
+    /// Number of records after each batch, with the time.
     truth: Arc<Mutex<Vec<(u64, Instant)>>>,
 }
 
@@ -165,7 +165,7 @@ impl Server {
         let truth = Arc::<Mutex<Vec<(u64, Instant)>>>::default();
         let ours = Arc::clone(&truth);
         std::thread::spawn(move || {
-            // A pipe takes microseconds, so the moment of reading is the moment of the change.
+            // A pipe takes microseconds, so the time of reading counts as the time of the change.
             for records in lines
                 .map_while(Result::ok)
                 .filter_map(|line| line.parse().ok())
@@ -177,7 +177,7 @@ impl Server {
         Ok(Self { child, url, truth })
     }
 
-    /// Processors that it takes meanwhile, and when that began.
+    /// Processors that the child uses during `during`, and the start time.
     async fn cores(&self, during: Duration) -> (f64, Instant) {
         let before = cpu_seconds_of(self.child.id());
         let begun = Instant::now();
@@ -188,7 +188,7 @@ impl Server {
         )
     }
 
-    /// Lets `what` be read by all browsers, and says how late they hear of changes, and how many there were.
+    /// Has all browsers read `what`. The answer is their lag and the number of changes.
     async fn lag(&self, what: StreamKind, options: &Options) -> anyhow::Result<(Lag, f64)> {
         let stop = Arc::<AtomicBool>::default();
         let readers: Vec<_> = (0..options.browsers)
@@ -198,7 +198,7 @@ impl Server {
         let during = Duration::from_secs(options.seconds);
         let (cores, begun) = self.cores(during).await;
         let ended = Instant::now();
-        // What changed last is still on its way.
+        // The last changes are still in transit.
         tokio::time::sleep(REST).await;
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
         let truth = self
@@ -243,7 +243,7 @@ impl Server {
     }
 }
 
-/// How late a reader was for each batch; answers how many it never heard of.
+/// Adds a reader's lag for each batch. The answer is the number of batches that it never received.
 fn late(truth: &[(u64, Instant)], received: &Received, lags: &mut Vec<f64>) -> usize {
     let mut changes = received.changes.iter().peekable();
     let mut lost = 0;
@@ -257,7 +257,7 @@ fn late(truth: &[(u64, Instant)], received: &Received, lags: &mut Vec<f64>) -> u
     lost
 }
 
-/// Seconds of processor that a process has taken.
+/// Processor seconds that a process has used.
 fn cpu_seconds_of(process: u32) -> f64 {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     let after_name = stat.rsplit(')').next().unwrap_or_default();
@@ -271,7 +271,7 @@ fn print(figures: &Figures, json: bool) -> anyhow::Result<()> {
         return Ok(());
     }
     println!(
-        "{} machines, {:.0} changes a second, {} readers; {:.2} processors while nobody looks",
+        "{} machines, {:.0} changes a second, {} readers; {:.2} processors without readers",
         figures.machines, figures.changes_per_s, figures.browsers, figures.cores_without_readers
     );
     for (name, lag) in [("pages", &figures.pages), ("changes", &figures.changes)] {
@@ -281,7 +281,7 @@ fn print(figures: &Figures, json: bool) -> anyhow::Result<()> {
         );
     }
     if figures.debug_build {
-        println!("This is a debug build: its figures say nothing.");
+        println!("This is a debug build: its figures are meaningless.");
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `dormer bench engine`: the production loop under load, on a store of one's choice.
+//! `dormer bench engine`: the production loop under load, on a selectable store.
 
 use super::{
     calibration::{Calibration, calibrate},
@@ -33,26 +33,26 @@ use std::{
 };
 use tokio::sync::watch;
 
-/// How the engine is measured.
+/// Arguments of the benchmark.
 #[derive(Debug, Args)]
 pub struct Options {
-    /// `memory`, `embedded` (a fresh folder under the system's temporary one) or `nats://HOST:PORT`, where streams of
-    /// the bench's own are made and deleted; whether they are synced is that server's setting
+    /// Store: `memory`, `embedded` (a new folder in the system's temporary one) or `nats://HOST:PORT`, where the
+    /// bench creates and deletes its own streams; that server's settings decide how they are synced
     #[arg(long, default_value = "embedded")]
     store: String,
-    /// Runs going on at once
+    /// Runs open at once
     #[arg(long, default_value_t = 256)]
     in_flight: usize,
-    /// How long, in seconds, after a warm-up of one second
+    /// Duration in seconds, after a warm-up of one second
     #[arg(long, default_value_t = 10)]
     seconds: u64,
-    /// One JSON object on standard output in place of a table
+    /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
-    /// Lanes of the engine
+    /// Shards of the engine
     #[arg(long, default_value_t = 2)]
     shards: usize,
-    /// Where the embedded store's folder is made
+    /// Parent folder of the embedded store
     #[arg(long)]
     folder: Option<PathBuf>,
 }
@@ -73,7 +73,7 @@ struct Figures {
     calibration: Calibration,
 }
 
-/// Measures, prints, and answers success.
+/// Runs the benchmark and prints its figures.
 pub(crate) async fn run(options: Options) -> anyhow::Result<ExitCode> {
     let base = options.folder.clone().unwrap_or_else(std::env::temp_dir);
     let folder = base.join(format!("dormer-bench-{}", std::process::id()));
@@ -91,7 +91,7 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<ExitCode> {
         }
         url if url.starts_with("nats://") => measure_nats(&options, &folder, calibration).await,
         other => Err(anyhow::anyhow!(
-            "--store {other}: it is one of memory, embedded, nats://HOST:PORT"
+            "--store {other}: it must be memory, embedded or nats://HOST:PORT"
         )),
     };
     std::fs::remove_dir_all(&folder).ok();
@@ -99,7 +99,7 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// On a store of this process: queues and alarms in memory.
+/// Measures on a store of this process, with queues and alarms in memory.
 async fn measure<S>(
     store: Arc<S>,
     options: &Options,
@@ -123,7 +123,7 @@ where
     figures
 }
 
-/// On NATS, under a prefix of the bench's own.
+/// Measures on NATS, under a prefix of the bench's own.
 async fn measure_nats(
     options: &Options,
     folder: &Path,
@@ -170,7 +170,7 @@ async fn measure_on<P: Ports>(
         settings,
         stopped,
     ));
-    // On the runtime's own threads, as workers are: this one only waits for it.
+    // Runs on the runtime's own threads, as workers do. This thread only waits.
     let span = Duration::from_secs(options.seconds);
     let loading = under_load(
         Load::new(ports, queue),
@@ -184,7 +184,7 @@ async fn measure_on<P: Ports>(
     Ok(load.figures(options, &spent, calibration))
 }
 
-/// What the load cost.
+/// Cost of the load.
 struct Spent {
     seconds: f64,
     cpu: f64,
@@ -214,7 +214,7 @@ async fn under_load<P: Ports>(
     Ok((load, spent))
 }
 
-/// Keeps so many runs going: does their tasks, and begins a new run for each that ends.
+/// Load generator: executes the runs' tasks, and starts a new run for each that ends.
 struct Load<P> {
     ports: Arc<P>,
     queue: WorkerQueue,
@@ -296,14 +296,15 @@ impl<P: Ports> Load<P> {
                 ended += usize::from(self.done(&order.task.run));
                 messages.push(self.report(order)?);
             }
-            // As workers do, who repeat a report until it is receipted.
+            // Repeats each report until it is receipted, as workers do.
             self.ports.inbox().tell(messages).await?;
             self.begin(ended).await?;
         }
         Ok(())
     }
 
-    /// An order came: the step before it is durable. Answers whether the run's last step is now under way.
+    /// Handles an order, which proves that the step before it is durable. The answer is whether the run's last step
+    /// has begun.
     fn done(&mut self, run: &RunId) -> bool {
         let Some((step, since)) = self.reported.get_mut(run) else {
             return false;
@@ -380,14 +381,17 @@ fn print(figures: &Figures, json: bool) -> anyhow::Result<()> {
     );
     println!("{:12.0} durable steps/s", figures.steps_per_s);
     println!(
-        "{:12.3} ms a step (p50), {:.3} ms (p99)",
+        "{:12.3} ms per step (p50), {:.3} ms (p99)",
         figures.step_p50_ms, figures.step_p99_ms
     );
     println!(
         "{:12.2} cores, {:.0} MiB resident",
         figures.cpu_cores, figures.rss_mib
     );
-    println!("{:12.0} bytes on disk a step", figures.disk_bytes_per_step);
+    println!(
+        "{:12.0} bytes on disk per step",
+        figures.disk_bytes_per_step
+    );
     println!(
         "machine: {:.0} fdatasync/s, {:.0} cpu loops/s",
         figures.calibration.fdatasync_per_s, figures.calibration.cpu_loops_per_s

@@ -1,4 +1,4 @@
-//! `dormer bench fleet`: how long a whole fleet takes to come up, on a virtual clock, so that processor time costs no
+//! `dormer bench fleet`: time until a whole fleet serves, on a virtual clock, so that processor time costs no
 //! simulated time and the ratios measure waiting.
 
 mod over_nats;
@@ -17,21 +17,21 @@ use std::{
     process::{Command, ExitCode},
 };
 
-/// Bring-ups of one machine on the idle system, at most: what every ratio is divided by.
+/// Most bring-ups of one machine on the idle system. Their mean divides every ratio.
 const ALONE_MAX: u32 = 100;
-/// And at least.
+/// Fewest of them.
 const ALONE_LEAST: u32 = 10;
-/// Machines of the part that runs over real sockets, on the real clock.
+/// Machines in the part over real sockets and the real clock.
 const REAL_MACHINES: u32 = 50;
 /// WMCO's remote work for one fresh node (docs/field-notes.md, What a bring-up by WMCO costs): commands run one after
 /// another, most of them PowerShell.
 const WMCO_COMMANDS: f64 = 84.0;
-/// What one of those commands costs (assumed: a PowerShell start takes 400 to 800 ms), in seconds.
+/// Duration of one of those commands in seconds (assumed: a PowerShell start takes 400 to 800 ms).
 const WMCO_COMMAND_S: f64 = 0.6;
-/// What WMCO loses to its own polling, per node (the same notes: 75 to 120 s), in seconds.
+/// Time that WMCO loses per node to its own polling, in seconds (the same notes: 75 to 120 s).
 const WMCO_POLLING_S: f64 = 97.0;
 
-/// How large a fleet, and what else is measured.
+/// Arguments of the benchmark.
 #[derive(Debug, Args)]
 pub struct Options {
     /// Windows machines
@@ -40,22 +40,22 @@ pub struct Options {
     /// Share of the machines whose hosts never answer, 0 to 0.9
     #[arg(long, default_value_t = 0.1)]
     dead: f64,
-    /// Machines that are upgraded one after another, for the gap between two upgrades
+    /// Machines upgraded one after another, to measure the gap between two upgrades
     #[arg(long, default_value_t = 10)]
     upgrades: u32,
-    /// Leaves out the part over real sockets on the real clock
+    /// Skip the part over real sockets and the real clock
     #[arg(long)]
     virtual_only: bool,
-    /// Attempts that the one worker holds at once
+    /// Attempts that the single worker executes at once
     #[arg(long, default_value_t = 2_000)]
     slots: usize,
-    /// A nats-server program: the bring-up is measured over NATS, too, with 1, 2 and 4 worker processes
+    /// A nats-server program; also measure the bring-up over NATS with 1, 2 and 4 worker processes
     #[arg(long, value_name = "FILE")]
     nats_server: Option<PathBuf>,
-    /// Attempts that each of those worker processes holds at once
+    /// Attempts that each of those worker processes executes at once
     #[arg(long, default_value_t = 2)]
     worker_slots: usize,
-    /// One JSON object on standard output in place of a table
+    /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
 }
@@ -66,11 +66,11 @@ struct Figures {
     one_machine_s: f64,
     makespan_s: f64,
     makespan_ratio: f64,
-    /// The slowest of as many machines, each alone: boots take from 90 to 180 s, whoever waits for them.
+    /// The slowest of the same number of machines, each alone: boots take 90 to 180 s in any case.
     slowest_alone_s: f64,
     makespan_ratio_to_slowest: f64,
     own_wait_share: f64,
-    /// What that share is made of, in seconds a machine.
+    /// Parts of that share, in seconds per machine.
     own_wait_s: BTreeMap<&'static str, f64>,
     remote_commands_per_node: f64,
     powershell_starts_per_node: f64,
@@ -78,7 +78,7 @@ struct Figures {
     dead_share: f64,
     healthy_delay_share: Option<f64>,
     upgrade_gap_p99_s: Option<f64>,
-    /// A model, not a measurement: WMCO's work done one machine after another, on this world's latencies.
+    /// A model, not a measurement: WMCO's work, one machine after another, with this world's latencies.
     wmco_model_makespan_ratio: f64,
     cpu_s_per_node: Option<f64>,
     rss_mib: Option<f64>,
@@ -87,12 +87,12 @@ struct Figures {
     took_s: f64,
 }
 
-/// Measures, prints, and answers success.
+/// Runs the benchmark and prints its figures.
 pub(crate) async fn run(options: Options) -> anyhow::Result<ExitCode> {
-    anyhow::ensure!(options.machines > 0, "--machines 0: at least one is needed");
+    anyhow::ensure!(options.machines > 0, "--machines 0: it must be at least 1");
     anyhow::ensure!(
         (0.0..=0.9).contains(&options.dead),
-        "--dead {}: it must lie between 0 and 0.9",
+        "--dead {}: it must be between 0 and 0.9",
         options.dead
     );
     let real = if options.virtual_only {
@@ -180,12 +180,13 @@ fn measure(options: &Options, real: Option<Real>) -> anyhow::Result<Figures> {
     })
 }
 
-/// How much later the healthy machines serve, on average, than the same ones in a fleet without dead hosts.
+/// Mean delay of the healthy machines compared with a fleet without dead hosts.
 fn healthy_delay(without: &Measured, with: &Measured) -> f64 {
     with.mean_join_s / without.mean_join_s - 1.0
 }
 
-/// Machines boot side by side; then each is configured alone: its commands, its polling, and the world's own part.
+/// Model of WMCO: machines boot in parallel, then each is configured alone: its commands, its polling, and the
+/// world's own part.
 fn wmco(all: &Measured, machines: u32, one: f64) -> f64 {
     let world = (one - all.boot_s).max(0.0);
     let each = world + WMCO_COMMANDS * WMCO_COMMAND_S + WMCO_POLLING_S;
@@ -198,7 +199,7 @@ struct Real {
     rss_mib: f64,
 }
 
-/// The demonstration in a process of its own: real sockets, the real clock, the embedded store.
+/// Runs the demonstration in a child process: real sockets, the real clock, the embedded store.
 fn over_sockets() -> anyhow::Result<Real> {
     let machines = REAL_MACHINES.to_string();
     let child = Command::new(std::env::current_exe()?)
@@ -226,7 +227,7 @@ fn over_sockets() -> anyhow::Result<Real> {
             .as_f64()
             .with_context(|| format!("its answer has no number {name}"))
     };
-    // Every machine came up once and was configured once more.
+    // Every machine was brought up once and configured once more.
     let configured = 2.0 * f64::from(REAL_MACHINES);
     Ok(Real {
         cpu_s_per_node: number("cpu_s")? / configured,
@@ -249,21 +250,21 @@ fn print(figures: &Figures, json: bool) -> anyhow::Result<()> {
     line(figures.makespan_ratio, "times as long as one alone");
     line(
         figures.makespan_ratio_to_slowest,
-        "times as long as the slowest of as many, each alone",
+        "times as long as the slowest of the same number, each alone",
     );
     line(
         figures.own_wait_share,
-        "share of one machine's time in which only dormer is waited for",
+        "share of one machine's time spent waiting for dormer alone",
     );
     for (phase, seconds) in &figures.own_wait_s {
-        line(*seconds, &format!("s of it a machine: {phase}"));
+        line(*seconds, &format!("s of it per machine: {phase}"));
     }
-    line(figures.remote_commands_per_node, "remote commands a node");
+    line(figures.remote_commands_per_node, "remote commands per node");
     line(
         figures.powershell_starts_per_node,
-        "PowerShell starts a node",
+        "PowerShell starts per node",
     );
-    line(figures.sftp_sessions_per_node, "SFTP sessions a node");
+    line(figures.sftp_sessions_per_node, "SFTP sessions per node");
     if let Some(delay) = figures.healthy_delay_share {
         line(
             delay,
@@ -283,9 +284,9 @@ fn print(figures: &Figures, json: bool) -> anyhow::Result<()> {
     if let (Some(cpu), Some(rss)) = (figures.cpu_s_per_node, figures.rss_mib) {
         line(
             cpu,
-            "processor seconds a node over real sockets, the simulated world's included",
+            "processor seconds per node over real sockets, including the simulated world",
         );
-        line(rss, "MiB resident, the simulated world's included");
+        line(rss, "MiB resident, including the simulated world");
     }
     for came in &figures.over_nats {
         println!("{}", came.line());

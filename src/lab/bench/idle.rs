@@ -1,4 +1,4 @@
-//! `dormer bench idle`: what a run costs while nothing happens to it, and how soon an engine with many of them works.
+//! `dormer bench idle`: memory of an idle run, and startup time of an engine with many of them.
 
 use anyhow::Context;
 use clap::Args;
@@ -23,24 +23,24 @@ use std::{
 };
 use tokio::sync::watch;
 
-/// Messages put at once.
+/// Messages put into the inbox at once.
 const BATCH: u64 = 5_000;
 /// A run's only timer: 30 days, in milliseconds.
 const FAR_OFF_MS: u64 = 30 * 24 * 3_600_000;
 
-/// How many runs lie idle.
+/// Arguments of the benchmark.
 #[derive(Debug, Args)]
 pub struct Options {
-    /// Runs that wait for a far-off timer
+    /// Runs that wait for a distant timer
     #[arg(long, default_value_t = 100_000)]
     runs: u64,
-    /// One JSON object on standard output in place of a table
+    /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
-    /// Where the store's folder is made
+    /// Parent folder of the store
     #[arg(long)]
     folder: Option<PathBuf>,
-    /// A folder with such runs: measures the start on it
+    /// Folder with such runs, to measure the start on it
     #[arg(long, hide = true)]
     start_on: Option<PathBuf>,
 }
@@ -52,13 +52,13 @@ struct Figures {
     start_to_all_known_ms: f64,
     rss_before_mib: f64,
     rss_after_mib: f64,
-    /// Growth of the resident memory by an engine that knows every run, its share of the store's page cache included.
+    /// Growth of resident memory by an engine that knows every run, including its share of the store's page cache.
     bytes_per_idle_run: f64,
-    /// The most that the page cache has, however many runs there are.
+    /// Limit of the page cache, independent of the number of runs.
     page_cache_mib_max: f64,
 }
 
-/// Makes the runs, then measures in a process of its own, whose memory nothing else has touched.
+/// Creates the runs, then measures in a child process with fresh memory.
 pub(crate) async fn run(options: Options) -> anyhow::Result<ExitCode> {
     if let Some(folder) = &options.start_on {
         let figures = measure(folder, options.runs).await?;
@@ -107,16 +107,16 @@ fn print(figures: &Figures, json: bool) -> anyhow::Result<()> {
     );
     let cache = figures.page_cache_mib_max;
     println!(
-        "{:12.0} bytes of memory an idle run, page cache and all",
+        "{:12.0} bytes of memory per idle run, including the page cache",
         figures.bytes_per_idle_run
     );
-    println!("{cache:12.0} MiB of page cache at most, however many runs there are");
+    println!("{cache:12.0} MiB of page cache at most, independent of the number of runs");
     Ok(())
 }
 
 type Ports = Local<EmbeddedStore>;
 
-/// An engine at work on the store in `folder`.
+/// Running engine on the store in `folder`.
 struct Engine {
     ports: Arc<Ports>,
     stop: watch::Sender<bool>,
@@ -164,7 +164,7 @@ impl Engine {
     async fn until(&self, mut done: impl FnMut(&Ports) -> bool) -> anyhow::Result<()> {
         let deadline = Instant::now() + Duration::from_secs(300);
         while !done(&self.ports) {
-            anyhow::ensure!(Instant::now() < deadline, "the engine stands still");
+            anyhow::ensure!(Instant::now() < deadline, "the engine makes no progress");
             anyhow::ensure!(!self.running.is_finished(), "the engine ended");
             tokio::time::sleep(Duration::from_micros(200)).await;
         }
@@ -193,7 +193,7 @@ async fn make_runs(folder: &Path, runs: u64) -> anyhow::Result<()> {
     engine.end().await
 }
 
-/// What an engine costs that has one run, so that only the runs are left to measure.
+/// Starts an engine with one run first, so that its fixed cost is not measured.
 async fn warm_up(folder: &Path) -> anyhow::Result<()> {
     let folder = folder.join("warm-up");
     std::fs::create_dir_all(&folder)?;
@@ -259,7 +259,7 @@ fn message(n: u64, incarnation: Incarnation) -> anyhow::Result<(RunId, Vec<u8>)>
     Ok((run, envelope::encode(&message, 1)?.0))
 }
 
-/// A run that waits.
+/// Workflow of a run that only waits.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 struct Idle;
 

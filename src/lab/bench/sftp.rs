@@ -1,4 +1,4 @@
-//! `dormer bench sftp`: dormer's uploader beside OpenSSH's own `sftp`, to a real sshd over a link with delay.
+//! `dormer bench sftp`: dormer's uploader compared with OpenSSH's `sftp`, to a real sshd over a link with delay.
 
 mod relay;
 mod server;
@@ -21,25 +21,25 @@ use tokio::process::Command;
 
 const HERE: &str = "127.0.0.1";
 
-/// What is sent, and over what.
+/// Arguments of the benchmark.
 #[derive(Debug, Args)]
 pub struct Options {
-    /// Mebibytes in all
+    /// Total size in MiB
     #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     mib: u64,
     /// Files of equal size
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     files: u64,
-    /// Round trip of the link, half of it each way; its rate has no limit
+    /// Round-trip time of the link, half in each direction; its rate is unlimited
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u64).range(0..=5_000))]
     delay_ms: u64,
-    /// How often both send everything, in turn
+    /// Number of rounds in which both send everything, in turn
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
-    /// One JSON object on standard output in place of a table
+    /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
-    /// Where the folders of both sides are made
+    /// Parent folder of both sides' files
     #[arg(long)]
     folder: Option<PathBuf>,
 }
@@ -49,19 +49,19 @@ struct Figures {
     mib: u64,
     files: u64,
     delay_ms: u64,
-    /// How the link is made.
+    /// Description of the link.
     link: &'static str,
     openssh: String,
-    /// From the connect to the last file in place, each round.
+    /// Time of each round, from the connect to the last file in place.
     openssh_s: Vec<f64>,
     dormer_s: Vec<f64>,
     openssh_mib_per_s: f64,
     dormer_mib_per_s: f64,
-    /// dormer's time over OpenSSH's: 1 is as fast, less is faster.
+    /// dormer's time divided by OpenSSH's: 1 is equal, less is faster.
     time_ratio: f64,
 }
 
-/// One file on this side.
+/// Source file.
 struct Source {
     path: PathBuf,
     name: String,
@@ -69,7 +69,7 @@ struct Source {
     sha256: String,
 }
 
-/// Both sides of the link, and the way between.
+/// Both sides of the link, and the relay between them.
 struct Stage {
     server: Server,
     relay: Relay,
@@ -77,7 +77,7 @@ struct Stage {
     folder: PathBuf,
 }
 
-/// Measures. What it makes on disk is gone afterwards.
+/// Runs the benchmark, and removes its files afterwards.
 pub(crate) async fn run(options: Options) -> anyhow::Result<ExitCode> {
     let base = options.folder.clone().unwrap_or_else(std::env::temp_dir);
     let folder = base.join(format!("dormer-bench-sftp-{}", std::process::id()));
@@ -103,7 +103,7 @@ async fn measure(options: &Options, folder: &Path) -> anyhow::Result<Figures> {
     let mut openssh_s = Vec::new();
     let mut dormer_s = Vec::new();
     for round in 0..options.rounds {
-        // Whoever begins may find the disk busier, or quieter.
+        // The order alternates, because the disk may be busier for the first.
         for turn in [round % 2, (round + 1) % 2] {
             let into = folder.join(format!("to-{round}-{turn}"));
             std::fs::create_dir(&into)?;
@@ -136,7 +136,7 @@ async fn measure(options: &Options, folder: &Path) -> anyhow::Result<Figures> {
     })
 }
 
-/// Files whose bytes no compression and no file system can shorten.
+/// Files of incompressible bytes.
 fn sources(options: &Options, folder: &Path) -> anyhow::Result<Vec<Source>> {
     let from = folder.join("from");
     std::fs::create_dir(&from)?;
@@ -212,7 +212,7 @@ async fn openssh(stage: &Stage, into: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// dormer's uploader, with the looks that a worker takes before.
+/// dormer's uploader, with the checks that a worker makes before.
 async fn dormer(stage: &Stage, into: &Path) -> anyhow::Result<()> {
     let key = Key::read(&std::fs::read_to_string(&stage.server.key_file)?)?;
     let dialer: Dialer = Arc::new(TcpDial {
@@ -228,7 +228,7 @@ async fn dormer(stage: &Stage, into: &Path) -> anyhow::Result<()> {
         let sftp = &sftp;
         let path = into.join(&source.name).display().to_string();
         works.push(async move {
-            ensure!(sftp.size(&path).await?.is_none(), "{path} is there already");
+            ensure!(sftp.size(&path).await?.is_none(), "{path} already exists");
             let from = tokio::fs::File::open(&source.path).await?;
             let part = format!("{path}.1.part");
             let size = source.size;
@@ -245,13 +245,13 @@ async fn dormer(stage: &Stage, into: &Path) -> anyhow::Result<()> {
     at_once(FILES_AT_ONCE, works).await
 }
 
-/// Whether all that was sent is there, and right.
+/// Checks that every file arrived intact.
 fn check(sources: &[Source], into: &Path) -> anyhow::Result<()> {
     for source in sources {
         let bytes = std::fs::read(into.join(&source.name))?;
         ensure!(
             sha256_hex(&bytes) == source.sha256,
-            "{} came out wrong",
+            "{} was damaged in transit",
             source.name
         );
     }
@@ -271,7 +271,7 @@ fn print(figures: &Figures, json: bool) -> anyhow::Result<()> {
         openssh,
         ..
     } = figures;
-    println!("{mib} MiB in {files} files to {openssh}, {delay_ms} ms there and back ({link})");
+    println!("{mib} MiB in {files} files to {openssh}, {delay_ms} ms round trip ({link})");
     let line = |who: &str, rounds: &[f64], rate: f64| {
         let rounds: Vec<String> = rounds.iter().map(|s| format!("{s:.2} s")).collect();
         println!("{who:14} {:30} {rate:8.1} MiB/s", rounds.join(", "));

@@ -1,4 +1,4 @@
-//! The bench's workflow: six steps, each a task with 256 bytes out and a report with 256 bytes back.
+//! Workflow of the bench: six steps, each with a task of 256 bytes and a report of 256 bytes.
 
 use dormer_engine_core::{Command, Decision, Input, Now, RetryPolicy, Workflow};
 use dormer_proto::id::RunId;
@@ -9,14 +9,14 @@ pub(super) const STEPS: u8 = 6;
 /// Bytes in each order and each report.
 pub(super) const PAYLOAD_BYTES: usize = 256;
 
-/// The bench's words and its workflow.
+/// Workflow and state of the bench.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Steps {
-    /// Steps done.
+    /// Number of completed steps.
     pub(super) done: u8,
 }
 
-/// A payload that serde writes as bytes, not as a list of numbers.
+/// Payload that serde writes as bytes, not as a list of numbers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Payload(#[serde(with = "serde_bytes")] pub(super) Vec<u8>);
 

@@ -1,4 +1,4 @@
-//! Where the bench's worker takes its orders: the queue in this process, or a consumer on NATS.
+//! Order source of the bench's worker: the queue in this process, or a consumer on NATS.
 
 use anyhow::Context;
 use async_nats::jetstream::{self, AckKind, consumer::pull};
@@ -9,24 +9,24 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 /// Orders taken at once.
 const TAKEN_MAX: usize = 1_024;
-/// An engine that orders nothing for so long stands still.
+/// Time without orders after which the engine counts as stuck.
 const QUIET_MAX: Duration = Duration::from_secs(10);
 
-/// The worker's side of a task queue.
+/// Worker's side of a task queue.
 pub(super) enum WorkerQueue {
-    /// In this process.
+    /// Queue in this process.
     Local(Arc<LocalTasks>),
-    /// On NATS. An order is acknowledged when the run's next one proves that its report was taken.
+    /// Queue on NATS. An order is acknowledged when the run's next order proves that its report was recorded.
     Nats {
-        /// What the server sends.
+        /// Messages from the server.
         orders: Box<pull::Stream>,
-        /// The order that each run is at.
+        /// Present order of each run.
         at: HashMap<RunId, jetstream::Message>,
     },
 }
 
 impl WorkerQueue {
-    /// A desk at the task stream of the store at `url`.
+    /// Consumer on the task stream of the store at `url`.
     pub(super) async fn nats(url: &str, prefix: &str) -> anyhow::Result<Self> {
         let client = async_nats::connect(url)
             .await
@@ -52,9 +52,9 @@ impl WorkerQueue {
         })
     }
 
-    /// The next orders' bytes, at least one.
+    /// Bytes of the next orders, at least one.
     pub(super) async fn take(&mut self) -> anyhow::Result<Vec<Vec<u8>>> {
-        let quiet = "no order came for 10 s: the engine stands still";
+        let quiet = "no order for 10 s: the engine makes no progress";
         match self {
             Self::Local(tasks) => {
                 let taken = tokio::time::timeout(QUIET_MAX, tasks.take(TAKEN_MAX)).await;
@@ -67,7 +67,7 @@ impl WorkerQueue {
                     .await
                     .context(quiet)?;
                 let mut taken = vec![first.context("the consumer ended")??];
-                // What has arrived already comes along; nothing is waited for.
+                // Adds orders that have already arrived, without waiting.
                 while taken.len() < TAKEN_MAX {
                     match futures::FutureExt::now_or_never(orders.next()) {
                         Some(Some(message)) => taken.push(message?),

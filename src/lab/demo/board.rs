@@ -1,4 +1,4 @@
-//! What the demonstration sees of dormer: every machine's run, read from the store as anybody could.
+//! Board of the demonstration: every machine's run, read from the store.
 
 use dormer_engine::port::{History, HistoryReader, Ports};
 use dormer_engine_core::Record;
@@ -11,21 +11,21 @@ use dormer_proto::{
 use dormer_workflows::{Dormer, State, machine};
 use std::{collections::BTreeMap, sync::Arc};
 
-/// Runs read in one step.
+/// Runs read at once.
 const PAGE: usize = 1_000;
 
-/// One machine's run.
+/// Run of one machine.
 #[derive(Debug, Clone)]
 pub(crate) struct MachineRun {
     pub(crate) run: RunId,
     pub(crate) view: machine::View,
-    /// Whether it has served.
+    /// Whether the machine has served at any time.
     pub(crate) served: bool,
-    /// Whether the run is over.
+    /// Whether the run has ended.
     pub(crate) closed: bool,
 }
 
-/// Every machine's run, as last read.
+/// Runs of all machines, as last read.
 pub(crate) struct Board<P> {
     ports: Arc<P>,
     runs: BTreeMap<RunId, (Revision, MachineRun)>,
@@ -39,7 +39,7 @@ impl<P: Ports> Board<P> {
         }
     }
 
-    /// Reads what has changed since the last look.
+    /// Reads the runs that have changed since the last call.
     pub(crate) async fn refresh(&mut self) -> anyhow::Result<()> {
         let mut after: Option<RunId> = None;
         loop {
@@ -77,7 +77,7 @@ impl<P: Ports> Board<P> {
         Ok(())
     }
 
-    /// The machines whose runs go on.
+    /// Machines with open runs.
     pub(crate) fn live(&self) -> impl Iterator<Item = &MachineRun> {
         let all = self.runs.values().map(|(_, machine_run)| machine_run);
         all.filter(|machine_run| {
@@ -89,12 +89,12 @@ impl<P: Ports> Board<P> {
         })
     }
 
-    /// Every machine there ever was.
+    /// All machines, including those that are gone.
     pub(crate) fn all(&self) -> impl Iterator<Item = &MachineRun> {
         self.runs.values().map(|(_, machine_run)| machine_run)
     }
 
-    /// How many are in each state.
+    /// Number of machines in each state.
     pub(crate) fn states(&self) -> BTreeMap<&'static str, usize> {
         let mut states = BTreeMap::new();
         for machine_run in self.live() {
@@ -105,7 +105,7 @@ impl<P: Ports> Board<P> {
         states
     }
 
-    /// Machines that serve with this version, and are not on their way anywhere.
+    /// Machines that serve this version and are not changing.
     pub(crate) fn serving(&self, version: &str) -> usize {
         self.live()
             .filter(|machine_run| serves(machine_run, version))
@@ -113,7 +113,7 @@ impl<P: Ports> Board<P> {
     }
 }
 
-/// Whether a machine serves with this version.
+/// Whether a machine serves this version.
 pub(crate) fn serves(machine_run: &MachineRun, version: &str) -> bool {
     machine_run.view.phase == MachinePhase::Serving
         && machine_run.view.version.as_deref() == Some(version)

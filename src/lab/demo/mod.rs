@@ -1,5 +1,5 @@
-//! `dormer demo`: the whole product on a laptop. A simulated fleet comes up, a machine fails and is retried, and all
-//! are upgraded one by one; engine, worker and watcher are the very ones that `dormer run` runs.
+//! `dormer demo`: the whole product on a laptop. A simulated fleet starts, a machine fails and is retried, and all
+//! machines are upgraded one by one. Engine, worker and watcher are the same as in `dormer run`.
 
 mod board;
 mod outcome;
@@ -22,77 +22,77 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Windows machines when nobody says how many.
+/// Default number of Windows machines.
 const MACHINES: u32 = 6;
-/// Trouble that is ordered when nobody orders any: one machine's configuration fails until a retry.
+/// Default fault: one machine's configuration fails until a retry.
 const DEFAULT_FAULT: &str = "configure-fails=1";
 
-/// As long as anybody holds a demonstration.
+/// Longest hold of a demonstration.
 const FOR_EVER: Duration = Duration::from_secs(30 * 24 * 3_600);
 
-/// What is demonstrated.
+/// Arguments of `dormer demo`.
 #[derive(Debug, Args)]
 pub struct Options {
-    /// Windows machines, spread over the Windows MachineSets [default: 6, or as the manifests say]
+    /// Windows machines, spread over the Windows MachineSets [default: 6, or the manifests' replicas]
     #[arg(long)]
     machines: Option<u32>,
-    /// The last line on standard output is one JSON object; no bars
+    /// Print one JSON object as the last line; show no progress bars
     #[arg(long)]
     json: bool,
-    /// A manifest with MachineSets in place of the built-in ones (may be given several times)
+    /// Manifest with MachineSets instead of the built-in ones (may be given several times)
     #[arg(long)]
     manifest: Vec<PathBuf>,
-    /// Fills a placeholder of the manifests: KEY=VALUE (may be given several times)
+    /// Value of a placeholder in the manifests: KEY=VALUE (may be given several times)
     #[arg(long = "set")]
     sets: Vec<String>,
-    /// Trouble, comma-separated: `NAME[=MACHINES][xTIMES][@MACHINE]`, or `none`; see --list-faults.
-    /// By default one machine's configuration fails until it is retried
+    /// Faults, comma-separated: `NAME[=MACHINES][xTIMES][@MACHINE]`, or `none`; see --list-faults. By default one
+    /// machine's configuration fails until it is retried
     #[arg(long, alias = "fault", value_delimiter = ',')]
     faults: Vec<String>,
-    /// Prints the faults that can be ordered, and ends
+    /// List the available faults, and exit
     #[arg(long)]
     list_faults: bool,
-    /// Where chance comes from
+    /// Seed of the random numbers
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How many seconds of the world pass in one second
+    /// Seconds of the simulated world per real second
     #[arg(long, default_value_t = 150.0)]
     speed: f64,
-    /// How machines are upgraded
+    /// Upgrade strategy
     #[arg(long, value_enum, default_value_t = Strategy::Recreate)]
     strategy: Strategy,
-    /// How many machines may be away at once
+    /// Most machines unavailable at once
     #[arg(long, default_value_t = 1)]
     max_unavailable: usize,
-    /// Where the store's folder is made; a temporary one by default
+    /// Folder of the store [default: a temporary one]
     #[arg(long)]
     store: Option<PathBuf>,
-    /// Where dormer's API answers meanwhile
+    /// Listening address of dormer's API
     #[arg(long, default_value = "127.0.0.1:0")]
     listen: SocketAddr,
-    /// A collector that takes traces by OTLP over HTTP, http://HOST:PORT or https://HOST:PORT; their times are the
-    /// world's
+    /// Collector that receives traces by OTLP over HTTP, http://HOST:PORT or https://HOST:PORT; their times are the
+    /// simulated world's
     #[arg(long, value_name = "URL")]
     otlp_endpoint: Option<String>,
-    /// Machines that fail are left to you: mend them in the browser, or with dormer retry
+    /// Do not retry failed machines: you retry them in the browser, or with dormer retry
     #[arg(long)]
     leave_failed: bool,
-    /// Keeps everything alive afterwards, until Ctrl-C
+    /// Keep everything running afterwards, until Ctrl-C
     #[arg(long)]
     hold: bool,
 }
 
-/// How machines are upgraded.
+/// Upgrade strategy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Strategy {
     /// Drain, delete the Machine, wait for its replacement
     Recreate,
-    /// Drain, tear the host down, configure it again
+    /// Drain, remove the configuration from the host, configure it again
     InPlace,
 }
 
 impl Strategy {
-    /// As the pool's spec has it.
+    /// Value in the pool's spec.
     pub(crate) fn in_spec(self) -> &'static str {
         match self {
             Self::Recreate => "Recreate",
@@ -100,7 +100,7 @@ impl Strategy {
         }
     }
 
-    /// As the command line and the JSON of the outcome have it.
+    /// Name on the command line and in the outcome's JSON.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Recreate => "recreate",
@@ -119,9 +119,9 @@ impl Options {
     }
 }
 
-/// Shows everything, and says how it went.
+/// Runs the demonstration, and returns the exit code.
 pub fn run(options: Options) -> LocalBoxFuture<'static, anyhow::Result<ExitCode>> {
-    // Boxed here, so that this package compiles the future, and not whoever awaits it once more.
+    // Boxed here, so that this package compiles the future and its callers do not compile it again.
     Box::pin(demonstrate(options))
 }
 
@@ -156,11 +156,11 @@ async fn demonstrate(options: Options) -> anyhow::Result<ExitCode> {
 fn check(options: &Options) -> anyhow::Result<()> {
     anyhow::ensure!(
         options.machines != Some(0),
-        "--machines 0: at least one is needed"
+        "--machines 0: it must be at least 1"
     );
     anyhow::ensure!(
         options.max_unavailable > 0,
-        "--max-unavailable 0: at least one is needed"
+        "--max-unavailable 0: it must be at least 1"
     );
     anyhow::ensure!(
         options.speed.is_finite() && options.speed > 0.0,

@@ -1,62 +1,62 @@
-//! What the demonstration showed: one JSON object for programs, a table and a sentence for people.
+//! Result of the demonstration: one JSON object for programs, a table and a sentence for people.
 
 use super::board::MachineRun;
 use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
 use serde::Serialize;
 
-/// The figures. Those about the world are the world's own record, not dormer's.
+/// Figures of the demonstration. Those about the world come from the world's own record, not from dormer.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Outcome {
     /// Windows machines in the world at the end.
     pub(crate) machines: usize,
-    /// Of them, those whose node serves.
+    /// Machines whose node serves.
     pub(crate) joined: usize,
-    /// Of them, those that carry the version which the upgrade brought.
+    /// Machines that carry the upgrade's version.
     pub(crate) upgraded: usize,
     /// Machines that failed, were retried from the failed step, and served after it.
     pub(crate) failed_then_retried: usize,
-    /// Most nodes that did not serve at one moment once they had, by the world's record.
+    /// Most nodes out of service at one moment after they had served, by the world's record.
     pub(crate) max_unavailable_observed: usize,
-    /// Most nodes that were taken at one moment: that served when an upgrade began on them, and were not back yet, nor
-    /// replaced. What faults made NotReady does not count.
+    /// Most nodes in an upgrade at one moment: they served when it began, and are neither back nor replaced. Nodes
+    /// that faults made NotReady do not count.
     pub(crate) max_taken_observed: usize,
-    /// Bring-ups in all: a recreated machine is two.
+    /// Total bring-ups: a recreated machine counts twice.
     pub(crate) bring_ups: usize,
-    /// Commands run over SSH, per bring-up.
+    /// Commands over SSH per bring-up.
     pub(crate) remote_commands_per_node: f64,
-    /// PowerShell processes started by them, per bring-up.
+    /// PowerShell processes per bring-up.
     pub(crate) powershell_starts_per_node: f64,
-    /// SFTP sessions, per bring-up.
+    /// SFTP sessions per bring-up.
     pub(crate) sftp_sessions_per_node: f64,
     /// Pods evicted within their budgets.
     pub(crate) pods_evicted: u64,
-    /// Pods deleted without asking a budget.
+    /// Pods deleted without regard to a budget.
     pub(crate) pods_deleted: u64,
-    /// How upgrades were done.
+    /// Upgrade strategy.
     pub(crate) strategy: &'static str,
-    /// The version at the end.
+    /// Version at the end.
     pub(crate) version: String,
-    /// How many times as fast as life the world ran.
+    /// Speed of the world relative to real time.
     pub(crate) speed: f64,
-    /// Where chance came from.
+    /// Seed of the random numbers.
     pub(crate) seed: u64,
-    /// Processor seconds of this process, the simulated world's included.
+    /// Processor seconds of this process, including the simulated world.
     pub(crate) cpu_s: f64,
-    /// Resident memory of this process in MiB, the simulated world's included.
+    /// Resident memory of this process in MiB, including the simulated world.
     pub(crate) rss_mib: f64,
     /// Real seconds from the first line to the last.
     pub(crate) seconds: f64,
 }
 
 impl Outcome {
-    /// Whether everything that was promised was seen.
+    /// Whether the demonstration showed all that it promises.
     pub(crate) fn good(&self, limit: usize) -> bool {
         self.joined == self.machines
             && self.upgraded == self.machines
             && self.max_taken_observed <= limit
     }
 
-    /// The sentence for a stranger.
+    /// Summary in one sentence.
     pub(crate) fn sentence(&self) -> String {
         let retried = match self.failed_then_retried {
             0 => String::new(),
@@ -71,7 +71,7 @@ impl Outcome {
     }
 }
 
-/// The machines as a table.
+/// Machines as a table.
 pub(crate) fn table<'a>(machines: impl Iterator<Item = &'a MachineRun>) -> String {
     let mut table = Table::new();
     table.load_style(UTF8_FULL_CONDENSED);

@@ -1,4 +1,4 @@
-//! What is played: everything comes up, what fails is retried, then all are upgraded.
+//! Script of the demonstration: all machines start, failed ones are retried, then all are upgraded.
 
 use super::{
     board::{Board, MachineRun, serves},
@@ -21,16 +21,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How often the board is looked at.
+/// Poll interval of the board.
 const POLL_EVERY: Duration = Duration::from_millis(50);
-/// Nothing moves for so long: the demonstration has failed.
+/// Time without progress after which the demonstration has failed.
 const STILL_MAX: Duration = Duration::from_secs(40);
-/// How often one machine is retried.
+/// Most retries of one machine.
 const RETRIES_MAX: u32 = 3;
-/// Real time for which a failure stands, so that a person sees it.
+/// Real time for which a failure stays visible before the retry.
 const FAILURE_SHOWN: Duration = Duration::from_millis(500);
 
-/// The play.
+/// Running script.
 pub(crate) struct Script<'a> {
     stage: &'a mut Stage,
     show: &'a Show,
@@ -40,7 +40,7 @@ pub(crate) struct Script<'a> {
     mended: BTreeSet<RunId>,
     moved: Instant,
     last: String,
-    /// What fails is a person's to mend.
+    /// Whether a person retries failed machines.
     leave_failed: bool,
 }
 
@@ -66,22 +66,25 @@ impl<'a> Script<'a> {
         }
     }
 
-    /// Plays it.
+    /// Runs the script.
     pub(crate) async fn run(&mut self) -> anyhow::Result<Outcome> {
         let machines = self.stage.machines();
         self.say(&format!(
-            "{machines} Windows machines are being made; dormer configures them."
+            "{machines} Windows machines are being created; dormer configures them."
         ));
         let address = self.stage.address();
         self.say(&format!(
-            "Look on meanwhile: dormer get machines --server http://{address}"
+            "Watch meanwhile: dormer get machines --server http://{address}"
         ));
         self.say(&format!(
-            "                   or in a browser: http://{address}/"
+            "                 or in a browser: http://{address}/"
         ));
         let first = self.stage.version(0).to_owned();
         self.until(&first, "come up").await?;
-        self.say("All serve. A new payload is installed: the rollout upgrades one machine after another.");
+        self.say(
+            "All machines serve. A new payload is installed: the rollout upgrades one \
+        machine after another.",
+        );
         self.stage
             .install(1)
             .await
@@ -147,7 +150,7 @@ impl<'a> Script<'a> {
         }
     }
 
-    /// What fails is named, and retried from the step that failed.
+    /// Reports failed machines, and retries them from the failed step.
     async fn retry_failed(&mut self) -> anyhow::Result<()> {
         let failed: Vec<MachineRun> = self
             .board
@@ -165,14 +168,14 @@ impl<'a> Script<'a> {
                     self.show.say(&format!("{name} failed: {why}"));
                     if self.leave_failed {
                         self.show.say(&format!(
-                            "It is left to you: dormer why {name}; dormer retry {name}"
+                            "You retry it: dormer why {name}; dormer retry {name}"
                         ));
                     }
                     (0, Instant::now())
                 });
             if !self.leave_failed && tries < RETRIES_MAX && since.elapsed() >= FAILURE_SHOWN {
                 self.show
-                    .say(&format!("{name} is retried from the step that failed."));
+                    .say(&format!("Retrying {name} from the step that failed."));
                 self.retry(&machine_run.run, tries).await?;
                 self.failed
                     .insert(machine_run.run.clone(), (tries + 1, Instant::now()));
@@ -197,7 +200,7 @@ impl<'a> Script<'a> {
             body: Inbound::Requested(Request {
                 id: format!("demo-retry-{tries}"),
                 who: "demo".into(),
-                why: "the cause is mended".into(),
+                why: "the cause is fixed".into(),
                 against: Seq(0),
                 ask: Ask::Signal(work::Signal::Machine(machine::Signal::Retry)),
             }),
@@ -255,14 +258,14 @@ impl<'a> Script<'a> {
         self.show.say(line);
     }
 
-    /// The machines at the end.
+    /// Machines at the end.
     pub(crate) fn machines(&self) -> impl Iterator<Item = &MachineRun> {
         self.board.live()
     }
 
-    /// For an error: who stands where, and why.
+    /// Present states with their reasons, for an error.
     pub(crate) fn progress_report(&self) -> String {
-        let mut lines = vec!["the demonstration did not come to its end".to_owned()];
+        let mut lines = vec!["the demonstration did not finish".to_owned()];
         for machine_run in self
             .board
             .live()

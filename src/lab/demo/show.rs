@@ -1,9 +1,9 @@
-//! What a person sees while the demonstration runs: bars on a terminal, plain lines elsewhere.
+//! Progress output of the demonstration: bars on a terminal, plain lines elsewhere.
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 
-/// The bars.
+/// Progress bars.
 pub(crate) struct Show {
     bars: MultiProgress,
     joined: ProgressBar,
@@ -14,7 +14,7 @@ pub(crate) struct Show {
 }
 
 impl Show {
-    /// Bars for so many machines; none with `quiet` or where standard error is no terminal.
+    /// Bars for this many machines. There are none with `quiet`, or if standard error is no terminal.
     pub(crate) fn new(machines: u64, quiet: bool) -> Self {
         let terminal = std::io::stderr().is_terminal();
         let hidden = quiet || !terminal;
@@ -44,17 +44,17 @@ impl Show {
         }
     }
 
-    /// Something happened that a person wants to know.
+    /// Prints a line for people.
     pub(crate) fn say(&self, line: &str) {
         if self.plain {
             eprintln!("{line}");
         } else {
-            // A terminal that is gone is no reason to stop.
+            // A closed terminal does not stop the demonstration.
             let _ = self.bars.println(line);
         }
     }
 
-    /// How far everything is.
+    /// Updates the progress.
     pub(crate) fn at(&self, joined: usize, upgraded: usize, now: &str) {
         self.joined.set_position(joined as u64);
         self.upgraded.set_position(upgraded as u64);
@@ -68,7 +68,7 @@ impl Show {
         }
     }
 
-    /// The bars stay as they are.
+    /// Ends the bars and leaves them visible.
     pub(crate) fn end(&self) {
         self.joined.abandon();
         self.upgraded.abandon();

@@ -1,4 +1,4 @@
-//! Everything that the play needs, in one process: a simulated world, and dormer's own roles at work in it.
+//! Stage of the demonstration in one process: a simulated world, and dormer's own roles in it.
 
 use super::{Options, Strategy};
 use crate::{clock::PacedClock, payload::payload};
@@ -37,22 +37,22 @@ use tokio::sync::Mutex;
 
 /// dormer's namespace in the simulated cluster.
 const NAMESPACE: &str = "dormer";
-/// The pool.
+/// Name of the pool.
 const POOL: &str = "windows";
-/// The profile that the machines get.
+/// Profile of the machines.
 const PROFILE: &str = "openshift";
-/// How long a node must have been Ready before it counts, in seconds of the world.
+/// Soak time of a Ready node, in seconds of the world.
 const SOAK_S: u32 = 10;
 
-/// The least that a connection to a host may take, in real time.
+/// Shortest time limit of a connection to a host, in real time.
 const DIAL_LEAST: Duration = Duration::from_millis(200);
-/// The least silence after which a host is asked for a sign of life, in real time.
+/// Shortest silence before a keep-alive to a host, in real time.
 const KEEPALIVE_LEAST: Duration = Duration::from_secs(1);
 
-/// The store and its queues.
+/// Store and queues.
 pub(crate) type Ports = Local<EmbeddedStore, PacedClock>;
 
-/// The world, and dormer in it.
+/// World with dormer in it.
 pub(crate) struct Stage {
     world: World,
     ports: Arc<Ports>,
@@ -70,9 +70,9 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// Builds everything; machines begin to boot at once.
+    /// Builds everything. Machines begin to boot at once.
     pub(crate) async fn set(options: &Options, sets: Sets) -> anyhow::Result<Self> {
-        // Every user of TLS here brings ring; whichever comes second finds it installed.
+        // Every TLS library here installs ring. A second installation fails, which is harmless.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let listener = serve::listen(options.listen).await?;
         let world = World::start(config(options, sets)).await?;
@@ -116,7 +116,7 @@ impl Stage {
         Ok(stage)
     }
 
-    /// In a world that runs faster, what was deleted comes back sooner, too.
+    /// Settings of the projection. In a faster world, deleted objects come back sooner as well.
     fn projection(&self) -> projection::Settings {
         projection::Settings {
             namespace: NAMESPACE.into(),
@@ -156,7 +156,7 @@ impl Stage {
         let options = watcher::Options {
             namespace: NAMESPACE.into(),
             pool: POOL.into(),
-            // In a world that runs faster, what is lost is found again sooner, too.
+            // In a faster world, lost messages are found sooner as well.
             repeat: Duration::from_secs(60)
                 .div_f64(self.speed)
                 .max(Duration::from_secs(2)),
@@ -194,7 +194,7 @@ impl Stage {
         Api::namespaced(self.client.clone(), NAMESPACE)
     }
 
-    /// Changes the pool's spec, as a person does.
+    /// Edits the pool's spec as a person does.
     #[cfg(test)]
     pub(crate) async fn edit_pool(&self, spec: serde_json::Value) -> Result<(), kube::Error> {
         let change = Patch::Merge(json!({"spec": spec}));
@@ -202,9 +202,9 @@ impl Stage {
         self.pools().patch(POOL, &params, &change).await.map(drop)
     }
 
-    /// Installs payload number `n`: that is what starts an upgrade.
+    /// Installs payload number `n`, which starts an upgrade.
     pub(crate) async fn install(&mut self, n: usize) -> anyhow::Result<()> {
-        // What the world counts from here on is about the upgrade too; nothing is reset.
+        // The world's counters are not reset: from here on they include the upgrade.
         self.catalog.add(payload(n));
         self.versions.push(version(&self.catalog)?);
         let seen = json!({"metadata": {"annotations": {"dormer.io/demo": n.to_string()}}});
@@ -214,12 +214,12 @@ impl Stage {
         Ok(())
     }
 
-    /// The version that the payload installed as number `n` makes.
+    /// Version of the payload installed as number `n`.
     pub(crate) fn version(&self, n: usize) -> &str {
         self.versions.get(n).map_or("", String::as_str)
     }
 
-    /// Windows machines that the world has, without those that are being deleted.
+    /// Windows machines in the world, without those being deleted.
     pub(crate) fn machines(&self) -> usize {
         let all = self.world.all(&kinds::MACHINE);
         let windows = all.iter().filter(|machine| {
@@ -230,7 +230,7 @@ impl Stage {
         windows.count()
     }
 
-    /// The world's own record of what happened.
+    /// World's own record of events.
     pub(crate) fn record(&self) -> &Record {
         &self.world.record
     }
@@ -251,18 +251,18 @@ impl Stage {
         self.seed
     }
 
-    /// The world's administrator, as dormer is one here.
+    /// Client of the world's administrator, as dormer uses here.
     pub(super) fn client(&self) -> Client {
         self.client.clone()
     }
 
-    /// What says what nodes would become.
+    /// Renderer of plans.
     fn renderer(&self) -> Arc<PlanRenderer> {
         let kubernetes = KubernetesExecutor::new(self.client.clone(), Settings::default());
         PlanRenderer::new(self.catalog.clone(), Arc::new(kubernetes))
     }
 
-    /// Lays another layer on the profiles: that, too, starts an upgrade.
+    /// Adds a layer to the profiles, which also starts an upgrade.
     #[cfg(test)]
     pub(super) fn lay(&mut self, layer: &str) {
         let layer = dormer_profile::layers::Layer::parse("user", layer).expect("a layer");
@@ -271,26 +271,26 @@ impl Stage {
             .push(version(&self.catalog).expect("a version"));
     }
 
-    /// What the cluster says of its nodes made another version: it is the next number.
+    /// Notes a new version that a change of the cluster's settings caused. It gets the next number.
     #[cfg(test)]
     pub(super) fn note_version(&mut self) {
         self.versions
             .push(version(&self.catalog).expect("a version"));
     }
 
-    /// What dormer has at hand to install.
+    /// Catalog of installed payloads.
     #[cfg(test)]
     pub(super) fn catalog(&self) -> &Catalog {
         &self.catalog
     }
 
-    /// The world that dormer works in.
+    /// World that dormer works in.
     #[cfg(test)]
     pub(super) fn world(&self) -> &World {
         &self.world
     }
 
-    /// dormer stops, forgets all it ever knew, and starts again in the same world; nobody serves its API then.
+    /// Restarts dormer with an empty store in the same world. Its API is not served afterwards.
     #[cfg(test)]
     pub(super) async fn start_again_without_store(&mut self) -> anyhow::Result<()> {
         self.stop_dormer().await?;
@@ -298,7 +298,7 @@ impl Stage {
         self.start_again()
     }
 
-    /// dormer stops; the world goes on.
+    /// Stops dormer. The world continues.
     #[cfg(test)]
     pub(super) async fn stop_dormer(&self) -> anyhow::Result<()> {
         match self.running.lock().await.take() {
@@ -318,7 +318,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Waits for `pause`; ends early, with the reason, if a role of dormer does.
+    /// Waits for `pause`. It fails early if a role of dormer ends.
     pub(crate) async fn pause(&self, pause: Duration) -> anyhow::Result<()> {
         let mut running = self.running.lock().await;
         let Some(running) = running.as_mut() else {
@@ -330,17 +330,18 @@ impl Stage {
         }
     }
 
-    /// Where the API and the console answer.
+    /// Address of the API and the console.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// How to look around while it is held.
+    /// Commands to explore the world while it is held.
     pub(crate) fn invitation(&self) -> anyhow::Result<String> {
         let path = self.folder.join("kubeconfig");
         self.world.write_kubeconfig(&path)?;
         Ok(format!(
-            "\nThe world goes on; Ctrl-C ends it.\n  kubectl --kubeconfig {} get machines,nodes -A\n  \
+            "\nThe world keeps running; Ctrl-C ends it.\n  kubectl --kubeconfig {} get \
+             machines,nodes -A\n  \
              dormer get machines --server http://{address}\n  the console: http://{address}/",
             path.display(),
             address = self.address,
@@ -362,7 +363,7 @@ impl Stage {
 
 fn config(options: &Options, sets: Sets) -> WorldConfig {
     let pace = Pace::times_faster(options.speed);
-    // The manifests say how many there are, unless they are told.
+    // Without a number, the manifests' replicas count.
     let machines = options
         .machines
         .or(options.manifest.is_empty().then_some(super::MACHINES));
@@ -376,7 +377,7 @@ fn config(options: &Options, sets: Sets) -> WorldConfig {
     }
 }
 
-/// A packet that a booting host drops is waited for in the world's time, too.
+/// SSH limits in the world's time: a booting host drops packets.
 fn limits(speed: f64) -> Limits {
     let usual = Limits::default();
     let scaled = |wait: Duration, least| wait.div_f64(speed).max(least).min(wait);
@@ -395,7 +396,7 @@ async fn client(world: &World) -> anyhow::Result<Client> {
     Ok(Client::try_from(config)?)
 }
 
-/// The store's folder, and whether it is ours to remove.
+/// Folder of the store, and whether to remove it at the end.
 fn folder(options: &Options) -> anyhow::Result<(PathBuf, bool)> {
     let own = options.store.is_none();
     let folder = match &options.store {
@@ -407,13 +408,13 @@ fn folder(options: &Options) -> anyhow::Result<(PathBuf, bool)> {
     Ok((folder, own))
 }
 
-/// The version of the newest payload.
+/// Version of the newest payload.
 fn version(catalog: &Catalog) -> anyhow::Result<String> {
     let desired: BTreeMap<_, _> = catalog
         .desired(PROFILE, None)
         .map_err(|why| anyhow::anyhow!(why))?;
     let first = desired.into_values().next();
     Ok(first
-        .context("the demonstration's payload is for no Windows build")?
+        .context("the demonstration's payload supports no Windows build")?
         .version)
 }

@@ -1,16 +1,16 @@
-//! The tables of `docs/configuration.md`, written from the definitions of the flags.
+//! Tables of `docs/configuration.md`, generated from the definitions of the flags.
 
 use crate::Options;
 use clap::{Arg, Args, Command};
 use std::{fmt::Write as _, fs, path::Path};
 
-/// The line before the tables.
+/// Line before the tables.
 const BEGIN: &str =
     "<!-- A test writes these tables: UPDATE_EXPECT=1 cargo test -p dormer-run page -->\n";
-/// The line behind them.
+/// Line after the tables.
 const END: &str = "<!-- End of the tables -->\n";
 
-/// A flag with its value, as a person types it.
+/// Flag with its value, as typed on a command line.
 fn flag(arg: &Arg) -> String {
     let name = arg.get_long().unwrap_or_default();
     let values = arg.get_value_names().unwrap_or_default();
@@ -22,7 +22,7 @@ fn flag(arg: &Arg) -> String {
     }
 }
 
-/// The default that a help text has in brackets, and the text without it.
+/// Default in a help text's brackets, and the text without it.
 fn default_and_meaning(help: &str) -> (String, String) {
     let Some((before, rest)) = help.split_once(" [default: ") else {
         return ("-".to_owned(), help.to_owned());
@@ -31,7 +31,7 @@ fn default_and_meaning(help: &str) -> (String, String) {
     (default.to_owned(), format!("{before}{after}"))
 }
 
-/// The words that a flag takes, each with its meaning.
+/// Values of a flag, each with its meaning.
 fn choices(arg: &Arg) -> String {
     let mut text = String::new();
     for value in arg.get_possible_values() {
@@ -54,7 +54,7 @@ fn row(arg: &Arg) -> String {
     format!("| {} |\n", cells.join(" | "))
 }
 
-/// A table for each group of flags, as `--help` groups them.
+/// One table for each group of flags in `--help`.
 fn tables() -> String {
     let command = Options::augment_args(Command::new("run"));
     let mut text = String::new();

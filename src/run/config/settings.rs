@@ -1,4 +1,4 @@
-//! Every setting by its flag, its variable and its place in the file, and how they are laid over each other.
+//! All settings with their flag, variable and key in the file, and how the three sources are merged.
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
@@ -9,69 +9,69 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The port that health, readiness and the console listen on.
+/// Default listening address of health, readiness and the console.
 pub(super) const LISTEN: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 7080);
-/// The folder of the embedded store, unless told otherwise.
+/// Default folder of the embedded store.
 const STORE: &str = "dormer-store";
-/// The Secret with the key for Windows hosts, as WMCO has it.
+/// Default Secret of the SSH private key: WMCO's name.
 const KEY_SECRET: &str = "cloud-private-key";
-/// dormer's namespace where it runs in no pod. Never WMCO's: its Secret and its machines are its own.
+/// Default namespace outside a pod. It is never WMCO's, whose Secret and machines are its own.
 const NAMESPACE: &str = "dormer";
-/// Where Machines are on OpenShift.
+/// Namespace of Machines on OpenShift.
 const MACHINE_NAMESPACE: &str = "openshift-machine-api";
-/// The namespace of the pod that we run in.
+/// File with the namespace of the process's pod.
 const POD_NAMESPACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 
-/// What a process may do.
+/// Role of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
-    /// Tells how the cluster's objects stand
+    /// Watches the cluster's objects and reports changes to the engine
     Watcher,
-    /// Decides, and keeps the history
+    /// Makes decisions and stores the history
     Engine,
-    /// Does what the engine asks, over SSH and at the Kubernetes API
+    /// Executes tasks over SSH and through the Kubernetes API
     Worker,
-    /// Answers people: HTTP API and web pages
+    /// Serves the HTTP API and the web console
     Console,
 }
 
-/// Who says who may look and act.
+/// Authentication and authorization mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Authentication {
-    /// Nobody: everybody may do everything, and something in front of dormer must know who may
+    /// No check: everyone may do everything; a proxy in front of dormer must authenticate
     None,
-    /// Everybody may look; actions are taken from this machine or pod, which includes kubectl port-forward
+    /// Everyone may read; actions are accepted from this computer or pod only, which includes kubectl port-forward
     Loopback,
-    /// Whoever opens the printed link, which works once, or sends the access token
+    /// Callers open the printed one-time link, or send the access token
     Token,
-    /// The cluster: TokenReview for who asks, SubjectAccessReview on dormer.io for what they may
+    /// The cluster decides: TokenReview authenticates, SubjectAccessReview on dormer.io authorizes
     Cluster,
 }
 
-/// Every setting, each from a flag, from its variable, or from the file under the flag's name.
+/// All settings: each from a flag, its variable, or the key of the flag's name in the file.
 #[derive(Debug, Clone, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Settings {
-    /// A kubeconfig file; without one $KUBECONFIG, ~/.kube/config, or the pod's own account
+    /// Kubeconfig file [default: $KUBECONFIG, else ~/.kube/config, else the pod's account]
     #[arg(long, env = "DORMER_KUBECONFIG", value_name = "FILE")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kubeconfig: Option<PathBuf>,
 
-    /// The context in the kubeconfig; without one its current context
+    /// Context in the kubeconfig [default: its current context]
     #[arg(long, env = "DORMER_CONTEXT", value_name = "NAME")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub context: Option<String>,
 
-    /// Where the history is: a folder, which belongs to one process [default: dormer-store], or a NATS server,
-    /// nats://HOST:PORT or tls://…, several with commas between them
+    /// Store of the history: a folder, which exactly one process uses [default: dormer-store], or a NATS server,
+    /// nats://HOST:PORT or tls://…, several separated by commas
     #[arg(long, env = "DORMER_STORE", value_name = "DIR|URL")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub store: Option<String>,
 
-    /// What this process does, several with commas between them [default: all]; some of them only with NATS
+    /// Roles of this process, separated by commas [default: all]; a subset needs a store on NATS
     #[arg(
         long = "role",
         env = "DORMER_ROLE",
@@ -81,7 +81,7 @@ pub struct Settings {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub role: Vec<Role>,
 
-    /// A folder with a payload, what is installed on hosts (may be given several times)
+    /// Folder with a payload, the files that are installed on hosts (may be given several times)
     #[arg(
         long,
         env = "DORMER_PAYLOAD",
@@ -91,7 +91,7 @@ pub struct Settings {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub payload: Vec<PathBuf>,
 
-    /// A file that is laid over the built-in profile (may be given several times, later ones on top)
+    /// File with a layer over the built-in profile (may be given several times, later ones on top)
     #[arg(
         long,
         env = "DORMER_PROFILE_LAYER",
@@ -101,61 +101,61 @@ pub struct Settings {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub profile_layer: Vec<PathBuf>,
 
-    /// The namespace of the WindowsPool, of the key's Secret and of the watchers' Lease [default: the pod's own, else
+    /// Namespace of the WindowsPool, the private key's Secret and the watchers' Lease [default: the pod's own, else
     /// dormer]
     #[arg(long, env = "DORMER_NAMESPACE", value_name = "NAME")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
 
-    /// The namespace of Machines and MachineSets; `*` is every namespace [default: openshift-machine-api]
+    /// Namespace of Machines and MachineSets; `*` means all namespaces [default: openshift-machine-api]
     #[arg(long, env = "DORMER_MACHINE_NAMESPACE", value_name = "NAME")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub machine_namespace: Option<String>,
 
-    /// The pool of machines that are upgraded together [default: windows]
+    /// Pool of machines that are upgraded together [default: windows]
     #[arg(long, env = "DORMER_POOL", value_name = "NAME")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
 
-    /// A file with the private key for Windows hosts; without one it is read from the Secret when it is needed
+    /// File with the private key for Windows hosts [default: the key in the Secret]
     #[arg(long, env = "DORMER_PRIVATE_KEY", value_name = "FILE")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub private_key: Option<PathBuf>,
 
-    /// The Secret with that key under private-key.pem [default: cloud-private-key]
+    /// Secret with the private key under private-key.pem [default: cloud-private-key]
     #[arg(long, env = "DORMER_PRIVATE_KEY_SECRET", value_name = "NAME")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub private_key_secret: Option<String>,
 
-    /// The port of SSH on Windows hosts [default: 22]
+    /// SSH port of Windows hosts [default: 22]
     #[arg(long, env = "DORMER_SSH_PORT", value_name = "PORT")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ssh_port: Option<u16>,
 
-    /// Tasks at once in this process, at most 4096 [default: 256]
+    /// Tasks executed at once in this process, at most 4096 [default: 256]
     #[arg(long, env = "DORMER_SLOTS", value_name = "COUNT")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slots: Option<usize>,
 
-    /// Where health, readiness and the console listen [default: 127.0.0.1:7080]
+    /// Listening address of health, readiness and the console [default: 127.0.0.1:7080]
     #[arg(long, env = "DORMER_LISTEN", value_name = "ADDRESS:PORT")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub listen: Option<SocketAddr>,
 
-    /// Who says who may look and act [default: loopback on a loopback address, else cluster]
+    /// Authentication and authorization mode [default: loopback on a loopback address, else cluster]
     #[arg(long, env = "DORMER_AUTHENTICATION", value_enum, value_name = "HOW")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub authentication: Option<Authentication>,
-    /// With --authentication cluster: the audience that tokens must be made for [default: the API server's own]
+    /// With --authentication cluster: the audience that tokens must be issued for [default: the API server's own]
     #[arg(long, env = "DORMER_AUDIENCE", value_name = "NAME")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub audience: Option<String>,
-    /// With --authentication cluster: how many seconds a yes of the API server is remembered, at most 300 [default: 30]
+    /// With --authentication cluster: seconds for which a granted right is cached, at most 300 [default: 30]
     #[arg(long, env = "DORMER_REVIEW_SECONDS", value_name = "SECONDS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub review_seconds: Option<u64>,
-    /// With --authentication token: the bearer token that programs send; better in the environment or the file than on
-    /// the command line
+    /// With --authentication token: the bearer token that programs send; prefer the environment or the file to the
+    /// command line
     #[arg(
         long,
         env = "DORMER_ACCESS_TOKEN",
@@ -164,10 +164,10 @@ pub struct Settings {
     )]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub access_token: Option<Secret>,
-    /// What browsers' sessions are sealed with, the same in every console, so that whichever is asked knows them and a
-    /// restart logs nobody out: at least 32 random characters (openssl rand -hex 32). A second, after a comma, is only
-    /// opened with: deploy/people.yaml says how it is changed. Better in the environment or the file than on the
-    /// command line [default: drawn at each start]
+    /// Key that seals browser sessions: at least 32 random characters (openssl rand -hex 32). Give every console the
+    /// same key, so that each accepts the others' sessions and a restart logs nobody out. A second key after a comma
+    /// only opens old sessions; deploy/people.yaml describes the rotation. Prefer the environment or the file to the
+    /// command line [default: random at each start]
     #[arg(
         long,
         env = "DORMER_SESSION_KEY",
@@ -177,62 +177,62 @@ pub struct Settings {
     )]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub session_key: Vec<Secret>,
-    /// Our certificate (PEM): health, metrics, API and console are then answered over TLS
+    /// Server certificate (PEM): health, metrics, API and console are then served over TLS
     #[arg(long, env = "DORMER_TLS_CERTIFICATE", value_name = "FILE")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls_certificate: Option<PathBuf>,
-    /// That certificate's key (PEM)
+    /// Private key of the server certificate (PEM)
     #[arg(long, env = "DORMER_TLS_KEY", value_name = "FILE")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls_key: Option<PathBuf>,
 
-    /// This process' name among all of dormer's, such as its pod's name [default: host name and process id]
+    /// Unique name of this process, such as its pod's name [default: host name and process id]
     #[arg(long, env = "DORMER_NAME", value_name = "NAME")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 
-    /// A collector that takes traces and metrics by OTLP over HTTP (protobuf): http://HOST:PORT or https://HOST:PORT.
-    /// OpenTelemetry's own variables work, too (OTEL_EXPORTER_OTLP_ENDPOINT, ..._HEADERS, ..._CERTIFICATE): see
-    /// docs/telemetry.md [default: OTEL_EXPORTER_OTLP_ENDPOINT, else none]
+    /// Collector that receives traces and metrics by OTLP over HTTP (protobuf): http://HOST:PORT or
+    /// https://HOST:PORT. OpenTelemetry's own variables work as well (OTEL_EXPORTER_OTLP_ENDPOINT, ..._HEADERS,
+    /// ..._CERTIFICATE): see docs/telemetry.md [default: OTEL_EXPORTER_OTLP_ENDPOINT, else none]
     #[arg(long, env = "DORMER_OTLP_ENDPOINT", value_name = "URL")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub otlp_endpoint: Option<String>,
 
-    /// The OperatorCondition of this installation, whose condition Upgradeable the console writes [the Operator
-    /// Lifecycle Manager sets the variable]
+    /// OperatorCondition of this installation; the console writes its condition Upgradeable [the Operator Lifecycle
+    /// Manager sets this variable]
     #[arg(long, env = "OPERATOR_CONDITION_NAME", value_name = "NAME")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub operator_condition: Option<String>,
 
     #[command(flatten)]
     #[serde(skip_serializing_if = "is_default")]
-    /// How kubelets join the cluster.
+    /// Settings for kubelets that join the cluster.
     pub join: JoinSettings,
 
     #[command(flatten)]
     #[serde(skip_serializing_if = "is_default")]
-    /// How a NATS store is reached.
+    /// Settings of the connection to a NATS store.
     pub nats: NatsSettings,
 }
 
-/// How kubelets join; in the file a table `[join]`. What is left away is read from the cluster.
+/// Settings for kubelets that join, in the file a table `[join]`. Missing ones are read from the cluster.
 #[derive(Debug, Clone, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 #[command(next_help_heading = "How kubelets join")]
 pub struct JoinSettings {
-    /// The API server's URL as nodes reach it [default: OpenShift's apiServerInternalURI]
+    /// URL of the API server for nodes [default: OpenShift's apiServerInternalURI]
     #[arg(long, env = "DORMER_API_URL", value_name = "URL")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api_url: Option<String>,
 
-    /// The Secret with a bootstrap `token` and the API server's `ca.crt` [default:
+    /// Secret with a bootstrap `token` and the API server's `ca.crt` [default:
     /// openshift-machine-config-operator/node-bootstrapper-token]
     #[arg(long, env = "DORMER_BOOTSTRAP_SECRET", value_name = "NAMESPACE/NAME")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bootstrap_secret: Option<String>,
 
-    /// Makes each machine a bootstrap token of its own in kube-system, which ends with its joining, in place of one
-    /// for all. For plain Kubernetes, with the rules of deploy/machine-tokens.yaml
+    /// Create a bootstrap token in kube-system for each machine, valid until it has joined, instead of one for all;
+    /// for plain Kubernetes, with the rules of deploy/machine-tokens.yaml
     #[arg(
         long, env = "DORMER_MACHINE_TOKENS",
         num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL"
@@ -240,29 +240,29 @@ pub struct JoinSettings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub machine_tokens: Option<bool>,
 
-    /// The ConfigMap and its key with the authority of client certificates [default:
+    /// ConfigMap and its key with the CA of client certificates [default:
     /// kube-system/extension-apiserver-authentication/client-ca-file]
     #[arg(long, env = "DORMER_CLIENT_CA", value_name = "NAMESPACE/NAME/KEY")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_ca: Option<String>,
 
-    /// The services' network [default: what OpenShift's network configuration says]
+    /// Service network (CIDR) [default: from OpenShift's network configuration]
     #[arg(long, env = "DORMER_SERVICE_CIDR", value_name = "CIDR")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service_cidr: Option<String>,
 
-    /// The cluster's domain [default: cluster.local]
+    /// Cluster domain [default: cluster.local]
     #[arg(long, env = "DORMER_CLUSTER_DOMAIN", value_name = "NAME")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster_domain: Option<String>,
 }
 
-/// How a NATS store is reached; in the file a table `[nats]`, without the prefix `nats-`.
+/// Settings of the connection to a NATS store, in the file a table `[nats]` without the prefix `nats-`.
 #[derive(Debug, Clone, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 #[command(next_help_heading = "With a NATS store")]
 pub struct NatsSettings {
-    /// What subjects and streams begin with, where several stores share an account [default: dormer]
+    /// Prefix of subjects and streams, if several stores share an account [default: dormer]
     #[arg(long = "nats-prefix", env = "DORMER_NATS_PREFIX", value_name = "WORD")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prefix: Option<String>,
@@ -276,7 +276,8 @@ pub struct NatsSettings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replicas: Option<usize>,
 
-    /// Accept a server that syncs lazily: the newest history may be lost when all its replicas stop
+    /// Accept a server that does not sync each write to disk: if all replicas stop at once, the newest history may be
+    /// lost
     #[arg(
         long = "nats-accept-lazy-sync", env = "DORMER_NATS_ACCEPT_LAZY_SYNC",
         num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL"
@@ -284,17 +285,17 @@ pub struct NatsSettings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub accept_lazy_sync: Option<bool>,
 
-    /// The server's monitoring page, http://HOST:8222, which tells how it syncs
+    /// URL of the server's monitoring page, http://HOST:8222, which shows how it syncs
     #[arg(long = "nats-monitor", env = "DORMER_NATS_MONITOR", value_name = "URL")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub monitor: Option<String>,
 
-    /// A user of the server
+    /// User name for the server
     #[arg(long = "nats-user", env = "DORMER_NATS_USER", value_name = "NAME")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
 
-    /// The user's password; better in the environment or the file than on the command line
+    /// Password of the user; prefer the environment or the file to the command line
     #[arg(
         long = "nats-password",
         env = "DORMER_NATS_PASSWORD",
@@ -304,7 +305,7 @@ pub struct NatsSettings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub password: Option<Secret>,
 
-    /// A token in place of user and password
+    /// Token instead of user and password
     #[arg(
         long = "nats-token",
         env = "DORMER_NATS_TOKEN",
@@ -314,7 +315,7 @@ pub struct NatsSettings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token: Option<Secret>,
 
-    /// A credentials file (.creds) in place of user and password; in builds with the feature nats-creds
+    /// Credentials file (.creds) instead of user and password; in builds with the feature nats-creds
     #[arg(
         long = "nats-credentials",
         env = "DORMER_NATS_CREDENTIALS",
@@ -323,12 +324,12 @@ pub struct NatsSettings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub credentials: Option<PathBuf>,
 
-    /// Authorities (PEM) to trust beside the system's
+    /// File with CA certificates (PEM) to trust beside the system's
     #[arg(long = "nats-ca", env = "DORMER_NATS_CA", value_name = "FILE")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca: Option<PathBuf>,
 
-    /// Our certificate (PEM), where the server wants one
+    /// Client certificate (PEM), if the server requires one
     #[arg(
         long = "nats-certificate",
         env = "DORMER_NATS_CERTIFICATE",
@@ -337,7 +338,7 @@ pub struct NatsSettings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificate: Option<PathBuf>,
 
-    /// That certificate's key (PEM)
+    /// Private key of the client certificate (PEM)
     #[arg(long = "nats-key", env = "DORMER_NATS_KEY", value_name = "FILE")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<PathBuf>,
@@ -347,7 +348,7 @@ fn is_default<T: Default + PartialEq>(settings: &T) -> bool {
     *settings == T::default()
 }
 
-/// The upper settings where they say something, else the lower ones; one line a field.
+/// Merges two layers: a value of the upper one wins. One line per field.
 macro_rules! over {
     ($upper:expr, $lower:expr; $($one:ident),*; $($many:ident),*) => {
         Self {
@@ -394,14 +395,14 @@ impl Settings {
     /// Settings from a TOML file, whose keys are the flags' names.
     ///
     /// # Errors
-    /// The file cannot be read, or line and key that are wrong.
+    /// The file cannot be read; or the line and key that are wrong.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("cannot read {}", path.display()))?;
         toml::from_str(&text).with_context(|| format!("in {}", path.display()))
     }
 
-    /// These settings, and the lower ones where these say nothing.
+    /// These settings, completed by the lower ones.
     pub fn over(self, lower: Self) -> Self {
         over!(self, lower;
             kubeconfig, context, store, namespace, machine_namespace, pool, private_key, private_key_secret,
@@ -410,7 +411,7 @@ impl Settings {
             role, payload, profile_layer, session_key)
     }
 
-    /// These settings, and the defaults where they say nothing.
+    /// These settings, completed by the defaults.
     pub fn complete(self) -> Self {
         let secret = self.private_key.is_none().then(|| KEY_SECRET.to_owned());
         let roles = [Role::Watcher, Role::Engine, Role::Worker, Role::Console];
@@ -430,7 +431,7 @@ impl Settings {
         })
     }
 
-    /// The settings as a file that says the same, without its secrets.
+    /// Settings as an equivalent file, without secrets.
     ///
     /// # Errors
     /// A path that is not text.

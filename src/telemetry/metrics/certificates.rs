@@ -1,4 +1,4 @@
-//! Until when this process's own certificates are valid: whoever forgets one is told a week before.
+//! Expiry of this process's own certificates. An alert fires a week before.
 
 use super::registry::{LabelledGauge, MetricsRegistry};
 use prometheus_client::registry::Unit;
@@ -6,12 +6,13 @@ use rustls::pki_types::{CertificateDer, pem::PemObject};
 use std::path::Path;
 use x509_cert::{Certificate, der::Decode};
 
-/// The certificates that this process read when it began. It goes on with them until its end, whatever the files say.
+/// Certificates that this process read at startup. It uses them until it ends, even if the files change.
 pub struct Certificates(LabelledGauge<1>);
 
 impl Certificates {
     pub(super) fn new(registry: &mut MetricsRegistry) -> Self {
-        let help = "When a certificate that this process uses lapses, in seconds since 1970: that of listen or nats";
+        let help = "Expiry of a certificate that this process uses, in seconds since 1970: that \
+        of listen or nats";
         Self(registry.gauge(
             "certificate_expiry_timestamp",
             ["certificate"],
@@ -20,7 +21,7 @@ impl Certificates {
         ))
     }
 
-    /// The certificate in this file is used as `name`. What cannot be read says nothing: its user refuses it.
+    /// Registers the certificate in a file under `name`. An unreadable file is skipped, because its user refuses it.
     pub fn used(&self, name: &'static str, file: &Path) {
         if let Some(until) = until(file) {
             self.0.set([name.into()], until);
@@ -28,7 +29,7 @@ impl Certificates {
     }
 }
 
-/// When the first certificate of a PEM file lapses, in seconds since 1970.
+/// Expiry of the first certificate of a PEM file, in seconds since 1970.
 fn until(file: &Path) -> Option<f64> {
     let first = CertificateDer::from_pem_file(file).ok()?;
     let certificate = Certificate::from_der(&first).ok()?;

@@ -1,5 +1,5 @@
-//! Gauges of how everything stands, read from the store at each scrape. Every process that can read the store says
-//! the same: over several of them the maximum counts, not the sum.
+//! Gauges of the fleet, read from the store at each scrape. Every process that can read the store shows the same
+//! values: across processes take the maximum, not the sum.
 
 use super::{
     process::Codes,
@@ -14,10 +14,10 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// Whether a worker is heard that executes this attempt of the task.
+/// Predicate: whether a worker sends heartbeats for this attempt of the task.
 pub type IsAlive<'a> = dyn Fn(&TaskId, Attempt) -> bool + Send + Sync + 'a;
 
-/// How everything stands.
+/// Gauges of machines, tasks, rollouts and dead letters.
 pub struct FleetMetrics {
     machines: LabelledGauge<2>,
     oldest: LabelledGauge<1>,
@@ -27,8 +27,8 @@ pub struct FleetMetrics {
     rollout: Rollout,
     dead: LabelledGauge<0>,
     codes: Codes,
-    /// When this process first saw a machine wait for a lease. A lock: held for a map operation, never across an
-    /// await.
+    /// Time at which this process first saw a machine wait for a lease. Lock held for one map operation, never across
+    /// an await.
     waiting: Mutex<HashMap<(String, String), Timestamp>>,
 }
 
@@ -59,25 +59,26 @@ impl FleetMetrics {
                 "state_oldest",
                 ["state"],
                 seconds(),
-                "How long the machine is in its state that is there longest",
+                "Age of the oldest machine in the state",
             ),
             tasks: registry.gauge(
                 "tasks",
                 ["task", "phase"],
                 None,
-                "Tasks under way: queued, running (a worker is heard), or waiting for the next attempt",
+                "Open tasks: queued, running (a worker sends heartbeats), or waiting for the next \
+                 attempt",
             ),
             queue: registry.gauge(
                 "task_queue_length",
                 ["class"],
                 None,
-                "Orders that no worker is heard to execute",
+                "Orders without heartbeats of a worker",
             ),
             queue_oldest: registry.gauge(
                 "task_queue_oldest",
                 ["class"],
                 seconds(),
-                "Age of the oldest order that no worker is heard to execute",
+                "Age of the oldest order without heartbeats of a worker",
             ),
             rollout: Rollout::new(registry),
             dead: registry.gauge("dead_letters", [], None, "Dead letters, up to 1000"),
@@ -86,7 +87,7 @@ impl FleetMetrics {
         }
     }
 
-    /// Tells how these runs stand at `now`. `dead`: the number of dead letters.
+    /// Sets the gauges from these runs at the time `now`. `dead` is the number of dead letters.
     pub fn tell(
         &self,
         runs: &[Arc<Run<Dormer>>],
@@ -119,7 +120,7 @@ impl FleetMetrics {
         self.tasks(runs, is_alive, now);
     }
 
-    /// A gauge that is not told anew says nothing: what was would be taken for what is.
+    /// Clears the gauges, so that stale values do not appear as present ones.
     pub(super) fn clear(&self) {
         self.machines.clear();
         self.oldest.clear();
@@ -184,7 +185,7 @@ impl FleetMetrics {
         of.paused.set(pool(), f64::from(u8::from(state.paused())));
     }
 
-    /// How long this process has seen somebody of this queue wait, in milliseconds.
+    /// Longest time that this process has seen a machine of this queue wait, in milliseconds.
     fn waited(&self, pool: &str, uids: &[String], now: Timestamp) -> u64 {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.retain(|(of, uid), _| of != pool || uids.contains(uid));
@@ -211,19 +212,19 @@ impl Rollout {
             max_unavailable: gauge(
                 "rollout_max_unavailable",
                 None,
-                "How many may be unavailable",
+                "Most machines that may be unavailable",
             ),
-            slots: gauge("rollout_slots", None, "Leases that are held"),
+            slots: gauge("rollout_slots", None, "Leases held"),
             lease_held: gauge(
                 "rollout_lease_held",
                 Some(Unit::Seconds),
-                "How long the lease is held that is held longest; 0: none is",
+                "Age of the oldest held lease; 0 if none is held",
             ),
             waiting: gauge("rollout_waiting", None, "Machines that wait for the lease"),
             wait_oldest: gauge(
                 "rollout_wait_oldest",
                 Some(Unit::Seconds),
-                "How long this process has seen a machine wait for the lease that waits longest",
+                "Longest time that this process has seen a machine wait for the lease",
             ),
             halted: gauge(
                 "rollout_halted",
@@ -233,7 +234,7 @@ impl Rollout {
             paused: gauge(
                 "rollout_paused",
                 None,
-                "Whether somebody paused new grants: 1 or 0",
+                "Whether a person paused new grants: 1 or 0",
             ),
         }
     }

@@ -1,5 +1,5 @@
-//! Alerts, dashboard and list of metrics under `deploy/monitoring/`, written from the tables here and held to them:
-//! `UPDATE_EXPECT=1 cargo test -p dormer-telemetry generated` writes them anew.
+//! Alerts, dashboard and list of metrics under `deploy/monitoring/`, generated from the tables here and compared with
+//! them: `UPDATE_EXPECT=1 cargo test -p dormer-telemetry generated` rewrites them.
 
 use super::{
     Metrics,
@@ -9,15 +9,14 @@ use dormer_profile::yaml;
 use serde_json::{Value, json};
 use std::{collections::BTreeSet, fs, path::PathBuf};
 
-/// Where the sections of the runbook are found.
+/// File with the runbook's sections.
 const RUNBOOK: &str = "docs/runbook.md";
-/// Where people find the repository: `repository` in Cargo.toml; empty while it names none.
+/// URL of the repository: `repository` in Cargo.toml. Empty if Cargo.toml has none.
 const REPOSITORY: &str = env!("CARGO_PKG_REPOSITORY");
-/// Where alerts send people while Cargo.toml names no repository: a name that leads nowhere, to be set by whoever
-/// installs the alerts.
+/// Placeholder URL of the runbook if Cargo.toml has no repository. The person who installs the alerts replaces it.
 const RUNBOOK_ELSEWHERE: &str = "https://dormer.example/runbook";
 
-/// The runbook's address, without the section.
+/// URL of the runbook, without the section.
 fn runbook_url() -> String {
     match REPOSITORY.trim_end_matches('/') {
         "" => RUNBOOK_ELSEWHERE.to_owned(),
@@ -25,17 +24,17 @@ fn runbook_url() -> String {
     }
 }
 
-/// What stands above the alerts.
+/// Comment above the alerts.
 fn alerts_head() -> String {
     let url = runbook_url();
     format!(
         "# Written by a test from src/telemetry/metrics/generated.rs.\n#\n# Each alert's runbook_url is a section of \
-         {RUNBOOK} at {url}.\n# Where you keep it elsewhere, say so once, before you apply this:\n\
+         {RUNBOOK} at {url}.\n# If you keep it elsewhere, set the URL before you apply this file:\n\
          #   sed 's|{url}|https://YOUR.PLACE/runbook.md|' alerts.yaml | kubectl apply -n dormer -f -\n"
     )
 }
 
-/// What stands above the objects that have dormer itself scraped.
+/// Comment above the objects with which Prometheus scrapes dormer.
 const DORMER_HEAD: &str = "\
 # Written by a test from src/telemetry/metrics/generated.rs.
 #
@@ -45,11 +44,11 @@ const DORMER_HEAD: &str = "\
 # caFile names your own authority. On OpenShift the namespace wants the label openshift.io/cluster-monitoring=true.
 ";
 
-/// The Service, and the ServiceMonitor on it.
+/// Name of the Service and its ServiceMonitor.
 const EXPORTER: &str = dormer_workers::kubernetes::EXPORTER;
-/// The Secret that OpenShift's service CA makes for it; workers bring it to the hosts.
+/// Secret that OpenShift's service CA creates for it. Workers copy it to the hosts.
 const EXPORTER_TLS: &str = dormer_workers::kubernetes::EXPORTER_TLS;
-/// What stands above the objects that have to do with the nodes' own metrics.
+/// Comment above the objects for the nodes' own metrics.
 const EXPORTER_HEAD: &str = "\
 # Written by a test from src/telemetry/metrics/generated.rs.
 #
@@ -58,11 +57,11 @@ const EXPORTER_HEAD: &str = "\
 # them, and keeps the Service's EndpointSlices. The namespace wants the label openshift.io/cluster-monitoring=true.
 ";
 
-/// Something that a person should be told.
+/// Alert to a person.
 struct Alert {
     name: &'static str,
     severity: &'static str,
-    /// How long it must be so.
+    /// Time for which the expression must hold.
     lasts: &'static str,
     expr: &'static str,
     summary: &'static str,
@@ -109,7 +108,7 @@ const ALERTS: &[Alert] = &[
         severity: "warning",
         lasts: "5m",
         expr: "max(dormer_dead_letters) > 0",
-        summary: "{{ $value }} messages could not be understood",
+        summary: "{{ $value }} messages could not be read and became dead letters",
     },
     Alert {
         name: "DormerBacklogGrowing",
@@ -151,7 +150,7 @@ const ALERTS: &[Alert] = &[
         severity: "warning",
         lasts: "5m",
         expr: "max(dormer_watcher_pool_refused) > 0",
-        summary: "The WindowsPool asks for what cannot be; the settings before it stand",
+        summary: "The WindowsPool has invalid settings; dormer keeps the previous ones",
     },
     Alert {
         name: "DormerRoleDown",
@@ -165,23 +164,24 @@ const ALERTS: &[Alert] = &[
         severity: "warning",
         lasts: "1h",
         expr: "min by (certificate) (dormer_certificate_expiry_timestamp_seconds) - time() < 604800",
-        summary: "The certificate {{ $labels.certificate }} of a dormer lapses in {{ $value | humanizeDuration }}",
+        summary: "The certificate {{ $labels.certificate }} of a dormer process expires in {{ \
+        $value | humanizeDuration }}",
     },
     Alert {
         name: "DormerAbsent",
         severity: "critical",
         lasts: "10m",
         expr: "absent(dormer_build_info)",
-        summary: "No dormer is scraped",
+        summary: "Prometheus scrapes no dormer process",
     },
 ];
 
-/// One picture of the dashboard.
+/// Panel of the dashboard.
 struct Panel {
     title: &'static str,
-    /// Grafana's name of the unit.
+    /// Unit in Grafana's naming.
     unit: &'static str,
-    /// Expression and legend.
+    /// Expressions with their legends.
     lines: &'static [(&'static str, &'static str)],
 }
 
@@ -259,7 +259,7 @@ const PANELS: &[Panel] = &[
         )],
     },
     Panel {
-        title: "Attempts at work (p90)",
+        title: "Duration of attempts (p90)",
         unit: "s",
         lines: &[(
             "histogram_quantile(0.9, sum by (task, le) (rate(dormer_attempt_duration_seconds_bucket[1h])))",
@@ -336,7 +336,7 @@ const PANELS: &[Panel] = &[
             ),
             (
                 "histogram_quantile(0.9, sum by (le) (rate(dormer_lease_hold_duration_seconds_bucket[6h])))",
-                "held in all, p90",
+                "total hold time, p90",
             ),
         ],
     },
@@ -396,7 +396,7 @@ const PANELS: &[Panel] = &[
             ),
             (
                 "sum by (workflow) (dormer_runs_refused_total)",
-                "{{workflow}} runs that stand still",
+                "{{workflow}} runs that are blocked",
             ),
         ],
     },
@@ -477,7 +477,8 @@ fn rules() -> Value {
     })
 }
 
-/// What OpenShift's pages about nodes ask for, made of what windows_exporter says. `instance` is the node's name.
+/// Recording rules that OpenShift's node pages query, computed from windows_exporter's metrics. `instance` is the
+/// node's name.
 const NODE_RULES: &[(&str, &str)] = &[
     (
         "instance:node_cpu:rate:sum",
@@ -529,10 +530,10 @@ const NODE_RULES: &[(&str, &str)] = &[
     ),
 ];
 
-/// Where OpenShift's Prometheus has the authority that signs Services' certificates.
+/// CA file of Services' certificates in OpenShift's Prometheus.
 const SERVICE_CA: &str = "/etc/prometheus/configmaps/serving-certs-ca-bundle/service-ca.crt";
 
-/// What scrapes dormer's own pods, by whichever of the two ports they have.
+/// Objects that scrape dormer's own pods, on either of their two ports.
 fn own_pods() -> Vec<Value> {
     let labels = json!({"app.kubernetes.io/name": "dormer"});
     let tls = json!({"caFile": SERVICE_CA, "serverName": "dormer.dormer.svc"});
@@ -550,7 +551,7 @@ fn own_pods() -> Vec<Value> {
         .collect()
 }
 
-/// What lets OpenShift's Prometheus find what it scrapes in dormer's namespace.
+/// RBAC objects with which OpenShift's Prometheus discovers its targets in dormer's namespace.
 fn may_scrape(labels: &Value) -> [Value; 2] {
     let group = "rbac.authorization.k8s.io";
     let metadata = json!({"name": "dormer-prometheus", "namespace": "dormer", "labels": labels});
@@ -566,7 +567,8 @@ fn may_scrape(labels: &Value) -> [Value; 2] {
     ]
 }
 
-/// The Service whose EndpointSlice the console keeps (`src/api/projection/exporter.rs`), and what scrapes it.
+/// Service whose EndpointSlices the console maintains (`src/api/projection/exporter.rs`), and the objects that scrape
+/// it.
 fn exporter() -> Vec<Value> {
     let labels = json!({"app.kubernetes.io/name": EXPORTER});
     let metadata = |name: &str| json!({"name": name, "namespace": "dormer", "labels": labels});
@@ -640,13 +642,14 @@ fn dashboard() -> Value {
     })
 }
 
-/// The list of metrics for people.
+/// List of metrics for people.
 fn list(listed: &[Listed]) -> String {
     let mut text = String::from(
-        "# Metrics\n\nWritten by a test from `src/telemetry/metrics/`; see there. `GET /metrics` of a process shows those of its \
-         roles.\nWhat engine and worker show is what that process did itself: over several processes, add up.\nWhat \
-         console shows is read from the store: every process with that role says the same, so take the \
-         maximum.\n\n| metric | type | labels | role | what it says |\n|---|---|---|---|---|\n",
+        "# Metrics\n\nGenerated by a test from `src/telemetry/metrics/`. `GET /metrics` shows the \
+         metrics of a process's roles.\nEngine and worker show what that process did: across \
+         processes, take the sum.\nConsole metrics are read from the store: every process with \
+         that role shows the same values, so take the maximum.\n\n| metric | type | labels | role \
+         | meaning |\n|---|---|---|---|---|\n",
     );
     for one in listed {
         let kind = match one.kind {
@@ -671,7 +674,7 @@ fn in_repository(path: &str) -> PathBuf {
         .join(path)
 }
 
-/// The committed file is what the tables make.
+/// Compares the committed file with the generated one.
 fn held(path: &str, made: &str) {
     let path = in_repository(path);
     if std::env::var_os("UPDATE_EXPECT").is_some() {
@@ -686,7 +689,7 @@ fn held(path: &str, made: &str) {
     );
 }
 
-/// Names of metrics in an expression.
+/// Metric names in an expression.
 fn named(expr: &str) -> BTreeSet<String> {
     let words = expr.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
     words
@@ -695,7 +698,7 @@ fn named(expr: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// Every name that a scrape of `listed` may have.
+/// Every name in a scrape of `listed`.
 fn scraped(listed: &[Listed]) -> BTreeSet<String> {
     let names = listed.iter().flat_map(|one| match one.kind {
         Kind::Histogram => ["_bucket", "_sum", "_count"]
@@ -739,7 +742,7 @@ fn the_committed_files_are_what_the_tables_make() {
     );
 }
 
-/// Prometheus' own tool reads the rules, where it is there (Debian's package `prometheus`).
+/// Prometheus's own tool checks the rules, if it is installed (Debian's package `prometheus`).
 #[test]
 fn promtool_takes_the_rules() {
     let folder = dormer_testkit::test_dir("promtool");

@@ -1,4 +1,5 @@
-//! `GET /metrics`: what this process did and, where it reads the store, how everything stands. No machine is named.
+//! `GET /metrics`: counters of this process and, if it reads the store, gauges of the fleet. No label names a
+//! machine.
 
 mod certificates;
 pub mod fleet;
@@ -26,12 +27,12 @@ use prometheus_client::registry::Unit;
 use registry::{LabelledGauge, MetricsRegistry};
 use std::{sync::Arc, time::Duration};
 
-/// What a scraper is told that the page is.
+/// Content type of the page.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// A scrape does not wait longer for the store: without it the page says what this process did itself.
+/// Longest wait of a scrape for the store. Without the store, the page shows this process's own metrics.
 const FLEET_WITHIN: Duration = Duration::from_secs(5);
 
-/// Every metric of this process.
+/// All metrics of this process.
 pub struct Metrics {
     pub(crate) registry: MetricsRegistry,
     pub(crate) engine: EngineMetrics,
@@ -40,7 +41,7 @@ pub struct Metrics {
     fleet: FleetMetrics,
     watcher: Watcher,
     role_up: LabelledGauge<1>,
-    /// The certificates that this process uses.
+    /// Expiry of the certificates that this process uses.
     pub certificates: Certificates,
 }
 
@@ -51,7 +52,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// The metrics of the process that `resource` names.
+    /// Metrics of the process that `resource` names.
     pub(crate) fn new(resource: Resource) -> Self {
         let mut registry = MetricsRegistry::new(resource);
         let engine = EngineMetrics::new(&mut registry);
@@ -67,9 +68,15 @@ impl Metrics {
             "Whether a role of this process works: 1 or 0",
         );
         let certificates = Certificates::new(&mut registry);
-        let build = registry.gauge("build_info", ["version"], None, "The build; always 1");
+        let build = registry.gauge(
+            "build_info",
+            ["version"],
+            None,
+            "Build of this process; \
+        always 1",
+        );
         build.set([env!("CARGO_PKG_VERSION").into()], 1.0);
-        let help = "When this process began, in seconds since 1970";
+        let help = "Start time of this process, in seconds since 1970";
         let started = registry.gauge("start_time", [], Some(Unit::Seconds), help);
         started.set([], jiff::Timestamp::now().as_millisecond() as f64 / 1_000.0);
         Self {
@@ -84,28 +91,28 @@ impl Metrics {
         }
     }
 
-    /// What a scrape is answered, without how everything stands.
+    /// Page of a scrape without the fleet's gauges.
     pub fn page(&self) -> String {
         self.registry.page()
     }
 
-    /// The book: names, kinds, labels, roles.
+    /// Registry of metrics.
     #[cfg(test)]
     pub(crate) fn registry(&self) -> &MetricsRegistry {
         &self.registry
     }
 }
 
-/// Where a scrape learns how everything stands.
+/// Source of the fleet's gauges.
 pub trait SnapshotSource: Send + Sync + 'static {
-    /// Tells `to` how everything stands.
+    /// Sets the gauges in `to`.
     ///
     /// # Errors
     /// The store does not answer.
     fn tell<'a>(&'a self, to: &'a FleetMetrics) -> BoxFuture<'a, anyhow::Result<()>>;
 }
 
-/// How this process's watcher fares.
+/// Gauges of this process's watcher.
 struct Watcher {
     elected: LabelledGauge<0>,
     listed: LabelledGauge<0>,
@@ -128,27 +135,27 @@ impl Watcher {
             listed: gauge(
                 "watcher_last_list_timestamp",
                 Some(Unit::Seconds),
-                "When the last full list was published, in seconds since 1970; 0: never",
+                "Time of the last full list, in seconds since 1970; 0 if never",
             ),
             machines: gauge(
                 "watcher_machines",
                 None,
-                "Windows Machines that the watcher sees",
+                "Windows Machines that the watcher observes",
             ),
             foreign_csrs: gauge(
                 "watcher_foreign_csrs",
                 None,
-                "Pending CSRs of kubelets that are none of our machines'",
+                "Pending CSRs of kubelets that do not belong to this dormer's machines",
             ),
             unreadable: gauge(
                 "watcher_unreadable_objects",
                 None,
-                "Readings of objects that could not be understood, since the start",
+                "Objects that the watcher could not parse, since the start",
             ),
             pool_refused: gauge(
                 "watcher_pool_refused",
                 None,
-                "Whether the WindowsPool asks for what cannot be: 1 or 0",
+                "Whether the WindowsPool has invalid settings: 1 or 0",
             ),
         }
     }
@@ -183,7 +190,7 @@ async fn answer(
     ([(CONTENT_TYPE, OPEN_METRICS)], page)
 }
 
-/// Sets every gauge that is read when somebody asks.
+/// Sets the gauges that are read at a scrape.
 pub(crate) async fn refresh(telemetry: &Telemetry, health: &Health) {
     let metrics = telemetry.metrics();
     metrics.role_up.clear();

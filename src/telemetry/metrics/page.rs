@@ -1,4 +1,4 @@
-//! The page of a scrape: a collection of metrics in the OpenMetrics text format, written by `prometheus-client`.
+//! Page of a scrape: collected metrics in the OpenMetrics text format, encoded by `prometheus-client`.
 
 use super::registry::{Described, Kind};
 use opentelemetry::{KeyValue, Value};
@@ -13,7 +13,7 @@ use prometheus_client::{
 };
 use std::{collections::BTreeMap, fmt};
 
-/// The page for `collected`, in the order of `described`. A metric without a value is left out.
+/// Page of `collected`, in the order of `described`. A metric without a value is left out.
 pub(super) fn page(described: Vec<Described>, collected: ResourceMetrics) -> String {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Collection {
@@ -83,13 +83,13 @@ fn samples(
                 sample.encode_histogram::<NoLabelSet>(point.sum(), count, &buckets(point), None)?;
             }
         }
-        // The registry makes no other.
+        // The registry creates no other kind.
         _ => {}
     }
     Ok(())
 }
 
-/// Upper bounds with the count up to each from the one before; the last bucket has no bound.
+/// Upper bounds, each with the count since the bound before. The last bucket has no bound.
 fn buckets(point: &HistogramDataPoint<f64>) -> Vec<(f64, u64)> {
     let bounds = point.bounds().chain([f64::INFINITY]);
     bounds.zip(point.bucket_counts()).collect()

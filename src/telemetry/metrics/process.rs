@@ -1,4 +1,4 @@
-//! Counters of what this process did itself, as engine and as worker: over several processes they add up.
+//! Counters of this process's own work as engine and worker. Across processes take the sum.
 
 use super::registry::{LabelledCounter, LabelledGauge, LabelledHistogram, MetricsRegistry, Word};
 use dormer_engine::observer::Appended;
@@ -10,23 +10,23 @@ use std::{
     time::Duration,
 };
 
-/// Failure codes that are told apart; one more is `other`.
+/// Most distinct failure codes. Further ones count as `other`.
 const CODES_MAX: usize = 64;
 
-/// Seconds of a state or an episode: from moments to a week.
+/// Buckets in seconds for states and episodes: up to a week.
 const LONG: &[f64] = &[
     1.0, 5.0, 15.0, 60.0, 180.0, 600.0, 1_800.0, 3_600.0, 14_400.0, 86_400.0, 604_800.0,
 ];
-/// Seconds of a task or an attempt: from an API call to an upload over a thin line.
+/// Buckets in seconds for tasks and attempts: from an API call to an upload over a slow line.
 const WORK: &[f64] = &[
     0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 180.0, 600.0, 1_800.0, 3_600.0,
 ];
-/// Seconds of a store's answer.
+/// Buckets in seconds for the store's answers.
 const STORE: &[f64] = &[
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0,
 ];
 
-/// What an engine did.
+/// Metrics of an engine.
 pub(crate) struct EngineMetrics {
     transitions: LabelledCounter<2>,
     state_duration: LabelledHistogram<2>,
@@ -64,7 +64,7 @@ impl EngineMetrics {
                 "task_attempts",
                 ["task", "outcome"],
                 None,
-                "Attempts that ended: finished, failed, or lost (no report came in time)",
+                "Attempts that ended: finished, failed, or lost (no report in time)",
             ),
             failures: registry.counter(
                 "task_failures",
@@ -106,7 +106,8 @@ impl EngineMetrics {
                 "runs_refused",
                 ["workflow"],
                 None,
-                "Runs whose next record the store will never take, each counted once: they stand still until a person acts",
+                "Runs whose next record the store will never accept, each counted once: they are \
+                 blocked until a person acts",
             ),
             dropped: registry.counter(
                 "messages_dropped",
@@ -118,13 +119,13 @@ impl EngineMetrics {
                 "messages_dead_lettered",
                 [],
                 None,
-                "Messages that this process put to the dead letters",
+                "Messages that this process moved to the dead letters",
             ),
             store_up: registry.gauge(
                 "store_up",
                 [],
                 None,
-                "Whether the store answered this process's last question: 1 or 0",
+                "Whether the store answered this process's last request: 1 or 0",
             ),
             codes: Codes::default(),
         }
@@ -196,7 +197,7 @@ impl EngineMetrics {
     }
 }
 
-/// What a worker did.
+/// Metrics of a worker.
 pub(crate) struct WorkerMetrics {
     running: LabelledGauge<0>,
     wait: LabelledHistogram<1>,
@@ -226,19 +227,30 @@ impl WorkerMetrics {
                 "attempt_duration",
                 ["task", "outcome"],
                 WORK,
-                "Time that a worker spent on an attempt: finished, failed, or cut_off (left to another worker)",
+                "Time that a worker spent on an attempt: finished, failed, or cut_off (given up \
+                 to another worker)",
             ),
             connections: registry.gauge(
                 "ssh_connections",
                 [],
                 None,
-                "SSH connections that this worker keeps",
+                "SSH connections that this worker holds open",
             ),
             operations: [
                 (
                     "connect",
-                    registry.counter("ssh_logins", ["result"], None, "SSH logins: done, failed, cut_off"),
-                    registry.histogram("ssh_login_duration", [], WORK, "Time from dialling to the login"),
+                    registry.counter(
+                        "ssh_logins",
+                        ["result"],
+                        None,
+                        "SSH logins: done, failed, cut_off",
+                    ),
+                    registry.histogram(
+                        "ssh_login_duration",
+                        [],
+                        WORK,
+                        "Time from dialling to the login",
+                    ),
                 ),
                 (
                     "command",
@@ -248,11 +260,21 @@ impl WorkerMetrics {
                         None,
                         "Commands on hosts: done, failed (the connection broke), cut_off (a limit)",
                     ),
-                    registry.histogram("remote_command_duration", [], WORK, "Time that remote commands took"),
+                    registry.histogram(
+                        "remote_command_duration",
+                        [],
+                        WORK,
+                        "Time that remote commands took",
+                    ),
                 ),
                 (
                     "upload",
-                    registry.counter("uploads", ["result"], None, "Files sent to hosts: done, failed, cut_off"),
+                    registry.counter(
+                        "uploads",
+                        ["result"],
+                        None,
+                        "Files sent to hosts: done, failed, cut_off",
+                    ),
                     registry.histogram("upload_duration", [], WORK, "Time that uploads took"),
                 ),
             ],
@@ -260,7 +282,7 @@ impl WorkerMetrics {
                 "uploaded",
                 [],
                 Some(Unit::Bytes),
-                "Bytes of files that were sent whole to hosts",
+                "Bytes of completely sent files",
             ),
         }
     }
@@ -296,12 +318,12 @@ impl WorkerMetrics {
     }
 }
 
-/// What became of spans, where traces are told.
+/// Metrics of exported spans.
 pub(crate) struct SpanMetrics(LabelledCounter<1>);
 
 impl SpanMetrics {
     pub(super) fn new(registry: &mut MetricsRegistry) -> Self {
-        let help = "Spans for the collector: sent, or dropped (it does not answer, or not in time)";
+        let help = "Spans for the collector: sent, or dropped (it did not answer in time)";
         Self(registry.counter("spans", ["result"], None, help))
     }
 
@@ -314,15 +336,15 @@ impl SpanMetrics {
     }
 }
 
-/// Words that come from records, kept to a number that a metrics store can bear.
+/// Label values from records, limited in number for the metrics store.
 #[derive(Debug, Default)]
 pub(crate) struct Codes {
-    /// A lock: held for a set operation, never across an await.
+    /// Lock held for one set operation, never across an await.
     known: Mutex<BTreeSet<String>>,
 }
 
 impl Codes {
-    /// The code, or `other` once there are too many.
+    /// Code, or `other` once there are too many.
     pub(crate) fn bounded(&self, code: &str) -> Word {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if !known.contains(code) {

@@ -1,4 +1,4 @@
-//! The converge script's answer: what it found, what it changed, and why it failed.
+//! Answer of the converge script: findings, changes, and the failure.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,18 +11,18 @@ pub const LOG_TAIL_LINES_MAX: usize = 40;
 /// Most bytes of log that a failure carries.
 pub const LOG_TAIL_BYTES_MAX: usize = 4_096;
 
-/// What the script says at the end, in one framed line (see [`crate::frame`]).
+/// Final answer of the script, in one framed line (see [`crate::frame`]).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Answer {
     /// [`crate::document::DOCUMENT_SCHEMA`].
     pub schema: u32,
-    /// The task that was asked for.
+    /// Task of the call.
     pub task: String,
     /// Its attempt.
     pub attempt: u32,
-    /// What was done.
+    /// Mode of the call.
     pub mode: Mode,
-    /// SHA-256 of the script that answers; of the built-in probe, `probe`.
+    /// SHA-256 of the answering script; `probe` for the built-in probe.
     pub script: String,
     /// Facts about the host; every mode reads them, at the end of its work.
     pub facts: Facts,
@@ -30,21 +30,21 @@ pub struct Answer {
     /// [`ItemState::Skipped`].
     #[serde(default)]
     pub items: Vec<ItemOutcome>,
-    /// Destinations of files whose content is neither in place nor staged: what to upload.
+    /// Destinations of files to upload: their content is neither in place nor staged.
     #[serde(default)]
     pub missing_files: Vec<String>,
-    /// Whether the host has to reboot before it can be as the document says.
+    /// Whether the host must reboot before it can match the document.
     pub reboot: Reboot,
-    /// Why it ended early; none when all went well.
+    /// Failure that ended the call early. `None`: the call succeeded.
     #[serde(default)]
     pub failure: Option<Failure>,
-    /// How long it took, in milliseconds.
+    /// Duration in milliseconds.
     #[serde(default)]
     pub took_ms: u64,
 }
 
 impl Answer {
-    /// Whether the host is as the document says: nothing failed, differs, is missing or waits.
+    /// Whether the host matches the document: nothing failed, differs, is missing or waits.
     pub fn converged(&self) -> bool {
         self.failure.is_none()
             && self.reboot == Reboot::None
@@ -64,24 +64,23 @@ impl Answer {
     }
 }
 
-/// What is so about a host.
+/// Facts about a host.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Facts {
     /// `10.0.20348`: major, minor, build.
     pub os_build: String,
     /// Product name, as Windows writes it.
     pub product: String,
-    /// Computer name as it is now.
+    /// Present computer name.
     pub hostname: String,
-    /// Computer name after the next reboot, when that is another.
+    /// Computer name after the next reboot, if it differs.
     #[serde(default)]
     pub hostname_pending: Option<String>,
     /// Name of the host in DNS, when it has a domain.
     #[serde(default)]
     pub fqdn: Option<String>,
-    /// Identity of this boot: another one proves a reboot. Windows' own boot counter, the same
-    /// that the kubelet reports in `status.nodeInfo.bootID`; the time of the boot where Windows
-    /// has none.
+    /// Identity of this boot; a different one proves a reboot. It is Windows' own boot counter, the same that the
+    /// kubelet reports in `status.nodeInfo.bootID`; the time of the boot where Windows has none.
     pub boot_id: String,
     /// Time of the last boot, milliseconds since 1970 UTC by the host's clock.
     pub booted_ms: i64,
@@ -91,13 +90,13 @@ pub struct Facts {
     pub shell: String,
     /// Output code page of the console (docs/field-notes.md, Output of PowerShell).
     pub code_page: u32,
-    /// Default shell of sshd; none means cmd.exe.
+    /// Default shell of sshd. `None`: cmd.exe.
     #[serde(default)]
     pub default_shell: Option<String>,
-    /// What was converged here, per section.
+    /// Converged versions, per section.
     #[serde(default)]
     pub installed: Vec<Installed>,
-    /// The fence on file; none on a host that we never changed.
+    /// Stored fence. `None`: dormer never changed this host.
     #[serde(default)]
     pub fence: Option<Fence>,
     /// State of the feature `Containers`.
@@ -115,25 +114,25 @@ pub struct Facts {
     /// Whether Windows Defender runs.
     #[serde(default)]
     pub defender: bool,
-    /// SHA-256 of converge scripts found in our folder, so that one is not sent twice.
+    /// SHA-256 of the converge scripts in dormer's folder, so that none is sent twice.
     #[serde(default)]
     pub scripts: Vec<String>,
-    /// The last call that ended here, so that a retry knows whether its predecessor did.
+    /// Last call that ended here, so that a retry knows whether its predecessor ended.
     #[serde(default)]
     pub last: Option<LastCall>,
-    /// Process id of the HNS service; another one means that endpoints were lost (scenario 31).
+    /// Process id of the HNS service; a different one means that endpoints were lost (scenario 31).
     #[serde(default)]
     pub hns_pid: u32,
 }
 
-/// What was converged on a host.
+/// Converged section of a host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Installed {
     /// Section of the profile.
     pub section: crate::document::Section,
     /// Version it carries.
     pub version: String,
-    /// Task that put it there.
+    /// Task that installed it.
     pub task: String,
 }
 
@@ -176,14 +175,14 @@ pub enum FeatureState {
     Enabled,
 }
 
-/// What became of one item.
+/// Outcome of one item.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ItemOutcome {
     /// The item's id.
     pub id: String,
     /// Its state at the end.
     pub state: ItemState,
-    /// What differed, or what was done; empty when there is nothing to say.
+    /// Difference or action in words; may be empty.
     #[serde(default)]
     pub detail: String,
 }
@@ -192,15 +191,15 @@ pub struct ItemOutcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ItemState {
-    /// It was as asked for.
+    /// It already matched.
     Ok,
-    /// It is now (in mode `remove`: it is gone now).
+    /// It was changed to match (in mode `remove`: it was removed).
     Changed,
-    /// It is not, and the mode was `plan`; or it will be after a reboot.
+    /// It does not match, and the mode was `plan`; or it will match after a reboot.
     Differs,
-    /// It could not be made so; [`Answer::failure`] says why.
+    /// It could not be changed; [`Answer::failure`] says why.
     Failed,
-    /// It was not looked at.
+    /// It was not checked.
     Skipped,
 }
 
@@ -215,24 +214,24 @@ pub enum Reboot {
         /// What waits for it, for example `feature:Containers`.
         why: Vec<String>,
     },
-    /// It is on its way: asked for by this call (mode `reboot`) or by somebody else.
+    /// It was requested, by this call (mode `reboot`) or by somebody else.
     Pending,
 }
 
-/// Why a call ended early.
+/// Failure of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Failure {
-    /// What kind of failure.
+    /// Kind of the failure.
     pub code: FailureCode,
-    /// The item at fault, if one is.
+    /// Item at fault, if any.
     #[serde(default)]
     pub item: Option<String>,
-    /// What Windows said, in its own language: for people, never for decisions.
+    /// Message of Windows in its own language: for people, never for decisions.
     pub message: String,
     /// The end of the log of the service at fault ([`LOG_TAIL_LINES_MAX`]).
     #[serde(default)]
     pub log_tail: String,
-    /// Whether the same call may do better later.
+    /// Whether the same call may succeed later.
     pub retry: bool,
 }
 
@@ -242,11 +241,11 @@ pub struct Failure {
 )]
 #[serde(rename_all = "snake_case")]
 pub enum FailureCode {
-    /// The host was changed by a newer task: this one is stale and must not go on.
+    /// A newer task changed the host: this one is stale and must stop.
     FenceTooOld,
     /// Another call holds the mutex.
     HostBusy,
-    /// The document is not one this script can read, or not the one that was meant.
+    /// The script cannot read the document, or it is another document than intended.
     DocumentRejected,
     /// `C:` has no room for it.
     DiskFull,
@@ -260,7 +259,7 @@ pub enum FailureCode {
     HashMismatch,
     /// A file that is needed is neither in place nor staged.
     FileMissing,
-    /// A file that was right is gone: a virus scanner took it.
+    /// A correct file disappeared: a virus scanner removed it.
     QuarantineSuspected,
     /// Windows could not make, change or delete a service.
     ServiceConfigFailed,
@@ -336,7 +335,7 @@ impl FailureCode {
         Self::Other,
     ];
 
-    /// Whether the same call may do better later, without anybody doing anything.
+    /// Whether the same call may succeed later without any action.
     pub const fn retry(self) -> bool {
         !matches!(
             self,
@@ -349,7 +348,7 @@ impl FailureCode {
         )
     }
 
-    /// The word on the wire, `snake_case`.
+    /// Name on the wire, in `snake_case`.
     pub fn as_str(self) -> String {
         match serde_json::to_value(self) {
             Ok(serde_json::Value::String(word)) => word,
@@ -357,7 +356,7 @@ impl FailureCode {
         }
     }
 
-    /// What a person can do about it, in one sentence.
+    /// Advice to a person, in one sentence.
     pub const fn advice(self) -> &'static str {
         match self {
             Self::FenceTooOld => "Nothing: a newer task owns this host; this one ends.",

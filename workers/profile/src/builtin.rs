@@ -1,4 +1,4 @@
-//! The profiles that dormer brings along; users lay theirs on top.
+//! Built-in profiles; users add layers on top.
 
 use crate::{
     layers::{Layer, stack},

@@ -1,4 +1,4 @@
-//! What is wrong with a layered profile, found before any machine is looked at: each with its place and reason.
+//! Validation of a layered profile, independent of any machine: each problem with its place and reason.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +11,11 @@ use crate::{
     variables::{Piece, TAINTS, known, pieces},
 };
 
-/// Checks a layered profile: unknown variables, variables and services that go round in a circle, paths that clash,
-/// files without content, users that are no services.
+/// Checks a layered profile: unknown variables, circular variables and services, conflicting paths, files without
+/// content, users that are not services.
 ///
 /// # Errors
-/// Everything that is wrong.
+/// All problems.
 pub fn check(profile: &Profile) -> Result<(), Problems> {
     let mut found = Vec::new();
     own_variables(profile, &mut found);
@@ -38,7 +38,7 @@ fn sections(profile: &Profile) -> [(Section, &SectionSpec); 2] {
     ]
 }
 
-/// Every text of a section: does it name what there is, where there is it?
+/// Check of every text of a section: it may use only variables that exist in that section.
 struct Texts<'a> {
     profile: &'a Profile,
     section: Section,
@@ -97,7 +97,7 @@ impl Texts<'_> {
     }
 }
 
-/// The profile's own variables: known names only, and no circle.
+/// Checks the profile's own variables: known names only, and no circle.
 fn own_variables(profile: &Profile, found: &mut Vec<Problem>) {
     let texts = Texts {
         profile,
@@ -124,7 +124,7 @@ fn own_variables(profile: &Profile, found: &mut Vec<Problem>) {
     }
 }
 
-/// Services of both sections: each starts after those that it depends on, so none may wait for itself.
+/// Checks the services of both sections: each starts after its dependencies, so none may depend on itself.
 fn service_circles(profile: &Profile, found: &mut Vec<Problem>) {
     let mut uses: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (_, spec) in sections(profile) {
@@ -167,7 +167,7 @@ fn circle(uses: &BTreeMap<&str, Vec<&str>>) -> Option<String> {
         .find_map(|name| visit(name, uses, &mut Vec::new(), &mut done))
 }
 
-/// What an entry must have, whatever its values are.
+/// Checks the required fields of entries.
 fn shapes(section: &str, spec: &SectionSpec, found: &mut Vec<Problem>) {
     let mut wrong = |location: String, reason: &str| {
         found.push(Problem::new(format!("{section}.{location}"), reason));
@@ -253,7 +253,7 @@ fn users(profile: &Profile, section: &str, spec: &SectionSpec, found: &mut Vec<P
     }
 }
 
-/// Windows does not tell `C:\k\A` from `c:\k\a`: two entries for one path would undo each other.
+/// Windows treats `C:\k\A` and `c:\k\a` as the same path: two entries for one path would undo each other.
 fn clashing_paths(profile: &Profile, found: &mut Vec<Problem>) {
     let mut known_paths: BTreeMap<String, String> = BTreeMap::new();
     for (section, spec) in sections(profile) {

@@ -1,12 +1,12 @@
-//! What PowerShell writes to stderr, as people can read it: CLIXML is unpacked, progress records are dropped.
+//! Readable text of PowerShell's stderr: CLIXML is decoded, progress records are dropped.
 //!
 //! With stderr on a pipe Windows PowerShell writes `#< CLIXML` and an XML document of its streams
-//! (docs/field-notes.md, Output of PowerShell), amid plain text of whatever else ran. The result is for people:
-//! nothing is ever decided by it.
+//! (docs/field-notes.md, Output of PowerShell), amid plain text of whatever else ran. The result is for people: no
+//! decision depends on it.
 
-/// What a CLIXML document begins with.
+/// Start of a CLIXML document.
 const MARK: &str = "#< CLIXML";
-/// Most characters of readable text; what is more is cut at the end.
+/// Most characters of readable text. Longer text is cut at the end.
 pub const READABLE_CHARS_MAX: usize = 4_096;
 
 /// The text of an stderr, in lines joined by `\n`. Bytes that are no UTF-8 (a code page of the host) become `\u{fffd}`.

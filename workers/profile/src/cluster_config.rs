@@ -1,6 +1,6 @@
-//! The cluster around a node, as far as it decides what the node is made of: mirrors, authorities, the proxy, and what
-//! the machine config says of kubelets. All of it is part of the version, so that a change reaches every node; secrets
-//! are in the version by the number of their revision only.
+//! Cluster settings that are part of a node's configuration: mirrors, CAs, the proxy, and the machine config's
+//! settings for kubelets. All of them are part of the version, so that a change reaches every node. Of a secret, only
+//! the revision number is part of the version.
 
 use crate::{
     ignition::KubeletFacts,
@@ -13,26 +13,26 @@ use crate::{
 use serde::Serialize;
 use serde_json::json;
 
-/// The name of the secret with further authorities, as the built-in profiles have it.
+/// Name of the secret with additional CAs in the built-in profiles.
 pub const TRUSTED_CA: &str = "trusted-ca";
 
-/// The cluster's proxy; an empty text: none.
+/// Proxy of the cluster. Empty texts mean no proxy.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Proxy {
     /// For `http`.
     pub http: String,
     /// For `https`.
     pub https: String,
-    /// What is reached without it.
+    /// Destinations that bypass it.
     pub no: String,
 }
 
-/// A Secret whose content matters to nodes: which revision of it, and nothing of what is in it.
+/// Revision of a Secret whose content matters to nodes, without the content.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Revision(pub String);
 
-/// What one look at the cluster found, part by part. A part that cannot be read or understood is a sentence; what was
-/// found of it before goes on to hold.
+/// Snapshot of the cluster settings, part by part. A part that cannot be read or parsed is an error sentence; its
+/// previous value stays in force.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterSnapshot {
     /// The mirror sets.
@@ -41,9 +41,9 @@ pub struct ClusterSnapshot {
     pub pull_secret: Result<(Revision, Credentials), String>,
     /// The proxy.
     pub proxy: Result<Proxy, String>,
-    /// Further authorities, PEM.
+    /// Additional CAs, PEM.
     pub trusted_ca: Result<String, String>,
-    /// What holds for kubelets.
+    /// Settings for kubelets.
     pub kubelet: Result<KubeletFacts, String>,
     /// The certificate of the nodes' exporters.
     pub exporter: Result<Revision, String>,
@@ -62,7 +62,7 @@ impl Default for ClusterSnapshot {
     }
 }
 
-/// The cluster around a node. The default is a cluster that says nothing of all this: plain Kubernetes.
+/// Cluster settings for nodes. The default has none of them, as in plain Kubernetes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClusterConfig {
     mirrors: Vec<Mirrored>,
@@ -72,14 +72,14 @@ pub struct ClusterConfig {
     trusted_ca: String,
     kubelet: KubeletFacts,
     exporter: Revision,
-    /// Parts that nobody could read yet, a sentence each.
+    /// Parts that could not be read yet, a sentence each.
     pub unknown: Vec<String>,
 }
 
 impl ClusterConfig {
-    /// These with what a new look found; beside them, the sentences of what was not understood or cannot be followed.
-    /// A part that was not understood stays as it was; one that never was is [`ClusterConfig::unknown`]. `first`: there
-    /// was no look before.
+    /// Merges a new snapshot. The second value is the sentences about parts that could not be parsed or cannot be
+    /// followed. A part that could not be parsed stays unchanged; one that never could is [`ClusterConfig::unknown`].
+    /// `first`: there is no snapshot before.
     #[must_use]
     pub fn with(&self, snapshot: ClusterSnapshot, first: bool) -> (Self, Vec<String>) {
         let mut next = Self {
@@ -125,7 +125,7 @@ impl ClusterConfig {
         (next, warnings)
     }
 
-    /// What of it belongs into a version; `None`: it says nothing.
+    /// Digest for a version. `None`: there are no settings.
     #[must_use]
     pub fn digest(&self) -> Option<String> {
         let plain = Self {
@@ -135,7 +135,7 @@ impl ClusterConfig {
         if plain == Self::default() {
             return None;
         }
-        // The mirrors' names of secrets are in the profile; what is in the secrets is told by their revisions.
+        // The profile has the mirrors' names of secrets. The revisions stand for the secrets' contents.
         let said = json!({
             "mirrors": self.mirrors, "pullSecret": self.used_credentials().then_some(&self.pull_secret),
             "proxy": self.proxy, "trustedCa": self.trusted_ca, "kubelet": self.kubelet, "exporter": self.exporter,
@@ -151,7 +151,7 @@ impl ClusterConfig {
             .any(|mirror| !mirror.authorization.is_empty())
     }
 
-    /// The layer that it puts between a built-in profile and the users' own.
+    /// Layer between a built-in profile and the users' own.
     #[must_use]
     pub fn layer(&self) -> Layer {
         let (found, _) = registries(&self.mirrors, &self.credentials);
@@ -160,12 +160,12 @@ impl ClusterConfig {
             mirrors,
             ..Default::default()
         };
-        // Only what it says: everything else is left to the layers below.
+        // Only present settings; the layers below decide the rest.
         let mirrors = serde_json::to_value(host.mirrors).unwrap_or_default();
         Layer::from_value("the cluster", json!({"host": {"mirrors": mirrors}}))
     }
 
-    /// Fills in what it says about one machine's values.
+    /// Fills in the values that it determines for one machine.
     pub fn fill(&self, values: &mut Values) {
         values.http_proxy.clone_from(&self.proxy.http);
         values.https_proxy.clone_from(&self.proxy.https);
@@ -175,7 +175,7 @@ impl ClusterConfig {
         }
     }
 
-    /// The secrets that it brings for a machine on that platform (lower case).
+    /// Adds its secrets for a machine on that platform (lower case).
     pub fn secrets(&self, platform: &str, secrets: &mut Secrets) {
         for (name, text) in self.credentials.secrets() {
             secrets.set(name, text);
@@ -195,8 +195,8 @@ impl ClusterConfig {
 }
 
 impl ClusterConfig {
-    /// The same secrets for people: each is its own name with what tells one content from another, a revision or the
-    /// beginning of a hash. Authorities are no secret and stand as they are.
+    /// Adds the same secrets for people: each is its own name with an identifier of its content, a revision or the
+    /// beginning of a hash. CAs are not secret and are shown as they are.
     pub fn named_secrets(&self, platform: &str, secrets: &mut Secrets) {
         let mut own = Secrets::default();
         self.secrets(platform, &mut own);

@@ -1,4 +1,4 @@
-//! The converge document: the desired state of one host, as the converge script reads it.
+//! Converge document: the desired state of one host, as the converge script reads it.
 //!
 //! The document says *what* a host should be; a [`crate::invocation::Call`] beside it says what to do
 //! about it now (mode, task, attempt, fence). So one document, named by its hash, serves `plan`,
@@ -15,7 +15,7 @@ pub const DOCUMENT_SCHEMA: u32 = 1;
 pub const DOCUMENT_ITEMS_MAX: usize = 1_000;
 /// Most bytes a document may have once serialised (inline files included).
 pub const DOCUMENT_BYTES_MAX: usize = 8 << 20;
-/// Where everything of ours lives on a host, apart from what the profile itself puts elsewhere.
+/// Root folder of dormer on a host, apart from paths in the profile.
 pub const HOST_ROOT: &str = r"C:\ProgramData\dormer";
 /// Folder into which payload files are uploaded before `apply`; see [`FileSource::Staged`].
 pub const STAGING: &str = r"C:\ProgramData\dormer\staging";
@@ -23,11 +23,11 @@ pub const STAGING: &str = r"C:\ProgramData\dormer\staging";
 pub const BIN: &str = r"C:\ProgramData\dormer\bin";
 /// Folder of the documents, `<section>-<hash8>.json`.
 pub const DOCUMENTS: &str = r"C:\ProgramData\dormer\documents";
-/// The host fence: the largest (generation, seq) that was allowed to change this host.
+/// File of the host fence: the largest (generation, seq) that was allowed to change this host.
 pub const FENCE_FILE: &str = r"C:\ProgramData\dormer\fence.json";
-/// What `apply` wrote when a section was last converged: version, section, task.
+/// File that `apply` writes when a section is converged: version, section, task.
 pub const INSTALLED_FILE: &str = r"C:\ProgramData\dormer\installed.json";
-/// The host-wide mutex that every mode but `probe` holds.
+/// Host-wide mutex that every mode except `probe` holds.
 pub const MUTEX: &str = r"Global\dormer-converge";
 
 /// The desired state of one host, for one section of its profile.
@@ -35,11 +35,11 @@ pub const MUTEX: &str = r"Global\dormer-converge";
 pub struct Document {
     /// [`DOCUMENT_SCHEMA`].
     pub schema: u32,
-    /// Which part of the profile this is.
+    /// Section of the profile.
     pub section: Section,
     /// The version that the host carries once this is converged.
     pub version: String,
-    /// What should be, in the order in which it is looked at and changed.
+    /// Items, in the order in which they are checked and changed.
     pub items: Vec<Item>,
 }
 
@@ -56,7 +56,7 @@ pub enum Section {
 }
 
 impl Section {
-    /// The word used in file names and on command lines.
+    /// Name in file names and on command lines.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Host => "host",
@@ -87,7 +87,7 @@ pub struct Fence {
     pub seq: u64,
 }
 
-/// What a change of an item asks for; a change as a whole takes the highest of its items.
+/// Class of an item's change. A whole change has the highest class of its items.
 #[derive(
     Debug,
     Clone,
@@ -115,7 +115,7 @@ pub enum ChangeClass {
     Replace,
 }
 
-/// Why a document is not sent.
+/// Error of a document.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum DocumentError {
     /// More than [`DOCUMENT_ITEMS_MAX`] items.
@@ -124,17 +124,17 @@ pub enum DocumentError {
     /// More than [`DOCUMENT_BYTES_MAX`] bytes.
     #[error("the document has {0} bytes, at most {DOCUMENT_BYTES_MAX} are allowed")]
     TooLarge(usize),
-    /// Not a document of ours.
+    /// Not a converge document.
     #[error("not a converge document: {0}")]
     Malformed(String),
     /// A schema number other than [`DOCUMENT_SCHEMA`].
-    #[error("document schema {0}, this build knows {DOCUMENT_SCHEMA}")]
+    #[error("the document has schema {0}, but this build knows {DOCUMENT_SCHEMA}")]
     Schema(u32),
 }
 
 impl Document {
-    /// The bytes that go to the host: JSON without a BOM, non-ASCII escaped, so that no code page
-    /// of the host can change its meaning.
+    /// Bytes for the host: JSON without a BOM, with non-ASCII escaped, so that no code page of the host can change
+    /// its meaning.
     pub fn to_bytes(&self) -> Result<Vec<u8>, DocumentError> {
         if self.items.len() > DOCUMENT_ITEMS_MAX {
             return Err(DocumentError::TooManyItems(self.items.len()));

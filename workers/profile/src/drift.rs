@@ -1,4 +1,4 @@
-//! What differs on a host, and what mending it asks for.
+//! Differences between a host and its document, and the class of their repair.
 
 use crate::{
     answer::{Answer, ItemState},
@@ -6,19 +6,19 @@ use crate::{
     item::What,
 };
 
-/// One item that is not as it should be.
+/// Item that does not match.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
     /// The item's id, for example `service:kubelet`.
     pub id: String,
-    /// What a change of it asks for.
+    /// Class of its change.
     pub change: ChangeClass,
-    /// What differs, in words for people; never a secret.
+    /// Difference in words for people; never a secret.
     pub detail: String,
 }
 
-/// The items that a `plan` found different, in the document's order. An item that the document does not have (the
-/// answer is for another document) asks for the highest class, so that it is never changed lightly.
+/// Items that a `plan` found different, in the document's order. An item that is not in the document (the answer is
+/// for another document) has the highest class, so that it is never changed without care.
 #[must_use]
 pub fn differences(document: &Document, answer: &Answer) -> Vec<Difference> {
     let class = |id: &str| {
@@ -36,8 +36,8 @@ pub fn differences(document: &Document, answer: &Answer) -> Vec<Difference> {
         .collect()
 }
 
-/// What would differ on a host that is as `from` has it, were it to become as `to` has it: what a `plan` of `to` would
-/// find there. What only `from` has stays as it is.
+/// Differences that a `plan` of `to` would find on a host that matches `from`. Items that only `from` has are
+/// ignored.
 #[must_use]
 pub fn between(from: &Document, to: &Document) -> Vec<Difference> {
     let before = |id: &str| from.items.iter().find(|item| item.id == id);
@@ -56,7 +56,7 @@ pub fn between(from: &Document, to: &Document) -> Vec<Difference> {
     differs.collect()
 }
 
-/// The names of the fields in which two items differ; never their values, which may be secrets.
+/// Names of the fields in which two items differ; never their values, which may be secrets.
 fn fields(from: &What, to: &What) -> String {
     let object = |what: &What| match serde_json::to_value(what) {
         Ok(serde_json::Value::Object(fields)) => fields,
@@ -68,7 +68,7 @@ fn fields(from: &What, to: &What) -> String {
         .iter()
         .filter(|(name, value)| from.get(*name) != Some(value));
     let names: Vec<&str> = differs.map(|(name, _)| name.as_str()).collect();
-    // Content and its digest change together; people care for one of them.
+    // Content and its digest change together; one of them is enough for people.
     if names.contains(&"sha256") {
         "another content".to_owned()
     } else {
@@ -76,7 +76,7 @@ fn fields(from: &What, to: &What) -> String {
     }
 }
 
-/// What a change as a whole asks for: the highest class among its items; none when nothing differs.
+/// Class of a whole change: the highest among its items. `None`: nothing differs.
 #[must_use]
 pub fn change_class(differences: &[Difference]) -> Option<ChangeClass> {
     differences.iter().map(|difference| difference.change).max()

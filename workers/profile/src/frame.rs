@@ -1,4 +1,4 @@
-//! The one framed line in which the converge script answers, found amid noise.
+//! Framed answer line of the converge script, and its extraction from noisy output.
 //!
 //! `DORMER1 <task> <attempt> <base64 of the JSON> <check>`, where the check is the first eight hex
 //! digits of the SHA-256 of the base64 text. Around it may stand what a profile prints, CLIXML,
@@ -18,13 +18,13 @@ pub const OUTPUT_BYTES_MAX: usize = 4 << 20;
 /// Most bytes of JSON in one answer.
 pub const ANSWER_BYTES_MAX: usize = 1 << 20;
 
-/// Why there is no answer in an output. Each means "unknown": the call may still be running.
+/// Reason for which an output has no answer. Each means "unknown": the call may still be running.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum FrameError {
     /// No frame at all: the output was cut, or the script never ran.
     #[error("the output holds no answer")]
     Missing,
-    /// A frame that was cut or changed on its way.
+    /// A frame was cut or changed in transit.
     #[error("the answer is damaged")]
     Damaged,
     /// Only the answers of other calls.
@@ -35,11 +35,11 @@ pub enum FrameError {
         /// The attempt it is for.
         attempt: u32,
     },
-    /// The frame is whole, its content is not one this build can read.
+    /// The frame is intact, but this build cannot read its content.
     #[error("the answer is not readable: {0}")]
     Unreadable(String),
     /// The answer has another schema.
-    #[error("the answer has schema {0}, this build knows {DOCUMENT_SCHEMA}")]
+    #[error("the answer has schema {0}, but this build knows {DOCUMENT_SCHEMA}")]
     Schema(u32),
 }
 

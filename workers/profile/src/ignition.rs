@@ -1,4 +1,4 @@
-//! What a rendered MachineConfig says of the kubelets of a pool, as far as it holds for Windows.
+//! Kubelet settings in a rendered MachineConfig, as far as they apply to Windows.
 
 use base64::{
     Engine as _,
@@ -7,28 +7,28 @@ use base64::{
 use serde::Serialize;
 use serde_json::Value;
 
-/// Where Linux nodes keep the cloud's configuration.
+/// Path of the cloud configuration on Linux nodes.
 const CLOUD_CONFIG: &str = "/etc/kubernetes/cloud.conf";
-/// Where Linux nodes of AWS keep what says how the kubelet gets credentials for ECR.
+/// Path of the kubelet's credential provider configuration for ECR on Linux nodes of AWS.
 const ECR_CONFIG: &str = "/etc/kubernetes/credential-providers/ecr-credential-provider.yaml";
-/// Largest file that is taken from it, in bytes.
+/// Largest file read from it, in bytes.
 const FILE_BYTES_MAX: usize = 256 << 10;
 
-/// What holds for the kubelets of Windows nodes, too.
+/// Settings that apply to the kubelets of Windows nodes as well.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct KubeletFacts {
-    /// The kubelet's `--cloud-provider`, empty where it has none; `None`: nobody says, and the platform decides.
+    /// The kubelet's `--cloud-provider`, empty if it has none. `None`: unknown, so the platform decides.
     pub cloud_provider: Option<String>,
-    /// The file behind `--cloud-config`, where the kubelet has that flag.
+    /// Content of the file of `--cloud-config`, if the kubelet has that flag.
     pub cloud_config: Option<String>,
-    /// The configuration of the credential provider for ECR, for Windows.
+    /// Configuration of the credential provider for ECR, adapted to Windows.
     pub ecr_config: Option<String>,
 }
 
 /// Reads the Ignition configuration of a rendered MachineConfig (its `spec.config`).
 ///
 /// # Errors
-/// It has no kubelet, or a file in it cannot be read: a sentence.
+/// One sentence: it has no kubelet, or a file in it cannot be read.
 pub fn kubelet_facts(config: &Value) -> Result<KubeletFacts, String> {
     let units = config["systemd"]["units"]
         .as_array()
@@ -60,7 +60,7 @@ pub fn kubelet_facts(config: &Value) -> Result<KubeletFacts, String> {
     })
 }
 
-/// The words of a unit's command: `ExecStart=` up to the end of the line that no `\` continues.
+/// Words of a unit's command: from `ExecStart=` to the first line end without `\`.
 fn command(unit: &str) -> Option<Vec<&str>> {
     let mut lines = unit
         .lines()
@@ -84,7 +84,7 @@ fn command(unit: &str) -> Option<Vec<&str>> {
     }
 }
 
-/// The content of one of its files; `None`: there is no such file.
+/// Content of one of its files. `None`: the file does not exist.
 fn file(config: &Value, path: &str) -> Result<Option<String>, String> {
     let files = config["storage"]["files"]
         .as_array()
@@ -111,7 +111,7 @@ fn file(config: &Value, path: &str) -> Result<Option<String>, String> {
     Ok(Some(text))
 }
 
-/// The text of a `data:` URL (RFC 2397), in base64 or with `%XX`.
+/// Text of a `data:` URL (RFC 2397), in base64 or with `%XX`.
 fn data_url(url: &str) -> Option<String> {
     let (kind, data) = url.strip_prefix("data:")?.split_once(',')?;
     let plain = unescaped(data)?;
@@ -141,7 +141,7 @@ fn unescaped(text: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// The same providers, as they are called on Windows: with `.exe`. JSON, which is YAML too.
+/// The same providers with their Windows names, which end in `.exe`. The result is JSON, which is valid YAML.
 fn for_windows(text: &str) -> Result<String, String> {
     let mut config: Value =
         crate::yaml::from_str(text).map_err(|e| format!("its {ECR_CONFIG} is no YAML: {e}"))?;

@@ -1,4 +1,4 @@
-//! How the converge script is called: one command line that every default shell passes on alike.
+//! Command lines of the converge script, which every default shell passes on unchanged.
 //!
 //! docs/field-notes.md, Default shells of sshd: cmd wraps the command in one pair of quotes, PowerShell and pwsh wrap
 //! it when it has a space and escape `"`. So the line holds no quote, no character that any of them treats specially,
@@ -14,10 +14,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::document::{BIN, DOCUMENTS, Fence, Section};
 
-/// Longest command line that cmd.exe takes (docs/field-notes.md, Length of a command line); ours stay below it on
-/// every shell.
+/// Longest command line that cmd.exe accepts (docs/field-notes.md, Length of a command line). dormer's stay below it
+/// in every shell.
 pub const COMMAND_LINE_MAX: usize = 8_000;
-/// Longest task id that goes on a command line.
+/// Longest task id on a command line.
 pub const TASK_CHARS_MAX: usize = 300;
 
 /// What the script is to do.
@@ -26,13 +26,13 @@ pub const TASK_CHARS_MAX: usize = 300;
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
-    /// Read facts; needs no document, takes no mutex, changes nothing but making our own folders.
+    /// Read facts. It needs no document and no mutex, and only creates dormer's own folders.
     Probe,
     /// Compare with the document; changes nothing.
     Plan,
-    /// Make it so.
+    /// Apply the document.
     Apply,
-    /// Undo it: what the document names goes, in reverse order.
+    /// Remove the document's items, in reverse order.
     Remove,
     /// Ask Windows for a reboot in five seconds, if the boot identity is the expected one.
     Reboot,
@@ -94,7 +94,7 @@ impl FromStr for Mode {
     }
 }
 
-/// What to do now, beside the document that says what should be.
+/// Call of the script: what to do now with the document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call {
     /// What the script is to do.
@@ -105,7 +105,7 @@ pub struct Call {
     pub attempt: u32,
     /// The host fence of this task.
     pub fence: Fence,
-    /// The boot that the call is meant for; another one is `BootChanged`.
+    /// Boot for which the call is valid; another one is `BootChanged`.
     pub expected_boot_id: Option<String>,
     /// The document; none for `probe`, `reboot` and `adopt`.
     pub document: Option<DocumentRef>,
@@ -127,7 +127,7 @@ pub enum DocumentRef {
     Inline(Vec<u8>),
 }
 
-/// Why a command line is not made, or not understood.
+/// Error of building or parsing a command line.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum InvocationError {
     /// The line would be longer than [`COMMAND_LINE_MAX`].
@@ -136,7 +136,7 @@ pub enum InvocationError {
     /// A part holds characters that a shell might treat specially.
     #[error("{0} holds characters that no command line of ours may hold")]
     Unsafe(&'static str),
-    /// It looks like one of ours, but is not.
+    /// It looks like a converge command line, but is not one.
     #[error("not a converge command line: {0}")]
     Malformed(String),
 }
@@ -151,7 +151,7 @@ pub fn document_path(section: Section, sha256: &str) -> String {
     format!(r"{DOCUMENTS}\{}-{}.json", section.as_str(), short(sha256))
 }
 
-/// The first 16 digits: enough to tell files apart; the whole hash is checked anyway.
+/// First 16 digits: enough to distinguish files. The script checks the whole hash.
 fn short(sha256: &str) -> &str {
     sha256.get(..16).unwrap_or(sha256)
 }
@@ -200,8 +200,7 @@ pub fn command_line(call: &Call) -> Result<String, InvocationError> {
     Ok(line)
 }
 
-/// How to hand over a document: inline when it fits on the command line beside everything else,
-/// which saves an SFTP session; by upload otherwise.
+/// Transfer of a document: inline if it fits on the command line, which saves an SFTP session; by upload otherwise.
 pub fn document_ref(section: Section, bytes: &[u8]) -> DocumentRef {
     if bytes.len() <= INLINE_BYTES_MAX {
         DocumentRef::Inline(bytes.to_vec())
@@ -217,7 +216,7 @@ pub fn document_ref(section: Section, bytes: &[u8]) -> DocumentRef {
 /// the rest of the line.
 pub const INLINE_BYTES_MAX: usize = 5_250;
 
-/// What a command line of ours asks for.
+/// Parsed converge command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Invocation {
     /// The built-in probe, for a host that has no script yet (see [`crate::script::bootstrap_line`]).
@@ -290,7 +289,7 @@ fn uploaded(path: &str, sha256: String) -> Option<DocumentRef> {
     Some(DocumentRef::Uploaded { section, sha256 })
 }
 
-/// Refuses what a shell might treat specially; a leading `-` would be taken for a parameter.
+/// Rejects characters that a shell might treat specially, and a leading `-`, which would be read as a parameter.
 pub(crate) fn check(text: &str, what: &'static str, max: usize) -> Result<(), InvocationError> {
     let safe = |c: char| c.is_ascii_alphanumeric() || "@._/:-".contains(c);
     let starts_well = text.starts_with(|c: char| c.is_ascii_alphanumeric());

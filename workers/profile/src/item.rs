@@ -1,4 +1,4 @@
-//! The items of a converge document: everything that a host can be asked for.
+//! Items of a converge document: every kind of desired state of a host.
 
 use std::collections::BTreeMap;
 
@@ -7,19 +7,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::document::ChangeClass;
 
-/// One thing that should be so.
+/// Item of a converge document.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Item {
     /// Unique in its document, for example `file:C:\k\kubelet.exe` or `service:kubelet`.
     pub id: String,
-    /// What a change of it asks for.
+    /// Class of its change.
     pub change: ChangeClass,
     /// The thing itself; its fields stand beside `id`, told apart by `kind`.
     #[serde(flatten)]
     pub what: What,
 }
 
-/// The kinds of things a host can be asked for.
+/// Kinds of items.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum What {
@@ -53,12 +53,11 @@ pub enum What {
     SteadyService(SteadyService),
     /// Evidence: an HTTP endpoint on the host that answers 200.
     Http(Http),
-    /// Old version folders go, those named stay.
+    /// Removal of old version folders, except the named ones.
     Sweep(Sweep),
-    /// Folders in a folder of ours, and none beside them.
+    /// The only folders in a folder of dormer's.
     OnlyFolders(OnlyFolders),
-    /// Of the certificates that dormer put into `LocalMachine\Root` these stay, and no others; what somebody else put
-    /// there is left alone.
+    /// The only certificates of dormer's that stay in `LocalMachine\Root`. Certificates of others are not touched.
     OnlyCertificates(OnlyCertificates),
     /// Processes that must not outlive a removal; `apply` leaves them alone.
     Lingering(Lingering),

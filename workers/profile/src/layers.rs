@@ -1,4 +1,4 @@
-//! Layers: profiles stacked on one another, each a JSON merge patch over those below it.
+//! Layers: stacked profiles, each a JSON merge patch over those below.
 //!
 //! Objects merge by key, lists and scalars replace, `null` removes (RFC 7386).
 
@@ -12,16 +12,16 @@ use crate::yaml::{self, YamlError};
 /// Largest layer, in bytes.
 pub const LAYER_BYTES_MAX: usize = 1 << 20;
 
-/// One layer as a person wrote it.
+/// Layer as a person wrote it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Layer {
-    /// Where it comes from, for messages.
+    /// Origin, for messages.
     pub name: String,
     value: Value,
 }
 
 impl Layer {
-    /// Reads YAML (so JSON as well); a mistake is told with line, column and reason.
+    /// Reads YAML (and therefore JSON). An error has line, column and reason.
     pub fn parse(name: &str, text: &str) -> Result<Self, Problems> {
         if text.len() > LAYER_BYTES_MAX {
             let reason = format!("{} bytes, at most {LAYER_BYTES_MAX}", text.len());
@@ -36,7 +36,7 @@ impl Layer {
         })
     }
 
-    /// A layer that dormer itself makes.
+    /// Layer that dormer itself generates.
     pub(crate) fn from_value(name: &str, value: Value) -> Self {
         Self {
             name: name.to_owned(),
@@ -44,7 +44,7 @@ impl Layer {
         }
     }
 
-    /// A layered profile as a layer, so that more can lie on it.
+    /// Layered profile as a layer, so that more layers can be added.
     #[must_use]
     pub fn of(profile: &Profile) -> Self {
         let value = serde_json::to_value(profile).unwrap_or_default();
@@ -54,7 +54,7 @@ impl Layer {
         }
     }
 
-    /// Whether it may lie on that profile: a layer with a `name` is for the profile of that name only.
+    /// Whether it applies to that profile: a layer with a `name` applies only to the profile of that name.
     #[must_use]
     pub fn fits(&self, profile: &str) -> bool {
         self.value
@@ -64,10 +64,10 @@ impl Layer {
     }
 }
 
-/// The profile that the layers make, the first one lowest; checked as a whole.
+/// Merges the layers, the first one lowest, and checks the resulting profile.
 ///
 /// # Errors
-/// What [`check`] finds.
+/// Problems that [`check`] finds.
 pub fn stack(layers: &[Layer]) -> Result<Profile, Problems> {
     let mut whole = Value::Object(serde_json::Map::new());
     for layer in layers {
@@ -126,7 +126,7 @@ mod tests {
         let below = Layer::of(&crate::builtin::openshift());
         let same = stack(std::slice::from_ref(&below)).expect("a profile");
         assert_eq!(same, crate::builtin::openshift());
-        // Its file goes with it: the profile is checked as a whole.
+        // Its file is removed as well, because the whole profile is checked.
         let none = r"node: {services: {kube-proxy: null}, network: {files: {'C:\k\kube-proxy.conf': null}}}";
         let user = Layer::parse("user", none).expect("one");
         let less = stack(&[below, user]).expect("a profile");

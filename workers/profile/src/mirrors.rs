@@ -1,8 +1,8 @@
-//! The cluster's mirror sets as containerd can follow them: mirrors per registry, in their order.
+//! Mirror sets of the cluster in containerd's terms: mirrors per registry, in order.
 //!
-//! A mirror set names a source (`registry.example/team/image`) and where its images lie as well. containerd knows
-//! mirrors of whole registries only: it puts the path of an image behind a mirror's address. So the path that source
-//! and mirror share is cut off the mirror; what cannot be said this way is left out and told.
+//! A mirror set names a source (`registry.example/team/image`) and its mirrors. containerd knows mirrors of whole
+//! registries only: it appends the path of an image to a mirror's address. So the path that source and mirror share
+//! is removed from the mirror. Mirrors that cannot be expressed this way are left out, with a warning.
 
 use crate::profile::{Mirror, MirrorSpec, Named};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -11,23 +11,23 @@ use serde_json::Value;
 use std::{collections::BTreeMap, fmt};
 use zeroize::Zeroizing;
 
-/// Most entries of mirror sets that are taken.
+/// Most entries of mirror sets that are used.
 pub const MIRRORED_MAX: usize = 1_000;
 
-/// One entry of an ImageDigestMirrorSet or ImageTagMirrorSet.
+/// Entry of an ImageDigestMirrorSet or ImageTagMirrorSet.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Mirrored {
-    /// What is mirrored: a registry, or a path in one.
+    /// Source: a registry, or a path in one.
     pub source: String,
-    /// Where it lies as well, in the order in which it is asked for.
+    /// Mirrors, in the order in which they are tried.
     pub mirrors: Vec<String>,
-    /// `NeverContactSource`: the source itself is not asked.
+    /// `NeverContactSource`: the source itself is not contacted.
     pub never_source: bool,
-    /// Tags may be resolved by the mirrors (ImageTagMirrorSet), not digests alone.
+    /// Whether mirrors may resolve tags (ImageTagMirrorSet), not only digests.
     pub tags: bool,
 }
 
-/// The credentials of a pull secret. They are printed nowhere.
+/// Credentials of a pull secret. They are never printed.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Credentials(BTreeMap<String, Zeroizing<String>>);
 
@@ -41,7 +41,7 @@ impl Credentials {
     /// Reads a `.dockerconfigjson`. An entry without credentials is left out.
     ///
     /// # Errors
-    /// It is no such JSON; the sentence says nothing of its content.
+    /// The text is not such JSON. The sentence reveals nothing of its content.
     pub fn parse(text: &str) -> Result<Self, String> {
         let value: Value = serde_json::from_str(text)
             .map_err(|e| format!("is no JSON (line {}, column {})", e.line(), e.column()))?;
@@ -58,7 +58,7 @@ impl Credentials {
         Ok(Self(entries.collect()))
     }
 
-    /// The entry that is for a place (`registry:port/path`): the longest that is the place or lies above it.
+    /// Entry for a location (`registry:port/path`): the longest one that equals or contains it.
     fn entry(&self, location: &str) -> Option<&str> {
         let above = |entry: &&String| {
             location
@@ -72,7 +72,7 @@ impl Credentials {
             .map(String::as_str)
     }
 
-    /// Every one by the name of its secret, as `authorization` texts have it.
+    /// Each with the name of its secret, as `authorization` texts use it.
     pub fn secrets(&self) -> impl Iterator<Item = (String, &str)> {
         self.0
             .iter()
@@ -80,7 +80,7 @@ impl Credentials {
     }
 }
 
-/// User and password as the header `Authorization: Basic` has them.
+/// User and password in the form of the header `Authorization: Basic`.
 fn basic(entry: &Value) -> Option<Zeroizing<String>> {
     let text = |key: &str| {
         entry
@@ -95,7 +95,8 @@ fn basic(entry: &Value) -> Option<Zeroizing<String>> {
     Some(Zeroizing::new(STANDARD.encode(both.as_bytes())))
 }
 
-/// The name of a place's secret. `_` is in no host name and `..` in no path, so different places have different names.
+/// Name of a location's secret. No host name contains `_` and no path `..`, so different locations have different
+/// names.
 fn secret_name(location: &str) -> String {
     let (host, path) = location.split_once('/').unwrap_or((location, ""));
     let host = host.replace(':', "_");
@@ -105,7 +106,7 @@ fn secret_name(location: &str) -> String {
     }
 }
 
-/// Registries with their mirrors, and what cannot be followed: a sentence each.
+/// Registries with their mirrors, and a warning sentence for each mirror that cannot be used.
 #[must_use]
 pub fn registries(
     entries: &[Mirrored],
@@ -142,9 +143,9 @@ pub fn registries(
     (found, warnings)
 }
 
-/// Adds a mirror behind those there are; one that is there already may be asked for tags if either may.
+/// Appends a mirror. An existing one may resolve tags if either entry permits it.
 fn add(spec: &mut MirrorSpec, location: &str, tags: bool, credentials: &Credentials) {
-    // Behind a registry's address comes its API's version, then a path of its own.
+    // After a registry's address comes the API version, then the path.
     let url = match location.split_once('/') {
         None => format!("https://{location}"),
         Some((registry, path)) => format!("https://{registry}/v2/{path}"),
@@ -163,7 +164,7 @@ fn add(spec: &mut MirrorSpec, location: &str, tags: bool, credentials: &Credenti
     });
 }
 
-/// Why containerd on Windows has no folder for a source.
+/// Reason for which containerd on Windows cannot have a folder for a source.
 fn unfit(registry: &str, path: &str) -> Option<&'static str> {
     if registry.starts_with("*.") {
         return Some("containerd knows registries by their whole names only");
@@ -176,7 +177,7 @@ fn unfit(registry: &str, path: &str) -> Option<&'static str> {
     (!path.chars().all(|c| fits(c) || c == '/')).then_some("it is no path of images")
 }
 
-/// The mirror's place without the path that it shares with the source.
+/// Location of the mirror without the path that it shares with the source.
 fn prefix(mirror: &str, path: &str) -> Result<String, &'static str> {
     let (registry, below) = mirror.split_once('/').unwrap_or((mirror, ""));
     if let Some(why) = unfit(registry, below) {

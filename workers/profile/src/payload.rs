@@ -1,4 +1,4 @@
-//! The payload: Windows binaries in a folder, with a manifest that says what they are.
+//! Payload: Windows binaries in a folder with a manifest.
 
 use std::collections::BTreeSet;
 
@@ -17,11 +17,11 @@ pub const MAY_FOLLOW_MAX: usize = 32;
 /// Largest file of a payload, in bytes.
 pub const PAYLOAD_FILE_BYTES_MAX: u64 = 2 << 30;
 
-/// What a payload is made of, and where it may go.
+/// Manifest of a payload: its files, and the versions and builds that it suits.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// Version that people know it by, for example `11.0.0`.
+    /// Version, for example `11.0.0`.
     pub version: String,
     /// Version of its kubelet, `major.minor`.
     pub kubelet: String,
@@ -30,7 +30,7 @@ pub struct Manifest {
     /// Platforms it is for; empty: all.
     #[serde(default)]
     pub platforms: Vec<String>,
-    /// Versions that it may follow in a rollout; a fresh node takes any.
+    /// Versions that it may follow in a rollout; a new node accepts any.
     #[serde(default)]
     pub may_follow: Vec<String>,
     /// Its files.
@@ -41,7 +41,7 @@ pub struct Manifest {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PayloadFile {
-    /// Its name in the payload's folder; profiles name it so.
+    /// Its name in the payload's folder and in profiles.
     pub name: String,
     /// SHA-256 of its content, 64 lower-case hex digits.
     pub sha256: String,
@@ -51,11 +51,11 @@ pub struct PayloadFile {
     pub destination: String,
 }
 
-/// Reads files of a payload; implemented by whoever does the IO.
+/// Reader of a payload's files; the package that does the IO implements it.
 ///
 /// # Contract
-/// `digest` reads the whole file and answers its SHA-256 (lower-case hex) and size in bytes;
-/// an error says why it cannot, in words for people.
+/// `digest` reads the whole file and answers its SHA-256 (lower-case hex) and size in bytes; an error is a sentence
+/// for people.
 pub trait PayloadReader {
     /// SHA-256 and size of one file.
     fn digest(&self, name: &str) -> Result<(String, u64), String>;
@@ -69,7 +69,7 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Everything that is wrong with it.
+    /// Checks the manifest, and returns all problems.
     pub fn check(&self) -> Result<(), Problems> {
         let mut found = Vec::new();
         check_version(&self.version, "version", &mut found);
@@ -115,7 +115,7 @@ impl Manifest {
     /// Compares the manifest with the files themselves.
     ///
     /// # Errors
-    /// Every file that is not as the manifest has it.
+    /// Every file that does not match the manifest.
     pub fn verify(&self, reader: &impl PayloadReader) -> Result<(), Problems> {
         let wrong = self.files.iter().filter_map(|file| {
             let why = file.compare(reader)?;
@@ -124,12 +124,12 @@ impl Manifest {
         Problems::check(wrong.collect())
     }
 
-    /// The file of that name.
+    /// File of that name.
     pub fn file(&self, name: &str) -> Option<&PayloadFile> {
         self.files.iter().find(|file| file.name == name)
     }
 
-    /// SHA-256 of the manifest; the order of its lists does not count.
+    /// SHA-256 of the manifest, independent of the order of its lists.
     pub fn hash(&self) -> String {
         let mut sorted = self.clone();
         sorted.files.sort_by(|a, b| a.name.cmp(&b.name));
@@ -163,7 +163,7 @@ impl Manifest {
         self.version == version || self.may_follow.iter().any(|v| v == version)
     }
 
-    /// Whether it is for that Windows build and that platform.
+    /// Whether it suits that Windows build and that platform.
     pub fn fits(&self, windows_build: &str, platform: &str) -> bool {
         self.windows_builds
             .iter()
@@ -176,7 +176,7 @@ impl Manifest {
 /// policy since 1.28).
 pub const KUBELET_SKEW_MAX: u32 = 3;
 
-/// Why a kubelet must not meet an API server.
+/// Violation of the version skew policy.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum SkewError {
     /// The kubelet is newer than the oldest API server.
@@ -218,7 +218,7 @@ pub fn check_skew(kubelet: u32, oldest: u32, newest: u32) -> Result<(), SkewErro
 }
 
 impl PayloadFile {
-    /// How the file itself differs from what the manifest has; `None`: it does not.
+    /// Difference between the file and its manifest entry. `None`: they match.
     pub fn compare(&self, reader: &impl PayloadReader) -> Option<String> {
         match reader.digest(&self.name) {
             Err(why) => Some(why),

@@ -1,6 +1,6 @@
-//! What the platform decides about a node, by the platform's name as profiles write it: lower case.
+//! Platform-specific rules of a node, by the platform's lower-case name as in profiles.
 
-/// Platforms that are known by name; any other is treated as `none`.
+/// Known platforms; any other is treated as `none`.
 pub const PLATFORMS: [&str; 9] = [
     "aws",
     "azure",
@@ -13,25 +13,25 @@ pub const PLATFORMS: [&str; 9] = [
     "vsphere",
 ];
 
-/// Whether the computer has to bear its Machine's name (docs/field-notes.md, Names and builds).
+/// Whether the computer must have its Machine's name (docs/field-notes.md, Names and builds).
 #[must_use]
 pub fn names_the_host(platform: &str) -> bool {
     matches!(platform, "vsphere" | "nutanix")
 }
 
-/// Whether the kubelet is told its Node's name, since the cloud's name for it is not the computer's.
+/// Whether the kubelet needs `--hostname-override`, because the cloud's name of the Node is not the computer's.
 #[must_use]
 pub fn overrides(platform: &str) -> bool {
     matches!(platform, "aws" | "gcp")
 }
 
-/// Whether its images may lie in ECR, for which the kubelet gets credentials from a program beside it.
+/// Whether images may be in ECR, for which a credential provider gives the kubelet credentials.
 #[must_use]
 pub fn has_ecr(platform: &str) -> bool {
     platform == "aws"
 }
 
-/// The kubelet's `--cloud-provider`: where a cloud controller manager tells addresses and provider id, `external`.
+/// The kubelet's `--cloud-provider`: `external` if a cloud controller manager sets addresses and provider id.
 #[must_use]
 pub fn cloud_provider(platform: &str) -> &'static str {
     match platform {

@@ -1,18 +1,18 @@
-//! Problems: what is wrong with something a person wrote, each with its place and its reason.
+//! Problems in a document that a person wrote, each with its place and its reason.
 
 use std::fmt;
 
 use crate::yaml::YamlError;
 
-/// Most problems that are told at once.
+/// Most problems reported at once.
 pub const PROBLEMS_MAX: usize = 50;
 
-/// One thing that is wrong.
+/// Problem in a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// Where: a path in the document such as `host.services.kubelet.depends[0]`, or a line.
+    /// Place: a path in the document such as `host.services.kubelet.depends[0]`, or a line.
     pub location: String,
-    /// Why it is refused.
+    /// Reason.
     pub reason: String,
 }
 
@@ -32,12 +32,12 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Everything that is wrong; never empty.
+/// All problems; never empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problems(Vec<Problem>);
 
 impl Problems {
-    /// Nothing wrong, or all of it ([`PROBLEMS_MAX`]).
+    /// Succeeds if `found` is empty; otherwise returns the problems (at most [`PROBLEMS_MAX`]).
     pub fn check(mut found: Vec<Problem>) -> Result<(), Self> {
         found.truncate(PROBLEMS_MAX);
         if found.is_empty() {
@@ -52,7 +52,7 @@ impl Problems {
         Self(vec![Problem::new(location, reason)])
     }
 
-    /// What the YAML reader says, with line and column.
+    /// Problem of the YAML reader, with line and column.
     pub fn from_yaml(error: &YamlError) -> Self {
         let location = match error.location {
             Some((line, column)) => format!("line {line} column {column}"),
@@ -66,7 +66,7 @@ impl Problems {
         self.0.iter()
     }
 
-    /// The same, each place below `prefix`.
+    /// The same problems, with `prefix` before each place.
     pub fn below(self, prefix: &str) -> Self {
         let at = |p: Problem| Problem::new(format!("{prefix}: {}", p.location), p.reason);
         Self(self.0.into_iter().map(at).collect())

@@ -1,4 +1,4 @@
-//! A profile: a Windows node's configuration as people write it.
+//! Profile: a Windows node's configuration as people write it.
 //!
 //! Everything that can be there more than once is a map with a name that means something (a path,
 //! a service's name), so that a later layer can change one entry without repeating the rest; see
@@ -20,16 +20,16 @@ pub type Named<T> = BTreeMap<String, T>;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Profile {
-    /// What people call it. In a user's layer: the one profile that the layer is for; without it, every profile.
+    /// Name. In a user's layer: the only profile that the layer is for; without it, every profile.
     pub name: String,
     /// Folder of the payload on the host; `${PAYLOAD}` in it keeps versions side by side.
     pub payload_folder: String,
-    /// Names of this profile's own, with their values; they may use `${…}` of the built-in ones.
+    /// The profile's own variables with their values; they may use `${…}` of the built-in ones.
     #[serde(deserialize_with = "without_nulls")]
     pub variables: Named<String>,
-    /// What can be there before the Node exists.
+    /// Items that do not need the Node.
     pub host: SectionSpec,
-    /// What needs the Node: its name, its subnet.
+    /// Items that need the Node: its name, its subnet.
     pub node: SectionSpec,
     /// What is said about the Node itself.
     pub kubernetes: Kubernetes,
@@ -45,7 +45,7 @@ pub struct SectionSpec {
     /// Windows features, by name.
     #[serde(deserialize_with = "without_nulls")]
     pub features: Named<FeatureSpec>,
-    /// Computer name; empty after substitution means: as it is.
+    /// Computer name; empty after substitution means: unchanged.
     pub hostname: String,
     /// Machine environment, by name.
     #[serde(deserialize_with = "without_nulls")]
@@ -62,7 +62,7 @@ pub struct SectionSpec {
     /// Files of the payload, by their name in its manifest.
     #[serde(deserialize_with = "without_nulls")]
     pub payload: Named<PayloadSpec>,
-    /// Files with content of the profile's own, by path.
+    /// Files with content in the profile, by path.
     #[serde(deserialize_with = "without_nulls")]
     pub files: Named<FileSpec>,
     /// Registries and their mirrors (containerd's `hosts.toml`), by host name.
@@ -78,7 +78,7 @@ pub struct SectionSpec {
     /// Windows services, by name.
     #[serde(deserialize_with = "without_nulls")]
     pub services: Named<ServiceSpec>,
-    /// What proves that the section is converged, by any name; looked at in the order of names.
+    /// Evidence that the section is converged, by any name; checked in the order of names.
     #[serde(deserialize_with = "without_nulls")]
     pub evidence: Named<EvidenceSpec>,
     /// Processes that a removal ends, by name without `.exe`.
@@ -86,7 +86,7 @@ pub struct SectionSpec {
     pub lingering: Named<ConditionSpec>,
 }
 
-/// When an entry is there at all. Every condition that is given must hold.
+/// Conditions of an entry. All given conditions must hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct When {
@@ -98,7 +98,7 @@ pub struct When {
     pub secret: String,
 }
 
-/// An entry about which there is nothing to say but when it is there.
+/// Entry with conditions only.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ConditionSpec {
@@ -110,7 +110,7 @@ pub struct ConditionSpec {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct DirectorySpec {
-    /// A removal leaves it, with what is in it.
+    /// Whether a removal keeps it with its content.
     pub keep: bool,
 }
 
@@ -185,7 +185,7 @@ pub struct PayloadSpec {
     pub when: When,
 }
 
-/// A file with content of the profile's own: `content`, or `json`, not both.
+/// A file with content in the profile: either `content` or `json`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct FileSpec {
@@ -207,11 +207,11 @@ pub struct FileSpec {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct MirrorSpec {
-    /// Where to go when no mirror has it; empty: nowhere.
+    /// Server to use if no mirror has the image; empty: none.
     pub server: String,
     /// The mirrors, in the order in which they are tried.
     pub mirrors: Vec<Mirror>,
-    /// The registry itself is never asked: the first mirror is asked again in its place.
+    /// Whether the registry itself is never contacted: the first mirror is asked again instead.
     pub blocked: bool,
 }
 
@@ -233,11 +233,11 @@ pub struct Mirror {
 pub struct NetworkSpec {
     /// Name of the HNS network.
     pub name: String,
-    /// Further networks that the same service makes: waited for before it, and removed with it.
+    /// Further networks that the same service creates: awaited before it, and removed with it.
     pub also: Vec<String>,
     /// Longest wait for it, in milliseconds.
     pub wait_ms: u64,
-    /// How to make it; none: a service makes it.
+    /// How to create it; none: a service creates it.
     pub create: Option<HnsCreate>,
     /// Name of the endpoint on the host's own compartment; empty: none is needed.
     pub endpoint: String,
@@ -265,9 +265,9 @@ pub struct ServiceSpec {
     pub environment: Named<String>,
     /// Priority class of one of its processes.
     pub priority: Option<Priority>,
-    /// It is not started, only there.
+    /// Whether it is only installed, not started.
     pub stopped: bool,
-    /// It starts only after the section's `network`.
+    /// Whether it starts only after the section's `network`.
     pub needs_network: bool,
     /// Longest wait for `RUNNING`, in milliseconds.
     pub start_timeout_ms: u64,
@@ -322,7 +322,7 @@ pub struct MaybeWord {
     pub words: Vec<String>,
 }
 
-/// What proves that a section is converged: `service`, or `http`, not both.
+/// Evidence that a section is converged: either `service` or `http`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EvidenceSpec {
@@ -336,7 +336,7 @@ pub struct EvidenceSpec {
     pub wait_ms: u64,
     /// Log file whose tail explains a failure.
     pub log: String,
-    /// When it is looked at.
+    /// When it is checked.
     pub when: When,
 }
 
@@ -353,7 +353,7 @@ impl Default for EvidenceSpec {
     }
 }
 
-/// What is said about the Node itself.
+/// Labels, annotations and taints of the Node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Kubernetes {
@@ -380,7 +380,7 @@ pub struct Taint {
 }
 
 impl Profile {
-    /// The JSON Schema of a layer: what people may write. An entry of a map may be `null`: it removes the one below.
+    /// JSON Schema of a layer. An entry of a map may be `null`, which removes the one below.
     pub fn schema() -> Value {
         let mut schema = schemars::schema_for!(Profile).to_value();
         let maps = |value: &mut Value| {

@@ -69,7 +69,7 @@ use text::Values;
 /// A payload manifest for examples and tests.
 pub const EXAMPLE_PAYLOAD: &str = include_str!("builtin/example_payload.yaml");
 
-/// Everything that a rendering is made from.
+/// Inputs of a rendering.
 #[derive(Debug, Clone, Copy)]
 pub struct Inputs<'a> {
     /// The layered profile.
@@ -81,16 +81,16 @@ pub struct Inputs<'a> {
     pub variables: &'a Variables,
     /// Secrets and rotating material.
     pub secrets: &'a Secrets,
-    /// Folders of earlier payloads that a sweep leaves, beside this one's.
+    /// Folders of earlier payloads that a sweep keeps, beside this one's.
     pub keep: &'a [String],
 }
 
-/// A file of the payload, and where it has to be.
+/// File of the payload with its destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Staged {
     /// Its name in the payload's folder.
     pub name: String,
-    /// Where it goes on the host: what an answer's `missing_files` says.
+    /// Destination on the host, as in an answer's `missing_files`.
     pub destination: String,
     /// SHA-256 of its content: also its name in the staging folder on the host.
     pub sha256: String,
@@ -98,17 +98,17 @@ pub struct Staged {
     pub size: u64,
 }
 
-/// One section for one machine.
+/// Rendered section of one machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rendered {
-    /// What the host should be. It may hold secrets: it goes to the host, and nowhere else.
+    /// Desired state of the host. It may contain secrets, so it goes only to the host.
     pub document: Document,
-    /// Files of the payload that it names.
+    /// Files of the payload that it uses.
     pub payload: Vec<Staged>,
 }
 
 impl Rendered {
-    /// The payload file whose destination on the host is `path`.
+    /// Payload file with the destination `path` on the host.
     #[must_use]
     pub fn staged(&self, path: &str) -> Option<&Staged> {
         self.payload
@@ -116,7 +116,8 @@ impl Rendered {
             .find(|file| file.destination.eq_ignore_ascii_case(path))
     }
 
-    /// SHA-256 of what was rendered. Secrets are in it by their digest only, since inline content is.
+    /// SHA-256 of the rendering. It contains only the digests of secrets, because inline content is replaced by its
+    /// digest.
     #[must_use]
     pub fn digest(&self) -> String {
         let mut plain = self.document.clone();
@@ -128,8 +129,8 @@ impl Rendered {
 /// Renders one section. `version` is what [`crate::version::version`] says.
 ///
 /// # Errors
-/// Everything that is wrong, each with its place: unknown variables, missing values, files that the payload lacks,
-/// services that depend on one another in a circle.
+/// All problems, each with its place: unknown variables, missing values, files that the payload lacks, circular
+/// dependencies of services.
 pub fn render(inputs: &Inputs<'_>, section: Section, version: &str) -> Result<Rendered, Problems> {
     let spec = match section {
         Section::Host => &inputs.profile.host,
@@ -155,7 +156,7 @@ pub fn render(inputs: &Inputs<'_>, section: Section, version: &str) -> Result<Re
     Ok(Rendered { document, payload })
 }
 
-/// The order is the order of work on the host: what others need comes first.
+/// Adds the items in the order of work on the host: dependencies come first.
 fn fill(items: &mut Items<'_>, spec: &SectionSpec) {
     items.directories(spec);
     items.features(spec);

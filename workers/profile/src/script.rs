@@ -1,4 +1,4 @@
-//! The PowerShell texts that run on a host: the converge script and the built-in probe.
+//! PowerShell scripts that run on a host: the converge script and the built-in probe.
 
 use std::sync::LazyLock;
 
@@ -31,7 +31,7 @@ pub fn bootstrap_line(task: &str, attempt: u32) -> Result<String, InvocationErro
     Ok(line)
 }
 
-/// Recognises the built-in probe; answers its task and attempt.
+/// Parses a call of the built-in probe: its task and attempt.
 pub(crate) fn parse_bootstrap(encoded: &str) -> Option<(String, u32)> {
     let bytes = STANDARD.decode(encoded).ok()?;
     let units: Vec<u16> = bytes
@@ -45,7 +45,7 @@ pub(crate) fn parse_bootstrap(encoded: &str) -> Option<(String, u32)> {
     Some((task.to_owned(), attempt.parse().ok()?))
 }
 
-/// Without comments, blank lines and indentation: a command line has little room.
+/// Removes comments, blank lines and indentation, because a command line is short.
 fn compact(script: &str) -> String {
     let lines = script.lines().map(str::trim);
     let kept: Vec<&str> = lines

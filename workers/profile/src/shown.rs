@@ -1,4 +1,4 @@
-//! A document for people: what stands in it inline as text, secrets by their names.
+//! Document for people: inline content as text, secrets by name.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::Value;
@@ -9,8 +9,8 @@ use crate::{
     variables::{Piece, Secrets, pieces},
 };
 
-/// Secrets that stand for themselves: each is the text `${secret:NAME}`, so that a rendering shows where it goes and
-/// says nothing of it. Those that the profile only uses if they exist are there when `exists` says so.
+/// Placeholder secrets: each is the text `${secret:NAME}`, so that a rendering shows its place and not its content.
+/// Secrets that the profile uses only if they exist are included if `exists` says so.
 #[must_use]
 pub fn named_secrets(profile: &Profile, exists: impl Fn(&str) -> bool) -> Secrets {
     let mut secrets = Secrets::default();
@@ -36,7 +36,7 @@ fn each_text(value: &Value, found: &mut impl FnMut(&str)) {
     }
 }
 
-/// The document with inline content as `text` in place of `base64`, where it is text.
+/// Document with inline content as `text` instead of `base64`, if it is text.
 #[must_use]
 pub fn readable(document: &Document) -> Value {
     let mut value = serde_json::to_value(document).unwrap_or_default();

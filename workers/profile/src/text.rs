@@ -24,7 +24,7 @@ pub fn is_sha256(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// The same JSON in ASCII: what is not becomes `\uXXXX`. Outside of strings JSON is ASCII anyway.
+/// The same JSON in ASCII: other characters become `\uXXXX`. Outside of strings JSON is ASCII anyway.
 pub fn ascii_json(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {

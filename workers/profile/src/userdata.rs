@@ -1,20 +1,20 @@
-//! User data: what a cloud gives a new Windows machine, so that it lets dormer in.
+//! User data of a new Windows machine, which permits dormer's login.
 
-/// The script, with a place for the key.
+/// Script with a placeholder for the key.
 const SCRIPT: &str = include_str!("userdata.ps1");
-/// What AWS wants beside.
+/// Addition for AWS.
 const ON_AWS: &str = include_str!("userdata_aws.ps1");
-/// The place for the key.
+/// Placeholder for the key.
 const KEY: &str = "@KEY@";
 
-/// Why a key cannot stand in user data.
+/// Error of a key that cannot be used in user data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the public key is not one line of type and base64")]
 pub struct KeyError;
 
-/// User data for machines of `platform` (as profiles write it: `aws`, `gcp`, …, `none`), which let in whoever has the
-/// private half of `public_key` (`ssh-ed25519 AAAA…`, a comment behind it is left out), and nobody by a password. The
-/// same key and platform make the same text.
+/// User data for machines of `platform` (as profiles write it: `aws`, `gcp`, …, `none`). It permits the login with
+/// the private key of `public_key` (`ssh-ed25519 AAAA…`; a comment after it is dropped), and none with a password.
+/// The same key and platform give the same text.
 ///
 /// # Errors
 /// The key is not one line, or has characters that no key has.
@@ -33,7 +33,7 @@ pub fn user_data(public_key: &str, platform: &str) -> Result<String, KeyError> {
         script.push_str(ON_AWS);
     }
     Ok(match platform {
-        // Google's agent takes the script bare, from the metadata key windows-startup-script-ps1.
+        // Google's agent expects the plain script, in the metadata key windows-startup-script-ps1.
         "gcp" => script,
         _ => format!("<powershell>\n{script}</powershell>\n<persist>true</persist>\n"),
     })

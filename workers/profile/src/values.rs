@@ -1,4 +1,4 @@
-//! What a worker supplies for one machine, typed: every value with its meaning, and the secrets.
+//! Values and secrets of one machine, which a worker supplies.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use schemars::JsonSchema;
@@ -13,8 +13,8 @@ use crate::{
 };
 use std::collections::BTreeMap;
 
-/// The values of one machine and its cluster. An empty text is the same as none; a rendering that needs a value
-/// which is empty is refused by its name.
+/// Values of one machine and its cluster. An empty text means no value. A rendering that needs a missing value fails
+/// with its name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Values {
@@ -44,7 +44,7 @@ pub struct Values {
     pub http_proxy: String,
     /// The cluster's proxy for `https`; empty: none.
     pub https_proxy: String,
-    /// What is reached without the proxy.
+    /// Destinations that bypass the proxy.
     pub no_proxy: String,
     /// UDP port of the hybrid overlay, where it is not 4789.
     pub vxlan_port: String,
@@ -55,8 +55,7 @@ pub struct Values {
 }
 
 impl Values {
-    /// A cluster and a machine that only serve as an example, on a platform in lower case. The addresses are those
-    /// that documentation uses.
+    /// Example cluster and machine, on a platform in lower case. The addresses are those that documentation uses.
     #[must_use]
     pub fn example(platform: &str) -> Self {
         let mut values = Self {
@@ -80,10 +79,10 @@ impl Values {
         values
     }
 
-    /// Facts as a person wrote them (YAML, so JSON as well); what they leave out is taken from `example`.
+    /// Facts as a person wrote them (YAML, and therefore JSON). Missing ones are taken from `example`.
     ///
     /// # Errors
-    /// A field that there is not, or a value that is no text: with line, column and reason.
+    /// An unknown field, or a value that is not text: with line, column and reason.
     pub fn parse_over(example: &Self, text: &str) -> Result<Self, Problems> {
         let said: BTreeMap<String, serde_json::Value> =
             yaml::from_str(text).map_err(|e| Problems::from_yaml(&e))?;
@@ -95,7 +94,7 @@ impl Values {
         serde_json::from_value(whole).map_err(|e| Problems::one("facts", e.to_string()))
     }
 
-    /// The same by the names that profiles use ([`crate::variables::KNOWN`]).
+    /// Values by the names that profiles use ([`crate::variables::KNOWN`]).
     #[must_use]
     pub fn variables(&self) -> Variables {
         let pairs = [
@@ -124,13 +123,13 @@ impl Values {
     }
 }
 
-/// The secrets that every join has, by the names that the built-in profiles use.
+/// Secrets of every join, by the names that the built-in profiles use.
 pub const JOIN_SECRETS: [&str; 3] = ["api-ca", "client-ca", JOIN_TOKEN];
 
-/// The one among them that has a bootstrap token in it.
+/// The one among them that contains a bootstrap token.
 pub const JOIN_TOKEN: &str = "bootstrap-kubeconfig";
 
-/// What a kubelet needs to join, by the names that the built-in profiles use: `api-ca`, `client-ca` and
+/// Secrets that a kubelet needs to join, by the names that the built-in profiles use: `api-ca`, `client-ca` and
 /// `bootstrap-kubeconfig`. `token` is a bootstrap token and a secret.
 #[must_use]
 pub fn join_secrets(api_server: &str, api_ca: &str, client_ca: &str, token: &str) -> Secrets {
@@ -141,7 +140,7 @@ pub fn join_secrets(api_server: &str, api_ca: &str, client_ca: &str, token: &str
     secrets
 }
 
-/// The kubeconfig that a kubelet asks for its first certificate with. JSON, which is YAML too.
+/// Kubeconfig with which a kubelet requests its first certificate. It is JSON, which is valid YAML.
 fn bootstrap_kubeconfig(api_server: &str, api_ca: &str, token: &str) -> String {
     let config = json!({
         "apiVersion": "v1",

@@ -1,18 +1,18 @@
-//! Variables: what a machine or a cluster adds to a profile, by `${NAME}` and `${secret:NAME}`.
+//! Variables of a profile, `${NAME}` and `${secret:NAME}`: values of a machine and its cluster.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::document::Section;
 
-/// A variable that every profile may use.
+/// Variable that every profile may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BuiltinVariable {
     /// Its name.
     pub name: &'static str,
     /// The first section that may use it.
     pub from: Section,
-    /// Whether it may be without a value, and then is empty.
+    /// Whether it may have no value, and is then empty.
     pub optional: bool,
     /// What it is.
     pub meaning: &'static str,
@@ -94,10 +94,10 @@ pub const KNOWN: &[BuiltinVariable] = &[
     },
 ];
 
-/// In a `json` file, a string that is only this stands for the profile's taints.
+/// Placeholder for the profile's taints: a string in a `json` file that consists of this only.
 pub const TAINTS: &str = "${TAINTS}";
 
-/// The built-in variable of that name.
+/// Built-in variable of that name.
 pub fn known(name: &str) -> Option<&'static BuiltinVariable> {
     KNOWN.iter().find(|known| known.name == name)
 }
@@ -107,13 +107,13 @@ pub fn known(name: &str) -> Option<&'static BuiltinVariable> {
 pub struct Variables(BTreeMap<String, String>);
 
 impl Variables {
-    /// Sets one; an empty value is the same as none.
+    /// Sets one. An empty value means no value.
     pub fn set(&mut self, name: impl Into<String>, value: impl Into<String>) -> &mut Self {
         self.0.insert(name.into(), value.into());
         self
     }
 
-    /// The value, if it has one.
+    /// Value, if it has one.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0
             .get(name)
@@ -140,7 +140,7 @@ impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for Variables {
     }
 }
 
-/// Secrets and rotating material by name. They are printed nowhere. One without a text is withheld.
+/// Secrets and rotating material by name. They are never printed. One without a text is withheld.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Secrets(BTreeMap<String, Option<String>>);
 
@@ -151,18 +151,18 @@ impl Secrets {
         self
     }
 
-    /// Keeps one back: files that are made of it are left out, and so stay on the host as they are.
+    /// Withholds one: files that use it are left out, and therefore stay unchanged on the host.
     pub fn withhold(&mut self, name: impl Into<String>) -> &mut Self {
         self.0.insert(name.into(), None);
         self
     }
 
-    /// Whether one is kept back.
+    /// Whether one is withheld.
     pub(crate) fn withholds(&self, name: &str) -> bool {
         self.0.get(name).is_some_and(Option::is_none)
     }
 
-    /// The text of one.
+    /// Text of one.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name)?.as_deref()
     }
@@ -181,10 +181,10 @@ impl fmt::Debug for Secrets {
     }
 }
 
-/// A piece of a text with variables in it.
+/// Piece of a text with variables.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Piece<'a> {
-    /// As it stands.
+    /// Literal text.
     Text(&'a str),
     /// `${NAME}`.
     Variable(&'a str),
@@ -192,7 +192,7 @@ pub enum Piece<'a> {
     Secret(&'a str),
 }
 
-/// Takes a text apart. `$${` stands for `${` itself; what else begins with `${` must be a name.
+/// Splits a text into pieces. `$${` means a literal `${`; any other `${` must begin a name.
 pub fn pieces(text: &str) -> Result<Vec<Piece<'_>>, String> {
     let mut found = Vec::new();
     let mut rest = text;

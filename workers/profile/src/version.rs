@@ -1,18 +1,18 @@
-//! The version: what a node carries, as one short text that changes whenever what is installed does.
+//! Version of a node: a short text that changes whenever its configuration changes.
 
 use crate::{cluster_config::ClusterConfig, payload::Manifest, profile::Profile};
 
 /// Hex digits of the hash in a version.
 const HASH_DIGITS: usize = 12;
 
-/// The version of a layered profile (before a machine's variables), a payload and the converge script:
-/// `<payload version>-<12 hex digits>`. Machines of one pool and Windows build share it.
+/// Version of a layered profile (before a machine's variables), a payload and the converge script: `<payload
+/// version>-<12 hex digits>`. Machines of one pool and Windows build share it.
 #[must_use]
 pub fn version(profile: &Profile, payload: &Manifest, script: &str) -> String {
     version_in(&ClusterConfig::default(), profile, payload, script)
 }
 
-/// The same in a cluster that says something of its nodes. One that says nothing is in no version.
+/// The same for a cluster with settings for its nodes. A cluster without settings does not change the version.
 #[must_use]
 pub fn version_in(
     cluster_config: &ClusterConfig,
@@ -20,7 +20,7 @@ pub fn version_in(
     payload: &Manifest,
     script: &str,
 ) -> String {
-    // A profile is maps in a fixed order, so equal profiles have equal bytes.
+    // A profile's maps have a fixed order, so equal profiles have equal bytes.
     let profile = serde_json::to_vec(profile).unwrap_or_default();
     let mut parts = format!(
         "{}\n{}\n{script}\n",

@@ -1,7 +1,7 @@
-//! YAML as the project reads and writes it: one set of rules, and budgets against documents that expand.
+//! YAML reader and writer of the project: one set of rules, and budgets against documents that expand.
 //!
-//! An alias (`*name`) repeats what an anchor (`&name`) marks, so a text of a megabyte can expand to gigabytes. The
-//! budgets count what a text *expands to*, while it is parsed: a document over one is refused before it takes memory.
+//! An alias (`*name`) repeats what an anchor (`&name`) marks, so a text of one megabyte can expand to gigabytes. The
+//! budgets count what a text *expands to* while it is parsed. A document beyond one is refused before it uses memory.
 
 use std::fmt;
 
@@ -11,23 +11,23 @@ use serde_saphyr::{
     Error, MessageFormatter, Options, SerializerOptions, UserMessageFormatter, budget::BudgetBreach,
 };
 
-/// Most aliases in one text. Far more than a person writes; a generated document has none.
+/// Most aliases in one text: far more than a person writes. A generated document has none.
 pub const ALIASES_MAX: usize = 1_000;
-/// Most text in one document, in bytes, each alias counted as what it repeats: above the largest file that is read.
+/// Most text in one document, in bytes, with each alias counted in full. It is above the largest file that is read.
 pub const EXPANDED_BYTES_MAX: usize = 16 << 20;
-/// Most values in one document, each alias counted as what it repeats.
+/// Most values in one document, with each alias counted in full.
 pub const VALUES_MAX: usize = 250_000;
 /// Deepest nesting. Each step takes up to 5 KiB of a thread's stack (25 KiB unoptimised), of which there are 2 MiB.
 pub const DEPTH_MAX: usize = 64;
-/// Characters of a refused value that a reason quotes.
+/// Most characters of a refused value in a reason.
 const FOUND_MAX: usize = 60;
 
-/// A YAML text that is refused: where, and why.
+/// Error of a YAML text: place and reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct YamlError {
     /// Line and column, both from 1; `None` when the text as a whole is refused.
     pub location: Option<(u64, u64)>,
-    /// The reason in words for people, after the path of the field that it is about.
+    /// Reason in words for people, after the path of the field.
     pub reason: String,
 }
 
@@ -43,10 +43,10 @@ impl fmt::Display for YamlError {
 
 impl std::error::Error for YamlError {}
 
-/// The one document of a text (YAML, so JSON as well).
+/// Parses the only document of a text (YAML, and therefore JSON).
 ///
 /// # Errors
-/// The text is no YAML, is not what `T` asks for, or breaks a budget.
+/// The text is not YAML, does not match `T`, or exceeds a budget.
 pub fn from_str<T: DeserializeOwned>(text: &str) -> Result<T, YamlError> {
     let mut path = String::new();
     let read = serde_saphyr::with_deserializer_from_str_with_options(text, options(), |from| {
@@ -58,19 +58,19 @@ pub fn from_str<T: DeserializeOwned>(text: &str) -> Result<T, YamlError> {
     read.map_err(|error| explain(&error, &path, text))
 }
 
-/// Every document of a text, as `kubectl apply -f` takes them; empty ones are left out.
+/// Parses every document of a text, as `kubectl apply -f` does. Empty ones are skipped.
 ///
 /// # Errors
-/// The text is no YAML, or breaks a budget.
+/// The text is not YAML, or exceeds a budget.
 pub fn documents(text: &str) -> Result<Vec<Value>, YamlError> {
     serde_saphyr::from_multiple_with_options(text, options())
         .map_err(|error| explain(&error, "", text))
 }
 
-/// A value as YAML, with a line end after the last line.
+/// Value as YAML, with a line end after the last line.
 ///
 /// # Errors
-/// The value has no form in YAML, for example a map with lists as its keys.
+/// The value has no YAML form, for example a map with lists as keys.
 pub fn to_string(value: &impl Serialize) -> Result<String, YamlError> {
     serde_saphyr::to_string_with_options(value, style()).map_err(|error| YamlError {
         location: None,
@@ -78,7 +78,7 @@ pub fn to_string(value: &impl Serialize) -> Result<String, YamlError> {
     })
 }
 
-/// What a plain word means is what YAML 1.2 says: `yes`, `0644` and `1_000` are texts.
+/// Parser options. Plain words follow YAML 1.2: `yes`, `0644` and `1_000` are texts.
 fn options() -> Options {
     serde_saphyr::options! {
         budget: serde_saphyr::budget! {
@@ -86,7 +86,7 @@ fn options() -> Options {
             max_total_scalar_bytes: EXPANDED_BYTES_MAX,
             max_nodes: VALUES_MAX,
             max_depth: DEPTH_MAX,
-            // What aliases repeat is counted above; a ratio would refuse one anchor with many uses.
+            // The budgets above count repetitions. A ratio limit would refuse one anchor with many uses.
             enforce_alias_anchor_ratio: false,
         },
         strict_booleans: true,
@@ -96,7 +96,7 @@ fn options() -> Options {
     }
 }
 
-/// Long lines stay whole: what is printed is searched by `grep`, too.
+/// Long lines are not folded, because people search the output with `grep`.
 fn style() -> SerializerOptions {
     serde_saphyr::ser_options! { folded_wrap_chars: usize::MAX }
 }
@@ -153,7 +153,7 @@ fn over_budget(breach: &BudgetBreach) -> String {
     }
 }
 
-/// The start of the value at which the error is.
+/// Start of the value with the error.
 fn found(error: &Error, text: &str) -> String {
     let span = error.location().map(|at| at.span());
     let bytes = span.and_then(|span| {

@@ -1,11 +1,13 @@
-//! The bytes of the write-ahead log: a header opens each segment, then come frames, each with its checksum.
+//! Byte format of the write-ahead log: a header opens each segment, followed by frames with checksums.
 //!
-//! Everything begins at a block: what was acknowledged is never written again, so that no torn write can take it.
+//! Headers and frames begin at block boundaries. An acknowledged block is never written again, so a torn write cannot
+//! destroy it.
 
 use crate::embedded::{overlay::Entry, tables::HeadRow};
 use dormer_proto::id::{RunId, hash64};
 
-/// A disk may tear a write at any 512 bytes, or destroy the physical sector that it was writing (4 KiB on many).
+/// Size of a block. A disk may tear a write at any 512 bytes, or destroy the physical sector being written (often 4
+/// KiB).
 pub(super) const BLOCK: usize = 4_096;
 /// Bytes of a frame before its records.
 const FRAME_HEAD: usize = 48;
@@ -14,8 +16,8 @@ const RECORD_HEAD: usize = 2 + 8 + 8 + 8 + 4;
 const FRAME_MAGIC: u64 = u64::from_le_bytes(*b"dormfram");
 const SEGMENT_MAGIC: u64 = u64::from_le_bytes(*b"dormwal1");
 
-/// Which segment: its generation counts up, its salt is drawn, so that frames of an earlier use of the same place, or
-/// of another life of the store, are never taken for its own.
+/// Identity of a segment. Its generation counts up and its salt is random, so that frames of an earlier use of the
+/// same place, or of another lifetime of the store, are never mistaken for its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::embedded) struct Mark {
     pub(in crate::embedded) generation: u64,
@@ -24,14 +26,14 @@ pub(in crate::embedded) struct Mark {
     pub(in crate::embedded) first: u64,
 }
 
-/// What stands at a segment's start.
+/// Header at a segment's start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SegmentHead {
     pub(super) incarnation: u64,
     pub(super) mark: Mark,
-    /// The salt of the segment before, 0 if this is the first since the store was opened.
+    /// Salt of the previous segment; 0 if this is the first since the store was opened.
     pub(super) before: u64,
-    /// Bytes of a segment, this block included.
+    /// Bytes of a segment, including this block.
     pub(super) bytes: u64,
 }
 
@@ -92,20 +94,20 @@ fn word(bytes: &[u8]) -> u64 {
     bytes.try_into().map_or(0, u64::from_le_bytes)
 }
 
-/// Puts the checksum of all that follows into the first eight bytes.
+/// Writes the checksum of all following bytes into the first eight.
 fn sign(bytes: &mut [u8]) {
     let sum = hash64(&bytes[8..]);
     bytes[..8].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// A frame that is being filled: the records of one sync.
+/// Frame under construction: the records of one sync.
 #[derive(Debug)]
 pub(in crate::embedded) struct Frame {
     bytes: Vec<u8>,
     count: u64,
 }
 
-/// Bytes that `run`'s record of so many bytes takes in a frame.
+/// Bytes that a record of `run` with an envelope of this size takes in a frame.
 pub(in crate::embedded) fn record_bytes(run: &RunId, envelope: usize) -> usize {
     RECORD_HEAD + run.as_str().len() + envelope
 }
@@ -122,12 +124,12 @@ impl Frame {
         self.count == 0
     }
 
-    /// Whether so many bytes more still leave it within `room`.
+    /// Whether `more` bytes still fit into `room`.
     pub(in crate::embedded) fn fits(&self, more: usize, room: usize) -> bool {
         self.bytes.len() + more <= room
     }
 
-    /// Adds a record. Its revision follows from its place.
+    /// Adds a record. Its revision follows from its position.
     pub(in crate::embedded) fn push(&mut self, run: &RunId, head: HeadRow, envelope: &[u8]) {
         let (_, seq, deadline, end) = head;
         let length = |bytes: &[u8]| u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes();
@@ -143,7 +145,7 @@ impl Frame {
         self.count += 1;
     }
 
-    /// The finished frame, whole blocks of it, of a segment's records from revision `first` on.
+    /// Finished frame in whole blocks, with a segment's records from revision `first` on.
     pub(super) fn finish(&mut self, mark: Mark, first: u64) -> &[u8] {
         let words = [FRAME_MAGIC, self.len(), mark.generation, mark.salt, first];
         for (slot, word) in self.bytes[8..FRAME_HEAD].chunks_exact_mut(8).zip(words) {
@@ -165,19 +167,19 @@ impl Frame {
     }
 }
 
-/// A frame that was read whole.
+/// Complete frame that was read.
 #[derive(Debug)]
 pub(super) struct ReadFrame<'a> {
     pub(super) generation: u64,
     pub(super) salt: u64,
     pub(super) first: u64,
     records: &'a [u8],
-    /// Bytes until the next frame may begin.
+    /// Bytes to the next possible frame.
     pub(super) blocks: usize,
 }
 
 impl<'a> ReadFrame<'a> {
-    /// The frame at the start of `bytes`, if there is one and its checksum fits.
+    /// Frame at the start of `bytes`, if there is one and its checksum matches.
     pub(super) fn read(bytes: &'a [u8]) -> Option<Self> {
         let head = bytes.get(..FRAME_HEAD)?;
         let words: Vec<u64> = head.chunks_exact(8).map(word).collect();
@@ -198,7 +200,7 @@ impl<'a> ReadFrame<'a> {
         })
     }
 
-    /// Its records in order; `None` if this build cannot read them.
+    /// Records of the frame in order. `None`: this build cannot read them.
     pub(super) fn records(&self) -> Option<Vec<(RunId, Entry)>> {
         let mut rest = self.records;
         let mut revision = self.first;

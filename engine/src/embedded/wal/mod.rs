@@ -1,9 +1,9 @@
-//! The write-ahead log: where an append is synced before it is acknowledged.
+//! Write-ahead log: each append is synced here before it is acknowledged.
 //!
-//! A file of fixed length in two halves, the segments. One is written, block after block, a frame and a sync for each
-//! group of appends; meanwhile the other's records go into the redb file in one commit. When that commit is durable, the
-//! other's place is written again. The commit also notes which segment the log goes on with, so that the two files can
-//! be told to belong together.
+//! The file has a fixed length and two halves, the segments. One is written block after block, with a frame and a
+//! sync for each group of appends. Meanwhile one commit copies the other's records into the redb file. When that
+//! commit is durable, the other half is overwritten. The commit also names the log's next segment, so the two files
+//! can be checked to belong together.
 
 mod frame;
 mod recover;
@@ -15,25 +15,25 @@ use frame::{BLOCK, SegmentHead};
 use redb::StorageBackend;
 use std::io;
 
-/// How much is zeroed in one write when the file is made.
+/// Bytes zeroed per write when the file is created.
 const ZEROES: usize = 1 << 20;
 
-/// The log, open for writing.
+/// Log that is open for writing.
 #[derive(Debug)]
 pub(super) struct Wal {
     file: Box<dyn StorageBackend>,
     incarnation: u64,
     segment_bytes: u64,
     mark: Mark,
-    /// Bytes of the present segment that are written.
+    /// Bytes written in the present segment.
     written: u64,
 }
 
 impl Wal {
-    /// Makes the file ready, and opens a segment that comes after `generation` and begins with revision `first`.
+    /// Prepares the file, and opens the segment after `generation`, beginning with revision `first`.
     ///
     /// # Errors
-    /// The file's.
+    /// IO errors of the file.
     pub(super) fn begin(
         file: Box<dyn StorageBackend>,
         segment_bytes: u64,
@@ -63,7 +63,7 @@ impl Wal {
         Ok(wal)
     }
 
-    /// Which segment is being written.
+    /// Segment being written.
     pub(super) fn mark(&self) -> Mark {
         self.mark
     }
@@ -73,7 +73,7 @@ impl Wal {
         self.written > BLOCK as u64
     }
 
-    /// Bytes that a frame may still have in this segment.
+    /// Bytes left for a frame in this segment.
     pub(super) fn room(&self) -> usize {
         usize::try_from(self.segment_bytes - self.written).unwrap_or(usize::MAX)
     }
@@ -88,7 +88,7 @@ impl Wal {
     /// Writes `frame`, whose records begin with revision `first`, syncs it and empties it. It must fit the room.
     ///
     /// # Errors
-    /// The file's: then nothing is known of the frame, and nothing more may be written.
+    /// IO errors of the file. The frame's state is then unknown, and nothing more may be written.
     pub(super) fn append(&mut self, frame: &mut Frame, first: u64) -> io::Result<()> {
         let bytes = frame.finish(self.mark, first);
         self.file
@@ -99,11 +99,11 @@ impl Wal {
         Ok(())
     }
 
-    /// Goes on in the other segment, whose records must be in the redb file durably; answers its mark. The header is
-    /// synced: a redb commit that names this mark may follow.
+    /// Continues in the other segment, whose records must be durable in the redb file. The answer is its mark. The
+    /// header is synced: a redb commit that names this mark may follow.
     ///
     /// # Errors
-    /// The file's.
+    /// IO errors of the file.
     pub(super) fn rotate(&mut self, first: u64) -> io::Result<Mark> {
         let before = self.mark.salt;
         let salt = rand::random_range(1..=u64::MAX);
@@ -130,7 +130,7 @@ impl Wal {
     }
 }
 
-/// Gives the file its length by writing it, so that a later sync has no metadata to write.
+/// Writes the file's whole length, so that a later sync has no metadata to write.
 fn zero(file: &dyn StorageBackend, length: u64) -> io::Result<()> {
     file.set_len(0)?;
     let zeroes = vec![0; ZEROES];

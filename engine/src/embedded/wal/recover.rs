@@ -1,7 +1,7 @@
-//! Reading the log when a store is opened: what is taken over, what is cut off, and what is refused.
+//! Recovery of the log when a store is opened: records to take over, a torn end to cut off, and damage to refuse.
 //!
-//! A frame is synced before the next one is written. So a crash can tear the last frame alone, which nobody was told
-//! of: it is cut off. A frame that cannot be read and has a whole one behind it was acknowledged: that is damage.
+//! A frame is synced before the next one is written. So a crash can tear only the last frame, which was never
+//! acknowledged: it is cut off. An unreadable frame followed by a complete one was acknowledged: that is damage.
 
 use super::frame::{BLOCK, Mark, ReadFrame, SegmentHead};
 use crate::embedded::overlay::Entry;
@@ -9,37 +9,37 @@ use dormer_proto::id::RunId;
 use redb::StorageBackend;
 use std::io;
 
-const HEADLESS: &str = "a segment's header cannot be read, and whole frames lie behind it";
+const HEADLESS: &str = "a segment's header cannot be read, but complete frames follow it";
 
-/// Why a log cannot be taken over.
+/// Reason for which a log cannot be recovered.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::embedded) enum Fault {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// It holds what was acknowledged, and a part of that cannot be read.
+    /// A part of the acknowledged records cannot be read.
     #[error("byte {at}: {what}")]
     Damaged {
-        /// Where.
+        /// Position in bytes.
         at: usize,
-        /// What is wrong there.
+        /// Fault at that position.
         what: &'static str,
     },
-    /// It is a log of another time, or of another store.
+    /// The log is from another time or another store.
     #[error("{0}")]
     Unpaired(&'static str),
 }
 
-/// What the log has that the redb file has not.
+/// Records of the log that the redb file lacks.
 #[derive(Debug)]
 pub(in crate::embedded) struct Recovered {
-    /// In the order of their revisions.
+    /// Records in the order of their revisions.
     pub(in crate::embedded) records: Vec<(RunId, Entry)>,
-    /// The newest segment.
+    /// Newest segment.
     pub(in crate::embedded) generation: u64,
 }
 
-/// A log in memory.
+/// Log in memory.
 struct Halves {
     bytes: Vec<u8>,
 }
@@ -52,7 +52,7 @@ impl Halves {
         Ok(Self { bytes })
     }
 
-    /// Where the half that `generation` is written to begins.
+    /// Start of the half of `generation`.
     fn start(&self, generation: u64) -> usize {
         if generation.is_multiple_of(2) {
             0
@@ -61,7 +61,7 @@ impl Halves {
         }
     }
 
-    /// That half.
+    /// Bytes of that half.
     fn half(&self, generation: u64) -> &[u8] {
         let (even, odd) = self.bytes.split_at(self.bytes.len() / 2);
         if generation.is_multiple_of(2) {
@@ -78,19 +78,19 @@ impl Halves {
         ours.then_some(head)
     }
 
-    /// Makes sure that the file has the length that its first header tells, if it has one.
+    /// Checks that the file has the length in its first header, if it has one.
     fn whole(&self) -> Result<(), Fault> {
         let length = self.bytes.len();
         match SegmentHead::read(&self.bytes) {
             Some(head) if head.bytes.saturating_mul(2) != length as u64 => Err(Fault::Damaged {
                 at: length,
-                what: "the file ends too soon or too late",
+                what: "the file has the wrong length",
             }),
             _ => Ok(()),
         }
     }
 
-    /// Whole frames at or behind byte `from` of `generation`'s half.
+    /// Complete frames at or after byte `from` in the half of `generation`.
     fn frames(&self, generation: u64, from: usize) -> impl Iterator<Item = ReadFrame<'_>> {
         let half = self.half(generation);
         (from..half.len())
@@ -98,7 +98,7 @@ impl Halves {
             .filter_map(|at| ReadFrame::read(&half[at..]))
     }
 
-    /// Reads the segment's frames in order; answers where they end.
+    /// Reads the segment's frames in order. The answer is their end.
     fn walk(
         &self,
         mark: Mark,
@@ -122,7 +122,7 @@ impl Halves {
         }
         let mut behind = self.frames(mark.generation, at);
         if behind.any(|found| (found.generation, found.salt) == (mark.generation, mark.salt)) {
-            let what = "a frame cannot be read, and whole ones lie behind it";
+            let what = "a frame cannot be read, but complete ones follow it";
             return Err(Fault::Damaged {
                 at: start + at,
                 what,
@@ -132,7 +132,7 @@ impl Halves {
     }
 }
 
-/// Reads what follows `mark`, which the redb file names.
+/// Recovers the records after `mark`, which the redb file names.
 ///
 /// # Errors
 /// [`Fault`].
@@ -148,7 +148,7 @@ pub(in crate::embedded) fn recover(
         Some(head) if head.mark == mark => {}
         Some(_) => {
             return Err(Fault::Unpaired(
-                "it goes on from another moment than the store stands at",
+                "it continues from another time than the store's",
             ));
         }
         None if halves
@@ -162,7 +162,7 @@ pub(in crate::embedded) fn recover(
         }
         None => {
             return Err(Fault::Unpaired(
-                "it has no segment that the store can go on with",
+                "it has no segment that continues the store",
             ));
         }
     }
@@ -185,7 +185,7 @@ pub(in crate::embedded) fn recover(
         Some(head) if head.mark.generation >= newer => {
             Err(Fault::Unpaired("its segments do not follow each other"))
         }
-        // An older segment, spent, or a header that was torn: then nothing was written behind it yet.
+        // An older, spent segment, or a torn header, after which nothing was written yet.
         _ if halves
             .frames(newer, BLOCK)
             .any(|found| found.generation >= newer) =>
@@ -202,7 +202,7 @@ pub(in crate::embedded) fn recover(
     }
 }
 
-/// Makes sure that the log beside a store that was closed, the last segment being `generation`, holds nothing of its own.
+/// Checks that the log beside a closed store, whose last segment is `generation`, holds no records of its own.
 ///
 /// # Errors
 /// [`Fault`].
@@ -218,7 +218,7 @@ pub(in crate::embedded) fn verify_spent(
         let mut frames = halves.frames(half, BLOCK);
         if frames.any(|found| foreign || found.generation > generation) {
             return Err(Fault::Unpaired(
-                "it holds what was acknowledged after the store was closed",
+                "it holds records that were acknowledged after the store was closed",
             ));
         }
     }

@@ -1,12 +1,12 @@
-//! Moments as the server reads them in a schedule, and back.
+//! Times in the format of the server's schedules.
 
 use dormer_proto::id::Timestamp;
 use jiff::{Timestamp as Moment, fmt::temporal::DateTimePrinter};
 
-/// Always three digits behind the second: what is written for one moment is one text.
+/// Three fractional digits always, so that each time has one text.
 const PRINTER: DateTimePrinter = DateTimePrinter::new().precision(Some(3));
 
-/// A moment as the server reads it; one beyond the last that can be written is the last.
+/// Time in the server's format. Later times than the format permits become the last one.
 pub(super) fn rfc3339(at: Timestamp) -> String {
     let moment = i64::try_from(at.0)
         .ok()
@@ -14,7 +14,7 @@ pub(super) fn rfc3339(at: Timestamp) -> String {
     PRINTER.timestamp_to_string(&moment.unwrap_or(Moment::MAX))
 }
 
-/// A moment that [`rfc3339`] wrote, behind the word of a schedule; `None`: it is another's writing.
+/// Time in a schedule that [`rfc3339`] wrote. `None`: another program wrote it.
 pub(super) fn moment(schedule: &str) -> Option<Timestamp> {
     let text = schedule.strip_prefix("@at ")?;
     let ms = text.parse::<Moment>().ok()?.as_millisecond();
@@ -26,7 +26,7 @@ pub(super) fn moment(schedule: &str) -> Option<Timestamp> {
 mod tests {
     use super::*;
 
-    /// Last millisecond of which the text can be read again.
+    /// Last millisecond whose text can be read back.
     const LAST_MS: u64 = 253_402_207_200_999;
 
     #[test]

@@ -1,4 +1,4 @@
-//! What a person may do next about a machine: one or two sentences, each with a command where there is one.
+//! Advice about a machine: one or two sentences, with commands.
 
 use super::dotless;
 use crate::{
@@ -8,16 +8,16 @@ use crate::{
 use dormer_profile::answer::FailureCode;
 use dormer_proto::phase::{MachinePhase, MachineState};
 
-/// A machine, as far as advice needs it.
+/// Machine data for advice.
 struct Advice<'a> {
     machine: &'a Machine,
-    /// The Machine's name, as commands take it.
+    /// Name of the Machine for commands.
     name: &'a str,
-    /// `kubectl -n NAMESPACE`, as a person types it.
+    /// `kubectl -n NAMESPACE`.
     kubectl: String,
 }
 
-/// What a person may do next; `rollout` is the machine's pool's, if it is known.
+/// Next step for a person. `rollout` is that of the machine's pool, if it is known.
 pub fn next_step(machine: &Machine, rollout: Option<&Rollout>) -> String {
     let kubectl = match machine.namespace.as_str() {
         "" => "kubectl".to_owned(),
@@ -53,7 +53,7 @@ pub fn next_step(machine: &Machine, rollout: Option<&Rollout>) -> String {
 }
 
 impl Advice<'_> {
-    /// Another Machine in its place, for one that serves nobody yet.
+    /// Replacement of a Machine that does not serve yet.
     fn replaced(&self) -> String {
         format!(
             "{} delete machine {} makes its MachineSet create another",
@@ -161,7 +161,7 @@ impl Advice<'_> {
         self.machine.owner.as_deref().unwrap_or("its MachineSet")
     }
 
-    /// Its Node; before there is one, the name that is waited for.
+    /// Name of its Node or, before there is one, the expected name.
     fn node(&self) -> &str {
         let awaited = || {
             let waits = self.machine.waiting_for.as_deref()?;
@@ -193,7 +193,7 @@ impl Advice<'_> {
         )
     }
 
-    /// The provider's condition says that the instance could not be made.
+    /// Whether the provider's condition says that the instance could not be created.
     fn creation_refused(&self) -> bool {
         let conditions = &self.machine.machine_conditions;
         conditions
@@ -228,7 +228,7 @@ impl Advice<'_> {
         }
     }
 
-    /// Who has the lease, what stops the next grant, and where to look.
+    /// Holder of the lease, blocker of the next grant, and where to look.
     fn lease(&self, rollout: Option<&Rollout>) -> String {
         let pool = &self.machine.pool;
         let details = format!("Details: dormer describe rollout {pool}.");
@@ -331,7 +331,7 @@ impl Advice<'_> {
     }
 }
 
-/// What mends a failure of this code, without a full stop. `None`: its message has to say.
+/// Remedy of a failure code, without a full stop. `None`: only the message can say.
 fn cure(code: &str) -> Option<&'static str> {
     Some(match code {
         "AuthRejected" => {

@@ -1,4 +1,4 @@
-//! A reader of one of the console's streams, as a browser's `EventSource` is one.
+//! Reader of one of the console's streams, like a browser's `EventSource`.
 
 use anyhow::{Context, ensure};
 use http_body_util::{BodyExt as _, Empty};
@@ -14,15 +14,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long a piece of the stream is waited for before the reader looks whether it shall end.
+/// Time to wait for data before the reader checks whether it should stop.
 const PIECE: Duration = Duration::from_millis(200);
 
-/// Which stream.
+/// Kind of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StreamKind {
-    /// The fleet's page: each event says how many records it was made from.
+    /// Fleet page: each event has the number of records in its snapshot.
     Page,
-    /// The API's changes: the same number is the sum over the runs that they tell of.
+    /// Changes of the API: the same number is the sum over all runs received.
     Changes,
 }
 
@@ -35,22 +35,22 @@ impl StreamKind {
     }
 }
 
-/// What a reader heard.
+/// Data that a reader received.
 #[derive(Debug, Default)]
 pub(super) struct Received {
-    /// How many records it knew of, and since when.
+    /// Number of records that it knew, each with the time.
     pub(super) changes: Vec<(u64, Instant)>,
     pub(super) bytes: u64,
 }
 
-/// A run, as far as it is counted.
+/// Fields of a run that are counted.
 #[derive(Debug, Deserialize)]
 struct Run {
     run: String,
     seq: u64,
 }
 
-/// Reads until it shall stop.
+/// Reads until it is stopped.
 pub(super) async fn follow(
     url: String,
     what: StreamKind,

@@ -1,4 +1,4 @@
-//! The process that is measured: a store with many machines, of which some change all the time, and the console on it.
+//! Measured process: a store with many machines, some of which change continuously, and the console on it.
 
 use anyhow::Context;
 use dormer_api::Api;
@@ -21,14 +21,14 @@ use tokio::net::TcpListener;
 
 /// Records appended at once while the store is filled.
 const FILL: usize = 500;
-/// Batches of changes a second.
+/// Batches of changes per second.
 const BATCHES: u64 = 20;
-/// Every so many machines one has its address, and so a task that is never answered.
+/// One in this many machines has an address, and therefore a task that is never answered.
 const WITH_TASK: u64 = 20;
 
 type Ports = Local<EmbeddedStore>;
 
-/// Serves, and prints the address, then after each batch how many records there are. Ends with its standard input.
+/// Serves, and prints the address, then the number of records after each batch. It ends when its standard input does.
 pub(super) async fn serve(folder: &Path, machines: u64, changes: u64) -> anyhow::Result<()> {
     let ports = Arc::new(Local::new(
         Arc::new(EmbeddedStore::open(folder)?),
@@ -48,7 +48,7 @@ pub(super) async fn serve(folder: &Path, machines: u64, changes: u64) -> anyhow:
     }
 }
 
-/// The machines.
+/// Machines of the benchmark.
 struct Herd {
     ports: Arc<Ports>,
     ours: Incarnation,
@@ -85,7 +85,7 @@ impl Herd {
         Ok(())
     }
 
-    /// `changes` records a second, in even batches, machine after machine.
+    /// Appends `changes` records per second, in even batches, machine after machine.
     async fn change_for_ever(&mut self, changes: u64) -> anyhow::Result<()> {
         let mut beat = tokio::time::interval(Duration::from_secs(1) / BATCHES as u32);
         let some = usize::try_from((changes / BATCHES).max(1))?.min(self.runs.len());
@@ -111,7 +111,7 @@ impl Herd {
         }
     }
 
-    /// One record for each, appended together.
+    /// Appends one record for each machine together.
     async fn append(
         &mut self,
         batch: Vec<(Transition<Dormer>, InboxMessageOf<Dormer>, Expected)>,
@@ -153,7 +153,7 @@ impl Herd {
     }
 }
 
-/// A Machine as the watcher sees it; with each version its phase is another one.
+/// Machine fact as the watcher reports it. Its phase changes with each version.
 fn fact_message(at: u64, version: u64) -> anyhow::Result<InboxMessageOf<Dormer>> {
     let uid = format!("{at:08x}-9003-49ff-8ec4-b416090ac595");
     let fact = MachineFact {

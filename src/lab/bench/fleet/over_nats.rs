@@ -1,4 +1,4 @@
-//! The bring-up over NATS, with processes that do the work and have few slots each: twice the processes, half the time.
+//! Bring-up over NATS with several worker processes of few slots each. Twice the processes should take half the time.
 
 use anyhow::Context;
 use dormer_client::server::Server;
@@ -13,30 +13,30 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How many times as fast as life this world runs: slow enough that two cores do not become what is waited for.
+/// Speed of this world relative to real time. It is slow enough that two cores do not become the bottleneck.
 const SPEED: f64 = 20.0;
-/// How many worker processes are tried.
+/// Numbers of worker processes to measure.
 const WORKERS: [u32; 3] = [1, 2, 4];
-/// A play that takes longer has failed.
+/// Time limit of one simulation.
 const SIMULATION_MAX: Duration = Duration::from_secs(1_800);
-/// How often dormer is asked.
+/// Poll interval of dormer's API.
 const POLL_EVERY: Duration = Duration::from_millis(250);
 
-/// What is played, once for each number of workers.
+/// Plan of the simulations, one for each number of workers.
 pub(super) struct Plan {
     pub(super) server: PathBuf,
     pub(super) machines: u32,
     pub(super) slots: usize,
 }
 
-/// What came of it.
+/// Result of one simulation.
 #[derive(Debug, Serialize)]
 pub(super) struct Measured {
     workers: u32,
     slots_each: usize,
-    /// Real seconds until all machines were Joined, the world being 20 times as fast as life.
+    /// Real seconds until all machines are Joined, in a world 20 times as fast as real time.
     seconds: f64,
-    /// How many times as fast as one worker.
+    /// Speed relative to one worker.
     times_as_fast: f64,
 }
 
@@ -54,7 +54,7 @@ impl Measured {
     }
 }
 
-/// Plays with one, two and four workers.
+/// Simulates with one, two and four workers.
 pub(super) async fn simulate(plan: &Plan) -> anyhow::Result<Vec<Measured>> {
     let mut all: Vec<Measured> = Vec::new();
     for workers in WORKERS {
@@ -130,14 +130,14 @@ async fn bring_up(plan: &Plan, workers: u32) -> anyhow::Result<f64> {
         }
         anyhow::ensure!(
             begun.elapsed() < SIMULATION_MAX,
-            "not all machines are Joined in time"
+            "not all machines joined in time"
         );
         tokio::time::sleep(POLL_EVERY).await;
     }
     Ok(begun.elapsed().as_secs_f64())
 }
 
-/// How many machines are Joined; none while nobody answers.
+/// Number of Joined machines; 0 while the API does not answer.
 async fn joined(server: &Server) -> usize {
     let Ok(machines) = server.get::<Machines>("/machines").await else {
         return 0;
@@ -154,7 +154,7 @@ fn free_port() -> anyhow::Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
-/// A folder that goes with it.
+/// Temporary folder, removed on drop.
 struct ScratchFolder(PathBuf);
 
 impl ScratchFolder {
@@ -195,12 +195,12 @@ impl ScratchFolder {
 
 impl Drop for ScratchFolder {
     fn drop(&mut self) {
-        // What stays is a folder under the system's own for such things.
+        // A leftover is only a folder in the system's temporary one.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-/// A child that ends with it.
+/// Child process, ended on drop.
 struct Process {
     name: String,
     child: Child,
@@ -236,13 +236,13 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may already have ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The server to use: the one that was named, if it is there.
+/// The given server program, if it exists.
 pub(super) fn server(named: &Path) -> anyhow::Result<PathBuf> {
     anyhow::ensure!(
         named.is_file(),

@@ -1,4 +1,5 @@
-//! kube's client and dormer's SSH over pipes in memory: on a paused clock a real socket would let time jump.
+//! In-memory pipes for kube's client and dormer's SSH: on a paused clock, waiting for a real socket would let time
+//! jump.
 
 use axum::http::{HeaderValue, Request, Uri, header::AUTHORIZATION};
 use dormer_fleet::net;
@@ -67,7 +68,7 @@ impl AsyncWrite for Pipe {
     }
 }
 
-/// A client for the API server behind `dialer`, by plain HTTP: nobody listens in on a pipe.
+/// Client for the API server behind `dialer`, by plain HTTP: a pipe cannot be intercepted.
 pub(super) fn client(dialer: net::Dialer, token: &str) -> anyhow::Result<Client> {
     let connector = service_fn(move |_: Uri| {
         let dialled = dialer.dial("localhost:6443");
@@ -82,7 +83,7 @@ pub(super) fn client(dialer: net::Dialer, token: &str) -> anyhow::Result<Client>
                 .uri()
                 .path_and_query()
                 .map_or("/", |path| path.as_str());
-            // What cannot be a URI was none before either; the server then says so.
+            // An invalid URI stays invalid; the server rejects it.
             if let Ok(uri) = format!("http://localhost{path}").parse() {
                 *request.uri_mut() = uri;
             }

@@ -1,5 +1,4 @@
-//! Scenarios of `tests/SCENARIOS.md` on a whole dormer and a fleet with a fault, on a virtual clock: each ends as it
-//! has to.
+//! Scenarios of `tests/SCENARIOS.md` with all of dormer and a faulty fleet, on a virtual clock: each ends as it must.
 
 mod left_behind;
 mod power;
@@ -10,7 +9,7 @@ mod workloads;
 use dormer_fleet::api::kinds;
 use stage::{MachineStatus, Scenario};
 
-/// Two machines, one of which is struck, and what holds in the end.
+/// Runs two machines, one with the faults, until the condition holds.
 fn ends(faults: &[&'static str], what: &str, holds: fn(&Scenario, &[MachineStatus]) -> bool) {
     let faults = faults.to_vec();
     let what = what.to_owned();
@@ -26,7 +25,7 @@ fn ends(faults: &[&'static str], what: &str, holds: fn(&Scenario, &[MachineStatu
     });
 }
 
-/// The same with an upgrade that begins once all serve.
+/// Runs the same with an upgrade that begins once all serve.
 fn upgraded(faults: &[&'static str], what: &str, holds: fn(&Scenario, &[MachineStatus]) -> bool) {
     let faults = faults.to_vec();
     let what = what.to_owned();
@@ -48,12 +47,12 @@ fn upgraded(faults: &[&'static str], what: &str, holds: fn(&Scenario, &[MachineS
     });
 }
 
-/// Whether both serve, on the version that is wanted.
+/// Whether both serve the desired version.
 fn both_serve(scenario: &Scenario, statuses: &[MachineStatus]) -> bool {
     scenario.struck() && scenario.all_serve(statuses, 2)
 }
 
-/// Whether a machine tells all of these words, and the other one serves.
+/// Whether one machine's status contains all of these words, and the other one serves.
 fn one_reports(scenario: &Scenario, statuses: &[MachineStatus], words: &[&str]) -> bool {
     let reports = |one: &&MachineStatus| words.iter().all(|word| one.words.contains(word));
     let other = |one: &MachineStatus| one.state == "Joined";
@@ -69,7 +68,7 @@ fn a_host_that_reboots_by_itself_serves_again() {
         &["reboots-by-itself@1"],
         "both serve, one after another boot",
         |scenario, statuses| {
-            // Nothing is installed anew: one look, and what a boot takes away.
+            // Nothing is installed again: one comparison, and the repair of what a boot removes.
             let boots: Vec<u32> = scenario
                 .hosts()
                 .iter()
@@ -101,7 +100,7 @@ fn two_requests_of_one_kubelet_are_both_handled() {
 
 #[test]
 fn another_approver_that_is_faster_does_no_harm() {
-    // This fault knows Nodes, not Machines, so no seed can aim it.
+    // This fault selects Nodes, not Machines, so no seed can target it.
     ends(&["csr-approved-before@*"], "both serve", both_serve);
 }
 
@@ -159,7 +158,7 @@ fn a_node_by_another_name_than_the_expected_one_gets_no_certificate() {
                 !names.iter().any(|name| name.contains("-other")),
                 "it joined: {names:?}"
             );
-            // The expected name stands in the reason, and the other one is the expected one with more behind it.
+            // The reason contains the expected name. The other name is the expected one with a suffix.
             let expected = statuses.iter().find_map(|one| {
                 Some(
                     one.words

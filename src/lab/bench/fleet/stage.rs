@@ -1,4 +1,4 @@
-//! One play on a virtual clock: a world in memory, all of dormer in it, and what came of it.
+//! One simulation on a virtual clock: a world in memory, all of dormer in it, and the result.
 
 use super::pipe::{Reach, client};
 use crate::{clock::PacedClock, payload::payload};
@@ -32,37 +32,37 @@ use serde_json::json;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// How often the world is looked at, in virtual time.
+/// Poll interval in virtual time.
 const POLL_EVERY: Duration = Duration::from_millis(250);
-/// A play that takes longer, in virtual time, has failed.
+/// Time limit of a simulation, in virtual time.
 const SIMULATION_MAX: Duration = Duration::from_secs(12 * 3_600);
 
-/// The store and its queues, in memory and on the virtual clock.
+/// Store and queues in memory, on the virtual clock.
 pub(super) type Ports = Local<MemoryStore, PacedClock>;
 
-/// What is played.
+/// Plan of a simulation.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Plan {
     pub(super) machines: u32,
-    /// Of them, those whose hosts never answer.
+    /// Number of machines whose hosts never answer.
     pub(super) dead: u32,
-    /// Whether all are upgraded afterwards.
+    /// Whether all machines are upgraded afterwards.
     pub(super) upgrade: bool,
     pub(super) slots: usize,
     pub(super) seed: u64,
 }
 
-/// What came of it. Times are virtual seconds.
+/// Result of a simulation. Times are virtual seconds.
 #[derive(Debug, Clone)]
 pub(super) struct Measured {
-    /// Until the last healthy machine served.
+    /// Time until the last healthy machine served.
     pub(super) makespan_s: f64,
-    /// Until a healthy machine served, on average.
+    /// Mean time until a healthy machine served.
     pub(super) mean_join_s: f64,
-    /// Until the first host was up.
+    /// Time until the first host was up.
     pub(super) boot_s: f64,
     pub(super) own_wait_share: f64,
-    /// The same, in seconds a machine, by what the run stood in.
+    /// The same in seconds per machine, by the run's phase.
     pub(super) own_wait_s: BTreeMap<&'static str, f64>,
     pub(super) remote_commands: f64,
     pub(super) powershell_starts: f64,
@@ -70,7 +70,7 @@ pub(super) struct Measured {
     pub(super) gap_p99_s: Option<f64>,
 }
 
-/// Plays on a thread and a runtime of its own, whose clock stands still while anything can be done.
+/// Simulates on its own thread and runtime, whose clock stands still while any task is ready.
 pub(super) fn simulate(plan: Plan) -> anyhow::Result<Measured> {
     let simulated = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -81,7 +81,7 @@ pub(super) fn simulate(plan: Plan) -> anyhow::Result<Measured> {
     });
     simulated
         .join()
-        .map_err(|_| anyhow::anyhow!("the play panicked"))?
+        .map_err(|_| anyhow::anyhow!("the simulation panicked"))?
 }
 
 async fn run_simulation(plan: Plan) -> anyhow::Result<Measured> {
@@ -121,11 +121,11 @@ async fn run_simulation(plan: Plan) -> anyhow::Result<Measured> {
         "a role ended: {:#}",
         ended.unwrap_or_else(|e| e.into())
     );
-    // Nothing of it is to be kept: the runtime drops what still runs.
+    // Nothing must survive: the runtime drops what still runs.
     Ok(came)
 }
 
-/// All of dormer's roles at work in a world in memory, with one worker of so many slots.
+/// Starts all of dormer's roles in a world in memory, with one worker of `slots` slots.
 pub(super) fn start_roles(
     world: &World,
     ports: &Arc<Ports>,
@@ -166,15 +166,15 @@ pub(super) fn start_roles(
     Ok(running)
 }
 
-/// Looks at the world and at dormer's runs.
+/// Observer of the world and of dormer's runs.
 struct Watch<'a> {
     world: &'a World,
     ports: Arc<Ports>,
     start: Instant,
-    /// When each machine served for the first time.
+    /// Time at which each machine first served.
     joined: BTreeMap<RunId, Duration>,
     booted: Option<Duration>,
-    /// Looks at a machine that was not yet Joined, and those in which nobody but dormer was waited for.
+    /// Samples of machines that are not Joined yet, and those in which the machine waited for dormer alone.
     samples: u64,
     own: BTreeMap<&'static str, u64>,
 }
@@ -193,7 +193,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Waits until `wanted` machines more than `before` have served.
+    /// Waits until `wanted` machines beyond `before` have served.
     async fn until_serving(&mut self, wanted: usize, before: usize) -> anyhow::Result<()> {
         while self.joined.len() < wanted + before {
             anyhow::ensure!(
@@ -257,7 +257,7 @@ impl<'a> Watch<'a> {
     }
 
     async fn stuck(&self) -> anyhow::Result<String> {
-        let mut text = "the play does not end".to_owned();
+        let mut text = "the simulation does not end".to_owned();
         for record in self.records().await?.iter().take(5) {
             if let State::Machine(state) = &record.run.state {
                 let view = state.view();
@@ -289,7 +289,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Between the end of one upgrade (its replacement serves) and the next grant, by the runs' own histories.
+    /// Gap between the end of one upgrade (its replacement serves) and the next grant, from the histories.
     async fn gap_p99(&self) -> anyhow::Result<f64> {
         let mut grants = Vec::new();
         let mut ends = Vec::new();
@@ -313,7 +313,7 @@ impl<'a> Watch<'a> {
     }
 }
 
-/// What so many looks in which dormer alone was waited for come to, in seconds a machine.
+/// Seconds per machine that these samples stand for.
 fn waited(samples: u64, machines: usize) -> f64 {
     samples as f64 * POLL_EVERY.as_secs_f64() / machines.max(1) as f64
 }
@@ -339,8 +339,8 @@ fn gaps_p99(mut grants: Vec<Timestamp>, mut ends: Vec<Timestamp>) -> f64 {
     gaps.get(at).map_or(0.0, |ms| *ms as f64 / 1_000.0)
 }
 
-/// Whether what the run stands in is somebody else's to end: a boot, a Node, a certificate, the soak that was asked
-/// for. A probe that waits for its next attempt is that only while its host is not up.
+/// Whether something other than dormer ends the run's phase: a boot, a Node, a certificate, the configured soak. A
+/// probe that waits for its next attempt counts only while its host is not up.
 fn awaits_the_world(phase: &Phase, up: bool) -> bool {
     match phase {
         Phase::Address
@@ -350,7 +350,7 @@ fn awaits_the_world(phase: &Phase, up: bool) -> bool {
         | Phase::ReadyWait
         | Phase::Soaking => true,
         Phase::Probing => !up,
-        // The hybrid overlay cuts the connection while it makes its network.
+        // The hybrid overlay cuts the connection while it creates its network.
         Phase::ConvergingNode => false,
         _ => false,
     }

@@ -1,4 +1,4 @@
-//! A link with delay: a relay that holds every byte for a while and limits no rate.
+//! Relay that delays every byte and limits no rate.
 
 use std::{io, time::Duration};
 use tokio::{
@@ -14,17 +14,17 @@ use tokio::{
 
 /// Bytes read at once.
 const PIECE: usize = 64 << 10;
-/// Pieces that may be under way in one direction: more than both sides' windows hold, so that nobody waits for room.
+/// Most pieces in transit in one direction: more than both sides' windows, so that the relay never limits the rate.
 const PENDING_MAX: usize = 4096;
 
-/// A running relay. It ends with the value.
+/// Running relay, ended on drop.
 pub(super) struct Relay {
     pub(super) port: u16,
     _task: JoinSet<()>,
 }
 
 impl Relay {
-    /// Stands before a port of this machine.
+    /// Starts a relay in front of a local port.
     pub(super) async fn before(port: u16, delay: Duration) -> io::Result<Self> {
         let listener = TcpListener::bind((super::HERE, 0)).await?;
         let own = listener.local_addr()?.port();
@@ -33,7 +33,7 @@ impl Relay {
             let mut directions = JoinSet::new();
             while let Ok((near, _)) = listener.accept().await {
                 directions.spawn(async move {
-                    // Whoever is refused sees the connection end.
+                    // A refused client sees the connection end.
                     let _ = join(near, port, delay).await;
                 });
             }

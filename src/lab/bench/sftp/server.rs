@@ -1,4 +1,4 @@
-//! OpenSSH's sshd on a free port, for as long as the bench runs.
+//! OpenSSH's sshd on a free port, for the duration of the bench.
 
 use anyhow::{Context, bail, ensure};
 use std::{
@@ -14,30 +14,30 @@ use tokio::{
     time::sleep,
 };
 
-/// Where sshd lies when it is not in `PATH`.
+/// Folders of sshd outside `PATH`.
 const FOLDERS: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
-/// An sshd that runs as root wants this folder. Debian's makes it at boot.
+/// Folder that an sshd of root needs. Debian creates it at boot.
 const EMPTY_ROOM: &str = "/run/sshd";
-/// It is up within a few tens of milliseconds.
+/// Time limit of the start, which usually takes tens of milliseconds.
 const START_MAX: Duration = Duration::from_secs(20);
-/// Pause between two looks at whether it is up.
+/// Poll interval of the start.
 const POLL: Duration = Duration::from_millis(20);
 
-/// A running sshd.
+/// Running sshd.
 pub(super) struct Server {
     pub(super) port: u16,
     pub(super) user: String,
-    /// The private key that may log in.
+    /// Private key that may log in.
     pub(super) key_file: PathBuf,
-    /// Its host key, without a comment.
+    /// Host key without a comment.
     pub(super) host_key: String,
-    /// What it calls itself.
+    /// Version in its greeting.
     pub(super) version: String,
     _process: Child,
 }
 
 impl Server {
-    /// Starts it with its files in `folder`.
+    /// Starts sshd with its files in `folder`.
     pub(super) async fn start(folder: &Path) -> anyhow::Result<Self> {
         let program = program()?;
         let key_file = folder.join("key");
@@ -82,7 +82,7 @@ fn program() -> anyhow::Result<PathBuf> {
     let found = folders
         .map(|folder| folder.join("sshd"))
         .find(|path| path.is_file());
-    found.context("there is no sshd here: install OpenSSH's server (Debian: openssh-server)")
+    found.context("sshd is not installed: install OpenSSH's server (Debian: openssh-server)")
 }
 
 fn make_key(file: &Path) -> anyhow::Result<()> {
@@ -90,7 +90,7 @@ fn make_key(file: &Path) -> anyhow::Result<()> {
         .args(["-q", "-t", "ed25519", "-N", "", "-C", "", "-f"])
         .arg(file)
         .output()
-        .context("there is no ssh-keygen here")?;
+        .context("ssh-keygen is not installed")?;
     ensure!(
         output.status.success(),
         "{}",
@@ -116,7 +116,7 @@ fn text(port: u16, folder: &Path, host_file: &Path) -> String {
     )
 }
 
-/// Waits until it greets, and tells as what.
+/// Waits for its greeting, and returns it.
 async fn greeting(port: u16, log: &Path) -> anyhow::Result<String> {
     let begun = Instant::now();
     while begun.elapsed() < START_MAX {
@@ -133,7 +133,7 @@ async fn greeting(port: u16, log: &Path) -> anyhow::Result<String> {
         sleep(POLL).await;
     }
     bail!(
-        "sshd does not come up: {}",
+        "sshd does not start: {}",
         std::fs::read_to_string(log).unwrap_or_default().trim()
     )
 }

@@ -1,4 +1,4 @@
-//! The files of a section: of the payload, of the profile's own, and registries' mirrors.
+//! Files of a section: from the payload, from the profile, and for registries' mirrors.
 
 use std::fmt::Write as _;
 
@@ -50,7 +50,7 @@ impl Items<'_> {
         }
     }
 
-    /// The mark by which a later sweep knows the payload's folder as one of ours.
+    /// Adds the mark file by which a later sweep recognizes the payload's folder as dormer's.
     fn version_mark(&mut self) {
         let path = self.fill("payload_folder", "${PAYLOAD_DIR}") + "\\" + VERSION_MARK;
         let content = self.manifest.folder() + "\n";
@@ -115,11 +115,11 @@ impl Items<'_> {
         for (host, mirror) in &spec.mirrors {
             let location = format!("mirrors.{host}");
             let content = self.hosts_toml(&location, mirror);
-            // containerd reads these files anew with every pull.
+            // containerd reads these files again with every pull.
             let path = format!("{folder}\\{}\\hosts.toml", mirror_folder(host));
             self.text_file(path, content, ChangeClass::Live, Vec::new(), true);
         }
-        // A registry that is mirrored no more.
+        // Removes registries that are no longer mirrored.
         let keep = spec
             .mirrors
             .keys()
@@ -135,7 +135,7 @@ impl Items<'_> {
     fn hosts_toml(&mut self, location: &str, spec: &MirrorSpec) -> String {
         let mut text = String::new();
         match spec.mirrors.first().filter(|_| spec.blocked) {
-            // What stands before any `[host]` is said of the last one to be asked.
+            // Settings before any `[host]` apply to the server that is asked last.
             Some(first) => {
                 let url = toml_string(&self.fill(location, &first.url));
                 let _ = writeln!(text, "server = {url}");
@@ -160,7 +160,7 @@ impl Items<'_> {
         text
     }
 
-    /// What a mirror may be asked for, and with which credentials.
+    /// Adds a mirror's capabilities and credentials.
     fn mirror(
         &mut self,
         location: &str,
@@ -189,7 +189,7 @@ impl Items<'_> {
     }
 }
 
-/// containerd's name for a registry's folder: `host:port` is `host_port_`, and `*` stands for every registry.
+/// Folder name of a registry in containerd: `host:port` is `host_port_`, and `*` means every registry.
 fn mirror_folder(host: &str) -> String {
     match host.rsplit_once(':') {
         _ if host == "*" => "_default".to_owned(),

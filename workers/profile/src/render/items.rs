@@ -1,4 +1,4 @@
-//! The items of a section, one kind after another, with what is wrong told by its place.
+//! Items of a section, kind by kind, with problems by place.
 
 use std::collections::BTreeSet;
 
@@ -26,7 +26,7 @@ pub(super) struct Items<'a> {
     ids: BTreeSet<String>,
 }
 
-/// Content that may be a secret is left out of a digest; its SHA-256 stays.
+/// Removes content that may be secret before a digest; its SHA-256 stays.
 pub(super) fn blank(item: &mut Item) {
     if let What::File(File {
         source: FileSource::Inline { base64 },
@@ -65,7 +65,7 @@ impl<'a> Items<'a> {
         self.problems.push(Problem::new(location, reason));
     }
 
-    /// The filled-in text; a problem is told, and the text is then empty.
+    /// Text with variables filled in. After a problem, which is collected, it is empty.
     pub(super) fn fill(&mut self, location: &str, text: &str) -> String {
         self.values.fill(text).unwrap_or_else(|reason| {
             self.wrong(location, reason);
@@ -156,7 +156,7 @@ impl<'a> Items<'a> {
                 }
             }
         }
-        // Also where no bundle is there any more: its certificates go.
+        // Also without a bundle, so that its former certificates are removed.
         if !spec.certificates.is_empty() {
             let what = What::OnlyCertificates(OnlyCertificates { keep });
             self.push("only:certificates".into(), ChangeClass::Live, what);
@@ -216,7 +216,7 @@ impl<'a> Items<'a> {
         }
     }
 
-    /// Folders of older payloads go, once this one serves.
+    /// Adds the removal of older payloads' folders, once this one serves.
     pub(super) fn sweep(&mut self, inputs: &Inputs<'_>) {
         let folder = self.fill("payload_folder", &inputs.profile.payload_folder);
         let Some((under, this)) = folder.rsplit_once('\\') else {
@@ -232,7 +232,7 @@ impl<'a> Items<'a> {
     }
 }
 
-/// The certificates of a PEM text.
+/// Certificates of a PEM text.
 fn der(pem: &str) -> Result<Vec<Vec<u8>>, String> {
     const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
     const END: &str = "-----END CERTIFICATE-----";

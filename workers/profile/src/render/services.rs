@@ -1,4 +1,4 @@
-//! The services of a section in their order, the network between them, and what proves that they serve.
+//! Services of a section in order, the network between them, and the evidence that they work.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -172,7 +172,7 @@ impl Items<'_> {
     }
 }
 
-/// The services of a section, each after those that it depends on.
+/// Services of a section, each after its dependencies.
 fn in_order(spec: &SectionSpec) -> Result<Vec<String>, String> {
     fn visit(
         name: &str,
@@ -186,7 +186,7 @@ fn in_order(spec: &SectionSpec) -> Result<Vec<String>, String> {
         if path.iter().any(|above| above == name) {
             return Err(format!("{} → {name} is a circle", path.join(" → ")));
         }
-        // A service of the other section, or of Windows itself, is there already.
+        // A service of the other section, or of Windows itself, already exists.
         let Some(service) = spec.services.get(name) else {
             return Ok(());
         };

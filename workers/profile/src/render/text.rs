@@ -1,4 +1,4 @@
-//! Filling in `${NAME}` and `${secret:NAME}`, and deciding conditions.
+//! Substitution of `${NAME}` and `${secret:NAME}`, and evaluation of conditions.
 
 use super::Inputs;
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
 };
 use serde_json::{Value, json};
 
-/// How deep a profile's own variables may use one another.
+/// Deepest nesting of a profile's own variables.
 const DEPTH_MAX: usize = 8;
 
 /// The values of one machine and section.
@@ -29,7 +29,7 @@ impl<'a> Values<'a> {
             section,
             own,
         };
-        // A payload folder that cannot be filled in is told where it is used.
+        // A payload folder with a problem is reported where it is used.
         let folder = values
             .fill(&inputs.profile.payload_folder)
             .unwrap_or_default();
@@ -37,7 +37,7 @@ impl<'a> Values<'a> {
         values
     }
 
-    /// Whether every condition that is given holds.
+    /// Whether all given conditions hold.
     pub(super) fn holds(&self, when: &When) -> bool {
         let platform = self.inputs.variables.get("PLATFORM").unwrap_or("none");
         let fits = when.platform.is_empty() || when.platform.iter().any(|p| p == platform);
@@ -46,7 +46,7 @@ impl<'a> Values<'a> {
         fits && set && secret
     }
 
-    /// Whether a file is made of a secret that is kept back.
+    /// Whether a file uses a withheld secret.
     pub(super) fn withheld(&self, file: &FileSpec) -> bool {
         let json = file.json.as_ref().map(Value::to_string);
         let texts = file.content.as_deref().into_iter().chain(json.as_deref());
@@ -54,7 +54,7 @@ impl<'a> Values<'a> {
         pieces.any(|it| matches!(it, Piece::Secret(name) if self.inputs.secrets.withholds(name)))
     }
 
-    /// A text with everything filled in.
+    /// Text with all variables filled in.
     pub(super) fn fill(&self, text: &str) -> Result<String, String> {
         self.fill_at(text, 0)
     }
@@ -98,7 +98,7 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// An object with every string in it filled in; what becomes empty is left out.
+    /// Object with every string filled in. Empty strings are left out.
     pub(super) fn fill_json(&self, value: &Value) -> Result<Value, String> {
         Ok(match value {
             Value::String(text) if text == TAINTS => self.taints(),

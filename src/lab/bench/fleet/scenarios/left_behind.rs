@@ -1,4 +1,4 @@
-//! What dormer leaves behind in a cluster from which it is taken away: nothing that holds anybody up.
+//! Removal of dormer from a cluster: nothing that it leaves behind blocks anything.
 
 use super::{Scenario, stage};
 use dormer_fleet::{
@@ -7,7 +7,7 @@ use dormer_fleet::{
 };
 use serde_json::Value;
 
-/// Hooks and finalizers of an object that only their owner can take off.
+/// Hooks and finalizers of an object that only their owner can remove.
 fn holds(object: &Value) -> Vec<String> {
     let hooks = ["preDrain", "preTerminate"].into_iter().flat_map(|stage| {
         object["spec"]["lifecycleHooks"][stage]
@@ -26,7 +26,7 @@ fn holds(object: &Value) -> Vec<String> {
 #[test]
 fn machines_go_after_dormer_is_gone_in_the_middle_of_an_upgrade() {
     stage::on_a_virtual_clock(async {
-        // Without pods: a budget would hold the Machines up, since no other node can come without dormer.
+        // Without pods: a budget would block the Machines, because no other node can join without dormer.
         let config = WorldConfig {
             linux: false,
             workload: false,
@@ -39,7 +39,7 @@ fn machines_go_after_dormer_is_gone_in_the_middle_of_an_upgrade() {
             })
             .await;
         scenario.upgrade().await;
-        // Without pods the holder's Machine may be gone between two polls; its replacement takes minutes.
+        // Without pods, the holder's Machine may disappear between two polls. Its replacement takes minutes.
         scenario
             .until("one is being replaced under the lease", |_, statuses| {
                 statuses
@@ -59,7 +59,7 @@ fn machines_go_after_dormer_is_gone_in_the_middle_of_an_upgrade() {
             .map(|it| it["metadata"]["uid"].clone())
             .collect();
         for machine in &machines {
-            // One may be going already.
+            // One may already be terminating.
             let _ = scenario
                 .admin()
                 .delete(

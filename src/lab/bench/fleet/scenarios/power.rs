@@ -1,12 +1,12 @@
-//! A host that loses its power at one step of its bring-up, for every step that there is: the run goes on from there.
+//! Power loss of a host at each step of its bring-up: the run continues from there.
 
 use super::stage::{self, Scenario};
 use std::collections::BTreeMap;
 
-/// Boots of a bring-up whose feature asks for one reboot.
+/// Boots of a bring-up whose feature needs one reboot.
 const BOOTS: u32 = 2;
 
-/// A test for each step, and the list of all of them.
+/// Defines a test for each step, and the list of all steps.
 macro_rules! steps {
     ($($test:ident $step:literal,)*) => {
         const STEPS: &[&str] = &[$($step,)*];
@@ -116,7 +116,7 @@ steps! {
     node_answer "node answer",
 }
 
-/// Brings one machine up whose host goes dark at this step, and looks at what the host itself wrote down.
+/// Brings up one machine whose host loses power at this step, and checks the host's own record.
 fn goes_on_after(step: &'static str) {
     stage::on_a_virtual_clock(async move {
         let order = format!("power-off/{step}@1");
@@ -128,7 +128,7 @@ fn goes_on_after(step: &'static str) {
         for effect in &counts.effects {
             *times.entry(effect).or_default() += 1;
         }
-        // Endpoints of the network are lost with the power, so they are made again.
+        // A power loss removes the network's endpoints, so they are made again.
         times.retain(|effect, times| *times > 1 && !effect.contains("endpoint:"));
         assert!(times.is_empty(), "{step}: done twice: {times:?}");
         let state = host.state();
@@ -148,7 +148,7 @@ fn goes_on_after(step: &'static str) {
     });
 }
 
-/// One machine that serves, and was never said to have failed on the way.
+/// Brings up one machine that never counts as failed.
 async fn brought_up(faults: &[&str]) -> Scenario {
     let mut scenario = Scenario::start(1, faults).await;
     scenario

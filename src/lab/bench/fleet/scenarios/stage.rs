@@ -1,4 +1,4 @@
-//! A world with a fault and all of dormer in it, in memory and on a virtual clock.
+//! World with a fault and all of dormer in it, in memory and on a virtual clock.
 
 use crate::{
     bench::fleet::stage::{Ports, start_roles},
@@ -25,23 +25,23 @@ use dormer_workflows::{Dormer, State};
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// How often the world is looked at, in virtual time.
+/// Poll interval in virtual time.
 const POLL_EVERY: Duration = Duration::from_secs(5);
-/// A play that takes longer, in virtual time, has failed.
+/// Time limit of a scenario, in virtual time.
 const SCENARIO_MAX: Duration = Duration::from_secs(8 * 3_600);
 
-/// Attempts that the one worker holds at once.
+/// Attempts that the single worker executes at once.
 const SLOTS: usize = 256;
 
-/// What a machine's run tells.
+/// Status of a machine's run.
 pub(super) struct MachineStatus {
     pub(super) uid: String,
     pub(super) state: &'static str,
-    /// Its phase, its reason, and what it waits for.
+    /// Text of its phase, its reason, and what it waits for.
     pub(super) words: String,
-    /// The version that its node carries.
+    /// Version that its node carries.
     version: Option<String>,
-    /// The version that is wanted.
+    /// Desired version.
     wanted: Option<String>,
     /// Whether it holds the lease.
     pub(super) holds: bool,
@@ -54,21 +54,21 @@ impl MachineStatus {
     }
 }
 
-/// A play under way.
+/// Running scenario.
 pub(super) struct Scenario {
     world: World,
     ports: Arc<Ports>,
     catalog: Catalog,
     faults: usize,
     start: Instant,
-    /// The version that was wanted before the upgrade.
+    /// Desired version before the upgrade.
     old: Option<String>,
-    /// Since when the runs have told the same.
+    /// Statuses of the runs, and the time of their last change.
     same: (String, Instant),
     _running: Option<roles::Running>,
 }
 
-/// Plays on a runtime whose clock stands still while anything can be done.
+/// Runs a scenario on a runtime whose clock stands still while any task is ready.
 pub(super) fn on_a_virtual_clock(scenario: impl Future<Output = ()>) {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let runtime = builder
@@ -80,7 +80,7 @@ pub(super) fn on_a_virtual_clock(scenario: impl Future<Output = ()>) {
 }
 
 impl Scenario {
-    /// A world of so many machines with these faults, and dormer in it.
+    /// Starts a world of `machines` machines with these faults, and dormer in it.
     pub(super) async fn start(machines: u32, faults: &[&str]) -> Self {
         let orders = faults.iter().map(|fault| (*fault).to_owned()).collect();
         let config = WorldConfig {
@@ -91,7 +91,7 @@ impl Scenario {
         Self::start_in(config).await
     }
 
-    /// Such a world, and dormer in it.
+    /// Starts a world from its configuration, and dormer in it.
     pub(super) async fn start_in(config: WorldConfig) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let faults = config.faults.len();
@@ -115,13 +115,13 @@ impl Scenario {
         }
     }
 
-    /// Offers a newer payload.
+    /// Installs a newer payload.
     pub(super) async fn upgrade(&mut self) {
         self.old = self.statuses().await.pop().and_then(|one| one.wanted);
         self.catalog.add(payload(1));
     }
 
-    /// Waits until it holds.
+    /// Waits until the condition holds.
     pub(super) async fn until(
         &mut self,
         what: &str,
@@ -150,12 +150,12 @@ impl Scenario {
         }
     }
 
-    /// Whether the runs have told the same for so many minutes.
+    /// Whether the runs' statuses have not changed for `minutes` minutes.
     pub(super) fn unchanged_for(&self, minutes: u64) -> bool {
         self.same.1.elapsed() > Duration::from_secs(60 * minutes)
     }
 
-    /// What the runs of machines that are not gone tell.
+    /// Statuses of the machines that are not gone.
     async fn statuses(&self) -> Vec<MachineStatus> {
         let heads = self
             .ports
@@ -196,7 +196,7 @@ impl Scenario {
             .collect()
     }
 
-    /// Whether all that live, and so many, serve the version that is wanted, on Nodes that are Ready and schedulable.
+    /// Whether exactly `machines` machines serve the desired version on Ready and schedulable Nodes.
     pub(super) fn all_serve(&self, statuses: &[MachineStatus], machines: usize) -> bool {
         statuses.len() == machines
             && statuses
@@ -210,7 +210,7 @@ impl Scenario {
         self.world.faults.struck().len() >= self.faults
     }
 
-    /// Makes objects in the world, as the administrator; what the API server refuses is named.
+    /// Creates an object in the world as the administrator. The error is the API server's refusal.
     pub(super) fn create(&self, object: serde_json::Value) -> Result<(), String> {
         self.world
             .create(object)
@@ -218,7 +218,7 @@ impl Scenario {
             .map_err(|error| error.to_string())
     }
 
-    /// All objects of a kind.
+    /// Objects of a kind.
     pub(super) fn all(&self, kind: &kinds::Kind) -> Vec<serde_json::Value> {
         self.world
             .all(kind)
@@ -236,19 +236,19 @@ impl Scenario {
             .unwrap_or_default()
     }
 
-    /// Ends dormer, all of it at once, and leaves the world as it is.
+    /// Ends all of dormer at once, and leaves the world unchanged.
     pub(super) fn uninstall(&mut self) {
         self._running = None;
     }
 
-    /// An administrator at the API server.
+    /// Administrator's client of the API server.
     pub(super) fn admin(&self) -> dormer_fleet::cluster::client::Client {
         let user = dormer_fleet::api::User::admin();
         dormer_fleet::cluster::client::Client::new(&self.world.api, user)
     }
 
-    /// Certificate requests for this user that nobody has decided. The request is base64 of PEM of DER, in which the
-    /// name stands as it is.
+    /// Pending certificate requests for this user. A request is PEM in base64, with the name as plain bytes in its
+    /// DER.
     pub(super) fn undecided_for(&self, whose: &str) -> usize {
         let requests = self.all(&kinds::CSR);
         let open = requests
@@ -267,7 +267,7 @@ impl Scenario {
         .count()
     }
 
-    /// The host of the one machine.
+    /// Host of the only machine.
     pub(super) fn only_host(&self) -> Arc<dormer_fleet::host::Host> {
         let all = self
             .world
@@ -281,7 +281,7 @@ impl Scenario {
     pub(super) fn all_struck(&self, faults: &[&str]) {
         let struck = self.world.faults.struck();
         let struck: Vec<_> = struck.iter().map(|(fault, ..)| fault.name()).collect();
-        // That nothing comes is nothing that strikes.
+        // A fault that withholds something never counts as struck.
         let ordered = faults.iter().filter(|fault| **fault != "replacement-never");
         let mut named = ordered.map(|fault| fault.split('@').next().unwrap_or_default());
         assert!(
@@ -294,7 +294,7 @@ impl Scenario {
         self.world.record.max_unavailable_observed()
     }
 
-    /// Certificate requests that nobody has decided.
+    /// Pending certificate requests.
     pub(super) fn pending_requests(&self) -> usize {
         let requests = self.world.all(&kinds::CSR);
         requests

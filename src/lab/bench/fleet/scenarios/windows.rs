@@ -1,12 +1,12 @@
-//! What Windows' network loses while a node serves or is made, and how it comes back.
+//! Losses in Windows' network while a node serves or is configured, and their repair.
 
 use super::{Scenario, both_serve, ends, one_reports, stage};
 use dormer_fleet::{api::kinds, host::Host};
 
-/// The route that cloud platforms' nodes need.
+/// Route that cloud platforms' nodes need.
 const ROUTE: &str = "169.254.169.254/32";
 
-/// How often this effect happened on a host.
+/// Number of times that this effect happened on a host.
 fn times(host: &Host, effect: &str) -> usize {
     host.counts()
         .effects
@@ -27,7 +27,7 @@ fn endpoints_that_the_hns_service_lost_are_made_again_and_kube_proxy_is_restarte
         let lost = lost.expect("a host that has lost them");
         let starts = |host: &Host| host.state().scm.get("kube-proxy").map_or(0, |it| it.starts);
         let started = starts(&lost);
-        // The periodic look finds it, and the rollout has it mended without a drain.
+        // The periodic comparison finds it, and the rollout has it repaired without a drain.
         scenario
             .until(
                 "the endpoint is there again, and both serve",

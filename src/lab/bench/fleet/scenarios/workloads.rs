@@ -1,12 +1,12 @@
-//! Workloads on a fleet that dormer brings up: the guides' manifests as printed and as mended, the RuntimeClass of each
-//! Windows build, and pods that belong on no Windows node.
+//! Workloads on a fleet that dormer brings up: two guides' manifests as printed and as corrected, the RuntimeClass of
+//! each Windows build, and pods that must not run on a Windows node.
 
 use super::stage::{self, Scenario};
 use dormer_fleet::{WorldConfig, api::kinds, manifest::Sets};
 use dormer_profile::yaml;
 use serde_json::{Value, json};
 
-/// Linux pods without a selector: none may ever land on a Windows node.
+/// Linux pods without a selector: none may run on a Windows node.
 const LINUX_PODS: usize = 500;
 
 macro_rules! manifests {
@@ -32,16 +32,16 @@ macro_rules! manifests {
     };
 }
 
-/// Printed in two guides for Windows containers.
+/// Manifests as printed in two guides for Windows containers.
 const PRINTED: [(&str, &str); 5] = manifests!("printed");
-/// The same, with what is wrong in them mended; the first line of each says what that was.
+/// The same with corrections; the first line of each names them.
 const MENDED: [(&str, &str); 5] = manifests!("mended");
 
 fn objects(text: &str) -> Result<Vec<Value>, String> {
     yaml::documents(text).map_err(|error| error.to_string())
 }
 
-/// Two machines with Windows Server 2019, for which the manifests ask.
+/// Starts two machines with Windows Server 2019, which the manifests need.
 async fn fleet() -> Scenario {
     let sets = Sets::from([(
         "windows_container_ami".to_owned(),
@@ -56,7 +56,7 @@ async fn fleet() -> Scenario {
     Scenario::start_in(config).await
 }
 
-/// Pods whose name begins so, and whether each runs on a Windows node.
+/// Whether each pod with this name prefix runs on a Windows node.
 fn pods(scenario: &Scenario, named: &str) -> Vec<bool> {
     let mut pods = scenario.all(&kinds::POD);
     pods.retain(|pod| {
@@ -73,7 +73,7 @@ fn pods(scenario: &Scenario, named: &str) -> Vec<bool> {
 fn each_mended_manifest_lands_on_a_joined_node_and_no_linux_pod_does() {
     stage::on_a_virtual_clock(async {
         let mut scenario = fleet().await;
-        // They wait from before there is any node, so no moment without the taint would escape them.
+        // They wait before the first node exists, so they would use any moment without the taint.
         for n in 0..LINUX_PODS {
             let pod = json!({"apiVersion": "v1", "kind": "Pod",
                 "metadata": {"name": format!("linux-{n}"), "namespace": "default"},
