@@ -15,7 +15,7 @@ use dormer_proto::{
     },
     pool::{AfterTimeout, Approval, PoolSettings, Strategy, Terms},
 };
-use dormer_workflows::machine::{Machine, Timer};
+use dormer_workflows::machine::{Lease, Machine, Phase, Timer};
 use expect_test::{ExpectFile, expect_file};
 
 fn holds(story: &Story, expected: ExpectFile) {
@@ -467,6 +467,61 @@ fn a_node_that_is_not_ready_for_long_may_be_repaired() {
         .tell("timer", Input::Fired(Timer::Deadline))
         .tell("its Node is Ready again", node_is(carrying("v1")));
     holds(&story, expect_file!["stories/repair.txt"]);
+}
+
+/// Whatever keeps dormer from comparing a host, its Machine is left as it is: a key, a right, a profile, a closed port.
+#[test]
+fn a_host_that_cannot_be_compared_is_left_as_it_is() {
+    let down = || NodeFact {
+        ready: false,
+        ..carrying("v1")
+    };
+    let own = [
+        "AuthRejected",
+        "Forbidden",
+        "HostKeyChanged",
+        "KeyUnreadable",
+        "ProfileUnusable",
+        "VersionNotHere",
+    ];
+    let unanswered = ["ConnectRefused", "ConnectTimeout", "ConnectionLost", "NoAnswer"];
+    for code in own.into_iter().chain(unanswered) {
+        let mut story = Story::joined(wanting("v1"));
+        story
+            .tell("the pool wants v2", pool_is(wanting("v2")))
+            .given_up("plan", code);
+        assert_eq!(story.state.phase, Phase::Serving, "{code}");
+        assert_eq!(story.state.lease, Lease::None, "{code}");
+        let report = story.state.report();
+        assert_eq!(report.not_compared.map(|it| it.code).as_deref(), Some(code));
+        // Its Node goes, and ten minutes later the host is tried again.
+        story.tell("its Node is not Ready", node_is(down()));
+        let told = story.state.report().not_compared.is_some();
+        assert_eq!(told, own.contains(&code), "{code}: a dead host is no trouble of dormer's");
+        story
+            .later_ms(600_000)
+            .tell("timer", Input::Fired(Timer::Drift))
+            .given_up("plan", code);
+        let replaced = matches!(story.state.phase, Phase::LeaseWait(_));
+        assert_eq!(replaced, unanswered.contains(&code), "{code}");
+    }
+}
+
+/// A host that could not be compared, and the two ways in which that ends: it is mended, or a person replaces it.
+#[test]
+fn trouble_with_a_host_ends_when_it_is_mended() {
+    let mut story = Story::joined(wanting("v1"));
+    story
+        .tell("the pool wants v2", pool_is(wanting("v2")))
+        .given_up("plan", "AuthRejected")
+        .later_ms(600_000)
+        .tell("ten minutes later", Input::Fired(Timer::Drift))
+        .given_up("plan", "AuthRejected")
+        .person(Signal::Recreate)
+        .person(Signal::Hold)
+        .person(Signal::Resume)
+        .done("plan", planned(Some(ChangeClass::Drain)));
+    holds(&story, expect_file!["stories/not_compared.txt"]);
 }
 
 /// A cordon of somebody else's is told to the rollout; who asks for this machine decides about it.

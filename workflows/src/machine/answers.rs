@@ -18,6 +18,7 @@ impl Draft<'_> {
                 node_name,
             } => {
                 self.read(facts, host_key);
+                self.s.not_compared = None;
                 self.s.host.node_name = Some(node_name.clone());
             }
             Outcome::Planned {
@@ -27,6 +28,7 @@ impl Draft<'_> {
                 ..
             } => {
                 self.read(facts, host_key);
+                self.s.not_compared = None;
                 self.s.host.generation = *generation;
                 self.s.target = self.s.desired().cloned().unwrap_or_default();
             }

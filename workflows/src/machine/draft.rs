@@ -99,12 +99,24 @@ impl<'a> Draft<'a> {
             Some(Length::Ms(ms)) => ms,
             Some(Length::PoolSoak) => pool.map_or(0, |pool| pool.soak_ms),
             Some(Length::PoolDrainTimeout) => pool.map_or(0, |pool| pool.drain_timeout_ms),
-            Some(Length::PoolRepairAfter) => pool
-                .and_then(|pool| pool.repair_after_ms)
-                .unwrap_or(REPAIR_AFTER_MS),
+            Some(Length::PoolRepairAfter) => self.repair_after_ms(),
             Some(Length::Drift) => policy::drift_ms(self.now.run.as_str()),
             None => 0,
         }
+    }
+
+    /// How long a Node is not Ready before its machine may be repaired over the limit.
+    fn repair_after_ms(&self) -> u64 {
+        let pool = self.s.pool.as_ref();
+        pool.and_then(|pool| pool.repair_after_ms)
+            .unwrap_or(REPAIR_AFTER_MS)
+    }
+
+    /// Whether its Node has not been Ready for so long that its machine may be repaired over the limit.
+    pub(super) fn is_down_for_long(&self) -> bool {
+        let after = self.repair_after_ms();
+        let down = self.s.down;
+        down.is_some_and(|down| down.long || self.now.at.since_ms(down.since) >= after)
     }
 
     /// Starts one of the present phase's timers as if it had been started at `since`. `false`: its time is over.

@@ -127,6 +127,7 @@ fn state_of_the_world(then: State, current: &State) -> State {
         lease: current.lease,
         in_service: current.in_service,
         reported: current.reported.clone(),
+        not_compared: current.not_compared.clone(),
         ..then
     }
 }

@@ -5,13 +5,14 @@ use super::{
     phase::{Phase, Timer},
     policy,
     stage::{News, Request},
-    state::{Change, Down, How, LeasedRequest},
+    state::{Change, Down, How},
 };
 use dormer_engine_core::Sender;
 use dormer_proto::{
     machine::{ChangeClass, Outcome, Section},
     message::Failure,
     pool::Strategy,
+    rollout::NotCompared,
 };
 
 /// Phase of this stage, with what it remembers.
@@ -85,7 +86,7 @@ impl ServePhase {
 
     pub(super) fn gave_up(self, draft: &mut Draft<'_>, failure: Failure) {
         match self {
-            Self::Checking => not_compared(draft, &failure),
+            Self::Checking => not_compared(draft, failure),
             Self::Applying { .. }
             | Self::Closing
             | Self::Serving
@@ -347,18 +348,26 @@ fn unmarked(draft: &Draft<'_>) -> bool {
     node.is_some_and(|node| node.version.as_ref() != Some(&draft.s.target.version))
 }
 
-/// A host that cannot be compared can still be replaced, which needs no word from it.
-fn not_compared(draft: &mut Draft<'_>, failure: &Failure) {
-    draft.s.note = Some(format!(
-        "not compared: {}: {}",
-        failure.code, failure.message
-    ));
+/// A host that cannot be compared is left as it is: most often the trouble is dormer's own (a key, a right, a profile), or
+/// a port that was closed. Only one that does not answer and whose Node has not been Ready for long is replaced.
+fn not_compared(draft: &mut Draft<'_>, failure: Failure) {
+    let Failure { code, message, .. } = failure;
+    draft.s.note = Some(format!("not compared: {code}: {message}"));
+    let dead = policy::is_unanswered(&code) && draft.is_down_for_long();
     let pool = draft.s.pool.as_ref();
     let recreate = pool.is_some_and(|pool| pool.strategy == Strategy::Recreate);
-    if draft.s.differs() && (recreate || draft.s.wish == Some(LeasedRequest::Recreate)) {
+    if draft
+        .s
+        .not_compared
+        .as_ref()
+        .is_none_or(|known| known.code != code)
+    {
+        let code = code.clone();
+        draft.s.not_compared = Some(NotCompared { code, message });
+    }
+    if dead && recreate && draft.s.differs() {
         let differs = vec![format!(
-            "the version, and the host does not answer: {}",
-            failure.code
+            "the version; the host does not answer ({code}), and its Node has not been Ready for long"
         )];
         draft.want(Change {
             how: How::Recreate,

@@ -1,13 +1,13 @@
 //! What a machine's run remembers, and what follows from that without anything having happened.
 
-use super::phase::Phase;
+use super::{phase::Phase, policy};
 use dormer_proto::{
     id::{LeaseToken, Timestamp},
     machine::{
         Blocker, ChangeClass, CsrFact, HostFacts, MachineFact, MachineRef, NodeFact, TokenMark,
     },
     pool::{Approval, Desired, PoolSettings, Strategy, payload_of},
-    rollout::MemberReport,
+    rollout::{MemberReport, NotCompared},
 };
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt};
@@ -59,6 +59,9 @@ pub struct State {
     /// Since when its Node has not been Ready, if it is not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub down: Option<Down>,
+    /// Why its host could not be compared the last time, if so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_compared: Option<NotCompared>,
     /// The last thing worth telling a person that is not a failure.
     pub note: Option<String>,
 }
@@ -393,6 +396,18 @@ impl State {
             barred: self.counts() && self.barred().is_some(),
             cordoned: self.cordoned_by_others(),
             repair: self.counts() && self.down.is_some_and(|down| down.long),
+            wished: self.wish.is_some(),
+            not_compared: self.reports_not_compared().cloned(),
         }
+    }
+
+    /// Why its host cannot be compared, as its rollout hears it. That a host whose Node is not Ready does not answer is
+    /// no news: it is down.
+    fn reports_not_compared(&self) -> Option<&NotCompared> {
+        let ready = self.node.as_ref().is_some_and(|node| node.ready);
+        let down = |it: &&NotCompared| !ready && policy::is_unanswered(&it.code);
+        self.not_compared
+            .as_ref()
+            .filter(|it| self.counts() && !down(it))
     }
 }

@@ -13,6 +13,7 @@
 
 mod draft;
 mod facts;
+mod finding;
 mod grant;
 mod member;
 mod signals;
@@ -21,6 +22,7 @@ mod uid;
 mod vacancy;
 mod view;
 
+pub use finding::Finding;
 pub use member::{Flag, Member};
 pub use state::*;
 pub use uid::Uid;

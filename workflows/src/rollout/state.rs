@@ -8,6 +8,7 @@ use dormer_proto::{
     id::{LeaseToken, Seq, Timestamp},
     phase::RolloutState,
     pool::{MaxUnavailable, Terms},
+    rollout::NotCompared,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
@@ -57,6 +58,9 @@ pub struct State {
     /// The last step back that a person asked for, until another payload is wanted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollback: Option<Rollback>,
+    /// What keeps hosts from being compared; members name it by its place, from 1. One that nobody names is over.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub troubles: Vec<NotCompared>,
     /// Whether the timer runs that asks who has not enrolled.
     pub asks: bool,
     /// Whether the timer runs that gives up on an unknown owner.
@@ -271,7 +275,7 @@ impl State {
             RolloutState::Paused
         } else if self.enrolment != Enrolment::Complete || self.settings.is_none() {
             RolloutState::Enrolling
-        } else if !self.failures().is_empty() {
+        } else if !self.failures().is_empty() || self.finding().is_some() {
             RolloutState::Halted
         } else {
             RolloutState::Open

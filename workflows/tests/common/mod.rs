@@ -295,6 +295,8 @@ fn flags(report: &rollout::MemberReport) -> String {
         (report.barred, "barred"),
         (report.cordoned, "cordoned by others"),
         (report.repair, "to be repaired"),
+        (report.wished, "wished"),
+        (report.not_compared.is_some(), "not compared"),
     ];
     let set: Vec<_> = flags
         .iter()

@@ -9,7 +9,7 @@ use dormer_proto::{
     machine::{self, TokenMark},
     message::{Failure, ObjectRef, Refusal},
     pool::{Desired, MaxUnavailable, PoolSettings, Terms},
-    rollout::{Fact, MemberReport, OwnedMachine, OwnerFact, Signal},
+    rollout::{Fact, MemberReport, NotCompared, OwnedMachine, OwnerFact, Signal},
     work,
 };
 use dormer_workflows::rollout::{Enrolment, Rollout, State, Timer};
@@ -311,6 +311,17 @@ pub(crate) fn long_down() -> MemberReport {
     }
 }
 
+/// One that serves, and whose host cannot be compared.
+pub(crate) fn not_compared(code: &str) -> MemberReport {
+    MemberReport {
+        not_compared: Some(NotCompared {
+            code: code.into(),
+            message: "it did not work.".into(),
+        }),
+        ..serving()
+    }
+}
+
 /// One that had a Node, which somebody else cordoned.
 pub(crate) fn cordoned() -> MemberReport {
     MemberReport {
@@ -434,6 +445,14 @@ fn spell_report(report: &MemberReport) -> String {
         (report.barred, "barred".to_owned()),
         (report.cordoned, "cordoned".to_owned()),
         (report.repair, "for long".to_owned()),
+        (report.wished, "asked for by a person".to_owned()),
+        (
+            report.not_compared.is_some(),
+            format!(
+                "not compared ({})",
+                report.not_compared.as_ref().map_or("", |it| &it.code)
+            ),
+        ),
     ];
     let words: Vec<_> = words
         .into_iter()

@@ -332,6 +332,7 @@ impl Report {
             barred: false,
             cordoned: self.cordoned,
             repair: self.repair,
+            ..MemberReport::default()
         }
     }
 }
