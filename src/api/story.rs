@@ -200,7 +200,7 @@ fn observed(object: &ObjectRef, fact: Option<&Fact>) -> String {
             let wants = owner.replicas;
             format!("the MachineSet {name} is seen: {has} of {wants} Machines")
         }
-        Some(Fact::Rollout(rollout::Fact::Listed { with_node })) => {
+        Some(Fact::Rollout(rollout::Fact::Listed { with_node, .. })) => {
             format!("all Machines were listed: {} have a Node", with_node.len())
         }
     }

@@ -12,7 +12,7 @@ use dormer_proto::{
 use dormer_workflows::rollout::Timer;
 use expect_test::{ExpectFile, expect_file};
 use rollout_common::{
-    Pool, barred, carrying, coming, cordoned, down, failed, going, granted, long_down,
+    Pool, SET, barred, carrying, coming, cordoned, down, failed, going, granted, long_down,
     not_compared, serving, terms, wanting,
 };
 
@@ -419,7 +419,15 @@ fn an_unknown_owner() {
         .request_as("a", other())
         .request("b")
         .replace("a", 1, 20_000);
+    // Nobody has listed the sets: it is unknown, and not gone.
     pool.wait_ms(16 * 60_000).fired(Timer::OwnerCheck);
+    // One list has it, though its fact has not come; the next one has not.
+    pool.listed_sets(&["b"], &[SET, "other"])
+        .wait_ms(16 * 60_000)
+        .fired(Timer::OwnerCheck);
+    pool.listed_sets(&["b"], &[SET])
+        .wait_ms(16 * 60_000)
+        .fired(Timer::OwnerCheck);
     holds(&pool, expect_file!["rollout_stories/owner_unknown.txt"]);
 }
 

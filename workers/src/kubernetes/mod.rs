@@ -9,6 +9,7 @@ mod error;
 pub mod events;
 mod evict;
 mod fence;
+mod find;
 pub mod keys;
 mod mark;
 mod payload;
@@ -108,6 +109,14 @@ impl KubernetesExecutor {
                     self.forget_token(machine).await;
                 }
                 Ok(deleted)
+            }
+            Task::FindNode {
+                machine,
+                names,
+                provider_id,
+            } => {
+                self.find_node(machine, names, provider_id.as_deref())
+                    .await
             }
             Task::SetPayload {
                 pool,

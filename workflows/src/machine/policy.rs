@@ -76,6 +76,8 @@ pub fn of(task: &Task) -> RetryPolicy {
         Task::Plan { .. } | Task::Reboot { .. } => PLAN,
         Task::ApproveCsr { .. } => CSR,
         Task::CloseFence { .. } => CLOSE,
+        // It is asked again after ten minutes.
+        Task::FindNode { .. } => CSR,
         Task::MarkNode { .. }
         | Task::OpenFence { .. }
         | Task::Evict { .. }

@@ -106,6 +106,11 @@ impl ProvisionPhase {
                 Self::Address | Self::Probing | Self::KeyWait { .. } | Self::Adopting,
                 News::Node { .. } | News::NodeGone,
             ) => {}
+            // Nothing was begun under a lease.
+            (
+                Self::Address | Self::Probing | Self::KeyWait { .. } | Self::Adopting,
+                News::HandsOff,
+            ) => {}
         }
     }
 
@@ -173,7 +178,11 @@ fn adopted(draft: &mut Draft<'_>, found: Comparison, pods: u32) {
     if open {
         let how = draft.s.how(found.class.unwrap_or(ChangeClass::Restart));
         let differs = vec!["an upgrade that an earlier store began".into()];
-        return draft.want(Change { how, differs });
+        return draft.want(Change {
+            how,
+            differs,
+            repair: false,
+        });
     }
     compared(draft, found);
 }

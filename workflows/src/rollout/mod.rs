@@ -47,7 +47,7 @@ pub struct Rollout;
 pub enum Timer {
     /// Who should have enrolled by now is asked to.
     Ask,
-    /// An owner that nobody has seen is taken for gone.
+    /// An owner that nobody has seen is looked for in the last full list.
     #[serde(rename = "Look")]
     OwnerCheck,
 }

@@ -61,9 +61,13 @@ pub struct State {
     /// What keeps hosts from being compared; members name it by its place, from 1. One that nobody names is over.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub troubles: Vec<NotCompared>,
+    /// MachineSets that stood in the last full list. `None`: not known; an owner that nobody has seen is then unknown, and
+    /// not gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sets: Option<Vec<Uid>>,
     /// Whether the timer runs that asks who has not enrolled.
     pub asks: bool,
-    /// Whether the timer runs that gives up on an unknown owner.
+    /// Whether the timer runs that looks for unknown owners in the last full list.
     #[serde(rename = "looks")]
     pub owner_check: bool,
 }

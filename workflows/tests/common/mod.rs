@@ -247,6 +247,7 @@ fn detail(task: &Task) -> String {
         Task::Evict { force, .. } => if *force { ", without budgets" } else { "" }.to_owned(),
         Task::TearDown { .. } => String::new(),
         Task::SetPayload { payload, .. } => format!(" {payload}"),
+        Task::FindNode { names, .. } => format!(" {}", names.join(" or ")),
     }
 }
 

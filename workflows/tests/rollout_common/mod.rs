@@ -213,7 +213,17 @@ impl Pool {
     pub(crate) fn listed(&mut self, with_node: &[&str]) -> &mut Self {
         let what = format!("a full list: {} have a Node", with_node.join(" "));
         let with_node = with_node.iter().map(|uid| (*uid).to_owned()).collect();
-        self.tell(&what, observed(Fact::Listed { with_node }))
+        let sets = None;
+        self.tell(&what, observed(Fact::Listed { with_node, sets }))
+    }
+
+    /// A full list that also says which MachineSets stand.
+    pub(crate) fn listed_sets(&mut self, with_node: &[&str], sets: &[&str]) -> &mut Self {
+        let what = format!("a full list: MachineSets {}", sets.join(" "));
+        let owned = |uids: &[&str]| uids.iter().map(|uid| (*uid).to_owned()).collect();
+        let with_node = owned(with_node);
+        let sets = Some(owned(sets));
+        self.tell(&what, observed(Fact::Listed { with_node, sets }))
     }
 
     pub(crate) fn refused(

@@ -387,7 +387,10 @@ impl World {
             world.take_in(said(who, Say::Member(report)));
         }
         let with_node = (0..replicas).map(uid).collect();
-        world.take_in(observed(Fact::Listed { with_node }));
+        world.take_in(observed(Fact::Listed {
+            with_node,
+            sets: None,
+        }));
         world.read();
         world.tell();
         world

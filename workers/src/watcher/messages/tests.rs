@@ -199,6 +199,7 @@ fn a_list_shrinks_with_the_machines_that_go() {
     };
     let rest = rollout::Fact::Listed {
         with_node: vec!["b".into()],
+        sets: Some(Vec::new()),
     };
     assert_eq!(
         (observed.fact.clone(), observed.version.resource),
