@@ -1018,8 +1018,13 @@ fn a_label_in_the_middle_of_a_drain_undoes_it() {
 /// Paused in the middle of a drain: no pass goes on, nothing is deleted, and the upgrade can be given up.
 #[test]
 fn a_pause_in_the_middle_of_a_drain_stops_before_the_deletion() {
+    let cordoned = NodeFact {
+        cordoned: true,
+        ..carrying("v1")
+    };
     let mut story = draining(wanting("v2"));
     story
+        .tell("the Node is cordoned", node_is(cordoned))
         .tell("five seconds later", Input::Fired(Timer::Again))
         .person(Signal::Pause)
         .done("evict", evicted(3, 0))
@@ -1030,6 +1035,12 @@ fn a_pause_in_the_middle_of_a_drain_stops_before_the_deletion() {
     let paused = story.state.clone();
     story.person(Signal::Resume).done("evict", evicted(0, 0));
     assert_eq!(story.names(), ["delete-machine"]);
+    story.state = paused.clone();
+    story.open.clear();
+    story
+        .tell("somebody uncordons the Node", node_is(carrying("v1")))
+        .person(Signal::Resume);
+    assert_eq!(story.names(), ["open-fence"], "cordoned again before a pod is evicted");
     story.state = paused;
     story.open.clear();
     story.person(Signal::Abort);
@@ -1401,32 +1412,19 @@ fn a_late_plan_changes_no_target() {
     let target = story.state.target.clone();
     story.tell("v3 is wanted", pool_is(in_place("v3")));
     let generation = story.state.host.generation;
-    let Outcome::Planned {
-        class,
-        differs,
-        facts,
-        host_key,
-        token,
-        pods,
-        ..
-    } = planned(None)
-    else {
-        unreachable!("it is a plan")
-    };
     let late = Outcome::Planned {
-        class,
-        differs,
-        facts,
-        host_key,
+        class: None,
+        differs: Vec::new(),
+        facts: common::facts("boot-1"),
+        host_key: "key-a".into(),
         generation: 9,
-        token,
-        pods,
-    };
-    let task = story.state.pool.as_ref().map(|_| Task::DeleteMachine {
-        machine: story.state.machine_ref(),
         token: LeaseToken(0),
-    });
-    let task = task.expect("any task");
+        pods: 4,
+    };
+    let task = Task::DeleteMachine {
+        machine: story.state.machine_ref(),
+        token: LeaseToken(7),
+    };
     story.tell("a late plan", Input::Finished { task, outcome: late });
     assert_eq!(story.state.target, target);
     assert_eq!(story.state.host.generation, generation);
