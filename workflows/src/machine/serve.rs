@@ -355,6 +355,15 @@ pub(super) fn compared(draft: &mut Draft<'_>, found: Comparison) {
     }
 }
 
+/// Why its host cannot be compared, for people and for the rollout; the first message of a code stays.
+pub(super) fn remember_not_compared(draft: &mut Draft<'_>, failure: Failure) {
+    let Failure { code, message, .. } = failure;
+    let known = draft.s.not_compared.as_ref();
+    if known.is_none_or(|known| known.code != code) {
+        draft.s.not_compared = Some(NotCompared { code, message });
+    }
+}
+
 /// Waits until a Node that is not Ready has been so for long. It may have become Ready and not Ready again meanwhile, so
 /// what counts is since when it is so now.
 fn await_repair(draft: &mut Draft<'_>) {
@@ -376,20 +385,12 @@ fn unmarked(draft: &Draft<'_>) -> bool {
 /// A host that cannot be compared is left as it is: most often the trouble is dormer's own (a key, a right, a profile), or
 /// a port that was closed. Only one that does not answer and whose Node has not been Ready for long is replaced.
 fn not_compared(draft: &mut Draft<'_>, failure: Failure) {
-    let Failure { code, message, .. } = failure;
-    draft.s.note = Some(format!("not compared: {code}: {message}"));
+    let code = failure.code.clone();
+    draft.s.note = Some(format!("not compared: {code}: {}", failure.message));
+    remember_not_compared(draft, failure);
     let dead = policy::is_unanswered(&code) && draft.is_down_for_long();
     let pool = draft.s.pool.as_ref();
     let recreate = pool.is_some_and(|pool| pool.strategy == Strategy::Recreate);
-    if draft
-        .s
-        .not_compared
-        .as_ref()
-        .is_none_or(|known| known.code != code)
-    {
-        let code = code.clone();
-        draft.s.not_compared = Some(NotCompared { code, message });
-    }
     if dead && recreate && draft.s.differs() {
         let differs = vec![format!(
             "the version; the host does not answer ({code}), and its Node has not been Ready for long"
