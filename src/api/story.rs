@@ -269,6 +269,7 @@ fn task_of(outcome: &Outcome) -> &'static str {
         Outcome::FenceClosedMeanwhile => "a task under the lease",
         Outcome::MachineDeleted => "delete-machine",
         Outcome::PayloadSet => "set-payload",
+        Outcome::NodeFound { .. } | Outcome::NodeAbsent => "find-node",
     }
 }
 
@@ -305,6 +306,8 @@ pub(super) fn what_came(outcome: &Outcome) -> String {
             )
         }
         Outcome::FenceClosedMeanwhile => ": nothing was done, the fence is closed".into(),
+        Outcome::NodeFound { name } => format!(": the Node {name} stands"),
+        Outcome::NodeAbsent => ": it has no Node".into(),
         _ => String::new(),
     }
 }

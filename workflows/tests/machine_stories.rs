@@ -484,7 +484,12 @@ fn a_host_that_cannot_be_compared_is_left_as_it_is() {
         "ProfileUnusable",
         "VersionNotHere",
     ];
-    let unanswered = ["ConnectRefused", "ConnectTimeout", "ConnectionLost", "NoAnswer"];
+    let unanswered = [
+        "ConnectRefused",
+        "ConnectTimeout",
+        "ConnectionLost",
+        "NoAnswer",
+    ];
     for code in own.into_iter().chain(unanswered) {
         let mut story = Story::joined(wanting("v1"));
         story
@@ -497,7 +502,11 @@ fn a_host_that_cannot_be_compared_is_left_as_it_is() {
         // Its Node goes, and ten minutes later the host is tried again.
         story.tell("its Node is not Ready", node_is(down()));
         let told = story.state.report().not_compared.is_some();
-        assert_eq!(told, own.contains(&code), "{code}: a dead host is no trouble of dormer's");
+        assert_eq!(
+            told,
+            own.contains(&code),
+            "{code}: a dead host is no trouble of dormer's"
+        );
         story
             .later_ms(600_000)
             .tell("timer", Input::Fired(Timer::Drift))
@@ -721,7 +730,11 @@ fn a_reset_keeps_the_world_and_the_lease() {
     let decision = Machine::reset(now, early.clone(), &story.state);
     assert_eq!(decision.state.lease, story.state.lease);
     assert_eq!(decision.state.node, story.state.node);
-    assert_eq!(decision.state.phase, Phase::Undoing, "a step of another time");
+    assert_eq!(
+        decision.state.phase,
+        Phase::Undoing,
+        "a step of another time"
+    );
     // Without the lease a node that serves is not touched: it is compared, and what differs takes its way.
     let quiet = Story::joined(wanting("v1"));
     let decision = Machine::reset(now, early, &quiet.state);
@@ -738,10 +751,13 @@ fn reset(story: &mut Story, then: State) -> Vec<Command<Machine>> {
     };
     let decision = Machine::reset(now, then, &story.state);
     story.state = decision.state;
-    let tasks = decision.commands.iter().filter_map(|command| match command {
-        Command::Run(task, _) => Some(task.clone()),
-        _ => None,
-    });
+    let tasks = decision
+        .commands
+        .iter()
+        .filter_map(|command| match command {
+            Command::Run(task, _) => Some(task.clone()),
+            _ => None,
+        });
     story.open = tasks.collect();
     decision.commands
 }
@@ -817,7 +833,11 @@ fn a_reset_under_the_lease_gives_it_back_or_sets_the_host_up_again() {
     let evicting = story.state.clone();
     let before = story.state.clone();
     reset(&mut story, early.clone());
-    assert_eq!(story.state.phase, Phase::Undoing, "nothing is destroyed yet");
+    assert_eq!(
+        story.state.phase,
+        Phase::Undoing,
+        "nothing is destroyed yet"
+    );
     story.state = before;
     story.open = vec![];
     reset(&mut story, evicting);
@@ -902,7 +922,10 @@ fn nothing_but_the_label_itself_ends_hands_off() {
     assert_eq!(story.state.view().halt, Some(Halt::Ignored));
     story.tell("the label goes", saw(adopted_fact()));
     assert_eq!(story.names(), ["probe"], "it is looked at anew");
-    assert_eq!(story.state.wish, None, "what was asked for meanwhile is not done later");
+    assert_eq!(
+        story.state.wish, None,
+        "what was asked for meanwhile is not done later"
+    );
 }
 
 /// A pause and a hold stand beside the label, and beside each other.
@@ -939,10 +962,18 @@ fn an_older_builds_halt_is_taken_over() {
     for halt in [Halt::Paused { by: by() }, Halt::Held { by: by() }] {
         let mut story = Story::joined(wanting("v1"));
         story.state.halt = Some(halt.clone());
-        assert_eq!(story.state.view().halt, Some(halt.clone()), "before it decides");
+        assert_eq!(
+            story.state.view().halt,
+            Some(halt.clone()),
+            "before it decides"
+        );
         story.tell("v2 is wanted", pool_is(wanting("v2")));
         assert_eq!(story.state.halts(), [halt.clone()]);
-        assert_eq!(story.state.halt, Some(halt), "and for that build, should it come back");
+        assert_eq!(
+            story.state.halt,
+            Some(halt),
+            "and for that build, should it come back"
+        );
         assert_eq!(story.names(), Vec::<&str>::new());
         story.person(Signal::Resume);
         assert_eq!(story.names(), ["plan"]);
@@ -1012,7 +1043,11 @@ fn a_label_in_the_middle_of_a_drain_undoes_it() {
         .done("tear-down", Outcome::TornDown)
         .tell("the label goes", saw(adopted_fact()));
     assert_eq!(story.names(), ["probe"]);
-    assert_eq!(story.state.phase, Phase::Reprobing, "the lease is not forgotten");
+    assert_eq!(
+        story.state.phase,
+        Phase::Reprobing,
+        "the lease is not forgotten"
+    );
 }
 
 /// Paused in the middle of a drain: no pass goes on, nothing is deleted, and the upgrade can be given up.
@@ -1040,11 +1075,19 @@ fn a_pause_in_the_middle_of_a_drain_stops_before_the_deletion() {
     story
         .tell("somebody uncordons the Node", node_is(carrying("v1")))
         .person(Signal::Resume);
-    assert_eq!(story.names(), ["open-fence"], "cordoned again before a pod is evicted");
+    assert_eq!(
+        story.names(),
+        ["open-fence"],
+        "cordoned again before a pod is evicted"
+    );
     story.state = paused;
     story.open.clear();
     story.person(Signal::Abort);
-    assert_eq!(story.names(), ["close-fence"], "abort is obeyed while paused");
+    assert_eq!(
+        story.names(),
+        ["close-fence"],
+        "abort is obeyed while paused"
+    );
     holds(&story, expect_file!["stories/paused_drain.txt"]);
 
     // A deletion that was ordered is given up, too: the close finds out whether it has landed.
@@ -1171,7 +1214,11 @@ fn a_drain_is_limited_after_a_retry_and_by_the_newest_settings() {
     let commands = story.quietly(pool(AfterTimeout::Wait));
     assert_eq!(drains(&commands), Some(60_000));
     assert!(!forced(&story), "budgets count again");
-    assert_eq!(drains(&story.quietly(pool(AfterTimeout::Wait))), None, "no news");
+    assert_eq!(
+        drains(&story.quietly(pool(AfterTimeout::Wait))),
+        None,
+        "no news"
+    );
 }
 
 /// The grant is looked at with what is known when it comes, and so is a wish.
@@ -1192,7 +1239,11 @@ fn a_grant_finds_the_owner_gone() {
         .done("plan", planned(Some(ChangeClass::Drain)));
     assert!(matches!(story.state.phase, Phase::OwnerWait(_)));
     story.person(Signal::Abort);
-    assert_eq!(story.state.phase, Phase::Serving, "and it can be left alone");
+    assert_eq!(
+        story.state.phase,
+        Phase::Serving,
+        "and it can be left alone"
+    );
 
     // A person's wish in the queue of a change in place.
     let mut story = Story::joined(in_place("v1"));
@@ -1339,7 +1390,12 @@ fn a_wish_is_not_lost_under_way() {
     // Drained, and now to be replaced.
     story
         .granted(8, false)
-        .done("open-fence", Outcome::FenceOpened { was_cordoned: false })
+        .done(
+            "open-fence",
+            Outcome::FenceOpened {
+                was_cordoned: false,
+            },
+        )
         .done("evict", evicted(4, 0))
         .person(Signal::Recreate);
     assert_eq!(story.names(), ["delete-machine"]);
@@ -1352,7 +1408,12 @@ fn a_wish_is_not_lost_under_way() {
     story
         .person(Signal::Drain)
         .granted(7, false)
-        .done("open-fence", Outcome::FenceOpened { was_cordoned: false })
+        .done(
+            "open-fence",
+            Outcome::FenceOpened {
+                was_cordoned: false,
+            },
+        )
         .tell("the Node is cordoned", node_is(cordoned))
         .done("evict", evicted(4, 0))
         .tell("somebody uncordons it", node_is(carrying("v1")));
@@ -1425,7 +1486,13 @@ fn a_late_plan_changes_no_target() {
         machine: story.state.machine_ref(),
         token: LeaseToken(7),
     };
-    story.tell("a late plan", Input::Finished { task, outcome: late });
+    story.tell(
+        "a late plan",
+        Input::Finished {
+            task,
+            outcome: late,
+        },
+    );
     assert_eq!(story.state.target, target);
     assert_eq!(story.state.host.generation, generation);
 }
@@ -1504,7 +1571,11 @@ fn a_node_that_is_gone_is_looked_for_and_brought_back_through_the_lease() {
         )
         .done("find-node", Outcome::NodeAbsent)
         .given_up("tear-down", "ConnectTimeout");
-    assert_eq!(story.names(), ["close-fence"], "one dead host keeps nobody waiting");
+    assert_eq!(
+        story.names(),
+        ["close-fence"],
+        "one dead host keeps nobody waiting"
+    );
 }
 
 /// A provider id that another writes in another case is the same computer's.

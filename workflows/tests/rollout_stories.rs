@@ -105,7 +105,12 @@ fn several_hosts_that_cannot_be_compared_hold_every_grant() {
 /// A profile is the whole pool's: the first host that meets it holds every grant.
 #[test]
 fn trouble_that_all_hosts_share_is_a_finding_at_the_first() {
-    let shared = ["ProfileUnusable", "Forbidden", "VersionNotHere", "KeyUnreadable"];
+    let shared = [
+        "ProfileUnusable",
+        "Forbidden",
+        "VersionNotHere",
+        "KeyUnreadable",
+    ];
     for code in shared {
         let mut pool = Pool::of(&["a", "b"]);
         pool.member("a", not_compared(code)).request("b");

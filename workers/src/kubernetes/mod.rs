@@ -114,10 +114,7 @@ impl KubernetesExecutor {
                 machine,
                 names,
                 provider_id,
-            } => {
-                self.find_node(machine, names, provider_id.as_deref())
-                    .await
-            }
+            } => self.find_node(machine, names, provider_id.as_deref()).await,
             Task::SetPayload {
                 pool,
                 payload,

@@ -65,9 +65,7 @@ impl PublishedFacts {
     /// Of the machines that the last list found with a Node, those that still stand: nobody waits for the others.
     fn still_listed(&self, view: &View) -> Option<Vec<String>> {
         self.rollout.values().find_map(|said| match said.fact() {
-            Some(Fact::Rollout(rollout::Fact::Listed {
-                mut with_node, ..
-            })) => {
+            Some(Fact::Rollout(rollout::Fact::Listed { mut with_node, .. })) => {
                 let still_there = |uid: &str| {
                     view.machines
                         .get(uid)

@@ -8,12 +8,7 @@ use super::{
     table::Length,
 };
 use dormer_engine_core::{Command, Decision, Now, RetryPolicy};
-use dormer_proto::{
-    id::Timestamp,
-    machine::Task,
-    message::Failure,
-    rollout,
-};
+use dormer_proto::{id::Timestamp, machine::Task, message::Failure, rollout};
 
 /// How long a Node is not Ready before its machine may be repaired over the limit, where the pool does not say.
 const REPAIR_AFTER_MS: u64 = 10 * 60_000;

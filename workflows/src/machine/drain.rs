@@ -172,8 +172,14 @@ impl DrainPhase {
                 drain_anew(draft, change, drain);
             }
             // It stays drained until it is resumed: the Node is cordoned again, and emptied of what came.
-            (Self::Drained, News::Node { uncordoned: true, .. }) if !draft.halted() => {
-                let note = "somebody uncordoned the Node; it is drained again (dormer resume ends that)";
+            (
+                Self::Drained,
+                News::Node {
+                    uncordoned: true, ..
+                },
+            ) if !draft.halted() => {
+                let note =
+                    "somebody uncordoned the Node; it is drained again (dormer resume ends that)";
                 draft.s.note = Some(note.into());
                 draft.enter(Phase::Opening(Change {
                     how: How::Drain,

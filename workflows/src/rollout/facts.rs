@@ -3,7 +3,9 @@
 use super::{
     draft::Draft,
     member::{Flag, Member},
-    state::{Enrolment, OWNERS_MAX, Rollback, RollbackStep, Settings, Source, TargetPayload, Wants},
+    state::{
+        Enrolment, OWNERS_MAX, Rollback, RollbackStep, Settings, Source, TargetPayload, Wants,
+    },
     uid::Uid,
 };
 use dormer_proto::{

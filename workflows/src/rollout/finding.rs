@@ -1,13 +1,7 @@
 //! Trouble of dormer's own: hosts that cannot be compared. What several of them say, or what all of them share, is one
 //! finding, and nothing is granted until it is mended. One host's trouble holds that host alone.
 
-use super::{
-    draft::Draft,
-    member::TROUBLES_MAX,
-    signals::short,
-    state::State,
-    uid::Uid,
-};
+use super::{draft::Draft, member::TROUBLES_MAX, signals::short, state::State, uid::Uid};
 use dormer_proto::rollout::NotCompared;
 
 /// From how many hosts on a code is a finding.
@@ -42,12 +36,16 @@ impl State {
     /// The trouble that stops every grant, if there is any: of several, the one that most hosts have.
     #[must_use]
     pub fn finding(&self) -> Option<Finding<'_>> {
-        let findings = self.troubles.iter().zip(1_u8..).filter_map(|(trouble, number)| {
-            let members = self.members.iter().filter(|(_, m)| m.trouble() == number);
-            let uids: Vec<&Uid> = members.map(|(uid, _)| uid).collect();
-            let shared = SHARED.contains(&trouble.code.as_str()) && !uids.is_empty();
-            (shared || uids.len() >= SEVERAL).then_some(Finding { trouble, uids })
-        });
+        let findings = self
+            .troubles
+            .iter()
+            .zip(1_u8..)
+            .filter_map(|(trouble, number)| {
+                let members = self.members.iter().filter(|(_, m)| m.trouble() == number);
+                let uids: Vec<&Uid> = members.map(|(uid, _)| uid).collect();
+                let shared = SHARED.contains(&trouble.code.as_str()) && !uids.is_empty();
+                (shared || uids.len() >= SEVERAL).then_some(Finding { trouble, uids })
+            });
         findings.max_by_key(|finding| finding.uids.len())
     }
 }

@@ -446,7 +446,10 @@ mod tests {
             ..machine_in(MachinePhase::Serving)
         };
         let advice = next_step(&machine, None);
-        assert!(advice.starts_with("Let the host accept dormer's key"), "{advice}");
+        assert!(
+            advice.starts_with("Let the host accept dormer's key"),
+            "{advice}"
+        );
         assert!(advice.ends_with("dormer recreate m."), "{advice}");
     }
 

@@ -145,9 +145,8 @@ fn a_node_that_a_person_deletes_registers_again() {
                 scenario.all_serve(statuses, 2)
             })
             .await;
-        let windows = |node: &serde_json::Value| {
-            node["metadata"]["labels"]["kubernetes.io/os"] == "windows"
-        };
+        let windows =
+            |node: &serde_json::Value| node["metadata"]["labels"]["kubernetes.io/os"] == "windows";
         let nodes = scenario.all(&kinds::NODE);
         let node = nodes.iter().find(|node| windows(node)).expect("a node");
         let uid = node["metadata"]["uid"].clone();
