@@ -968,7 +968,7 @@ fn an_older_builds_halt_is_taken_over() {
             "before it decides"
         );
         story.tell("v2 is wanted", pool_is(wanting("v2")));
-        assert_eq!(story.state.halts(), [halt.clone()]);
+        assert_eq!(story.state.halts(), std::slice::from_ref(&halt));
         assert_eq!(
             story.state.halt,
             Some(halt),

@@ -347,7 +347,14 @@ fn owners_grow_with_their_machines_and_linux_has_none() {
         "though no resourceVersion is larger"
     );
     harness.view.lose(Kind::Set, "set", 9);
-    assert_eq!(next(&mut harness), ["windows: MachineSet set @10 gone"]);
+    assert_eq!(
+        next(&mut harness),
+        [
+            "windows: MachineSet set @10 gone",
+            "windows: List windows @9!"
+        ],
+        "the list says which sets stand"
+    );
 }
 
 #[test]
