@@ -208,6 +208,15 @@ pub enum Task {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         instead: Option<String>,
     },
+    /// Look for the machine's Node at the API server, whatever the watcher tells of it.
+    FindNode {
+        /// The Machine; the Node that it names itself is looked for, too.
+        machine: MachineRef,
+        /// Names that its Node may have.
+        names: Vec<String>,
+        /// The Machine's provider id.
+        provider_id: Option<String>,
+    },
     /// DELETE the Machine, with its UID and the resourceVersion of a read that showed the token open.
     DeleteMachine {
         /// The Machine.
@@ -241,6 +250,7 @@ impl Task {
             Self::Evict { .. } => "evict",
             Self::DeleteMachine { .. } => "delete-machine",
             Self::SetPayload { .. } => "set-payload",
+            Self::FindNode { .. } => "find-node",
         }
     }
 }
@@ -369,10 +379,36 @@ pub enum Outcome {
     },
     /// To [`Task::SetPayload`]: it is written into the pool's status.
     PayloadSet,
+    /// To [`Task::FindNode`]: it stands.
+    NodeFound {
+        /// Its name.
+        name: String,
+    },
+    /// To [`Task::FindNode`]: the API server has no Node of this name, and none of this provider id.
+    NodeAbsent,
     /// To [`Task::Evict`] or [`Task::DeleteMachine`]: the token read was not open; nothing was done.
     FenceClosedMeanwhile,
     /// To [`Task::DeleteMachine`], or to [`Task::CloseFence`] after closing: deletion is under way, or the UID is gone.
     MachineDeleted,
+}
+
+/// Whether two provider ids name the same computer. Azure and vSphere write one id in several cases: Azure's cloud
+/// provider writes the resource group's name in lower case (kubernetes-sigs/cloud-provider-azure,
+/// `ConvertResourceGroupNameToLower`), and vSphere's compares UUIDs in lower case (kubernetes/cloud-provider-vsphere,
+/// `GetUUIDFromProviderID`). Everywhere else the case counts.
+#[must_use]
+pub fn same_provider_id(one: &str, other: &str) -> bool {
+    let anycase = |id: &str| {
+        let scheme = id.split_once("://").map_or("", |(scheme, _)| scheme);
+        ["azure", "vsphere"]
+            .iter()
+            .any(|known| scheme.eq_ignore_ascii_case(known))
+    };
+    if anycase(one) && anycase(other) {
+        one.trim().eq_ignore_ascii_case(other.trim())
+    } else {
+        one == other
+    }
 }
 
 /// A Machine's owner.
@@ -524,4 +560,35 @@ pub enum Signal {
         /// UID of the Machine that serves in its place; `None`: none will come.
         by: Option<String>,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_provider_id_is_compared_as_its_platform_writes_it() {
+        let azure = "azure:///subscriptions/S-1/resourceGroups/My-RG/providers/Microsoft.Compute/virtualMachines/win-a";
+        let same = [
+            (azure, azure.to_lowercase()),
+            (
+                "vsphere://4237ABCD-71f9-43a3-a770-56803bcd7baa",
+                "vsphere://4237abcd-71f9-43a3-a770-56803bcd7baa".to_owned(),
+            ),
+            ("aws:///eu-1a/i-0abc", "aws:///eu-1a/i-0abc".to_owned()),
+        ];
+        for (one, other) in same {
+            assert!(same_provider_id(one, &other), "{one}");
+        }
+        let different = [
+            ("aws:///eu-1a/i-0abc", "aws:///eu-1a/I-0ABC"),
+            ("gce://p/zone/win-a", "gce://p/zone/WIN-A"),
+            ("vsphere://4237abcd", "vsphere://4237abce"),
+            ("azure:///a", "vsphere:///a"),
+            ("win-a", "WIN-A"),
+        ];
+        for (one, other) in different {
+            assert!(!same_provider_id(one, other), "{one}");
+        }
+    }
 }

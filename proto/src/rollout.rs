@@ -41,6 +41,21 @@ pub struct MemberReport {
     /// Whether its node has not served for the pool's `repairAfter`. It may then be granted over the limit.
     #[serde(default, skip_serializing_if = "is_false")]
     pub repair: bool,
+    /// A person asked for the change that it waits for.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub wished: bool,
+    /// Why its host cannot be compared with what is desired. While several hosts say the same, nothing is granted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_compared: Option<NotCompared>,
+}
+
+/// Why a host that has a Node cannot be compared with what is desired.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct NotCompared {
+    /// Stable code of the failure, such as `AuthRejected`.
+    pub code: String,
+    /// What went wrong, in a sentence, as the first host of this code said it.
+    pub message: String,
 }
 
 #[expect(
@@ -140,5 +155,9 @@ pub enum Fact {
     Listed {
         /// The UIDs.
         with_node: Vec<String>,
+        /// UIDs of all MachineSets that stand; `None`: an older watcher does not say, or it could not list them. An owner
+        /// that nobody has seen and that is not among them is gone.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        sets: Option<Vec<String>>,
     },
 }

@@ -126,6 +126,27 @@ fn orders_heartbeats_and_receipts() {
 }
 
 #[test]
+fn a_node_is_looked_for() {
+    golden(
+        "order-find-node",
+        &TaskOrder {
+            task: task(),
+            attempt: Attempt(1),
+            incarnation: Incarnation(0xfeed),
+            issued: Sum(77),
+            episode: Seq(3),
+            at: Timestamp(1_795_000_000_000),
+            limit_ms: 60_000,
+            body: Task::FindNode {
+                machine: machine(),
+                names: vec!["winworker-a-x2x7p".into()],
+                provider_id: Some("aws:///us-east-1e/i-078".into()),
+            },
+        },
+    );
+}
+
+#[test]
 fn a_payload_is_written_and_comes_with_its_terms() {
     golden(
         "order-set-payload",

@@ -200,7 +200,7 @@ fn observed(object: &ObjectRef, fact: Option<&Fact>) -> String {
             let wants = owner.replicas;
             format!("the MachineSet {name} has {has} of {wants} Machines")
         }
-        Some(Fact::Rollout(rollout::Fact::Listed { with_node })) => {
+        Some(Fact::Rollout(rollout::Fact::Listed { with_node, .. })) => {
             format!(
                 "the watcher listed all Machines: {} have a Node",
                 with_node.len()
@@ -272,6 +272,7 @@ fn task_of(outcome: &Outcome) -> &'static str {
         Outcome::FenceClosedMeanwhile => "a task under the lease",
         Outcome::MachineDeleted => "delete-machine",
         Outcome::PayloadSet => "set-payload",
+        Outcome::NodeFound { .. } | Outcome::NodeAbsent => "find-node",
     }
 }
 
@@ -308,6 +309,8 @@ pub(super) fn what_came(outcome: &Outcome) -> String {
             )
         }
         Outcome::FenceClosedMeanwhile => ": nothing was done, because the fence is closed".into(),
+        Outcome::NodeFound { name } => format!(": the Node {name} exists"),
+        Outcome::NodeAbsent => ": it has no Node".into(),
         _ => String::new(),
     }
 }

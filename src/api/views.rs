@@ -51,6 +51,7 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
         machine_conditions,
         owner,
         halt,
+        not_compared,
         certificate_refused,
         served,
         created,
@@ -97,6 +98,10 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
             .collect(),
         owner,
         halt: halt.as_ref().map(halt_view),
+        not_compared: not_compared.map(|it| TaskFailure {
+            code: it.code,
+            message: it.message,
+        }),
         certificate_refused,
         created: created.map(Moment),
         served,

@@ -91,6 +91,7 @@ pub(super) mod tests {
             machine_conditions: Vec::new(),
             owner: None,
             halt: None,
+            not_compared: None,
             certificate_refused: None,
             created: None,
             served: false,

@@ -247,6 +247,7 @@ fn change() -> Change {
     Change {
         how: How::Recreate,
         differs: differs.map(|it| (*it).to_owned()).collect(),
+        repair: false,
     }
 }
 

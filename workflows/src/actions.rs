@@ -142,7 +142,7 @@ pub const RETRY: Action = of_machine(
 pub const PAUSE: Action = of_machine(
     "pause",
     machine::Signal::Pause,
-    "Start nothing new on a machine; what is under way goes on to its end",
+    "Start nothing new on a machine; the step that is under way goes on to its end",
     &[],
 )
 .when("until the run has ended");
@@ -185,7 +185,7 @@ pub const RECREATE: Action = of_machine(
 pub const APPROVE: Action = of_machine(
     "approve",
     machine::Signal::Approve,
-    "Let a machine be upgraded in a pool whose upgrades need approval",
+    "Let a machine be upgraded to what is wanted now, in a pool whose upgrades need approval",
     &[],
 )
 .lease(Lease::Waits);

@@ -21,6 +21,7 @@ fn change() -> Change {
     Change {
         how: How::Recreate,
         differs: vec!["service kubelet".into()],
+        repair: false,
     }
 }
 
@@ -73,12 +74,13 @@ fn phases() -> Vec<Phase> {
 }
 
 /// A run in `phase`, halted or not, with the lease or without.
-fn story_in(phase: Phase, halt: Option<Halt>, lease: Lease) -> Story {
+fn story_in(phase: Phase, paused: Option<String>, lease: Lease) -> Story {
     let mut story = Story::joined(wanting("v1"));
     let known = std::mem::take(&mut story.state);
     story.state = State {
         phase,
-        halt,
+        halt: paused.clone().map(|by| Halt::Paused { by }),
+        paused,
         lease,
         machine: Some(machine()),
         ..known
@@ -98,9 +100,9 @@ fn works_in(action: &Action) -> BTreeSet<&'static str> {
         marked: false,
     };
     for phase in phases() {
-        for halt in [None, Some(Halt::Paused { by: "ada".into() })] {
+        for paused in [None, Some("ada".to_owned())] {
             for lease in [Lease::None, held] {
-                let mut story = story_in(phase.clone(), halt.clone(), lease);
+                let mut story = story_in(phase.clone(), paused.clone(), lease);
                 let origin = story.state.clone();
                 let from = Sender::Person {
                     who: "bob".into(),

@@ -6,16 +6,16 @@ use common::{
     Story, after, carrying, converged, csr_is, evicted, in_place, machine, machine_gone, node,
     node_gone, node_is, payload, planned, pool_is, probed, probed_at, ready, saw, wanting,
 };
-use dormer_engine_core::{Input, Now, Workflow};
+use dormer_engine_core::{Command, Input, Now, Workflow};
 use dormer_proto::{
     id::{LeaseToken, Seq, Timestamp},
     machine::{
-        Blocker, ChangeClass, FenceRefusal, MachineFact, NodeFact, Outcome, Section, Signal,
-        TokenMark,
+        Blocker, ChangeClass, FenceRefusal, MachineFact, NodeFact, Outcome, Owner, Section, Signal,
+        Task, TokenMark,
     },
     pool::{AfterTimeout, Approval, PoolSettings, Strategy, Terms},
 };
-use dormer_workflows::machine::{Machine, Timer};
+use dormer_workflows::machine::{Halt, How, Lease, Machine, Phase, State, Timer};
 use expect_test::{ExpectFile, expect_file};
 
 fn holds(story: &Story, expected: ExpectFile) {
@@ -469,6 +469,70 @@ fn a_node_that_is_not_ready_for_long_may_be_repaired() {
     holds(&story, expect_file!["stories/repair.txt"]);
 }
 
+/// Whatever keeps dormer from comparing a host, its Machine is left as it is: a key, a right, a profile, a closed port.
+#[test]
+fn a_host_that_cannot_be_compared_is_left_as_it_is() {
+    let down = || NodeFact {
+        ready: false,
+        ..carrying("v1")
+    };
+    let own = [
+        "AuthRejected",
+        "Forbidden",
+        "HostKeyChanged",
+        "KeyUnreadable",
+        "ProfileUnusable",
+        "VersionNotHere",
+    ];
+    let unanswered = [
+        "ConnectRefused",
+        "ConnectTimeout",
+        "ConnectionLost",
+        "NoAnswer",
+    ];
+    for code in own.into_iter().chain(unanswered) {
+        let mut story = Story::joined(wanting("v1"));
+        story
+            .tell("the pool wants v2", pool_is(wanting("v2")))
+            .given_up("plan", code);
+        assert_eq!(story.state.phase, Phase::Serving, "{code}");
+        assert_eq!(story.state.lease, Lease::None, "{code}");
+        let report = story.state.report();
+        assert_eq!(report.not_compared.map(|it| it.code).as_deref(), Some(code));
+        // Its Node goes, and ten minutes later the host is tried again.
+        story.tell("its Node is not Ready", node_is(down()));
+        let told = story.state.report().not_compared.is_some();
+        assert_eq!(
+            told,
+            own.contains(&code),
+            "{code}: a dead host is no trouble of dormer's"
+        );
+        story
+            .later_ms(600_000)
+            .tell("timer", Input::Fired(Timer::Drift))
+            .given_up("plan", code);
+        let replaced = matches!(story.state.phase, Phase::LeaseWait(_));
+        assert_eq!(replaced, unanswered.contains(&code), "{code}");
+    }
+}
+
+/// A host that could not be compared, and the two ways in which that ends: it is mended, or a person replaces it.
+#[test]
+fn trouble_with_a_host_ends_when_it_is_mended() {
+    let mut story = Story::joined(wanting("v1"));
+    story
+        .tell("the pool wants v2", pool_is(wanting("v2")))
+        .given_up("plan", "AuthRejected")
+        .later_ms(600_000)
+        .tell("ten minutes later", Input::Fired(Timer::Drift))
+        .given_up("plan", "AuthRejected")
+        .person(Signal::Recreate)
+        .person(Signal::Hold)
+        .person(Signal::Resume)
+        .done("plan", planned(Some(ChangeClass::Drain)));
+    holds(&story, expect_file!["stories/not_compared.txt"]);
+}
+
 /// A cordon of somebody else's is told to the rollout; who asks for this machine decides about it.
 #[test]
 fn a_node_that_a_person_cordoned_waits_for_the_uncordon() {
@@ -649,15 +713,6 @@ fn ignored_machine() {
 }
 
 #[test]
-fn the_node_disappears_from_under_a_serving_machine() {
-    let mut story = Story::joined(wanting("v1"));
-    story
-        .tell("the Node is gone", node_gone())
-        .tell("ten minutes later", Input::Fired(Timer::Deadline));
-    holds(&story, expect_file!["stories/node_gone.txt"]);
-}
-
-#[test]
 fn a_reset_keeps_the_world_and_the_lease() {
     let mut story = Story::begin(machine());
     story
@@ -672,15 +727,873 @@ fn a_reset_keeps_the_world_and_the_lease() {
         seq: Seq(99),
         at: Timestamp(5),
     };
-    let decision = Machine::reset(now, early, &story.state);
+    let decision = Machine::reset(now, early.clone(), &story.state);
     assert_eq!(decision.state.lease, story.state.lease);
     assert_eq!(decision.state.node, story.state.node);
-    assert_eq!(decision.state.phase.name(), "converging the host");
-    // Without the lease a node that serves is not touched: it is asked for first.
-    let early = decision.state.clone();
+    assert_eq!(
+        decision.state.phase,
+        Phase::Undoing,
+        "a step of another time"
+    );
+    // Without the lease a node that serves is not touched: it is compared, and what differs takes its way.
     let quiet = Story::joined(wanting("v1"));
     let decision = Machine::reset(now, early, &quiet.state);
-    assert_eq!(decision.state.phase.name(), "waiting for the lease");
+    assert_eq!(decision.state.phase, Phase::Checking);
+}
+
+/// The state of a run after a person reset it to `then`.
+fn reset(story: &mut Story, then: State) -> Vec<Command<Machine>> {
+    let run = common::run_id();
+    let now = Now {
+        run: &run,
+        seq: Seq(99),
+        at: Timestamp(story.at),
+    };
+    let decision = Machine::reset(now, then, &story.state);
+    story.state = decision.state;
+    let tasks = decision
+        .commands
+        .iter()
+        .filter_map(|command| match command {
+            Command::Run(task, _) => Some(task.clone()),
+            _ => None,
+        });
+    story.open = tasks.collect();
+    decision.commands
+}
+
+/// A reset goes back to no step that a node that serves would feel: not to a tear-down, a reboot, a restart, a drain.
+#[test]
+fn no_reset_goes_round_plan_approval_and_drain() {
+    let manual = || PoolSettings {
+        approval: Approval::Manual,
+        ..in_place("v2")
+    };
+    // Every state of an upgrade in place, as it was recorded.
+    let mut story = Story::joined(wanting("v1"));
+    let mut states = vec![story.state.clone()];
+    let mut upgrade = Story::joined(in_place("v1"));
+    upgrade
+        .tell("the pool wants v2", pool_is(in_place("v2")))
+        .done("plan", planned(Some(ChangeClass::Drain)));
+    states.push(upgrade.state.clone());
+    upgrade.granted(7, false);
+    let steps = [
+        (
+            "open-fence",
+            Outcome::FenceOpened {
+                was_cordoned: false,
+            },
+        ),
+        ("evict", evicted(4, 0)),
+        ("tear-down", Outcome::TornDown),
+        ("probe", probed()),
+        ("converge-host", converged(Section::Host, false)),
+        ("converge-node", converged(Section::Node, false)),
+    ];
+    for (task, outcome) in steps {
+        states.push(upgrade.state.clone());
+        upgrade.done(task, outcome);
+    }
+    story.tell("the pool wants v2 with approval", pool_is(manual()));
+    let serving = story.state.clone();
+    for then in states {
+        let name = then.phase.name();
+        story.state = serving.clone();
+        reset(&mut story, then);
+        assert_eq!(story.names(), ["plan"], "{name}: it is compared first");
+        story.done("plan", planned(Some(ChangeClass::Drain)));
+        let waits = matches!(story.state.phase, Phase::ApprovalWait(_));
+        assert!(waits, "{name}: {}", story.state.phase.name());
+        assert_eq!(story.state.lease, Lease::None, "{name}");
+    }
+}
+
+/// A record of another time knows nothing of the lease that is held now.
+#[test]
+fn a_reset_under_the_lease_gives_it_back_or_sets_the_host_up_again() {
+    let early = {
+        let mut story = Story::begin(machine());
+        story
+            .tell("the pool's settings are seen", pool_is(in_place("v1")))
+            .done("probe", probed());
+        story.state
+    };
+    let mut story = Story::joined(in_place("v1"));
+    story
+        .tell("the pool wants v2", pool_is(in_place("v2")))
+        .done("plan", planned(Some(ChangeClass::Drain)))
+        .granted(7, false)
+        .done(
+            "open-fence",
+            Outcome::FenceOpened {
+                was_cordoned: false,
+            },
+        );
+    let evicting = story.state.clone();
+    let before = story.state.clone();
+    reset(&mut story, early.clone());
+    assert_eq!(
+        story.state.phase,
+        Phase::Undoing,
+        "nothing is destroyed yet"
+    );
+    story.state = before;
+    story.open = vec![];
+    reset(&mut story, evicting);
+    assert_eq!(story.names(), ["evict"], "a record of the same lease");
+    story
+        .done("evict", evicted(4, 0))
+        .done("tear-down", Outcome::TornDown);
+    reset(&mut story, early);
+    assert_eq!(story.state.phase, Phase::Reprobing, "the host is not whole");
+}
+
+/// What leaves is not revived by an old record: a zombie would count as unavailable for ever.
+#[test]
+fn a_reset_revives_no_machine_that_leaves() {
+    let mut story = Story::joined(wanting("v1"));
+    let serving = story.state.clone();
+    story.tell(
+        "somebody deletes it",
+        saw(MachineFact {
+            deleting: true,
+            ..adopted_fact()
+        }),
+    );
+    for then in [serving.clone(), story.state.clone()] {
+        let commands = reset(&mut story, then);
+        assert_eq!(story.state.phase, Phase::Leaving);
+        assert!(story.open.is_empty(), "{commands:?}");
+        assert!(story.state.report().deleting);
+    }
+    story.tell("the Machine is gone", machine_gone());
+    reset(&mut story, serving.clone());
+    assert_eq!(story.state.phase, Phase::Gone);
+
+    // One whose replacement is awaited.
+    let mut story = draining(wanting("v2"));
+    story
+        .tell("five seconds later", Input::Fired(Timer::Again))
+        .done("evict", evicted(2, 0))
+        .done("delete-machine", Outcome::MachineDeleted)
+        .tell("the Machine is gone", machine_gone())
+        .done("close-fence", Outcome::FenceClosed);
+    reset(&mut story, serving);
+    assert_eq!(story.state.phase, Phase::ReplacementWait);
+}
+
+fn ignored_fact() -> MachineFact {
+    MachineFact {
+        ignored: true,
+        ..adopted_fact()
+    }
+}
+
+/// The label on the Machine is the Machine's: nothing that is said to the run ends it, and no reset.
+#[test]
+fn nothing_but_the_label_itself_ends_hands_off() {
+    let mut story = Story::joined(wanting("v1"));
+    let serving = story.state.clone();
+    story.tell("it is labelled ignore=true", saw(ignored_fact()));
+    for signal in [
+        Signal::Pause,
+        Signal::Resume,
+        Signal::Hold,
+        Signal::Resume,
+        Signal::Drain,
+        Signal::Recreate,
+        Signal::Approve,
+        Signal::Abort,
+        Signal::Retry,
+        Signal::Enrol,
+    ] {
+        story.person(signal.clone());
+        story.tell("v2 is wanted", pool_is(wanting("v2")));
+        story.tell("timer", Input::Fired(Timer::Drift));
+        story.tell("the same fact", saw(ignored_fact()));
+        assert!(story.state.ignored(), "{signal:?}");
+        assert_eq!(story.names(), Vec::<&str>::new(), "{signal:?}");
+        assert_eq!(story.state.lease, Lease::None, "{signal:?}");
+        assert_eq!(story.state.reported, None, "{signal:?}: it is no member");
+    }
+    reset(&mut story, serving);
+    assert_eq!(story.names(), Vec::<&str>::new(), "a reset");
+    assert_eq!(story.state.view().halt, Some(Halt::Ignored));
+    story.tell("the label goes", saw(adopted_fact()));
+    assert_eq!(story.names(), ["probe"], "it is looked at anew");
+    assert_eq!(
+        story.state.wish, None,
+        "what was asked for meanwhile is not done later"
+    );
+}
+
+/// A pause and a hold stand beside the label, and beside each other.
+#[test]
+fn the_halts_are_separate() {
+    let mut story = Story::joined(wanting("v1"));
+    story
+        .person(Signal::Hold)
+        .person(Signal::Pause)
+        .tell("it is labelled ignore=true", saw(ignored_fact()));
+    let kinds = |story: &Story| {
+        let halts = story.state.halts().into_iter();
+        halts
+            .map(|halt| match halt {
+                Halt::Ignored => "ignored",
+                Halt::Paused { .. } => "paused",
+                Halt::Held { .. } => "held",
+            })
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(kinds(&story), ["ignored", "paused", "held"]);
+    story.tell("the label goes", saw(adopted_fact()));
+    assert_eq!(kinds(&story), ["paused", "held"]);
+    assert_eq!(story.names(), Vec::<&str>::new(), "it is still paused");
+    story.person(Signal::Resume);
+    assert_eq!(kinds(&story), Vec::<&str>::new());
+    assert_eq!(story.names(), ["probe"]);
+}
+
+/// A state that a build wrote which knew one halt only.
+#[test]
+fn an_older_builds_halt_is_taken_over() {
+    let by = || "ada: on call".to_owned();
+    for halt in [Halt::Paused { by: by() }, Halt::Held { by: by() }] {
+        let mut story = Story::joined(wanting("v1"));
+        story.state.halt = Some(halt.clone());
+        assert_eq!(
+            story.state.view().halt,
+            Some(halt.clone()),
+            "before it decides"
+        );
+        story.tell("v2 is wanted", pool_is(wanting("v2")));
+        assert_eq!(story.state.halts(), std::slice::from_ref(&halt));
+        assert_eq!(
+            story.state.halt,
+            Some(halt),
+            "and for that build, should it come back"
+        );
+        assert_eq!(story.names(), Vec::<&str>::new());
+        story.person(Signal::Resume);
+        assert_eq!(story.names(), ["plan"]);
+    }
+    // One that had forgotten the label.
+    let mut story = Story::joined(wanting("v1"));
+    story.state.machine = Some(ignored_fact());
+    story.tell("v2 is wanted", pool_is(wanting("v2")));
+    assert_eq!(story.names(), Vec::<&str>::new());
+}
+
+/// Labelled in the middle of an upgrade: as long as nothing is destroyed, it is undone.
+#[test]
+fn a_label_in_the_middle_of_a_drain_undoes_it() {
+    let opened = Outcome::FenceOpened {
+        was_cordoned: false,
+    };
+    let mut opening = Story::joined(wanting("v1"));
+    opening.wants_v2(ChangeClass::Drain).granted(7, false);
+    let mut evicting = draining(wanting("v2"));
+    evicting.tell("five seconds later", Input::Fired(Timer::Again));
+    let mut deleting = draining(wanting("v2"));
+    deleting
+        .tell("five seconds later", Input::Fired(Timer::Again))
+        .done("evict", evicted(3, 0));
+    let mut drained = Story::joined(wanting("v1"));
+    drained
+        .person(Signal::Drain)
+        .granted(7, false)
+        .done("open-fence", opened)
+        .done("evict", evicted(4, 0));
+    let mut failed = draining(wanting("v2"));
+    failed
+        .tell("five seconds later", Input::Fired(Timer::Again))
+        .given_up("evict", "Forbidden");
+    for mut story in [opening, evicting, deleting, drained, failed] {
+        let name = story.state.phase.name();
+        story.tell("it is labelled ignore=true", saw(ignored_fact()));
+        assert_eq!(story.names(), ["close-fence"], "{name}");
+        story.done("close-fence", Outcome::FenceClosed);
+        assert_eq!(story.names(), Vec::<&str>::new(), "{name}");
+        assert_eq!(story.state.lease, Lease::None, "{name}");
+        assert_eq!(story.state.reported, None, "{name}: it is no member");
+    }
+    // A deletion that has landed is found by the close.
+    let mut story = draining(wanting("v2"));
+    story
+        .tell("five seconds later", Input::Fired(Timer::Again))
+        .done("evict", evicted(3, 0))
+        .tell("it is labelled ignore=true", saw(ignored_fact()))
+        .done("close-fence", Outcome::MachineDeleted);
+    assert_eq!(story.state.phase, Phase::Vanishing);
+    // A host that was torn down is set up to the end.
+    let mut story = Story::joined(in_place("v1"));
+    story
+        .tell("the pool wants v2", pool_is(in_place("v2")))
+        .done("plan", planned(Some(ChangeClass::Drain)))
+        .granted(7, false)
+        .done(
+            "open-fence",
+            Outcome::FenceOpened {
+                was_cordoned: false,
+            },
+        )
+        .done("evict", evicted(4, 0))
+        .tell("it is labelled ignore=true", saw(ignored_fact()))
+        .done("tear-down", Outcome::TornDown)
+        .tell("the label goes", saw(adopted_fact()));
+    assert_eq!(story.names(), ["probe"]);
+    assert_eq!(
+        story.state.phase,
+        Phase::Reprobing,
+        "the lease is not forgotten"
+    );
+}
+
+/// Paused in the middle of a drain: no pass goes on, nothing is deleted, and the upgrade can be given up.
+#[test]
+fn a_pause_in_the_middle_of_a_drain_stops_before_the_deletion() {
+    let cordoned = NodeFact {
+        cordoned: true,
+        ..carrying("v1")
+    };
+    let mut story = draining(wanting("v2"));
+    story
+        .tell("the Node is cordoned", node_is(cordoned))
+        .tell("five seconds later", Input::Fired(Timer::Again))
+        .person(Signal::Pause)
+        .done("evict", evicted(3, 0))
+        .tell("five seconds later", Input::Fired(Timer::Again))
+        .tell("the drain takes too long", Input::Fired(Timer::Drain));
+    assert_eq!(story.names(), Vec::<&str>::new());
+    assert!(matches!(story.state.phase, Phase::Evicting(..)));
+    let paused = story.state.clone();
+    story.person(Signal::Resume).done("evict", evicted(0, 0));
+    assert_eq!(story.names(), ["delete-machine"]);
+    story.state = paused.clone();
+    story.open.clear();
+    story
+        .tell("somebody uncordons the Node", node_is(carrying("v1")))
+        .person(Signal::Resume);
+    assert_eq!(
+        story.names(),
+        ["open-fence"],
+        "cordoned again before a pod is evicted"
+    );
+    story.state = paused;
+    story.open.clear();
+    story.person(Signal::Abort);
+    assert_eq!(
+        story.names(),
+        ["close-fence"],
+        "abort is obeyed while paused"
+    );
+    holds(&story, expect_file!["stories/paused_drain.txt"]);
+
+    // A deletion that was ordered is given up, too: the close finds out whether it has landed.
+    let mut story = draining(wanting("v2"));
+    story
+        .tell("five seconds later", Input::Fired(Timer::Again))
+        .done("evict", evicted(3, 0))
+        .person(Signal::Abort);
+    assert_eq!(story.names(), ["close-fence"]);
+
+    // Paused before the fence was open, for a change without a drain.
+    let mut story = Story::joined(wanting("v1"));
+    story
+        .wants_v2(ChangeClass::Restart)
+        .granted(7, false)
+        .person(Signal::Pause)
+        .done(
+            "open-fence",
+            Outcome::FenceOpened {
+                was_cordoned: false,
+            },
+        );
+    assert_eq!(story.names(), Vec::<&str>::new());
+    story.person(Signal::Abort);
+    assert_eq!(story.names(), ["close-fence"]);
+}
+
+/// A pause stops the clocks: nothing fails of it, nothing is repaired in it, and the drift timer runs again afterwards.
+#[test]
+fn a_paused_machine_fails_of_no_deadline() {
+    let mut story = Story::begin(machine());
+    story
+        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .done("probe", probed())
+        .done("converge-host", converged(Section::Host, false))
+        .person(Signal::Pause)
+        .tell("no Node for twenty minutes", Input::Fired(Timer::Deadline));
+    assert_eq!(story.state.phase, Phase::NodeWait);
+    let commands = story.quietly(person(Signal::Resume));
+    let waits = |commands: &[Command<Machine>], timer| {
+        commands
+            .iter()
+            .any(|it| matches!(it, Command::StartTimer(one, _) if *one == timer))
+    };
+    assert!(waits(&commands, Timer::Deadline), "{commands:?}");
+
+    let mut story = Story::joined(wanting("v1"));
+    story
+        .person(Signal::Pause)
+        .tell("the Node is gone", node_gone())
+        .tell("ten minutes later", Input::Fired(Timer::Deadline))
+        .tell("six hours later", Input::Fired(Timer::Drift));
+    assert_eq!(story.names(), Vec::<&str>::new());
+    assert_eq!(story.state.phase, Phase::Serving);
+    let commands = story.quietly(person(Signal::Resume));
+    assert!(waits(&commands, Timer::Drift), "{commands:?}");
+    assert!(waits(&commands, Timer::Deadline), "{commands:?}");
+}
+
+fn person(signal: Signal) -> common::In {
+    Input::Signalled {
+        from: dormer_engine_core::Sender::Person {
+            who: "ada".into(),
+            why: String::new(),
+        },
+        signal: dormer_proto::work::Signal::Machine(signal),
+    }
+}
+
+/// A node that serves renews its certificates while its machine is paused; a host that joins gets none.
+#[test]
+fn renewals_are_approved_while_paused() {
+    let mut story = Story::joined(wanting("v1"));
+    story
+        .person(Signal::Pause)
+        .tell("its kubelet renews", csr_is(true));
+    assert_eq!(story.names(), ["approve-csr"]);
+    let mut story = Story::begin(machine());
+    story
+        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .done("probe", probed())
+        .done("converge-host", converged(Section::Host, false))
+        .person(Signal::Pause)
+        .tell("its kubelet asks for the first time", csr_is(true));
+    assert_eq!(story.names(), Vec::<&str>::new());
+    story.person(Signal::Resume);
+    assert_eq!(story.names(), ["approve-csr"]);
+}
+
+/// A drain that begins anew has its limit again: after a failure, and when the pool says otherwise.
+#[test]
+fn a_drain_is_limited_after_a_retry_and_by_the_newest_settings() {
+    let drains = |commands: &[Command<Machine>]| {
+        commands.iter().find_map(|it| match it {
+            Command::StartTimer(Timer::Drain, ms) => Some(*ms),
+            _ => None,
+        })
+    };
+    let mut story = draining(wanting("v2"));
+    story
+        .tell("five seconds later", Input::Fired(Timer::Again))
+        .given_up("evict", "Forbidden");
+    let commands = story.quietly(person(Signal::Retry));
+    assert_eq!(drains(&commands), Some(3_600_000));
+    let then = story.state.clone();
+    let commands = reset(&mut story, then);
+    assert_eq!(drains(&commands), Some(3_600_000), "a reset");
+    // A pod is held for good, and the pool is changed in the middle of the drain.
+    let pool = |after_timeout| {
+        pool_is(PoolSettings {
+            drain_timeout_ms: 60_000,
+            after_timeout,
+            ..wanting("v2")
+        })
+    };
+    let commands = story.quietly(pool(AfterTimeout::Force));
+    assert_eq!(drains(&commands), Some(60_000));
+    story.tell("the drain takes too long", Input::Fired(Timer::Drain));
+    let forced = |story: &Story| match &story.state.phase {
+        Phase::Evicting(_, drain) => drain.force,
+        other => panic!("{}", other.name()),
+    };
+    assert!(forced(&story));
+    let commands = story.quietly(pool(AfterTimeout::Wait));
+    assert_eq!(drains(&commands), Some(60_000));
+    assert!(!forced(&story), "budgets count again");
+    assert_eq!(
+        drains(&story.quietly(pool(AfterTimeout::Wait))),
+        None,
+        "no news"
+    );
+}
+
+/// The grant is looked at with what is known when it comes, and so is a wish.
+#[test]
+fn a_grant_finds_the_owner_gone() {
+    let orphan = || MachineFact {
+        owner: None,
+        ..adopted_fact()
+    };
+    let mut story = Story::joined(wanting("v1"));
+    story
+        .wants_v2(ChangeClass::Drain)
+        .tell("its MachineSet lets go of it", saw(orphan()))
+        .granted(7, false);
+    assert_eq!(story.names(), ["close-fence"], "given back");
+    story
+        .done("close-fence", Outcome::FenceClosed)
+        .done("plan", planned(Some(ChangeClass::Drain)));
+    assert!(matches!(story.state.phase, Phase::OwnerWait(_)));
+    story.person(Signal::Abort);
+    assert_eq!(
+        story.state.phase,
+        Phase::Serving,
+        "and it can be left alone"
+    );
+
+    // A person's wish in the queue of a change in place.
+    let mut story = Story::joined(in_place("v1"));
+    story
+        .tell("the pool wants v2", pool_is(in_place("v2")))
+        .done("plan", planned(Some(ChangeClass::Drain)))
+        .tell("its MachineSet lets go of it", saw(orphan()))
+        .person(Signal::Recreate);
+    assert!(matches!(story.state.phase, Phase::OwnerWait(_)));
+    assert_eq!(story.state.lease, Lease::None);
+
+    // A controller that makes no other Machine is no owner.
+    let other = MachineFact {
+        owner: Some(Owner {
+            kind: "Deployment".into(),
+            name: "d".into(),
+            uid: "uid-d".into(),
+        }),
+        ..adopted_fact()
+    };
+    let mut story = Story::joined(wanting("v1"));
+    story.tell("it has another controller", saw(other));
+    story.wants_v2(ChangeClass::Drain);
+    assert!(matches!(story.state.phase, Phase::OwnerWait(_)));
+    assert_eq!(story.state.report().owner, None);
+}
+
+/// A person's approval is for the version of that day.
+#[test]
+fn an_approval_is_for_one_version() {
+    let manual = |version| PoolSettings {
+        approval: Approval::Manual,
+        ..in_place(version)
+    };
+    let approval_waits = |story: &Story| matches!(story.state.phase, Phase::ApprovalWait(_));
+    // Before anything was to be approved.
+    let mut story = Story::joined(manual("v1"));
+    story
+        .person(Signal::Approve)
+        .tell("v2 is wanted", pool_is(manual("v2")))
+        .done("plan", planned(Some(ChangeClass::Drain)));
+    assert!(approval_waits(&story));
+    // In the queue for v2, and v3 comes.
+    story
+        .person(Signal::Approve)
+        .tell("v3 is wanted", pool_is(manual("v3")))
+        .done("plan", planned(Some(ChangeClass::Drain)));
+    assert!(approval_waits(&story));
+    // Under way to v3, and v4 comes: v3 is finished first.
+    story
+        .person(Signal::Approve)
+        .granted(7, false)
+        .done(
+            "open-fence",
+            Outcome::FenceOpened {
+                was_cordoned: false,
+            },
+        )
+        .done("evict", evicted(4, 0))
+        .done("tear-down", Outcome::TornDown)
+        .done("probe", probed())
+        .tell("v4 is wanted", pool_is(manual("v4")))
+        .done("converge-host", converged(Section::Host, false))
+        .done("converge-node", converged(Section::Node, false))
+        .tell("the soak is over", Input::Fired(Timer::Soak))
+        .done("mark-node", Outcome::NodeMarked);
+    assert_eq!(story.state.version.as_deref(), Some("v3"));
+    story
+        .done("close-fence", Outcome::FenceClosed)
+        .done("plan", planned(Some(ChangeClass::Drain)));
+    assert!(approval_waits(&story), "{}", story.text);
+}
+
+/// A change without a drain stays one: a newer version waits for its own plan.
+#[test]
+fn a_restart_does_not_become_more_than_that() {
+    let opened = Outcome::FenceOpened {
+        was_cordoned: false,
+    };
+    let mut story = Story::joined(wanting("v1"));
+    story
+        .wants_v2(ChangeClass::Restart)
+        .granted(7, false)
+        .done("open-fence", opened)
+        .tell("v3 is wanted", pool_is(wanting("v3")))
+        .done("converge-host", converged(Section::Host, false))
+        .done("converge-node", converged(Section::Node, false))
+        .tell("the soak is over", Input::Fired(Timer::Soak))
+        .done("mark-node", Outcome::NodeMarked);
+    assert_eq!(story.state.version.as_deref(), Some("v2"));
+    // A new version while a live change is marked: the node serves, and is compared.
+    let mut story = Story::joined(wanting("v1"));
+    story
+        .tell("the pool wants v2", pool_is(wanting("v2")))
+        .done("plan", planned(Some(ChangeClass::Live)))
+        .done("converge-host", converged(Section::Host, false))
+        .done("converge-node", converged(Section::Node, false))
+        .tell("v3 is wanted", pool_is(wanting("v3")));
+    assert_eq!(story.names(), ["plan"]);
+}
+
+/// Who waits for the lease is planned anew when the pool's strategy, or its approval, is changed.
+#[test]
+fn a_changed_strategy_changes_what_is_waited_for() {
+    let mut story = Story::joined(wanting("v1"));
+    story
+        .wants_v2(ChangeClass::Drain)
+        .tell("in place from now on", pool_is(in_place("v2")))
+        .done("plan", planned(Some(ChangeClass::Drain)));
+    let Phase::LeaseWait(change) = &story.state.phase else {
+        panic!("{}", story.state.phase.name());
+    };
+    assert_eq!(change.how, How::InPlace);
+    let manual = PoolSettings {
+        approval: Approval::Manual,
+        ..in_place("v2")
+    };
+    story
+        .tell("with approval from now on", pool_is(manual))
+        .done("plan", planned(Some(ChangeClass::Drain)));
+    assert!(matches!(story.state.phase, Phase::ApprovalWait(_)));
+}
+
+/// What a person asks for while something else is under way is done after it.
+#[test]
+fn a_wish_is_not_lost_under_way() {
+    let mut story = Story::joined(wanting("v1"));
+    story
+        .wants_v2(ChangeClass::Restart)
+        .granted(7, false)
+        .done(
+            "open-fence",
+            Outcome::FenceOpened {
+                was_cordoned: false,
+            },
+        )
+        .done("converge-host", converged(Section::Host, false))
+        .done("converge-node", converged(Section::Node, false))
+        .tell("the soak is over", Input::Fired(Timer::Soak))
+        .done("mark-node", Outcome::NodeMarked)
+        .person(Signal::Drain)
+        .done("close-fence", Outcome::FenceClosed);
+    assert_eq!(waits(&story), "the rollout's lease");
+    // Drained, and now to be replaced.
+    story
+        .granted(8, false)
+        .done(
+            "open-fence",
+            Outcome::FenceOpened {
+                was_cordoned: false,
+            },
+        )
+        .done("evict", evicted(4, 0))
+        .person(Signal::Recreate);
+    assert_eq!(story.names(), ["delete-machine"]);
+    // A person uncordons a Node that is drained: it is emptied again, until it is resumed.
+    let mut story = Story::joined(wanting("v1"));
+    let cordoned = NodeFact {
+        cordoned: true,
+        ..carrying("v1")
+    };
+    story
+        .person(Signal::Drain)
+        .granted(7, false)
+        .done(
+            "open-fence",
+            Outcome::FenceOpened {
+                was_cordoned: false,
+            },
+        )
+        .tell("the Node is cordoned", node_is(cordoned))
+        .done("evict", evicted(4, 0))
+        .tell("somebody uncordons it", node_is(carrying("v1")));
+    assert_eq!(story.names(), ["open-fence"]);
+}
+
+/// A node is not given back, and does not count as joined, while it is not Ready.
+#[test]
+fn a_node_that_is_not_ready_when_it_is_marked_is_waited_for() {
+    let mut story = Story::joined(wanting("v1"));
+    story
+        .wants_v2(ChangeClass::Restart)
+        .granted(7, false)
+        .done(
+            "open-fence",
+            Outcome::FenceOpened {
+                was_cordoned: false,
+            },
+        )
+        .done("converge-host", converged(Section::Host, false))
+        .done("converge-node", converged(Section::Node, false))
+        .tell("the soak is over", Input::Fired(Timer::Soak))
+        .tell("the Node is not Ready", node_is(node()));
+    assert_eq!(story.state.phase, Phase::ReadyWait);
+    assert_eq!(story.names(), Vec::<&str>::new());
+}
+
+/// What was set up for an address that is gone is set up again.
+#[test]
+fn a_new_address_reaches_every_step() {
+    let moved = || MachineFact {
+        addresses: vec!["10.0.0.2".into()],
+        ..machine()
+    };
+    let mut story = Story::begin(machine());
+    story
+        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .done("probe", probed())
+        .done("converge-host", converged(Section::Host, false))
+        .tell("another address", saw(moved()));
+    assert_eq!(story.names(), ["converge-host"]);
+    let mut story = Story::joined(wanting("v1"));
+    story.wants_v2(ChangeClass::Drain).tell(
+        "another address",
+        saw(MachineFact {
+            node: Some("win-a".into()),
+            ..moved()
+        }),
+    );
+    assert_eq!(story.names(), ["plan"], "its services have to be told");
+}
+
+/// The answer of a comparison that was left says nothing of what was begun meanwhile.
+#[test]
+fn a_late_plan_changes_no_target() {
+    let mut story = draining(in_place("v2"));
+    let target = story.state.target.clone();
+    story.tell("v3 is wanted", pool_is(in_place("v3")));
+    let generation = story.state.host.generation;
+    let late = Outcome::Planned {
+        class: None,
+        differs: Vec::new(),
+        facts: common::facts("boot-1"),
+        host_key: "key-a".into(),
+        generation: 9,
+        token: LeaseToken(0),
+        pods: 4,
+    };
+    let task = Task::DeleteMachine {
+        machine: story.state.machine_ref(),
+        token: LeaseToken(7),
+    };
+    story.tell(
+        "a late plan",
+        Input::Finished {
+            task,
+            outcome: late,
+        },
+    );
+    assert_eq!(story.state.target, target);
+    assert_eq!(story.state.host.generation, generation);
+}
+
+/// A Node that was deleted by hand, or that the watcher only does not tell of.
+#[test]
+fn a_node_that_is_gone_is_looked_for_and_brought_back_through_the_lease() {
+    let found = Outcome::NodeFound {
+        name: "win-a".into(),
+    };
+    let mut story = Story::joined(wanting("v1"));
+    story
+        .tell("the Node is gone", node_gone())
+        .later_ms(600_000)
+        .tell("ten minutes later", Input::Fired(Timer::Deadline))
+        .done("find-node", found.clone())
+        .tell("ten minutes later", Input::Fired(Timer::Deadline))
+        .given_up("find-node", "Forbidden")
+        .tell("ten minutes later", Input::Fired(Timer::Deadline))
+        .done("find-node", Outcome::NodeAbsent);
+    assert!(story.state.report().had_node, "it goes on counting");
+    assert!(story.state.report().unavailable);
+    let waiting = story.state.clone();
+    story
+        .granted(7, true)
+        .done(
+            "open-fence",
+            Outcome::FenceOpened {
+                was_cordoned: false,
+            },
+        )
+        .done("find-node", Outcome::NodeAbsent)
+        .done("tear-down", Outcome::TornDown)
+        .done("probe", probed())
+        .done("converge-host", converged(Section::Host, false))
+        .tell("its kubelet asks for a certificate", csr_is(true))
+        .tell("the Node is seen", node_is(node()))
+        .done("converge-node", converged(Section::Node, false))
+        .tell("the Node is Ready", node_is(ready()))
+        .tell("the soak is over", Input::Fired(Timer::Soak))
+        .done("mark-node", Outcome::NodeMarked)
+        .done("close-fence", Outcome::FenceClosed);
+    assert_eq!(story.state.phase, Phase::Serving);
+    holds(&story, expect_file!["stories/node_gone.txt"]);
+
+    // It comes back while it waits for the lease; or it stands when it is looked for again under it; or its host is dead.
+    let mut story = Story::joined(wanting("v1"));
+    story.state = waiting.clone();
+    story.tell("the Node is back", node_is(carrying("v1")));
+    assert_eq!(story.names(), ["plan"]);
+    assert_eq!(story.state.lease, Lease::None);
+    for (answer, failure) in [(Some(found), None), (None, Some("Forbidden"))] {
+        let mut story = Story::joined(wanting("v1"));
+        story.state = waiting.clone();
+        story.granted(7, true).done(
+            "open-fence",
+            Outcome::FenceOpened {
+                was_cordoned: false,
+            },
+        );
+        match (answer, failure) {
+            (Some(found), _) => story.done("find-node", found),
+            (None, code) => story.given_up("find-node", code.unwrap_or_default()),
+        };
+        assert_eq!(story.names(), ["close-fence"]);
+    }
+    let mut story = Story::joined(wanting("v1"));
+    story.state = waiting;
+    story
+        .granted(7, true)
+        .done(
+            "open-fence",
+            Outcome::FenceOpened {
+                was_cordoned: false,
+            },
+        )
+        .done("find-node", Outcome::NodeAbsent)
+        .given_up("tear-down", "ConnectTimeout");
+    assert_eq!(
+        story.names(),
+        ["close-fence"],
+        "one dead host keeps nobody waiting"
+    );
+}
+
+/// A provider id that another writes in another case is the same computer's.
+#[test]
+fn a_provider_id_in_another_case_is_the_same_machines() {
+    let id = "azure:///subscriptions/1/resourceGroups/RG/providers/p/virtualMachines/win-a";
+    let on_azure = MachineFact {
+        provider_id: Some(id.into()),
+        node: Some("win-a".into()),
+        ..machine()
+    };
+    let mut story = Story::begin(on_azure);
+    let there = NodeFact {
+        provider_id: Some(id.to_lowercase()),
+        ..carrying("v1")
+    };
+    story.tell("its Node is seen", node_is(there));
+    assert!(story.state.node.is_some());
 }
 
 fn waits(story: &Story) -> String {

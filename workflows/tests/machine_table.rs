@@ -27,6 +27,7 @@ fn change() -> Change {
     Change {
         how: How::Recreate,
         differs: vec!["service kubelet".into()],
+        repair: false,
     }
 }
 
@@ -299,6 +300,13 @@ fn inputs() -> Vec<(String, In)> {
         ("evicted, 0 left", evicted(1, 0)),
         ("fence closed meanwhile", Outcome::FenceClosedMeanwhile),
         ("machine deleted", Outcome::MachineDeleted),
+        (
+            "node found",
+            Outcome::NodeFound {
+                name: "win-a".into(),
+            },
+        ),
+        ("node absent", Outcome::NodeAbsent),
     ];
     for (name, outcome) in outcomes {
         all.push((

@@ -59,6 +59,8 @@ enum Event {
     StaysDown(usize),
     /// A person uncordons a Node.
     Uncordon(usize),
+    /// A host can be compared again.
+    Mend(usize),
     // Faults.
     Repeat(usize),
     Abort(usize),
@@ -69,6 +71,7 @@ enum Event {
     Remove(usize),
     Ask(usize),
     Cordon(usize),
+    Puzzle(usize),
 }
 
 impl Lease {
@@ -128,6 +131,7 @@ impl Lease {
                 Event::StaysDown(at),
             ),
             (m.exists && m.kept, Event::Uncordon(at)),
+            (m.exists && m.not_compared, Event::Mend(at)),
         ];
         events.extend(
             due.into_iter()
@@ -169,6 +173,10 @@ impl Lease {
                 (
                     left.cordons > 0 && lives && m.served && !m.kept && !m.cordoned,
                     Event::Cordon(at),
+                ),
+                (
+                    left.troubles > 0 && lives && m.served && !m.not_compared,
+                    Event::Puzzle(at),
                 ),
             ];
             events.extend(
@@ -223,6 +231,11 @@ impl Model for Lease {
             Event::Cordon(at) => {
                 world.faults.cordons -= 1;
                 world.keep(at, true);
+            }
+            Event::Mend(at) => world.puzzle(at, false),
+            Event::Puzzle(at) => {
+                world.faults.troubles -= 1;
+                world.puzzle(at, true);
             }
             Event::Repeat(at) => {
                 world.faults.repeats -= 1;
@@ -309,6 +322,7 @@ const CALM: Faults = Faults {
     removals: 0,
     asks: 0,
     cordons: 0,
+    troubles: 0,
 };
 
 const RECREATE: Lease = Lease {
@@ -457,6 +471,15 @@ fn nodes_are_not_ready_and_cordoned_by_people() {
             ..IN_PLACE
         },
     );
+}
+
+#[test]
+fn hosts_cannot_be_compared_for_a_while() {
+    let faults = Faults {
+        troubles: 2,
+        ..CALM
+    };
+    holds("in place, two troubles", Lease { faults, ..IN_PLACE });
 }
 
 #[test]

@@ -12,8 +12,8 @@ use dormer_proto::{
 use dormer_workflows::rollout::Timer;
 use expect_test::{ExpectFile, expect_file};
 use rollout_common::{
-    Pool, barred, carrying, coming, cordoned, down, failed, going, granted, long_down, serving,
-    terms, wanting,
+    Pool, SET, barred, carrying, coming, cordoned, down, failed, going, granted, long_down,
+    not_compared, serving, terms, wanting,
 };
 
 fn holds(pool: &Pool, expected: ExpectFile) {
@@ -80,6 +80,63 @@ fn what_a_person_cordoned_is_not_taken() {
     pool.limit(MaxUnavailable::Count(2));
     pool.member("b", serving()).release("a", 1);
     holds(&pool, expect_file!["rollout_stories/cordoned.txt"]);
+}
+
+/// dormer's key was exchanged: hosts say so one after the other, and nothing is taken until the second host is mended.
+#[test]
+fn several_hosts_that_cannot_be_compared_hold_every_grant() {
+    let mut pool = Pool::of(&["a", "b", "c", "d", "e"]);
+    // One host's trouble holds nobody else.
+    pool.member("a", not_compared("AuthRejected")).request("e");
+    pool.member("b", not_compared("HostKeyChanged"));
+    pool.member("c", not_compared("AuthRejected")).request("d");
+    pool.release("e", 1);
+    // Whoever asks for this very machine has decided about it.
+    let wished = MemberReport {
+        wished: true,
+        ..not_compared("AuthRejected")
+    };
+    pool.request_as("c", wished).release("c", 2);
+    // The key fits again: c is mended, and a's trouble holds a alone.
+    pool.member("c", serving()).release("d", 3);
+    holds(&pool, expect_file!["rollout_stories/not_compared.txt"]);
+}
+
+/// A profile is the whole pool's: the first host that meets it holds every grant.
+#[test]
+fn trouble_that_all_hosts_share_is_a_finding_at_the_first() {
+    let shared = [
+        "ProfileUnusable",
+        "Forbidden",
+        "VersionNotHere",
+        "KeyUnreadable",
+    ];
+    for code in shared {
+        let mut pool = Pool::of(&["a", "b"]);
+        pool.member("a", not_compared(code)).request("b");
+        assert!(pool.state.slots.is_empty(), "{code}");
+        let says = format!("1 host cannot be compared: a: it did not work ({code})");
+        assert_eq!(pool.state.view().halted, Some(says));
+        pool.member("a", serving());
+        assert_eq!(pool.state.slots.len(), 1, "{code}");
+    }
+}
+
+/// More kinds of trouble than have numbers: the last number is all others', and every one of them counts.
+#[test]
+fn no_trouble_is_lost_among_many() {
+    let names: Vec<String> = (0..40).map(|at| format!("m{at}")).collect();
+    let members: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut pool = Pool::of(&members);
+    for (at, who) in members.iter().enumerate() {
+        pool.member(who, not_compared(&format!("Code{at}")));
+    }
+    let finding = pool.state.finding().expect("nine share a number");
+    assert_eq!(finding.uids.len(), 10);
+    for who in &members {
+        pool.member(who, serving());
+    }
+    assert_eq!(pool.state.finding(), None);
 }
 
 /// For a minute no kubelet reaches the API server: the whole queue is NotReady, and nothing is granted for that.
@@ -367,7 +424,15 @@ fn an_unknown_owner() {
         .request_as("a", other())
         .request("b")
         .replace("a", 1, 20_000);
+    // Nobody has listed the sets: it is unknown, and not gone.
     pool.wait_ms(16 * 60_000).fired(Timer::OwnerCheck);
+    // One list has it, though its fact has not come; the next one has not.
+    pool.listed_sets(&["b"], &[SET, "other"])
+        .wait_ms(16 * 60_000)
+        .fired(Timer::OwnerCheck);
+    pool.listed_sets(&["b"], &[SET])
+        .wait_ms(16 * 60_000)
+        .fired(Timer::OwnerCheck);
     holds(&pool, expect_file!["rollout_stories/owner_unknown.txt"]);
 }
 

@@ -252,12 +252,14 @@ fn inputs() -> Vec<(&'static str, Input<Rollout>)> {
             "a and b have a Node",
             observed(Fact::Listed {
                 with_node: vec!["a".into(), "b".into()],
+                sets: None,
             }),
         ),
         (
             "no Machine has a Node",
             observed(Fact::Listed {
                 with_node: Vec::new(),
+                sets: Some(Vec::new()),
             }),
         ),
         (

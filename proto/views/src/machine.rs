@@ -4,7 +4,7 @@ use crate::{
     lacks::Lack,
     moment::Moment,
     open_enum::OpenEnum,
-    run::{RunStatus, Task},
+    run::{RunStatus, Task, TaskFailure},
 };
 use dormer_proto::{
     listed,
@@ -63,6 +63,9 @@ pub struct Machine {
     pub owner: Option<String>,
     /// Halt of the machine, if somebody stopped it.
     pub halt: Option<Halt>,
+    /// Why its host could not be compared with what is desired, the last time.
+    #[serde(default)]
+    pub not_compared: Option<TaskFailure>,
     /// Why a certificate request of its kubelet was not approved.
     pub certificate_refused: Option<String>,
     /// Time at which the Machine was created, by the API server's clock.

@@ -12,9 +12,10 @@ use crate::real::{
 };
 use Step::{
     AnswersABadSetting, ApprovesAClient, ApprovesAServer, DeletesAMachine, DrainsANode,
-    DrainsByForce, FencesANode, IsElected, KeepsATokenForAMachine, KeepsUserData, LearnsHowToJoin,
-    ListsExporters, MakesARuntimeClass, NamesTwoBudgets, ReadsCluster, ReadsTheKey, ReportsANode,
-    ReportsARefusal, RollsAPoolBack, SeesEverything, ShowsAMachine, ShowsThePool,
+    DrainsByForce, FencesANode, FindsANode, IsElected, KeepsATokenForAMachine, KeepsUserData,
+    LearnsHowToJoin, ListsExporters, MakesARuntimeClass, NamesTwoBudgets, ReadsCluster,
+    ReadsTheKey, ReportsANode, ReportsARefusal, RollsAPoolBack, SeesEverything, ShowsAMachine,
+    ShowsThePool,
 };
 use dormer_proto::machine::{Outcome, Task};
 use dormer_testkit::{Speaker, await_condition};
@@ -96,6 +97,7 @@ impl Bench {
             IsElected => self.is_elected().await,
             MakesARuntimeClass => self.runtime_class(number).await,
             FencesANode => self.fence(number).await,
+            FindsANode => self.find_node(number).await,
             DrainsANode => self.drain(number, false).await,
             DrainsByForce => self.drain(number, true).await,
             NamesTwoBudgets => self.two_budgets(number).await,

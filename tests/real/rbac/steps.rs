@@ -10,6 +10,7 @@ pub(super) enum Step {
     IsElected,
     MakesARuntimeClass,
     FencesANode,
+    FindsANode,
     DrainsANode,
     DrainsByForce,
     NamesTwoBudgets,
@@ -31,17 +32,19 @@ pub(super) enum Step {
 
 use Step::{
     AnswersABadSetting, ApprovesAClient, ApprovesAServer, DeletesAMachine, DrainsANode,
-    DrainsByForce, FencesANode, IsElected, KeepsATokenForAMachine, KeepsUserData, LearnsHowToJoin,
-    ListsExporters, MakesARuntimeClass, NamesTwoBudgets, ReadsCluster, ReadsTheKey, ReportsANode,
-    ReportsARefusal, RollsAPoolBack, SeesEverything, ShowsAMachine, ShowsThePool,
+    DrainsByForce, FencesANode, FindsANode, IsElected, KeepsATokenForAMachine, KeepsUserData,
+    LearnsHowToJoin, ListsExporters, MakesARuntimeClass, NamesTwoBudgets, ReadsCluster,
+    ReadsTheKey, ReportsANode, ReportsARefusal, RollsAPoolBack, SeesEverything, ShowsAMachine,
+    ShowsThePool,
 };
 
-pub(super) const STEPS: [Step; 22] = [
+pub(super) const STEPS: [Step; 23] = [
     SeesEverything,
     AnswersABadSetting,
     IsElected,
     MakesARuntimeClass,
     FencesANode,
+    FindsANode,
     DrainsANode,
     DrainsByForce,
     NamesTwoBudgets,
@@ -73,6 +76,7 @@ pub(super) fn needed_by(right: &Right) -> (Step, String) {
         ("watcher-home", "windowspools", _) => (SeesEverything, may_not("windowspools")),
         ("watcher-home", "events", _) => (AnswersABadSetting, "there is no Event".into()),
         ("watcher-home", "leases", _) => (IsElected, may_not("the Lease")),
+        ("worker", "nodes", "list") => (FindsANode, may_not("Nodes")),
         ("worker", "nodes", _) => (FencesANode, may_not("Node")),
         ("worker", "pods", _) => (DrainsANode, may_not("pods of Node")),
         ("worker", "pods/eviction", _) => (DrainsANode, "cannot create resource".into()),

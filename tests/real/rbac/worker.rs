@@ -27,6 +27,20 @@ impl Bench {
         self.run(close(&machine, 1)).await.map(drop)
     }
 
+    /// A Node that has another name than its Machine knows is looked for among all.
+    pub(super) async fn find_node(&self, number: u32) -> Result<(), String> {
+        let machine = self.site.machine(&format!("n{number}")).await;
+        let task = Task::FindNode {
+            machine,
+            names: Vec::new(),
+            provider_id: Some(format!("none:///{number}")),
+        };
+        match self.run(task).await? {
+            Outcome::NodeAbsent => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    }
+
     pub(super) async fn drain(&self, number: u32, force: bool) -> Result<(), String> {
         let machine = self.site.joined(&format!("d{number}")).await;
         self.run(open(&machine, 1)).await?;

@@ -9,6 +9,7 @@ mod error;
 pub mod events;
 mod evict;
 mod fence;
+mod find;
 pub mod keys;
 mod mark;
 mod payload;
@@ -109,6 +110,11 @@ impl KubernetesExecutor {
                 }
                 Ok(deleted)
             }
+            Task::FindNode {
+                machine,
+                names,
+                provider_id,
+            } => self.find_node(machine, names, provider_id.as_deref()).await,
             Task::SetPayload {
                 pool,
                 payload,

@@ -65,7 +65,7 @@ impl PublishedFacts {
     /// Of the machines that the last list found with a Node, those that still stand: nobody waits for the others.
     fn still_listed(&self, view: &View) -> Option<Vec<String>> {
         self.rollout.values().find_map(|said| match said.fact() {
-            Some(Fact::Rollout(rollout::Fact::Listed { mut with_node })) => {
+            Some(Fact::Rollout(rollout::Fact::Listed { mut with_node, .. })) => {
                 let still_there = |uid: &str| {
                     view.machines
                         .get(uid)
@@ -305,7 +305,10 @@ impl MessageWriter {
                 "List",
                 &self.pool,
                 view.latest,
-                rollout::Fact::Listed { with_node },
+                rollout::Fact::Listed {
+                    with_node,
+                    sets: Some(view.sets.keys().cloned().collect()),
+                },
             );
         }
         let news = difference(&mut published.rollout, wanted, view.latest);

@@ -31,6 +31,11 @@ fn tasks(machine: &MachineRef) -> Vec<Task> {
             token,
             force: false,
         },
+        Task::FindNode {
+            machine: machine.clone(),
+            names: vec![machine.name.clone()],
+            provider_id: None,
+        },
         Task::DeleteMachine { machine, token },
         Task::ApproveCsr {
             csr: "csr-1".into(),

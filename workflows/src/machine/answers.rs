@@ -1,6 +1,6 @@
 //! What workers say: what an outcome tells about the host is remembered in any phase; the rest is the phase's.
 
-use super::{draft::Draft, table::TaskKind};
+use super::{draft::Draft, phase::Phase, table::TaskKind};
 use dormer_proto::{
     machine::{HostFacts, Outcome, Task},
     message::Failure,
@@ -18,6 +18,7 @@ impl Draft<'_> {
                 node_name,
             } => {
                 self.read(facts, host_key);
+                self.s.not_compared = None;
                 self.s.host.node_name = Some(node_name.clone());
             }
             Outcome::Planned {
@@ -27,8 +28,12 @@ impl Draft<'_> {
                 ..
             } => {
                 self.read(facts, host_key);
-                self.s.host.generation = *generation;
-                self.s.target = self.s.desired().cloned().unwrap_or_default();
+                self.s.not_compared = None;
+                // A comparison that comes late says nothing of what was begun meanwhile.
+                if matches!(self.s.phase, Phase::Adopting | Phase::Checking) {
+                    self.s.host.generation = *generation;
+                    self.s.target = self.s.desired().cloned().unwrap_or_default();
+                }
             }
             // They tell nothing about the host that lasts.
             Outcome::Converged { .. }
@@ -41,6 +46,8 @@ impl Draft<'_> {
             | Outcome::Evicted { .. }
             | Outcome::PayloadSet
             | Outcome::FenceClosedMeanwhile
+            | Outcome::NodeFound { .. }
+            | Outcome::NodeAbsent
             | Outcome::MachineDeleted => {}
         }
         self.answered(outcome);

@@ -64,7 +64,8 @@ impl Draft<'_> {
         }
     }
 
-    /// Has every pending CSR looked at that is ours to approve now: none of a machine that is leaving or halted.
+    /// Has every pending CSR looked at that is ours to approve now: none of a machine that is leaving, or to be left
+    /// alone. Of a paused one those of a node that has joined: it serves on, and would lose its certificate.
     pub(super) fn approve_csrs(&mut self) {
         let deleting = self
             .s
@@ -74,7 +75,10 @@ impl Draft<'_> {
         let Some(expect) = self.expectation() else {
             return;
         };
-        if deleting || self.s.phase.leaving() || self.halted() {
+        let joined = expect.node_uid.is_some();
+        let paused = self.s.paused.is_some() && !joined;
+        let hands_off = self.s.ignored() && self.s.lease.token().is_none();
+        if deleting || self.s.phase.leaving() || paused || hands_off {
             return;
         }
         let mut tasks = Vec::new();

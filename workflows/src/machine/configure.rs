@@ -5,6 +5,7 @@ use super::{
     draft::Draft,
     phase::{Phase, Timer},
     stage::{News, Request},
+    state::How,
     table::TaskKind,
 };
 use dormer_proto::{
@@ -148,7 +149,9 @@ impl ConfigurePhase {
             News::Machine { .. } => {}
             News::Node { ready, .. } => self.node_observed(draft, ready),
             News::NodeGone => self.node_gone(draft),
-            News::Pool { retarget } => self.pool_observed(draft, retarget),
+            News::Pool { retarget, .. } => self.pool_observed(draft, retarget),
+            // The host is not whole: it is set up to the end.
+            News::HandsOff => {}
         }
     }
 
@@ -158,8 +161,14 @@ impl ConfigurePhase {
             Self::ConvergingHost { .. } | Self::Rebooting { .. } | Self::ConvergingNode => {
                 draft.begin_again();
             }
-            // Nobody is at the host: the next step goes to the new address.
-            Self::PoolWait | Self::NodeWait | Self::ReadyWait | Self::Soaking | Self::Marking => {}
+            // Its services were set up for the old one.
+            Self::NodeWait | Self::ReadyWait | Self::Soaking | Self::Marking => {
+                draft.s.moved = draft.s.protected();
+                draft.cancel_tasks();
+                draft.enter(Phase::ConvergingHost { rebooted: false });
+            }
+            // Nobody is at the host yet.
+            Self::PoolWait => {}
         }
     }
 
@@ -174,6 +183,12 @@ impl ConfigurePhase {
             Self::PoolWait | Self::ConvergingHost { .. } | Self::Rebooting { .. } => {}
             // Whether the Node is Ready is asked once its section is converged.
             Self::ConvergingNode => {}
+            // It is not given back, and does not count as joined, before it is Ready again. A node that serves was only
+            // changed in what disturbs nobody.
+            Self::Marking if !ready && !draft.s.protected() => {
+                draft.cancel_tasks();
+                draft.enter(Phase::ReadyWait);
+            }
             // It was Ready for long enough.
             Self::Marking => {}
         }
@@ -203,7 +218,7 @@ impl ConfigurePhase {
             | Self::ReadyWait
             | Self::Soaking
             | Self::Marking
-                if retarget =>
+                if retarget && !finishes_first(draft) =>
             {
                 draft.cancel_tasks();
                 draft.enter(Phase::ConvergingHost { rebooted: false });
@@ -246,8 +261,11 @@ impl ConfigurePhase {
 fn converge_host(draft: &mut Draft<'_>) {
     match draft.s.desired().cloned() {
         None => draft.enter(Phase::PoolWait),
-        // What it was granted for is finished; what came meanwhile may not follow it.
-        Some(_) if draft.s.bar().is_some() && draft.s.target != Desired::default() => {
+        // What it was granted for is finished; what came meanwhile may not follow it, or takes another way.
+        Some(_)
+            if draft.s.target != Desired::default()
+                && (draft.s.bar().is_some() || finishes_first(draft)) =>
+        {
             draft.converge(Section::Host);
         }
         Some(_) if draft.s.bar().is_some() => draft.enter(Phase::PoolWait),
@@ -256,6 +274,14 @@ fn converge_host(draft: &mut Draft<'_>) {
             draft.converge(Section::Host);
         }
     }
+}
+
+/// Whether what it is being brought to comes before anything newer: it was planned as a restart without a drain, or it
+/// is what a person approved.
+fn finishes_first(draft: &Draft<'_>) -> bool {
+    let restart = draft.s.under_lease == Some(How::Restart);
+    let unapproved = !draft.s.first_bring_up() && draft.s.needs_approval();
+    restart || unapproved
 }
 
 fn host_converged(draft: &mut Draft<'_>, rebooted: bool, reboot: bool, boot_id: String) {
@@ -298,6 +324,7 @@ fn marked(draft: &mut Draft<'_>) {
     draft.s.version = Some(draft.s.target.version.clone());
     draft.s.note = None;
     draft.s.moved = false;
+    draft.s.approval_is_spent();
     if draft.s.lease.token().is_some() {
         draft.enter(Phase::Closing);
     } else {

@@ -4,16 +4,11 @@ use super::{
     Machine,
     phase::{Phase, Timer},
     policy,
-    state::{Change, Halt, Lease, State},
+    state::{Lease, State},
     table::Length,
 };
 use dormer_engine_core::{Command, Decision, Now, RetryPolicy};
-use dormer_proto::{
-    id::Timestamp,
-    machine::{self, Task},
-    message::Failure,
-    rollout,
-};
+use dormer_proto::{id::Timestamp, machine::Task, message::Failure, rollout};
 
 /// How long a Node is not Ready before its machine may be repaired over the limit, where the pool does not say.
 const REPAIR_AFTER_MS: u64 = 10 * 60_000;
@@ -26,7 +21,8 @@ pub(super) struct Draft<'a> {
 }
 
 impl<'a> Draft<'a> {
-    pub(super) fn new(now: Now<'a>, s: State) -> Self {
+    pub(super) fn new(now: Now<'a>, mut s: State) -> Self {
+        s.take_over_halt();
         Self {
             now,
             s,
@@ -39,8 +35,8 @@ impl<'a> Draft<'a> {
         let report = self.s.report();
         let over = matches!(self.s.phase, Phase::Gone | Phase::ReplacementWait);
         let known = self.s.machine.is_some() && !over;
-        if known && self.s.halt != Some(Halt::Ignored) && self.s.reported.as_ref() != Some(&report)
-        {
+        self.s.halt = self.s.halts().into_iter().next();
+        if known && !self.s.ignored() && self.s.reported.as_ref() != Some(&report) {
             self.report_to_rollout(rollout::Signal::Member(report.clone()));
             self.s.reported = Some(report);
         }
@@ -99,12 +95,24 @@ impl<'a> Draft<'a> {
             Some(Length::Ms(ms)) => ms,
             Some(Length::PoolSoak) => pool.map_or(0, |pool| pool.soak_ms),
             Some(Length::PoolDrainTimeout) => pool.map_or(0, |pool| pool.drain_timeout_ms),
-            Some(Length::PoolRepairAfter) => pool
-                .and_then(|pool| pool.repair_after_ms)
-                .unwrap_or(REPAIR_AFTER_MS),
+            Some(Length::PoolRepairAfter) => self.repair_after_ms(),
             Some(Length::Drift) => policy::drift_ms(self.now.run.as_str()),
             None => 0,
         }
+    }
+
+    /// How long a Node is not Ready before its machine may be repaired over the limit.
+    fn repair_after_ms(&self) -> u64 {
+        let pool = self.s.pool.as_ref();
+        pool.and_then(|pool| pool.repair_after_ms)
+            .unwrap_or(REPAIR_AFTER_MS)
+    }
+
+    /// Whether its Node has not been Ready for so long that its machine may be repaired over the limit.
+    pub(super) fn is_down_for_long(&self) -> bool {
+        let after = self.repair_after_ms();
+        let down = self.s.down;
+        down.is_some_and(|down| down.long || self.now.at.since_ms(down.since) >= after)
     }
 
     /// Starts one of the present phase's timers as if it had been started at `since`. `false`: its time is over.
@@ -143,26 +151,25 @@ impl<'a> Draft<'a> {
         self.enter(self.s.phase.clone());
     }
 
+    /// Whether the present phase begins nothing now.
     pub(super) fn halted(&self) -> bool {
         let held = matches!(self.s.lease, Lease::Held { .. });
-        match &self.s.halt {
-            None => false,
-            Some(Halt::Paused { .. }) => !self.s.phase.row().even_paused,
-            Some(Halt::Held { .. }) => false,
-            Some(Halt::Ignored) => !held,
-        }
+        let paused = self.s.paused.is_some() && !self.s.phase.row().even_paused;
+        paused || (self.s.ignored() && !held)
     }
 
-    /// A node that serves is never disturbed without the lease, whichever way a phase is entered (a reset, a retry).
+    /// Whether nothing that is new is begun on the machine, by whoever's word.
+    pub(super) fn rests(&self) -> bool {
+        self.s.paused.is_some() || self.s.held.is_some() || self.s.ignored()
+    }
+
+    /// A node that serves is never disturbed without the lease, whichever way a phase is entered (a reset, a retry, a
+    /// new version in the middle of a step): its host is compared, and what differs takes the way of every change.
     fn protect(&self, phase: Phase) -> Phase {
-        if !phase.row().disturbs || !self.s.protected() {
-            return phase;
+        match phase.row().disturbs && self.s.protected() {
+            true => Phase::Checking,
+            false => phase,
         }
-        let how = self.s.how(machine::ChangeClass::Restart);
-        Phase::LeaseWait(Change {
-            how,
-            differs: vec!["a step that was begun before".into()],
-        })
     }
 
     /// The step failed for good: the run stays where it is, says why, and keeps its lease.

@@ -4,13 +4,16 @@
 use super::{
     draft::Draft,
     phase::{Phase, Timer},
+    policy,
     requests::name,
     stage::{News, Request},
-    state::{Change, Drain, Halt, How},
+    state::{Change, Drain, How, Lease, LeasedRequest},
+    table::TaskKind,
 };
-use dormer_engine_core::Sender;
+use dormer_engine_core::{Command, Sender};
 use dormer_proto::{
     machine::{Blocker, FenceRefusal, Outcome},
+    message::Failure,
     pool::AfterTimeout,
 };
 
@@ -30,7 +33,7 @@ impl DrainPhase {
     pub(super) fn enter(self, draft: &mut Draft<'_>) {
         match self {
             Self::Opening(change) => draft.open(&change),
-            Self::Evicting(_, drain) => draft.evict(drain.force),
+            Self::Evicting(change, drain) => begin_eviction(draft, &change, &drain),
             // A person ends it.
             Self::Drained => {}
             Self::Deleting => draft.delete(),
@@ -44,7 +47,16 @@ impl DrainPhase {
 
     pub(super) fn answered(self, draft: &mut Draft<'_>, outcome: Outcome) {
         match (self, outcome) {
+            // A paused machine stands here, with its Node cordoned: when it is resumed, the fence is opened once more.
+            (Self::Opening(_), Outcome::FenceOpened { .. }) if draft.halted() => {}
             (Self::Opening(change), Outcome::FenceOpened { .. }) => opened(draft, change),
+            (Self::Opening(change), Outcome::NodeAbsent) if change.repair => {
+                draft.enter(Phase::TearingDown);
+            }
+            (Self::Opening(change), Outcome::NodeFound { .. }) if change.repair => {
+                draft.s.note = Some("its Node is back".into());
+                draft.enter(Phase::Undoing);
+            }
             (Self::Opening(_) | Self::Evicting(..), Outcome::FenceRefused { why }) => {
                 refused(draft, why);
             }
@@ -78,6 +90,28 @@ impl DrainPhase {
             ) => {}
             // They ask for nothing.
             (Self::Drained | Self::Vanishing | Self::Leaving, _) => {}
+        }
+    }
+
+    pub(super) fn gave_up(self, draft: &mut Draft<'_>, task: TaskKind, failure: Failure) {
+        let marked = matches!(draft.s.lease, Lease::Held { marked: true, .. });
+        match self {
+            // What cannot be read is not absent.
+            Self::Opening(_) if task == TaskKind::FindNode => give_back_for(draft, &failure),
+            // One dead host does not keep others from being repaired: it gives the lease back, and waits before it asks
+            // again.
+            Self::TearingDown if marked && policy::is_unanswered(&failure.code) => {
+                give_back_for(draft, &failure);
+            }
+            // Their step fails as a whole.
+            Self::Opening(_)
+            | Self::Evicting(..)
+            | Self::Drained
+            | Self::Deleting
+            | Self::Vanishing
+            | Self::TearingDown
+            | Self::Undoing
+            | Self::Leaving => draft.fail(failure),
         }
     }
 
@@ -115,9 +149,43 @@ impl DrainPhase {
                 News::Node {
                     cordoned: false, ..
                 },
-            ) => {
+            ) if !draft.halted() => {
                 draft.s.note = Some("somebody uncordoned the Node; it is cordoned again".into());
                 draft.open(&change);
+            }
+            // Nothing is destroyed yet: it is undone.
+            (
+                Self::Opening(_) | Self::Evicting(..) | Self::Drained | Self::Deleting,
+                News::HandsOff,
+            ) => {
+                let note = "the Machine was labelled to be ignored: the upgrade is given up";
+                draft.s.note = Some(note.into());
+                draft.give_back();
+            }
+            // The host is not whole: it is set up to the end. The others leave, or give back already.
+            (
+                Self::TearingDown | Self::Undoing | Self::Vanishing | Self::Leaving,
+                News::HandsOff,
+            ) => {}
+            // A drain that takes too long by the new settings is found overdue by them.
+            (Self::Evicting(change, drain), News::Pool { drain: true, .. }) => {
+                drain_anew(draft, change, drain);
+            }
+            // It stays drained until it is resumed: the Node is cordoned again, and emptied of what came.
+            (
+                Self::Drained,
+                News::Node {
+                    uncordoned: true, ..
+                },
+            ) if !draft.halted() => {
+                let note =
+                    "somebody uncordoned the Node; it is drained again (dormer resume ends that)";
+                draft.s.note = Some(note.into());
+                draft.enter(Phase::Opening(Change {
+                    how: How::Drain,
+                    differs: vec!["a person asked for it".into()],
+                    repair: false,
+                }));
             }
             // The Machine and its Node are on their way out, or the fence is being closed: neither an address nor a
             // condition changes that. A pool that wants something else finds the machine when it comes up again.
@@ -141,13 +209,20 @@ impl DrainPhase {
 
     pub(super) fn asked(self, draft: &mut Draft<'_>, request: Request) {
         match self {
-            Self::Opening(_) | Self::Evicting(..) => match request {
-                Request::Resume { paused: true } => draft.begin_again(),
+            Self::Opening(ref change) | Self::Evicting(ref change, _) => match request {
+                // Somebody may have uncordoned it meanwhile.
+                Request::Resume { paused: true } => {
+                    draft.cancel_tasks();
+                    match draft.s.node.as_ref().is_some_and(|node| !node.cordoned) {
+                        true => draft.enter(Phase::Opening(change.clone())),
+                        false => draft.enter(draft.s.phase.clone()),
+                    }
+                }
                 Request::Abort { by } => undo(draft, &by),
                 Request::Granted { .. } => draft.give_back(),
                 // Nothing was held back; the upgrade goes on, and the machine rests afterwards.
                 Request::Resume { paused: false } | Request::Hold => {}
-                // On record; a change is under way already.
+                // On record, and looked at when the node is empty, or once it serves.
                 Request::Wish | Request::Approve => {}
             },
             Self::Drained => match request {
@@ -157,17 +232,20 @@ impl DrainPhase {
                 }
                 Request::Abort { by } => undo(draft, &by),
                 Request::Granted { .. } => draft.give_back(),
+                Request::Wish => emptied(draft, How::Drain),
                 // It stays drained until it is resumed.
-                Request::Hold | Request::Wish | Request::Approve => {}
+                Request::Hold | Request::Approve => {}
             },
             Self::Deleting | Self::TearingDown | Self::Undoing => match request {
                 Request::Resume { paused: true } => draft.begin_again(),
                 Request::Granted { .. } => draft.give_back(),
                 // Nothing was held back; what is begun goes on to its end.
                 Request::Resume { paused: false } | Request::Hold => {}
-                // On record; a change is under way already.
+                // On record, and looked at once it serves.
                 Request::Wish | Request::Approve => {}
-                // Something may be destroyed already, or it is being given up.
+                // The close of the fence finds out whether the deletion has landed.
+                Request::Abort { by } if matches!(self, Self::Deleting) => undo(draft, &by),
+                // Something is destroyed already, or it is being given up.
                 Request::Abort { .. } => {}
             },
             Self::Vanishing | Self::Leaving => match request {
@@ -187,11 +265,24 @@ impl DrainPhase {
 
 /// The token is open and the Node cordoned, as far as the change wants that.
 fn opened(draft: &mut Draft<'_>, change: Change) {
-    if change.how == How::Restart {
-        return draft.enter(Phase::ConvergingHost { rebooted: false });
+    if change.repair {
+        // Hours may have passed since it was looked for.
+        return draft.find_node();
     }
+    match change.how {
+        How::Restart => draft.enter(Phase::ConvergingHost { rebooted: false }),
+        How::Recreate | How::InPlace | How::Drain => {
+            draft.enter(Phase::Evicting(change, Drain::default()));
+        }
+    }
+}
+
+/// The first pass of evictions, or the first after a pause or a failure; from here on the drain may take as long as the
+/// pool lets it.
+fn begin_eviction(draft: &mut Draft<'_>, change: &Change, drain: &Drain) {
     let machine = draft.s.machine.as_ref();
-    let skip = machine.is_some_and(|machine| machine.exclude_drain);
+    // A person's own wish to drain this machine is more than an annotation about what controllers do.
+    let skip = machine.is_some_and(|m| m.exclude_drain) && change.how != How::Drain;
     if skip || draft.s.node_name().is_none() {
         let why = if skip {
             "not drained: machine.openshift.io/exclude-node-draining is set on the Machine"
@@ -201,11 +292,25 @@ fn opened(draft: &mut Draft<'_>, change: Change) {
         draft.s.note = Some(why.into());
         return emptied(draft, change.how);
     }
-    draft.enter(Phase::Evicting(change, Drain::default()));
-    // `enter` makes it a wait for the lease, should that be lost.
-    if matches!(draft.s.phase, Phase::Evicting(..)) {
+    draft.evict(drain.force);
+    if !drain.force {
         draft.wait(Timer::Drain);
     }
+}
+
+/// The pool says otherwise how long a drain may take, or what follows then: both count from now on.
+fn drain_anew(draft: &mut Draft<'_>, change: Change, drain: Drain) {
+    draft.push(Command::CancelTimer(Timer::Drain));
+    let force = false;
+    draft.s.phase = Phase::Evicting(change, Drain { force, ..drain });
+    draft.wait(Timer::Drain);
+}
+
+/// The lease is given back for a failure that should not keep others waiting.
+fn give_back_for(draft: &mut Draft<'_>, failure: &Failure) {
+    let Failure { code, message, .. } = failure;
+    draft.s.note = Some(format!("given back: {code}: {message}"));
+    draft.enter(Phase::Undoing);
 }
 
 fn refused(draft: &mut Draft<'_>, why: FenceRefusal) {
@@ -229,7 +334,9 @@ fn pass_done(
     drain: Drain,
     (evicted, left, blockers): (u32, u32, Vec<Blocker>),
 ) {
-    if left == 0 {
+    // A paused machine stands here, drained or not: nothing is destroyed before it is resumed.
+    let goes_on = !draft.halted();
+    if left == 0 && goes_on {
         return emptied(draft, change.how);
     }
     let evicted = drain.evicted.saturating_add(evicted);
@@ -242,7 +349,9 @@ fn pass_done(
             ..drain
         },
     );
-    draft.wait(Timer::Again);
+    if goes_on {
+        draft.wait(Timer::Again);
+    }
 }
 
 /// The last pod is evicted, or nothing was to be drained.
@@ -250,7 +359,18 @@ fn emptied(draft: &mut Draft<'_>, how: How) {
     match how {
         How::Recreate => draft.enter(Phase::Deleting),
         How::InPlace | How::Restart => draft.enter(Phase::TearingDown),
-        How::Drain => draft.enter(Phase::Drained),
+        // A person asked for more meanwhile, and somebody makes another Machine.
+        How::Drain
+            if draft.s.wish == Some(LeasedRequest::Recreate) && draft.s.owner().is_some() =>
+        {
+            draft.s.under_lease = Some(How::Recreate);
+            draft.enter(Phase::Deleting);
+        }
+        How::Drain => {
+            if draft.s.phase != Phase::Drained {
+                draft.enter(Phase::Drained);
+            }
+        }
     }
 }
 
@@ -269,9 +389,8 @@ fn overdue(draft: &mut Draft<'_>, change: Change, mut drain: Drain) {
         }
         AfterTimeout::Abort => {
             let by = format!("the drain timed out ({blocked}); the pool's policy is abort");
-            draft.s.halt = Some(Halt::Held { by });
-            draft.cancel_tasks();
-            draft.enter(Phase::Undoing);
+            draft.s.held = Some(by);
+            draft.give_back();
         }
         AfterTimeout::Force => {
             draft.s.note = Some(format!("evicting without budgets: {blocked}"));
@@ -283,8 +402,8 @@ fn overdue(draft: &mut Draft<'_>, change: Change, mut drain: Drain) {
 
 /// A person gives an upgrade up that has not yet destroyed anything.
 pub(super) fn undo(draft: &mut Draft<'_>, by: &Sender) {
-    draft.s.halt = Some(Halt::Held { by: name(by) });
+    draft.s.held = Some(name(by));
     draft.s.wish = None;
-    draft.cancel_tasks();
-    draft.enter(Phase::Undoing);
+    draft.s.approval_is_spent();
+    draft.give_back();
 }

@@ -27,11 +27,19 @@ impl EndedPhase {
 
     pub(super) fn observed(self, draft: &mut Draft<'_>, news: News) {
         match (self, news) {
+            // What failed was a step to another version.
+            (Self::Failed { .. }, News::Pool { retarget: true, .. }) if draft.s.protected() => {
+                draft.enter(Phase::Checking);
+            }
             // Another address, boot or version than the one that it failed with: it may work now.
             (
                 Self::Failed { from },
-                News::Address | News::Node { rebooted: true, .. } | News::Pool { retarget: true },
+                News::Address
+                | News::Node { rebooted: true, .. }
+                | News::Pool { retarget: true, .. },
             ) => draft.go_on_from(from),
+            // Hands off: as long as nothing is destroyed, it is undone.
+            (Self::Failed { from }, News::HandsOff) if from.whole() => draft.give_back(),
             // Nothing that gives a reason to try again.
             (
                 Self::Failed { .. },
@@ -40,7 +48,10 @@ impl EndedPhase {
                     rebooted: false, ..
                 }
                 | News::NodeGone
-                | News::Pool { retarget: false },
+                | News::HandsOff
+                | News::Pool {
+                    retarget: false, ..
+                },
             ) => {}
             // It is over.
             (Self::Gone, _) => {}
@@ -53,7 +64,11 @@ impl EndedPhase {
             (Self::Failed { .. }, Request::Wish) if draft.s.lease.token().is_none() => {
                 let how = draft.s.how(ChangeClass::Replace);
                 let differs = vec!["a person asked for it".into()];
-                draft.want(Change { how, differs });
+                draft.want(Change {
+                    how,
+                    differs,
+                    repair: false,
+                });
             }
             // On record: it failed with the lease in hand, and whoever mends it goes on with that.
             (Self::Failed { .. }, Request::Wish) => {}
@@ -77,59 +92,51 @@ impl EndedPhase {
 }
 
 impl Draft<'_> {
-    /// Goes on from `phase`, as a retry and a reset do.
+    /// Goes on from the step that failed, as it was begun.
     pub(super) fn go_on_from(&mut self, phase: Phase) {
         let held = self.s.lease.token().is_some();
-        let phase = match phase {
-            // The record of a failure goes on from the step that failed.
+        match phase {
+            // A lease that came meanwhile is closed and given back, where the step knows nothing of it.
+            phase if held && phase.joined() && phase != Phase::Closing => self.give_back(),
+            phase => self.enter(phase),
+        }
+    }
+
+    /// Goes back to the phase of an earlier record. A node that serves is compared first, and what differs takes the way
+    /// of every change: plan, approval, lease, drain.
+    ///
+    /// `same_lease`: the record was made under the lease that is held now. `whole`: nothing is destroyed under it.
+    pub(super) fn go_back(&mut self, same_lease: bool, whole: bool) {
+        let held = self.s.lease.token().is_some();
+        let phase = match self.s.phase.clone() {
             Phase::Failed { from, .. } => *from,
-            // A phase of a lease that is no longer held asks for it anew.
-            Phase::Opening(change) | Phase::Evicting(change, _) if !held => {
-                Phase::LeaseWait(change)
-            }
-            // A lease that is held is closed and given back, where the phase knows nothing of it.
-            Phase::Serving
-            | Phase::Checking
-            | Phase::Applying { .. }
-            | Phase::ApprovalWait(_)
-            | Phase::OwnerWait(_)
-            | Phase::LeaseWait(_)
-                if held =>
-            {
-                Phase::Undoing
-            }
-            // They are entered again, with the lease or without it: `enter` lets none of them disturb a protected node.
+            phase => phase,
+        };
+        let phase = match phase {
+            // A record of another time knows nothing of the lease that is held: it is given back, or, where the host is
+            // not whole, that is set up again first.
+            _ if held && !same_lease && whole => Phase::Undoing,
+            _ if held && !same_lease => Phase::Reprobing,
+            phase if held && phase.joined() && phase != Phase::Closing => Phase::Undoing,
+            phase if held => phase,
+            // How it came to be there is found out by looking.
             phase @ (Phase::Address
             | Phase::Probing
             | Phase::KeyWait { .. }
             | Phase::Adopting
-            | Phase::PoolWait
+            | Phase::Serving) => phase,
+            _ if self.s.in_service => Phase::Checking,
+            // It is not brought up yet.
+            phase @ (Phase::PoolWait
             | Phase::ConvergingHost { .. }
             | Phase::Rebooting { .. }
             | Phase::NodeWait
             | Phase::ConvergingNode
             | Phase::ReadyWait
             | Phase::Soaking
-            | Phase::Marking
-            | Phase::Serving
-            | Phase::Checking
-            | Phase::Applying { .. }
-            | Phase::ApprovalWait(_)
-            | Phase::OwnerWait(_)
-            | Phase::LeaseWait(_)
-            | Phase::Closing
-            | Phase::Opening(_)
-            | Phase::Evicting(..)
-            | Phase::Drained
-            | Phase::Deleting
-            | Phase::Vanishing
-            | Phase::TearingDown
-            | Phase::Undoing
-            | Phase::Leaving
-            | Phase::Reprobing
-            | Phase::ClosingGone
-            | Phase::ReplacementWait
-            | Phase::Gone) => phase,
+            | Phase::Marking) => phase,
+            // A step under a lease that is not held, of a machine that never served.
+            _ => Phase::Address,
         };
         self.enter(phase);
     }

@@ -1,7 +1,7 @@
 //! What the world says: Machine, Node, certificates and the pool's settings. What holds in any phase is done here; the
 //! rest is told to the phase as `News`.
 
-use super::{draft::Draft, phase::Phase, stage::News, state::Halt};
+use super::{draft::Draft, phase::Phase, stage::News};
 use dormer_proto::{
     machine::{self, MachineFact, NodeFact},
     message::ObjectRef,
@@ -45,7 +45,9 @@ impl Draft<'_> {
         if deleting {
             return self.machine_leaves();
         }
-        self.ignored(ignored);
+        if ignored != before.as_ref().is_some_and(|m| m.ignored) {
+            self.label_changed(ignored);
+        }
         if moved {
             self.saw(News::Address);
         }
@@ -58,25 +60,25 @@ impl Draft<'_> {
         self.saw(News::Machine { failed });
     }
 
-    fn ignored(&mut self, ignored: bool) {
-        match (ignored, &self.s.halt) {
-            // The label is no news.
-            (true, Some(Halt::Ignored)) => {}
-            (true, None | Some(Halt::Paused { .. } | Halt::Held { .. })) => {
+    /// The label `ignore=true` came or went. What is under way under the lease is undone as long as nothing is destroyed
+    /// yet; from a tear-down on the node is not whole, and is set up to its end.
+    fn label_changed(&mut self, ignored: bool) {
+        let held = self.s.lease.token().is_some();
+        match (ignored, held) {
+            (true, true) => {
+                self.s.wish = None;
+                self.saw(News::HandsOff);
+            }
+            (true, false) => {
+                self.s.wish = None;
                 self.withdraw();
-                self.s.halt = Some(Halt::Ignored);
-                if self.s.lease.token().is_none() {
-                    self.cancel_tasks();
-                    self.leave_rollout(false, true);
-                }
+                self.cancel_tasks();
+                self.leave_rollout(false, true);
             }
-            (false, Some(Halt::Ignored)) => {
-                self.s.halt = None;
-                // Whatever happened to it meanwhile is found out by looking, as at an adoption.
-                self.enter(Phase::Address);
-            }
-            // It never had the label: a person's halt is none of the label's.
-            (false, None | Some(Halt::Paused { .. } | Halt::Held { .. })) => {}
+            // Whatever happened to it meanwhile is found out by looking, as at an adoption.
+            (false, false) => self.enter(Phase::Address),
+            // It is being given back, or finished, and joins the rollout again.
+            (false, true) => {}
         }
     }
 
@@ -110,7 +112,7 @@ impl Draft<'_> {
     fn node_observed(&mut self, node: NodeFact) {
         let ours = self.s.machine.as_ref().and_then(|m| m.provider_id.clone());
         if let (Some(ours), Some(theirs)) = (&ours, &node.provider_id)
-            && ours != theirs
+            && !machine::same_provider_id(ours, theirs)
         {
             // An old Node of the same name (scenario 40).
             self.s.note = Some(format!(
@@ -127,10 +129,12 @@ impl Draft<'_> {
         let rebooted = before
             .as_ref()
             .is_some_and(|n| !n.boot_id.is_empty() && n.boot_id != boot);
+        let uncordoned = !cordoned && before.is_some_and(|n| n.cordoned);
         self.saw(News::Node {
             ready,
             cordoned,
             rebooted,
+            uncordoned,
         });
     }
 
@@ -150,9 +154,20 @@ impl Draft<'_> {
             (known.held, known.paused) = (pool.held, true);
             return;
         }
-        self.s.pool = Some(pool);
+        let rules = |pool: &PoolSettings| (pool.strategy, pool.approval);
+        let drains = |pool: &PoolSettings| (pool.drain_timeout_ms, pool.after_timeout);
+        let before = self.s.pool.replace(pool);
+        let now = self.s.pool.as_ref();
+        let differ = before.as_ref().zip(now);
+        let (rules, drain) = differ.map_or((false, false), |(before, now)| {
+            (rules(before) != rules(now), drains(before) != drains(now))
+        });
         let wanted = self.s.desired().map(|desired| desired.version.clone());
         let retarget = wanted.is_some_and(|version| version != self.s.target.version);
-        self.saw(News::Pool { retarget });
+        self.saw(News::Pool {
+            retarget,
+            rules,
+            drain,
+        });
     }
 }

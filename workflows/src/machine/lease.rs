@@ -3,7 +3,7 @@
 use super::{
     draft::Draft,
     phase::Phase,
-    state::{Change, Halt, How, Lease},
+    state::{Change, How, Lease},
 };
 use dormer_engine_core::Command;
 use dormer_proto::{
@@ -28,8 +28,7 @@ impl Draft<'_> {
 
     /// Whether a serving machine has to change.
     pub(super) fn consider(&mut self) {
-        let resting = self.s.phase == Phase::Serving && self.s.halt.is_none();
-        if !resting {
+        if self.s.phase != Phase::Serving || self.rests() {
             return;
         }
         if self.s.wish.is_some() {
@@ -37,20 +36,16 @@ impl Draft<'_> {
             self.want(Change {
                 how,
                 differs: vec!["a person asked for it".into()],
+                repair: false,
             });
-        } else if self.s.differs() {
+        } else if self.s.differs() || (self.s.moved && self.s.desired().is_some()) {
             self.enter(Phase::Checking);
         }
     }
 
     /// Asks for a change through the lease, once nothing stands against it.
     pub(super) fn want(&mut self, change: Change) {
-        let owned = self
-            .s
-            .machine
-            .as_ref()
-            .is_some_and(|machine| machine.owner.is_some());
-        if change.how == How::Recreate && !owned {
+        if change.how == How::Recreate && self.s.owner().is_none() {
             self.enter(Phase::OwnerWait(change));
         } else if self.s.needs_approval() {
             self.enter(Phase::ApprovalWait(change));
@@ -85,13 +80,14 @@ impl Draft<'_> {
         if let Some(token) = self.s.lease.token() {
             let deleted = self.s.machine.as_ref().and_then(|machine| machine.deleted);
             self.s.lease = Lease::None;
+            self.s.under_lease = None;
             self.s.closed = self.s.closed.max(token);
             self.report_to_rollout(rollout::Signal::Release {
                 token,
                 replaced,
                 deleted,
             });
-            if self.s.halt == Some(Halt::Ignored) {
+            if self.s.ignored() {
                 self.leave_rollout(false, true);
             }
         }
@@ -115,15 +111,13 @@ impl Draft<'_> {
         if self.s.reported.take().is_none() {
             return;
         }
-        let machine = self.s.machine.as_ref();
+        let deleted = self.s.machine.as_ref().and_then(|m| m.deleted);
         self.report_to_rollout(rollout::Signal::Left {
-            owner: machine
-                .and_then(|m| m.owner.as_ref())
-                .map(|owner| owner.uid.clone()),
+            owner: self.s.owner().map(|owner| owner.uid.clone()),
             gap,
             stays,
             token: self.s.lease.token(),
-            deleted: machine.and_then(|m| m.deleted),
+            deleted,
         });
     }
 }

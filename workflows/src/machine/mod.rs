@@ -79,17 +79,21 @@ impl Workflow for Machine {
     }
 
     fn reset(now: Now<'_>, then: State, current: &State) -> Decision<Self> {
-        let mut draft = Draft::new(now, state_of_the_world(then, current));
-        let phase = draft.s.phase.clone();
-        if draft.s.phase == Phase::Gone || current.phase.leaving() {
-            // What is gone does not come back with an old record.
-            draft.s.phase = current.phase.clone();
+        let deleting = current.machine.as_ref().is_some_and(|m| m.deleting);
+        if deleting || current.phase.leaving() {
+            // What is gone, or going, does not come back with an old record: its phase begins anew.
+            let mut draft = Draft::new(now, current.clone());
+            draft.begin_again();
+            return draft.finish();
         }
+        let same_lease = then.lease == current.lease;
+        let whole = current.phase.whole();
+        let mut draft = Draft::new(now, state_of_the_world(then, current));
         for csr in draft.s.csrs.values_mut() {
             csr.asked = false;
         }
         draft.approve_csrs();
-        draft.go_on_from(phase);
+        draft.go_back(same_lease, whole);
         draft.finish()
     }
 
@@ -110,6 +114,7 @@ impl Workflow for Machine {
             | Task::CloseFence { .. }
             | Task::Evict { .. }
             | Task::SetPayload { .. }
+            | Task::FindNode { .. }
             | Task::DeleteMachine { .. } => "api",
         }
     }
@@ -125,8 +130,13 @@ fn state_of_the_world(then: State, current: &State) -> State {
         host: current.host.clone(),
         version: current.version.clone(),
         lease: current.lease,
+        under_lease: current.under_lease,
+        halt: current.halt.clone(),
+        paused: current.paused.clone(),
+        held: current.held.clone(),
         in_service: current.in_service,
         reported: current.reported.clone(),
+        not_compared: current.not_compared.clone(),
         ..then
     }
 }

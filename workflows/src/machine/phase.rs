@@ -178,6 +178,21 @@ impl Phase {
         self.id().state() == MachineState::Joined
     }
 
+    /// Whether, under a lease, nothing is destroyed yet that makes the node serve: giving the lease back is all that it
+    /// takes.
+    #[must_use]
+    pub fn whole(&self) -> bool {
+        match self {
+            Self::Failed { from, .. } => from.whole(),
+            Self::Opening(_)
+            | Self::Evicting(..)
+            | Self::Drained
+            | Self::Deleting
+            | Self::Undoing => true,
+            phase => phase.joined(),
+        }
+    }
+
     /// Whether the Machine's end is under way or past: nothing is done on the host any more.
     #[must_use]
     pub fn leaving(&self) -> bool {

@@ -76,6 +76,8 @@ pub fn of(task: &Task) -> RetryPolicy {
         Task::Plan { .. } | Task::Reboot { .. } => PLAN,
         Task::ApproveCsr { .. } => CSR,
         Task::CloseFence { .. } => CLOSE,
+        // It is asked again after ten minutes.
+        Task::FindNode { .. } => CSR,
         Task::MarkNode { .. }
         | Task::OpenFence { .. }
         | Task::Evict { .. }
@@ -90,6 +92,21 @@ pub const ADOPTION_PROBE: RetryPolicy = RetryPolicy {
     overall_ms_max: 5 * MINUTE,
     ..PROBE
 };
+
+/// Codes of a host that does not answer over SSH. Any other failure comes of a host that answers, or of dormer itself.
+const UNANSWERED: [&str; 5] = [
+    "ConnectRefused",
+    "ConnectTimeout",
+    "ConnectionLost",
+    "HandshakeFailed",
+    "NoAnswer",
+];
+
+/// Whether a failure of this code says that the host did not answer.
+#[must_use]
+pub fn is_unanswered(code: &str) -> bool {
+    UNANSWERED.contains(&code)
+}
 
 /// How long a refused key may be user data that has not run yet (scenario 3).
 pub const KEY_MAX: u64 = 10 * MINUTE;

@@ -4,7 +4,7 @@ use super::{
     draft::Draft,
     phase::{Phase, Timer},
     policy,
-    serve::{Comparison, compared, serve_unchecked},
+    serve::{Comparison, compared, remember_not_compared, serve_unchecked},
     stage::{News, Request},
     state::Change,
 };
@@ -64,7 +64,7 @@ impl ProvisionPhase {
                 });
             }
             Self::KeyWait { since } => key_refused(draft, since, failure),
-            Self::Probing | Self::Adopting if has_node => adopted_unseen(draft, &failure),
+            Self::Probing | Self::Adopting if has_node => adopted_unseen(draft, failure),
             Self::Probing | Self::Adopting | Self::Address => draft.fail(failure),
         }
     }
@@ -105,6 +105,11 @@ impl ProvisionPhase {
             (
                 Self::Address | Self::Probing | Self::KeyWait { .. } | Self::Adopting,
                 News::Node { .. } | News::NodeGone,
+            ) => {}
+            // Nothing was begun under a lease.
+            (
+                Self::Address | Self::Probing | Self::KeyWait { .. } | Self::Adopting,
+                News::HandsOff,
             ) => {}
         }
     }
@@ -173,18 +178,23 @@ fn adopted(draft: &mut Draft<'_>, found: Comparison, pods: u32) {
     if open {
         let how = draft.s.how(found.class.unwrap_or(ChangeClass::Restart));
         let differs = vec!["an upgrade that an earlier store began".into()];
-        return draft.want(Change { how, differs });
+        return draft.want(Change {
+            how,
+            differs,
+            repair: false,
+        });
     }
     compared(draft, found);
 }
 
 /// A host that has a Node and does not answer is Joined at an unknown version, and says so.
-fn adopted_unseen(draft: &mut Draft<'_>, failure: &Failure) {
+fn adopted_unseen(draft: &mut Draft<'_>, failure: Failure) {
     draft.s.version = draft.s.node.as_ref().and_then(|node| node.version.clone());
     draft.s.note = Some(format!(
         "adopted unseen: {}: {}",
         failure.code, failure.message
     ));
+    remember_not_compared(draft, failure);
     draft.end_episode("adopted unseen");
     draft.s.in_service = true;
     serve_unchecked(draft);

@@ -61,6 +61,8 @@ impl RecreatePhase {
                 Self::Reprobing,
                 News::Machine { .. } | News::Node { .. } | News::NodeGone | News::Pool { .. },
             ) => {}
+            // The host is not whole: it is set up to the end.
+            (Self::Reprobing, News::HandsOff) => {}
             // The Machine is gone; a late word about it, or about its Node, changes nothing.
             (Self::ClosingGone | Self::ReplacementWait, _) => {}
         }

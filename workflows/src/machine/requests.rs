@@ -4,7 +4,7 @@ use super::{
     draft::Draft,
     phase::Phase,
     stage::Request,
-    state::{Halt, Lease, LeasedRequest},
+    state::{Lease, LeasedRequest},
 };
 use dormer_engine_core::Sender;
 use dormer_proto::{id::LeaseToken, machine::Signal};
@@ -35,36 +35,50 @@ impl Draft<'_> {
         }
     }
 
-    /// Starts nothing new. What is under way goes on to its end; a place in the queue is given up.
+    /// Starts nothing new: a step that is under way goes on to its end, and the next one waits. A place in the queue is
+    /// given up.
     fn pause(&mut self, from: &Sender) {
-        self.s.halt = Some(Halt::Paused { by: name(from) });
+        self.s.paused = Some(name(from));
         self.withdraw();
     }
 
+    /// Ends a pause and a hold. A label on the Machine ends by its removal alone.
     fn resume(&mut self) {
-        if self.s.halt == Some(Halt::Ignored) {
-            // The label on the Machine says so; it is the label that has to go.
-            return;
-        }
-        let paused = matches!(self.s.halt, Some(Halt::Paused { .. }));
-        self.s.halt = None;
+        let paused = self.s.paused.take().is_some();
+        self.s.held = None;
         self.is_asked(Request::Resume { paused });
     }
 
     pub(super) fn hold(&mut self, from: &Sender) {
-        self.s.halt = Some(Halt::Held { by: name(from) });
+        self.s.held = Some(name(from));
         self.s.wish = None;
         self.is_asked(Request::Hold);
     }
 
     fn wish(&mut self, wish: LeasedRequest) {
+        if self.s.ignored() {
+            let note = "nothing is done while the Machine is labelled to be ignored: ask again when the label is gone";
+            self.s.note = Some(note.into());
+            return;
+        }
+        let paused = self.s.paused.take().is_some();
+        self.s.held = None;
+        if paused && self.s.phase != Phase::Drained {
+            self.is_asked(Request::Resume { paused });
+        }
         self.s.wish = Some(wish);
-        self.s.halt = None;
         self.is_asked(Request::Wish);
     }
 
+    /// Approves the change to what is desired now, and to nothing that may be desired later.
     fn approve(&mut self) {
+        let waits = matches!(self.s.phase, Phase::ApprovalWait(_));
+        if !waits && !self.s.differs() {
+            self.s.note = Some("there was nothing to approve".into());
+            return;
+        }
         self.s.approved = true;
+        self.s.approved_for = self.s.desired().map(|desired| desired.version.clone());
         self.is_asked(Request::Approve);
     }
 
@@ -105,7 +119,7 @@ impl Draft<'_> {
 
     /// The rollout lost its history: it hears everything again.
     fn enrol(&mut self) {
-        if self.s.halt == Some(Halt::Ignored) {
+        if self.s.ignored() {
             // Nobody waits for a machine that is not to be touched.
             self.s.reported.get_or_insert_default();
             return self.leave_rollout(false, true);

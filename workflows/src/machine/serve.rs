@@ -5,13 +5,15 @@ use super::{
     phase::{Phase, Timer},
     policy,
     stage::{News, Request},
-    state::{Change, Down, How, LeasedRequest},
+    state::{Change, Down, How},
+    table::TaskKind,
 };
 use dormer_engine_core::Sender;
 use dormer_proto::{
     machine::{ChangeClass, Outcome, Section},
     message::Failure,
     pool::Strategy,
+    rollout::NotCompared,
 };
 
 /// Phase of this stage, with what it remembers.
@@ -67,25 +69,25 @@ impl ServePhase {
                 Section::Node => draft.enter(Phase::Marking),
             },
             (Self::Closing, Outcome::FenceClosed) => {
-                draft.s.approved = false;
-                draft.s.wish = None;
+                // A wish that came meanwhile is looked at once it serves.
+                draft.s.approval_is_spent();
                 draft.fence_closed("upgraded");
             }
             // A deletion that was asleep landed before the token was closed: the slot waits for the replacement.
             (Self::Closing, Outcome::MachineDeleted) => draft.enter(Phase::Vanishing),
+            (Self::Serving, Outcome::NodeAbsent) => node_is_absent(draft),
+            (Self::Serving, Outcome::NodeFound { name }) => node_is_there(draft, &name),
             // An answer to a step that was left meanwhile.
-            (Self::Checking | Self::Applying { .. } | Self::Closing, _) => {}
+            (Self::Serving | Self::Checking | Self::Applying { .. } | Self::Closing, _) => {}
             // They ask for nothing.
-            (
-                Self::Serving | Self::ApprovalWait(_) | Self::OwnerWait(_) | Self::LeaseWait(_),
-                _,
-            ) => {}
+            (Self::ApprovalWait(_) | Self::OwnerWait(_) | Self::LeaseWait(_), _) => {}
         }
     }
 
-    pub(super) fn gave_up(self, draft: &mut Draft<'_>, failure: Failure) {
+    pub(super) fn gave_up(self, draft: &mut Draft<'_>, task: TaskKind, failure: Failure) {
         match self {
-            Self::Checking => not_compared(draft, &failure),
+            Self::Checking => not_compared(draft, failure),
+            Self::Serving if task == TaskKind::FindNode => node_unknown(draft, &failure),
             Self::Applying { .. }
             | Self::Closing
             | Self::Serving
@@ -97,10 +99,8 @@ impl ServePhase {
 
     pub(super) fn fired(self, draft: &mut Draft<'_>, timer: Timer) {
         match (self, timer) {
-            (Self::Serving, Timer::Drift) if !draft.halted() => draft.enter(Phase::Checking),
-            // A paused machine is not compared.
-            (Self::Serving, Timer::Drift) => {}
-            (Self::Serving, Timer::Deadline) if draft.s.node.is_none() => node_stays_away(draft),
+            (Self::Serving, Timer::Drift) => draft.enter(Phase::Checking),
+            (Self::Serving, Timer::Deadline) if draft.s.node.is_none() => draft.find_node(),
             // Its Node came back.
             (Self::Serving, Timer::Deadline) => {}
             (Self::LeaseWait(_), Timer::Deadline) => await_repair(draft),
@@ -125,7 +125,11 @@ impl ServePhase {
             News::Machine { .. } => self.machine_observed(draft),
             News::Node { rebooted, .. } => self.node_observed(draft, rebooted),
             News::NodeGone => self.node_gone(draft),
-            News::Pool { retarget } => self.pool_observed(draft, retarget),
+            News::Pool {
+                retarget, rules, ..
+            } => self.pool_observed(draft, retarget, rules),
+            // None of them is anything under the lease, but the end of a change.
+            News::HandsOff => {}
         }
     }
 
@@ -137,8 +141,14 @@ impl ServePhase {
             }
             // What is under way goes to the old address.
             Self::Checking | Self::Applying { .. } => draft.begin_again(),
-            // The change that they wait for, or end, goes to the address of then.
-            Self::ApprovalWait(_) | Self::OwnerWait(_) | Self::LeaseWait(_) | Self::Closing => {}
+            // Its services have to be told, whatever the change is that they wait for.
+            Self::ApprovalWait(_) | Self::OwnerWait(_) | Self::LeaseWait(_) => {
+                draft.s.moved = true;
+                draft.withdraw();
+                draft.enter(Phase::Checking);
+            }
+            // It is compared once it serves.
+            Self::Closing => draft.s.moved = true,
         }
     }
 
@@ -164,6 +174,11 @@ impl ServePhase {
             Self::Serving => {}
             // The host is looked at, or changed, already.
             Self::Checking | Self::Applying { .. } => {}
+            // It was to be brought back, and is back.
+            Self::LeaseWait(change) if change.repair => {
+                draft.withdraw();
+                draft.enter(Phase::Checking);
+            }
             // It may be repaired over the limit, once it has not been Ready for long.
             Self::LeaseWait(_) => await_repair(draft),
             // The change that they wait for brings everything up again.
@@ -185,12 +200,12 @@ impl ServePhase {
         }
     }
 
-    fn pool_observed(self, draft: &mut Draft<'_>, retarget: bool) {
+    fn pool_observed(self, draft: &mut Draft<'_>, retarget: bool, rules: bool) {
         match self {
             Self::Serving => draft.consider(),
             // What was compared, and how it would be changed, may be otherwise now.
             Self::ApprovalWait(_) | Self::OwnerWait(_) => draft.enter(Phase::Checking),
-            Self::LeaseWait(_) if retarget && draft.s.wish.is_none() => {
+            Self::LeaseWait(_) if (retarget || rules) && draft.s.wish.is_none() => {
                 draft.withdraw();
                 draft.enter(Phase::Checking);
             }
@@ -215,7 +230,8 @@ impl ServePhase {
 
     fn resumed(self, draft: &mut Draft<'_>, paused: bool) {
         match self {
-            Self::Serving => draft.consider(),
+            // Its timers run again, and what is wanted of it is considered.
+            Self::Serving => draft.enter(Phase::Serving),
             Self::Checking
             | Self::Applying { .. }
             | Self::ApprovalWait(_)
@@ -250,7 +266,15 @@ impl ServePhase {
             }
             Self::LeaseWait(mut change) => {
                 change.how = draft.s.how(ChangeClass::Drain);
-                draft.s.phase = Phase::LeaseWait(change);
+                change.repair = false;
+                match change.how == How::Recreate && draft.s.owner().is_none() {
+                    true => {
+                        draft.withdraw();
+                        draft.want(change);
+                    }
+                    // Its place in the queue is kept.
+                    false => draft.s.phase = Phase::LeaseWait(change),
+                }
             }
             // On record, and looked at once it serves.
             Self::Applying { .. } | Self::Closing => {}
@@ -272,24 +296,24 @@ impl ServePhase {
 
     fn aborted(self, draft: &mut Draft<'_>, by: &Sender) {
         match self {
-            Self::ApprovalWait(_) | Self::LeaseWait(_) => draft.hold(by),
+            Self::ApprovalWait(_) | Self::OwnerWait(_) | Self::LeaseWait(_) => {
+                draft.s.approval_is_spent();
+                draft.hold(by);
+            }
             // No upgrade has begun, or it is done.
-            Self::Serving
-            | Self::Checking
-            | Self::Applying { .. }
-            | Self::OwnerWait(_)
-            | Self::Closing => {}
+            Self::Serving | Self::Checking | Self::Applying { .. } | Self::Closing => {}
         }
     }
 
     fn granted(self, draft: &mut Draft<'_>, wanted: bool) {
         match self {
-            // What it should become changed meanwhile, and is not allowed: given back.
-            Self::LeaseWait(_) if wanted && draft.s.barred().is_some() => {
+            // What was so when it asked is otherwise now: given back, and considered anew.
+            Self::LeaseWait(change) if wanted && !may_begin(draft, &change) => {
                 draft.enter(Phase::Undoing);
             }
             Self::LeaseWait(change) if wanted => {
-                draft.begin_episode("upgrade");
+                draft.begin_episode(if change.repair { "repair" } else { "upgrade" });
+                draft.s.under_lease = Some(change.how);
                 draft.enter(Phase::Opening(change));
             }
             // It no longer wants it.
@@ -313,9 +337,10 @@ pub(super) fn compared(draft: &mut Draft<'_>, found: Comparison) {
         None if draft.s.differs() || unmarked(draft) => draft.enter(Phase::Marking),
         None => {
             draft.s.moved = false;
+            draft.s.approval_is_spent();
             draft.enter(Phase::Serving);
         }
-        Some(_) if draft.s.halt.is_some() => draft.enter(Phase::Serving),
+        Some(_) if draft.rests() => draft.enter(Phase::Serving),
         Some(ChangeClass::Live) if draft.s.barred().is_none() => draft.enter(apply),
         // A host with a new address is no change of the pool's: its services are told, nobody else is touched.
         Some(ChangeClass::Restart) if draft.s.moved && !draft.s.differs() => draft.enter(apply),
@@ -324,8 +349,18 @@ pub(super) fn compared(draft: &mut Draft<'_>, found: Comparison) {
             draft.want(Change {
                 how,
                 differs: found.differs,
+                repair: false,
             });
         }
+    }
+}
+
+/// Why its host cannot be compared, for people and for the rollout; the first message of a code stays.
+pub(super) fn remember_not_compared(draft: &mut Draft<'_>, failure: Failure) {
+    let Failure { code, message, .. } = failure;
+    let known = draft.s.not_compared.as_ref();
+    if known.is_none_or(|known| known.code != code) {
+        draft.s.not_compared = Some(NotCompared { code, message });
     }
 }
 
@@ -347,22 +382,23 @@ fn unmarked(draft: &Draft<'_>) -> bool {
     node.is_some_and(|node| node.version.as_ref() != Some(&draft.s.target.version))
 }
 
-/// A host that cannot be compared can still be replaced, which needs no word from it.
-fn not_compared(draft: &mut Draft<'_>, failure: &Failure) {
-    draft.s.note = Some(format!(
-        "not compared: {}: {}",
-        failure.code, failure.message
-    ));
+/// A host that cannot be compared is left as it is: most often the trouble is dormer's own (a key, a right, a profile), or
+/// a port that was closed. Only one that does not answer and whose Node has not been Ready for long is replaced.
+fn not_compared(draft: &mut Draft<'_>, failure: Failure) {
+    let code = failure.code.clone();
+    draft.s.note = Some(format!("not compared: {code}: {}", failure.message));
+    remember_not_compared(draft, failure);
+    let dead = policy::is_unanswered(&code) && draft.is_down_for_long();
     let pool = draft.s.pool.as_ref();
     let recreate = pool.is_some_and(|pool| pool.strategy == Strategy::Recreate);
-    if draft.s.differs() && (recreate || draft.s.wish == Some(LeasedRequest::Recreate)) {
+    if dead && recreate && draft.s.differs() {
         let differs = vec![format!(
-            "the version, and the host does not answer: {}",
-            failure.code
+            "the version; the host does not answer ({code}), and its Node has not been Ready for long"
         )];
         draft.want(Change {
             how: How::Recreate,
             differs,
+            repair: false,
         });
     } else {
         serve_unchecked(draft);
@@ -373,14 +409,57 @@ fn not_compared(draft: &mut Draft<'_>, failure: &Failure) {
 pub(super) fn serve_unchecked(draft: &mut Draft<'_>) {
     draft.s.phase = Phase::Serving;
     draft.wait_ms(Timer::Drift, policy::CHECK_AGAIN);
+    if draft.s.node.is_none() {
+        draft.wait(Timer::Deadline);
+    }
 }
 
-/// A machine without a Node serves nobody: it is configured without the lease (docs/decisions/0002-adoption.md).
-fn node_stays_away(draft: &mut Draft<'_>) {
-    draft.s.in_service = false;
+/// Whether a change that the lease was asked for may begin, now that it is granted: it is allowed and approved, somebody
+/// will replace a Machine that is deleted for it, and a Node that was to be brought back is still away.
+fn may_begin(draft: &Draft<'_>, change: &Change) -> bool {
+    let s = &draft.s;
+    let owned = change.how != How::Recreate || s.owner().is_some();
+    let approved = change.repair || !s.needs_approval();
+    let needed = !change.repair || s.node.is_none();
+    s.barred().is_none() && owned && approved && needed
+}
+
+/// The API server has no Node of this machine. It serves nobody, and is set up again, one machine at a time: through the
+/// lease.
+fn node_is_absent(draft: &mut Draft<'_>) {
+    if draft.s.node.is_some() {
+        // It came back meanwhile.
+        return;
+    }
     if let Some(machine) = &mut draft.s.machine {
         machine.node = None;
     }
-    draft.begin_episode("repair");
-    draft.enter(Phase::Probing);
+    if draft.rests() {
+        draft.wait(Timer::Deadline);
+        return;
+    }
+    draft.enter(Phase::LeaseWait(Change {
+        how: How::InPlace,
+        differs: vec!["its Node is gone, and its kubelet has to register again".into()],
+        repair: true,
+    }));
+}
+
+/// Its Node stands, though the watcher tells of none: nothing is done.
+fn node_is_there(draft: &mut Draft<'_>, name: &str) {
+    if draft.s.node.is_none() {
+        draft.s.note = Some(format!(
+            "its Node {name} stands, and the watcher does not tell of it: see the watcher's rights and log"
+        ));
+        draft.wait(Timer::Deadline);
+    }
+}
+
+/// Whether it has a Node could not be read. That is no absence.
+fn node_unknown(draft: &mut Draft<'_>, failure: &Failure) {
+    let Failure { code, message, .. } = failure;
+    draft.s.note = Some(format!("its Node cannot be looked for: {code}: {message}"));
+    if draft.s.node.is_none() {
+        draft.wait(Timer::Deadline);
+    }
 }

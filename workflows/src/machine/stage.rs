@@ -47,6 +47,8 @@ pub(super) enum News {
         cordoned: bool,
         /// It runs another boot than when it was seen before.
         rebooted: bool,
+        /// It was cordoned when it was seen before, and is not now.
+        uncordoned: bool,
     },
     /// Its Node is gone.
     NodeGone,
@@ -54,7 +56,13 @@ pub(super) enum News {
     Pool {
         /// They want another version than the one that the machine is being brought to.
         retarget: bool,
+        /// How a change is carried out, or whether it waits for approval, is otherwise than before.
+        rules: bool,
+        /// How long a drain may take, or what follows then, is otherwise than before.
+        drain: bool,
     },
+    /// The Machine was labelled to be left alone, while the lease is held.
+    HandsOff,
 }
 
 /// What a person or the rollout wants, as far as it depends on the phase what follows.
@@ -167,14 +175,19 @@ impl Draft<'_> {
         match self.stage() {
             Stage::Provision(phase) => phase.gave_up(self, failure),
             Stage::Configure(phase) => phase.gave_up(self, task, failure),
-            Stage::Serve(phase) => phase.gave_up(self, failure),
+            Stage::Serve(phase) => phase.gave_up(self, task, failure),
+            Stage::Drain(phase) => phase.gave_up(self, task, failure),
             // Each of their steps fails as a whole. Failed and Gone await nothing.
-            Stage::Drain(_) | Stage::Recreate(_) | Stage::Ended(_) => self.fail(failure),
+            Stage::Recreate(_) | Stage::Ended(_) => self.fail(failure),
         }
     }
 
-    /// A timer came due.
+    /// A timer came due. A machine that is halted begins nothing, and fails of nothing: when the halt ends, its phase
+    /// begins anew with its timers. What leaves has nothing to begin.
     pub(super) fn fired(&mut self, timer: Timer) {
+        if self.halted() && !self.s.phase.leaving() {
+            return;
+        }
         match self.stage() {
             Stage::Provision(phase) => phase.fired(self, timer),
             Stage::Configure(phase) => phase.fired(self, timer),

@@ -1,19 +1,23 @@
 //! What a machine's run remembers, and what follows from that without anything having happened.
 
-use super::phase::Phase;
+use super::{phase::Phase, policy};
 use dormer_proto::{
     id::{LeaseToken, Timestamp},
     machine::{
-        Blocker, ChangeClass, CsrFact, HostFacts, MachineFact, MachineRef, NodeFact, TokenMark,
+        Blocker, ChangeClass, CsrFact, HostFacts, MachineFact, MachineRef, NodeFact, Owner,
+        TokenMark,
     },
     pool::{Approval, Desired, PoolSettings, Strategy, payload_of},
-    rollout::MemberReport,
+    rollout::{MemberReport, NotCompared},
 };
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt};
 
 /// Pending CSRs that a run keeps; more than a kubelet ever has at once.
 pub const CSRS_MAX: usize = 16;
+
+/// Kinds of controllers that make another Machine in the place of one that is deleted.
+const RECREATING: [&str; 2] = ["MachineSet", "ControlPlaneMachineSet"];
 
 /// A machine's run.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -44,12 +48,25 @@ pub struct State {
     /// [`State::protected`], [`State::counts`], [`State::first_bring_up`].
     #[serde(rename = "served")]
     pub in_service: bool,
-    /// Why nothing new is started on it, if so.
+    /// The strongest of [`State::halts`], for builds that know one halt only; such a build's own is taken over
+    /// ([`State::take_over_halt`]).
     pub halt: Option<Halt>,
+    /// Who paused it, and why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub paused: Option<String>,
+    /// Who holds it, and why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held: Option<String>,
     /// What a person asked for, through the lease.
     pub wish: Option<LeasedRequest>,
-    /// A person approved the present change.
+    /// A person approved a change: the one to [`State::approved_for`].
     pub approved: bool,
+    /// The version that was desired when a person approved the change to it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub approved_for: Option<String>,
+    /// How the change is carried out that the lease is held for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub under_lease: Option<How>,
     /// Its address changed while it served: what differs for that is mended on it alone.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub moved: bool,
@@ -59,6 +76,9 @@ pub struct State {
     /// Since when its Node has not been Ready, if it is not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub down: Option<Down>,
+    /// Why its host could not be compared the last time, if so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_compared: Option<NotCompared>,
     /// The last thing worth telling a person that is not a failure.
     pub note: Option<String>,
 }
@@ -184,6 +204,9 @@ pub struct Change {
     pub how: How,
     /// What differs, for people.
     pub differs: Vec<String>,
+    /// Its Node is gone, and nothing else need differ: it is set up again, so that its kubelet registers anew.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub repair: bool,
 }
 
 /// How a drain goes.
@@ -201,6 +224,37 @@ pub struct Drain {
 }
 
 impl State {
+    /// Whether its Machine is labelled to be left alone. That follows from the Machine, whatever else is said.
+    #[must_use]
+    pub fn ignored(&self) -> bool {
+        self.machine.as_ref().is_some_and(|machine| machine.ignored)
+    }
+
+    /// Why nothing new is started on it, the strongest reason first. Each ends by itself: the label by its removal, a
+    /// pause and a hold by a person's resume.
+    #[must_use]
+    pub fn halts(&self) -> Vec<Halt> {
+        // As an older build has them.
+        let (paused, held) = match &self.halt {
+            Some(Halt::Paused { by }) => (self.paused.as_ref().or(Some(by)), self.held.as_ref()),
+            Some(Halt::Held { by }) => (self.paused.as_ref(), self.held.as_ref().or(Some(by))),
+            Some(Halt::Ignored) | None => (self.paused.as_ref(), self.held.as_ref()),
+        };
+        let ignored = self.ignored().then_some(Halt::Ignored);
+        let paused = paused.map(|by| Halt::Paused { by: by.clone() });
+        let held = held.map(|by| Halt::Held { by: by.clone() });
+        [ignored, paused, held].into_iter().flatten().collect()
+    }
+
+    /// Takes over what a build that knows one halt only has left.
+    pub(super) fn take_over_halt(&mut self) {
+        match self.halt.take() {
+            Some(Halt::Paused { by }) if self.paused.is_none() => self.paused = Some(by),
+            Some(Halt::Held { by }) if self.held.is_none() => self.held = Some(by),
+            Some(Halt::Paused { .. } | Halt::Held { .. } | Halt::Ignored) | None => {}
+        }
+    }
+
     /// Whether disturbing its node has to wait for the lease: pods may run there, and the lease is not held.
     #[must_use]
     pub fn protected(&self) -> bool {
@@ -281,7 +335,8 @@ impl State {
             .as_ref()
             .filter(|pool| pool.absent && self.counts());
         match absent {
-            _ if !changes => None,
+            // A Node is brought back with what the host carries.
+            _ if !changes || self.repairs() => None,
             Some(pool) => Some(
                 pool.held
                     .clone()
@@ -324,7 +379,29 @@ impl State {
             .pool
             .as_ref()
             .is_some_and(|pool| pool.approval == Approval::Manual);
-        manual && !self.approved && self.wish.is_none()
+        let desired = self.desired().map(|desired| &desired.version);
+        let approved = self.approved && desired.is_some() && self.approved_for.as_ref() == desired;
+        manual && !approved && self.wish.is_none()
+    }
+
+    /// What a person approved is done, or given up: the next change needs another word.
+    pub(super) fn approval_is_spent(&mut self) {
+        (self.approved, self.approved_for) = (false, None);
+    }
+
+    /// Its owner, if that makes another Machine in its place. Other controllers own Machines and make none.
+    #[must_use]
+    pub fn owner(&self) -> Option<&Owner> {
+        let owner = self.machine.as_ref()?.owner.as_ref();
+        owner.filter(|owner| RECREATING.contains(&owner.kind.as_str()))
+    }
+
+    /// Whether what it waits for, or has just begun, is to bring its Node back.
+    fn repairs(&self) -> bool {
+        match &self.phase {
+            Phase::LeaseWait(change) | Phase::Opening(change) => change.repair,
+            _ => false,
+        }
     }
 
     /// The highest token on its Machine and Node that is none of this run's: an earlier store's.
@@ -381,7 +458,7 @@ impl State {
         let stray = self.stray_token();
         let away = !self.node_serves() || failed || machine.deleting || stray.is_some();
         MemberReport {
-            owner: machine.owner.as_ref().map(|owner| owner.uid.clone()),
+            owner: self.owner().map(|owner| owner.uid.clone()),
             created: machine.created,
             had_node: self.counts(),
             unavailable: self.counts() && away,
@@ -393,6 +470,18 @@ impl State {
             barred: self.counts() && self.barred().is_some(),
             cordoned: self.cordoned_by_others(),
             repair: self.counts() && self.down.is_some_and(|down| down.long),
+            wished: self.wish.is_some(),
+            not_compared: self.reports_not_compared().cloned(),
         }
+    }
+
+    /// Why its host cannot be compared, as its rollout hears it. That a host whose Node is not Ready does not answer is
+    /// no news: it is down.
+    fn reports_not_compared(&self) -> Option<&NotCompared> {
+        let ready = self.node.as_ref().is_some_and(|node| node.ready);
+        let down = |it: &&NotCompared| !ready && policy::is_unanswered(&it.code);
+        self.not_compared
+            .as_ref()
+            .filter(|it| self.counts() && !down(it))
     }
 }

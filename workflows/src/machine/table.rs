@@ -72,6 +72,8 @@ pub enum TaskKind {
     TearDown,
     /// [`Task::CloseFence`].
     CloseFence,
+    /// [`Task::FindNode`].
+    FindNode,
 }
 
 impl TaskKind {
@@ -90,6 +92,7 @@ impl TaskKind {
             Task::DeleteMachine { .. } => Some(Self::DeleteMachine),
             Task::TearDown { .. } => Some(Self::TearDown),
             Task::CloseFence { .. } => Some(Self::CloseFence),
+            Task::FindNode { .. } => Some(Self::FindNode),
             Task::ApproveCsr { .. } | Task::SetPayload { .. } => None,
         }
     }
@@ -139,9 +142,10 @@ pub static PHASES: [PhaseRow; MachinePhase::ALL.len()] = [
         MachinePhase::Serving,
         "the Node {node} to be Ready and schedulable",
     )
+    .awaits(&[TaskKind::FindNode])
     .timers(&[
         (Timer::Drift, Length::Drift),
-        // How long a Node that vanished may stay away before the machine is configured anew; runs only without a Node.
+        // How long a Node that vanished may stay away before it is looked for; runs only without a Node.
         (Timer::Deadline, Length::Ms(10 * MINUTE)),
     ]),
     row(MachinePhase::Checking, "{host} to be compared").awaits(&[TaskKind::Plan]),
@@ -160,7 +164,7 @@ pub static PHASES: [PhaseRow; MachinePhase::ALL.len()] = [
         .even_paused(),
     // Draining: drain.rs
     row(MachinePhase::Opening, "the fence to be opened")
-        .awaits(&[TaskKind::OpenFence])
+        .awaits(&[TaskKind::OpenFence, TaskKind::FindNode])
         .disturbs(),
     row(MachinePhase::Evicting, "pods to leave")
         .awaits(&[TaskKind::Evict, TaskKind::OpenFence])

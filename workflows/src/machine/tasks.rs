@@ -111,6 +111,20 @@ impl Draft<'_> {
         }
     }
 
+    /// Looks for its Node at the API server itself, by every name that it may have and by its providerID.
+    pub(super) fn find_node(&mut self) {
+        let machine = self.s.machine.as_ref();
+        let provider_id = machine.and_then(|machine| machine.provider_id.clone());
+        let mut names: Vec<String> = self.node().into_iter().collect();
+        names.extend(self.s.host.node_name.clone());
+        names.dedup();
+        self.run(Task::FindNode {
+            machine: self.s.machine_ref(),
+            names,
+            provider_id,
+        });
+    }
+
     pub(super) fn open(&mut self, change: &Change) {
         let marked = matches!(self.s.lease, Lease::Held { marked: true, .. });
         self.run(Task::OpenFence {

@@ -9,6 +9,7 @@ use dormer_proto::{
     machine::{Blocker, ConditionFact},
     message::Failure,
     phase::MachinePhase,
+    rollout::NotCompared,
 };
 
 /// What is shown of a machine, beside what the engine knows (attempt, since, run).
@@ -56,6 +57,8 @@ pub struct View {
     pub owner: Option<String>,
     /// Who stopped it, if somebody did.
     pub halt: Option<Halt>,
+    /// Why its host could not be compared the last time.
+    pub not_compared: Option<NotCompared>,
     /// Why a certificate request of its kubelet was not approved.
     pub certificate_refused: Option<String>,
     /// Whether its Node has served: from then on nothing disturbs it without the lease.
@@ -107,7 +110,8 @@ impl State {
             owner: machine
                 .and_then(|m| m.owner.as_ref())
                 .map(|owner| format!("{}/{}", owner.kind, owner.name)),
-            halt: self.halt.clone(),
+            halt: self.halts().into_iter().next(),
+            not_compared: self.not_compared.clone(),
             certificate_refused: self.csrs.values().find_map(|csr| csr.refused.clone()),
             served: self.in_service,
             created: machine.map(|m| m.created),
@@ -133,9 +137,17 @@ impl State {
         }
     }
 
+    fn comparison(&self, not_compared: &NotCompared) -> String {
+        let host = self.address().unwrap_or("?");
+        let NotCompared { code, message } = not_compared;
+        let message = message.trim_end_matches('.');
+        format!("{host} to be compared: {message} ({code})")
+    }
+
     fn waiting_for(&self) -> Option<String> {
-        if let Some(halt) = &self.halt {
-            return Some(format!("resume ({halt})"));
+        let halts: Vec<String> = self.halts().iter().map(Halt::to_string).collect();
+        if !halts.is_empty() {
+            return Some(format!("resume ({})", halts.join("; ")));
         }
         if let (Phase::LeaseWait(_) | Phase::ApprovalWait(_), Some(why)) =
             (&self.phase, self.barred())
@@ -145,6 +157,9 @@ impl State {
         // Where the phase knows more than its row of the table.
         match &self.phase {
             Phase::Gone => return None,
+            Phase::Serving if self.differs() && self.not_compared.is_some() => {
+                return self.not_compared.as_ref().map(|it| self.comparison(it));
+            }
             Phase::Serving if self.node_serves() => return None,
             Phase::Adopting | Phase::Checking if self.pool.is_none() => {
                 return Some("the pool's settings".into());

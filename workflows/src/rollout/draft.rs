@@ -17,8 +17,8 @@ use dormer_proto::{
 const ASKING_MAX: usize = 512;
 /// How long a Machine may take to enrol by itself before it is asked, in milliseconds.
 const ASK_MS: u64 = 30_000;
-/// How long an owner may be unknown before it is taken for gone, in milliseconds: longer than the ten minutes between
-/// two full lists.
+/// How long an owner may be unknown before the last full list is asked whether it stands, in milliseconds: longer than
+/// the ten minutes between two full lists.
 pub(super) const OWNER_CHECK_MS: u64 = 15 * 60_000;
 
 /// A decision in the making.
@@ -263,7 +263,7 @@ impl<'a> Draft<'a> {
             }
             Timer::OwnerCheck => {
                 self.s.owner_check = false;
-                self.give_up_unknown_owners();
+                self.give_up_missing_owners();
             }
         }
     }

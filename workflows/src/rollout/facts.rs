@@ -3,7 +3,9 @@
 use super::{
     draft::Draft,
     member::{Flag, Member},
-    state::{Enrolment, Rollback, RollbackStep, Settings, Source, TargetPayload, Wants},
+    state::{
+        Enrolment, OWNERS_MAX, Rollback, RollbackStep, Settings, Source, TargetPayload, Wants,
+    },
     uid::Uid,
 };
 use dormer_proto::{
@@ -18,7 +20,12 @@ impl Draft<'_> {
         match fact {
             Some(work::Fact::Rollout(Fact::Pool(pool))) => self.on_pool(&pool),
             Some(work::Fact::Rollout(Fact::Owner(owner))) => self.on_owner(&owner),
-            Some(work::Fact::Rollout(Fact::Listed { with_node })) => self.listed(&with_node),
+            Some(work::Fact::Rollout(Fact::Listed { with_node, sets })) => {
+                // Of more sets than are remembered nothing is concluded.
+                let sets = sets.filter(|sets| sets.len() <= OWNERS_MAX);
+                self.s.sets = sets.map(|sets| sets.iter().map(|uid| Uid::new(uid)).collect());
+                self.listed(&with_node);
+            }
             None => self.owner_gone(&object.uid),
             // A machine's fact; the pool's settings come in a rollout's.
             Some(work::Fact::Machine(_)) => {}

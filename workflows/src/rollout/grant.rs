@@ -87,14 +87,17 @@ impl State {
         let most = self.settings.and_then(|settings| settings.max_repairs);
         let most = most.map_or(REPAIRS_MAX, |most| most as usize);
         let failures = self.failures();
+        let finding = self.finding().is_some();
         let carried = self.carriers().next().is_some();
         let may = |uid: &Uid, m: &Member| {
             let first = !carried || m.is(Flag::Open);
             let halted = !failures.is_empty() && !failures.contains(&uid);
+            // Whoever asks for this very machine has decided about it.
+            let held = finding && !m.is(Flag::Wished);
             // An upgrade that was begun is finished: its node is away already, by our doing.
             let repaired = m.is(Flag::Open) || (m.repairable() && repairs < most);
             let room = !over || repaired;
-            first && self.may_go(uid) && !halted && room && !self.kept_by_a_person(m)
+            first && self.may_go(uid) && !halted && !held && room && !self.kept_by_a_person(m)
         };
         if self.slots.iter().any(|slot| slot.first) {
             return None;

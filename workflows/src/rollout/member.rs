@@ -47,7 +47,16 @@ pub enum Flag {
     Cordoned = 1 << 17,
     /// Its node has not served for the pool's `repairAfter`.
     Repair = 1 << 18,
+    /// A person asked for the change that it waits for.
+    Wished = 1 << 19,
+    // 1 << 20 to 1 << 24: the number of what keeps its host from being compared, see `Member::trouble`.
 }
+
+/// Where the number of a member's trouble stands among the flags.
+const TROUBLE_AT: u32 = 20;
+/// Most kinds of trouble that are told apart.
+pub(super) const TROUBLES_MAX: u8 = 31;
+const TROUBLE_BITS: u32 = (TROUBLES_MAX as u32) << TROUBLE_AT;
 
 /// What is known of one Machine.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -104,6 +113,17 @@ impl Member {
         } else {
             self.flags &= !(flag as u32);
         }
+    }
+
+    /// Number of what keeps its host from being compared, from 1 (`State::troubles`); 0: nothing does.
+    #[must_use]
+    pub fn trouble(&self) -> u8 {
+        u8::try_from((self.flags & TROUBLE_BITS) >> TROUBLE_AT).unwrap_or(0)
+    }
+
+    pub(super) fn set_trouble(&mut self, number: u8) {
+        let number = u32::from(number.min(TROUBLES_MAX)) << TROUBLE_AT;
+        self.flags = (self.flags & !TROUBLE_BITS) | number;
     }
 
     /// Whether its Machine is being deleted, by whoever's word.
@@ -169,6 +189,7 @@ impl Member {
         self.set(Flag::Barred, report.barred);
         self.set(Flag::Cordoned, report.cordoned);
         self.set(Flag::Repair, report.repair);
+        self.set(Flag::Wished, report.wished);
         self.set(Flag::Asking, false);
         self.set(Flag::Left, false);
         // One that has a Node has enrolled when it was adopted, and so says what it found there.

@@ -13,6 +13,7 @@
 
 mod draft;
 mod facts;
+mod finding;
 mod grant;
 mod member;
 mod signals;
@@ -21,6 +22,7 @@ mod uid;
 mod vacancy;
 mod view;
 
+pub use finding::Finding;
 pub use member::{Flag, Member};
 pub use state::*;
 pub use uid::Uid;
@@ -45,7 +47,7 @@ pub struct Rollout;
 pub enum Timer {
     /// Who should have enrolled by now is asked to.
     Ask,
-    /// An owner that nobody has seen is taken for gone.
+    /// An owner that nobody has seen is looked for in the last full list.
     #[serde(rename = "Look")]
     OwnerCheck,
 }

@@ -142,6 +142,7 @@ impl Draft<'_> {
             self.s.token = self.s.token.max(mark.token);
         }
         let owner = report.owner.as_deref().map_or(0, |owner| self.owner(owner));
+        let trouble = self.trouble(report.not_compared.as_ref());
         if !report.deleting {
             // It is there after all: a grant that found no run was taken for its end.
             self.s.gaps.retain(|gap| gap.uid != uid);
@@ -149,6 +150,7 @@ impl Draft<'_> {
         let member = self.s.members.entry(uid.clone()).or_default();
         member.owner = owner;
         member.update(report, tick);
+        member.set_trouble(trouble);
         if report.deleting {
             self.deletion_known(&uid, report.deleted);
         }
@@ -350,7 +352,8 @@ fn learn(loss: &mut Loss, deleted: Option<Timestamp>) {
     loss.deleted = loss.deleted.or(deleted);
 }
 
-fn short(mut text: String) -> String {
+/// The beginning of a text that somebody else wrote.
+pub(super) fn short(mut text: String) -> String {
     if text.len() > WHY_BYTES_MAX {
         let end = (0..=WHY_BYTES_MAX)
             .rev()

@@ -8,6 +8,7 @@ use dormer_proto::{
     id::{LeaseToken, Seq, Timestamp},
     phase::RolloutState,
     pool::{MaxUnavailable, Terms},
+    rollout::NotCompared,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
@@ -57,9 +58,16 @@ pub struct State {
     /// The last step back that a person asked for, until another payload is wanted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollback: Option<Rollback>,
+    /// What keeps hosts from being compared; members name it by its place, from 1. One that nobody names is over.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub troubles: Vec<NotCompared>,
+    /// MachineSets that stood in the last full list. `None`: not known; an owner that nobody has seen is then unknown, and
+    /// not gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sets: Option<Vec<Uid>>,
     /// Whether the timer runs that asks who has not enrolled.
     pub asks: bool,
-    /// Whether the timer runs that gives up on an unknown owner.
+    /// Whether the timer runs that looks for unknown owners in the last full list.
     #[serde(rename = "looks")]
     pub owner_check: bool,
 }
@@ -271,7 +279,7 @@ impl State {
             RolloutState::Paused
         } else if self.enrolment != Enrolment::Complete || self.settings.is_none() {
             RolloutState::Enrolling
-        } else if !self.failures().is_empty() {
+        } else if !self.failures().is_empty() || self.finding().is_some() {
             RolloutState::Halted
         } else {
             RolloutState::Open

@@ -176,8 +176,10 @@ impl Draft<'_> {
         }
     }
 
-    /// Owners that no full list has named for [`OWNER_CHECK_MS`] are gone.
-    pub(super) fn give_up_unknown_owners(&mut self) {
+    /// Owners that nobody has told of for [`OWNER_CHECK_MS`], and that are not among the MachineSets of the last full
+    /// list, are gone. Without such a list they are unknown, and what waits for their replacements goes on waiting.
+    pub(super) fn give_up_missing_owners(&mut self) {
+        let Some(sets) = &self.s.sets else { return };
         let at = self.now.at;
         let old = self
             .s
@@ -186,7 +188,8 @@ impl Draft<'_> {
             .filter(|v| at.since_ms(v.since) >= OWNER_CHECK_MS);
         let owners: Vec<u16> = old.map(|v| v.owner).collect();
         for (id, owner) in &mut self.s.owners {
-            if owner.wants == Wants::Unknown && owners.contains(id) {
+            let unknown = owner.wants == Wants::Unknown && owners.contains(id);
+            if unknown && !sets.contains(&owner.uid) {
                 owner.wants = Wants::Gone;
             }
         }

@@ -9,6 +9,7 @@ use super::{
 use dormer_proto::{
     id::{LeaseToken, Seq, Timestamp},
     phase::{RolloutState, Unavailable},
+    rollout::NotCompared,
 };
 
 /// Most machines that one sentence names; the rest is a count.
@@ -175,7 +176,7 @@ impl State {
                 .as_ref()
                 .and_then(|source| source.refused.clone()),
             overridden: self.overridden(),
-            halted: named.halted(),
+            halted: named.halted().or_else(|| named.finding()),
             payload: self.payload.as_ref().map(|wanted| wanted.payload.clone()),
             rollback: self.rollback.as_ref().map(rollback),
             machine_sets: self.owners.values().filter_map(set_view).collect(),
@@ -377,6 +378,22 @@ impl NamedState<'_> {
         Some(parts.join("; "))
     }
 
+    /// Which hosts cannot be compared, and why: `7 hosts cannot be compared: a, b, c and 4 more: the key is refused
+    /// (AuthRejected)`.
+    fn finding(&self) -> Option<String> {
+        let finding = self.state.finding()?;
+        let names = self.names(finding.uids.iter().copied());
+        let NotCompared { code, message } = finding.trouble;
+        let hosts = match finding.uids.len() {
+            1 => "1 host".to_owned(),
+            count => format!("{count} hosts"),
+        };
+        let message = message.trim_end_matches('.');
+        Some(format!(
+            "{hosts} cannot be compared: {names}: {message} ({code})"
+        ))
+    }
+
     fn waiting_for(&self) -> Option<String> {
         let state = self.state;
         let awaited = state.members.iter().filter(|(_, m)| m.is(Flag::Awaited));
@@ -415,7 +432,11 @@ impl NamedState<'_> {
         let halted = self
             .halted()
             .map(|why| format!("a retry, or another candidate: {why}"));
+        let found = self
+            .finding()
+            .map(|why| format!("dormer to reach its hosts again: {why}"));
         halted
+            .or(found)
             .or_else(|| self.kept_by_people(&queue))
             .or_else(|| Some(self.room(first)))
     }

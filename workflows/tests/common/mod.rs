@@ -247,6 +247,7 @@ fn detail(task: &Task) -> String {
         Task::Evict { force, .. } => if *force { ", without budgets" } else { "" }.to_owned(),
         Task::TearDown { .. } => String::new(),
         Task::SetPayload { payload, .. } => format!(" {payload}"),
+        Task::FindNode { names, .. } => format!(" {}", names.join(" or ")),
     }
 }
 
@@ -295,6 +296,8 @@ fn flags(report: &rollout::MemberReport) -> String {
         (report.barred, "barred"),
         (report.cordoned, "cordoned by others"),
         (report.repair, "to be repaired"),
+        (report.wished, "wished"),
+        (report.not_compared.is_some(), "not compared"),
     ];
     let set: Vec<_> = flags
         .iter()

@@ -9,7 +9,7 @@ use dormer_proto::{
     machine::{self, TokenMark},
     message::{Failure, ObjectRef, Refusal},
     pool::{Desired, MaxUnavailable, PoolSettings, Terms},
-    rollout::{Fact, MemberReport, OwnedMachine, OwnerFact, Signal},
+    rollout::{Fact, MemberReport, NotCompared, OwnedMachine, OwnerFact, Signal},
     work,
 };
 use dormer_workflows::rollout::{Enrolment, Rollout, State, Timer};
@@ -213,7 +213,17 @@ impl Pool {
     pub(crate) fn listed(&mut self, with_node: &[&str]) -> &mut Self {
         let what = format!("a full list: {} have a Node", with_node.join(" "));
         let with_node = with_node.iter().map(|uid| (*uid).to_owned()).collect();
-        self.tell(&what, observed(Fact::Listed { with_node }))
+        let sets = None;
+        self.tell(&what, observed(Fact::Listed { with_node, sets }))
+    }
+
+    /// A full list that also says which MachineSets stand.
+    pub(crate) fn listed_sets(&mut self, with_node: &[&str], sets: &[&str]) -> &mut Self {
+        let what = format!("a full list: MachineSets {}", sets.join(" "));
+        let owned = |uids: &[&str]| uids.iter().map(|uid| (*uid).to_owned()).collect();
+        let with_node = owned(with_node);
+        let sets = Some(owned(sets));
+        self.tell(&what, observed(Fact::Listed { with_node, sets }))
     }
 
     pub(crate) fn refused(
@@ -308,6 +318,17 @@ pub(crate) fn long_down() -> MemberReport {
     MemberReport {
         repair: true,
         ..down()
+    }
+}
+
+/// One that serves, and whose host cannot be compared.
+pub(crate) fn not_compared(code: &str) -> MemberReport {
+    MemberReport {
+        not_compared: Some(NotCompared {
+            code: code.into(),
+            message: "it did not work.".into(),
+        }),
+        ..serving()
     }
 }
 
@@ -434,6 +455,14 @@ fn spell_report(report: &MemberReport) -> String {
         (report.barred, "barred".to_owned()),
         (report.cordoned, "cordoned".to_owned()),
         (report.repair, "for long".to_owned()),
+        (report.wished, "asked for by a person".to_owned()),
+        (
+            report.not_compared.is_some(),
+            format!(
+                "not compared ({})",
+                report.not_compared.as_ref().map_or("", |it| &it.code)
+            ),
+        ),
     ];
     let words: Vec<_> = words
         .into_iter()

@@ -6,7 +6,7 @@ use dormer_proto::{
     machine,
     message::{ObjectRef, Refusal},
     pool::PoolSettings,
-    rollout::{Fact, MemberReport, OwnedMachine, OwnerFact, Signal},
+    rollout::{Fact, MemberReport, NotCompared, OwnedMachine, OwnerFact, Signal},
     work,
 };
 use dormer_workflows::rollout::{Flag, Rollout, State, Uid};
@@ -59,6 +59,8 @@ pub(crate) struct Faults {
     pub(crate) asks: u8,
     /// A person cordons a Node, and uncordons it later.
     pub(crate) cordons: u8,
+    /// A host cannot be compared for a while; each time for the same reason.
+    pub(crate) troubles: u8,
 }
 
 /// The rollout, compared by what it means: ticks are ranks, and it has no clock.
@@ -126,6 +128,8 @@ pub(crate) struct Machine {
     pub(crate) kept: bool,
     /// It has been NotReady for as long as the pool's `repairAfter`.
     pub(crate) long_down: bool,
+    /// Its host cannot be compared.
+    pub(crate) not_compared: bool,
     /// The cordon, or the deletion, hit a node that served.
     pub(crate) hurt: bool,
     /// The token on the Machine, and whether it is open.
@@ -176,6 +180,7 @@ pub(crate) struct Report {
     deleting: bool,
     cordoned: bool,
     repair: bool,
+    not_compared: bool,
 }
 
 /// What a machine's run says.
@@ -259,6 +264,7 @@ impl Machine {
             cordoned: false,
             kept: false,
             long_down: false,
+            not_compared: false,
             hurt: false,
             on_machine: (0, false),
             on_node: (0, false),
@@ -299,6 +305,7 @@ impl Machine {
             deleting,
             cordoned,
             repair: self.served && self.long_down,
+            not_compared: self.served && self.not_compared && !deleting,
         }
     }
 
@@ -332,6 +339,11 @@ impl Report {
             barred: false,
             cordoned: self.cordoned,
             repair: self.repair,
+            wished: false,
+            not_compared: self.not_compared.then(|| NotCompared {
+                code: "AuthRejected".into(),
+                message: "no key fits".into(),
+            }),
         }
     }
 }
@@ -386,7 +398,10 @@ impl World {
             world.take_in(said(who, Say::Member(report)));
         }
         let with_node = (0..replicas).map(uid).collect();
-        world.take_in(observed(Fact::Listed { with_node }));
+        world.take_in(observed(Fact::Listed {
+            with_node,
+            sets: None,
+        }));
         world.read();
         world.tell();
         world
@@ -439,6 +454,10 @@ impl World {
         }
         if marked && member.is(Flag::HadNode) && !member.is(Flag::Repair) {
             self.wrong = Some("a lease over the limit for a node that was just NotReady");
+        }
+        let members = self.rollout.state.members.values();
+        if members.filter(|m| m.trouble() != 0).count() > 1 {
+            self.wrong = Some("a lease while hosts cannot be compared");
         }
         if member.is(Flag::Cordoned) {
             self.wrong = Some("a lease for a node that a person cordoned");
@@ -781,7 +800,7 @@ impl World {
     pub(crate) fn vanish(&mut self, who: usize) {
         let m = &mut self.machines[who];
         (m.exists, m.ready, m.cordoned, m.hurt) = (false, false, false, false);
-        (m.kept, m.long_down) = (false, false);
+        (m.kept, m.long_down, m.not_compared) = (false, false, false);
         (m.on_machine, m.on_node) = ((0, false), (0, false));
     }
 
@@ -815,6 +834,12 @@ impl World {
         self.machines[who].kept = kept;
         self.machines[who].report_changes();
         self.written(who, false);
+    }
+
+    /// Its host cannot be compared, or can be again.
+    pub(crate) fn puzzle(&mut self, who: usize, not_compared: bool) {
+        self.machines[who].not_compared = not_compared;
+        self.machines[who].report_changes();
     }
 
     /// It is asked to enrol again.

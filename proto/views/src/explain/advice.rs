@@ -131,7 +131,10 @@ impl Advice<'_> {
             MachinePhase::Serving if self.machine.waiting_for.is_none() => {
                 "There is nothing to do.".into()
             }
-            MachinePhase::Serving => self.not_ready(),
+            MachinePhase::Serving => match &self.machine.not_compared {
+                Some(failure) => self.not_compared(&failure.code),
+                None => self.not_ready(),
+            },
             MachinePhase::Adopting
             | MachinePhase::Marking
             | MachinePhase::Checking
@@ -208,6 +211,16 @@ impl Advice<'_> {
              whether it did, and under which name. If the name is another one, let the host's name and the Machine's \
              agree, and {}. If there is no request, the kubelet's log on the host says why.",
             self.replaced()
+        )
+    }
+
+    /// Its Node serves, or does not; what is wanted of its host waits until that can be looked at.
+    fn not_compared(&self, code: &str) -> String {
+        let name = self.name;
+        let cure = cure(code).unwrap_or("Mend the cause");
+        format!(
+            "{cure}. dormer tries again every 10 minutes, and replaces no Machine for that. To replace it all the same: \
+             dormer recreate {name}."
         )
     }
 
@@ -387,7 +400,7 @@ fn cure(code: &str) -> Option<&'static str> {
 mod tests {
     use super::super::tests::{failed_while, machine_in, rollout_with};
     use super::*;
-    use crate::machine::Halt;
+    use crate::{machine::Halt, run::TaskFailure};
     use serde_json::json;
 
     #[test]
@@ -420,6 +433,24 @@ mod tests {
             "{halted}"
         );
         assert!(advice_of(json!({"paused": "ann"})).contains("dormer resume --pool windows"));
+    }
+
+    #[test]
+    fn a_host_that_cannot_be_compared_has_its_cure_and_its_way_out() {
+        let machine = Machine {
+            waiting_for: Some("10.0.0.9 to be compared: no key fits (AuthRejected)".into()),
+            not_compared: Some(TaskFailure {
+                code: "AuthRejected".into(),
+                message: "no key fits".into(),
+            }),
+            ..machine_in(MachinePhase::Serving)
+        };
+        let advice = next_step(&machine, None);
+        assert!(
+            advice.starts_with("Let the host accept dormer's key"),
+            "{advice}"
+        );
+        assert!(advice.ends_with("dormer recreate m."), "{advice}");
     }
 
     #[test]

@@ -6,7 +6,7 @@ mod stage;
 mod windows;
 mod workloads;
 
-use dormer_fleet::api::kinds;
+use dormer_fleet::api::{DeleteOptions, Key, kinds};
 use stage::{MachineStatus, Scenario};
 
 /// Runs two machines, one with the faults, until the condition holds.
@@ -132,6 +132,38 @@ fn machine_events_that_repeat_and_run_backwards_change_nothing() {
 #[test]
 fn a_watch_that_is_gone_misses_no_deletion() {
     ends(&["watch-gone"], "both serve", both_serve);
+}
+
+/// A kubelet makes its Node only when it starts, so nothing heals by waiting.
+#[test]
+fn a_node_that_a_person_deletes_registers_again() {
+    stage::on_a_virtual_clock(async {
+        let mut scenario = Scenario::start(2, &[]).await;
+        scenario
+            .until("both serve", |scenario, statuses| {
+                scenario.all_serve(statuses, 2)
+            })
+            .await;
+        let windows =
+            |node: &serde_json::Value| node["metadata"]["labels"]["kubernetes.io/os"] == "windows";
+        let nodes = scenario.all(&kinds::NODE);
+        let node = nodes.iter().find(|node| windows(node)).expect("a node");
+        let uid = node["metadata"]["uid"].clone();
+        scenario
+            .admin()
+            .delete(&kinds::NODE, &Key::of(node), &DeleteOptions::now())
+            .await
+            .expect("it is deleted");
+        scenario
+            .until("both serve, one by a new Node", |scenario, statuses| {
+                let nodes = scenario.all(&kinds::NODE);
+                let old = nodes.iter().any(|node| node["metadata"]["uid"] == uid);
+                !old && nodes.iter().filter(|node| windows(node)).count() == 2
+                    && scenario.all_serve(statuses, 2)
+            })
+            .await;
+        assert!(scenario.max_unavailable() <= 1);
+    });
 }
 
 #[test]

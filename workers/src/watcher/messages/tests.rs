@@ -199,6 +199,7 @@ fn a_list_shrinks_with_the_machines_that_go() {
     };
     let rest = rollout::Fact::Listed {
         with_node: vec!["b".into()],
+        sets: Some(Vec::new()),
     };
     assert_eq!(
         (observed.fact.clone(), observed.version.resource),
@@ -346,7 +347,14 @@ fn owners_grow_with_their_machines_and_linux_has_none() {
         "though no resourceVersion is larger"
     );
     harness.view.lose(Kind::Set, "set", 9);
-    assert_eq!(next(&mut harness), ["windows: MachineSet set @10 gone"]);
+    assert_eq!(
+        next(&mut harness),
+        [
+            "windows: MachineSet set @10 gone",
+            "windows: List windows @9!"
+        ],
+        "the list says which sets stand"
+    );
 }
 
 #[test]
