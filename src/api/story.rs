@@ -286,19 +286,27 @@ pub(super) fn what_came(outcome: &Outcome) -> String {
         Outcome::Planned { differs, .. } => format!(": {} differ", differs.join(", ")),
         Outcome::CsrApproved { csr } => format!(": {csr} is approved"),
         Outcome::CsrRefused { csr, why } => format!(": {csr} is not approved: {why}"),
-        Outcome::FenceRefused { why } => match why {
+        Outcome::FenceRefused { said, .. } if !said.is_empty() => format!(": refused, {said}"),
+        Outcome::FenceRefused { why, .. } => match why {
             FenceRefusal::Superseded => ": refused, a newer token is there".into(),
             FenceRefusal::NodeServes => ": refused, the Node serves".into(),
             FenceRefusal::Gone => ": refused, the object is gone".into(),
+            FenceRefusal::NotWindows => ": refused, the Node is no Windows node".into(),
+            FenceRefusal::ControlPlane => ": refused, the Node is one of the control plane".into(),
+            FenceRefusal::NotItsNode => ": refused, the Node is another Machine's".into(),
+            FenceRefusal::Stopped => ": refused, the pool is stopped".into(),
         },
         Outcome::Evicted {
             evicted,
             left,
             blockers,
+            skipped,
         } => {
-            let held = blockers
-                .iter()
-                .map(|it| format!("; {} stays: {}", it.pod, it.why));
+            let stays = blockers.iter().map(|it| ("stays", it));
+            let skipped = skipped.iter().map(|it| ("is not waited for", it));
+            let held = stays
+                .chain(skipped)
+                .map(|(how, it)| format!("; {} {how}: {}", it.pod, it.why));
             format!(
                 ": {evicted} evicted, {left} left{}",
                 held.collect::<String>()

@@ -5,6 +5,7 @@ pub(crate) mod bench;
 mod cluster_config;
 mod evict;
 mod fence;
+mod guard;
 mod join;
 mod sleep;
 mod tokens;

@@ -16,7 +16,7 @@ use dormer_proto::{
 };
 
 /// How long a Node is not Ready before its machine may be repaired over the limit, where the pool does not say.
-const REPAIR_AFTER_MS: u64 = 10 * 60_000;
+pub(super) const REPAIR_AFTER_MS: u64 = 10 * 60_000;
 
 /// A decision in the making.
 pub(super) struct Draft<'a> {

@@ -30,7 +30,7 @@ impl DrainPhase {
     pub(super) fn enter(self, draft: &mut Draft<'_>) {
         match self {
             Self::Opening(change) => draft.open(&change),
-            Self::Evicting(_, drain) => draft.evict(drain.force),
+            Self::Evicting(change, drain) => draft.evict(change.how, drain.force),
             // A person ends it.
             Self::Drained => {}
             Self::Deleting => draft.delete(),
@@ -45,17 +45,22 @@ impl DrainPhase {
     pub(super) fn answered(self, draft: &mut Draft<'_>, outcome: Outcome) {
         match (self, outcome) {
             (Self::Opening(change), Outcome::FenceOpened { .. }) => opened(draft, change),
-            (Self::Opening(_) | Self::Evicting(..), Outcome::FenceRefused { why }) => {
-                refused(draft, why);
-            }
+            (
+                Self::Opening(_) | Self::Evicting(..) | Self::Deleting | Self::TearingDown,
+                Outcome::FenceRefused { why, said },
+            ) => refused(draft, why, said),
             (
                 Self::Evicting(change, drain),
                 Outcome::Evicted {
                     evicted,
                     left,
                     blockers,
+                    skipped,
                 },
-            ) => pass_done(draft, change, drain, (evicted, left, blockers)),
+            ) => {
+                note_skipped(draft, &skipped);
+                pass_done(draft, change, drain, (evicted, left, blockers));
+            }
             (Self::Evicting(..) | Self::Deleting, Outcome::FenceClosedMeanwhile) => {
                 draft.s.note = Some("the token was closed by somebody else".into());
                 draft.enter(Phase::Undoing);
@@ -83,7 +88,9 @@ impl DrainPhase {
 
     pub(super) fn fired(self, draft: &mut Draft<'_>, timer: Timer) {
         match (self, timer) {
-            (Self::Evicting(_, drain), Timer::Again) => draft.evict(drain.force),
+            (Self::Evicting(change, drain), Timer::Again) => {
+                draft.evict(change.how, drain.force);
+            }
             (Self::Evicting(change, drain), Timer::Drain) => overdue(draft, change, drain),
             (Self::Vanishing | Self::Leaving, Timer::Deadline) => {
                 let message = "the Machine is being deleted and does not go: see its finalizers, \
@@ -192,6 +199,15 @@ fn opened(draft: &mut Draft<'_>, change: Change) {
     }
     let machine = draft.s.machine.as_ref();
     let skip = machine.is_some_and(|machine| machine.exclude_drain);
+    if skip && change.how == How::Drain {
+        // It would be called drained with every pod there.
+        draft.s.note = Some(
+            "not drained: machine.openshift.io/exclude-node-draining is set on the Machine, so all its pods stay"
+                .into(),
+        );
+        draft.s.wish = None;
+        return draft.enter(Phase::Undoing);
+    }
     if skip || draft.s.node_name().is_none() {
         let why = if skip {
             "not drained: machine.openshift.io/exclude-node-draining is set on the Machine"
@@ -208,7 +224,8 @@ fn opened(draft: &mut Draft<'_>, change: Change) {
     }
 }
 
-fn refused(draft: &mut Draft<'_>, why: FenceRefusal) {
+/// The live cluster does not let it go on: what is under way is undone.
+fn refused(draft: &mut Draft<'_>, why: FenceRefusal, said: String) {
     match why {
         FenceRefusal::NodeServes => {
             draft.s.note = Some("it was granted over the limit, and its Node serves".into());
@@ -219,7 +236,31 @@ fn refused(draft: &mut Draft<'_>, why: FenceRefusal) {
             draft.enter(Phase::Undoing);
         }
         FenceRefusal::Gone => draft.enter(Phase::Leaving),
+        FenceRefusal::Stopped => {
+            draft.s.note = Some(format!("given back: {said}"));
+            draft.enter(Phase::Undoing);
+        }
+        // Only a person can tell what is wrong here.
+        FenceRefusal::NotWindows | FenceRefusal::ControlPlane | FenceRefusal::NotItsNode => {
+            draft.s.halt = Some(Halt::Held {
+                by: format!("dormer: {said}"),
+            });
+            draft.s.note = Some(said);
+            draft.enter(Phase::Undoing);
+        }
     }
+}
+
+/// Pods that an unreachable node does not end, and that the drain did not wait for.
+fn note_skipped(draft: &mut Draft<'_>, skipped: &[Blocker]) {
+    if skipped.is_empty() {
+        return;
+    }
+    let pods: Vec<&str> = skipped.iter().map(|one| one.pod.as_str()).collect();
+    draft.s.note = Some(format!(
+        "not waited for, because the node does not answer: {}",
+        pods.join(", ")
+    ));
 }
 
 /// A pass of evictions is done: so many were evicted, so many are left, held by these.
