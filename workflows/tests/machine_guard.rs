@@ -27,6 +27,7 @@ fn refused(why: FenceRefusal) -> Outcome {
 fn silent() -> In {
     node_is(NodeFact {
         ready: false,
+        cordoned: true,
         ..carrying("v1")
     })
 }
