@@ -92,6 +92,36 @@ pub struct CsrExpectation {
     pub provider_id: Option<String>,
 }
 
+/// Conditions that a worker checks in the live cluster before it takes something away under a lease.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Guard {
+    /// Pool whose stop is read; `None`: the one pool that there is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+    /// For a lease over the limit: how long the Node must not have been Ready when the fence is opened, in milliseconds.
+    /// A Node that is Ready again is not taken. `None`: the lease is within the limit, or an older engine does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub down_ms: Option<u64>,
+    /// The Machine is deleted after the drain, and its Node was not Ready when it was seen last: what an unreachable node
+    /// does not end is skipped.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub recreate: bool,
+}
+
+impl Guard {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn is_false(it: &bool) -> bool {
+    !it
+}
+
 /// Task of a machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Task {
@@ -141,6 +171,9 @@ pub enum Task {
         host: HostRef,
         /// As in [`Task::Converge`].
         generation: u64,
+        /// What has to hold before it.
+        #[serde(default, skip_serializing_if = "Guard::is_default")]
+        guard: Guard,
     },
     /// Read the CSR again, compare it with `expect`, and approve it only if everything matches.
     ApproveCsr {
@@ -172,6 +205,9 @@ pub enum Task {
         marked: bool,
         /// Whether the Node's patch cordons (a `restart` change keeps it schedulable).
         cordon: bool,
+        /// What has to hold before it.
+        #[serde(default, skip_serializing_if = "Guard::is_default")]
+        guard: Guard,
     },
     /// Write "token N, closed" on each of the same objects; the Node's patch restores the cordon as it was.
     CloseFence {
@@ -192,6 +228,9 @@ pub enum Task {
         token: LeaseToken,
         /// Whether budgets are ignored (one pod per read of the token).
         force: bool,
+        /// What has to hold before it.
+        #[serde(default, skip_serializing_if = "Guard::is_default")]
+        guard: Guard,
     },
     /// Write a rollback into the pool's status: the payload that replaces the spec's, as a person requested.
     SetPayload {
@@ -223,6 +262,9 @@ pub enum Task {
         machine: MachineRef,
         /// The lease.
         token: LeaseToken,
+        /// What has to hold before it.
+        #[serde(default, skip_serializing_if = "Guard::is_default")]
+        guard: Guard,
     },
 }
 
@@ -287,7 +329,7 @@ pub struct Blocker {
     pub why: String,
 }
 
-/// Reason for which a worker did not open a fence.
+/// Reason for which a worker did not open a fence, or stopped under an open one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FenceRefusal {
     /// The object already has this token closed, or a greater one.
@@ -296,6 +338,14 @@ pub enum FenceRefusal {
     NodeServes,
     /// The object with that UID is gone.
     Gone,
+    /// The Node is not a Windows node.
+    NotWindows,
+    /// The Node belongs to the control plane.
+    ControlPlane,
+    /// The Node of that name is not this Machine's.
+    NotItsNode,
+    /// The pool is stopped, or there is none.
+    Stopped,
 }
 
 /// Outcome of a task. The variant names the task, so that an answer to another task cannot be mistaken for it.
@@ -361,10 +411,14 @@ pub enum Outcome {
         /// Whether the Node was cordoned before, by somebody else.
         was_cordoned: bool,
     },
-    /// To [`Task::OpenFence`].
+    /// To [`Task::OpenFence`], and to [`Task::Evict`], [`Task::DeleteMachine`] or [`Task::TearDown`] under an open fence:
+    /// nothing was done.
     FenceRefused {
         /// Why.
         why: FenceRefusal,
+        /// What was found, for people; empty where `why` says it all.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        said: String,
     },
     /// To [`Task::CloseFence`]: closed on each object, and the Machine stays.
     FenceClosed,
@@ -376,6 +430,10 @@ pub enum Outcome {
         left: u32,
         /// Their blockers, at most [`NAMED_ITEMS_MAX`].
         blockers: Vec<Blocker>,
+        /// Pods that remain and are not waited for, at most [`NAMED_ITEMS_MAX`]: their node is unreachable, and their time
+        /// to end is over.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        skipped: Vec<Blocker>,
     },
     /// To [`Task::SetPayload`]: it is written into the pool's status.
     PayloadSet,

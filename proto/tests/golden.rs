@@ -7,7 +7,9 @@ use dormer_proto::pool::{PoolSettings, Terms};
 use dormer_proto::{
     envelope::{Message, decode, encode},
     id::{Attempt, Epoch, Incarnation, LeaseToken, RunId, Seq, SignalId, Sum, TaskId, Timestamp},
-    machine::{ConditionFact, Fact, MachineFact, MachineRef, Outcome, Signal, Task, TokenMark},
+    machine::{
+        ConditionFact, Fact, Guard, MachineFact, MachineRef, Outcome, Signal, Task, TokenMark,
+    },
     message::{
         Ask, Failure, Heartbeat, Inbound, InboxMessage, ObjectRef, Observation, ReceiptStatus,
         Refusal, RemoteCommand, ReportReceipt, Request, SignalAnswer, Signalled, TaskOrder,
@@ -81,6 +83,7 @@ fn orders_heartbeats_and_receipts() {
                 token: LeaseToken(9),
                 marked: false,
                 cordon: true,
+                guard: Guard::default(),
             },
         },
     );

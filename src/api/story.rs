@@ -290,19 +290,31 @@ pub(super) fn what_came(outcome: &Outcome) -> String {
         Outcome::Planned { differs, .. } => format!(": {} differ", differs.join(", ")),
         Outcome::CsrApproved { csr } => format!(": {csr} is approved"),
         Outcome::CsrRefused { csr, why } => format!(": {csr} is not approved: {why}"),
-        Outcome::FenceRefused { why } => match why {
+        Outcome::FenceRefused { said, .. } if !said.is_empty() => {
+            format!(": refused, because {said}")
+        }
+        Outcome::FenceRefused { why, .. } => match why {
             FenceRefusal::Superseded => ": refused, because the object has a newer token".into(),
             FenceRefusal::NodeServes => ": refused, because the Node serves".into(),
             FenceRefusal::Gone => ": refused, because the object is gone".into(),
+            FenceRefusal::NotWindows => ": refused, because the Node is not a Windows node".into(),
+            FenceRefusal::ControlPlane => {
+                ": refused, because the Node belongs to the control plane".into()
+            }
+            FenceRefusal::NotItsNode => ": refused, because the Node is another Machine's".into(),
+            FenceRefusal::Stopped => ": refused, because the pool is stopped".into(),
         },
         Outcome::Evicted {
             evicted,
             left,
             blockers,
+            skipped,
         } => {
-            let held = blockers
-                .iter()
-                .map(|it| format!("; {} stays: {}", it.pod, it.why));
+            let stays = blockers.iter().map(|it| ("stays", it));
+            let skipped = skipped.iter().map(|it| ("is not waited for", it));
+            let held = stays
+                .chain(skipped)
+                .map(|(how, it)| format!("; {} {how}: {}", it.pod, it.why));
             format!(
                 ": {evicted} evicted, {left} left{}",
                 held.collect::<String>()

@@ -1,6 +1,9 @@
 //! dormer's accounts as `deploy/rbac.yaml` and `deploy/machine-tokens.yaml` make them, once for each test and under its names.
 
-use super::cluster::{Site, executor};
+use super::{
+    cluster::{Site, executor},
+    watching::settings,
+};
 use dormer_profile::yaml;
 use dormer_testkit::Speaker;
 use dormer_workers::kubernetes::KubernetesExecutor;
@@ -9,7 +12,7 @@ use k8s_openapi::api::{
     core::v1::ServiceAccount,
 };
 use kube::{Api, api::PostParams};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// The manifests as they are shipped.
 const MANIFESTS: [&str; 2] = [
@@ -98,6 +101,8 @@ pub(crate) async fn ours(site: &Site, account: &str) -> Speaker {
 /// The executor of a worker under its account and the rules as they are shipped.
 pub(crate) async fn worker(site: &Site) -> KubernetesExecutor {
     apply(site, |_, _| true).await;
+    // Without a pool nothing is taken away.
+    settings(site, json!({})).await;
     executor(
         site.client(&ours(site, "dormer-worker").await).await,
         home(site),

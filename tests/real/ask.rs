@@ -188,7 +188,9 @@ impl<'a> Kubelet<'a> {
 
 /// Makes a Node as somebody.
 pub(crate) async fn make_node(client: &Client, name: &str) -> Result<Value, kube::Error> {
-    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}});
+    let labels = json!({"kubernetes.io/os": "windows"});
+    let node =
+        json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}});
     World {
         admin: client.clone(),
     }

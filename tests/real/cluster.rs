@@ -3,7 +3,7 @@
 use dormer_profile::yaml;
 use dormer_proto::{
     id::{Attempt, Incarnation, LeaseToken, RunId, Seq, Sum, TaskId, Timestamp},
-    machine::{MachineRef, Outcome, Task},
+    machine::{Guard, MachineRef, Outcome, Task},
     message::Failure,
     work::Order,
 };
@@ -309,9 +309,9 @@ impl Site {
     /// A Machine with a Node of its name that is Ready.
     pub(crate) async fn joined(&self, short: &str) -> MachineRef {
         let machine = self.machine(short).await;
-        self.node(&machine.name).await;
+        let node = self.node(&machine.name).await;
         let status = json!({"phase": "Running",
-            "nodeRef": {"kind": "Node", "name": machine.name},
+            "nodeRef": {"kind": "Node", "name": machine.name, "uid": node},
             "addresses": [{"type": "InternalIP", "address": "10.0.0.7"},
                 {"type": "InternalDNS", "address": machine.name}]});
         self.world
@@ -320,15 +320,29 @@ impl Site {
         machine
     }
 
-    async fn node(&self, name: &str) {
+    /// Makes a Windows Node that is Ready, and answers its UID.
+    pub(crate) async fn node(&self, name: &str) -> String {
         let labels = json!({"kubernetes.io/os": "windows"});
-        self.world
+        let made = self
+            .world
             .create(json!({"apiVersion": "v1", "kind": "Node",
                 "metadata": {"name": name, "labels": labels}}))
             .await;
         let condition = json!({"type": "Ready", "status": "True", "reason": "KubeletReady"});
         self.world
             .status(NODE, "", name, json!({"conditions": [condition]}))
+            .await;
+        made["metadata"]["uid"].as_str().expect("a UID").into()
+    }
+
+    /// The Machine's Node says of itself whether it is Ready, since so many seconds.
+    pub(crate) async fn node_says_ready(&self, machine: &MachineRef, status: &str, seconds: i64) {
+        let since = jiff::Timestamp::now() - jiff::SignedDuration::from_secs(seconds);
+        let since = since.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let condition = json!({"type": "Ready", "status": status, "reason": "Told",
+            "lastTransitionTime": since});
+        self.world
+            .status(NODE, "", &machine.name, json!({"conditions": [condition]}))
             .await;
     }
 
@@ -384,13 +398,18 @@ impl Site {
 
 /// A client with somebody's kubeconfig that does not retry, as `dormer run` makes it.
 pub(crate) async fn client(kubeconfig: &str) -> Client {
+    Client::try_from(config(kubeconfig).await).expect("a client")
+}
+
+/// The configuration of such a client.
+pub(crate) async fn config(kubeconfig: &str) -> Config {
     let parsed = Kubeconfig::from_yaml(kubeconfig).expect("a kubeconfig");
     let options = KubeConfigOptions::default();
     let mut config = Config::from_custom_kubeconfig(parsed, &options)
         .await
         .expect("a config");
     config.default_retry = false;
-    Client::try_from(config).expect("a client")
+    config
 }
 
 /// Hands for somebody, at home in a namespace.
@@ -453,6 +472,7 @@ pub(crate) fn open(machine: &MachineRef, token: u64) -> Task {
         token,
         marked: false,
         cordon: true,
+        guard: Guard::default(),
     }
 }
 
@@ -471,6 +491,7 @@ pub(crate) fn delete(machine: &MachineRef, token: u64) -> Task {
     Task::DeleteMachine {
         machine: machine.clone(),
         token: LeaseToken(token),
+        guard: Guard::default(),
     }
 }
 
@@ -483,7 +504,28 @@ pub(crate) fn evict(machine: &MachineRef, token: u64, force: bool) -> Task {
         node,
         token,
         force,
+        guard: Guard::default(),
     }
+}
+
+/// The same with what has to hold before it.
+pub(crate) fn guarded(task: Task, guard: Guard) -> Task {
+    let mut task = task;
+    match &mut task {
+        Task::OpenFence {
+            guard: there,
+            marked,
+            ..
+        } => {
+            *marked = guard.down_ms.is_some();
+            *there = guard;
+        }
+        Task::Evict { guard: there, .. } | Task::DeleteMachine { guard: there, .. } => {
+            *there = guard;
+        }
+        other => panic!("{} has no guard here", other.name()),
+    }
+    task
 }
 
 /// Leaves the test where there is no control plane.

@@ -1,8 +1,10 @@
 //! Evictions by the real eviction API, under budgets that the real disruption controller computes.
 
 use super::{
-    accounts::worker,
-    cluster::{BUDGET, NODE, PATIENCE, POD, Site, evict, open, plane, run},
+    accounts::{home, ours, worker},
+    cluster::{
+        BUDGET, NODE, PATIENCE, POD, Site, World, config, evict, executor, open, plane, run,
+    },
 };
 use dormer_proto::{
     id::LeaseToken,
@@ -11,7 +13,15 @@ use dormer_proto::{
 };
 use dormer_testkit::await_some;
 use dormer_workers::{host::cluster::Cluster, kubernetes::KubernetesExecutor};
+use futures::future::BoxFuture;
+use hyper::{Request, Response};
+use kube::client::{Body, ClientBuilder};
 use serde_json::{Value, json};
+use std::{
+    sync::{Arc, Mutex},
+    task::{Context, Poll},
+};
+use tower::{Layer, Service};
 
 async fn opened(site: &Site) -> (KubernetesExecutor, MachineRef) {
     let executor = worker(site).await;
@@ -25,6 +35,7 @@ fn pass(outcome: Result<Outcome, Failure>) -> (u32, u32, Vec<String>) {
         evicted,
         left,
         blockers,
+        ..
     }) = outcome
     else {
         panic!("no pass: {outcome:?}")
@@ -268,4 +279,102 @@ async fn a_pod_that_comes_back_under_its_name_goes_elsewhere_and_is_left_alone()
         "nothing new came to the cordoned node"
     );
     assert_eq!(remaining(&site, &["db-0"]).await, ["db-0"]);
+}
+
+/// A connection on which another pod takes the name of the one that is evicted, just before the first eviction is sent.
+#[derive(Clone)]
+struct Swap {
+    world: World,
+    pod: Value,
+    /// What the API server answered to evictions.
+    answers: Arc<Mutex<Vec<u16>>>,
+}
+
+impl Swap {
+    async fn happen(&self) {
+        let field = |field: &str| self.pod["metadata"][field].as_str().expect("text");
+        let (namespace, name) = (field("namespace"), field("name"));
+        self.world.delete(POD, namespace, name).await;
+        self.world.create(self.pod.clone()).await;
+    }
+}
+
+#[derive(Clone)]
+struct Swapping<S>(S, Swap);
+
+impl<S> Layer<S> for Swap {
+    type Service = Swapping<S>;
+    fn layer(&self, inner: S) -> Swapping<S> {
+        Swapping(inner, self.clone())
+    }
+}
+
+impl<S, B> Service<Request<Body>> for Swapping<S>
+where
+    S: Service<Request<Body>, Response = Response<B>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Send,
+    B: Send,
+{
+    type Response = Response<B>;
+    type Error = S::Error;
+    type Future = BoxFuture<'static, Result<Response<B>, S::Error>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.0.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        // The one that is ready answers.
+        let next = self.0.clone();
+        let mut inner = std::mem::replace(&mut self.0, next);
+        let swap = self.1.clone();
+        Box::pin(async move {
+            let evicts = request.uri().path().ends_with("/eviction");
+            if evicts {
+                swap.happen().await;
+            }
+            let answer = inner.call(request).await?;
+            if evicts {
+                let code = answer.status().as_u16();
+                swap.answers.lock().expect("unpoisoned").push(code);
+            }
+            Ok(answer)
+        })
+    }
+}
+
+/// The pod that was listed has gone, and one of its name runs elsewhere by now.
+#[tokio::test]
+async fn a_pod_of_the_same_name_with_another_uid_is_not_evicted() {
+    let site = Site::new(plane!(), "uid").await;
+    let (_, m) = opened(&site).await;
+    let other = site.joined("win-2").await;
+    site.pod(&m, "db-0", json!({})).await;
+    let pod = json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "db-0", "namespace": site.name},
+        "spec": {"nodeName": other.name, "terminationGracePeriodSeconds": 0,
+            "containers": [{"name": "c", "image": "i"}], "tolerations": [{"operator": "Exists"}]}});
+    let swap = Swap {
+        world: site.world.clone(),
+        pod,
+        answers: Arc::default(),
+    };
+    let speaker = ours(&site, "dormer-worker").await;
+    let config = config(&site.plane.kubeconfig(&speaker)).await;
+    let builder = ClientBuilder::try_from(config).expect("a client");
+    let executor = executor(builder.with_layer(&swap).build(), home(&site));
+    let (evicted, left, blockers) = pass(run(&executor, evict(&m, 1, false)).await);
+    assert_eq!((evicted, left, blockers.len()), (0, 1, 0));
+    assert_eq!(*swap.answers.lock().expect("unpoisoned"), [409]);
+    let there = site.world.get(POD, site.name, "db-0").await;
+    let there = there.expect("the new one stays");
+    assert_eq!(there["spec"]["nodeName"], other.name);
+    assert!(there["metadata"]["deletionTimestamp"].is_null(), "{there}");
+    let (evicted, left, _) = pass(run(&executor, evict(&m, 1, false)).await);
+    assert_eq!(
+        (evicted, left),
+        (0, 0),
+        "the next pass sees that it has gone"
+    );
 }

@@ -33,6 +33,7 @@ async fn pass(executor: &KubernetesExecutor, machine: &MachineRef) -> (u32, u32,
         evicted,
         left,
         blockers,
+        ..
     }) = outcome
     else {
         panic!("no pass: {outcome:?}")
@@ -207,6 +208,7 @@ async fn without_the_right_to_evict_the_pods_stay_and_the_right_is_named() {
     })
     .await;
     let account = super::accounts::ours(&site, "dormer-worker").await;
+    super::watching::settings(&site, json!({})).await;
     let executor =
         super::cluster::executor(site.client(&account).await, super::accounts::home(&site));
     let m = site.joined("win-1").await;

@@ -2,9 +2,9 @@
 
 use super::{
     accounts::worker,
-    cluster::{Kind, NODE, PATIENCE, POD, Site, World, evict, open, plane, run},
+    cluster::{BUDGET, Kind, PATIENCE, POD, Site, World, evict, guarded, open, plane, run},
 };
-use dormer_proto::machine::{MachineRef, Outcome};
+use dormer_proto::machine::{Guard, MachineRef, Outcome};
 use dormer_testkit::await_some;
 use dormer_workers::kubernetes::KubernetesExecutor;
 use serde_json::{Value, json};
@@ -26,6 +26,7 @@ async fn pass(executor: &KubernetesExecutor, machine: &MachineRef) -> (u32, u32,
         evicted,
         left,
         blockers,
+        ..
     }) = outcome
     else {
         panic!("no pass: {outcome:?}")
@@ -90,42 +91,129 @@ async fn a_mirror_pod_stays_and_a_pod_with_data_of_its_own_goes() {
     assert!(!exists(&site.world, site.name, "scratch").await);
 }
 
+/// Behind a partition a host that stays may still run what its kubelet was told to end, and write to its volumes.
 #[tokio::test]
-async fn a_node_that_falls_silent_in_its_drain_keeps_its_pods_and_they_are_named() {
+async fn the_host_stays_so_the_pods_of_a_silent_node_are_kept_and_the_way_out_is_told() {
     let site = Site::new(plane!(), "silent").await;
     let (executor, m) = opened(&site).await;
-    let grace = json!({"spec": {"terminationGracePeriodSeconds": 120}});
+    let grace = json!({"spec": {"terminationGracePeriodSeconds": 1}});
     pod(&site, &m, site.name, "slow", grace).await;
     assert_eq!(pass(&executor, &m).await, (1, 1, vec![]));
-    let silent = json!({"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"});
-    site.world
-        .status(NODE, "", &m.name, json!({"conditions": [silent]}))
-        .await;
-    pod(
-        &site,
-        &m,
-        site.name,
-        "late",
-        json!({"spec": {"terminationGracePeriodSeconds": 60}}),
-    )
-    .await;
+    site.node_says_ready(&m, "Unknown", 0).await;
+    let late = json!({"spec": {"terminationGracePeriodSeconds": 60}});
+    pod(&site, &m, site.name, "late", late).await;
     let (evicted, left, blockers) = pass(&executor, &m).await;
     assert_eq!((evicted, left), (1, 2), "evictions need no kubelet");
-    assert_eq!(blockers, ["silent/slow: it is ending, with 120 s of grace"]);
-    let (_, left, blockers) = pass(&executor, &m).await;
-    let both = [
-        "silent/late: it is ending, with 60 s",
-        "silent/slow: it is ending, with 120 s",
-    ];
-    assert!(
-        left == 2 && blockers.iter().zip(both).all(|(b, so)| b.starts_with(so)),
-        "{blockers:?}"
+    let way_out = format!(
+        "but its node does not answer: its containers may still run, so it is not deleted by force. Once the host is off \
+         for certain: kubectl taint nodes {} node.kubernetes.io/out-of-service=nodeshutdown:NoExecute",
+        m.name
     );
-    // Somebody takes them away for good, as the machine controller's end of the instance does.
+    let says = |name: &str, grace: u32| {
+        format!("silent/{name}: it is ending, with {grace} s of grace, {way_out}")
+    };
+    assert_eq!(blockers, [says("slow", 1)]);
+    for force in [false, true] {
+        let outcome = run(&executor, evict(&m, 1, force)).await;
+        let Ok(Outcome::Evicted {
+            evicted: 0,
+            left: 2,
+            blockers,
+            skipped,
+        }) = outcome
+        else {
+            panic!("{outcome:?}")
+        };
+        let blockers: Vec<String> = blockers
+            .into_iter()
+            .map(|b| format!("{}: {}", b.pod, b.why))
+            .collect();
+        assert_eq!(blockers, [says("late", 60), says("slow", 1)], "{force}");
+        assert!(skipped.is_empty());
+    }
     for name in ["slow", "late"] {
+        assert!(exists(&site.world, site.name, name).await, "{name}");
+        // The host is off: the person says so, and Kubernetes takes them away.
         site.world.delete(POD, site.name, name).await;
     }
     assert_eq!(pass(&executor, &m).await, (0, 0, vec![]));
+}
+
+/// The Machine API's rule for unreachable nodes: budgets hold, the grace is one second, and what is ending beyond it is
+/// not waited for.
+#[tokio::test]
+async fn the_drain_of_a_dead_node_ends_where_its_machine_is_deleted_next() {
+    let site = Site::new(plane!(), "dead").await;
+    let (executor, m) = opened(&site).await;
+    let grace = json!({"spec": {"terminationGracePeriodSeconds": 3600}});
+    pod(&site, &m, site.name, "before", grace.clone()).await;
+    assert_eq!(pass(&executor, &m).await, (1, 1, vec![]));
+    site.node_says_ready(&m, "Unknown", 0).await;
+    for name in ["guarded", "late"] {
+        pod(&site, &m, site.name, name, grace.clone()).await;
+    }
+    let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+        "metadata": {"name": "strict", "namespace": site.name},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "guarded"}}}});
+    site.world.create(budget).await;
+    await_some("the budget is computed", PATIENCE, || async {
+        let budget = site.world.get(BUDGET, site.name, "strict").await?;
+        (budget["status"]["currentHealthy"] == 1).then_some(())
+    })
+    .await;
+    let recreate = || {
+        let guard = Guard {
+            recreate: true,
+            ..Guard::default()
+        };
+        run(&executor, guarded(evict(&m, 1, false), guard))
+    };
+    let first = recreate().await;
+    let Ok(Outcome::Evicted {
+        evicted: 2,
+        left: 3,
+        blockers,
+        skipped,
+    }) = first
+    else {
+        panic!("{first:?}")
+    };
+    assert!(
+        blockers.len() == 1 && blockers[0].why.contains("disruption budget strict"),
+        "{blockers:?}"
+    );
+    assert!(skipped.is_empty(), "{skipped:?}");
+    for name in ["before", "late"] {
+        let pod = site.world.get(POD, site.name, name).await.expect("a pod");
+        assert_eq!(pod["metadata"]["deletionGracePeriodSeconds"], 1, "{name}");
+    }
+    let skipped = await_some("their second is over", PATIENCE, || async {
+        let outcome = recreate().await;
+        let Ok(Outcome::Evicted { left, skipped, .. }) = outcome else {
+            panic!("{outcome:?}")
+        };
+        (left == 1).then_some(skipped)
+    })
+    .await;
+    let named: Vec<&str> = skipped.iter().map(|one| one.pod.as_str()).collect();
+    assert_eq!(named, ["dead/before", "dead/late"]);
+    site.world.delete(BUDGET, site.name, "strict").await;
+    await_some(
+        "the drain ends, with every pod's object there",
+        PATIENCE,
+        || async {
+            let outcome = recreate().await;
+            let Ok(Outcome::Evicted { left, skipped, .. }) = outcome else {
+                panic!("{outcome:?}")
+            };
+            (left == 0 && skipped.len() == 3).then_some(())
+        },
+    )
+    .await;
+    for name in ["before", "guarded", "late"] {
+        assert!(exists(&site.world, site.name, name).await, "{name}");
+        site.world.delete(POD, site.name, name).await;
+    }
 }
 
 #[tokio::test]

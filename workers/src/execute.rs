@@ -29,6 +29,16 @@ pub trait Execute: Send + Sync + 'static {
         async { Ok(()) }
     }
 
+    /// Looks at the cluster just before another executor does `order`, and answers in its place where the cluster does not
+    /// let it be done now.
+    fn refuses(
+        &self,
+        order: &Order,
+    ) -> impl Future<Output = Result<Option<Outcome>, Failure>> + Send {
+        let _ = order;
+        async { Ok(None) }
+    }
+
     /// Does what `order` asks, and tells `progress` each time something moved.
     fn execute(
         &self,
@@ -75,6 +85,9 @@ impl<H: Execute, K: Execute> Execute for Executors<H, K> {
 
     async fn execute(&self, order: &Order, progress: &Progress) -> Result<Outcome, Failure> {
         if on_host(&order.body) {
+            if let Some(refused) = self.kubernetes.refuses(order).await? {
+                return Ok(refused);
+            }
             self.host.execute(order, progress).await
         } else {
             self.kubernetes.execute(order, progress).await

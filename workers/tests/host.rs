@@ -10,7 +10,7 @@ use bench::{Bench, damaged, payload};
 use dormer_fleet::api::kinds;
 use dormer_proto::{
     id::LeaseToken,
-    machine::{ChangeClass, HostRef, Outcome, Section, Task},
+    machine::{ChangeClass, Guard, HostRef, Outcome, Section, Task},
 };
 use dormer_workers::ssh::Limits;
 use std::time::Duration;
@@ -89,6 +89,7 @@ async fn a_fresh_host_becomes_a_node_and_is_torn_down() {
     let task = Task::TearDown {
         host: bench.host(),
         generation: 1,
+        guard: Guard::default(),
     };
     assert_eq!(bench.does(task).await, Outcome::TornDown);
     let task = bench.plan(None, true);

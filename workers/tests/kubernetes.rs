@@ -6,6 +6,7 @@ mod cluster_config;
 mod evict;
 mod fence;
 mod find;
+mod guard;
 mod join;
 mod sleep;
 mod tokens;

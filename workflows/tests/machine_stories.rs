@@ -380,6 +380,7 @@ fn what_a_drain_waits_for_names_the_pod_and_what_holds_it() {
             evicted: 0,
             left,
             blockers: blockers.collect(),
+            skipped: Vec::new(),
         };
         story
             .tell("five seconds later", Input::Fired(Timer::Again))
@@ -439,6 +440,7 @@ fn a_grant_over_the_limit_meets_a_node_that_serves() {
             "open-fence",
             Outcome::FenceRefused {
                 why: FenceRefusal::NodeServes,
+                said: String::new(),
             },
         )
         .done("close-fence", Outcome::FenceClosed)

@@ -10,8 +10,8 @@ use dormer_engine_core::{Command, Input, Sender};
 use dormer_proto::{
     id::{LeaseToken, Timestamp},
     machine::{
-        ChangeClass, CsrExpectation, FenceRefusal, HostRef, MachineFact, MachineRef, Outcome,
-        Section, Signal, Task,
+        ChangeClass, CsrExpectation, FenceRefusal, Guard, HostRef, MachineFact, MachineRef,
+        Outcome, Section, Signal, Task,
     },
     message::Failure,
     phase::Listed,
@@ -189,7 +189,11 @@ fn named(name: &str) -> Task {
             node: None,
             token,
         },
-        _ => Task::DeleteMachine { machine, token },
+        _ => Task::DeleteMachine {
+            machine,
+            token,
+            guard: Guard::default(),
+        },
     }
 }
 
@@ -287,12 +291,14 @@ fn inputs() -> Vec<(String, In)> {
             "fence refused: the node serves",
             Outcome::FenceRefused {
                 why: FenceRefusal::NodeServes,
+                said: String::new(),
             },
         ),
         (
             "fence refused: gone",
             Outcome::FenceRefused {
                 why: FenceRefusal::Gone,
+                said: String::new(),
             },
         ),
         ("fence closed", Outcome::FenceClosed),

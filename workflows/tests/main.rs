@@ -3,6 +3,7 @@
 mod actions;
 mod common;
 mod histories;
+mod machine_guard;
 mod machine_stories;
 mod machine_table;
 mod rollout_common;

@@ -131,7 +131,8 @@ impl Stage {
         let dialer = Arc::new(TcpDial {
             port: dormer_fleet::world::SSH_PORT,
         });
-        let kubernetes = KubernetesExecutor::new(self.client.clone(), Settings::default());
+        let kubernetes =
+            KubernetesExecutor::new(self.client.clone(), Settings::default()).at_speed(self.speed);
         let host = HostExecutor::new(
             dialer,
             key,

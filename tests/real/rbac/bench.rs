@@ -8,7 +8,7 @@ use crate::real::{
     accounts::{apply, home, moved, ours},
     ask::{Ask, OPERATOR, bootstrap_token},
     cluster::{PATIENCE, Site, WINDOWS_MACHINE, World, executor, run},
-    watching::everything_is_observed,
+    watching::{everything_is_observed, settings},
 };
 use Step::{
     AnswersABadSetting, ApprovesAClient, ApprovesAServer, DeletesAMachine, DrainsANode,
@@ -45,6 +45,7 @@ impl Bench {
             admin: site.client(&ours(&site, "dormer-console").await).await,
         };
         let token = bootstrap_token(&site, "rbac00").await;
+        settings(&site, json!({})).await;
         // Without an authority, so that Kubernetes' own is needed.
         let key = "cloud-private-key";
         let text = json!({"private-key.pem": "a key"});

@@ -7,7 +7,7 @@ use super::{
 };
 use dormer_proto::{
     id::LeaseToken,
-    machine::{MachineRef, Outcome, TokenMark},
+    machine::{Guard, MachineRef, Outcome, TokenMark},
     message::Failure,
 };
 use kube::{
@@ -23,6 +23,7 @@ impl KubernetesExecutor {
         &self,
         machine: &MachineRef,
         token: LeaseToken,
+        guard: &Guard,
     ) -> Result<Outcome, Failure> {
         let Some(object) = self.machine(machine).await? else {
             return Ok(Outcome::MachineDeleted);
@@ -32,6 +33,10 @@ impl KubernetesExecutor {
         }
         if mark_of(&object) != Some(TokenMark { token, open: true }) {
             return Ok(Outcome::FenceClosedMeanwhile);
+        }
+        let live = self.node_of(&object).await?;
+        if let Some(refused) = self.refusal(&object, live.as_ref(), guard).await? {
+            return Ok(refused.outcome());
         }
         let preconditions = Preconditions {
             uid: object.uid(),

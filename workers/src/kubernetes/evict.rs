@@ -4,23 +4,138 @@ use super::{
     ANSWER_MAX, KubernetesExecutor,
     api::{call, mark_of},
     error::{failure, is_conflict, is_gone, silent},
+    guard::LiveNode,
     refusal::{Refusal, matching, short},
 };
 use crate::progress::Progress;
 use dormer_proto::{
     id::LeaseToken,
-    machine::{Blocker, MachineRef, NAMED_ITEMS_MAX, Outcome, TokenMark},
+    machine::{Blocker, Guard, MachineRef, NAMED_ITEMS_MAX, Outcome, TokenMark},
     message::Failure,
 };
-use k8s_openapi::api::{core::v1::Pod, policy::v1::PodDisruptionBudget};
+use k8s_openapi::{
+    api::{
+        core::v1::Pod,
+        policy::v1::{Eviction, PodDisruptionBudget},
+    },
+    apimachinery::pkg::apis::meta::v1::DeleteOptions,
+};
 use kube::{
     Api, Error, ResourceExt,
-    api::{DeleteParams, EvictParams, ListParams, Preconditions},
+    api::{DeleteParams, DynamicObject, ListParams, ObjectMeta, PostParams, Preconditions},
+    core::Status,
 };
 use tokio::time::timeout;
 
 /// The annotation of a pod that the kubelet made from a file.
 const MIRROR: &str = "kubernetes.io/config.mirror";
+
+/// Grace, in seconds, that a pod of an unreachable node gets where its Machine is deleted next, and time after which one
+/// that is ending is waited for no more: the Machine API's rule (docs/field-notes.md, Drains of unreachable nodes).
+const UNREACHABLE_S: u32 = 1;
+
+/// A pass of evictions, as it was ordered.
+pub(super) struct Pass<'a> {
+    pub(super) machine: &'a MachineRef,
+    pub(super) node: &'a str,
+    pub(super) token: LeaseToken,
+    pub(super) force: bool,
+    pub(super) guard: &'a Guard,
+}
+
+/// How a pass treats the pods, by what the Node says of itself.
+struct Rule {
+    /// Without regard to budgets.
+    force: bool,
+    /// Grace in place of the pods' own.
+    grace_s: Option<u32>,
+    /// No kubelet answers: `Some`, with the time of the API server where it is known.
+    unreachable: Option<Option<i64>>,
+    /// The Machine goes next, and its instance with whatever still runs there.
+    recreate: bool,
+    /// What is told of a pod whose budget holds, although budgets were to be ignored.
+    kept_budgets: &'static str,
+    node: String,
+}
+
+/// What a pass does with one pod.
+enum Leaving {
+    Move,
+    Wait(String),
+    Skip(String),
+}
+
+impl Rule {
+    fn of(live: Option<&LiveNode>, pass: &Pass<'_>) -> Self {
+        let unreachable = live.filter(|it| it.unreachable()).map(|it| it.at_ms);
+        let recreate = pass.guard.recreate && unreachable.is_some();
+        // A host that stays may still run what its silent kubelet was told to end, and write to its volumes.
+        let held = pass.force && unreachable.is_some() && !recreate;
+        Self {
+            force: pass.force && !held,
+            grace_s: recreate.then_some(UNREACHABLE_S),
+            unreachable,
+            recreate,
+            kept_budgets: if held {
+                "; its node does not answer, so budgets are not ignored"
+            } else {
+                ""
+            },
+            node: pass.node.to_owned(),
+        }
+    }
+
+    fn of_leaving(&self, pod: &Pod) -> Leaving {
+        let Some(until) = &pod.metadata.deletion_timestamp else {
+            return Leaving::Move;
+        };
+        let Some(now_ms) = self.unreachable else {
+            return Leaving::Wait(leaving(pod));
+        };
+        if !self.recreate {
+            return Leaving::Wait(format!(
+                "{}, but its node does not answer: its containers may still run, so it is not deleted by force. Once \
+                 the host is off for certain: kubectl taint nodes {} \
+                 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute",
+                leaving(pod),
+                self.node
+            ));
+        }
+        let over_ms = now_ms.map(|now| now - until.0.as_millisecond());
+        if over_ms.is_some_and(|over| over > i64::from(UNREACHABLE_S) * 1_000) {
+            return Leaving::Skip(format!("{}, and its node does not answer", leaving(pod)));
+        }
+        // Its grace is shortened, as that of every pod there.
+        let grace = pod.metadata.deletion_grace_period_seconds;
+        if grace.is_some_and(|grace| grace > i64::from(UNREACHABLE_S)) {
+            Leaving::Move
+        } else {
+            Leaving::Wait(leaving(pod))
+        }
+    }
+}
+
+/// The body of an eviction. kube 5.0.0 writes `delete_options` for `deleteOptions`, so that its preconditions never reach
+/// the API server (docs/field-notes.md, Evictions).
+fn eviction(pod: &Pod, grace_s: Option<u32>) -> Eviction {
+    let preconditions = k8s_openapi::apimachinery::pkg::apis::meta::v1::Preconditions {
+        uid: pod.uid(),
+        resource_version: None,
+    };
+    let options = DeleteOptions {
+        grace_period_seconds: grace_s.map(i64::from),
+        preconditions: Some(preconditions),
+        ..DeleteOptions::default()
+    };
+    Eviction {
+        metadata: ObjectMeta {
+            name: Some(pod.name_any()),
+            namespace: pod.namespace(),
+            ..ObjectMeta::default()
+        },
+        delete_options: Some(options),
+    }
+}
 
 /// What became of one pod.
 enum PodEviction {
@@ -41,86 +156,97 @@ impl KubernetesExecutor {
 
     pub(super) async fn evict(
         &self,
-        machine: &MachineRef,
-        node: &str,
-        token: LeaseToken,
-        force: bool,
+        pass: &Pass<'_>,
         progress: &Progress,
     ) -> Result<Outcome, Failure> {
-        if !self.is_open(machine, node, token).await? {
+        let Some((object, live)) = self.standing(pass).await? else {
             return Ok(Outcome::FenceClosedMeanwhile);
+        };
+        if let Some(refused) = self.refusal(&object, live.as_ref(), pass.guard).await? {
+            return Ok(refused.outcome());
         }
-        let pods = self.movable(node).await?;
+        let rule = Rule::of(live.as_ref(), pass);
+        let pods = self.movable(pass.node).await?;
         progress.step("evict", pods.len() as u64, "pods");
         let mut evicted = 0;
         let mut left = 0;
         let mut blockers = Vec::new();
+        let mut skipped = Vec::new();
         for pod in &pods {
             progress.advance(1);
-            left += 1;
-            if pod.metadata.deletion_timestamp.is_some() {
-                block(&mut blockers, pod, leaving(pod));
-                continue;
+            match rule.of_leaving(pod) {
+                Leaving::Skip(why) => {
+                    block(&mut skipped, pod, why);
+                    continue;
+                }
+                Leaving::Wait(why) => {
+                    left += 1;
+                    block(&mut blockers, pod, why);
+                    continue;
+                }
+                Leaving::Move => left += 1,
             }
             // Without budgets nothing else protects the pods: the token is read before each.
-            if force && !self.is_open(machine, node, token).await? {
+            if rule.force && self.standing(pass).await?.is_none() {
                 return Ok(Outcome::FenceClosedMeanwhile);
             }
-            match self.move_off(pod, force).await? {
+            if let Some(refused) = self.stopped(pass.guard).await? {
+                return Ok(refused.outcome());
+            }
+            match self.move_off(pod, &rule).await? {
                 PodEviction::Evicted => evicted += 1,
                 PodEviction::Gone => left -= 1,
                 PodEviction::Unclear => {}
-                PodEviction::Blocked(why) => block(&mut blockers, pod, why.to_string()),
+                PodEviction::Blocked(why) => {
+                    block(&mut blockers, pod, format!("{why}{}", rule.kept_budgets));
+                }
             }
         }
         Ok(Outcome::Evicted {
             evicted,
             left,
             blockers,
+            skipped,
         })
     }
 
-    async fn is_open(
+    /// The Machine and its Node, if the token stands open on both. A Node that is gone has no pods to protect.
+    async fn standing(
         &self,
-        machine: &MachineRef,
-        node: &str,
-        token: LeaseToken,
-    ) -> Result<bool, Failure> {
+        pass: &Pass<'_>,
+    ) -> Result<Option<(DynamicObject, Option<LiveNode>)>, Failure> {
+        let token = pass.token;
         let open = Some(TokenMark { token, open: true });
-        let on_machine = self
-            .machine(machine)
-            .await?
-            .is_some_and(|object| mark_of(&object) == open);
-        // A Node that is gone has no pods to protect.
-        let on_node = self
-            .node(node)
-            .await?
-            .is_none_or(|object| mark_of(&object) == open);
-        Ok(on_machine && on_node)
+        let object = self.machine(pass.machine).await?;
+        let live = self.live_node(pass.node).await?;
+        let on_node = live.as_ref().is_none_or(|it| mark_of(&it.node) == open);
+        let object = object.filter(|object| mark_of(object) == open && on_node);
+        Ok(object.map(|object| (object, live)))
     }
 
-    async fn move_off(&self, pod: &Pod, force: bool) -> Result<PodEviction, Failure> {
+    async fn move_off(&self, pod: &Pod, rule: &Rule) -> Result<PodEviction, Failure> {
         let namespace = pod.namespace().unwrap_or_default();
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &namespace);
-        let preconditions = Preconditions {
-            uid: pod.uid(),
-            resource_version: None,
-        };
-        let params = DeleteParams::default().preconditions(preconditions);
-        let verb = if force { "delete" } else { "evict" };
+        let pod_name = pod.name_any();
+        let verb = if rule.force { "delete" } else { "evict" };
         let what = format!("pod {}", name(pod));
-        let done = if force {
-            timeout(ANSWER_MAX, api.delete(&pod.name_any(), &params))
+        let done = if rule.force {
+            let preconditions = Preconditions {
+                uid: pod.uid(),
+                resource_version: None,
+            };
+            let params = DeleteParams {
+                grace_period_seconds: rule.grace_s,
+                ..DeleteParams::default().preconditions(preconditions)
+            };
+            timeout(ANSWER_MAX, api.delete(&pod_name, &params))
                 .await
                 .map(|r| r.map(drop))
         } else {
-            let params = EvictParams {
-                delete_options: Some(params),
-                ..EvictParams::default()
-            };
-            timeout(ANSWER_MAX, api.evict(&pod.name_any(), &params))
-                .await
-                .map(|r| r.map(drop))
+            let body = eviction(pod, rule.grace_s);
+            let post = PostParams::default();
+            let asked = api.create_subresource::<_, Status>("eviction", &pod_name, &post, &body);
+            timeout(ANSWER_MAX, asked).await.map(|r| r.map(drop))
         };
         match done {
             Err(_) => Err(silent(verb, &what)),

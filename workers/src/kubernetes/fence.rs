@@ -4,11 +4,12 @@
 use super::{
     KubernetesExecutor,
     api::{mark_of, patch},
+    guard::is_of,
     keys,
 };
 use dormer_proto::{
     id::LeaseToken,
-    machine::{FenceRefusal, MachineRef, Outcome, TokenMark},
+    machine::{FenceRefusal, Guard, MachineRef, Outcome, TokenMark},
     message::Failure,
 };
 use k8s_openapi::api::core::v1::Node;
@@ -22,27 +23,39 @@ impl KubernetesExecutor {
         machine: &MachineRef,
         node: Option<&str>,
         token: LeaseToken,
-        marked: bool,
+        (marked, guard): (bool, &Guard),
         cordon: bool,
     ) -> Result<Outcome, Failure> {
-        let refused = |why| Ok(Outcome::FenceRefused { why });
+        let refused = |why| {
+            let said = String::new();
+            Ok(Outcome::FenceRefused { why, said })
+        };
         let Some(object) = self.machine(machine).await? else {
             return refused(FenceRefusal::Gone);
         };
-        let found = match node {
-            Some(name) => self.node(name).await?,
+        let live = match node {
+            Some(name) => self.live_node(name).await?,
             None => None,
         };
-        if !may_open(mark_of(&object), token) || !may_open(found.as_ref().and_then(mark_of), token)
-        {
+        let found = live.as_ref().map(|live| &live.node);
+        if !may_open(mark_of(&object), token) || !may_open(found.and_then(mark_of), token) {
             return refused(FenceRefusal::Superseded);
         }
-        // A lease over the limit is for a node that does not serve; one that is Ready again waits its turn, cordoned or
-        // not.
-        let came_back =
-            |node: &Node| is_ready(node) && (noted(node, token).is_none() || serves(node));
-        if marked && found.as_ref().is_some_and(came_back) {
-            return refused(FenceRefusal::NodeServes);
+        if let Some(live) = &live {
+            if let Err(refused) = is_of(&object, &live.node) {
+                return Ok(refused.outcome());
+            }
+            // A lease over the limit is for a node that does not serve; one that is Ready again waits its turn, cordoned
+            // or not.
+            if marked {
+                let begun = noted(&live.node, token).is_some();
+                if let Some(refused) = self.not_down(live, guard, begun)? {
+                    return Ok(refused.outcome());
+                }
+            }
+        }
+        if let Some(refused) = self.stopped(guard).await? {
+            return Ok(refused.outcome());
         }
         let open = keys::fence_text(TokenMark { token, open: true });
         let change = json!({"metadata": {"annotations": {keys::FENCE: open}}});
@@ -58,14 +71,15 @@ impl KubernetesExecutor {
                 was_cordoned: false,
             });
         };
-        let noted = noted(&found, token);
-        let was_cordoned = noted.unwrap_or_else(|| cordoned(&found));
+        let noted = noted(found, token);
+        // A person who lifts their cordon meanwhile takes the note of it back.
+        let was_cordoned = cordoned(found) && noted.unwrap_or(true);
         // What we do not cordon needs no note: a person's cordon that comes meanwhile then outlives the close.
         let note = (cordon || noted.is_some()).then_some(was_cordoned);
         let change = opening(&open, note, cordon);
         patch(
             &self.node_api(),
-            &found,
+            found,
             &format!("Node {}", found.name_any()),
             change,
         )
@@ -74,7 +88,7 @@ impl KubernetesExecutor {
     }
 
     /// Writes "token N, closed" on each of the same objects, whether or not it was opened there; the Node's patch
-    /// restores the cordon as it was.
+    /// restores the cordon as it was. A Node that is not the Machine's is left alone, unless our own token is open there.
     pub(super) async fn close(
         &self,
         machine: &MachineRef,
@@ -83,7 +97,8 @@ impl KubernetesExecutor {
     ) -> Result<Outcome, Failure> {
         let closed = keys::fence_text(TokenMark { token, open: false });
         let mut leaves = true;
-        if let Some(object) = self.machine(machine).await? {
+        let owner = self.machine(machine).await?;
+        if let Some(object) = owner.clone() {
             let mut current = Some(object);
             if current
                 .as_ref()
@@ -103,8 +118,13 @@ impl KubernetesExecutor {
             Some(name) => self.node(name).await?,
             None => None,
         };
+        let ours = |found: &Node| {
+            let open = mark_of(found).is_some_and(|mark| mark.open);
+            open || owner.as_ref().is_some_and(|it| is_of(it, found).is_ok())
+        };
         if let Some(found) = found
             && may_close(mark_of(&found), token)
+            && ours(&found)
         {
             let change = closing(&found, &closed);
             patch(
@@ -132,10 +152,6 @@ fn may_open(there: Option<TokenMark>, token: LeaseToken) -> bool {
 /// A greater token is another holder's, and N closed is done.
 fn may_close(there: Option<TokenMark>, token: LeaseToken) -> bool {
     there.is_none_or(|there| there.token < token || (there.token == token && there.open))
-}
-
-fn serves(node: &Node) -> bool {
-    is_ready(node) && !cordoned(node)
 }
 
 /// Whether a Node says that it is Ready.
@@ -178,13 +194,10 @@ fn closing(node: &Node, closed: &str) -> Value {
     let noted = node.annotations().get(keys::WAS_CORDONED);
     let annotations = json!({keys::FENCE: closed, keys::WAS_CORDONED: Value::Null});
     let mut change = json!({"metadata": {"annotations": annotations}});
-    // Without a note of ours the cordon is somebody else's, and stays.
-    if let Some(noted) = noted {
-        change["spec"]["unschedulable"] = if noted == "true" {
-            true.into()
-        } else {
-            Value::Null
-        };
+    // Without a note of ours the cordon is somebody else's, and stays. So does one that was there before, unless whoever
+    // made it has lifted it meanwhile.
+    if noted.is_some_and(|noted| noted != "true") {
+        change["spec"]["unschedulable"] = Value::Null;
     }
     change
 }

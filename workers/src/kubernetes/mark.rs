@@ -1,7 +1,15 @@
 //! Writing on a Node what it carries.
 
-use super::{KubernetesExecutor, api::patch, keys};
-use dormer_proto::{machine::Outcome, message::Failure};
+use super::{
+    KubernetesExecutor,
+    api::patch,
+    guard::{Refused, is_of},
+    keys,
+};
+use dormer_proto::{
+    machine::{MachineRef, Outcome},
+    message::Failure,
+};
 use kube::ResourceExt;
 use serde_json::json;
 
@@ -9,6 +17,7 @@ impl KubernetesExecutor {
     /// Writes our version, and the pinned host key, on the Node; nothing if they stand there.
     pub(super) async fn mark(
         &self,
+        machine: &MachineRef,
         node: &str,
         version: &str,
         pin: Option<&str>,
@@ -19,6 +28,11 @@ impl KubernetesExecutor {
                 format!("the Node {node} is not there"),
             ));
         };
+        let Some(object) = self.machine(machine).await? else {
+            let message = format!("the Machine {} with that UID is gone", machine.name);
+            return Err(Failure::lasting("MachineGone", message));
+        };
+        is_of(&object, &found).map_err(Refused::failure)?;
         let annotations = found.annotations();
         let there = annotations
             .get(keys::VERSION)

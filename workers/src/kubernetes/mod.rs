@@ -10,6 +10,7 @@ pub mod events;
 mod evict;
 mod fence;
 mod find;
+mod guard;
 pub mod keys;
 mod mark;
 mod payload;
@@ -18,13 +19,17 @@ pub mod token;
 
 pub use cluster::{EXPORTER, EXPORTER_TLS, Settings};
 pub(crate) use cluster_config::ClusterConfigReader;
+pub(crate) use guard::{CONTROL_PLANE, OS};
 
 use crate::{execute::Execute, progress::Progress};
 use dormer_proto::{
+    id::Attempt,
     machine::{Outcome, Task},
     message::Failure,
     work::Order,
 };
+use evict::Pass;
+use guard::Refused;
 use kube::Client;
 use std::{sync::Arc, time::Duration};
 
@@ -45,6 +50,8 @@ pub struct KubernetesExecutor {
     settings: Arc<Settings>,
     cluster_config: Arc<ClusterConfigReader>,
     events: events::Events,
+    /// Milliseconds of the engine that pass in one of the API server's.
+    time_factor: f64,
 }
 
 impl KubernetesExecutor {
@@ -62,6 +69,16 @@ impl KubernetesExecutor {
             settings: Arc::new(settings),
             cluster_config,
             events,
+            time_factor: 1.0,
+        }
+    }
+
+    /// Hands for a world in which the engine's time passes so many times faster than the API server's.
+    #[must_use]
+    pub fn at_speed(self, time_factor: f64) -> Self {
+        Self {
+            time_factor,
+            ..self
         }
     }
 
@@ -77,7 +94,7 @@ impl KubernetesExecutor {
                 version,
                 pin,
             } => {
-                let marked = self.mark(node, version, pin.as_deref()).await?;
+                let marked = self.mark(machine, node, version, pin.as_deref()).await?;
                 // It is a node now, and asks by its own certificate.
                 self.forget_token(machine).await;
                 Ok(marked)
@@ -88,8 +105,10 @@ impl KubernetesExecutor {
                 token,
                 marked,
                 cordon,
+                guard,
             } => {
-                self.open(machine, node.as_deref(), *token, *marked, *cordon)
+                let limit = (*marked, guard);
+                self.open(machine, node.as_deref(), *token, limit, *cordon)
                     .await
             }
             Task::CloseFence {
@@ -102,9 +121,23 @@ impl KubernetesExecutor {
                 node,
                 token,
                 force,
-            } => self.evict(machine, node, *token, *force, progress).await,
-            Task::DeleteMachine { machine, token } => {
-                let deleted = self.delete(machine, *token).await?;
+                guard,
+            } => {
+                let pass = Pass {
+                    machine,
+                    node,
+                    token: *token,
+                    force: *force,
+                    guard,
+                };
+                self.evict(&pass, progress).await
+            }
+            Task::DeleteMachine {
+                machine,
+                token,
+                guard,
+            } => {
+                let deleted = self.delete(machine, *token, guard).await?;
                 if deleted == Outcome::MachineDeleted {
                     self.forget_token(machine).await;
                 }
@@ -134,6 +167,20 @@ impl KubernetesExecutor {
 }
 
 impl Execute for KubernetesExecutor {
+    /// A host is torn down under the lease alone, and only while the cluster is as the lease was granted for.
+    async fn refuses(&self, order: &Order) -> Result<Option<Outcome>, Failure> {
+        let Task::TearDown { host, guard, .. } = &order.body else {
+            return Ok(None);
+        };
+        let refused = self.tear_down_refused(&host.machine, guard).await?;
+        // An earlier attempt may have begun: such a host is not given back half torn down, but waits.
+        let waits = |refused: &Refused| refused.stops() && order.attempt > Attempt(1);
+        match refused {
+            Some(refused) if waits(&refused) => Err(refused.failure()),
+            refused => Ok(refused.map(Refused::outcome)),
+        }
+    }
+
     async fn execute(&self, order: &Order, progress: &Progress) -> Result<Outcome, Failure> {
         progress.step(order.body.name(), 0, "");
         for _ in 1..ROUNDS_MAX {

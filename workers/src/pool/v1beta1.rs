@@ -145,8 +145,9 @@ pub struct WindowsPoolSpec {
     /// Pause of the rollout: `true` begins no further machine. One that is under way is finished.
     #[serde(default)]
     pub paused: bool,
-    /// Stop in an emergency: `true` grants no lease, also none for the repair of a machine that does not serve. A machine
-    /// that holds one goes on.
+    /// Stop in an emergency: `true` grants no lease, also none for the repair of a machine that does not serve, and ends
+    /// drains that are under way: workers read it before they cordon, evict, delete a Machine or tear a host down. A host
+    /// that is being configured again is finished.
     #[serde(default)]
     pub stop: bool,
 }

@@ -9,7 +9,8 @@ use dormer_proto::rollout::{OwnedMachine, OwnerFact};
 use std::collections::BTreeMap;
 
 impl View {
-    /// The Node of this machine: the one that `nodeRef` names, or the one that it expects and no other has.
+    /// The Node of this machine: the one that `nodeRef` names (by its UID, where it has one), or the one that it expects
+    /// and no other has. Never one of another system or of the control plane, whatever names it.
     pub(super) fn node_of(&self, machine: &ObservedMachine) -> Option<&ObservedNode> {
         let uid = &machine.fact.machine.uid;
         let name = match (&machine.fact.node, &machine.expected) {
@@ -17,7 +18,10 @@ impl View {
             (None, Some(name)) if self.owner_of_node(name) == Some(uid) => name,
             (None, _) => return None,
         };
-        self.nodes.get(self.node_names.get(name)?)
+        let node = self.nodes.get(self.node_names.get(name)?)?;
+        let linked = machine.fact.node.as_ref().and(machine.node_uid.as_ref());
+        let same = linked.is_none_or(|uid| *uid == node.fact.uid);
+        (node.windows_worker && same).then_some(node)
     }
 
     fn owner_of_node(&self, name: &str) -> Option<&String> {

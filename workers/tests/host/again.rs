@@ -2,7 +2,7 @@
 
 use crate::host::bench::Bench;
 use dormer_fleet::{api::kinds, host::HostCounts};
-use dormer_proto::machine::{ChangeClass, Outcome, Section, Task};
+use dormer_proto::machine::{ChangeClass, Guard, Outcome, Section, Task};
 
 impl Bench {
     /// Both sections converged; the name of the node.
@@ -222,6 +222,7 @@ async fn a_node_is_given_no_token_and_what_it_has_of_one_is_no_difference() {
     let task = Task::TearDown {
         host: bench.host(),
         generation: 1,
+        guard: Guard::default(),
     };
     assert_eq!(bench.does(task).await, Outcome::TornDown);
     assert_eq!((asked(&bench), kubeconfig(&bench)), (2, None));

@@ -117,6 +117,10 @@ impl Bench {
         };
         let made = World::start_with(config, |context, api| BareCloud::new(api, context.pace));
         let world = Arc::new(made.await.expect("a world"));
+        // Without a pool nothing is taken away.
+        let pool = json!({"apiVersion": "dormer.io/v1beta1", "kind": "WindowsPool",
+            "metadata": {"name": "windows", "namespace": "dormer"}, "spec": {}});
+        world.create(pool).expect("a pool");
         let gate = Gate::default();
         let executor = executor(&world.kubeconfig(), &gate, Settings::default()).await;
         let bench = Self {
@@ -203,9 +207,31 @@ impl Bench {
         );
     }
 
-    /// The Machine's Node says of itself whether it is Ready.
+    /// Patches an object, but not its status.
+    pub(crate) fn patch_object(&self, kind: &'static Kind, key: &Key, change: Value) {
+        patch(&self.world, kind, key, change);
+    }
+
+    /// Changes the pool's spec.
+    pub(crate) fn edit_pool(&self, spec: Value) {
+        let key = Key::new("dormer", "windows");
+        patch(
+            &self.world,
+            &kinds::WINDOWS_POOL,
+            &key,
+            json!({"spec": spec}),
+        );
+    }
+
+    /// The Machine's Node says of itself whether it is Ready, since now.
     pub(crate) fn node_says_ready(&self, machine: &MachineRef, status: &str) {
-        let conditions = json!([{"type": "Ready", "status": status}]);
+        let since = self.world.api.clock().stamp();
+        self.node_says_ready_since(machine, status, &since);
+    }
+
+    /// The Machine's Node says of itself whether it is Ready, and since when.
+    pub(crate) fn node_says_ready_since(&self, machine: &MachineRef, status: &str, since: &str) {
+        let conditions = json!([{"type": "Ready", "status": status, "lastTransitionTime": since}]);
         let key = Key::new("", machine.name.as_str());
         let change = json!({"status": {"conditions": conditions}});
         patch_part(&self.world, &kinds::NODE, &key, Part::Status, change);

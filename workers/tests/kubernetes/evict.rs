@@ -1,9 +1,9 @@
 //! Evictions: which pods go, what holds the others, and who is told.
 
-use super::bench::Bench;
+use super::bench::{Bench, PATIENCE};
 use dormer_proto::{
     id::LeaseToken,
-    machine::{MachineRef, NAMED_ITEMS_MAX, Outcome, Task},
+    machine::{Blocker, Guard, MachineRef, NAMED_ITEMS_MAX, Outcome, Task},
 };
 use dormer_workers::host::cluster::Cluster;
 use serde_json::{Value, json};
@@ -16,6 +16,7 @@ fn evict(machine: &MachineRef, token: u64, force: bool) -> Task {
         node,
         token,
         force,
+        guard: Guard::default(),
     }
 }
 
@@ -30,6 +31,7 @@ async fn opened(machines: u32) -> (Bench, MachineRef) {
         token,
         marked: false,
         cordon: true,
+        guard: Guard::default(),
     };
     bench.run(open).await.expect("it opens");
     (bench, machine)
@@ -40,6 +42,7 @@ fn pass(outcome: Result<Outcome, dormer_proto::message::Failure>) -> (u32, u32, 
         evicted,
         left,
         blockers,
+        ..
     }) = outcome
     else {
         panic!("no pass: {outcome:?}")
@@ -168,4 +171,92 @@ async fn without_its_open_token_no_pod_is_touched() {
         );
     }
     assert_eq!(bench.remaining_pods(), ["a"]);
+}
+
+/// What a pass names: those that hold the drain, and those that it does not wait for.
+async fn named(bench: &Bench, task: Task) -> (u32, u32, Vec<String>, Vec<String>) {
+    let Ok(Outcome::Evicted {
+        evicted,
+        left,
+        blockers,
+        skipped,
+    }) = bench.run(task).await
+    else {
+        panic!("no pass")
+    };
+    let told = |all: Vec<Blocker>| -> Vec<String> {
+        all.into_iter()
+            .map(|one| format!("{}: {}", one.pod, one.why))
+            .collect()
+    };
+    (evicted, left, told(blockers), told(skipped))
+}
+
+/// The Machine API's rule, where the Machine is deleted next: budgets hold, the grace is one second, and what is ending
+/// beyond it is not waited for.
+#[tokio::test]
+async fn the_drain_of_an_unreachable_node_ends_where_its_machine_is_deleted_next() {
+    let (bench, m) = opened(1).await;
+    bench.node_says_ready(&m, "Unknown");
+    for name in ["guarded", "slow"] {
+        bench.pod(
+            &m,
+            name,
+            json!({"finalizers": ["example.com/silent-kubelet"]}),
+        );
+    }
+    bench.world.create(budget("guarded")).expect("a budget");
+    let recreating = || {
+        let Task::Evict {
+            machine,
+            node,
+            token,
+            force,
+            ..
+        } = evict(&m, 1, false)
+        else {
+            unreachable!("an eviction")
+        };
+        let guard = Guard {
+            recreate: true,
+            ..Guard::default()
+        };
+        Task::Evict {
+            machine,
+            node,
+            token,
+            force,
+            guard,
+        }
+    };
+    // Where the host stays nothing is forced.
+    let (evicted, left, blockers, skipped) = named(&bench, evict(&m, 1, true)).await;
+    assert_eq!((evicted, left, skipped.len()), (1, 2, 0));
+    assert!(
+        blockers[0].contains("disruption budget guarded")
+            && blockers[0].ends_with("its node does not answer, so budgets are not ignored"),
+        "{blockers:?}"
+    );
+    // The taint manager ends the other one in time, whatever its budget says.
+    let ended = dormer_testkit::await_some("no pod is waited for", PATIENCE, || async {
+        let (_, left, _, skipped) = named(&bench, recreating()).await;
+        (left == 0).then_some(skipped)
+    });
+    let skipped = ended.await;
+    for (one, name) in skipped.iter().zip(["guarded", "slow"]) {
+        assert!(
+            one.starts_with(&format!("default/{name}: "))
+                && one.ends_with("and its node does not answer"),
+            "{skipped:?}"
+        );
+    }
+    assert_eq!(skipped.len(), 2);
+    let (evicted, left, blockers, skipped) = named(&bench, evict(&m, 1, true)).await;
+    assert_eq!((evicted, left, skipped.len()), (0, 2, 0));
+    assert!(
+        blockers
+            .iter()
+            .all(|it| it.contains("its containers may still run")),
+        "{blockers:?}"
+    );
 }

@@ -4,7 +4,7 @@ use super::bench::Bench;
 use dormer_fleet::api::Meta;
 use dormer_proto::{
     id::LeaseToken,
-    machine::{FenceRefusal, MachineRef, Outcome, Task},
+    machine::{FenceRefusal, Guard, MachineRef, Outcome, Task},
 };
 use serde_json::json;
 
@@ -57,6 +57,7 @@ fn open(machine: &MachineRef, token: u64) -> Task {
         token,
         marked: false,
         cordon: true,
+        guard: Guard::default(),
     }
 }
 
@@ -66,6 +67,7 @@ async fn a_sleeper_opens_nothing() {
     let m = bench.machines().remove(0);
     let superseded = Outcome::FenceRefused {
         why: FenceRefusal::Superseded,
+        said: String::new(),
     };
     let calls = asleep_at_each_call(
         &bench,
@@ -87,6 +89,7 @@ async fn a_sleeper_deletes_nothing() {
     let delete = |token| Task::DeleteMachine {
         machine: m.clone(),
         token: LeaseToken(token),
+        guard: Guard::default(),
     };
     let calls = asleep_at_each_call(&bench, &m, true, delete, |skip, outcome| {
         assert_eq!(
@@ -143,9 +146,10 @@ async fn a_sleeper_that_ignores_budgets_moves_one_pod_at_most() {
         node: m.name.clone(),
         token: LeaseToken(token),
         force: true,
+        guard: Guard::default(),
     };
-    // Three reads before the first pod is touched; then two and a DELETE for each.
-    for (skip, moved) in [(0, 0), (1, 0), (3, 0), (4, 0), (5, 1)] {
+    // Four reads before the first pod is touched; then three and a DELETE for each.
+    for (skip, moved) in [(0, 0), (1, 0), (3, 0), (5, 0), (7, 1)] {
         let token = 10 + u64::from(skip);
         let opened = bench.run(open(&m, token)).await;
         assert_eq!(

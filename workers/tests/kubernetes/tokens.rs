@@ -5,7 +5,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use dormer_fleet::api::{DeleteOptions, Key, Part, User, auth::secret_text, kinds};
 use dormer_proto::{
     id::Timestamp,
-    machine::{CsrExpectation, MachineRef, Outcome, Task},
+    machine::{CsrExpectation, Guard, MachineRef, Outcome, Task},
 };
 use dormer_workers::{
     host::cluster::Cluster,
@@ -221,11 +221,13 @@ async fn a_node_that_is_marked_and_a_machine_that_is_deleted_have_no_token() {
         token,
         marked: false,
         cordon: true,
+        guard: Guard::default(),
     };
     run_of(&executor, &m.uid, open).await.expect("it is open");
     let delete = Task::DeleteMachine {
         machine: m.clone(),
         token,
+        guard: Guard::default(),
     };
     assert_eq!(
         run_of(&executor, &m.uid, delete).await,

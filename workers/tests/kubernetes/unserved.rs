@@ -3,7 +3,7 @@
 use super::bench::{Bench, Gate, executor, run};
 use dormer_proto::{
     id::LeaseToken,
-    machine::{CsrExpectation, MachineRef, Task},
+    machine::{CsrExpectation, Guard, MachineRef, Task},
 };
 use dormer_workers::{host::cluster::Cluster, kubernetes::Settings};
 
@@ -19,6 +19,7 @@ fn tasks(machine: &MachineRef) -> Vec<Task> {
             token,
             marked: false,
             cordon: true,
+            guard: Guard::default(),
         },
         Task::CloseFence {
             machine: machine.clone(),
@@ -30,13 +31,18 @@ fn tasks(machine: &MachineRef) -> Vec<Task> {
             node,
             token,
             force: false,
+            guard: Guard::default(),
         },
         Task::FindNode {
             machine: machine.clone(),
             names: vec![machine.name.clone()],
             provider_id: None,
         },
-        Task::DeleteMachine { machine, token },
+        Task::DeleteMachine {
+            machine,
+            token,
+            guard: Guard::default(),
+        },
         Task::ApproveCsr {
             csr: "csr-1".into(),
             expect: CsrExpectation::default(),

@@ -11,7 +11,7 @@ use dormer_engine_core::{Command, Decision, Now, RetryPolicy};
 use dormer_proto::{id::Timestamp, machine::Task, message::Failure, rollout};
 
 /// How long a Node is not Ready before its machine may be repaired over the limit, where the pool does not say.
-const REPAIR_AFTER_MS: u64 = 10 * 60_000;
+pub(super) const REPAIR_AFTER_MS: u64 = 10 * 60_000;
 
 /// A decision in the making.
 pub(super) struct Draft<'a> {

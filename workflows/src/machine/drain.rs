@@ -57,17 +57,22 @@ impl DrainPhase {
                 draft.s.note = Some("its Node is back".into());
                 draft.enter(Phase::Undoing);
             }
-            (Self::Opening(_) | Self::Evicting(..), Outcome::FenceRefused { why }) => {
-                refused(draft, why);
-            }
+            (
+                Self::Opening(_) | Self::Evicting(..) | Self::Deleting | Self::TearingDown,
+                Outcome::FenceRefused { why, said },
+            ) => refused(draft, why, said),
             (
                 Self::Evicting(change, drain),
                 Outcome::Evicted {
                     evicted,
                     left,
                     blockers,
+                    skipped,
                 },
-            ) => pass_done(draft, change, drain, (evicted, left, blockers)),
+            ) => {
+                note_skipped(draft, &skipped);
+                pass_done(draft, change, drain, (evicted, left, blockers));
+            }
             (Self::Evicting(..) | Self::Deleting, Outcome::FenceClosedMeanwhile) => {
                 draft.s.note = Some("the token was closed by somebody else".into());
                 draft.enter(Phase::Undoing);
@@ -117,7 +122,9 @@ impl DrainPhase {
 
     pub(super) fn fired(self, draft: &mut Draft<'_>, timer: Timer) {
         match (self, timer) {
-            (Self::Evicting(_, drain), Timer::Again) => draft.evict(drain.force),
+            (Self::Evicting(change, drain), Timer::Again) => {
+                draft.evict(change.how, drain.force);
+            }
             (Self::Evicting(change, drain), Timer::Drain) => overdue(draft, change, drain),
             (Self::Vanishing | Self::Leaving, Timer::Deadline) => {
                 let message = "the Machine is being deleted and does not go: see its finalizers, \
@@ -292,7 +299,7 @@ fn begin_eviction(draft: &mut Draft<'_>, change: &Change, drain: &Drain) {
         draft.s.note = Some(why.into());
         return emptied(draft, change.how);
     }
-    draft.evict(drain.force);
+    draft.evict(change.how, drain.force);
     if !drain.force {
         draft.wait(Timer::Drain);
     }
@@ -313,7 +320,8 @@ fn give_back_for(draft: &mut Draft<'_>, failure: &Failure) {
     draft.enter(Phase::Undoing);
 }
 
-fn refused(draft: &mut Draft<'_>, why: FenceRefusal) {
+/// The live cluster does not let it go on: what is under way is undone.
+fn refused(draft: &mut Draft<'_>, why: FenceRefusal, said: String) {
     match why {
         FenceRefusal::NodeServes => {
             draft.s.note = Some("it was granted over the limit, and its Node serves".into());
@@ -324,7 +332,29 @@ fn refused(draft: &mut Draft<'_>, why: FenceRefusal) {
             draft.enter(Phase::Undoing);
         }
         FenceRefusal::Gone => draft.enter(Phase::Leaving),
+        FenceRefusal::Stopped => {
+            draft.s.note = Some(format!("given back: {said}"));
+            draft.enter(Phase::Undoing);
+        }
+        // Only a person can tell what is wrong here.
+        FenceRefusal::NotWindows | FenceRefusal::ControlPlane | FenceRefusal::NotItsNode => {
+            draft.s.held = Some(format!("dormer: {said}"));
+            draft.s.note = Some(said);
+            draft.enter(Phase::Undoing);
+        }
     }
+}
+
+/// Pods that an unreachable node does not end, and that the drain did not wait for.
+fn note_skipped(draft: &mut Draft<'_>, skipped: &[Blocker]) {
+    if skipped.is_empty() {
+        return;
+    }
+    let pods: Vec<&str> = skipped.iter().map(|one| one.pod.as_str()).collect();
+    draft.s.note = Some(format!(
+        "not waited for, because the node does not answer: {}",
+        pods.join(", ")
+    ));
 }
 
 /// A pass of evictions is done: so many were evicted, so many are left, held by these.

@@ -1,14 +1,15 @@
 //! What a worker is asked for, with what the run knows of its Machine, its host and its lease.
 
 use super::{
-    draft::Draft,
+    draft::{Draft, REPAIR_AFTER_MS},
     phase::Phase,
     policy,
     state::{Change, How, Lease},
 };
 use dormer_proto::{
     id::LeaseToken,
-    machine::{HostRef, Section, Task},
+    machine::{Guard, HostRef, Section, Task},
+    pool::DEFAULT_POOL,
 };
 
 impl Draft<'_> {
@@ -40,6 +41,20 @@ impl Draft<'_> {
 
     fn token(&self) -> LeaseToken {
         self.s.lease.token().unwrap_or_default()
+    }
+
+    /// What the worker has to find before it takes something away.
+    fn guard(&self) -> Guard {
+        let pool = self.s.pool.as_ref();
+        let marked = matches!(self.s.lease, Lease::Held { marked: true, .. });
+        let repair_after = pool.and_then(|pool| pool.repair_after_ms);
+        Guard {
+            pool: pool
+                .map(|pool| pool.pool.clone())
+                .filter(|pool| pool != DEFAULT_POOL),
+            down_ms: marked.then(|| repair_after.unwrap_or(REPAIR_AFTER_MS)),
+            recreate: false,
+        }
     }
 
     pub(super) fn probe(&mut self) {
@@ -95,6 +110,7 @@ impl Draft<'_> {
         self.run(Task::TearDown {
             host: self.host(),
             generation: self.s.host.generation,
+            guard: self.guard(),
         });
     }
 
@@ -133,18 +149,24 @@ impl Draft<'_> {
             token: self.token(),
             marked,
             cordon: change.how != How::Restart,
+            guard: self.guard(),
         });
     }
 
-    pub(super) fn evict(&mut self, force: bool) {
+    pub(super) fn evict(&mut self, how: How, force: bool) {
         if let Some(node) = self.node() {
             let machine = self.s.machine_ref();
             let token = self.token();
+            let guard = Guard {
+                recreate: how == How::Recreate && self.s.down.is_some(),
+                ..self.guard()
+            };
             self.run(Task::Evict {
                 machine,
                 node,
                 token,
                 force,
+                guard,
             });
         }
     }
@@ -152,7 +174,12 @@ impl Draft<'_> {
     pub(super) fn delete(&mut self) {
         let machine = self.s.machine_ref();
         let token = self.token();
-        self.run(Task::DeleteMachine { machine, token });
+        let guard = self.guard();
+        self.run(Task::DeleteMachine {
+            machine,
+            token,
+            guard,
+        });
     }
 
     pub(super) fn close(&mut self) {

@@ -509,6 +509,7 @@ pub(crate) fn evicted(evicted: u32, left: u32) -> Outcome {
         evicted,
         left,
         blockers,
+        skipped: Vec::new(),
     }
 }
 

@@ -384,6 +384,11 @@ fn cure(code: &str) -> Option<&'static str> {
         "NodeOverdue" => {
             "See with kubectl get csr under which name the kubelet asked, and read the kubelet's log on the host"
         }
+        "NodeNotWindows" | "NodeIsControlPlane" | "NotItsNode" => {
+            "Find out which host has the Node's name: compare kubectl get node -o yaml with the Machine's nodeRef and \
+             providerID"
+        }
+        "PoolStopped" => "End the stop of the pool: kubectl edit windowspool in dormer's namespace",
         "NotReadyOverdue" => "See what the Node lacks: kubectl describe node",
         "RebootOverdue" => {
             "Look at the host's screen in the cloud's console, and end what keeps it from restarting"

@@ -9,7 +9,7 @@ use http_body_util::{BodyExt, Full, Limited, StreamBody, combinators::UnsyncBoxB
 use hyper::{
     Method, Request, Response,
     body::{Frame, Incoming},
-    header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE},
+    header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, DATE, HeaderValue},
     service::service_fn,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -112,7 +112,13 @@ impl ApiServer {
     async fn answer(&self, request: Request<Incoming>, peer: Option<User>) -> Response<Body> {
         self.inner.requests.fetch_add(1, Ordering::Relaxed);
         let answered = self.try_answer(request, peer).await;
-        answered.unwrap_or_else(|refusal| refused(&refusal))
+        let mut answer = answered.unwrap_or_else(|refusal| refused(&refusal));
+        // Go's server dates its answers by the clock that stamps the objects; hyper would take the computer's.
+        let date = self.clock().now().strftime("%a, %d %b %Y %H:%M:%S GMT");
+        if let Ok(date) = HeaderValue::from_str(&date.to_string()) {
+            answer.headers_mut().insert(DATE, date);
+        }
+        answer
     }
 
     async fn try_answer(
@@ -542,7 +548,7 @@ fn full(bytes: Bytes) -> Body {
 fn bytes_answer(code: u16, bytes: Bytes) -> Response<Body> {
     let mut response = Response::new(full(bytes));
     *response.status_mut() = code.try_into().unwrap_or_default();
-    let json = hyper::header::HeaderValue::from_static("application/json");
+    let json = HeaderValue::from_static("application/json");
     response.headers_mut().insert(CONTENT_TYPE, json);
     response
 }
@@ -569,7 +575,7 @@ fn text(text: &'static str) -> Response<Body> {
 fn no_openapi_v2() -> Response<Body> {
     let mut response = Response::new(full(Bytes::new()));
     let kind = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
-    let kind = hyper::header::HeaderValue::from_static(kind);
+    let kind = HeaderValue::from_static(kind);
     response.headers_mut().insert(CONTENT_TYPE, kind);
     response
 }

@@ -8,6 +8,7 @@ use std::{
     },
 };
 
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -23,7 +24,7 @@ use super::{
 };
 use crate::{
     faults::splitmix,
-    world::{Happened, Record, WorldClock},
+    world::{Happened, Record, WorldClock, stamp},
 };
 
 /// Events kept in the whole cluster; the oldest go first (a real server forgets them by age).
@@ -585,7 +586,12 @@ impl ApiServer {
         if value.deleting() && shorter.is_none_or(|was| grace >= was) {
             return Ok(Deleted::Marked(object));
         }
-        value["metadata"]["deletionTimestamp"] = json!(self.inner.clock.stamp());
+        // When the grace is over (kubernetes v1.33, staging/src/k8s.io/apiserver/pkg/registry/rest/delete.go,
+        // `BeforeDelete`).
+        let seconds = SignedDuration::from_secs(i64::try_from(grace).unwrap_or(i64::MAX));
+        let over = self.inner.clock.now().checked_add(seconds);
+        let over = over.unwrap_or(Timestamp::MAX);
+        value["metadata"]["deletionTimestamp"] = json!(stamp(over));
         value["metadata"]["deletionGracePeriodSeconds"] = json!(grace);
         let generation = value["metadata"]["generation"].as_u64().unwrap_or(0);
         value["metadata"]["generation"] = json!(generation + 1);

@@ -55,6 +55,7 @@ fn node(uid: &str, name: &str, resource: u64) -> ObservedObject {
     ObservedObject::Node(ObservedNode {
         fact,
         build: None,
+        windows_worker: true,
         resource,
     })
 }
@@ -280,6 +281,35 @@ fn a_node_that_node_ref_still_names_is_gone_when_the_list_lacks_it() {
         harness
             .everything()
             .contains(&"a: Node n1 @1 gone".to_owned())
+    );
+}
+
+/// A Machine's `nodeRef` may name a Node that is no Windows node, one of the control plane, or one that has its name anew.
+#[test]
+fn a_node_that_cannot_be_the_machines_is_none_of_its_facts() {
+    let mut harness = Harness::new(&["a"]);
+    let mut observed = machine("a", 1, None, Some("win-1"));
+    observed.node_uid = Some("n1".into());
+    harness.observe(ObservedObject::of(observed));
+    harness.everything();
+    let mut foreign = match node("n1", "win-1", 2) {
+        ObservedObject::Node(node) => node,
+        _ => unreachable!("a Node"),
+    };
+    foreign.windows_worker = false;
+    harness.observe(ObservedObject::Node(foreign));
+    assert_eq!(
+        harness.news(),
+        [""; 0],
+        "another system, or the control plane"
+    );
+    harness.observe(node("n1", "win-1", 3));
+    assert_eq!(harness.news(), ["a: Node n1 @3"]);
+    harness.observe(node("n2", "win-1", 4));
+    let news = harness.news();
+    assert!(
+        news.iter().all(|line| !line.contains("n2")),
+        "another UID under its name: {news:?}"
     );
 }
 

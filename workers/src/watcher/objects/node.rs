@@ -1,7 +1,7 @@
 //! A Node, as the run of its machine is told of it.
 
 use super::{UnreadableObject, annotation, body, label, odd, resource, short, token, uid};
-use crate::kubernetes::keys;
+use crate::kubernetes::{CONTROL_PLANE, OS, keys};
 use dormer_proto::machine::NodeFact;
 use kube::api::DynamicObject;
 use serde::Deserialize;
@@ -11,6 +11,8 @@ pub(in crate::watcher) struct ObservedNode {
     pub(in crate::watcher) fact: NodeFact,
     /// Its Windows build, `10.0.20348`; none for a node of another system.
     pub(in crate::watcher) build: Option<String>,
+    /// It runs Windows, and is none of the control plane: no other is ever a machine's.
+    pub(in crate::watcher) windows_worker: bool,
     pub(in crate::watcher) resource: u64,
 }
 
@@ -85,12 +87,16 @@ pub(in crate::watcher) fn node(object: DynamicObject) -> Result<ObservedNode, Un
         token: token(&meta),
         subnet: short("metadata.annotations", annotation(&meta, keys::SUBNET))?,
     };
-    let windows = label(&meta, "kubernetes.io/os") == Some("windows");
+    let windows = label(&meta, OS) == Some("windows");
+    let control_plane = CONTROL_PLANE
+        .into_iter()
+        .any(|role| label(&meta, role).is_some());
     let build = label(&meta, "node.kubernetes.io/windows-build").filter(|_| windows);
     let build = short("metadata.labels", build.map(str::to_owned))?;
     Ok(ObservedNode {
         fact,
         build,
+        windows_worker: windows && !control_plane,
         resource: resource(&meta)?,
     })
 }

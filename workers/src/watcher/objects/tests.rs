@@ -183,6 +183,7 @@ fn a_node_becomes_its_fact() {
         ObservedNode {
             fact: expected,
             build,
+            windows_worker: true,
             resource: 9
         }
     );

@@ -51,7 +51,7 @@ impl Host {
             "metadata": {"name": settings.node, "labels": self.labels(settings),
                 "annotations": {"volumes.kubernetes.io/controller-managed-attach-detach": "true"}},
             "spec": spec,
-            "status": self.status(settings, &Err("the kubelet has just started".into())),
+            "status": self.status(settings, &Err("the kubelet has just started".into()), &Value::Null),
         })
     }
 
@@ -112,9 +112,13 @@ impl Host {
         settings: &Settings,
         ready: &Result<(), String>,
     ) -> Result<(), String> {
-        let path = format!("/api/v1/nodes/{}/status", settings.node);
-        let patch = json!({"status": self.status(settings, ready)});
-        let (code, said) = api.merge(&path, &patch).await?;
+        let path = format!("/api/v1/nodes/{}", settings.node);
+        let before = match api.get(&path).await? {
+            (200, node) => node["status"]["conditions"].clone(),
+            _ => Value::Null,
+        };
+        let patch = json!({"status": self.status(settings, ready, &before)});
+        let (code, said) = api.merge(&format!("{path}/status"), &patch).await?;
         match code {
             200 => Ok(()),
             404 => Err("the Node is gone; a kubelet makes it only when it starts".into()),
@@ -125,11 +129,15 @@ impl Host {
         }
     }
 
-    fn status(&self, settings: &Settings, ready: &Result<(), String>) -> Value {
+    fn status(&self, settings: &Settings, ready: &Result<(), String>, before: &Value) -> Value {
         let stamp = self.context.clock.stamp();
         let condition = |kind: &str, status: &str, reason: &str, message: &str| {
+            // A condition that is as it was keeps its time (kubernetes v1.33, pkg/kubelet/nodestatus/setters.go).
+            let mut before = before.as_array().into_iter().flatten();
+            let same = before.find(|it| it["type"] == kind && it["status"] == status);
+            let since = same.and_then(|it| it["lastTransitionTime"].as_str());
             json!({"type": kind, "status": status, "reason": reason, "message": message,
-                "lastHeartbeatTime": stamp, "lastTransitionTime": stamp})
+                "lastHeartbeatTime": stamp, "lastTransitionTime": since.unwrap_or(&stamp)})
         };
         let ready = match ready {
             Ok(()) => condition(

@@ -1,0 +1,322 @@
+//! What the live cluster has to say before dormer writes on a Node, or takes something away: the Node is this Machine's
+//! own Windows node, it is not Ready where the lease is over the limit, and the pool is not stopped.
+//!
+//! Each worker reads it afresh just before it writes. Facts that a run was told may be minutes old.
+
+use super::{KubernetesExecutor, api::call_if_there, error::NOT_FOUND, keys};
+use crate::pool::v1beta1::WindowsPool;
+use dormer_proto::{
+    machine::{FenceRefusal, Guard, MachineRef, Outcome},
+    message::Failure,
+    pool::DEFAULT_POOL,
+};
+use k8s_openapi::api::core::v1::{Node, NodeCondition};
+use kube::{
+    Api, Error, Resource, ResourceExt,
+    api::{ApiResource, DynamicObject, GetParams},
+    client::Body,
+    core::{Request, Status},
+};
+use serde_json::Value;
+
+/// The label that says which system a node runs, as its kubelet writes it.
+pub(crate) const OS: &str = "kubernetes.io/os";
+/// Labels of control-plane nodes: the present one, and the one that OpenShift keeps beside it.
+pub(crate) const CONTROL_PLANE: [&str; 2] = [
+    "node-role.kubernetes.io/control-plane",
+    "node-role.kubernetes.io/master",
+];
+
+/// Why the live cluster does not let something be written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Refused {
+    why: FenceRefusal,
+    said: String,
+}
+
+impl Refused {
+    fn new(why: FenceRefusal, said: impl Into<String>) -> Self {
+        let said = said.into();
+        Self { why, said }
+    }
+
+    /// Whether it is the pool that holds it, and not the machine.
+    pub(super) fn stops(&self) -> bool {
+        self.why == FenceRefusal::Stopped
+    }
+
+    /// The answer to a task under the lease.
+    pub(super) fn outcome(self) -> Outcome {
+        let Self { why, said } = self;
+        Outcome::FenceRefused { why, said }
+    }
+
+    /// The failure of a task that has no such answer. A `nodeRef` may still come; what a node is does not change.
+    pub(super) fn failure(self) -> Failure {
+        let Self { why, said } = self;
+        match why {
+            FenceRefusal::NotWindows => Failure::lasting("NodeNotWindows", said),
+            FenceRefusal::ControlPlane => Failure::lasting("NodeIsControlPlane", said),
+            FenceRefusal::Stopped => Failure::transient("PoolStopped", said),
+            FenceRefusal::NotItsNode
+            | FenceRefusal::NodeServes
+            | FenceRefusal::Superseded
+            | FenceRefusal::Gone => Failure::transient("NotItsNode", said),
+        }
+    }
+}
+
+/// A Node as it is, and the time at which the API server said so.
+#[derive(Debug, Clone)]
+pub(super) struct LiveNode {
+    pub(super) node: Node,
+    /// `Date` of the answer, in milliseconds since 1970: the clock that stamps the Node's conditions.
+    pub(super) at_ms: Option<i64>,
+}
+
+impl LiveNode {
+    pub(super) fn ready(&self) -> bool {
+        self.condition().is_some_and(|ready| ready.status == "True")
+    }
+
+    /// Whether its kubelet is silent, by the sign that the Machine API goes by (machine-api-operator 951196122,
+    /// `pkg/controller/machine/drain_controller.go`, `nodeIsUnreachable`).
+    pub(super) fn unreachable(&self) -> bool {
+        self.condition()
+            .is_some_and(|ready| ready.status == "Unknown")
+    }
+
+    fn condition(&self) -> Option<&NodeCondition> {
+        let conditions = self.node.status.as_ref()?.conditions.as_ref()?;
+        conditions.iter().find(|one| one.type_ == "Ready")
+    }
+
+    /// How long the condition Ready has been what it is, in milliseconds: both times are the API server's.
+    fn unchanged_ms(&self) -> Option<u64> {
+        let since = self.condition()?.last_transition_time.as_ref()?;
+        let lasted = self.at_ms?.saturating_sub(since.0.as_millisecond());
+        Some(u64::try_from(lasted).unwrap_or_default())
+    }
+}
+
+impl KubernetesExecutor {
+    /// A Node by its name, with the time of the answer.
+    pub(super) async fn live_node(&self, name: &str) -> Result<Option<LiveNode>, Failure> {
+        call_if_there("get", &format!("Node {name}"), self.ask_node(name)).await
+    }
+
+    /// kube's own `get` keeps the headers to itself.
+    async fn ask_node(&self, name: &str) -> Result<LiveNode, Error> {
+        let request = Request::new(Node::url_path(&(), None));
+        let request = request
+            .get(name, &GetParams::default())
+            .map_err(Error::BuildRequest)?;
+        let answer = self.client.send(request.map(Body::from)).await?;
+        let date = answer.headers().get("date").and_then(|it| it.to_str().ok());
+        let at_ms = date.and_then(http_date);
+        let code = answer.status();
+        let body = answer.into_body().collect_bytes().await?;
+        if code.is_success() {
+            let node = serde_json::from_slice(&body).map_err(Error::SerdeError)?;
+            return Ok(LiveNode { node, at_ms });
+        }
+        let status = serde_json::from_slice::<Status>(&body).unwrap_or_else(|_| {
+            let said = String::from_utf8_lossy(&body);
+            Status::failure(said.trim(), "NoStatus").with_code(code.as_u16())
+        });
+        Err(Error::Api(Box::new(status)))
+    }
+
+    /// The Node of a Machine: the one that its `nodeRef` names; before there is one, the noted one, if it is this
+    /// Machine's.
+    pub(super) async fn node_of(
+        &self,
+        machine: &DynamicObject,
+    ) -> Result<Option<LiveNode>, Failure> {
+        if let Some(name) = node_ref(machine, "name") {
+            return self.live_node(name).await;
+        }
+        let Some(name) = machine.annotations().get(keys::NODE_NAME) else {
+            return Ok(None);
+        };
+        let noted = self.live_node(name).await?;
+        Ok(noted.filter(|it| is_of(machine, &it.node).is_ok()))
+    }
+
+    /// Why nothing may be taken away from this Machine's node now; `None`: it may. To be asked just before each write.
+    pub(super) async fn refusal(
+        &self,
+        machine: &DynamicObject,
+        live: Option<&LiveNode>,
+        guard: &Guard,
+    ) -> Result<Option<Refused>, Failure> {
+        if let Some(live) = live {
+            if let Err(refused) = is_of(machine, &live.node) {
+                return Ok(Some(refused));
+            }
+            if guard.down_ms.is_some() && live.ready() {
+                return Ok(Some(came_back(&live.node)));
+            }
+        }
+        self.stopped(guard).await
+    }
+
+    /// Why a fence may not be opened for a lease over the limit: the Node is Ready, or has not been down for long enough,
+    /// which is waited for.
+    pub(super) fn not_down(
+        &self,
+        live: &LiveNode,
+        guard: &Guard,
+        begun: bool,
+    ) -> Result<Option<Refused>, Failure> {
+        if live.ready() {
+            return Ok(Some(came_back(&live.node)));
+        }
+        let Some(down_ms) = guard.down_ms.filter(|_| !begun) else {
+            return Ok(None);
+        };
+        let name = live.node.name_any();
+        let Some(lasted) = live.unchanged_ms() else {
+            let said =
+                format!("the API server does not say since when the Node {name} is not Ready");
+            return Err(Failure::transient("NodeDownTooShort", said));
+        };
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss,
+            reason = "a time of some minutes, as a whole number of milliseconds"
+        )]
+        let lasted = (lasted as f64 * self.time_factor) as u64;
+        if lasted >= down_ms {
+            return Ok(None);
+        }
+        let said = format!(
+            "the Node {name} has been as it is, not Ready, for {} s; its machine is repaired over the limit after {} s",
+            lasted / 1_000,
+            down_ms / 1_000
+        );
+        Err(Failure {
+            after_ms: Some(down_ms - lasted),
+            ..Failure::transient("NodeDownTooShort", said)
+        })
+    }
+
+    /// Why the pool lets nothing be taken away: a person stopped it, or there is none. While it cannot be read nothing is
+    /// taken either: the task fails, and is tried again.
+    pub(super) async fn stopped(&self, guard: &Guard) -> Result<Option<Refused>, Failure> {
+        let pool = guard.pool.as_deref().unwrap_or(DEFAULT_POOL);
+        let namespace = &self.settings.namespace;
+        let what = format!("WindowsPool {namespace}/{pool}");
+        let kind = ApiResource::erase::<WindowsPool>(&());
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &kind);
+        let found = match call_if_there("get", &what, api.get(pool)).await {
+            Ok(found) => found,
+            // The cluster does not know the kind: nobody has made a pool.
+            Err(failure) if failure.code == NOT_FOUND => None,
+            Err(failure) => return Err(failure),
+        };
+        let spec = found.as_ref().map(|pool| &pool.data["spec"]);
+        let said = match spec {
+            None => format!("there is no {what}"),
+            Some(Value::Object(spec)) => match spec.get("stop") {
+                None | Some(Value::Bool(false)) => return Ok(None),
+                Some(Value::Bool(true)) => format!("a person stopped it: {what} has spec.stop"),
+                Some(odd) => format!("spec.stop of {what} is {odd}, and not true or false"),
+            },
+            Some(_) => format!("the {what} is an earlier build's and has no spec"),
+        };
+        Ok(Some(Refused::new(FenceRefusal::Stopped, said)))
+    }
+
+    /// Why the host of this Machine may not be torn down now; `None`: it may.
+    pub(super) async fn tear_down_refused(
+        &self,
+        machine: &MachineRef,
+        guard: &Guard,
+    ) -> Result<Option<Refused>, Failure> {
+        let Some(object) = self.machine(machine).await? else {
+            return Ok(Some(Refused::new(FenceRefusal::Gone, "")));
+        };
+        let live = self.node_of(&object).await?;
+        self.refusal(&object, live.as_ref(), guard).await
+    }
+}
+
+/// Whether a Node is this Machine's own Windows node: by the UID of the `nodeRef` where it has one (Cluster API's
+/// v1beta2 has a name only), else by name and providerID.
+pub(super) fn is_of(machine: &DynamicObject, node: &Node) -> Result<(), Refused> {
+    let name = node.name_any();
+    let os = node.labels().get(OS).map_or("nothing", String::as_str);
+    if os != "windows" {
+        let said = format!("the Node {name} is no Windows node: its label {OS} says {os}");
+        return Err(Refused::new(FenceRefusal::NotWindows, said));
+    }
+    if let Some(role) = CONTROL_PLANE
+        .into_iter()
+        .find(|role| node.labels().contains_key(*role))
+    {
+        let said = format!("the Node {name} is one of the control plane: it has the label {role}");
+        return Err(Refused::new(FenceRefusal::ControlPlane, said));
+    }
+    let foreign = |why: String| {
+        let said = format!(
+            "the Node {name} is not that of Machine {}: {why}",
+            machine.name_any()
+        );
+        Err(Refused::new(FenceRefusal::NotItsNode, said))
+    };
+    let linked = node_ref(machine, "name");
+    let noted = machine.annotations().get(keys::NODE_NAME);
+    match linked.or(noted.map(String::as_str)) {
+        Some(named) if named == name => {}
+        Some(named) => return foreign(format!("that is {named}")),
+        None => return foreign("it has no nodeRef yet".to_owned()),
+    }
+    if let Some(uid) = node_ref(machine, "uid") {
+        return match node.uid() {
+            Some(there) if there == uid => Ok(()),
+            there => foreign(format!(
+                "its nodeRef has the UID {uid}, and the Node {}",
+                there.unwrap_or_default()
+            )),
+        };
+    }
+    let wanted = machine.data["spec"]["providerID"]
+        .as_str()
+        .filter(|id| !id.is_empty());
+    let there = node.spec.as_ref().and_then(|it| it.provider_id.as_deref());
+    match (wanted, there) {
+        // Clouds write the same one in different cases.
+        (Some(wanted), Some(there)) if wanted.eq_ignore_ascii_case(there) => Ok(()),
+        (Some(wanted), there) => foreign(format!(
+            "its providerID is {wanted}, and that of the Node {}",
+            there.unwrap_or("is not there")
+        )),
+        // Whoever wrote the nodeRef compared addresses. What a host says of its own name is no proof.
+        (None, _) if linked.is_some() => Ok(()),
+        (None, _) => foreign("it has neither a nodeRef nor a providerID".to_owned()),
+    }
+}
+
+fn came_back(node: &Node) -> Refused {
+    let name = node.name_any();
+    let said = format!("the lease is over the limit, and the Node {name} is Ready");
+    Refused::new(FenceRefusal::NodeServes, said)
+}
+
+/// A field of the Machine's `nodeRef`.
+fn node_ref<'a>(machine: &'a DynamicObject, field: &str) -> Option<&'a str> {
+    let text = machine.data["status"]["nodeRef"][field].as_str();
+    text.filter(|text| !text.is_empty())
+}
+
+/// The time of a `Date` header (RFC 9110, section 5.6.7), in milliseconds since 1970.
+fn http_date(text: &str) -> Option<i64> {
+    let date = jiff::fmt::rfc2822::parse(text).ok()?;
+    Some(date.timestamp().as_millisecond())
+}
+
+#[cfg(test)]
+#[path = "guard_tests.rs"]
+mod tests;

@@ -1,0 +1,392 @@
+//! What the live cluster says just before something is written or taken away: whose Node it is, whether it is Ready, and
+//! whether the pool is stopped.
+
+use super::bench::Bench;
+use dormer_fleet::api::{DeleteOptions, Key, Meta, User, kinds};
+use dormer_proto::{
+    id::{Attempt, Incarnation, LeaseToken, RunId, Seq, Sum, TaskId, Timestamp},
+    machine::{FenceRefusal, Guard, HostRef, MachineRef, Outcome, Task},
+    message::Failure,
+    work::Order,
+};
+use dormer_workers::execute::Execute;
+use jiff::SignedDuration;
+use serde_json::{Value, json};
+
+const TOKEN: LeaseToken = LeaseToken(1);
+/// How long a Node has not to be Ready in these tests.
+const DOWN_MS: u64 = 600_000;
+
+fn within_the_limit() -> Guard {
+    Guard::default()
+}
+
+fn over_the_limit() -> Guard {
+    Guard {
+        down_ms: Some(DOWN_MS),
+        ..Guard::default()
+    }
+}
+
+fn open(machine: &MachineRef, guard: Guard) -> Task {
+    Task::OpenFence {
+        machine: machine.clone(),
+        node: Some(machine.name.clone()),
+        token: TOKEN,
+        marked: guard.down_ms.is_some(),
+        cordon: true,
+        guard,
+    }
+}
+
+fn evict(machine: &MachineRef, guard: Guard, force: bool) -> Task {
+    Task::Evict {
+        machine: machine.clone(),
+        node: machine.name.clone(),
+        token: TOKEN,
+        force,
+        guard,
+    }
+}
+
+fn delete(machine: &MachineRef, guard: Guard) -> Task {
+    Task::DeleteMachine {
+        machine: machine.clone(),
+        token: TOKEN,
+        guard,
+    }
+}
+
+fn mark(machine: &MachineRef) -> Task {
+    Task::MarkNode {
+        machine: machine.clone(),
+        node: machine.name.clone(),
+        version: "v2".into(),
+        pin: None,
+    }
+}
+
+fn close(machine: &MachineRef) -> Task {
+    Task::CloseFence {
+        machine: machine.clone(),
+        node: Some(machine.name.clone()),
+        token: TOKEN,
+    }
+}
+
+/// What the cluster says before the host is torn down, at this attempt.
+async fn before_tear_down(
+    bench: &Bench,
+    machine: &MachineRef,
+    guard: Guard,
+    attempt: u64,
+) -> Result<Option<Outcome>, Failure> {
+    let host = HostRef {
+        machine: machine.clone(),
+        ..HostRef::default()
+    };
+    let order = Order {
+        task: TaskId {
+            run: RunId::new("machine", &machine.uid).expect("an id"),
+            seq: Seq(1),
+            ordinal: 0,
+        },
+        attempt: Attempt(attempt),
+        incarnation: Incarnation(1),
+        issued: Sum(1),
+        episode: Seq(0),
+        at: Timestamp(0),
+        limit_ms: 60_000,
+        body: Task::TearDown {
+            host,
+            generation: 1,
+            guard,
+        },
+    };
+    bench.executor.refuses(&order).await
+}
+
+/// Why it was refused; the text is not empty.
+fn why(outcome: Result<Outcome, Failure>) -> FenceRefusal {
+    match outcome {
+        Ok(Outcome::FenceRefused { why, said }) => {
+            assert!(!said.is_empty(), "{why:?}");
+            why
+        }
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+fn label(key: &str, value: &str) -> Value {
+    json!({"metadata": {"labels": {key: value}}})
+}
+
+/// Another Machine's Node is tried on the real API server, where no controller mends the `nodeRef`
+/// (`tests/real/fence.rs`).
+#[tokio::test]
+async fn a_node_of_another_system_or_of_the_control_plane_is_left_alone() {
+    let bench = Bench::new(1, false).await;
+    let m = bench.machines().remove(0);
+    bench.pod(&m, "a", json!({}));
+    let machine = Key::new(m.namespace.as_str(), m.name.as_str());
+    type Change<'a> = Box<dyn Fn() + 'a>;
+    let table: [(FenceRefusal, &str, Change<'_>, Change<'_>); 2] = [
+        (
+            FenceRefusal::NotWindows,
+            "NodeNotWindows",
+            Box::new(|| bench.patch_node(&m, label("kubernetes.io/os", "linux"))),
+            Box::new(|| bench.patch_node(&m, label("kubernetes.io/os", "windows"))),
+        ),
+        (
+            FenceRefusal::ControlPlane,
+            "NodeIsControlPlane",
+            Box::new(|| bench.patch_node(&m, label("node-role.kubernetes.io/control-plane", ""))),
+            Box::new(|| {
+                let none = json!({"node-role.kubernetes.io/control-plane": null});
+                bench.patch_node(&m, json!({"metadata": {"labels": none}}));
+            }),
+        ),
+    ];
+    for (refusal, code, spoil, mend) in &table {
+        spoil();
+        let outcome = bench.run(open(&m, within_the_limit())).await;
+        assert_eq!(why(outcome), *refusal);
+        assert_eq!(
+            bench.marks(&m),
+            [None, None],
+            "{refusal:?}: nothing is written"
+        );
+        assert!(!bench.cordoned(&m), "{refusal:?}");
+        let failure = bench.run(mark(&m)).await.expect_err("it is not marked");
+        assert_eq!(failure.code, *code);
+        assert!(failure.message.contains(&m.name), "{failure:?}");
+        assert_eq!(bench.run(close(&m)).await, Ok(Outcome::FenceClosed));
+        assert_eq!(bench.marks(&m)[1], None, "{refusal:?}: nor by a close");
+        let unmarked = json!({"metadata": {"annotations": {"dormer.io/fence": null}}});
+        bench.patch_object(&kinds::MACHINE, &machine, unmarked);
+        mend();
+    }
+    // The same in the middle of a drain, under an open token.
+    bench
+        .run(open(&m, within_the_limit()))
+        .await
+        .expect("it opens");
+    for (refusal, _, spoil, mend) in &table {
+        spoil();
+        for force in [false, true] {
+            let outcome = bench.run(evict(&m, within_the_limit(), force)).await;
+            assert_eq!(why(outcome), *refusal);
+        }
+        let outcome = bench.run(delete(&m, within_the_limit())).await;
+        assert_eq!(why(outcome), *refusal);
+        let refused = before_tear_down(&bench, &m, within_the_limit(), 1).await;
+        assert_eq!(why(refused.map(|it| it.expect("refused"))), *refusal);
+        mend();
+    }
+    assert_eq!(bench.remaining_pods(), ["a"]);
+    assert!(!bench.machine(&m).deleting());
+    // What dormer itself opened is closed all the same.
+    bench.patch_node(&m, label("kubernetes.io/os", "linux"));
+    assert_eq!(bench.run(close(&m)).await, Ok(Outcome::FenceClosed));
+    assert_eq!(bench.marks(&m), [Some((1, false)); 2]);
+    assert!(!bench.cordoned(&m));
+}
+
+#[tokio::test]
+async fn over_the_limit_a_node_must_have_been_down_for_long_by_the_api_servers_clock() {
+    let bench = Bench::new(1, false).await;
+    let m = bench.machines().remove(0);
+    let clock = bench.world.api.clock();
+    let ago = |seconds: i64| {
+        let then = clock.now() - SignedDuration::from_secs(seconds);
+        then.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    };
+    bench.node_says_ready_since(&m, "Unknown", &ago(540));
+    let failure = bench.run(open(&m, over_the_limit())).await;
+    let failure = failure.expect_err("it was not down for long enough");
+    assert!(
+        failure.retry && failure.code == "NodeDownTooShort",
+        "{failure:?}"
+    );
+    let wait = failure.after_ms.expect("a time");
+    assert!((1..=60_000).contains(&wait), "{wait}");
+    assert_eq!(bench.marks(&m), [None, None]);
+    bench.node_says_ready_since(&m, "False", &ago(601));
+    let opened = bench.run(open(&m, over_the_limit())).await;
+    assert_eq!(
+        opened,
+        Ok(Outcome::FenceOpened {
+            was_cordoned: false
+        })
+    );
+    // Not Ready in another way: it never came back, and the open fence stays usable.
+    bench.node_says_ready_since(&m, "Unknown", &ago(0));
+    let again = bench.run(open(&m, over_the_limit())).await;
+    assert_eq!(
+        again,
+        Ok(Outcome::FenceOpened {
+            was_cordoned: false
+        })
+    );
+}
+
+#[tokio::test]
+async fn over_the_limit_a_node_that_is_ready_again_is_not_taken() {
+    let bench = Bench::new(1, false).await;
+    let m = bench.machines().remove(0);
+    bench.pod(&m, "a", json!({}));
+    bench.node_says_ready(&m, "Unknown");
+    let at_once = Guard {
+        down_ms: Some(0),
+        ..Guard::default()
+    };
+    bench.run(open(&m, at_once)).await.expect("it opens");
+    assert_eq!(
+        before_tear_down(&bench, &m, over_the_limit(), 1).await,
+        Ok(None),
+        "it may be torn down"
+    );
+    bench.node_says_ready(&m, "True");
+    for force in [false, true] {
+        let outcome = bench.run(evict(&m, over_the_limit(), force)).await;
+        assert_eq!(why(outcome), FenceRefusal::NodeServes);
+    }
+    let outcome = bench.run(delete(&m, over_the_limit())).await;
+    assert_eq!(why(outcome), FenceRefusal::NodeServes);
+    for attempt in [1, 2] {
+        let refused = before_tear_down(&bench, &m, over_the_limit(), attempt).await;
+        let outcome = refused.map(|it| it.expect("refused"));
+        assert_eq!(why(outcome), FenceRefusal::NodeServes);
+    }
+    let outcome = bench.run(open(&m, over_the_limit())).await;
+    assert_eq!(why(outcome), FenceRefusal::NodeServes);
+    assert_eq!(bench.remaining_pods(), ["a"]);
+    assert!(!bench.machine(&m).deleting());
+    // Within the limit a Ready node is what a lease is for.
+    let outcome = bench.run(evict(&m, within_the_limit(), false)).await;
+    assert!(
+        matches!(outcome, Ok(Outcome::Evicted { evicted: 1, .. })),
+        "{outcome:?}"
+    );
+}
+
+#[tokio::test]
+async fn nothing_is_taken_while_the_pool_is_stopped_or_absent() {
+    let bench = Bench::new(1, false).await;
+    let m = bench.machines().remove(0);
+    bench.pod(&m, "a", json!({}));
+    let stopped = || async {
+        let guard = within_the_limit;
+        let mut all = vec![why(bench.run(open(&m, guard())).await)];
+        for force in [false, true] {
+            let outcome = bench.run(evict(&m, guard(), force)).await;
+            if outcome != Ok(Outcome::FenceClosedMeanwhile) {
+                all.push(why(outcome));
+            }
+        }
+        let outcome = bench.run(delete(&m, guard())).await;
+        if outcome != Ok(Outcome::FenceClosedMeanwhile) {
+            all.push(why(outcome));
+        }
+        let refused = before_tear_down(&bench, &m, guard(), 1).await;
+        all.push(why(refused.map(|it| it.expect("refused"))));
+        assert!(all.iter().all(|it| *it == FenceRefusal::Stopped), "{all:?}");
+        all.len()
+    };
+    bench.edit_pool(json!({"stop": true}));
+    assert_eq!(stopped().await, 2, "there is no open fence yet");
+    assert_eq!(bench.marks(&m), [None, None]);
+    bench.edit_pool(json!({"stop": false}));
+    bench
+        .run(open(&m, within_the_limit()))
+        .await
+        .expect("it opens");
+    bench.edit_pool(json!({"stop": true}));
+    assert_eq!(stopped().await, 5, "in the middle of a drain");
+    // A host whose teardown may have begun is not given back half done: it waits.
+    let waits = before_tear_down(&bench, &m, within_the_limit(), 2).await;
+    let waits = waits.expect_err("it waits");
+    assert!(waits.retry && waits.code == "PoolStopped", "{waits:?}");
+    bench.edit_pool(json!({"stop": false}));
+    let key = Key::new("dormer", "windows");
+    let gone = bench.world.api.delete(
+        &User::admin(),
+        &kinds::WINDOWS_POOL,
+        &key,
+        &DeleteOptions::now(),
+    );
+    gone.expect("it is deleted");
+    assert_eq!(stopped().await, 5, "a pool that is absent");
+    assert_eq!(bench.remaining_pods(), ["a"]);
+    assert!(!bench.machine(&m).deleting());
+    // Closing takes nothing away.
+    assert_eq!(bench.run(close(&m)).await, Ok(Outcome::FenceClosed));
+    assert!(!bench.cordoned(&m));
+}
+
+#[tokio::test]
+async fn a_stop_ends_a_pass_between_two_pods() {
+    let bench = Bench::new(1, false).await;
+    let m = bench.machines().remove(0);
+    for name in ["a", "b", "c"] {
+        bench.pod(&m, name, json!({}));
+    }
+    bench
+        .run(open(&m, within_the_limit()))
+        .await
+        .expect("it opens");
+    let there = bench.clone();
+    // Machine, Node, pool, pods; then the pool and an eviction for each pod.
+    bench
+        .gate
+        .before(6, move || there.edit_pool(json!({"stop": true})));
+    let outcome = bench.run(evict(&m, within_the_limit(), false)).await;
+    assert_eq!(why(outcome), FenceRefusal::Stopped);
+    assert_eq!(bench.remaining_pods().len(), 2, "one was evicted before it");
+}
+
+/// A person's cordon from before is theirs to lift, also while dormer drains.
+#[tokio::test]
+async fn a_cordon_that_its_maker_lifts_in_mid_drain_is_not_restored() {
+    let bench = Bench::new(1, false).await;
+    let m = bench.machines().remove(0);
+    let lift = || bench.patch_node(&m, json!({"spec": {"unschedulable": null}}));
+    let found = |was_cordoned| Ok(Outcome::FenceOpened { was_cordoned });
+    bench.patch_node(&m, json!({"spec": {"unschedulable": true}}));
+    let opened = bench.run(open(&m, within_the_limit())).await;
+    assert_eq!(opened, found(true));
+    lift();
+    let again = bench.run(open(&m, within_the_limit())).await;
+    assert_eq!(again, found(false), "the drain goes on, cordoned by dormer");
+    assert!(bench.cordoned(&m));
+    assert_eq!(bench.run(close(&m)).await, Ok(Outcome::FenceClosed));
+    assert!(!bench.cordoned(&m));
+    // Lifted so late that no open saw it.
+    bench.patch_node(&m, json!({"spec": {"unschedulable": true}}));
+    let next = |task: Task| match task {
+        Task::OpenFence {
+            machine,
+            node,
+            guard,
+            ..
+        } => Task::OpenFence {
+            machine,
+            node,
+            token: LeaseToken(2),
+            marked: false,
+            cordon: true,
+            guard,
+        },
+        other => other,
+    };
+    let opened = bench.run(next(open(&m, within_the_limit()))).await;
+    assert_eq!(opened, found(true));
+    lift();
+    let close = Task::CloseFence {
+        machine: m.clone(),
+        node: Some(m.name.clone()),
+        token: LeaseToken(2),
+    };
+    assert_eq!(bench.run(close).await, Ok(Outcome::FenceClosed));
+    assert!(!bench.cordoned(&m));
+}

@@ -1,0 +1,212 @@
+//! What a run tells its workers to look for before they take something away, and what it does when they refuse.
+
+use crate::common::{
+    In, Story, carrying, evicted, in_place, machine, node_is, planned, pool_is, saw, wanting,
+};
+use dormer_engine_core::Input;
+use dormer_proto::{
+    machine::{
+        Blocker, ChangeClass, FenceRefusal, Guard, MachineFact, NodeFact, Outcome, Signal, Task,
+    },
+    phase::MachinePhase,
+    pool::PoolSettings,
+};
+use dormer_workflows::machine::{Halt, Timer};
+
+const OPENED: Outcome = Outcome::FenceOpened {
+    was_cordoned: false,
+};
+
+fn refused(why: FenceRefusal) -> Outcome {
+    Outcome::FenceRefused {
+        why,
+        said: "the cluster says so".into(),
+    }
+}
+
+fn silent() -> In {
+    node_is(NodeFact {
+        ready: false,
+        cordoned: true,
+        ..carrying("v1")
+    })
+}
+
+fn guard(story: &Story, name: &str) -> Guard {
+    match story.task(name) {
+        Task::OpenFence { guard, .. }
+        | Task::Evict { guard, .. }
+        | Task::DeleteMachine { guard, .. }
+        | Task::TearDown { guard, .. } => guard,
+        other => panic!("{} has no guard", other.name()),
+    }
+}
+
+/// A machine that serves, with the lease.
+fn granted(pool: PoolSettings, marked: bool) -> Story {
+    let mut story = Story::joined(wanting("v1"));
+    story
+        .tell("the pool wants v2", pool_is(pool))
+        .done("plan", planned(Some(ChangeClass::Drain)))
+        .granted(7, marked);
+    story
+}
+
+#[test]
+fn within_the_limit_nothing_is_asked_beyond_the_pools_stop() {
+    let mut story = granted(wanting("v2"), false);
+    assert_eq!(guard(&story, "open-fence"), Guard::default());
+    story.done("open-fence", OPENED);
+    assert_eq!(guard(&story, "evict"), Guard::default());
+    story.done("evict", evicted(1, 0));
+    assert_eq!(guard(&story, "delete-machine"), Guard::default());
+    let mut story = granted(in_place("v2"), false);
+    story
+        .done("open-fence", OPENED)
+        .done("evict", evicted(1, 0));
+    assert_eq!(guard(&story, "tear-down"), Guard::default());
+}
+
+#[test]
+fn over_the_limit_each_step_asks_for_a_node_that_is_down() {
+    let pool = || PoolSettings {
+        pool: "second".into(),
+        repair_after_ms: Some(120_000),
+        ..wanting("v2")
+    };
+    let marked = Guard {
+        pool: Some("second".into()),
+        down_ms: Some(120_000),
+        recreate: false,
+    };
+    let mut story = granted(pool(), true);
+    assert_eq!(guard(&story, "open-fence"), marked);
+    story.done("open-fence", OPENED);
+    assert_eq!(guard(&story, "evict"), marked);
+    story.done("evict", evicted(1, 0));
+    assert_eq!(guard(&story, "delete-machine"), marked);
+    // An older watcher names no time: ten minutes.
+    let mut story = granted(in_place("v2"), true);
+    story
+        .done("open-fence", OPENED)
+        .done("evict", evicted(1, 0));
+    assert_eq!(guard(&story, "tear-down").down_ms, Some(600_000));
+}
+
+/// Only where the Machine goes next, and only while its Node is not Ready.
+#[test]
+fn what_a_dead_node_does_not_end_is_skipped_where_its_machine_is_deleted() {
+    let mut story = granted(wanting("v2"), false);
+    story
+        .done("open-fence", OPENED)
+        .done("evict", evicted(1, 3))
+        .tell("its Node falls silent", silent())
+        .tell("five seconds later", Input::Fired(Timer::Again));
+    assert!(guard(&story, "evict").recreate);
+    let skipped = Blocker {
+        pod: "shop/db-0".into(),
+        why: "its node does not answer".into(),
+    };
+    story.done(
+        "evict",
+        Outcome::Evicted {
+            evicted: 0,
+            left: 0,
+            blockers: Vec::new(),
+            skipped: vec![skipped],
+        },
+    );
+    assert_eq!(story.names(), ["delete-machine"]);
+    let note = story.state.note.clone().unwrap_or_default();
+    assert!(note.contains("shop/db-0"), "{note}");
+    let mut stays = granted(in_place("v2"), false);
+    stays
+        .done("open-fence", OPENED)
+        .done("evict", evicted(1, 3))
+        .tell("its Node falls silent", silent())
+        .tell("five seconds later", Input::Fired(Timer::Again));
+    assert!(!guard(&stays, "evict").recreate);
+    let mut drained = Story::joined(wanting("v1"));
+    drained
+        .person(Signal::Drain)
+        .granted(7, false)
+        .done("open-fence", OPENED)
+        .done("evict", evicted(1, 3))
+        .tell("its Node falls silent", silent())
+        .tell("five seconds later", Input::Fired(Timer::Again));
+    assert!(!guard(&drained, "evict").recreate);
+}
+
+/// The step at which the worker refuses.
+fn at(step: &str) -> Story {
+    let pool = match step {
+        "tear-down" => in_place("v2"),
+        _ => wanting("v2"),
+    };
+    let mut story = granted(pool, true);
+    if step != "open-fence" {
+        story.done("open-fence", OPENED);
+    }
+    if step == "delete-machine" || step == "tear-down" {
+        story.done("evict", evicted(1, 0));
+    }
+    assert_eq!(story.names(), [step]);
+    story
+}
+
+const STEPS: [&str; 4] = ["open-fence", "evict", "delete-machine", "tear-down"];
+
+#[test]
+fn what_is_under_way_is_undone_when_the_pool_is_stopped_or_the_node_is_ready_again() {
+    for why in [FenceRefusal::Stopped, FenceRefusal::NodeServes] {
+        for step in STEPS {
+            let mut story = at(step);
+            story.done(step, refused(why));
+            assert_eq!(story.names(), ["close-fence"], "{step}: {why:?}");
+            story.done("close-fence", Outcome::FenceClosed);
+            assert_eq!(story.state.halt, None, "{step}: {why:?}");
+            assert!(story.state.lease.token().is_none(), "{step}: {why:?}");
+            assert!(story.state.note.is_some(), "{step}: {why:?}");
+        }
+    }
+}
+
+#[test]
+fn a_node_that_is_not_its_own_is_given_back_and_the_machine_waits_for_a_person() {
+    for why in [
+        FenceRefusal::NotWindows,
+        FenceRefusal::ControlPlane,
+        FenceRefusal::NotItsNode,
+    ] {
+        for step in STEPS {
+            let mut story = at(step);
+            story
+                .done(step, refused(why))
+                .done("close-fence", Outcome::FenceClosed);
+            let by = "dormer: the cluster says so".to_owned();
+            assert_eq!(story.state.halt, Some(Halt::Held { by }), "{step}: {why:?}");
+            assert_eq!(story.names(), [""; 0], "{step}: nothing new is begun");
+        }
+    }
+}
+
+#[test]
+fn a_machine_that_nobody_may_drain_is_not_called_drained() {
+    let mut story = Story::joined(wanting("v1"));
+    let excluded = saw(MachineFact {
+        node: Some("win-a".into()),
+        exclude_drain: true,
+        ..machine()
+    });
+    story
+        .tell("the Machine is excluded from drains", excluded)
+        .person(Signal::Drain)
+        .granted(7, false)
+        .done("open-fence", OPENED);
+    assert_eq!(story.names(), ["close-fence"]);
+    let note = story.state.note.clone().unwrap_or_default();
+    assert!(note.contains("exclude-node-draining"), "{note}");
+    story.done("close-fence", Outcome::FenceClosed);
+    assert_eq!(story.state.phase.id(), MachinePhase::Serving);
+    assert_eq!(story.state.wish, None);
+}
