@@ -191,7 +191,7 @@ fn a_node_that_is_not_its_own_is_given_back_and_the_machine_waits_for_a_person()
 }
 
 #[test]
-fn a_machine_that_nobody_may_drain_is_not_called_drained() {
+fn a_machine_that_is_excluded_from_drains_is_drained_by_a_persons_word_and_not_called_so_before() {
     let mut story = Story::joined(wanting("v1"));
     let excluded = saw(MachineFact {
         node: Some("win-a".into()),
@@ -203,10 +203,6 @@ fn a_machine_that_nobody_may_drain_is_not_called_drained() {
         .person(Signal::Drain)
         .granted(7, false)
         .done("open-fence", OPENED);
-    assert_eq!(story.names(), ["close-fence"]);
-    let note = story.state.note.clone().unwrap_or_default();
-    assert!(note.contains("exclude-node-draining"), "{note}");
-    story.done("close-fence", Outcome::FenceClosed);
-    assert_eq!(story.state.phase.id(), MachinePhase::Serving);
-    assert_eq!(story.state.wish, None);
+    assert_eq!(story.names(), ["evict"]);
+    assert_eq!(story.state.phase.id(), MachinePhase::Evicting);
 }

@@ -10,8 +10,8 @@ use dormer_engine_core::{Command, Input, Now, Workflow};
 use dormer_proto::{
     id::{LeaseToken, Seq, Timestamp},
     machine::{
-        Blocker, ChangeClass, FenceRefusal, MachineFact, NodeFact, Outcome, Owner, Section, Signal,
-        Task, TokenMark,
+        Blocker, ChangeClass, FenceRefusal, Guard, MachineFact, NodeFact, Outcome, Owner, Section,
+        Signal, Task, TokenMark,
     },
     pool::{AfterTimeout, Approval, PoolSettings, Strategy, Terms},
 };
@@ -1487,6 +1487,7 @@ fn a_late_plan_changes_no_target() {
     let task = Task::DeleteMachine {
         machine: story.state.machine_ref(),
         token: LeaseToken(7),
+        guard: Guard::default(),
     };
     story.tell(
         "a late plan",
