@@ -180,8 +180,8 @@ impl FleetMetrics {
         let uids: Vec<String> = queue.into_iter().map(ToString::to_string).collect();
         of.wait_oldest
             .set(pool(), seconds(self.waited(run.id.key(), &uids, now)));
-        of.halted
-            .set(pool(), f64::from(u8::from(!state.failures().is_empty())));
+        let halted = !state.failures().is_empty() || state.finding().is_some();
+        of.halted.set(pool(), f64::from(u8::from(halted)));
         of.paused.set(pool(), f64::from(u8::from(state.paused())));
     }
 
