@@ -21,7 +21,7 @@ use std::{
     sync::{Arc, Mutex},
     task::{Context, Poll},
 };
-use tower::{Layer, Service};
+use tower::{Layer, Service, ServiceExt};
 
 async fn opened(site: &Site) -> (KubernetesExecutor, MachineRef) {
     let executor = worker(site).await;
@@ -299,19 +299,18 @@ impl Swap {
     }
 }
 
-#[derive(Clone)]
-struct Swapping<S>(S, Swap);
+struct Swapping<S>(Arc<tokio::sync::Mutex<S>>, Swap);
 
 impl<S> Layer<S> for Swap {
     type Service = Swapping<S>;
     fn layer(&self, inner: S) -> Swapping<S> {
-        Swapping(inner, self.clone())
+        Swapping(Arc::new(tokio::sync::Mutex::new(inner)), self.clone())
     }
 }
 
 impl<S, B> Service<Request<Body>> for Swapping<S>
 where
-    S: Service<Request<Body>, Response = Response<B>> + Clone + Send + 'static,
+    S: Service<Request<Body>, Response = Response<B>> + Send + 'static,
     S::Future: Send,
     S::Error: Send,
     B: Send,
@@ -320,21 +319,20 @@ where
     type Error = S::Error;
     type Future = BoxFuture<'static, Result<Response<B>, S::Error>>;
 
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.0.poll_ready(cx)
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        // The one that is ready answers.
-        let next = self.0.clone();
-        let mut inner = std::mem::replace(&mut self.0, next);
+        let inner = Arc::clone(&self.0);
         let swap = self.1.clone();
         Box::pin(async move {
             let evicts = request.uri().path().ends_with("/eviction");
             if evicts {
                 swap.happen().await;
             }
-            let answer = inner.call(request).await?;
+            let answer = inner.lock().await.ready().await?.call(request);
+            let answer = answer.await?;
             if evicts {
                 let code = answer.status().as_u16();
                 swap.answers.lock().expect("unpoisoned").push(code);

@@ -403,7 +403,11 @@ pub(crate) const SCENARIOS: &[(u8, &str, &CoveringTests)] = &[
             ),
             (
                 REAL_STRESS,
-                "a_node_that_falls_silent_in_its_drain_keeps_its_pods_and_they_are_named",
+                "the_drain_of_a_dead_node_ends_where_its_machine_is_deleted_next",
+            ),
+            (
+                REAL_STRESS,
+                "the_host_stays_so_the_pods_of_a_silent_node_are_kept_and_the_way_out_is_told",
             ),
         ],
     ),
