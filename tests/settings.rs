@@ -87,7 +87,7 @@ fn a_token_for_each_machine_is_a_flag_a_variable_or_a_key() {
 #[test]
 fn what_cannot_be_is_refused_with_the_reason() {
     let split = text(&dormer(&["--role", "worker"], &[]).stderr);
-    assert!(split.contains("a folder belongs to one process"), "{split}");
+    assert!(split.contains("one process owns a folder"), "{split}");
     let store = text(&dormer(&["--store", "mysql://db"], &[]).stderr);
     assert!(store.contains("nats://HOST:PORT"), "{store}");
     let missing = text(&dormer(&["--config", "/nowhere/dormer.toml"], &[]).stderr);
