@@ -93,7 +93,7 @@ fn what_cannot_be_is_refused_with_the_reason() {
     let missing = text(&dormer(&["--config", "/nowhere/dormer.toml"], &[]).stderr);
     assert!(missing.contains("/nowhere/dormer.toml"), "{missing}");
     let lone = text(&dormer(&[], &[("DORMER_NATS_USER", "me")]).stderr);
-    assert!(lone.contains("belong together"), "{lone}");
+    assert!(lone.contains("give both or neither"), "{lone}");
 }
 
 #[test]

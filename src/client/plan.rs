@@ -232,7 +232,7 @@ mod tests {
         let [opening, evicting] =
             [MachinePhase::Opening, MachinePhase::Evicting].map(|it| it.text());
         let steps = format!(
-            "The last time, with the lease: drained, and stays drained (2 machines):\n  \
+            "Last durations, with the lease: drained, and stays drained (2 machines):\n  \
              {opening}: 300ms\n  {evicting}: 1m1s to 2m2s"
         );
         assert!(said.contains(&steps), "{said}");
