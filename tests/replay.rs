@@ -148,7 +148,7 @@ fn a_record_that_says_otherwise_is_reported_with_both_decisions() {
         "differs   state.Machine.phase",
         // What follows stood on the record as it was.
         &format!("record {}: it does not follow from record {seq}", seq + 1),
-        "1 otherwise, 1 not judged",
+        "1 differently, 1 not judged",
     ] {
         assert!(said.out.contains(part), "{part}: {}", said.out);
     }
@@ -177,7 +177,7 @@ fn damaged_newer_and_divergent_records_are_distinguished() {
     let first = &lines[..1];
     let mut cut = lines.clone();
     cut[last].truncate(200);
-    output(&cut, 1, "is no line of a history (EOF while parsing");
+    output(&cut, 1, "is not a line of a history (EOF while parsing");
     let mut flipped = lines.clone();
     flipped[last] = flipped[last].replace("\"envelope\":\"haF2", "\"envelope\":\"haF3");
     output(&flipped, 1, "it cannot be read: not an envelope");

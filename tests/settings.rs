@@ -87,13 +87,13 @@ fn a_token_for_each_machine_is_a_flag_a_variable_or_a_key() {
 #[test]
 fn what_cannot_be_is_refused_with_the_reason() {
     let split = text(&dormer(&["--role", "worker"], &[]).stderr);
-    assert!(split.contains("a folder belongs to one process"), "{split}");
+    assert!(split.contains("one process owns a folder"), "{split}");
     let store = text(&dormer(&["--store", "mysql://db"], &[]).stderr);
     assert!(store.contains("nats://HOST:PORT"), "{store}");
     let missing = text(&dormer(&["--config", "/nowhere/dormer.toml"], &[]).stderr);
     assert!(missing.contains("/nowhere/dormer.toml"), "{missing}");
     let lone = text(&dormer(&[], &[("DORMER_NATS_USER", "me")]).stderr);
-    assert!(lone.contains("belong together"), "{lone}");
+    assert!(lone.contains("give both or neither"), "{lone}");
 }
 
 #[test]

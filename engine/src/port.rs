@@ -79,7 +79,7 @@ pub struct Append {
 ///
 /// # Contract
 /// - `append` succeeds for at most one writer per expected revision. The others get [`AppendError::Conflict`].
-/// - A `load` that starts after a successful append sees it, whoever appended (it asks the store's leader).
+/// - A `load` that starts after a successful append sees it, from any process (it asks the store's leader).
 /// - Answers come in the order of the requests, one for each.
 /// - An acknowledged append survives what the adapter's setting promises (SIGKILL; power loss when synced).
 /// - A batch holds at most one record per run; its records are independent: each is stored or refused by itself.

@@ -371,7 +371,7 @@ pub enum Outcome {
         /// The boot identity seen.
         boot_id: String,
     },
-    /// To [`Task::Reboot`]: asked for, or found to have happened.
+    /// To [`Task::Reboot`]: requested, or found to have happened.
     RebootAsked,
     /// To [`Task::Plan`].
     Planned {

@@ -139,8 +139,8 @@ impl From<StoreError> for ApiError {
 
 impl From<DecodeError> for ApiError {
     fn from(error: DecodeError) -> Self {
-        let what_to_do = "ask a process of the newest build; if that fails too, the store is \
-        damaged";
+        let what_to_do =
+            "ask a process of the newest build; if that fails too, the store is damaged";
         Self::new(
             StatusCode::INTERNAL_SERVER_ERROR,
             error.to_string(),

@@ -24,8 +24,8 @@ type Answer<T> = Result<Json<T>, ApiError>;
 impl Api {
     fn renderer(&self) -> Result<&PlanRenderer, ApiError> {
         let none = || {
-            let error = "this dormer process has no access to the cluster, so it cannot render a node's \
-                 configuration";
+            let error = "this dormer process has no access to the cluster, so it cannot render \
+                 a node's configuration";
             ApiError::conflict(
                 error,
                 "ask a dormer process with the role worker, or give the console an account with \
@@ -106,8 +106,7 @@ async fn planned(api: &Api, pool: &str, candidate: Candidate) -> Answer<Plan> {
         let (plan, method) = compare(renderer, &bootstrap, state, &candidate).map_err(|why| {
             ApiError::bad(
                 why,
-                "nothing was changed; correct the candidate and try \
-            again",
+                "nothing was changed; correct the candidate and try again",
             )
         })?;
         items.push((run.id.clone(), plan, method));

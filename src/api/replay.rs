@@ -201,10 +201,9 @@ impl Fold {
 
 fn unreadable(error: &DecodeError) -> String {
     match error {
-        DecodeError::Newer { .. } => format!(
-            "a newer build wrote it ({error}): replay it with \
-        that build"
-        ),
+        DecodeError::Newer { .. } => {
+            format!("a newer build wrote it ({error}): replay it with that build")
+        }
         _ => format!("it cannot be read: {error}"),
     }
 }

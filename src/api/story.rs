@@ -336,9 +336,9 @@ fn said(signal: &Signal) -> String {
         Signal::Machine(machine::Signal::Replaced { by: Some(by) }) => {
             format!("the Machine {by} has replaced it and serves")
         }
-        Signal::Machine(machine::Signal::Replaced { by: None }) => "no replacement will \
-        come"
-            .into(),
+        Signal::Machine(machine::Signal::Replaced { by: None }) => {
+            "no replacement will come".into()
+        }
         Signal::Machine(signal) => format!("{signal:?}").to_lowercase(),
         Signal::Rollout(rollout::Signal::Member(report)) => {
             let how = [(report.joined, "joined"), (report.failed, "failed")];
@@ -361,9 +361,8 @@ fn said(signal: &Signal) -> String {
         Signal::Rollout(rollout::Signal::Left { .. }) => "machine leaves the pool".into(),
         Signal::Rollout(rollout::Signal::Pause) => "pause".into(),
         Signal::Rollout(rollout::Signal::Resume) => "resume".into(),
-        Signal::Rollout(rollout::Signal::Rollback { to }) => format!(
-            "rollback to the payload \
-        {to}"
-        ),
+        Signal::Rollout(rollout::Signal::Rollback { to }) => {
+            format!("rollback to the payload {to}")
+        }
     }
 }

@@ -292,10 +292,7 @@ async fn short_token(client: &Client, account: &str, home: &str) -> Result<Strin
         .await;
     let made = made.map_err(|why| {
         failed(
-            &format!(
-                "cannot create a token for the account \
-    {account}"
-            ),
+            &format!("cannot create a token for the account {account}"),
             why,
         )
     })?;

@@ -72,12 +72,9 @@ impl Connector {
                     .map_err(io::Error::other)?;
                 let stream = forwarded.take_stream(port);
                 // A task of its own carries the bytes. It ends with the stream.
-                Box::pin(stream.ok_or_else(|| {
-                    io::Error::other(
-                        "the API server forwarded no \
-                port",
-                    )
-                })?)
+                Box::pin(
+                    stream.ok_or_else(|| io::Error::other("the API server forwarded no port"))?,
+                )
             }
         };
         let stream = match self.tls {

@@ -42,8 +42,7 @@ impl History {
             return Ok(match file.to_str() {
                 Some("-") => String::new(),
                 _ => format!(
-                    "wrote {records} records to {shown}; dormer replay {shown} replays \
-                them"
+                    "wrote {records} records to {shown}; dormer replay {shown} replays them"
                 ),
             });
         }

@@ -373,7 +373,7 @@ mod tests {
         assert!(
             shown
                 .text
-                .ends_with("under way for 500ms at w2: upload, 3 of 9 bytes"),
+                .ends_with("running for 500ms at w2: upload, 3 of 9 bytes"),
             "{}",
             shown.text
         );

@@ -205,7 +205,7 @@ mod tests {
         MachinePlan {
             name: name.into(),
             class: Some(ChangeClass::Drain.into()),
-            how: Some("with the lease: drained, and stays so".into()),
+            how: Some("with the lease: drained, and stays drained".into()),
             changes: vec![ItemChange {
                 item: "file:a".into(),
                 class: ChangeClass::Drain.into(),
@@ -232,7 +232,7 @@ mod tests {
         let [opening, evicting] =
             [MachinePhase::Opening, MachinePhase::Evicting].map(|it| it.text());
         let steps = format!(
-            "The last time, with the lease: drained, and stays so (2 machines):\n  \
+            "Last durations, with the lease: drained, and stays drained (2 machines):\n  \
              {opening}: 300ms\n  {evicting}: 1m1s to 2m2s"
         );
         assert!(said.contains(&steps), "{said}");

@@ -188,11 +188,7 @@ fn is_here(host: &str) -> bool {
 fn header_of(token: Option<String>) -> Result<Option<HeaderValue>, Failure> {
     let Some(token) = token else { return Ok(None) };
     let mut value = HeaderValue::from_str(&format!("Bearer {token}")).map_err(|_| {
-        Failure::Usage(
-            "the token contains characters that are not allowed in a \
-        token"
-                .into(),
-        )
+        Failure::Usage("the token contains characters that are not allowed in a token".into())
     })?;
     value.set_sensitive(true);
     Ok(Some(value))
@@ -395,7 +391,7 @@ mod tests {
         let other_version = refused(r#"{"pool":"windows"}"#);
         assert!(
             other_version.starts_with("the server's answer cannot be read: missing field")
-                && other_version.ends_with("ask with the dormer command of the server's version"),
+                && other_version.ends_with("use the dormer command of the server's version"),
             "{other_version}"
         );
         let no_json = refused("<html>");

@@ -129,7 +129,7 @@ mod tests {
         );
         let none = section("win-a", &[], &[]).into_string();
         assert!(
-            none.contains("heard of none") && none.contains("dormer logs win-a"),
+            none.contains("received none since it started") && none.contains("dormer logs win-a"),
             "{none}"
         );
     }

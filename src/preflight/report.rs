@@ -239,8 +239,7 @@ impl Report {
             lines.push(format!("{fate}: {path}"));
         }
         lines.push(
-            "\nNothing else was changed. To share the report, send the file that --out FILE \
-             writes."
+            "\nNothing else was changed. To share the report, send the file that --out FILE writes."
                 .into(),
         );
         self.clean(&lines.join("\n"))

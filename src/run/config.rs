@@ -341,7 +341,7 @@ mod tests {
 
     #[test]
     fn a_folder_with_some_roles_is_refused_with_the_reason() {
-        assert!(refusal("role = ['worker']").contains("a folder belongs to one process"));
+        assert!(refusal("role = ['worker']").contains("one process owns a folder"));
         let split = settings("role = ['worker']\nstore = 'nats://n1:4222,nats://n2:4222'");
         let config = Config::new(split).expect("a configuration");
         assert!(config.is(Role::Worker) && !config.is(Role::Engine));
@@ -352,7 +352,9 @@ mod tests {
     fn what_does_not_fit_together_is_named() {
         assert!(refusal("slots = 0").contains("--slots"));
         assert!(refusal("[nats]\nuser = 'a'").contains("--nats-password"));
-        assert!(refusal("[nats]\ntoken = 't'\nuser = 'a'\npassword = 'p'").contains("one of them"));
+        assert!(
+            refusal("[nats]\ntoken = 't'\nuser = 'a'\npassword = 'p'").contains("give only one")
+        );
         assert!(refusal("[join]\nclient-ca = 'a/b'").contains("NAMESPACE/NAME/KEY"));
         let both = "[join]\nmachine-tokens = true\nbootstrap-secret = 'a/b'";
         assert!(refusal(both).contains("a token for each machine, or one for all"));
@@ -360,8 +362,8 @@ mod tests {
         assert!(refusal("access-token = 'short'").contains("--access-token"));
         assert!(refusal("session-key = ['short']").contains("--session-key"));
         let three = format!("session-key = ['{0}', '{0}', '{0}']", "k".repeat(32));
-        assert!(refusal(&three).contains("the one before"));
-        assert!(refusal("tls-key = 'k.pem'").contains("belong together"));
+        assert!(refusal(&three).contains("the previous one"));
+        assert!(refusal("tls-key = 'k.pem'").contains("give both or neither"));
         let unknown = toml::from_str::<Settings>("slotz = 3")
             .expect_err("no such key")
             .to_string();

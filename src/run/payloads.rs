@@ -87,8 +87,11 @@ impl Payloads {
             return Ok(());
         }
         let payload = Payload::in_folder(&folder)?;
-        tracing::info!(version = payload.manifest.version, folder = %folder.display(), "a payload \
-        is available");
+        tracing::info!(
+            version = payload.manifest.version,
+            folder = %folder.display(),
+            "a payload is available"
+        );
         catalog.add(payload);
         self.known.insert(folder, written);
         Ok(())

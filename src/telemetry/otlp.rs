@@ -289,12 +289,8 @@ fn tls(signal: Signal, variables: &Variables<'_>) -> anyhow::Result<ClientConfig
                 .with_context(|| format!("{key_name} {key_file}: it has no private key"))?;
             let chain = certificates(&name, &file)?;
             let config = config.with_client_auth_cert(chain, key);
-            config.with_context(|| {
-                format!(
-                    "{name} {file}: it does not match {key_name} \
-            {key_file}"
-                )
-            })
+            config
+                .with_context(|| format!("{name} {file}: it does not match {key_name} {key_file}"))
         }
         (Some((name, _)), None) => bail!("{name} needs OTEL_EXPORTER_OTLP_CLIENT_KEY"),
         (None, Some((name, _))) => bail!("{name} needs OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE"),

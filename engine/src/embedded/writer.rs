@@ -135,8 +135,10 @@ impl Writing {
             }
         }
         if let Err(error) = self.close() {
-            tracing::error!(%error, "the embedded store was not closed cleanly; the next start \
-            recovers it");
+            tracing::error!(
+                %error,
+                "the embedded store was not closed cleanly; the next start recovers it"
+            );
         }
     }
 

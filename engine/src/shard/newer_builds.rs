@@ -68,8 +68,11 @@ impl DeferredRuns {
     /// Acknowledgement of a newer build's message: it waits.
     pub(super) fn unreadable(&mut self, cause: &str, why: &impl std::fmt::Display) -> Ack {
         if !std::mem::replace(&mut self.said, true) {
-            tracing::warn!(cause, %why, "messages of a newer build wait for an engine of that \
-            build");
+            tracing::warn!(
+                cause,
+                %why,
+                "messages of a newer build wait for an engine of that build"
+            );
         }
         Ack::Again(NEWER_AGAIN_MS)
     }
@@ -92,8 +95,10 @@ impl DeferredRuns {
             self.runs.clear();
         }
         let repeated = self.runs.entry(run.clone()).or_insert_with(|| {
-            tracing::warn!(%run, "a newer build wrote this run: it waits for an engine of that \
-            build");
+            tracing::warn!(
+                %run,
+                "a newer build wrote this run: it waits for an engine of that build"
+            );
             Repeated::default()
         });
         messages

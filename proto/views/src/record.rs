@@ -24,7 +24,7 @@ listed! {
         SignalReceipted = "signal-receipted",
         /// A signal of this run was refused.
         SignalRefused = "signal-refused",
-        /// A person asked for something.
+        /// A person requested an action.
         Requested = "requested",
         /// A person sent the run back to an earlier record.
         Reset = "reset",
@@ -75,7 +75,7 @@ pub struct Record {
     pub phase_text: Option<String>,
     /// What happened.
     pub events: Vec<Event>,
-    /// Names of the tasks that it asked for.
+    /// Names of the tasks that it ordered.
     pub asks: Vec<String>,
     /// Stored envelope of the record in base64; only if requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]

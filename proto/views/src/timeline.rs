@@ -64,7 +64,7 @@ pub struct Task {
     pub id: String,
     /// What it does, such as `probe`.
     pub name: String,
-    /// When it was asked for.
+    /// Time of the first order.
     pub from: u64,
     /// End; null while it is open.
     pub to: Option<u64>,

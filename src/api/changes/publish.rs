@@ -74,10 +74,9 @@ impl Publisher {
         let mut incoming = api.changes.join(&api).await;
         let _present = api.changes.publisher();
         match self.compare().await {
-            Ok(()) if said.take().is_some() => tracing::info!(
-                "changes are published to NATS \
-            again"
-            ),
+            Ok(()) if said.take().is_some() => {
+                tracing::info!("changes are published to NATS again")
+            }
             Ok(()) => {}
             Err(trouble) => return trouble,
         }

@@ -72,8 +72,7 @@ impl Metrics {
             "build_info",
             ["version"],
             None,
-            "Build of this process; \
-        always 1",
+            "Build of this process; always 1",
         );
         build.set([env!("CARGO_PKG_VERSION").into()], 1.0);
         let help = "Start time of this process, in seconds since 1970";

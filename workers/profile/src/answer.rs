@@ -297,7 +297,7 @@ pub enum FailureCode {
     DefenderFailed,
     /// Windows refused access.
     AccessDenied,
-    /// Anything else; the message tells.
+    /// Any other failure; see the message.
     Other,
 }
 

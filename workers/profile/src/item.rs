@@ -14,7 +14,7 @@ pub struct Item {
     pub id: String,
     /// Class of its change.
     pub change: ChangeClass,
-    /// The thing itself; its fields stand beside `id`, told apart by `kind`.
+    /// Content; its fields are beside `id`, and `kind` selects the variant.
     #[serde(flatten)]
     pub what: What,
 }
@@ -184,7 +184,7 @@ pub enum StartType {
 /// What Windows does when a service dies.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FailureActions {
-    /// After so many seconds without a failure the count starts anew.
+    /// Seconds without a failure after which the count restarts.
     pub reset_seconds: u32,
     /// Delay before each restart, in MILLISECONDS, as `sc.exe` counts them. Empty: no restart.
     pub restart_delays_ms: Vec<u32>,
@@ -257,7 +257,7 @@ pub struct HnsNetwork {
     pub name: String,
     /// Longest wait for it in milliseconds; then `HnsMissing`, to be tried again.
     pub wait_ms: u64,
-    /// How to make it when nobody else does; none: a service makes it, the script waits.
+    /// How to create it; none: a service creates it, and the script waits.
     #[serde(default)]
     pub create: Option<HnsCreate>,
 }
@@ -283,14 +283,14 @@ pub struct HnsEndpoint {
     pub network: String,
     /// Name of the endpoint.
     pub name: String,
-    /// As in [`File::users`]: services that know the endpoint by its address, and have to be started anew after it was
-    /// lost and made again (the HNS service restarts), even where the address is the same.
+    /// As in [`File::users`]: services that know the endpoint by its address, and must be restarted after it was lost
+    /// and made again (the HNS service restarts), even where the address is the same.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub users: Vec<String>,
 }
 
-/// See [`What::NetworkFile`]. In the content `@{HNS_SUBNET}`, `@{HNS_MANAGEMENT_IP}` and
-/// `@{HNS_ENDPOINT_IP}` stand for what the host's network says.
+/// See [`What::NetworkFile`]. In the content `@{HNS_SUBNET}`, `@{HNS_MANAGEMENT_IP}` and `@{HNS_ENDPOINT_IP}` are
+/// replaced by values of the host's network.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NetworkFile {
     /// Absolute path with a drive.
@@ -354,7 +354,7 @@ pub const VERSION_MARK: &str = ".dormer-version";
 /// See [`What::OnlyFolders`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct OnlyFolders {
-    /// The folder, in which nobody but dormer puts anything.
+    /// Folder that only dormer writes to.
     pub under: String,
     /// The names of the folders in it that stay.
     pub keep: Vec<String>,

@@ -189,7 +189,7 @@ pub struct PayloadSpec {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct FileSpec {
-    /// Text, written as it stands (line ends LF, no BOM).
+    /// Text, written unchanged (line ends LF, no BOM).
     pub content: Option<String>,
     /// An object, written as JSON. Layers can change single fields of it.
     pub json: Option<Value>,

@@ -7,7 +7,7 @@ use dormer_profile::sha256_hex;
 use dormer_workers::catalog::Payload;
 use std::collections::BTreeMap;
 
-/// A kubelet that is told something else by its environment.
+/// Layer that changes the kubelet's environment.
 const FLAG: &str = "host: {services: {kubelet: {environment: {TEAM: blue}}}}";
 
 /// The first payload under its own version, with another build of containerd.

@@ -167,7 +167,7 @@ async fn mirrors_and_authorities_reach_all_nodes_in_place_and_a_proxy_by_the_lea
         })
         .await;
 
-    // A bundle that cannot be read is told, and the old one stays.
+    // An unreadable bundle is reported, and the old one stays in force.
     assert!(
         scenario
             .patched(&kinds::CONFIG_MAP, trusted, &bundle("no certificate"))

@@ -30,7 +30,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How often a condition is looked at.
+/// Poll interval of a condition.
 const POLL_EVERY: Duration = Duration::from_millis(20);
 /// A condition that does not come about in so long never will.
 const SCENARIO_MAX: Duration = Duration::from_secs(120);
@@ -123,7 +123,7 @@ impl DemoScenario {
         }
     }
 
-    /// Waits until every machine of the world serves with payload number `n`, and nobody is known beside them.
+    /// Waits until every machine of the world serves payload number `n`, and no other machine is known.
     async fn until_all_serve(&mut self, n: usize) {
         let what = format!("all serve with payload {n}");
         self.until(&what, |scenario| {
@@ -169,7 +169,7 @@ impl DemoScenario {
         }
     }
 
-    /// For a failed test: who stands where.
+    /// Present states, for a failed test.
     async fn report(&self) -> String {
         let of = |machine_run: &MachineRun| {
             let view = &machine_run.view;
@@ -191,7 +191,7 @@ impl DemoScenario {
             .expect("a known machine")
     }
 
-    /// The names of the machines whose runs go on, in their order.
+    /// Names of the machines with open runs, in order.
     fn names(&self) -> Vec<String> {
         let mut names: Vec<_> = self
             .board
