@@ -168,6 +168,29 @@ async fn what_openshift_says_of_its_nodes_is_read() {
 }
 
 #[tokio::test]
+async fn of_a_paused_pool_counts_what_its_nodes_have() {
+    let bench = Bench::new(1, false).await;
+    machine_config(&bench, "rendered-worker-1", "aws");
+    machine_config(&bench, "rendered-worker-2", "external");
+    let key = Key::new("", "worker");
+    let read = async || {
+        let snapshot = bench.executor.read_cluster().await;
+        snapshot.kubelet.expect("facts").cloud_provider
+    };
+    let status = json!({"status": {"configuration": {"name": "rendered-worker-1"}}});
+    patch(&bench.world, &kinds::MACHINE_CONFIG_POOL, &key, status);
+    assert_eq!(read().await.as_deref(), Some("external"));
+    let paused = |paused: bool| {
+        let spec = json!({"spec": {"paused": paused}});
+        patch(&bench.world, &kinds::MACHINE_CONFIG_POOL, &key, spec);
+    };
+    paused(true);
+    assert_eq!(read().await.as_deref(), Some("aws"));
+    paused(false);
+    assert_eq!(read().await.as_deref(), Some("external"));
+}
+
+#[tokio::test]
 async fn what_cannot_be_understood_is_a_sentence_without_a_secret() {
     let bench = Bench::new(1, false).await;
     let create = |object: Value| drop(bench.world.create(object).expect("made"));
