@@ -2,6 +2,7 @@
 
 use crate::{
     id::{LeaseToken, Seq, Timestamp},
+    neighbour::Neighbour,
     pool::{Desired, PoolSettings},
 };
 use serde::{Deserialize, Serialize};
@@ -436,6 +437,9 @@ pub struct MachineFact {
     pub platform: String,
     /// Our fence annotation.
     pub token: Option<TokenMark>,
+    /// Another operator that configures hosts, in the whole cluster: while it runs, nothing is done on this one.
+    #[serde(default, skip_serializing_if = "Neighbour::is_unread")]
+    pub neighbour: Neighbour,
 }
 
 /// What is known of a Node object.

@@ -1,5 +1,6 @@
 //! A pool's settings: what its machines should be, and how they may be changed.
 
+use crate::neighbour::Neighbour;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -158,6 +159,10 @@ pub struct PoolSettings {
     /// Why that generation is refused: the settings before it hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
+    /// Another operator that configures hosts: while it runs, no lease is granted. `held` says it too, for engines that
+    /// do not know this field.
+    #[serde(default, skip_serializing_if = "Neighbour::is_unread")]
+    pub neighbour: Neighbour,
 }
 
 #[expect(
@@ -188,6 +193,8 @@ impl PoolSettings {
             overridden_by: None,
             generation: 0,
             refused: None,
+            // Its own fact says it, before any settings come.
+            neighbour: Neighbour::Unread,
             ..self.clone()
         })
     }
@@ -220,6 +227,7 @@ impl Default for PoolSettings {
             overridden_by: None,
             generation: 0,
             refused: None,
+            neighbour: Neighbour::Unread,
         }
     }
 }

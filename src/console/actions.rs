@@ -90,6 +90,7 @@ pub(super) mod tests {
             machine_conditions: Vec::new(),
             owner: None,
             halt: None,
+            neighbour: None,
             certificate_refused: None,
             created: None,
             served: false,

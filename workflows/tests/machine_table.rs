@@ -14,12 +14,13 @@ use dormer_proto::{
         Section, Signal, Task,
     },
     message::Failure,
+    neighbour::Neighbour,
     phase::Listed,
     pool::Desired,
     work,
 };
 use dormer_workflows::machine::{
-    Change, Drain, How, Lease, Length, PHASES, Phase, State, TaskKind, Timer,
+    Change, Drain, How, Lease, Length, Machine, PHASES, Phase, State, TaskKind, Timer,
 };
 use expect_test::expect_file;
 
@@ -528,6 +529,37 @@ fn nothing_disturbs_a_serving_node_without_the_lease() {
                     task.name()
                 );
             }
+        }
+    }
+}
+
+/// While another operator runs, nothing is asked of a host or its Node but to close a fence, whatever the machine is told.
+#[test]
+fn beside_another_operator_only_a_fence_is_closed() {
+    for phase in phases() {
+        let mut beside = story_in(phase.clone());
+        let fact = beside.state.machine.clone().expect("a Machine");
+        let neighbour = Neighbour::Runs("another one runs".into());
+        let arrives = saw(MachineFact { neighbour, ..fact });
+        let commands = beside.quietly(arrives.clone());
+        let asked = |commands: &[Command<Machine>]| -> Vec<&'static str> {
+            let tasks = commands.iter().filter_map(|command| match command {
+                Command::Run(Task::CloseFence { .. }, _) => None,
+                Command::Run(task, _) => Some(task.name()),
+                _ => None,
+            });
+            tasks.collect()
+        };
+        let none: [&str; 0] = [];
+        assert_eq!(asked(&commands), none, "{}", describe(&phase));
+        for (name, input) in inputs() {
+            let mut story = story_in(phase.clone());
+            story.quietly(arrives.clone());
+            let commands = story.quietly(input);
+            assert_eq!(asked(&commands), none, "{} on {name}", describe(&phase));
+            let begun = matches!(story.state.phase, Phase::Failed { .. });
+            let failed = matches!(beside.state.phase, Phase::Failed { .. });
+            assert!(!begun || failed || name.starts_with("given up"), "{} on {name}", describe(&phase));
         }
     }
 }

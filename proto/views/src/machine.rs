@@ -63,6 +63,9 @@ pub struct Machine {
     pub owner: Option<String>,
     /// Who stopped it, if somebody did.
     pub halt: Option<Halt>,
+    /// Another operator that configures hosts, too: while it runs, this machine is left alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub neighbour: Option<String>,
     /// Why a certificate request of its kubelet was not approved.
     pub certificate_refused: Option<String>,
     /// Time at which the Machine was created, by the API server's clock.

@@ -13,7 +13,7 @@ use crate::real::{
 use Step::{
     AnswersABadSetting, ApprovesAClient, ApprovesAServer, DeletesAMachine, DrainsANode,
     DrainsByForce, FencesANode, IsElected, KeepsATokenForAMachine, KeepsUserData, LearnsHowToJoin,
-    ListsExporters, MakesARuntimeClass, NamesTwoBudgets, ReadsCluster, ReadsTheKey, ReportsANode,
+    ListsExporters, LooksForOperators, MakesARuntimeClass, NamesTwoBudgets, ReadsCluster, ReadsTheKey, ReportsANode,
     ReportsARefusal, RollsAPoolBack, SeesEverything, ShowsAMachine, ShowsThePool,
 };
 use dormer_proto::machine::{Outcome, Task};
@@ -92,6 +92,7 @@ impl Bench {
             SeesEverything => {
                 everything_is_observed(&self.site, self.watcher.clone(), &self.token, number).await
             }
+            LooksForOperators => self.looks_for_operators().await,
             AnswersABadSetting => self.bad_setting(number).await,
             IsElected => self.is_elected().await,
             MakesARuntimeClass => self.runtime_class(number).await,

@@ -6,6 +6,7 @@ use super::rights::Right;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     SeesEverything,
+    LooksForOperators,
     AnswersABadSetting,
     IsElected,
     MakesARuntimeClass,
@@ -32,12 +33,13 @@ pub(super) enum Step {
 use Step::{
     AnswersABadSetting, ApprovesAClient, ApprovesAServer, DeletesAMachine, DrainsANode,
     DrainsByForce, FencesANode, IsElected, KeepsATokenForAMachine, KeepsUserData, LearnsHowToJoin,
-    ListsExporters, MakesARuntimeClass, NamesTwoBudgets, ReadsCluster, ReadsTheKey, ReportsANode,
+    ListsExporters, LooksForOperators, MakesARuntimeClass, NamesTwoBudgets, ReadsCluster, ReadsTheKey, ReportsANode,
     ReportsARefusal, RollsAPoolBack, SeesEverything, ShowsAMachine, ShowsThePool,
 };
 
-pub(super) const STEPS: [Step; 22] = [
+pub(super) const STEPS: [Step; 23] = [
     SeesEverything,
+    LooksForOperators,
     AnswersABadSetting,
     IsElected,
     MakesARuntimeClass,
@@ -68,6 +70,9 @@ pub(super) fn needed_by(right: &Right) -> (Step, String) {
     let name = right.name.as_deref().unwrap_or_default();
     match (role, right.resource.as_str(), right.verb.as_str()) {
         ("watcher", "runtimeclasses", _) => (MakesARuntimeClass, "there is no RuntimeClass".into()),
+        ("watcher", "deployments" | "configmaps" | "leases" | "pods", _) => {
+            (LooksForOperators, may_not(&right.resource))
+        }
         ("watcher" | "watcher-machines", what, _) => (SeesEverything, may_not(what)),
         ("watcher-home", "configmaps", _) => (SeesEverything, may_not("configmaps")),
         ("watcher-home", "windowspools", _) => (SeesEverything, may_not("windowspools")),

@@ -7,7 +7,9 @@ use crate::real::{
     watcher::{bad_settings, candidate},
     watching::{Recorder, Watching, settings},
 };
+use dormer_proto::neighbour::Neighbour;
 use dormer_testkit::await_condition;
+use dormer_workers::kubernetes::operators;
 use serde_json::json;
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -31,6 +33,21 @@ impl Bench {
             Ok(())
         } else {
             Err("there is no Event".into())
+        }
+    }
+
+    /// A lock whose holder is gone: its Pod is looked for, too. It stops nobody, whose watcher may read it.
+    pub(super) async fn looks_for_operators(&self) -> Result<(), String> {
+        let lock = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {"name": "windows-machine-config-operator-lock", "namespace": home(&self.site)},
+            "spec": {"holderIdentity": "windows-machine-config-operator-gone_1"}});
+        // It is there after the first time.
+        drop(self.site.world.try_create(lock).await);
+        let seen = operators::look(&self.watcher).await;
+        match seen.unread {
+            Some(why) => Err(why),
+            None if seen.neighbour == Neighbour::Absent => Ok(()),
+            None => Err(format!("{:?}", seen.neighbour)),
         }
     }
 

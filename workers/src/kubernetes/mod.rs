@@ -11,6 +11,7 @@ mod evict;
 mod fence;
 pub mod keys;
 mod mark;
+pub mod operators;
 mod payload;
 mod refusal;
 pub mod token;

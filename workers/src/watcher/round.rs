@@ -31,6 +31,8 @@ const CHANGES_MAX: usize = 1_024;
 const PARTS: u32 = 60;
 /// After how many parts the cluster around the nodes is looked at again.
 const AROUND_EVERY: u32 = 10;
+/// After how many parts it is looked again whether another operator for Windows hosts runs.
+const NEIGHBOURS_EVERY: u32 = 5;
 /// After how many parts the Windows builds among the nodes are looked at again.
 const CLASSES_EVERY: u32 = 5;
 /// After how many parts the rollout hears that MachineSets have other numbers, if that is all that changed: a message
@@ -88,6 +90,7 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
         };
         self.servers.refresh(&self.client).await;
         self.surroundings.refresh(&*self.catalog).await;
+        self.look_for_neighbours().await;
         self.resolve_settings(&mut round).await;
         let messages = round
             .writer
@@ -144,6 +147,11 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
                     if round.parts.is_multiple_of(CLASSES_EVERY) {
                         self.keep_classes(&round).await;
                     }
+                    if round.parts.is_multiple_of(NEIGHBOURS_EVERY)
+                        && self.look_for_neighbours().await
+                    {
+                        messages.extend(self.changed(&mut round).await);
+                    }
                     if round.parts == 0 && self.servers.refresh(&self.client).await {
                         self.settings.stale();
                         messages.extend(self.changed(&mut round).await);
@@ -153,6 +161,19 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
             };
             self.publish(messages).await?;
         }
+    }
+
+    /// Looks whether another operator for Windows hosts runs; `true`: runs have to be told.
+    async fn look_for_neighbours(&mut self) -> bool {
+        let neighbour = self.neighbours.look(&self.client).await.clone();
+        let unread = self.neighbours.unread().map(str::to_owned);
+        self.status.send_if_modified(|status| {
+            let runs = neighbour.runs().map(str::to_owned);
+            let differs = status.neighbour != runs || status.neighbour_unread != unread;
+            (status.neighbour, status.neighbour_unread) = (runs, unread);
+            differs
+        });
+        self.settings.found(&neighbour)
     }
 
     async fn keep_classes(&mut self, round: &Round) {

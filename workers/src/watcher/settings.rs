@@ -2,7 +2,7 @@
 //! to a spec that cannot be.
 
 use crate::pool::{ApiServers, Installed, PoolError, PoolSpec, config_map};
-use dormer_proto::{message::cut, pool::PoolSettings};
+use dormer_proto::{message::cut, neighbour::Neighbour, pool::PoolSettings};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{
     Client,
@@ -24,6 +24,8 @@ pub(super) struct Settings {
     map: Option<ObjectMeta>,
     /// The cluster does not know the kind.
     kind_absent: bool,
+    /// Another operator that configures hosts: while it runs, nothing is granted.
+    neighbour: Neighbour,
     /// Something changed since it was settled.
     stale: bool,
     accepted: Option<PoolSettings>,
@@ -59,6 +61,7 @@ impl Settings {
             object: None,
             map: None,
             kind_absent: false,
+            neighbour: Neighbour::default(),
             stale: true,
             accepted: None,
             refused: None,
@@ -72,6 +75,14 @@ impl Settings {
         self.map = None;
         self.kind_absent = false;
         self.stale = true;
+    }
+
+    /// A look at other operators found this; whether that is news.
+    pub(super) fn found(&mut self, neighbour: &Neighbour) -> bool {
+        let news = self.neighbour != *neighbour;
+        self.neighbour.clone_from(neighbour);
+        self.stale |= news;
+        news
     }
 
     /// What is installed changed.
@@ -162,6 +173,7 @@ impl Settings {
         let mut settings = self.accepted.clone().unwrap_or_else(bare);
         settings.refused = self.refused.as_ref().map(ToString::to_string);
         settings.held = self.held(settings.absent).map(cut);
+        settings.neighbour.clone_from(&self.neighbour);
         settings.generation = self.object.as_ref().map_or(0, PoolObject::generation);
         // What people want to stop is stopped, also by a spec of which something else cannot be.
         let spec = self.object.as_ref().and_then(PoolObject::parsed);
@@ -174,6 +186,9 @@ impl Settings {
         let Self {
             pool, namespace, ..
         } = self;
+        if let Some(runs) = self.neighbour.runs() {
+            return Some(runs.to_owned());
+        }
         if self.map.is_some() {
             let map = config_map(pool);
             let first = match self.kind_absent {

@@ -5,7 +5,7 @@ use super::{
     phase::{Phase, Timer},
     policy,
     state::{Change, Halt, Lease, State},
-    table::Length,
+    table::{Length, TaskKind},
 };
 use dormer_engine_core::{Command, Decision, Now, RetryPolicy};
 use dormer_proto::{
@@ -67,7 +67,12 @@ impl<'a> Draft<'a> {
         self.run_with(task, policy);
     }
 
+    /// Asks for a task. Of a host that is left alone nothing is asked: its phase begins anew when that ends.
     pub(super) fn run_with(&mut self, task: Task, policy: RetryPolicy) {
+        let awaited = TaskKind::of(&task);
+        if self.s.left_alone() && awaited.is_some_and(|kind| kind != TaskKind::CloseFence) {
+            return;
+        }
         self.push(Command::Run(task, policy));
     }
 
@@ -146,6 +151,7 @@ impl<'a> Draft<'a> {
     pub(super) fn halted(&self) -> bool {
         let held = matches!(self.s.lease, Lease::Held { .. });
         match &self.s.halt {
+            _ if self.s.left_alone() => true,
             None => false,
             Some(Halt::Paused { .. }) => !self.s.phase.row().even_paused,
             Some(Halt::Held { .. }) => false,

@@ -173,8 +173,11 @@ impl Draft<'_> {
         }
     }
 
-    /// A timer came due.
+    /// A timer came due. On a host that is left alone it means nothing: the phase starts it anew when that ends.
     pub(super) fn fired(&mut self, timer: Timer) {
+        if self.s.left_alone() {
+            return;
+        }
         match self.stage() {
             Stage::Provision(phase) => phase.fired(self, timer),
             Stage::Configure(phase) => phase.fired(self, timer),

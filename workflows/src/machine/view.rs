@@ -56,6 +56,8 @@ pub struct View {
     pub owner: Option<String>,
     /// Who stopped it, if somebody did.
     pub halt: Option<Halt>,
+    /// Another operator that configures hosts, while which runs this one is left alone.
+    pub neighbour: Option<String>,
     /// Why a certificate request of its kubelet was not approved.
     pub certificate_refused: Option<String>,
     /// Whether its Node has served: from then on nothing disturbs it without the lease.
@@ -108,6 +110,10 @@ impl State {
                 .and_then(|m| m.owner.as_ref())
                 .map(|owner| format!("{}/{}", owner.kind, owner.name)),
             halt: self.halt.clone(),
+            neighbour: self
+                .neighbour()
+                .filter(|_| self.left_alone())
+                .map(str::to_owned),
             certificate_refused: self.csrs.values().find_map(|csr| csr.refused.clone()),
             served: self.in_service,
             created: machine.map(|m| m.created),
@@ -134,6 +140,9 @@ impl State {
     }
 
     fn waiting_for(&self) -> Option<String> {
+        if let Some(runs) = self.neighbour().filter(|_| self.left_alone()) {
+            return Some(format!("the hosts to be dormer's alone: {runs}"));
+        }
         if let Some(halt) = &self.halt {
             return Some(format!("resume ({halt})"));
         }
