@@ -5,6 +5,7 @@ mod left_behind;
 mod power;
 mod stage;
 mod windows;
+mod wmco;
 mod workloads;
 
 use dormer_fleet::api::kinds;
