@@ -30,9 +30,14 @@ struct Site {
 fn patch(world: &World, kind: &'static Kind, key: &Key, patch: &Value) {
     let options = WriteOptions::default();
     let user = User::admin();
-    let patched = world
-        .api
-        .patch(&user, kind, key, Part::Main, (PatchKind::Merge, patch), &options);
+    let patched = world.api.patch(
+        &user,
+        kind,
+        key,
+        Part::Main,
+        (PatchKind::Merge, patch),
+        &options,
+    );
     patched.expect("it is patched");
 }
 
@@ -58,7 +63,10 @@ fn windows(world: &World) -> Option<Value> {
 fn node(world: &World) -> Option<Value> {
     let machine = windows(world)?;
     let name = machine["status"]["nodeRef"]["name"].as_str()?.to_owned();
-    let found = world.api.store().get(kinds::NODE.store, &Key::new("", name))?;
+    let found = world
+        .api
+        .store()
+        .get(kinds::NODE.store, &Key::new("", name))?;
     Some(found.value.clone())
 }
 
@@ -71,9 +79,8 @@ impl Site {
             ..WorldConfig::in_memory(1)
         };
         let world = World::start(config).await.expect("a world");
-        let provisioned = || {
-            windows(&world).is_some_and(|machine| machine["status"]["phase"] == "Provisioned")
-        };
+        let provisioned =
+            || windows(&world).is_some_and(|machine| machine["status"]["phase"] == "Provisioned");
         assert!(comes(&world, provisioned).await, "a machine");
         let machine = windows(&world).expect("a machine");
         let mut annotations = json!({});
@@ -129,7 +136,12 @@ async fn it_leads_for_life_in_its_own_namespace() {
         assert_eq!(owner["uid"], *pod().expect("its Pod").value.uid());
         // Scaled down, its Pod goes, and nothing is done any more.
         let scale = json!({"spec": {"replicas": 0}});
-        patch(world, &kinds::DEPLOYMENT, &Key::new(OPERATOR, DEPLOYMENT), &scale);
+        patch(
+            world,
+            &kinds::DEPLOYMENT,
+            &Key::new(OPERATOR, DEPLOYMENT),
+            &scale,
+        );
         assert!(comes(world, || pod().is_none()).await, "it stays");
         assert!(!comes(world, || site.marked()).await, "it goes on");
         true
@@ -203,9 +215,7 @@ async fn it_approves_requests_by_a_part_of_a_name() {
         csr(world, "another", "linux");
         let approved = |name: &str| {
             let found = world.api.store().get(kinds::CSR.store, &Key::new("", name));
-            found.is_some_and(|csr| {
-                csr.value["status"]["conditions"][0]["reason"] == "WMCOApprove"
-            })
+            found.is_some_and(|csr| csr.value["status"]["conditions"][0]["reason"] == "WMCOApprove")
         };
         let one = comes(world, || approved("a-part")).await;
         assert!(!approved("another"));
@@ -243,7 +253,10 @@ async fn its_daemon_restores_command_lines_every_two_minutes() {
         assert!(comes(&site.world, || site.marked()).await, "it is adopted");
         let command = || {
             let state = host.state();
-            state.scm.get("kubelet").map(|entry| entry.config.command.clone())
+            state
+                .scm
+                .get("kubelet")
+                .map(|entry| entry.config.command.clone())
         };
         assert_eq!(command().as_deref(), Some(theirs));
         let ours = r"C:\Windows\kubelet.exe --v=4";
@@ -265,7 +278,11 @@ fn each_rule_has_its_source_and_its_test() {
     let file = include_str!("wmco.rs");
     for row in RULES {
         assert!(file.contains(&format!("fn {}(", row.test)), "{}", row.test);
-        assert!(file.contains(&format!("Rule::{:?}", row.rule)), "{:?}", row.rule);
+        assert!(
+            file.contains(&format!("Rule::{:?}", row.rule)),
+            "{:?}",
+            row.rule
+        );
         assert!(row.source.ends_with(".go"), "{}", row.source);
     }
 }

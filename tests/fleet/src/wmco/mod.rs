@@ -130,7 +130,11 @@ pub(crate) fn beside(world: &World, tasks: &mut JoinSet<()>) -> Result<(), World
             if node.value["spec"]["unschedulable"] == true {
                 let uncordon = json!({"spec": {"unschedulable": null}});
                 let key = crate::api::Key::of(&node.value);
-                drop(client.merge(&crate::api::kinds::NODE, &key, &uncordon).await);
+                drop(
+                    client
+                        .merge(&crate::api::kinds::NODE, &key, &uncordon)
+                        .await,
+                );
             }
         }
         // Its daemons on hosts go on.
@@ -287,8 +291,7 @@ impl Process {
 
     /// Windows Machines that run and have a Node, but for those that it is to ignore.
     async fn configured(&self) -> Result<Vec<Configured>, String> {
-        let path =
-            format!("/apis/machine.openshift.io/v1beta1/namespaces/{MACHINE_API}/machines");
+        let path = format!("/apis/machine.openshift.io/v1beta1/namespaces/{MACHINE_API}/machines");
         let nodes = self.items("/api/v1/nodes").await?;
         let mut found = Vec::new();
         for machine in self.items(&path).await? {
@@ -392,7 +395,9 @@ impl Process {
 
 /// The node for which a request asks, by its common name.
 fn requested_node(csr: &Value) -> Option<String> {
-    let pem = BASE64_STANDARD.decode(csr["spec"]["request"].as_str()?).ok()?;
+    let pem = BASE64_STANDARD
+        .decode(csr["spec"]["request"].as_str()?)
+        .ok()?;
     let name = ca::read_request(&pem).ok()?.common_name;
     name.strip_prefix("system:node:").map(str::to_owned)
 }

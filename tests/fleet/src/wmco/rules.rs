@@ -120,12 +120,9 @@ pub(super) fn daemon() -> Vec<Grant> {
 }
 
 fn grants(rules: &[(&str, &str)]) -> Vec<Grant> {
-    let each = |(resource, verbs): &(&str, &'static str)| {
-        let resource = (*resource).to_owned();
-        verbs
-            .split(' ')
-            .map(move |verb| Grant::of(verb, &resource))
-            .collect::<Vec<_>>()
-    };
-    rules.iter().flat_map(each).collect()
+    let mut all = Vec::new();
+    for (resource, verbs) in rules {
+        all.extend(verbs.split(' ').map(|verb| Grant::of(verb, resource)));
+    }
+    all
 }

@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// The daemon's service.
-pub const SERVICE: &str = "windows-instance-config-daemon";
+pub(super) const SERVICE: &str = "windows-instance-config-daemon";
 /// How often it looks, changed or not.
 const TICK: Duration = Duration::from_secs(120);
 /// The services that WMCO keeps, those first that others need.
@@ -35,7 +35,8 @@ pub(super) fn map() -> String {
 pub(super) fn services(host: &Host) -> Value {
     let state = host.state();
     let known = KEPT.iter().filter_map(|name| state.scm.get(name));
-    let services = known.map(|entry| json!({"name": entry.config.name, "path": entry.config.command}));
+    let services =
+        known.map(|entry| json!({"name": entry.config.name, "path": entry.config.command}));
     services.collect()
 }
 
@@ -59,13 +60,13 @@ pub(super) async fn restart_all(host: &Host) {
         log: None,
     };
     // It is there after a first try.
-    drop(host.state().scm.create(daemon, Instant::now()));
+    let _ = host.state().scm.create(daemon, Instant::now());
     for name in KEPT {
         if host.stop_service(name).await.is_ok() {
-            drop(host.start_service(name).await);
+            let _ = host.start_service(name).await;
         }
     }
-    drop(host.start_service(SERVICE).await);
+    let _ = host.start_service(SERVICE).await;
 }
 
 /// Looks every two minutes, while the daemon's service runs.
@@ -91,10 +92,10 @@ async fn keep(host: &Host, name: &str, command: &str) {
         None => return,
     };
     if other {
-        drop(host.stop_service(name).await);
+        let _ = host.stop_service(name).await;
         if let Some(entry) = host.state().scm.get_mut(name) {
             command.clone_into(&mut entry.config.command);
         }
     }
-    drop(host.start_service(name).await);
+    let _ = host.start_service(name).await;
 }

@@ -49,21 +49,34 @@ fn an_upgrade_waits_while_a_wmco_configures_the_same_hosts() {
             .await;
         let tally = |scenario: &Scenario| {
             let tally = scenario.world().record.tally();
-            (tally.remote_commands, tally.machines_deleted, tally.pods_evicted)
+            (
+                tally.remote_commands,
+                tally.machines_deleted,
+                tally.pods_evicted,
+            )
         };
         let before = tally(&scenario);
         scenario.upgrade().await;
         scenario
-            .until("WMCO has configured both, undrained", |scenario, statuses| {
-                let nodes = scenario.all(&kinds::NODE);
-                let marked = |node: &serde_json::Value| node.annotation(VERSION_ANNOTATION).is_some();
-                nodes.iter().all(marked) && left_alone(statuses, 2) && scenario.unchanged_for(30)
-            })
+            .until(
+                "WMCO has configured both, undrained",
+                |scenario, statuses| {
+                    let nodes = scenario.all(&kinds::NODE);
+                    let marked =
+                        |node: &serde_json::Value| node.annotation(VERSION_ANNOTATION).is_some();
+                    nodes.iter().all(marked)
+                        && left_alone(statuses, 2)
+                        && scenario.unchanged_for(30)
+                },
+            )
             .await;
         assert_eq!(tally(&scenario), before, "dormer did something");
         let scale = json!({"spec": {"replicas": 0}});
         let key = Key::new(wmco.namespace(), DEPLOYMENT);
-        let scaled = scenario.admin().merge(&kinds::DEPLOYMENT, &key, &scale).await;
+        let scaled = scenario
+            .admin()
+            .merge(&kinds::DEPLOYMENT, &key, &scale)
+            .await;
         scaled.expect("it is stopped");
         scenario
             .until("both serve the new version", |scenario, statuses| {
