@@ -539,12 +539,17 @@ fn beside_another_operator_only_a_fence_is_closed() {
     for phase in phases() {
         let mut beside = story_in(phase.clone());
         let fact = beside.state.machine.clone().expect("a Machine");
-        let neighbour = Neighbour::Runs("another one runs".into());
-        let arrives = saw(MachineFact { neighbour, ..fact });
-        let commands = beside.quietly(arrives.clone());
+        let arrives = || {
+            saw(MachineFact {
+                neighbour: Neighbour::Runs("another one runs".into()),
+                ..fact.clone()
+            })
+        };
+        let commands = beside.quietly(arrives());
         let asked = |commands: &[Command<Machine>]| -> Vec<&'static str> {
             let tasks = commands.iter().filter_map(|command| match command {
-                Command::Run(Task::CloseFence { .. }, _) => None,
+                // Of the API server alone: a fence is closed, and a kubelet that serves keeps its certificate meanwhile.
+                Command::Run(Task::CloseFence { .. } | Task::ApproveCsr { .. }, _) => None,
                 Command::Run(task, _) => Some(task.name()),
                 _ => None,
             });
@@ -554,12 +559,9 @@ fn beside_another_operator_only_a_fence_is_closed() {
         assert_eq!(asked(&commands), none, "{}", describe(&phase));
         for (name, input) in inputs() {
             let mut story = story_in(phase.clone());
-            story.quietly(arrives.clone());
+            story.quietly(arrives());
             let commands = story.quietly(input);
             assert_eq!(asked(&commands), none, "{} on {name}", describe(&phase));
-            let begun = matches!(story.state.phase, Phase::Failed { .. });
-            let failed = matches!(beside.state.phase, Phase::Failed { .. });
-            assert!(!begun || failed || name.starts_with("given up"), "{} on {name}", describe(&phase));
         }
     }
 }

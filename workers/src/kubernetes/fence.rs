@@ -194,7 +194,10 @@ fn closing(node: &Node, closed: &str) -> Value {
     if there.contains_key(keys::HELD_FROM_SCALE_DOWN) {
         change["metadata"]["annotations"][keys::HELD_FROM_SCALE_DOWN] = Value::Null;
         // Another value is somebody else's by now.
-        if there.get(keys::NO_SCALE_DOWN).is_some_and(|it| it == "true") {
+        if there
+            .get(keys::NO_SCALE_DOWN)
+            .is_some_and(|it| it == "true")
+        {
             change["metadata"]["annotations"][keys::NO_SCALE_DOWN] = Value::Null;
         }
     }

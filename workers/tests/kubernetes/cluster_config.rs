@@ -1,8 +1,8 @@
 //! What a look at the cluster around its nodes finds, as OpenShift has it and as plain Kubernetes has not.
 
-use super::bench::{Bench, patch};
+use super::bench::{Bench, patch, patch_part};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use dormer_fleet::api::{Key, kinds};
+use dormer_fleet::api::{Key, Part, kinds};
 use dormer_profile::{
     cluster_config::{ClusterConfig, ClusterSnapshot},
     ignition::KubeletFacts,
@@ -178,7 +178,13 @@ async fn of_a_paused_pool_counts_what_its_nodes_have() {
         snapshot.kubelet.expect("facts").cloud_provider
     };
     let status = json!({"status": {"configuration": {"name": "rendered-worker-1"}}});
-    patch(&bench.world, &kinds::MACHINE_CONFIG_POOL, &key, status);
+    patch_part(
+        &bench.world,
+        &kinds::MACHINE_CONFIG_POOL,
+        &key,
+        Part::Status,
+        status,
+    );
     assert_eq!(read().await.as_deref(), Some("external"));
     let paused = |paused: bool| {
         let spec = json!({"spec": {"paused": paused}});

@@ -48,7 +48,11 @@ impl Draft<'_> {
             return self.machine_leaves();
         }
         self.ignored(ignored);
-        self.neighbour(before.as_ref().is_some_and(|m| m.neighbour.runs().is_some()));
+        self.neighbour(
+            before
+                .as_ref()
+                .is_some_and(|m| m.neighbour.runs().is_some()),
+        );
         if moved {
             self.saw(News::Address);
         }

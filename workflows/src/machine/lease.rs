@@ -28,7 +28,8 @@ impl Draft<'_> {
 
     /// Whether a serving machine has to change.
     pub(super) fn consider(&mut self) {
-        let resting = self.s.phase == Phase::Serving && self.s.halt.is_none() && !self.s.left_alone();
+        let resting =
+            self.s.phase == Phase::Serving && self.s.halt.is_none() && !self.s.left_alone();
         if !resting {
             return;
         }
