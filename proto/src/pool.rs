@@ -159,6 +159,10 @@ pub struct PoolSettings {
     /// Why that generation is refused: the settings before it hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
+    /// What grants within the limit wait for, with what to do: something else changes the cluster. A grant over the limit
+    /// mends what does not serve, and does not wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits: Option<String>,
     /// Another operator that configures hosts: while it runs, no lease is granted. `held` says it too, for engines that
     /// do not know this field.
     #[serde(default, skip_serializing_if = "Neighbour::is_unread")]
@@ -193,6 +197,7 @@ impl PoolSettings {
             overridden_by: None,
             generation: 0,
             refused: None,
+            waits: None,
             // Its own fact says it, before any settings come.
             neighbour: Neighbour::Unread,
             ..self.clone()
@@ -227,6 +232,7 @@ impl Default for PoolSettings {
             overridden_by: None,
             generation: 0,
             refused: None,
+            waits: None,
             neighbour: Neighbour::Unread,
         }
     }

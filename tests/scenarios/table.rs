@@ -534,4 +534,42 @@ pub(crate) const SCENARIOS: &[(u8, &str, &CoveringTests)] = &[
             ),
         ],
     ),
+    (
+        71,
+        "a health check has less patience than an upgrade in place needs",
+        &[(
+            "workers/tests/watcher.rs",
+            "what_else_changes_the_cluster_is_told_to_the_rollout",
+        )],
+    ),
+    (
+        72,
+        "the cluster autoscaler finds a drained node unneeded",
+        &[(
+            "workers/tests/kubernetes/fence.rs",
+            "the_autoscaler_takes_no_node_from_under_its_token_and_a_persons_word_stays",
+        )],
+    ),
+    (
+        73,
+        "the cluster is upgraded, or its workers are paused or updated",
+        &[
+            (
+                "workers/tests/watcher.rs",
+                "what_else_changes_the_cluster_is_told_to_the_rollout",
+            ),
+            (
+                ROLLOUT,
+                "while_something_else_changes_the_cluster_only_what_does_not_serve_is_mended",
+            ),
+        ],
+    ),
+    (
+        74,
+        "the control plane is older than dormer works with",
+        &[(
+            "workers/src/watcher/settings.rs",
+            "a_control_plane_that_is_too_old_gets_no_lease_and_is_told_why",
+        )],
+    ),
 ];

@@ -13,8 +13,9 @@ use crate::real::{
 use Step::{
     AnswersABadSetting, ApprovesAClient, ApprovesAServer, DeletesAMachine, DrainsANode,
     DrainsByForce, FencesANode, IsElected, KeepsATokenForAMachine, KeepsUserData, LearnsHowToJoin,
-    ListsExporters, LooksForOperators, MakesARuntimeClass, NamesTwoBudgets, ReadsCluster, ReadsTheKey, ReportsANode,
-    ReportsARefusal, RollsAPoolBack, SeesEverything, ShowsAMachine, ShowsThePool,
+    ListsExporters, LooksForChanges, LooksForOperators, MakesARuntimeClass, NamesTwoBudgets,
+    ReadsCluster, ReadsTheKey, ReportsANode, ReportsARefusal, RollsAPoolBack, SeesEverything,
+    ShowsAMachine, ShowsThePool,
 };
 use dormer_proto::machine::{Outcome, Task};
 use dormer_testkit::{Speaker, await_condition};
@@ -93,6 +94,7 @@ impl Bench {
                 everything_is_observed(&self.site, self.watcher.clone(), &self.token, number).await
             }
             LooksForOperators => self.looks_for_operators().await,
+            LooksForChanges => self.looks_for_changes().await,
             AnswersABadSetting => self.bad_setting(number).await,
             IsElected => self.is_elected().await,
             MakesARuntimeClass => self.runtime_class(number).await,

@@ -7,6 +7,7 @@ use super::rights::Right;
 pub(super) enum Step {
     SeesEverything,
     LooksForOperators,
+    LooksForChanges,
     AnswersABadSetting,
     IsElected,
     MakesARuntimeClass,
@@ -33,13 +34,15 @@ pub(super) enum Step {
 use Step::{
     AnswersABadSetting, ApprovesAClient, ApprovesAServer, DeletesAMachine, DrainsANode,
     DrainsByForce, FencesANode, IsElected, KeepsATokenForAMachine, KeepsUserData, LearnsHowToJoin,
-    ListsExporters, LooksForOperators, MakesARuntimeClass, NamesTwoBudgets, ReadsCluster, ReadsTheKey, ReportsANode,
-    ReportsARefusal, RollsAPoolBack, SeesEverything, ShowsAMachine, ShowsThePool,
+    ListsExporters, LooksForChanges, LooksForOperators, MakesARuntimeClass, NamesTwoBudgets,
+    ReadsCluster, ReadsTheKey, ReportsANode, ReportsARefusal, RollsAPoolBack, SeesEverything,
+    ShowsAMachine, ShowsThePool,
 };
 
-pub(super) const STEPS: [Step; 23] = [
+pub(super) const STEPS: [Step; 24] = [
     SeesEverything,
     LooksForOperators,
+    LooksForChanges,
     AnswersABadSetting,
     IsElected,
     MakesARuntimeClass,
@@ -72,6 +75,9 @@ pub(super) fn needed_by(right: &Right) -> (Step, String) {
         ("watcher", "runtimeclasses", _) => (MakesARuntimeClass, "there is no RuntimeClass".into()),
         ("watcher", "deployments" | "configmaps" | "leases" | "pods", _) => {
             (LooksForOperators, may_not(&right.resource))
+        }
+        ("watcher", "clusterversions", _) | ("watcher-machines", "machinehealthchecks", _) => {
+            (LooksForChanges, may_not(&right.resource))
         }
         ("watcher" | "watcher-machines", what, _) => (SeesEverything, may_not(what)),
         ("watcher-home", "configmaps", _) => (SeesEverything, may_not("configmaps")),

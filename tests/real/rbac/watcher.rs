@@ -9,7 +9,7 @@ use crate::real::{
 };
 use dormer_proto::neighbour::Neighbour;
 use dormer_testkit::await_condition;
-use dormer_workers::kubernetes::operators;
+use dormer_workers::kubernetes::{changing, operators};
 use serde_json::json;
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -49,6 +49,14 @@ impl Bench {
             None if seen.neighbour == Neighbour::Absent => Ok(()),
             None => Err(format!("{:?}", seen.neighbour)),
         }
+    }
+
+    /// What else changes the cluster, of kinds that this API server may not have at all.
+    pub(super) async fn looks_for_changes(&self) -> Result<(), String> {
+        let before = changing::Seen::default();
+        let machines = Some(self.site.machines.as_str());
+        let seen = changing::look(&self.watcher, machines, &before).await;
+        seen.unread.map_or(Ok(()), Err)
     }
 
     /// The Lease is taken, and renewed once.

@@ -1,6 +1,7 @@
 //! What a task does at the Kubernetes API: fences, evictions, deletions, certificates, annotations.
 
 mod api;
+pub mod changing;
 mod cluster;
 mod cluster_config;
 mod csr;

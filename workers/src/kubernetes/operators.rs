@@ -1,10 +1,9 @@
 //! A look for the Windows Machine Config Operator (WMCO), which configures the same hosts as dormer.
 //!
-//! It runs while the Pod that holds its lock lives, or while its Deployment wants replicas, in any namespace. That it is
-//! installed (a ClusterServiceVersion, a Deployment without replicas) is told and stops nobody (docs/field-notes.md, WMCO beside
-//! dormer).
+//! It runs while the Pod that holds its lock lives, or while its Deployment wants replicas, in any namespace
+//! (docs/field-notes.md, WMCO beside dormer). That it is installed (a ClusterServiceVersion, a Deployment without
+//! replicas) is told and stops nobody.
 
-use super::ANSWER_MAX;
 use dormer_proto::{message::cut, neighbour::Neighbour};
 use k8s_openapi::{
     api::{
@@ -19,7 +18,7 @@ use kube::{
     api::{ApiResource, DynamicObject, GroupVersionKind, ListParams},
 };
 use serde::de::DeserializeOwned;
-use std::fmt::Debug;
+use std::{collections::BTreeMap, fmt::Debug, time::Duration};
 use tokio::time::timeout;
 
 /// The operator's Deployment, in whatever namespace it was installed.
@@ -28,6 +27,8 @@ const DEPLOYMENT: &str = "windows-machine-config-operator";
 const LOCK: &str = "windows-machine-config-operator-lock";
 /// What ClusterServiceVersions of the operator are called before their version.
 const CSV: &str = "windows-machine-config-operator.v";
+/// How long one answer may take: the watcher does nothing else meanwhile.
+pub(super) const LOOK_MAX: Duration = Duration::from_secs(10);
 /// Most objects of one name that are looked at: one a namespace.
 const NAMESAKES_MAX: u32 = 100;
 
@@ -45,12 +46,15 @@ pub struct Seen {
 /// Looks whether it runs.
 pub async fn look(client: &Client) -> Seen {
     let mut unread = None;
-    let mut note = |why: String| drop(unread.get_or_insert(why));
-    let holder = holder(client).await.unwrap_or_else(|why| {
+    let mut note = |why: String| {
+        unread.get_or_insert(why);
+    };
+    let (holder, deployments) = tokio::join!(holder(client), deployments(client));
+    let holder = holder.unwrap_or_else(|why| {
         note(why);
         None
     });
-    let (wanted, idle) = deployments(client).await.unwrap_or_else(|why| {
+    let (wanted, idle) = deployments.unwrap_or_else(|why| {
         note(why);
         (None, None)
     });
@@ -78,24 +82,25 @@ pub async fn look(client: &Client) -> Seen {
 /// # Errors
 /// They could not be listed, in one sentence.
 pub async fn installed(client: &Client) -> Result<Vec<String>, String> {
-    let kind = GroupVersionKind::gvk(
-        "operators.coreos.com",
-        "v1alpha1",
-        "ClusterServiceVersion",
-    );
+    let kind = GroupVersionKind::gvk("operators.coreos.com", "v1alpha1", "ClusterServiceVersion");
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&kind));
-    let asked = timeout(ANSWER_MAX, api.list_metadata(&ListParams::default())).await;
+    let asked = timeout(LOOK_MAX, api.list_metadata(&ListParams::default())).await;
     match asked.map_err(|_| slow("clusterserviceversions"))? {
         Ok(listed) => Ok(listed
             .items
             .iter()
-            .filter(|one| one.name_any().starts_with(CSV))
+            .filter(|one| one.name_any().starts_with(CSV) && !is_copy(one.labels()))
             .map(|one| format!("{}/{}", one.namespace().unwrap_or_default(), one.name_any()))
             .collect()),
         // Without OLM there is no such kind.
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
         Err(error) => Err(refused("list", "clusterserviceversions", &error)),
     }
+}
+
+/// Whether OLM made it to show an operator in a namespace that it does not run in.
+fn is_copy(labels: &BTreeMap<String, String>) -> bool {
+    labels.contains_key("olm.copiedFrom")
 }
 
 /// What people are told of one that runs: `what` it is, in which namespace, and how to stop it.
@@ -150,7 +155,7 @@ async fn lives(
     uid: Option<&str>,
 ) -> Result<bool, String> {
     let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
-    let found = timeout(ANSWER_MAX, api.get_opt(pod)).await;
+    let found = timeout(LOOK_MAX, api.get_opt(pod)).await;
     let found = found.map_err(|_| slow("pods"))?;
     let found = found.map_err(|error| refused("get", "pods", &error))?;
     Ok(found.is_some_and(|found| {
@@ -189,18 +194,16 @@ where
         .fields(&format!("metadata.name={name}"))
         .limit(NAMESAKES_MAX);
     let api: Api<K> = Api::all(client.clone());
-    let listed = timeout(ANSWER_MAX, api.list(&params)).await;
+    let listed = timeout(LOOK_MAX, api.list(&params)).await;
     let listed = listed.map_err(|_| slow(what))?;
-    Ok(listed
-        .map_err(|error| refused("list", what, &error))?
-        .items)
+    Ok(listed.map_err(|error| refused("list", what, &error))?.items)
 }
 
-fn slow(what: &str) -> String {
+pub(super) fn slow(what: &str) -> String {
     format!("the API server does not answer about {what} in time")
 }
 
-fn refused(verb: &str, what: &str, error: &kube::Error) -> String {
+pub(super) fn refused(verb: &str, what: &str, error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) if status.code == 403 => {
             format!("dormer may not {verb} {what}: {}", status.message)

@@ -6,10 +6,11 @@
 //! the watcher keeps nothing that it could not find again, and several of them are harmless.
 //!
 //! It may do no more than: list and watch Machines and MachineSets in their namespace, Nodes and
-//! CertificateSigningRequests, and WindowsPools and ConfigMaps in dormer's namespace; read `/version`; get, create and update the
-//! Lease there; create and patch Events there; get and apply RuntimeClasses; list the Deployment and the lock of
-//! another operator for Windows hosts by their names, in any namespace, and get the Pod that holds the lock; read what the cluster says about all of its
-//! nodes (mirror sets, pull secret, proxy, authorities, machine config). It writes to no Machine, MachineSet or Node.
+//! CertificateSigningRequests, and WindowsPools and ConfigMaps in dormer's namespace; read `/version`; get, create and
+//! update the Lease there; create and patch Events there; get and apply RuntimeClasses; list the Deployment and the lock
+//! of another operator for Windows hosts by their names, in any namespace, and get the Pod that holds the lock; list
+//! MachineHealthChecks and read the ClusterVersion; read what the cluster says about all of its nodes (mirror sets, pull
+//! secret, proxy, authorities, machine config). It writes to no Machine, MachineSet or Node.
 
 mod classes;
 mod cluster;

@@ -9,6 +9,7 @@ use super::{
     view::{Kind, ObservedObject, View},
 };
 use crate::{
+    kubernetes::changing,
     pool::Installed,
     port::{Facts, PortError},
 };
@@ -91,6 +92,7 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
         self.servers.refresh(&self.client).await;
         self.surroundings.refresh(&*self.catalog).await;
         self.look_for_neighbours().await;
+        self.look_for_changes().await;
         self.resolve_settings(&mut round).await;
         let messages = round
             .writer
@@ -143,6 +145,9 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
                     let mut messages = self.part(&mut round);
                     if round.parts.is_multiple_of(AROUND_EVERY) {
                         self.surroundings.refresh(&*self.catalog).await;
+                        if self.look_for_changes().await {
+                            messages.extend(self.changed(&mut round).await);
+                        }
                     }
                     if round.parts.is_multiple_of(CLASSES_EVERY) {
                         self.keep_classes(&round).await;
@@ -174,6 +179,18 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
             differs
         });
         self.settings.found(&neighbour)
+    }
+
+    /// Looks what else changes the cluster; `true`: runs have to be told.
+    async fn look_for_changes(&mut self) -> bool {
+        let machines = self.options.machines.as_deref();
+        let seen = changing::look(&self.client, machines, self.settings.changing()).await;
+        if let Some(why) = seen.unread.as_ref()
+            && seen.unread != self.settings.changing().unread
+        {
+            tracing::warn!("what else changes the cluster is unknown: {why}");
+        }
+        self.settings.found_changing(&seen)
     }
 
     async fn keep_classes(&mut self, round: &Round) {

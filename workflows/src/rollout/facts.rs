@@ -195,6 +195,7 @@ fn source(pool: &PoolSettings, neighbour: &Neighbour) -> Option<Source> {
         overridden_by: pool.overridden_by.clone(),
         generation: pool.generation,
         refused: pool.refused.clone(),
+        waits: pool.waits.clone(),
         neighbour: neighbour.runs().map(str::to_owned),
     };
     (source != Source::default()).then_some(source)

@@ -96,6 +96,9 @@ pub struct Source {
     /// Why that is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
+    /// What grants within the limit wait for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits: Option<String>,
     /// Another operator that configures hosts: while it runs, nothing is granted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub neighbour: Option<String>,
@@ -321,6 +324,12 @@ impl State {
     #[must_use]
     pub fn neighbour(&self) -> Option<&str> {
         self.source.as_ref()?.neighbour.as_deref()
+    }
+
+    /// What grants wait for that mend nothing: something else changes the cluster.
+    #[must_use]
+    pub fn waits(&self) -> Option<&str> {
+        self.source.as_ref()?.waits.as_deref()
     }
 
     /// Why nothing is granted, whatever else stands in the settings.

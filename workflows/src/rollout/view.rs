@@ -415,6 +415,9 @@ impl NamedState<'_> {
         if let Some(barred) = self.barred(&queue) {
             return Some(barred);
         }
+        if let Some(waits) = state.waits() {
+            return Some(format!("a cluster that nothing else changes: {waits}"));
+        }
         let halted = self
             .halted()
             .map(|why| format!("a retry, or another candidate: {why}"));
