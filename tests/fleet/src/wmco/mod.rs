@@ -171,7 +171,7 @@ struct Process {
 }
 
 impl Process {
-    fn plays(&self, rule: Rule) -> bool {
+    fn follows(&self, rule: Rule) -> bool {
         !self.options.off.contains(&rule)
     }
 
@@ -182,7 +182,7 @@ impl Process {
             }
             self.pace.sleep(LOOK).await;
         };
-        if self.plays(Rule::LeadsForLife) {
+        if self.follows(Rule::LeadsForLife) {
             self.lead(&pod).await;
         }
         let mut daemons = JoinSet::new();
@@ -255,19 +255,19 @@ impl Process {
 
     /// One worker: whatever it finds first is done to its end.
     async fn pass(&self, daemons: &mut JoinSet<()>) -> Result<(), String> {
-        if self.plays(Rule::ApprovesRequests) {
+        if self.follows(Rule::ApprovesRequests) {
             self.approve().await?;
         }
         let key = self.key().await?;
         for found in self.configured().await? {
             let version = found.node.annotation(VERSION_ANNOTATION);
             match version {
-                None if self.plays(Rule::ConfiguresWithoutVersion) => {
+                None if self.follows(Rule::ConfiguresWithoutVersion) => {
                     return self.configure(&found, &key, daemons).await;
                 }
                 Some(_)
                     if found.node.annotation(KEY_ANNOTATION) != Some(key.as_str())
-                        && self.plays(Rule::DeletesOtherKeys) =>
+                        && self.follows(Rule::DeletesOtherKeys) =>
                 {
                     let path = format!(
                         "/apis/machine.openshift.io/v1beta1/namespaces/{MACHINE_API}/machines/{}",
@@ -333,7 +333,7 @@ impl Process {
         self.api.merge(&node, &marks).await?;
         self.api.merge(&node, &cordon(false)).await?;
         self.say(&found.machine).await?;
-        if let (Some(host), true) = (host, self.plays(Rule::RestoresCommandLines)) {
+        if let (Some(host), true) = (host, self.follows(Rule::RestoresCommandLines)) {
             let api = Arc::clone(&self.wicd);
             let map = format!("{}/{}", self.path("configmaps"), wicd::map());
             daemons.spawn(wicd::run(host, api, map, self.pace));

@@ -31,13 +31,26 @@ pub(super) fn map() -> String {
     format!("windows-services-{VERSION}")
 }
 
-/// What a host runs of them, as the ConfigMap's key `services` has it.
+/// What a host runs of them, as the ConfigMap's key `services` has it: what is the host's own stands as a variable.
 pub(super) fn services(host: &Host) -> Value {
+    let variables = variables(host);
     let state = host.state();
     let known = KEPT.iter().filter_map(|name| state.scm.get(name));
-    let services =
-        known.map(|entry| json!({"name": entry.config.name, "path": entry.config.command}));
+    let services = known.map(|entry| {
+        let mut path = entry.config.command.clone();
+        for (variable, value) in &variables {
+            path = path.replace(value, variable);
+        }
+        json!({"name": entry.config.name, "path": path})
+    });
     services.collect()
+}
+
+/// What differs from host to host in a command line, as WMCO's own variables do.
+fn variables(host: &Host) -> [(&'static str, String); 2] {
+    let address = host.internal_ip();
+    let name = address.replace('.', "-");
+    [("NODE_IP", address), ("HOSTNAME_OVERRIDE", name)]
 }
 
 /// Makes the daemon's service, and restarts what the host runs, as a cleanup and a bootstrap do.
@@ -61,10 +74,13 @@ pub(super) async fn restart_all(host: &Host) {
     };
     // It is there after a first try.
     let _ = host.state().scm.create(daemon, Instant::now());
-    for name in KEPT {
-        if host.stop_service(name).await.is_ok() {
-            let _ = host.start_service(name).await;
-        }
+    let runs = |name: &&&str| host.state().scm.running(name);
+    let running: Vec<&str> = KEPT.iter().filter(runs).copied().collect();
+    for name in running.iter().rev() {
+        let _ = host.stop_service(name).await;
+    }
+    for name in running {
+        let _ = host.start_service(name).await;
     }
     let _ = host.start_service(SERVICE).await;
 }
@@ -77,8 +93,11 @@ pub(super) async fn run(host: Arc<Host>, api: Arc<Api>, map: String, pace: Pace)
             let wanted: Vec<Value> = serde_json::from_str(text).unwrap_or_default();
             for service in wanted {
                 let name = service["name"].as_str().unwrap_or_default();
-                let command = service["path"].as_str().unwrap_or_default();
-                keep(&host, name, command).await;
+                let mut command = service["path"].as_str().unwrap_or_default().to_owned();
+                for (variable, value) in variables(&host) {
+                    command = command.replace(variable, &value);
+                }
+                keep(&host, name, &command).await;
             }
         }
         pace.sleep(TICK).await;
