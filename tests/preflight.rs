@@ -122,7 +122,7 @@ impl Site {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_wmco_that_runs_in_the_cluster_is_named_and_one_that_does_not_is_told() {
+async fn a_wmco_that_runs_in_the_cluster_is_named_and_one_that_does_not_is_mentioned() {
     dormer_testkit::full!();
     let site = Site::new(&[]).await;
     let user = site.host.image().user.clone();
@@ -131,7 +131,14 @@ async fn a_wmco_that_runs_in_the_cluster_is_named_and_one_that_does_not_is_told(
     let written = site.world.write_kubeconfig(&kubeconfig);
     written.expect("a kubeconfig");
     let kubeconfig = kubeconfig.to_str().expect("text");
-    let more = ["--user", &user, "--host-key", &print, "--kubeconfig", kubeconfig];
+    let more = [
+        "--user",
+        &user,
+        "--host-key",
+        &print,
+        "--kubeconfig",
+        kubeconfig,
+    ];
     let ran = site.run(&more).await;
     assert!(ran.good, "{}", ran.said);
     assert!(ran.said.contains("no other operator"), "{}", ran.said);

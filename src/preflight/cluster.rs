@@ -9,7 +9,7 @@ use kube::{
 use std::path::Path;
 
 /// Looks in the cluster of that kubeconfig. One that runs fails the step; one that is only installed is told.
-pub(super) async fn look(kubeconfig: &Path) -> Result<String, Failure> {
+pub(super) async fn check(kubeconfig: &Path) -> Result<String, Failure> {
     let unread = |why: String| Failure::lasting("ClusterUnread", why);
     let at = |error: &dyn std::fmt::Display| unread(format!("{}: {error}", kubeconfig.display()));
     let file = Kubeconfig::read_from(kubeconfig).map_err(|error| at(&error))?;
@@ -17,7 +17,7 @@ pub(super) async fn look(kubeconfig: &Path) -> Result<String, Failure> {
     let config = Config::from_custom_kubeconfig(file, &options).await;
     let config = config.map_err(|error| at(&error))?;
     let client = Client::try_from(config).map_err(|error| at(&error))?;
-    let seen = operators::look(&client).await;
+    let seen = operators::check(&client).await;
     match seen.neighbour {
         Neighbour::Runs(what) => return Err(Failure::lasting("AnotherOperatorRuns", what)),
         Neighbour::Unread => {

@@ -84,7 +84,7 @@ impl Options {
         let mut report = host::check(&target, &wanted, |shown| self.known(shown)).await;
         if let Some(kubeconfig) = &self.kubeconfig {
             let begun = Instant::now();
-            let seen = cluster::look(kubeconfig).await;
+            let seen = cluster::check(kubeconfig).await;
             let ms = begun.elapsed().as_millis();
             let ms = u64::try_from(ms).unwrap_or(u64::MAX);
             report.step("look for another operator", ms, seen);

@@ -530,7 +530,7 @@ pub(crate) const SCENARIOS: &[(u8, &str, &CoveringTests)] = &[
             (STORY, "another_operator_comes_in_the_middle_of_an_upgrade"),
             (
                 "workers/tests/watcher.rs",
-                "another_operator_is_told_with_its_pod_and_forgotten_by_a_live_list_alone",
+                "another_operator_is_published_with_its_pod_and_forgotten_by_a_live_list_alone",
             ),
         ],
     ),
@@ -539,7 +539,7 @@ pub(crate) const SCENARIOS: &[(u8, &str, &CoveringTests)] = &[
         "a health check has less patience than an upgrade in place needs",
         &[(
             "workers/tests/watcher.rs",
-            "what_else_changes_the_cluster_is_told_to_the_rollout",
+            "what_else_changes_the_cluster_reaches_the_rollout",
         )],
     ),
     (
@@ -556,7 +556,7 @@ pub(crate) const SCENARIOS: &[(u8, &str, &CoveringTests)] = &[
         &[
             (
                 "workers/tests/watcher.rs",
-                "what_else_changes_the_cluster_is_told_to_the_rollout",
+                "what_else_changes_the_cluster_reaches_the_rollout",
             ),
             (
                 ROLLOUT,
@@ -569,7 +569,7 @@ pub(crate) const SCENARIOS: &[(u8, &str, &CoveringTests)] = &[
         "the control plane is older than dormer works with",
         &[(
             "workers/src/watcher/settings.rs",
-            "a_control_plane_that_is_too_old_gets_no_lease_and_is_told_why",
+            "a_control_plane_that_is_too_old_gets_no_lease_and_says_why",
         )],
     ),
 ];

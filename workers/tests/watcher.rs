@@ -452,7 +452,7 @@ fn neighbours(state: &KnownFacts, uid: &str) -> (Neighbour, Neighbour) {
 }
 
 #[tokio::test]
-async fn another_operator_is_told_with_its_pod_and_forgotten_by_a_live_list_alone() {
+async fn another_operator_is_published_with_its_pod_and_forgotten_by_a_live_list_alone() {
     let world = world(1, &[]).await;
     let bench = Bench::start(&world, Pool::newest()).await;
     let uid = all_serve(&bench, &world, 1).await.remove(0);
@@ -538,7 +538,7 @@ fn waits(state: &KnownFacts) -> String {
 }
 
 #[tokio::test]
-async fn what_else_changes_the_cluster_is_told_to_the_rollout() {
+async fn what_else_changes_the_cluster_reaches_the_rollout() {
     let world = world(1, &[]).await;
     world
         .create(windows_pool(json!({"strategy": {"type": "InPlace"}})))

@@ -830,7 +830,7 @@ fn another() -> Neighbour {
 }
 
 #[test]
-fn another_operator_runs_before_a_machine_is_looked_at() {
+fn another_operator_runs_before_a_machine_is_probed() {
     let mut story = Story::begin(MachineFact {
         neighbour: another(),
         ..machine()

@@ -12,8 +12,8 @@ use crate::real::{
 };
 use Step::{
     AnswersABadSetting, ApprovesAClient, ApprovesAServer, DeletesAMachine, DrainsANode,
-    DrainsByForce, FencesANode, IsElected, KeepsATokenForAMachine, KeepsUserData, LearnsHowToJoin,
-    ListsExporters, LooksForChanges, LooksForOperators, MakesARuntimeClass, NamesTwoBudgets,
+    DrainsByForce, FencesANode, FindsChanges, FindsOperators, IsElected, KeepsATokenForAMachine,
+    KeepsUserData, LearnsHowToJoin, ListsExporters, MakesARuntimeClass, NamesTwoBudgets,
     ReadsCluster, ReadsTheKey, ReportsANode, ReportsARefusal, RollsAPoolBack, SeesEverything,
     ShowsAMachine, ShowsThePool,
 };
@@ -93,8 +93,8 @@ impl Bench {
             SeesEverything => {
                 everything_is_observed(&self.site, self.watcher.clone(), &self.token, number).await
             }
-            LooksForOperators => self.looks_for_operators().await,
-            LooksForChanges => self.looks_for_changes().await,
+            FindsOperators => self.finds_operators().await,
+            FindsChanges => self.finds_changes().await,
             AnswersABadSetting => self.bad_setting(number).await,
             IsElected => self.is_elected().await,
             MakesARuntimeClass => self.runtime_class(number).await,

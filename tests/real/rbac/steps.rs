@@ -6,8 +6,8 @@ use super::rights::Right;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     SeesEverything,
-    LooksForOperators,
-    LooksForChanges,
+    FindsOperators,
+    FindsChanges,
     AnswersABadSetting,
     IsElected,
     MakesARuntimeClass,
@@ -33,16 +33,16 @@ pub(super) enum Step {
 
 use Step::{
     AnswersABadSetting, ApprovesAClient, ApprovesAServer, DeletesAMachine, DrainsANode,
-    DrainsByForce, FencesANode, IsElected, KeepsATokenForAMachine, KeepsUserData, LearnsHowToJoin,
-    ListsExporters, LooksForChanges, LooksForOperators, MakesARuntimeClass, NamesTwoBudgets,
+    DrainsByForce, FencesANode, FindsChanges, FindsOperators, IsElected, KeepsATokenForAMachine,
+    KeepsUserData, LearnsHowToJoin, ListsExporters, MakesARuntimeClass, NamesTwoBudgets,
     ReadsCluster, ReadsTheKey, ReportsANode, ReportsARefusal, RollsAPoolBack, SeesEverything,
     ShowsAMachine, ShowsThePool,
 };
 
 pub(super) const STEPS: [Step; 24] = [
     SeesEverything,
-    LooksForOperators,
-    LooksForChanges,
+    FindsOperators,
+    FindsChanges,
     AnswersABadSetting,
     IsElected,
     MakesARuntimeClass,
@@ -74,10 +74,10 @@ pub(super) fn needed_by(right: &Right) -> (Step, String) {
     match (role, right.resource.as_str(), right.verb.as_str()) {
         ("watcher", "runtimeclasses", _) => (MakesARuntimeClass, "there is no RuntimeClass".into()),
         ("watcher", "deployments" | "configmaps" | "leases" | "pods", _) => {
-            (LooksForOperators, may_not(&right.resource))
+            (FindsOperators, may_not(&right.resource))
         }
         ("watcher", "clusterversions", _) | ("watcher-machines", "machinehealthchecks", _) => {
-            (LooksForChanges, may_not(&right.resource))
+            (FindsChanges, may_not(&right.resource))
         }
         ("watcher" | "watcher-machines", what, _) => (SeesEverything, may_not(what)),
         ("watcher-home", "configmaps", _) => (SeesEverything, may_not("configmaps")),

@@ -37,13 +37,13 @@ impl Bench {
     }
 
     /// A lock whose holder is gone: its Pod is looked for, too. It stops nobody, whose watcher may read it.
-    pub(super) async fn looks_for_operators(&self) -> Result<(), String> {
+    pub(super) async fn finds_operators(&self) -> Result<(), String> {
         let lock = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
             "metadata": {"name": "windows-machine-config-operator-lock", "namespace": home(&self.site)},
             "spec": {"holderIdentity": "windows-machine-config-operator-gone_1"}});
         // It is there after the first time.
         drop(self.site.world.try_create(lock).await);
-        let seen = operators::look(&self.watcher).await;
+        let seen = operators::check(&self.watcher).await;
         match seen.unread {
             Some(why) => Err(why),
             None if seen.neighbour == Neighbour::Absent => Ok(()),
@@ -52,10 +52,10 @@ impl Bench {
     }
 
     /// What else changes the cluster, of kinds that this API server may not have at all.
-    pub(super) async fn looks_for_changes(&self) -> Result<(), String> {
-        let before = changing::Seen::default();
+    pub(super) async fn finds_changes(&self) -> Result<(), String> {
+        let before = changing::Found::default();
         let machines = Some(self.site.machines.as_str());
-        let seen = changing::look(&self.watcher, machines, &before).await;
+        let seen = changing::check(&self.watcher, machines, &before).await;
         seen.unread.map_or(Ok(()), Err)
     }
 

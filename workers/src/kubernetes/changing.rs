@@ -31,7 +31,7 @@ const LONG: Duration = Duration::from_secs(24 * 3_600);
 
 /// What one look found, a sentence each, with what to do.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Seen {
+pub struct Found {
     /// The ClusterVersion is progressing.
     pub version: Option<String>,
     /// That has lasted for over a day.
@@ -45,7 +45,7 @@ pub struct Seen {
 }
 
 /// Looks. `machines`: the namespace of Machines; `None`: all namespaces. `before`: what was seen last.
-pub async fn look(client: &Client, machines: Option<&str>, before: &Seen) -> Seen {
+pub async fn check(client: &Client, machines: Option<&str>, before: &Found) -> Found {
     let (version, pool, checks) = tokio::join!(
         cluster_version(client),
         worker_pool(client),
@@ -67,7 +67,7 @@ pub async fn look(client: &Client, machines: Option<&str>, before: &Seen) -> See
         note(why);
         before.health_check.clone()
     });
-    Seen {
+    Found {
         version,
         long,
         worker_pool,

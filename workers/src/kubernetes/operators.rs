@@ -34,7 +34,7 @@ const NAMESAKES_MAX: u32 = 100;
 
 /// What one look found.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Seen {
+pub struct Found {
     /// Whether it runs.
     pub neighbour: Neighbour,
     /// It is installed and does not run: where.
@@ -44,7 +44,7 @@ pub struct Seen {
 }
 
 /// Looks whether it runs.
-pub async fn look(client: &Client) -> Seen {
+pub async fn check(client: &Client) -> Found {
     let mut unread = None;
     let mut note = |why: String| {
         unread.get_or_insert(why);
@@ -70,7 +70,7 @@ pub async fn look(client: &Client) -> Seen {
         (None, Some(_)) => Neighbour::Unread,
         (None, None) => Neighbour::Absent,
     };
-    Seen {
+    Found {
         neighbour,
         idle,
         unread,

@@ -15,8 +15,8 @@ pub(super) struct Neighbours {
 
 impl Neighbours {
     /// Looks again. What cannot be read changes nothing.
-    pub(super) async fn look(&mut self, client: &Client) -> &Neighbour {
-        let seen = operators::look(client).await;
+    pub(super) async fn refresh(&mut self, client: &Client) -> &Neighbour {
+        let seen = operators::check(client).await;
         if let Some(why) = seen.unread.as_ref().filter(|_| seen.unread != self.unread) {
             tracing::warn!("whether another operator configures Windows hosts is unknown: {why}");
         }

@@ -91,8 +91,8 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
         };
         self.servers.refresh(&self.client).await;
         self.surroundings.refresh(&*self.catalog).await;
-        self.look_for_neighbours().await;
-        self.look_for_changes().await;
+        self.refresh_neighbours().await;
+        self.refresh_changing().await;
         self.resolve_settings(&mut round).await;
         let messages = round
             .writer
@@ -145,7 +145,7 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
                     let mut messages = self.part(&mut round);
                     if round.parts.is_multiple_of(AROUND_EVERY) {
                         self.surroundings.refresh(&*self.catalog).await;
-                        if self.look_for_changes().await {
+                        if self.refresh_changing().await {
                             messages.extend(self.changed(&mut round).await);
                         }
                     }
@@ -153,7 +153,7 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
                         self.keep_classes(&round).await;
                     }
                     if round.parts.is_multiple_of(NEIGHBOURS_EVERY)
-                        && self.look_for_neighbours().await
+                        && self.refresh_neighbours().await
                     {
                         messages.extend(self.changed(&mut round).await);
                     }
@@ -169,8 +169,8 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
     }
 
     /// Looks whether another operator for Windows hosts runs; `true`: runs have to be told.
-    async fn look_for_neighbours(&mut self) -> bool {
-        let neighbour = self.neighbours.look(&self.client).await.clone();
+    async fn refresh_neighbours(&mut self) -> bool {
+        let neighbour = self.neighbours.refresh(&self.client).await.clone();
         let unread = self.neighbours.unread().map(str::to_owned);
         self.status.send_if_modified(|status| {
             let runs = neighbour.runs().map(str::to_owned);
@@ -182,9 +182,9 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
     }
 
     /// Looks what else changes the cluster; `true`: runs have to be told.
-    async fn look_for_changes(&mut self) -> bool {
+    async fn refresh_changing(&mut self) -> bool {
         let machines = self.options.machines.as_deref();
-        let seen = changing::look(&self.client, machines, self.settings.changing()).await;
+        let seen = changing::check(&self.client, machines, self.settings.changing()).await;
         if let Some(why) = seen.unread.as_ref()
             && seen.unread != self.settings.changing().unread
         {

@@ -34,7 +34,7 @@ pub(super) struct Settings {
     /// Another operator that configures hosts: while it runs, nothing is granted.
     neighbour: Neighbour,
     /// What else changes the cluster: upgrades wait for the end of it.
-    changing: changing::Seen,
+    changing: changing::Found,
     /// The minor of the oldest API server, if it is older than dormer promises to work with.
     too_old: Option<u32>,
     /// Something changed since it was settled.
@@ -73,7 +73,7 @@ impl Settings {
             map: None,
             kind_absent: false,
             neighbour: Neighbour::default(),
-            changing: changing::Seen::default(),
+            changing: changing::Found::default(),
             too_old: None,
             stale: true,
             accepted: None,
@@ -99,7 +99,7 @@ impl Settings {
     }
 
     /// A look found this else that changes the cluster; whether that is news.
-    pub(super) fn found_changing(&mut self, seen: &changing::Seen) -> bool {
+    pub(super) fn found_changing(&mut self, seen: &changing::Found) -> bool {
         let news = self.changing != *seen;
         self.changing.clone_from(seen);
         self.stale |= news;
@@ -107,7 +107,7 @@ impl Settings {
     }
 
     /// What was found last that changes the cluster.
-    pub(super) fn changing(&self) -> &changing::Seen {
+    pub(super) fn changing(&self) -> &changing::Found {
         &self.changing
     }
 
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_control_plane_that_is_too_old_gets_no_lease_and_is_told_why() {
+    async fn a_control_plane_that_is_too_old_gets_no_lease_and_says_why() {
         let nowhere = "http://127.0.0.1:1".parse().expect("a URL");
         let client = Client::try_from(kube::Config::new(nowhere)).expect("a client");
         let mut settings = Settings::new(client, "windows", "dormer");
