@@ -239,9 +239,13 @@ async fn one(
     let kind = GroupVersionKind::gvk(group, version, kind);
     let resource = ApiResource::from_gvk(&kind);
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-    let found = timeout(LOOK_MAX, api.get_opt(name)).await;
-    let found = found.map_err(|_| slow(&resource.plural))?;
-    found.map_err(|error| refused("get", &resource.plural, &error))
+    let found = timeout(LOOK_MAX, api.get(name)).await;
+    match found.map_err(|_| slow(&resource.plural))? {
+        Ok(found) => Ok(Some(found)),
+        // A kind that is not served, as on plain Kubernetes, is answered without a reason.
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+        Err(error) => Err(refused("get", &resource.plural, &error)),
+    }
 }
 
 fn api(client: &Client, kind: &str, namespace: Option<&str>) -> Api<DynamicObject> {
