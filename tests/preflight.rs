@@ -4,7 +4,7 @@ use dormer_fleet::{Pace, World, WorldConfig, host::Host};
 use dormer_testkit::{
     KeyKind, SshKey, Sshd, SshdOptions, TempDir, await_condition, free_port, started, test_dir,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::{path::PathBuf, process::Command, sync::Arc, time::Duration};
 
 /// A boot takes seconds at this pace; a busy machine gets this much.
@@ -71,7 +71,7 @@ fn fingerprint(ran: &Ran) -> String {
 /// A simulated host that is up.
 struct Site {
     folder: TempDir,
-    _world: World,
+    world: World,
     host: Arc<Host>,
     port: u16,
     key: PathBuf,
@@ -100,7 +100,7 @@ impl Site {
         await_condition("a host that is up", IN_TIME, || async { up() }).await;
         Self {
             folder,
-            _world: world,
+            world,
             host,
             port: ssh_port,
             key,
@@ -118,6 +118,52 @@ impl Site {
     /// Files that are there.
     fn files(&self) -> Vec<String> {
         self.host.state().disk.files().map(str::to_owned).collect()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wmco_that_runs_in_the_cluster_is_named_and_one_that_does_not_is_mentioned() {
+    dormer_testkit::full!();
+    let site = Site::new(&[]).await;
+    let user = site.host.image().user.clone();
+    let print = fingerprint(&site.run(&["--user", &user]).await);
+    let kubeconfig = site.folder.path().join("kubeconfig");
+    let written = site.world.write_kubeconfig(&kubeconfig);
+    written.expect("a kubeconfig");
+    let kubeconfig = kubeconfig.to_str().expect("text");
+    let more = [
+        "--user",
+        &user,
+        "--host-key",
+        &print,
+        "--kubeconfig",
+        kubeconfig,
+    ];
+    let ran = site.run(&more).await;
+    assert!(ran.good, "{}", ran.said);
+    assert!(ran.said.contains("no other operator"), "{}", ran.said);
+    let deploy = |replicas: u32| {
+        let namespace = format!("winc-{replicas}");
+        let objects = [
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}),
+            json!({"apiVersion": "apps/v1", "kind": "Deployment",
+                "metadata": {"name": "windows-machine-config-operator", "namespace": namespace},
+                "spec": {"replicas": replicas}}),
+        ];
+        for object in objects {
+            site.world.create(object).expect("made");
+        }
+    };
+    deploy(0);
+    let ran = site.run(&more).await;
+    assert!(ran.good, "{}", ran.said);
+    assert!(ran.said.contains("Deployment winc-0/"), "{}", ran.said);
+    deploy(1);
+    let ran = site.run(&more).await;
+    let failed = Some(("AnotherOperatorRuns", "look for another operator"));
+    assert_eq!(ran.failed(), failed, "{}", ran.said);
+    for part in ["Deployment winc-1/", "kubectl -n winc-1 scale"] {
+        assert!(ran.said.contains(part), "{}", ran.said);
     }
 }
 

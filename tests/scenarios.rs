@@ -75,7 +75,8 @@ fn page() -> String {
 #[test]
 fn every_scenario_has_its_row_and_every_test_named_is_there() {
     let numbers: Vec<u8> = SCENARIOS.iter().map(|(number, ..)| *number).collect();
-    assert_eq!(numbers, (1..=60).collect::<Vec<u8>>());
+    assert!(numbers.is_sorted_by(|a, b| a < b), "{numbers:?}");
+    assert!(numbers.starts_with(&(1..=60).collect::<Vec<u8>>()));
     for (number, what, covering) in SCENARIOS {
         for (file, test) in *covering {
             let text = source(file);

@@ -2,6 +2,7 @@
 
 use crate::{
     id::{LeaseToken, Seq, Timestamp},
+    neighbour::Neighbour,
     pool::{Desired, PoolSettings},
 };
 use serde::{Deserialize, Serialize};
@@ -530,6 +531,9 @@ pub struct MachineFact {
     pub platform: String,
     /// dormer's fence annotation.
     pub token: Option<TokenMark>,
+    /// Another operator that configures hosts, in the whole cluster: while it runs, nothing is done on this one.
+    #[serde(default, skip_serializing_if = "Neighbour::is_unread")]
+    pub neighbour: Neighbour,
 }
 
 /// Facts about a Node object.

@@ -1,5 +1,6 @@
 //! Settings of a pool: the desired state of its machines, and how they may be changed.
 
+use crate::neighbour::Neighbour;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -160,6 +161,14 @@ pub struct PoolSettings {
     /// Reason for which that generation is refused. The previous settings stay in force.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
+    /// What grants within the limit wait for, with what to do: something else changes the cluster. A grant over the limit
+    /// mends what does not serve, and does not wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits: Option<String>,
+    /// Another operator that configures hosts: while it runs, no lease is granted. `held` says it too, for engines that
+    /// do not know this field.
+    #[serde(default, skip_serializing_if = "Neighbour::is_unread")]
+    pub neighbour: Neighbour,
 }
 
 #[expect(
@@ -190,6 +199,9 @@ impl PoolSettings {
             overridden_by: None,
             generation: 0,
             refused: None,
+            waits: None,
+            // Its own fact says it, before any settings come.
+            neighbour: Neighbour::Unread,
             ..self.clone()
         })
     }
@@ -222,6 +234,8 @@ impl Default for PoolSettings {
             overridden_by: None,
             generation: 0,
             refused: None,
+            waits: None,
+            neighbour: Neighbour::Unread,
         }
     }
 }

@@ -92,6 +92,7 @@ pub(super) mod tests {
             owner: None,
             halt: None,
             not_compared: None,
+            neighbour: None,
             certificate_refused: None,
             created: None,
             served: false,

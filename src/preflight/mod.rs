@@ -1,5 +1,6 @@
 //! `dormer preflight`: inspects a real Windows host before dormer configures it, and prints a report.
 
+mod cluster;
 mod host;
 mod report;
 
@@ -8,7 +9,7 @@ use clap::Args;
 use dormer_client::{EXIT_CODES, Failure, file::read, finish};
 use dormer_workers::ssh::{Key, SshError, fingerprint};
 use host::{Baseline, HostTarget};
-use std::{io::IsTerminal, path::PathBuf, process::ExitCode};
+use std::{io::IsTerminal, path::PathBuf, process::ExitCode, time::Instant};
 
 /// Longest key, in bytes.
 const KEY_BYTES_MAX: u64 = 64 << 10;
@@ -48,6 +49,9 @@ pub(crate) struct Options {
     /// Folder with a payload [default: an example manifest]
     #[arg(long, value_name = "DIR")]
     payload: Option<PathBuf>,
+    /// Kubeconfig of a cluster; preflight also looks there for another operator that configures Windows hosts
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
@@ -76,7 +80,14 @@ impl Options {
             profile: &profile,
             payload: &payload,
         };
-        let report = host::check(&target, &wanted, |shown| self.known(shown)).await;
+        let mut report = host::check(&target, &wanted, |shown| self.known(shown)).await;
+        if let Some(kubeconfig) = &self.kubeconfig {
+            let begun = Instant::now();
+            let seen = cluster::check(kubeconfig).await;
+            let ms = begun.elapsed().as_millis();
+            let ms = u64::try_from(ms).unwrap_or(u64::MAX);
+            report.step("look for another operator", ms, seen);
+        }
         if let Some(path) = &self.out {
             let text = report.json();
             std::fs::write(path, text + "\n").map_err(|error| {

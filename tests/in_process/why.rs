@@ -12,9 +12,11 @@ use dormer_proto::{
         Section, Task,
     },
     message::{Failure, Heartbeat},
+    neighbour::Neighbour,
     pool::{Desired, PoolSettings},
 };
 use dormer_views::{explain::paragraph, machine::Machine, rollout::Rollout};
+use dormer_workers::kubernetes::operators;
 use dormer_workflows::{
     Dormer,
     machine::{Change, Csr, Drain, Host, How, Lease, Phase, State},
@@ -334,6 +336,17 @@ fn refused(phase: &str, error: Option<&str>, condition: Option<(&str, &str, &str
     }
 }
 
+/// A machine that serves and would be upgraded, while another operator runs.
+fn beside() -> Trouble {
+    let namespace = "openshift-windows-machine-config-operator";
+    let pod = format!("Pod {namespace}/windows-machine-config-operator-5d8f6");
+    let mut state = serving(Phase::LeaseWait(change()));
+    if let Some(machine) = &mut state.machine {
+        machine.neighbour = Neighbour::Runs(operators::sentence(&pod, namespace));
+    }
+    shown_as(&state, Vec::new())
+}
+
 /// No fault of the simulated world: what the Machine API says of a cloud that refuses.
 #[rustfmt::skip]
 fn clouds() -> Vec<(&'static str, Trouble)> {
@@ -418,6 +431,7 @@ fn clusters() -> Vec<(&'static str, Trouble)> {
     }), "Failed", Some("UpdateError: Can't find created instance"));
     let quota = "InsufficientResources: You have requested more vCPU capacity than your current limit of 32 allows";
     vec![
+        ("wmco-beside", beside()),
         ("name-mismatch", shown_as(&state_in(Phase::NodeWait), Vec::new())),
         ("name-mismatch", failed(Phase::NodeWait, "NodeOverdue", "no Node win-a.ec2.internal appeared")),
         ("csr-extra-san", refused_certificate("no Node win-a.ec2.internal appeared; a certificate request was not approved: it names the address 10.9.9.9, which the Machine does not have")),

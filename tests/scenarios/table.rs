@@ -16,6 +16,7 @@ const ROLLOUT: &str = "workflows/tests/rollout_stories.rs";
 const STORY: &str = "workflows/tests/machine_stories.rs";
 const WHOLE: &str = "src/lab/bench/fleet/scenarios.rs";
 const WINDOWS: &str = "src/lab/bench/fleet/scenarios/windows.rs";
+const WMCO: &str = "src/lab/bench/fleet/scenarios/wmco.rs";
 const EVICT: &str = "workers/tests/kubernetes/evict.rs";
 const REAL_DRAIN: &str = "tests/real/drain.rs";
 const REAL_STRESS: &str = "tests/real/stress.rs";
@@ -516,6 +517,63 @@ pub(crate) const SCENARIOS: &[(u8, &str, &CoveringTests)] = &[
         &[(
             "src/lab/bench/fleet/scenarios/left_behind.rs",
             "machines_go_after_dormer_is_gone_in_the_middle_of_an_upgrade",
+        )],
+    ),
+    (
+        70,
+        "the Windows Machine Config Operator runs beside dormer",
+        &[
+            (
+                WMCO,
+                "no_host_is_touched_beside_a_wmco_and_all_serve_once_it_is_stopped",
+            ),
+            (
+                WMCO,
+                "an_upgrade_waits_while_a_wmco_configures_the_same_hosts",
+            ),
+            (STORY, "another_operator_comes_in_the_middle_of_an_upgrade"),
+            (
+                "workers/tests/watcher.rs",
+                "another_operator_is_published_with_its_pod_and_forgotten_by_a_live_list_alone",
+            ),
+        ],
+    ),
+    (
+        71,
+        "a health check has less patience than an upgrade in place needs",
+        &[(
+            "workers/tests/watcher.rs",
+            "what_else_changes_the_cluster_reaches_the_rollout",
+        )],
+    ),
+    (
+        72,
+        "the cluster autoscaler finds a drained node unneeded",
+        &[(
+            "workers/tests/kubernetes/fence.rs",
+            "the_autoscaler_takes_no_node_from_under_its_token_and_a_persons_word_stays",
+        )],
+    ),
+    (
+        73,
+        "the cluster is upgraded, or its workers are paused or updated",
+        &[
+            (
+                "workers/tests/watcher.rs",
+                "what_else_changes_the_cluster_reaches_the_rollout",
+            ),
+            (
+                ROLLOUT,
+                "while_something_else_changes_the_cluster_only_what_does_not_serve_is_mended",
+            ),
+        ],
+    ),
+    (
+        74,
+        "the control plane is older than dormer works with",
+        &[(
+            "workers/src/watcher/settings.rs",
+            "a_control_plane_that_is_too_old_gets_no_lease_and_says_why",
         )],
     ),
 ];

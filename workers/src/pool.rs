@@ -114,6 +114,8 @@ pub struct PoolSpec {
     pub back_from: Option<String>,
     /// No lease is granted.
     pub stop: bool,
+    /// No upgrade begins while the cluster is upgraded.
+    pub waits_for_cluster: bool,
     rest: PoolSettings,
 }
 
@@ -145,6 +147,7 @@ impl PoolSpec {
             payload: None,
             back_from: None,
             stop: false,
+            waits_for_cluster: true,
             rest: PoolSettings {
                 pool: pool.to_owned(),
                 absent: true,
@@ -191,6 +194,7 @@ impl PoolSpec {
             payload: Some(payload).filter(|payload| payload != INSTALLED),
             back_from,
             stop: spec.stop,
+            waits_for_cluster: spec.wait_for_cluster_version,
             rest,
         })
     }

@@ -9,9 +9,11 @@ use self::{
 };
 use dormer_fleet::{
     World,
-    api::{Key, Meta, kinds},
+    api::{Grant, Key, Meta, User, kinds},
 };
-use dormer_proto::{id::Epoch, machine, pool::MaxUnavailable, rollout, work::Fact};
+use dormer_proto::{
+    id::Epoch, machine, neighbour::Neighbour, pool::MaxUnavailable, rollout, work::Fact,
+};
 use dormer_workers::watcher::{Election, Options};
 use serde_json::json;
 use std::{sync::Arc, time::Duration};
@@ -412,6 +414,215 @@ async fn nothing_is_granted_without_a_pool_nor_beside_an_earlier_builds_config_m
             pool(state).filter(|pool| pool.absent && pool.held.is_some() && pool.paused)
         })
         .await;
+    bench.stop().await;
+}
+
+fn namespace(world: &World, name: &str) {
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+    world.create(namespace).expect("a namespace");
+}
+
+/// Creates a Pod that leads the Windows Machine Config Operator, and its lock.
+fn wmco_leads(world: &World, name: &str, pod: &str) {
+    namespace(world, name);
+    let namespace = name;
+    let pod = world.create(json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": pod, "namespace": namespace},
+        "spec": {"containers": [{"name": "manager", "image": "wmco"}]}}));
+    let pod = pod.expect("a pod");
+    let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": pod.value.name(),
+        "uid": pod.value.uid()});
+    let lock = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {
+        "name": "windows-machine-config-operator-lock", "namespace": namespace,
+        "ownerReferences": [owner]}});
+    world.create(lock).expect("a lock");
+}
+
+/// What the rollout, and this machine, are told of another operator.
+fn neighbours(state: &KnownFacts, uid: &str) -> (Neighbour, Neighbour) {
+    let machine = state
+        .facts(&run_of(uid))
+        .into_values()
+        .find_map(|f| match f {
+            Fact::Machine(machine::Fact::Machine(machine)) => Some(machine.neighbour),
+            _ => None,
+        });
+    let pool = pool(state).map(|pool| pool.neighbour);
+    (pool.unwrap_or_default(), machine.unwrap_or_default())
+}
+
+#[tokio::test]
+async fn another_operator_is_published_with_its_pod_and_forgotten_by_a_live_list_alone() {
+    let world = world(1, &[]).await;
+    let bench = Bench::start(&world, Pool::newest()).await;
+    let uid = all_serve(&bench, &world, 1).await.remove(0);
+    let tell = |what: &'static str, so: fn(&Neighbour) -> bool| {
+        let uid = uid.clone();
+        bench.until(what, move |state| {
+            let (pool, machine) = neighbours(state, &uid);
+            (so(&pool) && so(&machine)).then_some(pool)
+        })
+    };
+    tell("there is none", |it| *it == Neighbour::Absent).await;
+    world.create(windows_pool(json!({}))).expect("a pool");
+    bench
+        .until("it may grant", |state| {
+            pool(state).filter(|pool| pool.held.is_none())
+        })
+        .await;
+
+    wmco_leads(&world, "winc", "windows-machine-config-operator-1");
+    let runs = tell("it runs", |it| it.runs().is_some()).await;
+    let why = runs.runs().expect("it runs").to_owned();
+    for part in [
+        "Pod winc/windows-machine-config-operator-1",
+        "kubectl -n winc scale deployment windows-machine-config-operator --replicas=0",
+    ] {
+        assert!(why.contains(part), "{why}");
+    }
+    let held = pool(&bench.known.0.borrow()).expect("settings");
+    assert_eq!(
+        (held.held.as_deref(), held.paused),
+        (Some(why.as_str()), true),
+        "for engines that do not know it"
+    );
+
+    // What cannot be read is not gone.
+    let admin = User::admin().name;
+    let lists = ["configmaps", "deployments"].map(|what| Grant::of("list", what));
+    let tokens = world.api.tokens();
+    tokens.forbid(&admin, lists.to_vec());
+    let delete = |kind: &kinds::Kind, namespace: &str, name: &str| {
+        let key = Key::new(namespace, name);
+        let store = world.api.store();
+        store.transact("test", |tx| tx.delete(kind.store, &key));
+    };
+    delete(&kinds::POD, "winc", "windows-machine-config-operator-1");
+    let status = bench
+        .until_status("it cannot be read", |status| {
+            status.neighbour_unread.is_some()
+        })
+        .await;
+    assert_eq!(status.neighbour, Some(why));
+    assert!(neighbours(&bench.known.0.borrow(), &uid).1.runs().is_some());
+    tokens.forbid(&admin, Vec::new());
+    tell("its pod is gone", |it| *it == Neighbour::Absent).await;
+
+    // Its Deployment alone is enough, while it wants replicas.
+    namespace(&world, "elsewhere");
+    let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "windows-machine-config-operator", "namespace": "elsewhere"},
+        "spec": {"replicas": 1}});
+    world.create(deployment).expect("a Deployment");
+    let runs = tell("it is wanted", |it| it.runs().is_some()).await;
+    let why = runs.runs().expect("it runs");
+    assert!(
+        why.contains("Deployment elsewhere/windows-machine-config-operator"),
+        "{why}"
+    );
+    let key = Key::new("elsewhere", "windows-machine-config-operator");
+    patch(
+        &world,
+        &kinds::DEPLOYMENT,
+        &key,
+        json!({"spec": {"replicas": 0}}),
+    );
+    tell("it is wanted no more", |it| *it == Neighbour::Absent).await;
+    bench.stop().await;
+}
+
+/// What upgrades wait for, as the rollout is told.
+fn waits(state: &KnownFacts) -> String {
+    let waits = pool(state).and_then(|pool| pool.waits);
+    waits.unwrap_or_default()
+}
+
+#[tokio::test]
+async fn what_else_changes_the_cluster_reaches_the_rollout() {
+    let world = world(1, &[]).await;
+    world
+        .create(windows_pool(json!({"strategy": {"type": "InPlace"}})))
+        .expect("a pool");
+    let bench = Bench::start(&world, Pool::newest()).await;
+    let tell = |what: &'static str, words: &'static [&'static str]| {
+        bench.until(what, move |state| {
+            let waits = waits(state);
+            let all = words.iter().all(|word| waits.contains(word));
+            (pool(state).is_some() && all && waits.is_empty() == words.is_empty()).then_some(())
+        })
+    };
+    tell("nothing", &[]).await;
+    let progressing = |status: &str| {
+        json!({"status": {"conditions": [{"type": "Progressing", "status": status,
+            "lastTransitionTime": "2026-11-21T06:00:00Z",
+            "message": "Working towards 4.20.3: 105 of 900 done"}]}})
+    };
+    let mut version = json!({"apiVersion": "config.openshift.io/v1", "kind": "ClusterVersion",
+        "metadata": {"name": "version"}});
+    version["status"] = progressing("True")["status"].take();
+    world.create(version).expect("a ClusterVersion");
+    tell(
+        "the cluster's version",
+        &["since 2026-11-21", "105 of 900", "waitForClusterVersion"],
+    )
+    .await;
+    let home = Key::new("dormer", "windows");
+    let edit = |spec| patch(&world, &kinds::WINDOWS_POOL, &home, json!({"spec": spec}));
+    edit(json!({"waitForClusterVersion": false}));
+    tell("it is not waited for", &[]).await;
+    edit(json!({"waitForClusterVersion": true}));
+    tell("it is again", &["105 of 900"]).await;
+    let cluster = Key::new("", "version");
+    patch(
+        &world,
+        &kinds::CLUSTER_VERSION,
+        &cluster,
+        progressing("False"),
+    );
+    tell("it is done", &[]).await;
+
+    let workers = json!({"apiVersion": "machineconfiguration.openshift.io/v1",
+        "kind": "MachineConfigPool", "metadata": {"name": "worker"}, "spec": {"paused": true}});
+    world.create(workers).expect("a pool of workers");
+    tell(
+        "the workers are paused",
+        &["MachineConfigPool worker is paused"],
+    )
+    .await;
+    let workers = Key::new("", "worker");
+    let edit_workers = |change| patch(&world, &kinds::MACHINE_CONFIG_POOL, &workers, change);
+    edit_workers(json!({"spec": {"paused": false}}));
+    let updating = json!({"type": "Updating", "status": "True"});
+    edit_workers(json!({"status": {"conditions": [updating]}}));
+    tell("they are updated", &["worker is being updated"]).await;
+    edit_workers(json!({"status": {"conditions": []}}));
+    tell("they are at rest", &[]).await;
+
+    let check = |name: &str, selector: serde_json::Value| {
+        let condition = json!({"type": "Ready", "status": "False", "timeout": "5m0s"});
+        json!({"apiVersion": "machine.openshift.io/v1beta1", "kind": "MachineHealthCheck",
+            "metadata": {"name": name, "namespace": "openshift-machine-api"},
+            "spec": {"selector": selector, "unhealthyConditions": [condition], "maxUnhealthy": "40%"}})
+    };
+    let masters = json!({"matchLabels": {"machine.openshift.io/os-id": "Linux"}});
+    world.create(check("masters", masters)).expect("a check");
+    world.create(check("all", json!({}))).expect("a check");
+    tell(
+        "a check has less patience than an upgrade in place",
+        &[
+            "MachineHealthCheck openshift-machine-api/all deletes",
+            "for 5 minutes",
+        ],
+    )
+    .await;
+    edit(json!({"strategy": {"type": "Recreate"}}));
+    tell("a replacement is no upgrade in place", &[]).await;
+    edit(json!({"strategy": {"type": "InPlace"}}));
+    tell("in place again", &["openshift-machine-api/all"]).await;
+    let key = Key::new("openshift-machine-api", "all");
+    let pause = json!({"metadata": {"annotations": {"cluster.x-k8s.io/paused": ""}}});
+    patch(&world, &kinds::MACHINE_HEALTH_CHECK, &key, pause);
+    tell("it is paused", &[]).await;
     bench.stop().await;
 }
 

@@ -14,12 +14,13 @@ use dormer_proto::{
         Outcome, Section, Signal, Task,
     },
     message::Failure,
+    neighbour::Neighbour,
     phase::Listed,
     pool::Desired,
     work,
 };
 use dormer_workflows::machine::{
-    Change, Drain, How, Lease, Length, PHASES, Phase, State, TaskKind, Timer,
+    Change, Drain, How, Lease, Length, Machine, PHASES, Phase, State, TaskKind, Timer,
 };
 use expect_test::expect_file;
 
@@ -542,6 +543,39 @@ fn nothing_disturbs_a_serving_node_without_the_lease() {
                     task.name()
                 );
             }
+        }
+    }
+}
+
+/// While another operator runs, nothing is asked of a host or its Node but to close a fence, whatever the machine is told.
+#[test]
+fn beside_another_operator_only_a_fence_is_closed() {
+    for phase in phases() {
+        let mut beside = story_in(phase.clone());
+        let fact = beside.state.machine.clone().expect("a Machine");
+        let arrives = || {
+            saw(MachineFact {
+                neighbour: Neighbour::Runs("another one runs".into()),
+                ..fact.clone()
+            })
+        };
+        let commands = beside.quietly(arrives());
+        let asked = |commands: &[Command<Machine>]| -> Vec<&'static str> {
+            let tasks = commands.iter().filter_map(|command| match command {
+                // Of the API server alone: a fence is closed, and a kubelet that serves keeps its certificate meanwhile.
+                Command::Run(Task::CloseFence { .. } | Task::ApproveCsr { .. }, _) => None,
+                Command::Run(task, _) => Some(task.name()),
+                _ => None,
+            });
+            tasks.collect()
+        };
+        let none: [&str; 0] = [];
+        assert_eq!(asked(&commands), none, "{}", describe(&phase));
+        for (name, input) in inputs() {
+            let mut story = story_in(phase.clone());
+            story.quietly(arrives());
+            let commands = story.quietly(input);
+            assert_eq!(asked(&commands), none, "{} on {name}", describe(&phase));
         }
     }
 }

@@ -6,6 +6,7 @@ use dormer_proto::{
     id::{LeaseToken, Timestamp},
     machine::{self, TokenMark},
     message::Refusal,
+    neighbour::Neighbour,
     pool::{MaxUnavailable, PoolSettings, Terms},
     rollout::{MemberReport, Signal},
 };
@@ -709,4 +710,45 @@ fn a_rollback_outlives_the_status_and_ends_with_the_specs_payload() {
     pool.settings(back);
     pool.settings(written("11.1.0"));
     holds(&pool, expect_file!["rollout_stories/override.txt"]);
+}
+
+#[test]
+fn beside_another_operator_nothing_is_granted_until_a_live_list_shows_it_gone() {
+    let beside = |neighbour| PoolSettings {
+        neighbour,
+        ..PoolSettings::default()
+    };
+    let runs = || Neighbour::Runs("another operator runs (Pod winc/wmco-1)".into());
+    let mut pool = Pool::of(&["a", "b"]);
+    pool.settings(beside(runs())).request("a");
+    let dead = MemberReport {
+        repair: true,
+        ..down()
+    };
+    pool.request_as("b", dead)
+        // What cannot be read is not gone.
+        .settings(beside(Neighbour::Unread))
+        .settings(beside(Neighbour::Absent));
+    holds(&pool, expect_file!["rollout_stories/beside.txt"]);
+}
+
+#[test]
+fn while_something_else_changes_the_cluster_only_what_does_not_serve_is_mended() {
+    let with = |waits: Option<&str>| PoolSettings {
+        max_unavailable: MaxUnavailable::Count(2),
+        waits: waits.map(str::to_owned),
+        ..PoolSettings::default()
+    };
+    let mut pool = Pool::of(&["a", "b", "c"]);
+    pool.settings(with(Some("the cluster is being upgraded")))
+        .request("a");
+    let dead = MemberReport {
+        repair: true,
+        ..down()
+    };
+    pool.request_as("b", dead);
+    let waits = pool.state.view().waiting_for.expect("it waits");
+    assert!(waits.contains("the cluster is being upgraded"), "{waits}");
+    pool.settings(with(None));
+    holds(&pool, expect_file!["rollout_stories/waits.txt"]);
 }

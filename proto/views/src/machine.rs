@@ -66,6 +66,9 @@ pub struct Machine {
     /// Why its host could not be compared with what is desired, the last time.
     #[serde(default)]
     pub not_compared: Option<TaskFailure>,
+    /// Another operator that configures hosts, too: while it runs, this machine is left alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub neighbour: Option<String>,
     /// Why a certificate request of its kubelet was not approved.
     pub certificate_refused: Option<String>,
     /// Time at which the Machine was created, by the API server's clock.

@@ -97,7 +97,8 @@ pub(crate) fn compare(
     if state.version.as_deref() == Some(to.as_str()) {
         return Ok((plan, None));
     }
-    plan.not_allowed = bar(renderer, state, &manifest, candidate);
+    let neighbour = state.neighbour().map(str::to_owned);
+    plan.not_allowed = neighbour.or_else(|| bar(renderer, state, &manifest, candidate));
     let before = match carried(renderer, state) {
         Ok(found) => found,
         Err(why) => {

@@ -119,6 +119,7 @@ fn ready(against: &[&Condition], available: &Condition) -> Condition {
 fn stalled(view: &rollout::View) -> Condition {
     let (reason, why) = match (&view.refused, &view.held, &view.halted) {
         (Some(why), _, _) => ("BadSpec", why),
+        (None, Some(why), _) if view.neighbour => ("AnotherOperatorRuns", why),
         (None, Some(why), _) => ("GrantsHeld", why),
         (None, None, Some(why)) => ("RolloutHalted", why),
         (None, None, None) => {

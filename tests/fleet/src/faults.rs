@@ -119,6 +119,7 @@ faults! {
     FinalizerHolds "finalizer-holds" 52 Cluster 1 "a pod's finalizer is never removed",
     StubbornPod "stubborn-pod" 53 Cluster 1 "a new pod that ignores the cordon lands on the node",
     VolumeAttached "volume-attached" 55 Cluster 1 "a volume stays attached for 6 min after the drain",
+    WmcoBeside "wmco-beside" 70 Cluster 1 "the Windows Machine Config Operator runs beside dormer for 30 min",
     ConfigureFails "configure-fails" 0 Host 1 "the converge script ends with an error that only a retry by a person mends",
     InstanceVanishes "instance-vanishes" 0 Cluster 1 "the instance is deleted behind the Machine's back",
     PowerOff "power-off" 0 Host 1 "the host loses its power for 1 min: at its first step, or at the one that power-off/STEP names",

@@ -2,8 +2,8 @@
 //!
 //! Not a mock of dormer but a stand-in for the world behind the same sockets: [`api`] is an API
 //! server that speaks Kubernetes' HTTP, [`cluster`] holds the controllers that a cluster has
-//! (MachineSets, Machines, pods, budgets, certificates), [`host`] the Windows computers. [`world`]
-//! puts them together; [`faults`] makes trouble by name and by seed.
+//! (MachineSets, Machines, pods, budgets, certificates), [`host`] the Windows computers, [`wmco`] another operator for
+//! them. [`world`] puts them together; [`faults`] makes trouble by name and by seed.
 
 pub mod api;
 pub mod cluster;
@@ -12,6 +12,7 @@ pub mod host;
 pub mod manifest;
 pub mod net;
 pub mod payload;
+pub mod wmco;
 pub mod world;
 
 pub use faults::{Fault, Faults};

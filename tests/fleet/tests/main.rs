@@ -3,4 +3,5 @@
 mod cluster;
 mod host;
 mod http;
+mod wmco;
 mod world;

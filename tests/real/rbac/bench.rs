@@ -12,10 +12,10 @@ use crate::real::{
 };
 use Step::{
     AnswersABadSetting, ApprovesAClient, ApprovesAServer, DeletesAMachine, DrainsANode,
-    DrainsByForce, FencesANode, FindsANode, IsElected, KeepsATokenForAMachine, KeepsUserData,
-    LearnsHowToJoin, ListsExporters, MakesARuntimeClass, NamesTwoBudgets, ReadsCluster,
-    ReadsTheKey, ReportsANode, ReportsARefusal, RollsAPoolBack, SeesEverything, ShowsAMachine,
-    ShowsThePool,
+    DrainsByForce, FencesANode, FindsANode, FindsChanges, FindsOperators, IsElected,
+    KeepsATokenForAMachine, KeepsUserData, LearnsHowToJoin, ListsExporters, MakesARuntimeClass,
+    NamesTwoBudgets, ReadsCluster, ReadsTheKey, ReportsANode, ReportsARefusal, RollsAPoolBack,
+    SeesEverything, ShowsAMachine, ShowsThePool,
 };
 use dormer_proto::machine::{Outcome, Task};
 use dormer_testkit::{Speaker, await_condition};
@@ -94,6 +94,8 @@ impl Bench {
             SeesEverything => {
                 everything_is_observed(&self.site, self.watcher.clone(), &self.token, number).await
             }
+            FindsOperators => self.finds_operators().await,
+            FindsChanges => self.finds_changes().await,
             AnswersABadSetting => self.bad_setting(number).await,
             IsElected => self.is_elected().await,
             MakesARuntimeClass => self.runtime_class(number).await,

@@ -6,6 +6,8 @@ use super::rights::Right;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     SeesEverything,
+    FindsOperators,
+    FindsChanges,
     AnswersABadSetting,
     IsElected,
     MakesARuntimeClass,
@@ -32,14 +34,16 @@ pub(super) enum Step {
 
 use Step::{
     AnswersABadSetting, ApprovesAClient, ApprovesAServer, DeletesAMachine, DrainsANode,
-    DrainsByForce, FencesANode, FindsANode, IsElected, KeepsATokenForAMachine, KeepsUserData,
-    LearnsHowToJoin, ListsExporters, MakesARuntimeClass, NamesTwoBudgets, ReadsCluster,
-    ReadsTheKey, ReportsANode, ReportsARefusal, RollsAPoolBack, SeesEverything, ShowsAMachine,
-    ShowsThePool,
+    DrainsByForce, FencesANode, FindsANode, FindsChanges, FindsOperators, IsElected,
+    KeepsATokenForAMachine, KeepsUserData, LearnsHowToJoin, ListsExporters, MakesARuntimeClass,
+    NamesTwoBudgets, ReadsCluster, ReadsTheKey, ReportsANode, ReportsARefusal, RollsAPoolBack,
+    SeesEverything, ShowsAMachine, ShowsThePool,
 };
 
-pub(super) const STEPS: [Step; 23] = [
+pub(super) const STEPS: [Step; 25] = [
     SeesEverything,
+    FindsOperators,
+    FindsChanges,
     AnswersABadSetting,
     IsElected,
     MakesARuntimeClass,
@@ -71,6 +75,12 @@ pub(super) fn needed_by(right: &Right) -> (Step, String) {
     let name = right.name.as_deref().unwrap_or_default();
     match (role, right.resource.as_str(), right.verb.as_str()) {
         ("watcher", "runtimeclasses", _) => (MakesARuntimeClass, "there is no RuntimeClass".into()),
+        ("watcher", "deployments" | "configmaps" | "leases" | "pods", _) => {
+            (FindsOperators, may_not(&right.resource))
+        }
+        ("watcher", "clusterversions", _) | ("watcher-machines", "machinehealthchecks", _) => {
+            (FindsChanges, may_not(&right.resource))
+        }
         ("watcher" | "watcher-machines", what, _) => (SeesEverything, may_not(what)),
         ("watcher-home", "configmaps", _) => (SeesEverything, may_not("configmaps")),
         ("watcher-home", "windowspools", _) => (SeesEverything, may_not("windowspools")),

@@ -7,7 +7,9 @@ use crate::real::{
     watcher::{bad_settings, candidate},
     watching::{Recorder, Watching, settings},
 };
+use dormer_proto::neighbour::Neighbour;
 use dormer_testkit::await_condition;
+use dormer_workers::kubernetes::{changing, operators};
 use serde_json::json;
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -32,6 +34,29 @@ impl Bench {
         } else {
             Err("there is no Event".into())
         }
+    }
+
+    /// A lock whose holder is gone: its Pod is looked for, too. It stops nobody, whose watcher may read it.
+    pub(super) async fn finds_operators(&self) -> Result<(), String> {
+        let lock = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {"name": "windows-machine-config-operator-lock", "namespace": home(&self.site)},
+            "spec": {"holderIdentity": "windows-machine-config-operator-gone_1"}});
+        // It is there after the first time.
+        drop(self.site.world.try_create(lock).await);
+        let seen = operators::check(&self.watcher).await;
+        match seen.unread {
+            Some(why) => Err(why),
+            None if seen.neighbour == Neighbour::Absent => Ok(()),
+            None => Err(format!("{:?}", seen.neighbour)),
+        }
+    }
+
+    /// What else changes the cluster, of kinds that this API server may not have at all.
+    pub(super) async fn finds_changes(&self) -> Result<(), String> {
+        let before = changing::Found::default();
+        let machines = Some(self.site.machines.as_str());
+        let seen = changing::check(&self.watcher, machines, &before).await;
+        seen.unread.map_or(Ok(()), Err)
     }
 
     /// The Lease is taken, and renewed once.

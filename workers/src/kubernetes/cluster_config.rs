@@ -220,7 +220,12 @@ impl ClusterConfigReader {
                 .as_str()
                 .map(str::to_owned)
         };
-        let Some(name) = name("spec").or_else(|| name("status")) else {
+        // What a paused pool wants is not what its nodes have: the Linux nodes beside ours stay as they are.
+        let named = match pool.data["spec"]["paused"] == true {
+            true => name("status").or_else(|| name("spec")),
+            false => name("spec").or_else(|| name("status")),
+        };
+        let Some(name) = named else {
             return Ok(KubeletFacts::default());
         };
         let known = self

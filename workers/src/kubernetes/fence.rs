@@ -76,7 +76,8 @@ impl KubernetesExecutor {
         let was_cordoned = cordoned(found) && noted.unwrap_or(true);
         // What we do not cordon needs no note: a person's cordon that comes meanwhile then outlives the close.
         let note = (cordon || noted.is_some()).then_some(was_cordoned);
-        let change = opening(&open, note, cordon);
+        let mut change = opening(&open, note, cordon);
+        hold_from_scale_down(found, &mut change);
         patch(
             &self.node_api(),
             found,
@@ -154,6 +155,17 @@ fn may_close(there: Option<TokenMark>, token: LeaseToken) -> bool {
     there.is_none_or(|there| there.token < token || (there.token == token && there.open))
 }
 
+/// The cluster autoscaler does not take a node from under its token: one that is cordoned and empty looks unneeded to it.
+/// What a person wrote there stays.
+fn hold_from_scale_down(node: &Node, change: &mut Value) {
+    let annotations = node.annotations();
+    let ours = annotations.contains_key(keys::HELD_FROM_SCALE_DOWN);
+    if ours || !annotations.contains_key(keys::NO_SCALE_DOWN) {
+        change["metadata"]["annotations"][keys::NO_SCALE_DOWN] = "true".into();
+        change["metadata"]["annotations"][keys::HELD_FROM_SCALE_DOWN] = "true".into();
+    }
+}
+
 /// Whether a Node says that it is Ready.
 pub(super) fn is_ready(node: &Node) -> bool {
     let conditions = node
@@ -194,8 +206,19 @@ fn closing(node: &Node, closed: &str) -> Value {
     let noted = node.annotations().get(keys::WAS_CORDONED);
     let annotations = json!({keys::FENCE: closed, keys::WAS_CORDONED: Value::Null});
     let mut change = json!({"metadata": {"annotations": annotations}});
-    // Without a note of ours the cordon is somebody else's, and stays. So does one that was there before, unless whoever
-    // made it has lifted it meanwhile.
+    let there = node.annotations();
+    if there.contains_key(keys::HELD_FROM_SCALE_DOWN) {
+        change["metadata"]["annotations"][keys::HELD_FROM_SCALE_DOWN] = Value::Null;
+        // Another value is somebody else's by now.
+        if there
+            .get(keys::NO_SCALE_DOWN)
+            .is_some_and(|it| it == "true")
+        {
+            change["metadata"]["annotations"][keys::NO_SCALE_DOWN] = Value::Null;
+        }
+    }
+    // Without a note of ours the cordon is somebody else's, and stays. So does one that was there before, unless its
+    // owner has lifted it meanwhile.
     if noted.is_some_and(|noted| noted != "true") {
         change["spec"]["unschedulable"] = Value::Null;
     }

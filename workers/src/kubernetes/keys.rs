@@ -12,6 +12,10 @@ pub const VERSION: &str = "dormer.io/version";
 pub const HOST_KEY: &str = "dormer.io/host-key";
 /// On a Node, while a fence is open there: whether somebody else had cordoned it before, `true` or `false`.
 pub const WAS_CORDONED: &str = "dormer.io/was-cordoned";
+/// On a Node: the cluster autoscaler does not take it when it is `true`.
+pub const NO_SCALE_DOWN: &str = "cluster-autoscaler.kubernetes.io/scale-down-disabled";
+/// On a Node, while a fence is open there: [`NO_SCALE_DOWN`] is ours, and goes when the fence is closed.
+pub const HELD_FROM_SCALE_DOWN: &str = "dormer.io/scale-down-disabled";
 /// On a Machine (label or annotation): hands off when it is `true`.
 pub const IGNORE: &str = "windowsmachineconfig.openshift.io/ignore";
 /// On a Node: the version that WMCO wrote; read, never trusted as ours.

@@ -1,6 +1,7 @@
 //! What a task does at the Kubernetes API: fences, evictions, deletions, certificates, annotations.
 
 mod api;
+pub mod changing;
 mod cluster;
 mod cluster_config;
 mod csr;
@@ -13,6 +14,7 @@ mod find;
 mod guard;
 pub mod keys;
 mod mark;
+pub mod operators;
 mod payload;
 mod refusal;
 pub mod token;

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// The fields of the spec, which are read strictly: another one is refused.
-pub const FIELDS: [&str; 9] = [
+pub const FIELDS: [&str; 10] = [
     "approval",
     "drain",
     "paused",
@@ -24,6 +24,7 @@ pub const FIELDS: [&str; 9] = [
     "soak",
     "stop",
     "strategy",
+    "waitForClusterVersion",
 ];
 
 /// The rule that the whole object keeps, and what is said where it is broken.
@@ -150,6 +151,10 @@ pub struct WindowsPoolSpec {
     /// that is being configured again is finished.
     #[serde(default)]
     pub stop: bool,
+    /// Wait for the cluster's own upgrade: `true` begins no upgrade while the ClusterVersion is progressing. A machine that
+    /// does not serve is mended all the same.
+    #[serde(default = "yes")]
+    pub wait_for_cluster_version: bool,
 }
 
 /// Way in which machines are changed.
@@ -261,8 +266,13 @@ impl Default for WindowsPoolSpec {
             soak: soak(),
             paused: false,
             stop: false,
+            wait_for_cluster_version: yes(),
         }
     }
+}
+
+fn yes() -> bool {
+    true
 }
 
 fn payload() -> String {

@@ -216,9 +216,13 @@ impl MessageWriter {
                 },
             );
         };
-        let fact = machine::Fact::Machine(machine.fact.clone());
-        say("Machine", &machine.fact.machine.uid, machine.resource, fact);
         let settings = self.settings.as_ref();
+        let mut fact = machine.fact.clone();
+        if let Some((all, _)) = settings {
+            fact.neighbour.clone_from(&all.neighbour);
+        }
+        let fact = machine::Fact::Machine(fact);
+        say("Machine", &machine.fact.machine.uid, machine.resource, fact);
         if let Some((settings, resource)) =
             settings.and_then(|(all, resource)| Some((all.for_machine()?, resource)))
         {

@@ -6,9 +6,11 @@
 //! the watcher keeps nothing that it could not find again, and several of them are harmless.
 //!
 //! It may do no more than: list and watch Machines and MachineSets in their namespace, Nodes and
-//! CertificateSigningRequests, and WindowsPools and ConfigMaps in dormer's namespace; read `/version`; get, create and update the
-//! Lease there; create and patch Events there; get and apply RuntimeClasses; read what the cluster says about all of its
-//! nodes (mirror sets, pull secret, proxy, authorities, machine config). It writes to no Machine, MachineSet or Node.
+//! CertificateSigningRequests, and WindowsPools and ConfigMaps in dormer's namespace; read `/version`; get, create and
+//! update the Lease there; create and patch Events there; get and apply RuntimeClasses; list the Deployment and the lock
+//! of another operator for Windows hosts by their names, in any namespace, and get the Pod that holds the lock; list
+//! MachineHealthChecks and read the ClusterVersion; read what the cluster says about all of its nodes (mirror sets, pull
+//! secret, proxy, authorities, machine config). It writes to no Machine, MachineSet or Node.
 
 mod classes;
 mod cluster;
@@ -16,6 +18,7 @@ mod cluster_config;
 mod csr;
 mod election;
 mod messages;
+mod neighbours;
 mod objects;
 mod round;
 mod routing;
@@ -38,6 +41,7 @@ use dormer_proto::{
 };
 use kube::Client;
 use messages::PublishedFacts;
+use neighbours::Neighbours;
 use objects::{ObservedMachine, UnreadableObject};
 use servers::Servers;
 use settings::Settings;
@@ -132,6 +136,7 @@ pub async fn run<F: Facts, I: Installed>(
         status,
         published: PublishedFacts::default(),
         servers: Servers::default(),
+        neighbours: Neighbours::default(),
         classes: Classes::default(),
         unreadable: Unreadable::default(),
     };
@@ -150,6 +155,7 @@ struct Watcher<F, I> {
     settings: Settings,
     published: PublishedFacts,
     servers: Servers,
+    neighbours: Neighbours,
     classes: Classes,
     surroundings: ClusterConfigFollower,
     unreadable: Unreadable,

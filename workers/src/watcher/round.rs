@@ -9,6 +9,7 @@ use super::{
     view::{Kind, ObservedObject, View},
 };
 use crate::{
+    kubernetes::changing,
     pool::Installed,
     port::{Facts, PortError},
 };
@@ -31,6 +32,8 @@ const CHANGES_MAX: usize = 1_024;
 const PARTS: u32 = 60;
 /// After how many parts the cluster around the nodes is looked at again.
 const AROUND_EVERY: u32 = 10;
+/// After how many parts it is looked again whether another operator for Windows hosts runs.
+const NEIGHBOURS_EVERY: u32 = 5;
 /// After how many parts the Windows builds among the nodes are looked at again.
 const CLASSES_EVERY: u32 = 5;
 /// After how many parts the rollout hears that MachineSets have other numbers, if that is all that changed: a message
@@ -88,6 +91,8 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
         };
         self.servers.refresh(&self.client).await;
         self.surroundings.refresh(&*self.catalog).await;
+        self.refresh_neighbours().await;
+        self.refresh_changing().await;
         self.resolve_settings(&mut round).await;
         let messages = round
             .writer
@@ -140,9 +145,17 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
                     let mut messages = self.part(&mut round);
                     if round.parts.is_multiple_of(AROUND_EVERY) {
                         self.surroundings.refresh(&*self.catalog).await;
+                        if self.refresh_changing().await {
+                            messages.extend(self.changed(&mut round).await);
+                        }
                     }
                     if round.parts.is_multiple_of(CLASSES_EVERY) {
                         self.keep_classes(&round).await;
+                    }
+                    if round.parts.is_multiple_of(NEIGHBOURS_EVERY)
+                        && self.refresh_neighbours().await
+                    {
+                        messages.extend(self.changed(&mut round).await);
                     }
                     if round.parts == 0 && self.servers.refresh(&self.client).await {
                         self.settings.stale();
@@ -153,6 +166,31 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
             };
             self.publish(messages).await?;
         }
+    }
+
+    /// Looks whether another operator for Windows hosts runs; `true`: runs have to be told.
+    async fn refresh_neighbours(&mut self) -> bool {
+        let neighbour = self.neighbours.refresh(&self.client).await.clone();
+        let unread = self.neighbours.unread().map(str::to_owned);
+        self.status.send_if_modified(|status| {
+            let runs = neighbour.runs().map(str::to_owned);
+            let differs = status.neighbour != runs || status.neighbour_unread != unread;
+            (status.neighbour, status.neighbour_unread) = (runs, unread);
+            differs
+        });
+        self.settings.found(&neighbour)
+    }
+
+    /// Looks what else changes the cluster; `true`: runs have to be told.
+    async fn refresh_changing(&mut self) -> bool {
+        let machines = self.options.machines.as_deref();
+        let seen = changing::check(&self.client, machines, self.settings.changing()).await;
+        if let Some(why) = seen.unread.as_ref()
+            && seen.unread != self.settings.changing().unread
+        {
+            tracing::warn!("what else changes the cluster is unknown: {why}");
+        }
+        self.settings.found_changing(&seen)
     }
 
     async fn keep_classes(&mut self, round: &Round) {

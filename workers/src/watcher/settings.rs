@@ -1,8 +1,15 @@
 //! The pool as the watcher follows it: its object, the ConfigMap of an earlier build, what is installed, and the answer
 //! to a spec that cannot be.
 
-use crate::pool::{ApiServers, Installed, PoolError, PoolSpec, config_map};
-use dormer_proto::{message::cut, pool::PoolSettings};
+use crate::{
+    kubernetes::{OLDEST_MINOR, changing},
+    pool::{ApiServers, Installed, PoolError, PoolSpec, config_map},
+};
+use dormer_proto::{
+    message::cut,
+    neighbour::Neighbour,
+    pool::{PoolSettings, Strategy},
+};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{
     Client,
@@ -24,6 +31,12 @@ pub(super) struct Settings {
     map: Option<ObjectMeta>,
     /// The cluster does not know the kind.
     kind_absent: bool,
+    /// Another operator that configures hosts: while it runs, nothing is granted.
+    neighbour: Neighbour,
+    /// What else changes the cluster: upgrades wait for the end of it.
+    changing: changing::Found,
+    /// The minor of the oldest API server, if it is older than dormer promises to work with.
+    too_old: Option<u32>,
     /// Something changed since it was settled.
     stale: bool,
     accepted: Option<PoolSettings>,
@@ -59,6 +72,9 @@ impl Settings {
             object: None,
             map: None,
             kind_absent: false,
+            neighbour: Neighbour::default(),
+            changing: changing::Found::default(),
+            too_old: None,
             stale: true,
             accepted: None,
             refused: None,
@@ -72,6 +88,27 @@ impl Settings {
         self.map = None;
         self.kind_absent = false;
         self.stale = true;
+    }
+
+    /// A look at other operators found this; whether that is news.
+    pub(super) fn found(&mut self, neighbour: &Neighbour) -> bool {
+        let news = self.neighbour != *neighbour;
+        self.neighbour.clone_from(neighbour);
+        self.stale |= news;
+        news
+    }
+
+    /// A look found this else that changes the cluster; whether that is news.
+    pub(super) fn found_changing(&mut self, seen: &changing::Found) -> bool {
+        let news = self.changing != *seen;
+        self.changing.clone_from(seen);
+        self.stale |= news;
+        news
+    }
+
+    /// What was found last that changes the cluster.
+    pub(super) fn changing(&self) -> &changing::Found {
+        &self.changing
     }
 
     /// What is installed changed.
@@ -138,6 +175,8 @@ impl Settings {
         if !std::mem::take(&mut self.stale) {
             return false;
         }
+        let oldest = servers.map(|servers| servers.oldest);
+        self.too_old = oldest.filter(|minor| *minor < OLDEST_MINOR);
         let spec = match self.object.as_ref().and_then(|object| object.spec.clone()) {
             Some(spec) => spec,
             None => Ok(PoolSpec::absent(&self.pool)),
@@ -162,6 +201,8 @@ impl Settings {
         let mut settings = self.accepted.clone().unwrap_or_else(bare);
         settings.refused = self.refused.as_ref().map(ToString::to_string);
         settings.held = self.held(settings.absent).map(cut);
+        settings.neighbour.clone_from(&self.neighbour);
+        settings.waits = self.waits(settings.strategy).map(cut);
         settings.generation = self.object.as_ref().map_or(0, PoolObject::generation);
         // What people want to stop is stopped, also by a spec of which something else cannot be.
         let spec = self.object.as_ref().and_then(PoolObject::parsed);
@@ -169,11 +210,31 @@ impl Settings {
         settings
     }
 
+    /// What upgrades wait for, with what to do.
+    fn waits(&self, strategy: Strategy) -> Option<String> {
+        let spec = self.object.as_ref().and_then(PoolObject::parsed);
+        let for_version = spec.is_none_or(|spec| spec.waits_for_cluster);
+        let version = self.changing.version.as_ref().filter(|_| for_version);
+        let check = self.changing.health_check.as_ref();
+        let check = check.filter(|_| strategy == Strategy::InPlace);
+        let all = [version, self.changing.worker_pool.as_ref(), check];
+        let all: Vec<&str> = all.into_iter().flatten().map(String::as_str).collect();
+        (!all.is_empty()).then(|| all.join("; "))
+    }
+
     /// Why nothing is granted, with what to do.
     fn held(&self, absent: bool) -> Option<String> {
         let Self {
             pool, namespace, ..
         } = self;
+        if let Some(runs) = self.neighbour.runs() {
+            return Some(runs.to_owned());
+        }
+        if let Some(minor) = self.too_old {
+            return Some(format!(
+                "an API server is at 1.{minor}, and dormer works with 1.{OLDEST_MINOR} and newer: upgrade the control plane"
+            ));
+        }
         if self.map.is_some() {
             let map = config_map(pool);
             let first = match self.kind_absent {
@@ -217,6 +278,10 @@ impl Settings {
                 (Some(error.key.clone()), "BadPoolSetting", note)
             }
             (None, Some(held)) => (None, "GrantsHeld", format!("No lease is granted: {held}")),
+            (None, None) if self.changing.long && published.waits.is_some() => {
+                let waits = published.waits.unwrap_or_default();
+                (None, "UpgradesWait", format!("No upgrade begins: {waits}"))
+            }
             (None, None) => {
                 self.answered = None;
                 return;
@@ -296,4 +361,46 @@ async fn publish(
     Recorder::new(client.clone(), reporter)
         .publish(&event, &reference)
         .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dormer_proto::pool::Desired;
+    use std::collections::BTreeMap;
+    use tokio::sync::watch;
+
+    struct Nothing(watch::Sender<u64>);
+
+    impl Installed for Nothing {
+        fn desired(&self, _: &str, _: Option<&str>) -> Result<BTreeMap<String, Desired>, String> {
+            Ok(BTreeMap::from([("*".to_owned(), Desired::default())]))
+        }
+
+        fn changed(&self) -> watch::Receiver<u64> {
+            self.0.subscribe()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_control_plane_that_is_too_old_gets_no_lease_and_says_why() {
+        let nowhere = "http://127.0.0.1:1".parse().expect("a URL");
+        let client = Client::try_from(kube::Config::new(nowhere)).expect("a client");
+        let mut settings = Settings::new(client, "windows", "dormer");
+        let nothing = Nothing(watch::Sender::new(0));
+        let servers = |oldest| {
+            Some(ApiServers {
+                oldest,
+                newest: OLDEST_MINOR,
+            })
+        };
+        for (oldest, old) in [(OLDEST_MINOR - 1, true), (OLDEST_MINOR, false)] {
+            settings.stale();
+            assert!(settings.resolve(&nothing, servers(oldest)));
+            let published = settings.published();
+            assert!(published.paused, "there is no pool in any case");
+            let held = published.held.unwrap_or_default();
+            assert_eq!(held.contains("upgrade the control plane"), old, "{held}");
+        }
+    }
 }

@@ -33,6 +33,11 @@ pub struct Status {
     pub pool_refused: Option<String>,
     /// Why no lease is granted, with what to do: there is no pool, it says stop, or an earlier build's ConfigMap is there.
     pub grants_held: Option<String>,
+    /// Another operator that configures Windows hosts: which one and where, and how to stop it. While it runs, dormer
+    /// leaves every host alone.
+    pub neighbour: Option<String>,
+    /// Why it could not be seen whether one runs: what was seen last holds.
+    pub neighbour_unread: Option<String>,
     /// Since when every list has failed, by this process's clock; `None` while they succeed.
     pub failing: Option<jiff::Timestamp>,
     /// What went wrong last, in one sentence; `None` since it went right again.

@@ -338,7 +338,7 @@ pub(crate) fn patch(world: &World, kind: &'static Kind, key: &Key, change: Value
     patch_part(world, kind, key, Part::Main, change);
 }
 
-fn patch_part(world: &World, kind: &'static Kind, key: &Key, part: Part, change: Value) {
+pub(crate) fn patch_part(world: &World, kind: &'static Kind, key: &Key, part: Part, change: Value) {
     let user = User::admin();
     let options = WriteOptions::default();
     let how = (PatchKind::Merge, &change);

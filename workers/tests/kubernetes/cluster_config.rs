@@ -1,8 +1,8 @@
 //! What a look at the cluster around its nodes finds, as OpenShift has it and as plain Kubernetes has not.
 
-use super::bench::{Bench, patch};
+use super::bench::{Bench, patch, patch_part};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use dormer_fleet::api::{Key, kinds};
+use dormer_fleet::api::{Key, Part, kinds};
 use dormer_profile::{
     cluster_config::{ClusterConfig, ClusterSnapshot},
     ignition::KubeletFacts,
@@ -165,6 +165,35 @@ async fn what_openshift_says_of_its_nodes_is_read() {
         snapshot.kubelet.expect("facts").cloud_provider.as_deref(),
         Some("")
     );
+}
+
+#[tokio::test]
+async fn of_a_paused_pool_counts_what_its_nodes_have() {
+    let bench = Bench::new(1, false).await;
+    machine_config(&bench, "rendered-worker-1", "aws");
+    machine_config(&bench, "rendered-worker-2", "external");
+    let key = Key::new("", "worker");
+    let read = async || {
+        let snapshot = bench.executor.read_cluster().await;
+        snapshot.kubelet.expect("facts").cloud_provider
+    };
+    let status = json!({"status": {"configuration": {"name": "rendered-worker-1"}}});
+    patch_part(
+        &bench.world,
+        &kinds::MACHINE_CONFIG_POOL,
+        &key,
+        Part::Status,
+        status,
+    );
+    assert_eq!(read().await.as_deref(), Some("external"));
+    let paused = |paused: bool| {
+        let spec = json!({"spec": {"paused": paused}});
+        patch(&bench.world, &kinds::MACHINE_CONFIG_POOL, &key, spec);
+    };
+    paused(true);
+    assert_eq!(read().await.as_deref(), Some("aws"));
+    paused(false);
+    assert_eq!(read().await.as_deref(), Some("external"));
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@ use dormer_proto::{
     id::LeaseToken,
     machine::{FenceRefusal, Guard, MachineRef, Outcome, Task},
 };
+use dormer_workers::kubernetes::keys;
 use serde_json::json;
 
 fn open(machine: &MachineRef, token: u64) -> Task {
@@ -97,6 +98,54 @@ async fn a_fence_opens_cordons_closes_and_never_opens_again() {
         [Some((6, true)); 2],
         "an old close leaves a newer lease alone"
     );
+}
+
+#[tokio::test]
+async fn the_autoscaler_takes_no_node_from_under_its_token_and_a_persons_word_stays() {
+    let bench = Bench::new(1, false).await;
+    let m = &bench.machines()[0];
+    let word = || {
+        let node = bench
+            .world
+            .api
+            .store()
+            .get(kinds::NODE.store, &Key::new("", &m.name));
+        let annotations = node.expect("a Node").value["metadata"]["annotations"].clone();
+        let text = |key: &str| annotations[key].as_str().map(str::to_owned);
+        (text(keys::NO_SCALE_DOWN), text(keys::HELD_FROM_SCALE_DOWN))
+    };
+    let annotate = |value: &str| {
+        bench.patch_node(
+            m,
+            json!({"metadata": {"annotations": {keys::NO_SCALE_DOWN: value}}}),
+        );
+    };
+    let yes = || Some("true".to_owned());
+    // A restart, too, takes the node for a while.
+    for (token, cordon) in [(1, true), (2, false)] {
+        for _ in 0..2 {
+            assert_eq!(
+                bench.run(opening(m, token, false, cordon)).await,
+                Ok(OPENED)
+            );
+            assert_eq!(word(), (yes(), yes()), "ours");
+        }
+        assert_eq!(bench.run(close(m, token)).await, Ok(Outcome::FenceClosed));
+        assert_eq!(word(), (None, None), "it goes with the fence");
+    }
+    assert_eq!(bench.run(open(m, 3)).await, Ok(OPENED));
+    annotate("false");
+    assert_eq!(bench.run(close(m, 3)).await, Ok(Outcome::FenceClosed));
+    assert_eq!(
+        word(),
+        (Some("false".to_owned()), None),
+        "a person's since then"
+    );
+    annotate("true");
+    assert_eq!(bench.run(open(m, 4)).await, Ok(OPENED));
+    assert_eq!(word(), (yes(), None), "a person's before");
+    assert_eq!(bench.run(close(m, 4)).await, Ok(Outcome::FenceClosed));
+    assert_eq!(word(), (yes(), None), "it stays");
 }
 
 #[tokio::test]

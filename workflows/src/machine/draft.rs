@@ -5,7 +5,7 @@ use super::{
     phase::{Phase, Timer},
     policy,
     state::{Lease, State},
-    table::Length,
+    table::{Length, TaskKind},
 };
 use dormer_engine_core::{Command, Decision, Now, RetryPolicy};
 use dormer_proto::{id::Timestamp, machine::Task, message::Failure, rollout};
@@ -63,7 +63,12 @@ impl<'a> Draft<'a> {
         self.run_with(task, policy);
     }
 
+    /// Asks for a task. Of a host that is left alone nothing is asked: its phase begins anew when that ends.
     pub(super) fn run_with(&mut self, task: Task, policy: RetryPolicy) {
+        let awaited = TaskKind::of(&task);
+        if self.s.left_alone() && awaited.is_some_and(|kind| kind != TaskKind::CloseFence) {
+            return;
+        }
         self.push(Command::Run(task, policy));
     }
 
@@ -155,7 +160,7 @@ impl<'a> Draft<'a> {
     pub(super) fn halted(&self) -> bool {
         let held = matches!(self.s.lease, Lease::Held { .. });
         let paused = self.s.paused.is_some() && !self.s.phase.row().even_paused;
-        paused || (self.s.ignored() && !held)
+        self.s.left_alone() || paused || (self.s.ignored() && !held)
     }
 
     /// Whether nothing that is new is begun on the machine, by whoever's word.

@@ -28,7 +28,9 @@ impl Draft<'_> {
         }
     }
 
-    fn machine_observed(&mut self, machine: MachineFact) {
+    fn machine_observed(&mut self, mut machine: MachineFact) {
+        let known = self.s.machine.as_ref().map(|m| m.neighbour.clone());
+        machine.neighbour = machine.neighbour.after(&known.unwrap_or_default());
         let before = self.s.machine.replace(machine);
         if before.is_none() && self.s.node_name().is_some() {
             // It has a Node already, which may serve: adopted, not brought up (docs/decisions/0002-adoption.md).
@@ -48,6 +50,11 @@ impl Draft<'_> {
         if ignored != before.as_ref().is_some_and(|m| m.ignored) {
             self.label_changed(ignored);
         }
+        self.neighbour(
+            before
+                .as_ref()
+                .is_some_and(|m| m.neighbour.runs().is_some()),
+        );
         if moved {
             self.saw(News::Address);
         }
@@ -79,6 +86,30 @@ impl Draft<'_> {
             (false, false) => self.enter(Phase::Address),
             // It is being given back, or finished, and joins the rollout again.
             (false, true) => {}
+        }
+    }
+
+    /// Another operator came or went. `ran`: it was there before.
+    fn neighbour(&mut self, ran: bool) {
+        match (ran, self.s.neighbour().is_some()) {
+            (false, true) => {
+                self.withdraw();
+                match &self.s.phase {
+                    // Nothing was destroyed yet, as far as we know: the Node is given back as it was.
+                    Phase::Opening(_) | Phase::Evicting(..) | Phase::Drained | Phase::Deleting => {
+                        self.give_back();
+                    }
+                    _ if self.s.left_alone() => self.cancel_tasks(),
+                    _ => {}
+                }
+            }
+            (true, false) => match self.s.phase.row() {
+                row if row.even_paused || row.leaves => {}
+                // What it did to the host meanwhile is found by looking.
+                _ if self.s.phase == Phase::Serving => self.enter(Phase::Checking),
+                _ => self.begin_again(),
+            },
+            (false, false) | (true, true) => {}
         }
     }
 

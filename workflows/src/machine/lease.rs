@@ -28,7 +28,7 @@ impl Draft<'_> {
 
     /// Whether a serving machine has to change.
     pub(super) fn consider(&mut self) {
-        if self.s.phase != Phase::Serving || self.rests() {
+        if self.s.phase != Phase::Serving || self.rests() || self.s.left_alone() {
             return;
         }
         if self.s.wish.is_some() {

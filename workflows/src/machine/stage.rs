@@ -183,9 +183,9 @@ impl Draft<'_> {
     }
 
     /// A timer came due. A machine that is halted begins nothing, and fails of nothing: when the halt ends, its phase
-    /// begins anew with its timers. What leaves has nothing to begin.
+    /// begins anew with its timers. What leaves has nothing to begin. On a host that is left alone no timer counts.
     pub(super) fn fired(&mut self, timer: Timer) {
-        if self.halted() && !self.s.phase.leaving() {
+        if self.s.left_alone() || (self.halted() && !self.s.phase.leaving()) {
             return;
         }
         match self.stage() {

@@ -346,6 +346,20 @@ impl State {
         }
     }
 
+    /// Another operator that configures hosts: which one and where. While it runs, nothing is done on this one.
+    #[must_use]
+    pub fn neighbour(&self) -> Option<&str> {
+        self.machine.as_ref()?.neighbour.runs()
+    }
+
+    /// Whether the host is left alone now, because another operator has it. What gives the lease back goes on, and what
+    /// leaves is left to leave.
+    #[must_use]
+    pub fn left_alone(&self) -> bool {
+        let row = self.phase.row();
+        self.neighbour().is_some() && !row.even_paused && !row.leaves
+    }
+
     /// The name of its Node, if it has one.
     #[must_use]
     pub fn node_name(&self) -> Option<String> {

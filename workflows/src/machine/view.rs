@@ -59,6 +59,8 @@ pub struct View {
     pub halt: Option<Halt>,
     /// Why its host could not be compared the last time.
     pub not_compared: Option<NotCompared>,
+    /// Another operator that configures hosts, while which runs this one is left alone.
+    pub neighbour: Option<String>,
     /// Why a certificate request of its kubelet was not approved.
     pub certificate_refused: Option<String>,
     /// Whether its Node has served: from then on nothing disturbs it without the lease.
@@ -112,6 +114,10 @@ impl State {
                 .map(|owner| format!("{}/{}", owner.kind, owner.name)),
             halt: self.halts().into_iter().next(),
             not_compared: self.not_compared.clone(),
+            neighbour: self
+                .neighbour()
+                .filter(|_| self.left_alone())
+                .map(str::to_owned),
             certificate_refused: self.csrs.values().find_map(|csr| csr.refused.clone()),
             served: self.in_service,
             created: machine.map(|m| m.created),
@@ -145,6 +151,9 @@ impl State {
     }
 
     fn waiting_for(&self) -> Option<String> {
+        if let Some(runs) = self.neighbour().filter(|_| self.left_alone()) {
+            return Some(format!("the hosts to be dormer's alone: {runs}"));
+        }
         let halts: Vec<String> = self.halts().iter().map(Halt::to_string).collect();
         if !halts.is_empty() {
             return Some(format!("resume ({})", halts.join("; ")));

@@ -10,6 +10,7 @@ use super::{
 };
 use dormer_proto::{
     message::ObjectRef,
+    neighbour::Neighbour,
     pool::{Approval, PoolSettings},
     rollout::{Fact, OwnedMachine, OwnerFact},
     work,
@@ -33,7 +34,13 @@ impl Draft<'_> {
     }
 
     fn on_pool(&mut self, pool: &PoolSettings) {
-        self.s.source = source(pool);
+        // What could not be read is not gone.
+        let known = match self.s.neighbour() {
+            Some(runs) => Neighbour::Runs(runs.to_owned()),
+            None => Neighbour::Unread,
+        };
+        let neighbour = pool.neighbour.clone().after(&known);
+        self.s.source = source(pool, &neighbour);
         let settings = Settings {
             max_unavailable: pool.max_unavailable,
             paused: pool.paused,
@@ -188,13 +195,15 @@ impl Draft<'_> {
 }
 
 /// Where settings come from, if their watcher says it.
-fn source(pool: &PoolSettings) -> Option<Source> {
+fn source(pool: &PoolSettings, neighbour: &Neighbour) -> Option<Source> {
     let source = Source {
         held: pool.held.clone(),
         spec_payload: pool.spec_payload.clone(),
         overridden_by: pool.overridden_by.clone(),
         generation: pool.generation,
         refused: pool.refused.clone(),
+        waits: pool.waits.clone(),
+        neighbour: neighbour.runs().map(str::to_owned),
     };
     (source != Source::default()).then_some(source)
 }

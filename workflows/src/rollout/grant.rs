@@ -82,7 +82,8 @@ impl State {
         if stands || self.enrolment != Enrolment::Complete {
             return None;
         }
-        let over = self.unavailable() >= limit;
+        // While something else changes the cluster only what does not serve is mended, as over the limit.
+        let over = self.unavailable() >= limit || self.waits().is_some();
         let repairs = self.slots.iter().filter(|slot| slot.marked).count();
         let most = self.settings.and_then(|settings| settings.max_repairs);
         let most = most.map_or(REPAIRS_MAX, |most| most as usize);

@@ -104,6 +104,12 @@ pub struct Source {
     /// Why that is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
+    /// What grants within the limit wait for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits: Option<String>,
+    /// Another operator that configures hosts: while it runs, nothing is granted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub neighbour: Option<String>,
 }
 
 /// The payload that a pool's machines should become.
@@ -318,7 +324,27 @@ impl State {
     /// Whether nothing new is granted because somebody said so.
     #[must_use]
     pub fn paused(&self) -> bool {
-        self.pause.is_some() || self.settings.is_some_and(|settings| settings.paused)
+        let settings = self.settings.is_some_and(|settings| settings.paused);
+        self.pause.is_some() || settings || self.neighbour().is_some()
+    }
+
+    /// Another operator that configures hosts: which one and where.
+    #[must_use]
+    pub fn neighbour(&self) -> Option<&str> {
+        self.source.as_ref()?.neighbour.as_deref()
+    }
+
+    /// What grants wait for that mend nothing: something else changes the cluster.
+    #[must_use]
+    pub fn waits(&self) -> Option<&str> {
+        self.source.as_ref()?.waits.as_deref()
+    }
+
+    /// Why nothing is granted, whatever else stands in the settings.
+    #[must_use]
+    pub fn held(&self) -> Option<&str> {
+        let held = || self.source.as_ref()?.held.as_deref();
+        self.neighbour().or_else(held)
     }
 
     /// The payload of a rollback that the pool's settings do not show yet: nobody is granted what is being left.

@@ -50,6 +50,8 @@ pub struct View {
     pub paused: Option<String>,
     /// Why nothing is granted, with what to do: there is no pool, or it says stop.
     pub held: Option<String>,
+    /// That is because another operator configures hosts, too.
+    pub neighbour: bool,
     /// The generation of the pool's spec that was read last; 0: of none.
     pub generation: u64,
     /// Why that spec is refused.
@@ -169,7 +171,8 @@ impl State {
             awaited: awaited.map(|(uid, _)| uid.to_string()).collect(),
             turned_away: self.turned_away.iter().map(Uid::to_string).collect(),
             paused: self.paused_by(),
-            held: self.source.as_ref().and_then(|source| source.held.clone()),
+            held: self.held().map(str::to_owned),
+            neighbour: self.neighbour().is_some(),
             generation: self.source.as_ref().map_or(0, |source| source.generation),
             refused: self
                 .source
@@ -227,7 +230,7 @@ impl State {
             Some(pause) if pause.why.is_empty() => Some(pause.who.clone()),
             Some(pause) => Some(format!("{}: {}", pause.who, pause.why)),
             // What holds grants says more.
-            None if self.source.as_ref().is_some_and(|it| it.held.is_some()) => None,
+            None if self.held().is_some() => None,
             None => self.paused().then(|| "the pool's settings".to_owned()),
         }
     }
@@ -417,7 +420,7 @@ impl NamedState<'_> {
             state.may_go(uid) && member.is_none_or(|m| !state.kept_by_a_person(m))
         };
         let first = queue.iter().find(may_go).or(queue.first())?;
-        if let Some(held) = state.source.as_ref().and_then(|it| it.held.as_ref()) {
+        if let Some(held) = state.held() {
             return Some(format!("a pool that grants: {held}"));
         }
         if let Some(by) = state.paused_by() {
@@ -428,6 +431,9 @@ impl NamedState<'_> {
         }
         if let Some(barred) = self.barred(&queue) {
             return Some(barred);
+        }
+        if let Some(waits) = state.waits() {
+            return Some(format!("a cluster that nothing else changes: {waits}"));
         }
         let halted = self
             .halted()

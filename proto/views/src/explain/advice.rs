@@ -35,6 +35,10 @@ pub fn next_step(machine: &Machine, rollout: Option<&Rollout>) -> String {
     if machine.lacks.is_some() {
         return "Once that is mended, dormer continues by itself.".into();
     }
+    if machine.neighbour.is_some() {
+        // What it waits for says which one, where, and how to stop it.
+        return "Once it has ended, dormer compares the host and continues by itself.".into();
+    }
     if let Some(halt) = &machine.halt {
         return if halt.kind == HaltKind::Ignored {
             format!(
@@ -424,6 +428,17 @@ mod tests {
             ..machine_in(MachinePhase::Rebooting)
         };
         assert!(next_step(&paused, None).contains("dormer resume m"));
+    }
+
+    #[test]
+    fn a_machine_that_is_left_to_another_operator_needs_no_resume() {
+        let machine = Machine {
+            neighbour: Some("the Windows Machine Config Operator runs (Pod wmco/w-1)".into()),
+            ..machine_in(MachinePhase::LeaseWait)
+        };
+        let step = next_step(&machine, None);
+        assert!(step.contains("Once it has ended"), "{step}");
+        assert!(!step.contains("dormer resume"), "{step}");
     }
 
     #[test]

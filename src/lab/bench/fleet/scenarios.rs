@@ -4,6 +4,7 @@ mod left_behind;
 mod power;
 mod stage;
 mod windows;
+mod wmco;
 mod workloads;
 
 use dormer_fleet::api::{DeleteOptions, Key, kinds};

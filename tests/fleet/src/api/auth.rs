@@ -72,7 +72,7 @@ impl User {
     }
 }
 
-/// What a user may, as one rule of RBAC grants it. Only reviews obey it.
+/// What a user may, as one rule of RBAC grants it. Reviews obey it; requests do of a user who was confined to some.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
     /// The verb.
@@ -124,6 +124,16 @@ struct Made {
 pub struct Tokens {
     made: Mutex<HashMap<String, Made>>,
     grants: Mutex<HashMap<String, Vec<Grant>>>,
+    bounds: Mutex<HashMap<String, Bounds>>,
+}
+
+/// What requests of one user may not do.
+#[derive(Default)]
+struct Bounds {
+    /// They may do this alone; `None`: everything.
+    only: Option<Vec<Grant>>,
+    /// They may not do this.
+    never: Vec<Grant>,
 }
 
 impl Tokens {
@@ -172,6 +182,27 @@ impl Tokens {
     pub fn grant(&self, user: &str, grants: Vec<Grant>) {
         let mut all = self.grants.lock().unwrap_or_else(PoisonError::into_inner);
         all.insert(user.to_owned(), grants);
+    }
+
+    /// From now on requests of this user may do these things and nothing else, as an account with one role. Of users
+    /// who were never confined nothing is asked.
+    pub fn confine(&self, user: &str, grants: Vec<Grant>) {
+        let mut all = self.bounds.lock().unwrap_or_else(PoisonError::into_inner);
+        all.entry(user.to_owned()).or_default().only = Some(grants);
+    }
+
+    /// From now on requests of this user may not do these things, and whatever was forbidden before.
+    pub fn forbid(&self, user: &str, grants: Vec<Grant>) {
+        let mut all = self.bounds.lock().unwrap_or_else(PoisonError::into_inner);
+        all.entry(user.to_owned()).or_default().never = grants;
+    }
+
+    /// Whether a request of this user may do what the attributes say, which are those of a review.
+    pub fn may(&self, user: &str, asked: &Value) -> bool {
+        let all = self.bounds.lock().unwrap_or_else(PoisonError::into_inner);
+        let allows = |grants: &Vec<Grant>| grants.iter().any(|grant| grant.allows(asked));
+        all.get(user)
+            .is_none_or(|it| it.only.as_ref().is_none_or(allows) && !allows(&it.never))
     }
 
     /// Whether a user may do what the `resourceAttributes` of a review say. A user to whom nothing

@@ -172,6 +172,7 @@ impl ApiServer {
             return Ok(json_answer(201, &answer));
         }
         let target = target(&path).ok_or_else(Refusal::no_such_path)?;
+        self.authorize(&call, &target)?;
         self.dispatch(&call, &target)
     }
 
@@ -183,6 +184,38 @@ impl ApiServer {
             }
             None => Ok(peer.unwrap_or_else(User::anonymous)),
         }
+    }
+
+    /// # Errors
+    /// 403 for a user who was confined to other things.
+    fn authorize(&self, call: &Call, target: &Target) -> Result<(), Refusal> {
+        let one = target.name.is_some();
+        let verb = match call.method {
+            Method::GET if call.flag("watch") => "watch",
+            Method::GET if one => "get",
+            Method::GET => "list",
+            Method::POST => "create",
+            Method::PUT => "update",
+            Method::PATCH => "patch",
+            Method::DELETE if one => "delete",
+            Method::DELETE => "deletecollection",
+            _ => return Ok(()),
+        };
+        // A selector of one name is as good as that name, as for the real server.
+        let selected = call.query.get("fieldSelector");
+        let selected = selected.and_then(|it| it.strip_prefix("metadata.name="));
+        let name = target.name.as_deref().or(selected).unwrap_or_default();
+        let asked = json!({"verb": verb, "resource": target.kind.plural, "name": name,
+            "subresource": target.sub.as_deref().unwrap_or_default(),
+            "namespace": target.namespace.as_deref().unwrap_or_default()});
+        if self.tokens().may(&call.user.name, &asked) {
+            return Ok(());
+        }
+        let why = format!(
+            "User \"{}\" cannot {verb} resource \"{}\" in API group \"{}\"",
+            call.user.name, target.kind.plural, target.kind.group
+        );
+        Err(Refusal::forbidden(target.kind, name, &why))
     }
 
     fn dispatch(&self, call: &Call, target: &Target) -> Result<Response<Body>, Refusal> {

@@ -102,6 +102,7 @@ kinds! {
     MACHINE_SET "machine.openshift.io" "v1beta1" "MachineSet" "machinesets" namespaced [] ["status" "scale"] "machinesets.machine.openshift.io" "MachineSets of OpenShift's Machine API.",
     MACHINE_HEALTH_CHECK "machine.openshift.io" "v1beta1" "MachineHealthCheck" "machinehealthchecks" namespaced ["mhc" "mhcs"] ["status"] "machinehealthchecks.machine.openshift.io" "Health checks of OpenShift's Machine API.",
     INFRASTRUCTURE "config.openshift.io" "v1" "Infrastructure" "infrastructures" cluster [] ["status"] "infrastructures.config.openshift.io" "What OpenShift runs on.",
+    CLUSTER_VERSION "config.openshift.io" "v1" "ClusterVersion" "clusterversions" cluster [] ["status"] "clusterversions.config.openshift.io" "OpenShift's own version.",
     NETWORK_CONFIG "config.openshift.io" "v1" "Network" "networks" cluster [] [] "networks.config.openshift.io" "OpenShift's network configuration.",
     PROXY "config.openshift.io" "v1" "Proxy" "proxies" cluster [] ["status"] "proxies.config.openshift.io" "OpenShift's proxy.",
     IMAGE_CONFIG "config.openshift.io" "v1" "Image" "images" cluster [] ["status"] "images.config.openshift.io" "What OpenShift knows of registries.",

@@ -3,8 +3,8 @@
 //! `tests/real` asks dormer's hands and watcher the same of a real one, plays whole stories on both, and compares their
 //! refusals and tables word by word (`tests/real/both.rs`). Where this one differs:
 //!
-//! - Authorization is not enforced: every known user may do everything, but for what `NodeRestriction`
-//!   says of making Nodes and certificate requests. Reviews answer what a test has granted, not Roles.
+//! - Authorization is enforced of users alone whom a test confined ([`auth::Tokens::confine`]): every other known user
+//!   may do everything, but for what `NodeRestriction` says of making Nodes and certificate requests. Reviews answer what a test has granted, not Roles.
 //! - `managedFields` are not kept, and server-side apply neither tracks nor refuses other managers'
 //!   fields.
 //! - Objects are not checked against schemas beyond names and the little in [`admission`]. A pod that

@@ -24,13 +24,14 @@ use crate::{
         kubeconfig::{Credential, kubeconfig},
     },
     cluster::{Controllers, Which, observe},
-    faults::{FaultError, Faults},
+    faults::{Fault, FaultError, Faults},
     host::{Hosts, Image, Reach},
     manifest::{
         self, ManifestError, Sets,
         demo::{self, SshKey},
     },
     net::{Dialer, TcpDial},
+    wmco,
 };
 
 /// The port that stands for 22 where hosts have real sockets; 22 itself is for the privileged.
@@ -185,6 +186,11 @@ impl World {
         })
         .await?;
         world.hosts = made;
+        if world.faults.ordered(Fault::WmcoBeside) {
+            let mut tasks = std::mem::take(&mut world.tasks);
+            wmco::beside(&world, &mut tasks)?;
+            world.tasks = tasks;
+        }
         Ok(world)
     }
 

@@ -9,6 +9,7 @@ use crate::kubernetes::keys;
 use dormer_proto::{
     machine::{MachineFact, MachineRef, Owner},
     message::cut,
+    neighbour::Neighbour,
 };
 use kube::api::{DynamicObject, ObjectMeta};
 use serde::Deserialize;
@@ -133,6 +134,8 @@ pub(in crate::watcher) fn machine(
         exclude_drain: annotation(&meta, keys::EXCLUDE_DRAIN).is_some(),
         platform: platform(spec.provider_spec),
         token: token(&meta),
+        // Not the object's: the writer of messages puts it in.
+        neighbour: Neighbour::default(),
     };
     Ok(ObservedMachine {
         fact,

@@ -205,6 +205,11 @@ impl Scenario {
             && self.world.record.serving_now() == machines
     }
 
+    /// The world that dormer works in.
+    pub(super) fn world(&self) -> &World {
+        &self.world
+    }
+
     /// Whether every fault has struck.
     pub(super) fn struck(&self) -> bool {
         self.world.faults.struck().len() >= self.faults

@@ -1,0 +1,59 @@
+//! Another operator that configures Windows hosts. While one runs, dormer leaves every host alone.
+
+use serde::{Deserialize, Serialize};
+
+/// What the watcher knows of another operator that configures Windows hosts.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Neighbour {
+    /// It could not be read, or an older watcher does not look: what was seen last holds.
+    #[default]
+    Unread,
+    /// A live list shows none.
+    Absent,
+    /// One runs: which one and where, and how to stop it.
+    Runs(String),
+}
+
+impl Neighbour {
+    /// What is known now. What could not be read is not gone: `before` holds.
+    #[must_use]
+    pub fn after(self, before: &Self) -> Self {
+        match self {
+            Self::Unread => before.clone(),
+            Self::Absent | Self::Runs(_) => self,
+        }
+    }
+
+    /// Which one runs and where, and how to stop it; `None`: none, as far as anybody knows.
+    #[must_use]
+    pub fn runs(&self) -> Option<&str> {
+        match self {
+            Self::Runs(what) => Some(what),
+            Self::Unread | Self::Absent => None,
+        }
+    }
+
+    pub(crate) fn is_unread(&self) -> bool {
+        *self == Self::Unread
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_live_list_shows_it_gone() {
+        let runs = || Neighbour::Runs("it runs".into());
+        for (now, before, known) in [
+            (Neighbour::Unread, runs(), runs()),
+            (Neighbour::Absent, runs(), Neighbour::Absent),
+            (runs(), Neighbour::Absent, runs()),
+            (Neighbour::Unread, Neighbour::Absent, Neighbour::Absent),
+            (Neighbour::Unread, Neighbour::Unread, Neighbour::Unread),
+        ] {
+            assert_eq!(now.after(&before), known);
+        }
+        assert_eq!(runs().runs(), Some("it runs"));
+    }
+}

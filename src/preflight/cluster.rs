@@ -1,0 +1,43 @@
+//! The step in the cluster: whether another operator for Windows hosts is there.
+
+use dormer_proto::{message::Failure, neighbour::Neighbour};
+use dormer_workers::kubernetes::operators;
+use kube::{
+    Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use std::path::Path;
+
+/// Looks in the cluster of that kubeconfig. One that runs fails the step; one that is only installed is told.
+pub(super) async fn check(kubeconfig: &Path) -> Result<String, Failure> {
+    let unread = |why: String| Failure::lasting("ClusterUnread", why);
+    let at = |error: &dyn std::fmt::Display| unread(format!("{}: {error}", kubeconfig.display()));
+    let file = Kubeconfig::read_from(kubeconfig).map_err(|error| at(&error))?;
+    let options = KubeConfigOptions::default();
+    let config = Config::from_custom_kubeconfig(file, &options).await;
+    let config = config.map_err(|error| at(&error))?;
+    let client = Client::try_from(config).map_err(|error| at(&error))?;
+    let seen = operators::check(&client).await;
+    match seen.neighbour {
+        Neighbour::Runs(what) => return Err(Failure::lasting("AnotherOperatorRuns", what)),
+        Neighbour::Unread => {
+            let why = "it could not be read";
+            return Err(unread(seen.unread.unwrap_or_else(|| why.to_owned())));
+        }
+        Neighbour::Absent => {}
+    }
+    let installed = match operators::installed(&client).await {
+        Ok(found) if found.is_empty() => None,
+        Ok(found) => Some(format!(
+            "the Windows Machine Config Operator is installed (ClusterServiceVersion {}) and does not run",
+            found.join(", ")
+        )),
+        // Only what runs stands against dormer.
+        Err(why) => Some(format!("whether one is installed is unknown: {why}")),
+    };
+    let told: Vec<String> = seen.idle.into_iter().chain(installed).collect();
+    Ok(match told.is_empty() {
+        true => "no other operator for Windows hosts".to_owned(),
+        false => told.join("; "),
+    })
+}

@@ -1,0 +1,403 @@
+//! A simulated Windows Machine Config Operator (WMCO) beside dormer: a client of the API server with an identity and
+//! WMCO's own role, which runs while its Pod is there. [`rules`] has what it does, with WMCO's sources.
+//!
+//! What it does on hosts is done to the hosts' service managers directly. Where it is simpler than WMCO: it adopts hosts
+//! that have services and brings none up from nothing; its configuration of a host takes nine minutes and is one restart
+//! of each service; requests of certificates are its only business with bring-your-own hosts.
+
+pub mod rules;
+mod wicd;
+
+use std::{sync::Arc, time::Duration};
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use dormer_profile::sha256_hex;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use crate::{
+    api::{Meta, User, auth::secret_text, ca},
+    faults::Fault,
+    host::{
+        Hosts,
+        kubelet::{Api, Identity},
+    },
+    manifest::demo::{MACHINE_API, OPERATOR},
+    world::{Pace, World, WorldClock, WorldError},
+};
+use rules::{ACCOUNT, DEPLOYMENT, LOCK, Rule};
+
+/// The build that its version annotation names.
+pub const VERSION: &str = "11.0.0-0be4b9cc";
+/// What says on a Node that WMCO has configured it.
+pub const VERSION_ANNOTATION: &str = "windowsmachineconfig.openshift.io/version";
+/// By which key a Node was configured.
+pub const KEY_ANNOTATION: &str = "windowsmachineconfig.openshift.io/pub-key-hash";
+/// How long it takes to configure a host (README: about 10 minutes).
+const CONFIGURE: Duration = Duration::from_secs(540);
+/// How often it looks. WMCO watches; what it then does takes minutes.
+const LOOK: Duration = Duration::from_secs(5);
+/// How long one that is a fault runs before somebody stops it.
+const STAYS: Duration = Duration::from_secs(1_800);
+
+/// How it runs.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Its namespace.
+    pub namespace: String,
+    /// Rules that are switched off.
+    pub off: Vec<Rule>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            namespace: OPERATOR.to_owned(),
+            off: Vec::new(),
+        }
+    }
+}
+
+/// One at work. Dropping it ends its process, as a Node that fails does: its Pod and its lock stay.
+pub struct Wmco {
+    namespace: String,
+    _tasks: JoinSet<()>,
+}
+
+impl Wmco {
+    /// Installs it, as an administrator and OLM do, and starts its process.
+    ///
+    /// # Errors
+    /// The server refuses one of its objects, or no connection can be made.
+    pub fn start(world: &World, options: Options) -> Result<Self, WorldError> {
+        let namespace = options.namespace.clone();
+        if namespace != OPERATOR {
+            world.create(json!({"apiVersion": "v1", "kind": "Namespace",
+                "metadata": {"name": namespace}}))?;
+        }
+        world.create(deployment(&namespace))?;
+        let connect = |account: &str, grants| {
+            let user = User::service_account(&namespace, account);
+            world.api.tokens().confine(&user.name, grants);
+            let token = Identity::Token(world.token_for(user));
+            let dialer = world.api_dialer.clone();
+            let api = Api::new(dialer, &world.api_url, &world.api.ca().pem(), &token);
+            api.map(Arc::new).map_err(WorldError::Outside)
+        };
+        let process = Process {
+            api: connect(ACCOUNT, rules::operator(&namespace))?,
+            wicd: connect(rules::WICD, rules::daemon())?,
+            hosts: world.hosts.clone(),
+            pace: world.pace,
+            clock: world.clock,
+            options,
+        };
+        let mut tasks = JoinSet::new();
+        tasks.spawn(process.run());
+        Ok(Self {
+            namespace,
+            _tasks: tasks,
+        })
+    }
+
+    /// Its namespace.
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+}
+
+/// [`Fault::WmcoBeside`]: it runs from the start, until an administrator scales it down.
+///
+/// # Errors
+/// As [`Wmco::start`].
+pub(crate) fn beside(world: &World, tasks: &mut JoinSet<()>) -> Result<(), WorldError> {
+    let wmco = Wmco::start(world, Options::default())?;
+    let (server, pace) = (world.api.clone(), world.pace);
+    tasks.spawn(async move {
+        pace.sleep(STAYS).await;
+        let key = crate::api::Key::new(wmco.namespace(), DEPLOYMENT);
+        let client = crate::cluster::client::Client::new(&server, User::admin());
+        let scale = json!({"spec": {"replicas": 0}});
+        if let Err(refusal) = client
+            .merge(&crate::api::kinds::DEPLOYMENT, &key, &scale)
+            .await
+        {
+            tracing::warn!("{} goes on: {refusal}", Fault::WmcoBeside);
+        }
+        // What it was in the middle of stays cordoned: that is mended, too.
+        pace.sleep(LOOK * 2).await;
+        for node in client.list(&crate::api::kinds::NODE, &Default::default()) {
+            if node.value["spec"]["unschedulable"] == true {
+                let uncordon = json!({"spec": {"unschedulable": null}});
+                let key = crate::api::Key::of(&node.value);
+                drop(
+                    client
+                        .merge(&crate::api::kinds::NODE, &key, &uncordon)
+                        .await,
+                );
+            }
+        }
+        // Its daemons on hosts go on.
+        std::future::pending::<()>().await;
+    });
+    Ok(())
+}
+
+fn deployment(namespace: &str) -> Value {
+    let labels = json!({"name": DEPLOYMENT});
+    json!({"apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": DEPLOYMENT, "namespace": namespace},
+        "spec": {"replicas": 1, "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {
+                "nodeSelector": {"node-role.kubernetes.io/master": ""},
+                "containers": [{"name": "manager", "image": "windows-machine-config-operator"}]}}}})
+}
+
+/// A Machine that runs, and its Node.
+struct Configured {
+    machine: Value,
+    node: Value,
+}
+
+/// The operator's process.
+struct Process {
+    api: Arc<Api>,
+    /// The daemons' way to the API server.
+    wicd: Arc<Api>,
+    hosts: Option<Hosts>,
+    pace: Pace,
+    clock: WorldClock,
+    options: Options,
+}
+
+impl Process {
+    fn follows(&self, rule: Rule) -> bool {
+        !self.options.off.contains(&rule)
+    }
+
+    async fn run(self) {
+        let pod = loop {
+            if let Some(pod) = self.own_pod().await {
+                break pod;
+            }
+            self.pace.sleep(LOOK).await;
+        };
+        if self.follows(Rule::LeadsForLife) {
+            self.lead(&pod).await;
+        }
+        let mut daemons = JoinSet::new();
+        tokio::select! {
+            () = self.until_it_ends(&pod) => {}
+            () = self.work(&mut daemons) => {}
+        }
+        // Daemons are services of their hosts: they outlive the operator.
+        while daemons.join_next().await.is_some() {}
+    }
+
+    fn path(&self, plural: &str) -> String {
+        format!("/api/v1/namespaces/{}/{plural}", self.options.namespace)
+    }
+
+    async fn items(&self, path: &str) -> Result<Vec<Value>, String> {
+        let (code, mut list) = self.api.get(path).await?;
+        match list["items"].take() {
+            Value::Array(items) if code == 200 => Ok(items),
+            _ => Err(format!("{path}: {code} {}", list["message"])),
+        }
+    }
+
+    async fn own_pod(&self) -> Option<Value> {
+        let pods = self.items(&self.path("pods")).await.ok()?;
+        let ours = |pod: &Value| pod.label("name") == Some(DEPLOYMENT) && !pod.deleting();
+        pods.into_iter().find(ours)
+    }
+
+    async fn until_it_ends(&self, pod: &Value) {
+        while self.lives(pod).await {
+            self.pace.sleep(LOOK).await;
+        }
+    }
+
+    async fn work(&self, daemons: &mut JoinSet<()>) {
+        loop {
+            if let Err(why) = self.pass(daemons).await {
+                tracing::debug!("the simulated WMCO tries again: {why}");
+            }
+            self.pace.sleep(LOOK).await;
+        }
+    }
+
+    async fn lives(&self, pod: &Value) -> bool {
+        let path = format!("{}/{}", self.path("pods"), pod.name());
+        match self.api.get(&path).await {
+            Ok((200, found)) => found.uid() == pod.uid() && !found.deleting(),
+            // An API server that does not answer ends no process.
+            other => !matches!(other, Ok((404, _))),
+        }
+    }
+
+    /// Leader for life: the lock goes with the Pod that owns it.
+    async fn lead(&self, pod: &Value) {
+        let lock = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {
+            "name": LOCK, "namespace": self.options.namespace, "ownerReferences": [{
+                "apiVersion": "v1", "kind": "Pod", "name": pod.name(), "uid": pod.uid()}]}});
+        let maps = self.path("configmaps");
+        let stale = format!("{maps}/{LOCK}");
+        while !matches!(self.api.post(&maps, &lock).await, Ok((201, _))) {
+            // One whose Pod is gone is collected; here it is taken over.
+            drop(self.api.put(&stale, &lock).await);
+            if matches!(self.api.get(&stale).await, Ok((200, _))) {
+                return;
+            }
+            self.pace.sleep(LOOK).await;
+        }
+    }
+
+    /// One worker: whatever it finds first is done to its end.
+    async fn pass(&self, daemons: &mut JoinSet<()>) -> Result<(), String> {
+        if self.follows(Rule::ApprovesRequests) {
+            self.approve().await?;
+        }
+        let key = self.key().await?;
+        for found in self.configured().await? {
+            let version = found.node.annotation(VERSION_ANNOTATION);
+            match version {
+                None if self.follows(Rule::ConfiguresWithoutVersion) => {
+                    return self.configure(&found, &key, daemons).await;
+                }
+                Some(_)
+                    if found.node.annotation(KEY_ANNOTATION) != Some(key.as_str())
+                        && self.follows(Rule::DeletesOtherKeys) =>
+                {
+                    let path = format!(
+                        "/apis/machine.openshift.io/v1beta1/namespaces/{MACHINE_API}/machines/{}",
+                        found.machine.name()
+                    );
+                    return self.api.delete(&path, &json!({})).await.map(drop);
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The hash of the key in its own namespace: of the Secret's text, where WMCO takes the public key that belongs to it.
+    async fn key(&self) -> Result<String, String> {
+        let path = format!("{}/cloud-private-key", self.path("secrets"));
+        let (_, secret) = self.api.get(&path).await?;
+        let text = secret_text(&secret, "private-key.pem").ok_or("it has no private key")?;
+        Ok(sha256_hex(text.as_bytes()))
+    }
+
+    /// Windows Machines that run and have a Node, but for those that it is to ignore.
+    async fn configured(&self) -> Result<Vec<Configured>, String> {
+        let path = format!("/apis/machine.openshift.io/v1beta1/namespaces/{MACHINE_API}/machines");
+        let nodes = self.items("/api/v1/nodes").await?;
+        let mut found = Vec::new();
+        for machine in self.items(&path).await? {
+            let windows = machine.label("machine.openshift.io/os-id") == Some("Windows");
+            let ignored = machine.label("windowsmachineconfig.openshift.io/ignore") == Some("true");
+            let runs = machine["status"]["phase"] == "Running";
+            if !windows || ignored || !runs || machine.deleting() {
+                continue;
+            }
+            let name = machine["status"]["nodeRef"]["name"].as_str();
+            if let Some(node) = nodes.iter().find(|node| Some(node.name()) == name) {
+                let node = node.clone();
+                found.push(Configured { machine, node });
+            }
+        }
+        Ok(found)
+    }
+
+    /// A Node without a version was never finished, so nothing is drained.
+    async fn configure(
+        &self,
+        found: &Configured,
+        key: &str,
+        daemons: &mut JoinSet<()>,
+    ) -> Result<(), String> {
+        let node = format!("/api/v1/nodes/{}", found.node.name());
+        let cordon = |on: bool| json!({"spec": {"unschedulable": on.then_some(true)}});
+        self.api.merge(&node, &cordon(true)).await?;
+        let hosts = self.hosts.as_ref();
+        let host = hosts.and_then(|hosts| hosts.host(found.machine.uid()));
+        if let Some(host) = &host {
+            self.services(host).await?;
+            wicd::restart_all(host).await;
+        }
+        self.pace.sleep(CONFIGURE).await;
+        let marks = json!({"metadata": {"annotations": {
+            KEY_ANNOTATION: key, VERSION_ANNOTATION: VERSION,
+            "windowsmachineconfig.openshift.io/desired-version": VERSION}}});
+        self.api.merge(&node, &marks).await?;
+        self.api.merge(&node, &cordon(false)).await?;
+        self.say(&found.machine).await?;
+        if let (Some(host), true) = (host, self.follows(Rule::RestoresCommandLines)) {
+            let api = Arc::clone(&self.wicd);
+            let map = format!("{}/{}", self.path("configmaps"), wicd::map());
+            daemons.spawn(wicd::run(host, api, map, self.pace));
+        }
+        Ok(())
+    }
+
+    /// The ConfigMap that daemons follow: made once for this build, of the command lines that the first host has.
+    async fn services(&self, host: &crate::host::Host) -> Result<(), String> {
+        let services = wicd::services(host).to_string();
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "immutable": true,
+            "metadata": {"name": wicd::map(), "namespace": self.options.namespace},
+            "data": {"services": services, "files": "[]"}});
+        self.api.post(&self.path("configmaps"), &map).await?;
+        Ok(())
+    }
+
+    async fn say(&self, machine: &Value) -> Result<(), String> {
+        let at = self.clock.stamp();
+        let name = format!("{}.{}", machine.name(), sha256_hex(at.as_bytes()));
+        let event = json!({"apiVersion": "v1", "kind": "Event", "type": "Normal",
+            "metadata": {"name": name, "namespace": MACHINE_API},
+            "involvedObject": {"apiVersion": "machine.openshift.io/v1beta1", "kind": "Machine",
+                "name": machine.name(), "namespace": MACHINE_API, "uid": machine.uid()},
+            "reason": "MachineSetup", "message": "Machine configured successfully",
+            "firstTimestamp": at, "lastTimestamp": at, "count": 1,
+            "source": {"component": "windowsmachine"}});
+        let path = format!("/api/v1/namespaces/{MACHINE_API}/events");
+        self.api.post(&path, &event).await.map(drop)
+    }
+
+    /// Requests whose name is a part of an instance's name.
+    async fn approve(&self) -> Result<(), String> {
+        let path = format!("{}/windows-instances", self.path("configmaps"));
+        let (code, instances) = self.api.get(&path).await?;
+        let data = instances["data"].as_object().filter(|_| code == 200);
+        let Some(instances) = data else {
+            return Ok(());
+        };
+        const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+        for mut csr in self.items(REQUESTS).await? {
+            let pending = csr["status"]["conditions"]
+                .as_array()
+                .is_none_or(Vec::is_empty);
+            let node = requested_node(&csr);
+            let ours = node.is_some_and(|node| instances.keys().any(|it| it.contains(&node)));
+            if !pending || !ours {
+                continue;
+            }
+            csr["status"]["conditions"] = json!([{"type": "Approved", "status": "True",
+                "reason": "WMCOApprove", "message": "Approved by WMCO",
+                "lastUpdateTime": self.clock.stamp()}]);
+            let path = format!("{REQUESTS}/{}/approval", csr.name());
+            self.api.put(&path, &csr).await?;
+        }
+        Ok(())
+    }
+}
+
+/// The node for which a request asks, by its common name.
+fn requested_node(csr: &Value) -> Option<String> {
+    let pem = BASE64_STANDARD
+        .decode(csr["spec"]["request"].as_str()?)
+        .ok()?;
+    let name = ca::read_request(&pem).ok()?.common_name;
+    name.strip_prefix("system:node:").map(str::to_owned)
+}

@@ -1,0 +1,295 @@
+//! A look at what else changes the cluster: its upgrade, the MachineConfigPool of its Linux workers, and health checks
+//! that would delete a Machine in the middle of an upgrade in place. Grants within the limit wait for the end of it.
+
+use super::{
+    keys,
+    operators::{LOOK_MAX, refused, slow},
+};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::{
+    Api, Client, ResourceExt,
+    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams},
+    core::{Expression, Selector},
+};
+use serde::Deserialize;
+use serde_json::Value;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// For how long a Node may be away while its host is configured again: as long as the run waits for the Node, and for it
+/// to be Ready.
+const IN_PLACE: Duration = Duration::from_secs(20 * 60);
+/// The timeout of a MachineHealthCheck's condition that names none (docs/field-notes.md, Machines of OpenShift).
+const TIMEOUT: Duration = Duration::from_secs(300);
+/// The machine config pool whose nodes Windows nodes are like.
+const WORKER: &str = "worker";
+/// Most health checks that are looked at.
+const CHECKS_MAX: u32 = 100;
+/// An upgrade of the cluster that takes longer is told by an Event.
+const LONG: Duration = Duration::from_secs(24 * 3_600);
+
+/// What one look found, a sentence each, with what to do.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Found {
+    /// The ClusterVersion is progressing.
+    pub version: Option<String>,
+    /// That has lasted for over a day.
+    pub long: bool,
+    /// The pool of Linux workers is paused, or being changed.
+    pub worker_pool: Option<String>,
+    /// A health check would delete a Machine whose host is configured again.
+    pub health_check: Option<String>,
+    /// What could not be read. What was seen last holds.
+    pub unread: Option<String>,
+}
+
+/// Looks. `machines`: the namespace of Machines; `None`: all namespaces. `before`: what was seen last.
+pub async fn check(client: &Client, machines: Option<&str>, before: &Found) -> Found {
+    let (version, pool, checks) = tokio::join!(
+        cluster_version(client),
+        worker_pool(client),
+        health_check(client, machines),
+    );
+    let mut unread = None;
+    let mut note = |why: String| {
+        unread.get_or_insert(why);
+    };
+    let (version, long) = version.unwrap_or_else(|why| {
+        note(why);
+        (before.version.clone(), before.long)
+    });
+    let worker_pool = pool.unwrap_or_else(|why| {
+        note(why);
+        before.worker_pool.clone()
+    });
+    let health_check = checks.unwrap_or_else(|why| {
+        note(why);
+        before.health_check.clone()
+    });
+    Found {
+        version,
+        long,
+        worker_pool,
+        health_check,
+        unread,
+    }
+}
+
+/// The condition of this type, if it is True.
+fn holds<'a>(object: &'a DynamicObject, kind: &str) -> Option<&'a Value> {
+    let all = object.data["status"]["conditions"].as_array()?;
+    all.iter()
+        .find(|one| one["type"] == kind && one["status"] == "True")
+}
+
+async fn cluster_version(client: &Client) -> Result<(Option<String>, bool), String> {
+    let kind = ("config.openshift.io", "v1", "ClusterVersion");
+    let Some(found) = one(client, kind, "version").await? else {
+        return Ok((None, false));
+    };
+    let Some(progressing) = holds(&found, "Progressing") else {
+        return Ok((None, false));
+    };
+    let since = progressing["lastTransitionTime"].as_str().unwrap_or("?");
+    let began = since.parse::<Timestamp>().ok();
+    let lasts =
+        began.and_then(|began| Duration::try_from(Timestamp::now().duration_since(began)).ok());
+    let message = progressing["message"].as_str().unwrap_or_default();
+    let what = format!(
+        "the cluster is being upgraded since {since} ({}): kubectl get clusterversion shows how far it is; \
+         spec.waitForClusterVersion: false does not wait",
+        message.trim_end_matches('.')
+    );
+    Ok((Some(what), lasts.is_some_and(|lasts| lasts >= LONG)))
+}
+
+async fn worker_pool(client: &Client) -> Result<Option<String>, String> {
+    let kind = (
+        "machineconfiguration.openshift.io",
+        "v1",
+        "MachineConfigPool",
+    );
+    let Some(found) = one(client, kind, WORKER).await? else {
+        return Ok(None);
+    };
+    if found.data["spec"]["paused"] == true {
+        return Ok(Some(format!(
+            "the MachineConfigPool {WORKER} is paused: somebody wants no worker to be changed; kubectl patch \
+             machineconfigpool {WORKER} --type=merge -p '{{\"spec\":{{\"paused\":false}}}}' ends that"
+        )));
+    }
+    Ok(holds(&found, "Updating").map(|_| {
+        format!(
+            "the MachineConfigPool {WORKER} is being updated, so Linux nodes are drained now: kubectl get \
+             machineconfigpool {WORKER} shows how far it is"
+        )
+    }))
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct CheckSpec {
+    selector: LabelSelector,
+    unhealthy_conditions: Vec<Unhealthy>,
+    max_unhealthy: Value,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Unhealthy {
+    r#type: String,
+    status: String,
+    timeout: Option<String>,
+}
+
+/// The first health check that takes Windows Machines and has less patience than an upgrade in place needs.
+async fn health_check(client: &Client, machines: Option<&str>) -> Result<Option<String>, String> {
+    let params = ListParams::default().limit(CHECKS_MAX);
+    let what = "machinehealthchecks";
+    let checks = match timeout(
+        LOOK_MAX,
+        api(client, "MachineHealthCheck", machines).list(&params),
+    )
+    .await
+    {
+        Err(_) => return Err(slow(what)),
+        Ok(Err(kube::Error::Api(status))) if status.code == 404 => return Ok(None),
+        Ok(listed) => listed.map_err(|error| refused("list", what, &error))?,
+    };
+    for check in checks.items {
+        // The controller's annotation to leave it alone.
+        let paused = check.annotations().contains_key("cluster.x-k8s.io/paused");
+        let spec = CheckSpec::deserialize(&check.data["spec"]).unwrap_or_default();
+        let Some(patience) = patience(&spec).filter(|it| *it < IN_PLACE && !paused) else {
+            continue;
+        };
+        let namespace = check.namespace().unwrap_or_default();
+        if takes_windows(client, &namespace, spec.selector).await? {
+            let name = check.name_any();
+            return Ok(Some(format!(
+                "the MachineHealthCheck {namespace}/{name} deletes a Machine whose Node is not Ready for {} minutes, and \
+                 an upgrade in place takes up to {}: kubectl -n {namespace} annotate machinehealthcheck {name} \
+                 cluster.x-k8s.io/paused=, or give its conditions a longer timeout",
+                patience.as_secs() / 60,
+                IN_PLACE.as_secs() / 60
+            )));
+        }
+    }
+    Ok(None)
+}
+
+/// How long it bears a Node that is not Ready; `None`: it deletes none for that.
+fn patience(spec: &CheckSpec) -> Option<Duration> {
+    let none = spec.max_unhealthy == 0 || spec.max_unhealthy == "0" || spec.max_unhealthy == "0%";
+    let not_ready = |one: &&Unhealthy| {
+        one.r#type == "Ready" && matches!(one.status.as_str(), "False" | "Unknown")
+    };
+    let timeouts = spec.unhealthy_conditions.iter().filter(not_ready);
+    let timeouts = timeouts.map(|one| one.timeout.as_deref().map_or(TIMEOUT, go_duration));
+    timeouts.min().filter(|_| !none)
+}
+
+/// A duration as Go writes it: `300s`, `5m0s`, `1h30m`. What is none of that counts as none at all.
+fn go_duration(text: &str) -> Duration {
+    let mut seconds = 0_u64;
+    let mut number = 0_u64;
+    for c in text.chars() {
+        let unit = match c {
+            'h' => 3_600,
+            'm' => 60,
+            's' => 1,
+            _ => {
+                let digit = c.to_digit(10).unwrap_or_default();
+                number = number.saturating_mul(10).saturating_add(digit.into());
+                continue;
+            }
+        };
+        seconds = seconds.saturating_add(number.saturating_mul(unit));
+        number = 0;
+    }
+    Duration::from_secs(seconds)
+}
+
+async fn takes_windows(
+    client: &Client,
+    namespace: &str,
+    selector: LabelSelector,
+) -> Result<bool, String> {
+    // One that cannot be understood takes everything, as an empty one does.
+    let mut selector = Selector::try_from(selector).unwrap_or_default();
+    selector.extend([Expression::Equal(keys::OS_ID.into(), "Windows".into())]);
+    let params = ListParams::default().labels_from(&selector).limit(1);
+    let listed = timeout(
+        LOOK_MAX,
+        api(client, "Machine", Some(namespace)).list(&params),
+    )
+    .await;
+    let listed = listed.map_err(|_| slow("machines"))?;
+    let listed = listed.map_err(|error| refused("list", "machines", &error))?;
+    Ok(!listed.items.is_empty())
+}
+
+/// An object that is one in the cluster; `None`: it is not there, or the cluster does not know its kind.
+async fn one(
+    client: &Client,
+    (group, version, kind): (&str, &str, &str),
+    name: &str,
+) -> Result<Option<DynamicObject>, String> {
+    let kind = GroupVersionKind::gvk(group, version, kind);
+    let resource = ApiResource::from_gvk(&kind);
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    let found = timeout(LOOK_MAX, api.get(name)).await;
+    match found.map_err(|_| slow(&resource.plural))? {
+        Ok(found) => Ok(Some(found)),
+        // A kind that is not served, as on plain Kubernetes, is answered without a reason.
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+        Err(error) => Err(refused("get", &resource.plural, &error)),
+    }
+}
+
+fn api(client: &Client, kind: &str, namespace: Option<&str>) -> Api<DynamicObject> {
+    let kind = GroupVersionKind::gvk("machine.openshift.io", "v1beta1", kind);
+    let resource = ApiResource::from_gvk(&kind);
+    match namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn patience_is_the_shortest_timeout_of_a_node_that_is_not_ready() {
+        let of = |spec: Value| {
+            let spec = CheckSpec::deserialize(spec).expect("a spec");
+            patience(&spec).map(|it| it.as_secs())
+        };
+        let ready = |status: &str, timeout: &str| json!({"type": "Ready", "status": status, "timeout": timeout});
+        let both = json!([ready("Unknown", "10m"), ready("False", "300s")]);
+        assert_eq!(of(json!({"unhealthyConditions": both})), Some(300));
+        assert_eq!(
+            of(json!({"unhealthyConditions": [{"type": "Ready", "status": "False"}]})),
+            Some(300),
+            "the default"
+        );
+        let pressure = json!([{"type": "DiskPressure", "status": "True", "timeout": "60s"}]);
+        assert_eq!(of(json!({"unhealthyConditions": pressure})), None);
+        assert_eq!(
+            of(json!({"unhealthyConditions": both, "maxUnhealthy": "0%"})),
+            None
+        );
+        assert_eq!(
+            of(json!({"unhealthyConditions": both, "maxUnhealthy": 0})),
+            None
+        );
+        assert_eq!(
+            of(json!({"unhealthyConditions": both, "maxUnhealthy": "40%"})),
+            Some(300)
+        );
+        assert_eq!(go_duration("1h2m3s"), Duration::from_secs(3_723));
+    }
+}
