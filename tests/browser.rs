@@ -161,7 +161,7 @@ fn the_machine_that_is_stuck_is_found_understood_and_mended_without_a_reload() {
     browser.open(&format!("{}rollouts/windows", site.url()));
     let turns = "return document.querySelectorAll('.timeline rect[data-kind=good]').length >= 2
         && document.querySelector('.timeline rect[data-kind=busy]') !== null
-        && document.body.innerText.includes('are left')";
+        && document.body.innerText.includes('remain if')";
     browser.until("the rollout goes on, and says how long", IN_TIME, turns);
     picture(&browser, "rollout");
     browser.click("button[data-key^='pause-']");
@@ -209,7 +209,7 @@ fn searched(browser: &Browser) {
     browser.until(
         "none is so",
         SOON,
-        "return document.getElementById('found').innerText.startsWith('No machine is so')",
+        "return document.getElementById('found').innerText.startsWith('No machine matches')",
     );
     browser.click("#found a");
     browser.until(

@@ -111,7 +111,7 @@ mod tests {
         ];
         let shown = section("win-a", &commands, &[]).into_string();
         assert!(
-            shown.contains("Of task (9.0)") && !shown.contains("before"),
+            shown.contains("From task (9.0)") && !shown.contains("before"),
             "{shown}"
         );
         assert!(
