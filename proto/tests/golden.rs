@@ -129,7 +129,7 @@ fn orders_heartbeats_and_receipts() {
 }
 
 #[test]
-fn a_node_is_looked_for() {
+fn a_node_is_searched_for() {
     golden(
         "order-find-node",
         &TaskOrder {

@@ -895,7 +895,7 @@ fn ignored_fact() -> MachineFact {
 
 /// The label on the Machine is the Machine's: nothing that is said to the run ends it, and no reset.
 #[test]
-fn nothing_but_the_label_itself_ends_hands_off() {
+fn only_its_removal_ends_the_label() {
     let mut story = Story::joined(wanting("v1"));
     let serving = story.state.clone();
     story.tell("it is labelled ignore=true", saw(ignored_fact()));
@@ -1372,7 +1372,7 @@ fn a_changed_strategy_changes_what_is_waited_for() {
 
 /// What a person asks for while something else is under way is done after it.
 #[test]
-fn a_wish_is_not_lost_under_way() {
+fn a_wish_is_not_lost_during_a_change() {
     let mut story = Story::joined(wanting("v1"));
     story
         .wants_v2(ChangeClass::Restart)
@@ -1503,7 +1503,7 @@ fn a_late_plan_changes_no_target() {
 
 /// A Node that was deleted by hand, or that the watcher only does not tell of.
 #[test]
-fn a_node_that_is_gone_is_looked_for_and_brought_back_through_the_lease() {
+fn a_node_that_is_gone_is_searched_for_and_brought_back_through_the_lease() {
     let found = Outcome::NodeFound {
         name: "win-a".into(),
     };

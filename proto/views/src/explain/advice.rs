@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_cannot_be_compared_has_its_cure_and_its_way_out() {
+    fn a_host_that_cannot_be_compared_has_its_cure_and_a_last_resort() {
         let machine = Machine {
             waiting_for: Some("10.0.0.9 to be compared: no key fits (AuthRejected)".into()),
             not_compared: Some(TaskFailure {
