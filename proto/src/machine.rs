@@ -82,14 +82,30 @@ pub struct TokenMark {
 pub struct CsrExpectation {
     /// The node's name: CN must be `system:node:<this>`.
     pub node_name: String,
-    /// The Machine's addresses and names: a serving CSR's SANs must be among them.
+    /// The Machine's addresses and names, as the run knows them. Who approves compares with those of a fresh read.
     pub sans: Vec<String>,
     /// The Machine's creation: a client CSR is younger.
     pub machine_created: Timestamp,
-    /// UID of the Node that exists already, if any: then only serving CSRs and renewals are due.
+    /// UID of the Node that the run took for this Machine's, if any.
     pub node_uid: Option<String>,
     /// The Machine's provider id, to tell an old Node of the same name from ours.
     pub provider_id: Option<String>,
+    /// The Machine, which is read afresh. `None`: an older engine asks, and nothing is approved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<MachineRef>,
+    /// Whether the run had the host configured, and so given a bootstrap token, within the last hours: only then is a first
+    /// certificate due.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub configured: bool,
+    /// The lease under which the run tore the host down, if it holds that still.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub torn_down: Option<LeaseToken>,
+    /// Whether the machine has been in service since its bring-up began.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub served: bool,
+    /// The pool's pattern of Node names, for a Machine whose platform gives it none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_names: Option<String>,
 }
 
 /// What a worker may be asked for a machine.

@@ -139,6 +139,10 @@ pub struct PoolSettings {
     /// older watcher does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repair_after_ms: Option<u64>,
+    /// The pattern of the names that Nodes may have where the platform gives their Machines none: at most one `*`, which
+    /// stands for any letters. `None`: the name of the Machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_names: Option<String>,
     /// Why no lease is granted, whatever else stands here. `paused` is set beside it, for engines that do not know it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<String>,
@@ -214,6 +218,7 @@ impl Default for PoolSettings {
             terms: BTreeMap::new(),
             max_repairs: None,
             repair_after_ms: None,
+            node_names: None,
             held: None,
             absent: false,
             spec_payload: None,

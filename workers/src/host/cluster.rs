@@ -47,7 +47,8 @@ pub struct MachineInCluster {
 /// The cluster, as tasks on a host need it.
 pub trait Cluster: Send + Sync + 'static {
     /// Writes the name that the machine's Node will have on its Machine (and the pinned host key): CSRs are routed
-    /// by it. No write if it stands there already.
+    /// by it. No write if it stands there already. A name that stands there stays, unless its platform gives the Machine
+    /// another one: a host does not become another node by saying so.
     fn note(
         &self,
         machine: &MachineRef,

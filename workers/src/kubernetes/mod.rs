@@ -4,6 +4,7 @@ mod api;
 mod cluster;
 mod cluster_config;
 mod csr;
+mod csr_owner;
 mod delete;
 mod error;
 pub mod events;

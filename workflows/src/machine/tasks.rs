@@ -82,6 +82,11 @@ impl Draft<'_> {
     }
 
     pub(super) fn converge(&mut self, section: Section) {
+        if section == Section::Host && !self.s.phase.joined() {
+            // The host is handed a bootstrap token.
+            self.s.host.configured = Some(self.now.at);
+            self.s.host.certified = false;
+        }
         self.run(Task::Converge {
             host: self.host(),
             section,

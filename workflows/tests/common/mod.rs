@@ -387,6 +387,20 @@ pub(crate) fn node_gone() -> In {
     }
 }
 
+/// A kubelet asks for its first certificate.
+pub(crate) fn first_csr() -> In {
+    let csr = CsrFact {
+        name: "csr-0".into(),
+        signer: "kubernetes.io/kube-apiserver-client-kubelet".into(),
+        pending: true,
+    };
+    let fact = Some(Fact::Machine(machine::Fact::Csr(csr)));
+    Input::Observed {
+        object: object("CertificateSigningRequest", "uid-csr-0"),
+        fact,
+    }
+}
+
 pub(crate) fn csr_is(pending: bool) -> In {
     let csr = CsrFact {
         name: "csr-1".into(),

@@ -351,6 +351,9 @@ fn cure(code: &str) -> Option<&'static str> {
         "SftpMissing" => "Give sshd_config on the host its line Subsystem sftp",
         "DiskFull" => "Free space on the host's disk C:, or give the Machine a larger one",
         "ClockSkew" => "Set the host's clock: w32tm /resync on the host",
+        "NameChanged" => {
+            "Give the host its name back; a Machine whose host is to be another node has to be recreated"
+        }
         "NameMismatch" => "Let the Machine's name and the host's agree",
         "NoFrame" | "OutputEndless" => {
             "Run PowerShell on the host by hand: something ends it, or writes into its output"
