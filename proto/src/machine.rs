@@ -430,6 +430,9 @@ pub struct MachineFact {
     pub addresses: Vec<String>,
     /// Hostname and InternalDNS addresses.
     pub names: Vec<String>,
+    /// By what else it is reached: ExternalIPs, InternalIPs of IPv6, ExternalDNS addresses.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reached_by: Vec<String>,
     /// `status.nodeRef.name`.
     pub node: Option<String>,
     /// Whether it has a deletionTimestamp.

@@ -7,19 +7,28 @@ use super::{
         served, there,
     },
     cluster::{MACHINE, NODE, Site, open, plane, run},
-    watching::Watching,
+    watching::{PublishedMessages, Recorder, Watching, options},
 };
+use dormer_engine_core::{Command, Decision, Input, Now, Workflow};
 use dormer_proto::{
-    id::LeaseToken,
-    machine::{CsrExpectation, Fact, MachineRef, Outcome, Task},
+    id::{LeaseToken, Seq, Timestamp},
+    machine::{CsrExpectation, Fact, MachineFact, MachineRef, Outcome, Task},
+    message::ObjectRef,
+    work,
 };
 use dormer_workers::{
     host::cluster::Cluster,
     kubernetes::{KubernetesExecutor, keys},
+    watcher::Options,
 };
+use dormer_workflows::machine::{CSRS_MAX, Host, Machine, Phase, State};
 use futures::{StreamExt, stream};
 use serde_json::{Value, json};
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 #[tokio::test]
 async fn a_kubelet_joins_by_a_bootstrap_token_and_asks_for_its_serving_certificate() {
@@ -540,4 +549,164 @@ async fn a_machine_of_a_cloud_has_its_clouds_name_and_no_other() {
     };
     assert_eq!(run(&host.executor, task).await, Ok(approved));
     Kubelet::new(&site).forget_all().await;
+}
+
+/// A machine's run that waits for its Node, fed with what the watcher tells it of certificate requests. What it knows is
+/// no news to it, as in the engine.
+struct Waiting {
+    uid: String,
+    state: State,
+    known: BTreeMap<ObjectRef, Option<work::Fact>>,
+    read: usize,
+    asked: Vec<Task>,
+}
+
+impl Waiting {
+    fn of(machine: &MachineRef) -> Self {
+        let host = Host {
+            node_name: Some(machine.name.clone()),
+            configured: Some(Timestamp(1)),
+            ..Host::default()
+        };
+        let fact = MachineFact {
+            machine: machine.clone(),
+            ..MachineFact::default()
+        };
+        Self {
+            uid: machine.uid.clone(),
+            state: State {
+                phase: Phase::NodeWait,
+                machine: Some(fact),
+                host,
+                ..State::default()
+            },
+            known: BTreeMap::new(),
+            read: 0,
+            asked: Vec::new(),
+        }
+    }
+
+    fn read(&mut self, published: &PublishedMessages) {
+        let run = format!("machine/{}", self.uid);
+        let new = published.messages.iter().skip(self.read);
+        let about = |kind: &str| kind == "CertificateSigningRequest";
+        let ours = new.filter(|(to, it)| *to == run && about(&it.object.kind));
+        for (_, it) in ours {
+            let known = self.known.insert(it.object.clone(), it.fact.clone());
+            if known.as_ref() != Some(&it.fact) {
+                self.decide(Input::Observed {
+                    object: it.object.clone(),
+                    fact: it.fact.clone(),
+                });
+            }
+        }
+        self.read = published.messages.len();
+    }
+
+    fn decide(&mut self, input: Input<Machine>) {
+        let run = work::machine_run(&self.uid).expect("a run");
+        let now = Now {
+            run: &run,
+            seq: Seq(1),
+            at: Timestamp(2),
+        };
+        let state = std::mem::take(&mut self.state);
+        let Decision { state, commands } = Machine::decide(now, state, input);
+        self.state = state;
+        for command in commands {
+            match command {
+                Command::Run(task, _) => self.asked.push(task),
+                Command::ForgetFact(object) => drop(self.known.remove(&object)),
+                _ => {}
+            }
+        }
+    }
+
+    fn asks_for(&self, name: &str) -> bool {
+        let is = |task: &Task| matches!(task, Task::ApproveCsr { csr, .. } if csr == name);
+        self.asked.iter().any(is)
+    }
+}
+
+#[tokio::test]
+async fn twenty_junk_requests_in_a_nodes_name_do_not_keep_the_true_one_out() {
+    const JUNK: usize = 20;
+    let site = Site::new(plane!(), "crowd").await;
+    let executor = worker(&site).await;
+    let token = bootstrap_token(&site, "crowd0").await;
+    let machine = site.provisioned("win-1").await;
+    let name = json!({"metadata": {"annotations": {keys::NODE_NAME: machine.name}}});
+    site.world
+        .patch(MACHINE, &machine.namespace, &machine.name, name)
+        .await;
+    let client = site.client(&ours(&site, "dormer-watcher").await).await;
+    let options = Options {
+        repeat: Duration::from_secs(1),
+        ..options(&site)
+    };
+    let record = Arc::new(Recorder(tokio::sync::watch::Sender::default()));
+    let watching = Watching::with(client, options, record);
+    let kubelet = Kubelet::new(&site);
+    let told = |name: String| {
+        let uid = machine.uid.clone();
+        move |published: &PublishedMessages| {
+            published.machine(
+                &uid,
+                |fact| matches!(fact, Fact::Csr(csr) if csr.name == name),
+            )
+        }
+    };
+    for n in 0..JUNK {
+        let mut junk = Ask::client(&machine.name);
+        junk.usages.push("cert sign");
+        let name = format!("crowd-{n}");
+        kubelet.ask(&token, &name, junk).await.expect("it may ask");
+        watching
+            .until("junk", told(name))
+            .await
+            .expect("it is told");
+    }
+    // Somebody who could never have it is not even told.
+    let mallory = site.plane.user("mallory", Some("system:bootstrappers"));
+    kubelet
+        .ask(&mallory, "crowd-mallory", Ask::client(&machine.name))
+        .await
+        .expect("it may ask");
+    nobodys(&watching, 1, "crowd-mallory").await;
+    let mut run_of_requests = Waiting::of(&machine);
+    run_of_requests.read(&watching.published.0.borrow());
+    assert_eq!(run_of_requests.asked.len(), CSRS_MAX);
+    let good = "crowd-good";
+    kubelet
+        .ask(&token, good, Ask::client(&machine.name))
+        .await
+        .expect("it may ask");
+    watching
+        .until("the good one", told(good.to_owned()))
+        .await
+        .expect("it is told");
+    run_of_requests.read(&watching.published.0.borrow());
+    assert!(
+        !run_of_requests.asks_for(good),
+        "a worker is at all of them"
+    );
+    for task in std::mem::take(&mut run_of_requests.asked) {
+        let outcome = run(&executor, task.clone()).await.expect("an answer");
+        assert!(matches!(outcome, Outcome::CsrRefused { .. }));
+        run_of_requests.decide(Input::Finished { task, outcome });
+    }
+    watching
+        .until("it is told again, and looked at", |published| {
+            run_of_requests.read(published);
+            run_of_requests.asks_for(good)
+        })
+        .await
+        .expect("it is asked for");
+    let mut tasks = run_of_requests.asked.into_iter();
+    let task = tasks.find(|task| matches!(task, Task::ApproveCsr { csr, .. } if csr == good));
+    let approved = Outcome::CsrApproved { csr: good.into() };
+    assert_eq!(run(&executor, task.expect("it")).await, Ok(approved));
+    kubelet.identity(good).await;
+    watching.stop().await;
+    kubelet.forget_all().await;
 }

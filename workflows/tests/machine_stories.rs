@@ -10,12 +10,13 @@ use dormer_engine_core::{Input, Now, Workflow};
 use dormer_proto::{
     id::{LeaseToken, Seq, Timestamp},
     machine::{
-        Blocker, ChangeClass, CsrExpectation, FenceRefusal, MachineFact, NodeFact, Outcome,
-        Section, Signal, Task, TokenMark,
+        self, Blocker, ChangeClass, CsrExpectation, CsrFact, FenceRefusal, MachineFact, NodeFact,
+        Outcome, Section, Signal, Task, TokenMark,
     },
     pool::{AfterTimeout, Approval, PoolSettings, Strategy, Terms},
+    work::Fact,
 };
-use dormer_workflows::machine::{Machine, Timer};
+use dormer_workflows::machine::{CSRS_MAX, Machine, Timer};
 use expect_test::{ExpectFile, expect_file};
 
 fn holds(story: &Story, expected: ExpectFile) {
@@ -783,6 +784,66 @@ fn a_name_that_changes_between_probes_is_a_finding() {
         },
     );
     assert_eq!(story.state.host.node_name.as_deref(), Some("win-b"));
+}
+
+fn csr_numbered(n: usize) -> common::In {
+    let csr = CsrFact {
+        name: format!("csr-{n}"),
+        signer: "kubernetes.io/kube-apiserver-client-kubelet".into(),
+        pending: true,
+    };
+    Input::Observed {
+        object: common::object("CertificateSigningRequest", &format!("uid-{n:02}")),
+        fact: Some(Fact::Machine(machine::Fact::Csr(csr))),
+    }
+}
+
+#[test]
+fn junk_requests_make_room_for_the_true_one() {
+    let mut story = nameless();
+    for n in 0..20 {
+        story.tell("a request comes", csr_numbered(n));
+    }
+    assert_eq!(story.open.len(), CSRS_MAX);
+    let dropped = story.text.matches("not taken in").count();
+    assert_eq!(dropped, 20 - CSRS_MAX, "each is news again: {}", story.text);
+    for n in 0..CSRS_MAX {
+        let refused = Outcome::CsrRefused {
+            csr: format!("csr-{n}"),
+            why: "its usages are any".into(),
+        };
+        story.done("approve-csr", refused);
+    }
+    story.tell("the true one comes", csr_numbered(99));
+    let Task::ApproveCsr { csr, .. } = story.task("approve-csr") else {
+        panic!("{:?}", story.open)
+    };
+    assert_eq!((csr.as_str(), story.open.len()), ("csr-99", 1));
+    assert_eq!(story.state.csrs.len(), CSRS_MAX);
+}
+
+#[test]
+fn a_machine_that_the_machine_api_gave_up_is_not_looked_at() {
+    let failed = || MachineFact {
+        phase: Some("Failed".into()),
+        error: Some("UpdateError: Can't find created instance.".into()),
+        ..machine()
+    };
+    let mut story = Story::begin(failed());
+    assert_eq!(story.names(), [""; 0], "{}", story.text);
+    assert!(story.text.contains("Failed: failed"), "{}", story.text);
+    let mut story = Story::begin(machine());
+    story.tell("it is given up", saw(failed()));
+    assert_eq!(story.names(), [""; 0], "{}", story.text);
+    story.person(Signal::Retry);
+    assert_eq!(story.names(), [""; 0], "{}", story.text);
+    // One with a Node is adopted unseen, and counts.
+    let mut story = Story::begin(MachineFact {
+        node: Some("win-a".into()),
+        ..failed()
+    });
+    assert_eq!(story.names(), [""; 0], "{}", story.text);
+    assert!(story.state.counts() && story.state.phase.joined());
 }
 
 #[test]

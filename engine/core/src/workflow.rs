@@ -151,6 +151,8 @@ pub enum Command<W: Workflow> {
     Signal(RunId, W::Signal),
     /// Remember no more what `run` signalled: it has closed and will not signal again.
     Forget(RunId),
+    /// Remember no more what was said of this object: it was not taken in, and a repeat is news.
+    ForgetFact(ObjectRef),
     /// An episode begins (bring-up, upgrade, removal); one that is going on ends as "superseded".
     BeginEpisode(&'static str),
     /// The present episode ends, with this result.

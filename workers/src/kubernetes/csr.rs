@@ -132,6 +132,13 @@ impl KubernetesExecutor {
     }
 }
 
+/// Whether somebody may have such a certificate at all, in the name of this node.
+pub(crate) fn may_ask(signer: &str, user: &str, groups: &[String], node: &str) -> bool {
+    let groups: Vec<_> = groups.iter().map(String::as_str).collect();
+    let itself = user == format!("system:node:{node}") && groups.contains(&NODES);
+    itself || (signer == CLIENT && may_ask_first(user, &groups, &Asker::Shared).is_ok())
+}
+
 /// What was decided already.
 fn decision(csr: &CertificateSigningRequest) -> Option<&'static str> {
     let conditions = csr.status.as_ref()?.conditions.as_ref()?;

@@ -190,6 +190,31 @@ fn what_a_kubelet_asks_fits() {
     );
 }
 
+#[test]
+fn all_five_kinds_of_addresses_are_the_machines_however_they_are_written() {
+    for own in [
+        ip("10.0.0.7"),
+        ip("203.0.113.7"),
+        ip("2001:db8::7"),
+        dns("win-1.example.com."),
+        dns("WIN-1.example.org"),
+        dns("win-1."),
+    ] {
+        let sans = vec![own.clone()];
+        let ask = Ask { sans, ..serving() };
+        assert_eq!(answer(&ask, Some("uid")), Ok(()), "{own:?}");
+    }
+    for foreign in [
+        ip("2001:db8::8"),
+        ip("::ffff:10.0.0.7"),
+        dns("win-1.example.com.."),
+        dns("win-1.example"),
+    ] {
+        let sans = vec![dns("win-1"), foreign];
+        refused(Ask { sans, ..serving() }, "does not have");
+    }
+}
+
 /// Refused, and the answer names the field by this word.
 #[track_caller]
 fn refused(ask: Ask, word: &str) {

@@ -3,7 +3,7 @@
 mod api;
 mod cluster;
 mod cluster_config;
-mod csr;
+pub(crate) mod csr;
 mod csr_owner;
 mod delete;
 mod error;

@@ -4,8 +4,8 @@ use super::{objects::ObservedMachine, view::View};
 use crate::port::EpochStart;
 use dormer_proto::{
     id::RunId,
-    machine,
-    message::{Inbound, InboxMessage, ObjectRef, Observation, Version},
+    machine::{self, ConditionFact, MachineRef},
+    message::{Inbound, InboxMessage, ObjectRef, Observation, Version, cut},
     pool::PoolSettings,
     rollout,
     work::{Fact, FactMessage, machine_run, rollout_run},
@@ -216,7 +216,9 @@ impl MessageWriter {
                 },
             );
         };
-        let fact = machine::Fact::Machine(machine.fact.clone());
+        let mut fact = machine.fact.clone();
+        fact.conditions.extend(contested(view, machine));
+        let fact = machine::Fact::Machine(fact);
         say("Machine", &machine.fact.machine.uid, machine.resource, fact);
         let settings = self.settings.as_ref();
         if let Some((settings, resource)) =
@@ -396,6 +398,25 @@ impl MessageWriter {
             body,
         }
     }
+}
+
+/// Two Machines whose Nodes would have one name: neither is told of a certificate request in it, and both say why.
+fn contested(view: &View, machine: &ObservedMachine) -> Option<ConditionFact> {
+    let name = machine.expected.as_ref().or(machine.fact.node.as_ref())?;
+    let other = view.rival(name, &machine.fact.machine.uid)?;
+    let MachineRef {
+        namespace,
+        name: other,
+        ..
+    } = &other.fact.machine;
+    Some(ConditionFact {
+        kind: "OwnNodeName".to_owned(),
+        status: "False".to_owned(),
+        reason: "TwoMachines".to_owned(),
+        message: cut(format!(
+            "the Node {name} would be the Machine's {namespace}/{other}, too: no certificate request in that name is looked at"
+        )),
+    })
 }
 
 /// The run of a pool's rollout.

@@ -6,22 +6,33 @@ use super::{
     policy,
     state::{CSRS_MAX, Csr},
 };
+use dormer_engine_core::Command;
 use dormer_proto::{
     id::hash64,
     machine::{CsrExpectation, CsrFact, Task},
+    message::ObjectRef,
 };
 
 /// The signer of a kubelet's certificate as a client.
 const CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 
 impl Draft<'_> {
-    pub(super) fn on_csr(&mut self, uid: &str, csr: CsrFact) {
+    pub(super) fn on_csr(&mut self, object: &ObjectRef, csr: CsrFact) {
+        let uid = &object.uid;
         if !csr.pending {
             self.s.csrs.remove(uid);
             return;
         }
         if self.s.csrs.len() >= CSRS_MAX && !self.s.csrs.contains_key(uid) {
-            return;
+            let mut all = self.s.csrs.iter();
+            let refused = all
+                .find(|(_, csr)| csr.refused.is_some())
+                .map(|(uid, _)| uid.clone());
+            let Some(refused) = refused else {
+                // A worker is at all of them: this one is news again with the next repeat.
+                return self.push(Command::ForgetFact(object.clone()));
+            };
+            self.s.csrs.remove(&refused);
         }
         let new = Csr {
             fact: csr.clone(),
@@ -29,7 +40,7 @@ impl Draft<'_> {
             refused: None,
             expected: 0,
         };
-        self.s.csrs.entry(uid.to_owned()).or_insert(new).fact = csr;
+        self.s.csrs.entry(uid.clone()).or_insert(new).fact = csr;
         self.approve_csrs();
     }
 
@@ -112,6 +123,7 @@ impl Draft<'_> {
             .or_else(|| self.s.node_name())?;
         let mut sans = machine.addresses.clone();
         sans.extend(machine.names.iter().cloned());
+        sans.extend(machine.reached_by.iter().cloned());
         sans.push(node_name.clone());
         let host = &self.s.host;
         // A request that is there now was made by now: its own age, by another clock, needs no comparison.

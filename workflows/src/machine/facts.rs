@@ -14,7 +14,7 @@ impl Draft<'_> {
         match fact {
             Some(Fact::Machine(machine::Fact::Machine(machine))) => self.machine_observed(machine),
             Some(Fact::Machine(machine::Fact::Node(node))) => self.node_observed(node),
-            Some(Fact::Machine(machine::Fact::Csr(csr))) => self.on_csr(&object.uid, csr),
+            Some(Fact::Machine(machine::Fact::Csr(csr))) => self.on_csr(object, csr),
             Some(Fact::Machine(machine::Fact::Pool(pool))) => self.pool_observed(pool),
             // A machine is told nothing that is a rollout's.
             Some(Fact::Rollout(_)) => {}

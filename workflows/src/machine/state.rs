@@ -241,6 +241,17 @@ impl State {
             .unwrap_or_default()
     }
 
+    /// Why the Machine API gave the machine up, if it did: its address may be another one's by now.
+    #[must_use]
+    pub fn given_up(&self) -> Option<String> {
+        let machine = self.machine.as_ref()?;
+        let failed = machine.phase.as_deref() == Some("Failed");
+        failed.then(|| {
+            let error = machine.error.clone();
+            error.unwrap_or_else(|| "no reason given".into())
+        })
+    }
+
     /// Its first InternalIP.
     #[must_use]
     pub fn address(&self) -> Option<&str> {

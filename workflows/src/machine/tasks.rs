@@ -42,7 +42,11 @@ impl Draft<'_> {
         self.s.lease.token().unwrap_or_default()
     }
 
+    /// Looks at the host, unless the Machine API gave the machine up.
     pub(super) fn probe(&mut self) {
+        if let Some(error) = self.s.given_up() {
+            return self.lasting("MachineFailed", error);
+        }
         let task = Task::Probe { host: self.host() };
         // A machine in service whose host is looked at for the first time is being adopted: its host is up.
         let adopting = self.s.in_service && self.s.phase == Phase::Probing;

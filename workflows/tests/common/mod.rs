@@ -203,6 +203,7 @@ pub(crate) fn show(command: &Command<Machine>) -> String {
         }
         Command::Signal(to, signal) => format!("tell {to}: {signal:?}"),
         Command::Forget(run) => format!("forget {run}"),
+        Command::ForgetFact(object) => format!("not taken in: {} {}", object.kind, object.uid),
         Command::BeginEpisode(kind) => format!("episode begins: {kind}"),
         Command::EndEpisode(result) => format!("episode ends: {result}"),
         Command::Complete => "over".into(),

@@ -376,3 +376,33 @@ fn settings_go_to_runs_and_rollout_once() {
         .collect();
     assert_eq!(news, ["windows: Pool windows @4!", "a: Pool windows @4"]);
 }
+
+#[test]
+fn two_machines_of_one_node_name_are_both_told() {
+    let mut harness = Harness::new(&[]);
+    harness.observe(ObservedObject::of(machine("a", 1, Some("win-1"), None)));
+    harness.everything();
+    harness.observe(ObservedObject::of(machine("b", 2, Some("win-1"), None)));
+    let told = |harness: &mut Harness| {
+        let messages = harness
+            .writer
+            .news(&mut harness.view, &mut harness.published);
+        let mut told = Vec::new();
+        for message in messages {
+            if let Inbound::Observed(Observation {
+                fact: Some(Fact::Machine(machine::Fact::Machine(fact))),
+                ..
+            }) = message.body
+            {
+                let reasons = fact.conditions.into_iter().map(|it| it.reason);
+                told.push((message.run.key().to_owned(), reasons.collect::<String>()));
+            }
+        }
+        told
+    };
+    let both = [("a", "TwoMachines"), ("b", "TwoMachines")];
+    let owned = |(run, reason): (&str, &str)| (run.to_owned(), reason.to_owned());
+    assert_eq!(told(&mut harness), both.map(owned));
+    harness.view.lose(Kind::Machine, "b", 3);
+    assert_eq!(told(&mut harness), [("a", "")].map(owned));
+}
