@@ -29,7 +29,8 @@ pub struct HostRef {
     pub address: String,
     /// The user to log in as: `Administrator`, on Azure `capi` (docs/field-notes.md, Logins and host keys).
     pub user: String,
-    /// The pinned host key (OpenSSH public key text). `None`: trust on first use, for this Machine UID.
+    /// The pinned host key (OpenSSH public key text), or the fingerprint `SHA256:…` of one that a person trusts. `None`:
+    /// what the Machine's annotation says, else trust on first use, for this Machine UID.
     pub pin: Option<String>,
     /// The platform, for hostname rules: `AWS`, `Azure`, `VSphere`, `None`, …
     #[serde(default)]
@@ -529,6 +530,11 @@ pub enum Signal {
     Abort,
     /// Close this run and touch the machine no more.
     Remove,
+    /// The host with this key is this machine's, whatever was pinned: it was rightfully installed anew.
+    TrustHostKey {
+        /// `SHA256:…`, as `ssh-keygen -l` prints it.
+        fingerprint: String,
+    },
     /// From the rollout: the lease is yours.
     Granted {
         /// Its fencing number.

@@ -8,7 +8,7 @@ use super::{
 };
 use clap::Args;
 use dormer_views::machine;
-use dormer_workflows::actions::{Action, RESET, ROLLBACK};
+use dormer_workflows::actions::{Action, RESET, ROLLBACK, TRUST_HOST_KEY};
 use serde::Serialize;
 use std::io::{BufRead, IsTerminal, Write};
 
@@ -61,6 +61,9 @@ struct RequestBody<'a> {
     /// The version of the payload that a rollback goes back to.
     #[serde(skip_serializing_if = "Option::is_none")]
     payload: Option<&'a str>,
+    /// The host key that is trusted from now on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fingerprint: Option<&'a str>,
 }
 
 impl RequestArgs {
@@ -73,6 +76,7 @@ impl RequestArgs {
             against: self.against,
             to: None,
             payload: None,
+            fingerprint: None,
         }
     }
 
@@ -155,6 +159,37 @@ impl Machine {
         self.request
             .post(&server, &path, &self.request.body())
             .await
+    }
+}
+
+/// A machine, and the key that its host has from now on.
+#[derive(Debug, Args)]
+pub struct TrustHostKey {
+    /// The machine: its name, NAMESPACE/NAME, or its UID
+    machine: String,
+    /// The new host key, as `ssh-keygen -lf C:\ProgramData\ssh\ssh_host_ed25519_key.pub` prints it on the host: SHA256:…
+    #[arg(long, value_name = "SHA256:…")]
+    fingerprint: String,
+    #[command(flatten)]
+    request: RequestArgs,
+}
+
+impl TrustHostKey {
+    pub(crate) async fn run(self) -> Result<String, Failure> {
+        if self.request.why.trim().is_empty() {
+            let message = "say with --why how you know that the host was rightfully installed anew";
+            return Err(Failure::Usage(message.into()));
+        }
+        let what = format!("trust {} of {}", self.fingerprint, self.machine);
+        self.request.confirm(&what, Risk::of(&TRUST_HOST_KEY))?;
+        let server = self.request.to.server()?;
+        let body = RequestBody {
+            fingerprint: Some(&self.fingerprint),
+            ..self.request.body()
+        };
+        let action = TRUST_HOST_KEY.name;
+        let path = format!("/machines/{}/actions/{action}", segment(&self.machine));
+        self.request.post(&server, &path, &body).await
     }
 }
 
@@ -291,6 +326,7 @@ mod tests {
             against: Some(7),
             to: None,
             payload: None,
+            fingerprint: None,
         };
         let sent = json!({"id": "x", "who": "ada", "why": "", "against": 7});
         assert_eq!(serde_json::to_value(body).unwrap(), sent);

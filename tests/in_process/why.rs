@@ -379,7 +379,7 @@ fn hosts() -> Vec<(&'static str, Trouble)> {
     let rejected = "10.0.0.9 does not accept our key for Administrator: user data has not run yet, or \
         administrators_authorized_keys is open to others than Administrators and SYSTEM";
     let key = "10.0.0.9 shows the host key ssh-ed25519 SHA256:DRwR6J, not the pinned ssh-ed25519 SHA256:nL6KI7: \
-        nothing was sent to it; if the host was reinstalled, recreate the Machine";
+        nothing was sent to it; if the host was rightfully installed anew: dormer trust-host-key";
     let reboot = || Phase::Rebooting { boot_id: "b1".into(), asked: true };
     let host = || Phase::ConvergingHost { rebooted: false };
     vec![

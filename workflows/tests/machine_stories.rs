@@ -829,7 +829,7 @@ fn a_machine_that_the_machine_api_gave_up_is_not_looked_at() {
         error: Some("UpdateError: Can't find created instance.".into()),
         ..machine()
     };
-    let mut story = Story::begin(failed());
+    let story = Story::begin(failed());
     assert_eq!(story.names(), [""; 0], "{}", story.text);
     assert!(story.text.contains("Failed: failed"), "{}", story.text);
     let mut story = Story::begin(machine());
@@ -838,12 +838,38 @@ fn a_machine_that_the_machine_api_gave_up_is_not_looked_at() {
     story.person(Signal::Retry);
     assert_eq!(story.names(), [""; 0], "{}", story.text);
     // One with a Node is adopted unseen, and counts.
-    let mut story = Story::begin(MachineFact {
+    let story = Story::begin(MachineFact {
         node: Some("win-a".into()),
         ..failed()
     });
     assert_eq!(story.names(), [""; 0], "{}", story.text);
     assert!(story.state.counts() && story.state.phase.joined());
+}
+
+#[test]
+fn a_new_host_key_is_trusted_by_a_persons_word() {
+    let new = || Signal::TrustHostKey {
+        fingerprint: "SHA256:new".into(),
+    };
+    let mut story = Story::begin(machine());
+    story
+        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .done("probe", probed())
+        .given_up("converge-host", "HostKeyChanged")
+        .person(new());
+    let Task::Converge { host, .. } = story.task("converge-host") else {
+        panic!("{}", story.text)
+    };
+    assert_eq!(host.pin.as_deref(), Some("SHA256:new"), "it goes on");
+    let note = story.state.note.clone().expect("who said so");
+    assert!(
+        note.contains("SHA256:new") && note.contains("ada: on call"),
+        "{note}"
+    );
+    // Where the key was not what failed, nothing is begun.
+    let mut story = Story::begin(machine());
+    story.given_up("probe", "ConnectTimeout").person(new());
+    assert_eq!(story.names(), [""; 0], "{}", story.text);
 }
 
 #[test]

@@ -55,6 +55,17 @@ pub trait Cluster: Send + Sync + 'static {
         node_name: &str,
         host_key: &str,
     ) -> impl Future<Output = Result<(), Failure>> + Send;
+    /// Reads the host key that is pinned on the Machine, if there is one.
+    fn pinned(
+        &self,
+        machine: &MachineRef,
+    ) -> impl Future<Output = Result<Option<String>, Failure>> + Send;
+    /// Pins this host key on the Machine in place of the one that is there: a person trusts it.
+    fn pin(
+        &self,
+        machine: &MachineRef,
+        host_key: &str,
+    ) -> impl Future<Output = Result<(), Failure>> + Send;
     /// Reads how the machine stands, from Machine, Node and pods.
     fn machine_in_cluster(
         &self,

@@ -96,6 +96,23 @@ impl Cluster for KubernetesExecutor {
             .map(drop)
     }
 
+    async fn pinned(&self, machine: &MachineRef) -> Result<Option<String>, Failure> {
+        let object = self.machine(machine).await?;
+        let pinned = object.and_then(|object| object.annotations().get(keys::HOST_KEY).cloned());
+        Ok(pinned.filter(|key| !key.is_empty()))
+    }
+
+    async fn pin(&self, machine: &MachineRef, host_key: &str) -> Result<(), Failure> {
+        let Some(object) = self.machine(machine).await? else {
+            return Ok(());
+        };
+        let what = format!("Machine {}/{}", machine.namespace, machine.name);
+        let change = json!({"metadata": {"annotations": {keys::HOST_KEY: host_key}}});
+        patch(&self.machine_api(machine), &object, &what, change)
+            .await
+            .map(drop)
+    }
+
     async fn machine_in_cluster(
         &self,
         machine: &MachineRef,

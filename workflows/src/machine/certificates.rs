@@ -72,7 +72,7 @@ impl Draft<'_> {
             }
             None => {
                 let uid = uid.clone();
-                self.s.host.certified |= csr.fact.signer == CLIENT;
+                self.s.host.certified |= csr.fact.signer == CLIENT && !self.s.phase.joined();
                 self.s.csrs.remove(&uid);
             }
         }

@@ -113,7 +113,8 @@ impl Draft<'_> {
                 machine: self.s.machine_ref(),
                 node,
                 version: self.s.target.version.clone(),
-                pin: self.s.host.pin.clone(),
+                // A fingerprint is no key: the Node keeps what it has.
+                pin: self.s.host.pin.clone().filter(|pin| pin.contains(' ')),
             });
         } else {
             self.enter(Phase::NodeWait);
