@@ -225,7 +225,7 @@ pub(crate) fn asked_of_machine(word: &str, body: &Body) -> Result<Signal, ApiErr
 }
 
 /// What may be asked of a machine, by the word in the path alone.
-fn of_machine(word: &str) -> Option<Signal> {
+pub(crate) fn of_machine(word: &str) -> Option<Signal> {
     use machine::Signal as Wish;
     Some(Signal::Machine(match word {
         "retry" => Wish::Retry,
@@ -364,5 +364,32 @@ mod tests {
                 "{nonsense}"
             );
         }
+    }
+
+    #[test]
+    fn a_host_key_is_trusted_by_its_fingerprint_and_for_a_reason() {
+        let asked = |fingerprint: &str, why: &str| {
+            let body = Body {
+                fingerprint: Some(fingerprint.to_owned()),
+                why: Some(why.to_owned()),
+                ..Body::default()
+            };
+            asked_of_machine("trust-host-key", &body).ok()
+        };
+        let good = format!("SHA256:{}", "aB+/".repeat(11).split_at(43).0);
+        let signal = machine::Signal::TrustHostKey {
+            fingerprint: good.clone(),
+        };
+        assert_eq!(
+            asked(&good, "the disk was replaced"),
+            Some(Signal::Machine(signal))
+        );
+        assert_eq!(asked(&good, " "), None, "nobody says why");
+        for odd in ["", "SHA256:", &good[7..], &format!("{good}a"), "MD5:aa:bb"] {
+            assert_eq!(asked(odd, "why"), None, "{odd}");
+        }
+        assert!(asked_of_machine("trust-host-key", &Body::default()).is_err());
+        assert!(asked_of_machine("trust", &Body::default()).is_err());
+        assert_eq!(of_machine("trust-host-key"), None, "not without a key");
     }
 }
