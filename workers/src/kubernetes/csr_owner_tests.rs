@@ -80,6 +80,10 @@ fn a_name_is_the_machines_own() {
     };
     assert_eq!(check(&fits("win-7"), &bare, true), Ok(()));
     refused(&fits("master-0"), &bare, "does not fit win-*");
+    let mut linked = machine();
+    linked["status"]["nodeRef"] = json!({"name": "win-77", "uid": "n-1"});
+    let renewal = check(&expected("win-77"), &standing(linked, None), false);
+    assert_eq!(renewal, Ok(()), "a Node that joined under another build");
     let claimed = Standing {
         claimed_by: Some("win-7".into()),
         ..bare
