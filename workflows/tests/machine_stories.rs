@@ -823,7 +823,7 @@ fn junk_requests_make_room_for_the_true_one() {
 }
 
 #[test]
-fn a_machine_that_the_machine_api_gave_up_is_not_looked_at() {
+fn a_machine_that_the_machine_api_gave_up_is_not_probed() {
     let failed = || MachineFact {
         phase: Some("Failed".into()),
         error: Some("UpdateError: Can't find created instance.".into()),

@@ -3,7 +3,7 @@
 use super::{
     KubernetesExecutor,
     api::{MANAGER, call, call_if_there},
-    csr_owner::{self, Standing},
+    csr_owner::{self, ClusterState},
     token::GROUP,
 };
 use crate::machine_names::{dns, reached_by};
@@ -82,7 +82,7 @@ impl KubernetesExecutor {
             Some(other) => Some(format!("somebody else marked it {other}")),
             None => {
                 let asker = self.asker(&csr, uid).await?;
-                check(&csr, expect, &asker, &self.standing(expect).await?).err()
+                check(&csr, expect, &asker, &self.cluster_state(expect).await?).err()
             }
         };
         if let Some(why) = why {
@@ -158,7 +158,7 @@ pub(super) fn check(
     csr: &CertificateSigningRequest,
     expect: &CsrExpectation,
     asker: &Asker,
-    standing: &Standing,
+    cluster: &ClusterState,
 ) -> Result<(), String> {
     let pem = std::str::from_utf8(&csr.spec.request.0).map_err(|_| "it is no PEM text")?;
     let request = CertReq::from_pem(pem).map_err(|error| format!("it cannot be read: {error}"))?;
@@ -172,9 +172,9 @@ pub(super) fn check(
         }
         other => return Err(format!("its signer {other} is none that a kubelet needs")),
     };
-    csr_owner::check(expect, standing, first)?;
+    csr_owner::check(expect, cluster, first)?;
     match csr.spec.signer_name.as_str() {
-        SERVING => check_sans(expect, standing, &names),
+        SERVING => check_sans(expect, cluster, &names),
         _ => Ok(()),
     }
 }
@@ -295,14 +295,10 @@ fn check_server(
 /// Whether the Machine has every name and address that a serving certificate would have.
 fn check_sans(
     expect: &CsrExpectation,
-    standing: &Standing,
+    cluster: &ClusterState,
     names: &BTreeSet<String>,
 ) -> Result<(), String> {
-    let mut known = standing
-        .machine
-        .as_ref()
-        .map(reached_by)
-        .unwrap_or_default();
+    let mut known = cluster.machine.as_ref().map(reached_by).unwrap_or_default();
     known.insert(dns(&expect.node_name));
     let foreign: BTreeSet<String> = names.difference(&known).cloned().collect();
     if foreign.is_empty() {

@@ -25,7 +25,7 @@ const CONTROL_PLANE: [&str; 2] = [
 
 /// What stands in the cluster.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Standing {
+pub(super) struct ClusterState {
     /// The Machine with the UID that was expected.
     pub(super) machine: Option<DynamicObject>,
     /// The Node of the name that was expected.
@@ -36,9 +36,12 @@ pub(super) struct Standing {
 }
 
 impl KubernetesExecutor {
-    pub(super) async fn standing(&self, expect: &CsrExpectation) -> Result<Standing, Failure> {
+    pub(super) async fn cluster_state(
+        &self,
+        expect: &CsrExpectation,
+    ) -> Result<ClusterState, Failure> {
         let Some(machine) = &expect.machine else {
-            return Ok(Standing::default());
+            return Ok(ClusterState::default());
         };
         let object = self.machine(machine).await?;
         let node = self.node(&expect.node_name).await?;
@@ -49,7 +52,7 @@ impl KubernetesExecutor {
             true => self.other_claim(machine, &expect.node_name).await?,
             false => None,
         };
-        Ok(Standing {
+        Ok(ClusterState {
             machine: object,
             node,
             claimed_by,
@@ -86,21 +89,21 @@ impl KubernetesExecutor {
 /// token asks, for a node's first certificate.
 pub(super) fn check(
     expect: &CsrExpectation,
-    standing: &Standing,
+    cluster: &ClusterState,
     first: bool,
 ) -> Result<(), String> {
-    let machine = match (&expect.machine, &standing.machine) {
+    let machine = match (&expect.machine, &cluster.machine) {
         (None, _) => return Err("an older engine asks, and does not say for which Machine".into()),
         (Some(_), None) => return Err("its Machine is gone".into()),
         (Some(_), Some(machine)) => machine,
     };
     check_machine(machine, expect, first)?;
-    check_name(machine, expect, standing)?;
-    if let Some(node) = &standing.node {
+    check_name(machine, expect, cluster)?;
+    if let Some(node) = &cluster.node {
         check_node(node, machine, expect)?;
     }
     if first {
-        check_first(machine, expect, standing)?;
+        check_first(machine, expect, cluster)?;
     }
     Ok(())
 }
@@ -148,7 +151,7 @@ fn check_machine(
 fn check_name(
     machine: &DynamicObject,
     expect: &CsrExpectation,
-    standing: &Standing,
+    cluster: &ClusterState,
 ) -> Result<(), String> {
     let name = &expect.node_name;
     let names = machine_names::names(machine);
@@ -178,7 +181,7 @@ fn check_name(
         }
         Some(_) | None => {}
     }
-    match &standing.claimed_by {
+    match &cluster.claimed_by {
         Some(other) => Err(format!("{name} is the name of another Machine's, {other}")),
         None => Ok(()),
     }
@@ -225,7 +228,7 @@ fn check_node(node: &Node, machine: &DynamicObject, expect: &CsrExpectation) -> 
 fn check_first(
     machine: &DynamicObject,
     expect: &CsrExpectation,
-    standing: &Standing,
+    cluster: &ClusterState,
 ) -> Result<(), String> {
     let name = &expect.node_name;
     if !expect.configured {
@@ -237,7 +240,7 @@ fn check_first(
             .is_some_and(|token| mark.is_some_and(|mark| mark.open && mark.token == token))
     };
     let linked = text(&machine.data["status"]["nodeRef"]["name"]);
-    match (&standing.node, linked) {
+    match (&cluster.node, linked) {
         (Some(node), _) if open(mark_of(node)) => Ok(()),
         (Some(node), _) => {
             let born = expect.node_uid.is_some() && expect.node_uid == node.uid();

@@ -37,8 +37,8 @@ fn expected(name: &str) -> CsrExpectation {
     }
 }
 
-fn standing(machine: Value, node: Option<Value>) -> Standing {
-    Standing {
+fn cluster_state(machine: Value, node: Option<Value>) -> ClusterState {
+    ClusterState {
         machine: Some(serde_json::from_value(machine).expect("a Machine")),
         node: node.map(|node| serde_json::from_value(node).expect("a Node")),
         claimed_by: None,
@@ -47,14 +47,14 @@ fn standing(machine: Value, node: Option<Value>) -> Standing {
 
 /// A first request is refused, and the answer says this.
 #[track_caller]
-fn refused(expect: &CsrExpectation, standing: &Standing, word: &str) {
-    let why = check(expect, standing, true).expect_err(word);
+fn refused(expect: &CsrExpectation, cluster: &ClusterState, word: &str) {
+    let why = check(expect, cluster, true).expect_err(word);
     assert!(why.contains(word), "{why}: it should speak of {word}");
 }
 
 #[test]
 fn a_name_is_the_machines_own() {
-    let aws = standing(of_aws(), None);
+    let aws = cluster_state(of_aws(), None);
     assert_eq!(
         check(&expected("ip-10-0-0-7.ec2.internal"), &aws, true),
         Ok(())
@@ -67,7 +67,7 @@ fn a_name_is_the_machines_own() {
         };
         refused(&pattern, &aws, "none of its Machine's names");
     }
-    let bare = standing(machine(), None);
+    let bare = cluster_state(machine(), None);
     assert_eq!(check(&expected("win-1"), &bare, true), Ok(()));
     refused(
         &expected("master-0"),
@@ -82,22 +82,22 @@ fn a_name_is_the_machines_own() {
     refused(&fits("master-0"), &bare, "does not fit win-*");
     let mut linked = machine();
     linked["status"]["nodeRef"] = json!({"name": "win-77", "uid": "n-1"});
-    let renewal = check(&expected("win-77"), &standing(linked, None), false);
+    let renewal = check(&expected("win-77"), &cluster_state(linked, None), false);
     assert_eq!(renewal, Ok(()), "a Node that joined under another build");
-    let claimed = Standing {
+    let claimed = ClusterState {
         claimed_by: Some("win-7".into()),
         ..bare
     };
     refused(&fits("win-7"), &claimed, "another Machine's, win-7");
     let mut vsphere = machine();
     vsphere["spec"]["providerSpec"] = json!({"value": {"kind": "VSphereMachineProviderSpec"}});
-    let vsphere = standing(vsphere, None);
+    let vsphere = cluster_state(vsphere, None);
     assert_eq!(check(&expected("win-1"), &vsphere, true), Ok(()));
     refused(&fits("win-7"), &vsphere, "none of its Machine's names");
 }
 
 #[test]
-fn a_pattern_has_one_star_for_any_letters() {
+fn a_pattern_has_one_star_for_any_characters() {
     for (pattern, name, so) in [
         ("win-*", "win-1", true),
         ("win-*", "win-", true),
@@ -117,7 +117,7 @@ fn a_node_of_that_name_must_be_this_machines() {
     let mut taken = expected("win-1");
     taken.node_uid = Some("n-1".into());
     for first in [true, false] {
-        let ask = |node: Value| check(&taken, &standing(machine(), Some(node)), first);
+        let ask = |node: Value| check(&taken, &cluster_state(machine(), Some(node)), first);
         assert_eq!(ask(node("n-1", None)), Ok(()), "the one that the run took");
         assert_eq!(ask(node("n-1", Some("NONE:///1"))), Ok(()), "another case");
         let another = ask(node("n-2", None)).expect_err("another one");
@@ -133,7 +133,7 @@ fn a_node_of_that_name_must_be_this_machines() {
         let master = ask(master).expect_err("of the control plane");
         assert!(master.contains("control plane"), "{master}");
     }
-    let unknown = standing(machine(), Some(node("n-1", None)));
+    let unknown = cluster_state(machine(), Some(node("n-1", None)));
     refused(&expected("win-1"), &unknown, "nothing says");
 }
 
@@ -145,21 +145,21 @@ fn a_node_that_is_there_was_torn_down_or_has_just_come() {
         ..expected("win-1")
     };
     assert_eq!(
-        check(&known, &standing(machine(), Some(ours())), true),
+        check(&known, &cluster_state(machine(), Some(ours())), true),
         Ok(()),
         "born in this bring-up"
     );
     let older = expected("win-1");
     refused(
         &older,
-        &standing(machine(), Some(ours())),
+        &cluster_state(machine(), Some(ours())),
         "the Node exists",
     );
     let mut carries = ours();
     carries["metadata"]["annotations"] = json!({keys::VERSION: "v1"});
     refused(
         &known,
-        &standing(machine(), Some(carries)),
+        &cluster_state(machine(), Some(carries)),
         "the Node exists",
     );
     let served = CsrExpectation {
@@ -168,7 +168,7 @@ fn a_node_that_is_there_was_torn_down_or_has_just_come() {
     };
     refused(
         &served,
-        &standing(machine(), Some(ours())),
+        &cluster_state(machine(), Some(ours())),
         "the Node exists",
     );
     let torn = CsrExpectation {
@@ -187,7 +187,7 @@ fn a_node_that_is_there_was_torn_down_or_has_just_come() {
         if mark.is_none() {
             node["metadata"]["annotations"] = json!({});
         }
-        let answer = check(&torn, &standing(machine(), Some(node)), true);
+        let answer = check(&torn, &cluster_state(machine(), Some(node)), true);
         assert_eq!(answer.is_ok(), so, "{mark:?}: {answer:?}");
     }
 }
@@ -198,7 +198,7 @@ fn a_machine_that_is_linked_elsewhere_or_leaves_gets_nothing() {
     let with = |change: &dyn Fn(&mut Value)| {
         let mut machine = of_aws();
         change(&mut machine);
-        standing(machine, None)
+        cluster_state(machine, None)
     };
     let expect = expected(name);
     let gone = with(&|it| it["status"]["nodeRef"] = json!({"name": name, "uid": "n-1"}));
@@ -227,7 +227,7 @@ fn a_machine_that_is_linked_elsewhere_or_leaves_gets_nothing() {
     refused(&expect, &ignored, "ignore=true");
     let linux = with(&|it| it["metadata"]["labels"][keys::OS_ID] = "Linux".into());
     refused(&expect, &linux, "=Windows");
-    refused(&expect, &Standing::default(), "is gone");
+    refused(&expect, &ClusterState::default(), "is gone");
     let late = CsrExpectation {
         configured: false,
         ..expect.clone()

@@ -96,7 +96,7 @@ fn expected(node: Option<&str>) -> CsrExpectation {
 }
 
 /// Its Machine, and its Node if there is one.
-fn standing(node: Option<&str>) -> Standing {
+fn cluster_state(node: Option<&str>) -> ClusterState {
     let address = |kind: &str, address: &str| json!({"type": kind, "address": address});
     let machine = json!({
         "metadata": {"name": "win-1", "uid": "m-1", "labels": {keys::OS_ID: "Windows"}},
@@ -109,7 +109,7 @@ fn standing(node: Option<&str>) -> Standing {
         let node = json!({"metadata": {"name": "win-1", "uid": uid, "labels": labels}});
         serde_json::from_value(node).expect("a Node")
     });
-    Standing {
+    ClusterState {
         machine: Some(serde_json::from_value(machine).expect("a Machine")),
         node,
         claimed_by: None,
@@ -151,7 +151,7 @@ fn answer(ask: &Ask, node: Option<&str>) -> Result<(), String> {
         &request(ask),
         &expected(node),
         &Asker::Shared,
-        &standing(node),
+        &cluster_state(node),
     )
 }
 
@@ -498,7 +498,7 @@ fn where_a_machine_has_a_token_of_its_own_nobody_else_may_ask_first() {
         ("the node itself, as a server", serving(), Some("uid"), ""),
     ];
     for (what, ask, node, word) in cases {
-        let answer = check(&request(&ask), &expected(node), &own, &standing(node));
+        let answer = check(&request(&ask), &expected(node), &own, &cluster_state(node));
         match answer {
             Ok(()) => assert_eq!(word, "", "{what} is approved"),
             Err(why) => assert!(!word.is_empty() && why.contains(word), "{what}: {why}"),
@@ -508,7 +508,12 @@ fn where_a_machine_has_a_token_of_its_own_nobody_else_may_ask_first() {
         name: named("system:node:win-2"),
         ..by("system:bootstrap:abc123")
     };
-    let why = check(&request(&other), &expected(None), &own, &standing(None));
+    let why = check(
+        &request(&other),
+        &expected(None),
+        &own,
+        &cluster_state(None),
+    );
     let why = why.expect_err("another node's name");
     assert!(why.contains("common name"), "{why}");
 }
@@ -526,7 +531,15 @@ fn a_first_request_for_a_node_that_exists_or_before_its_machine_is_refused() {
     );
     let mut ageless = request(&first());
     ageless.metadata.creation_timestamp = None;
-    assert!(check(&ageless, &expected(None), &Asker::Shared, &standing(None)).is_err());
+    assert!(
+        check(
+            &ageless,
+            &expected(None),
+            &Asker::Shared,
+            &cluster_state(None)
+        )
+        .is_err()
+    );
 }
 
 #[test]
@@ -543,13 +556,13 @@ fn what_cannot_be_read_is_refused() {
         let mut csr = good.clone();
         csr.spec.request = ByteString(text.as_bytes().to_vec());
         assert!(
-            check(&csr, &expected(None), &Asker::Shared, &standing(None)).is_err(),
+            check(&csr, &expected(None), &Asker::Shared, &cluster_state(None)).is_err(),
             "{text}"
         );
     }
     let mut csr = good;
     csr.spec.request = ByteString(vec![0xff, 0xfe]);
-    assert!(check(&csr, &expected(None), &Asker::Shared, &standing(None)).is_err());
+    assert!(check(&csr, &expected(None), &Asker::Shared, &cluster_state(None)).is_err());
 }
 
 #[test]

@@ -45,7 +45,7 @@ impl Draft<'_> {
     }
 
     /// Looks at all that wait again, also at those that were refused: something that no fact here tells has changed.
-    pub(super) fn look_at_csrs_again(&mut self) {
+    pub(super) fn recheck_csrs(&mut self) {
         for csr in self.s.csrs.values_mut() {
             csr.refused = None;
         }

@@ -161,7 +161,7 @@ impl Draft<'_> {
     fn node_gone(&mut self, uid: &str) {
         if self.s.node.as_ref().is_none_or(|node| node.uid != uid) {
             // An older Node of its name may have stood in the way of a certificate.
-            return self.look_at_csrs_again();
+            return self.recheck_csrs();
         }
         self.s.node = None;
         self.s.node_is(false, self.now.at);

@@ -30,7 +30,7 @@ impl ProvisionPhase {
                     draft.enter(Phase::Probing);
                 }
             }
-            Self::Probing => look(draft),
+            Self::Probing => probe_unless_given_up(draft),
             Self::KeyWait { .. } => {
                 draft.wait(Timer::Again);
             }
@@ -131,7 +131,7 @@ impl ProvisionPhase {
 }
 
 /// Looks at the host. A machine that the Machine API gave up has none any more, and its Node is adopted unseen.
-fn look(draft: &mut Draft<'_>) {
+fn probe_unless_given_up(draft: &mut Draft<'_>) {
     match draft.s.given_up() {
         None => draft.probe(),
         Some(error) => {

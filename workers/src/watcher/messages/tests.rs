@@ -238,7 +238,7 @@ fn a_request_goes_to_the_one_machine_that_is_named_exactly() {
     harness.view.lose(Kind::Machine, "c", 6);
     assert_eq!(
         harness.news(),
-        ["b: Csr r3 @2", "c: Machine c @6 gone"],
+        ["b: Machine b @2!", "b: Csr r3 @2", "c: Machine c @6 gone"],
         "now there is only one"
     );
 }
@@ -378,7 +378,7 @@ fn settings_go_to_runs_and_rollout_once() {
 }
 
 #[test]
-fn two_machines_of_one_node_name_are_both_told() {
+fn two_machines_of_one_node_name_are_both_reported() {
     let mut harness = Harness::new(&[]);
     harness.observe(ObservedObject::of(machine("a", 1, Some("win-1"), None)));
     harness.everything();

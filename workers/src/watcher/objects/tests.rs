@@ -210,7 +210,7 @@ fn a_set_is_windows_by_its_template() {
 }
 
 #[test]
-fn hands_off_in_other_letters_is_told() {
+fn ignore_in_another_case_is_reported() {
     for (value, told) in [
         ("True", true),
         ("TRUE", true),
