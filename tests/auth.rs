@@ -286,7 +286,7 @@ async fn each_action_is_refused_without_its_right_and_taken_with_it() {
             ActionTarget::DeadLetter => ("dead-letters/7".into(), "deadletters", "7"),
         };
         let path = format!("/api/v1/{path}/{}", action.name);
-        let body = r#"{"who": "root", "why": "a test", "to": 1, "payload": "0.0.1"}"#;
+        let body = r#"{"who": "root", "why": "a test", "to": 1, "payload": "0.0.1", "fingerprint": "none"}"#;
         site.grant("ann", viewer());
         let refused = site.post(&path, &ann, body);
         let said = refused.refusal();

@@ -30,7 +30,8 @@ pub struct HostRef {
     pub address: String,
     /// The user to log in as: `Administrator`, on Azure `capi` (docs/field-notes.md, Logins and host keys).
     pub user: String,
-    /// The pinned host key (OpenSSH public key text). `None`: trust on first use, for this Machine UID.
+    /// The pinned host key (OpenSSH public key text), or the fingerprint `SHA256:…` of one that a person trusts. `None`:
+    /// what the Machine's annotation says, else trust on first use, for this Machine UID.
     pub pin: Option<String>,
     /// The platform, for hostname rules: `AWS`, `Azure`, `VSphere`, `None`, …
     #[serde(default)]
@@ -83,14 +84,30 @@ pub struct TokenMark {
 pub struct CsrExpectation {
     /// The node's name: CN must be `system:node:<this>`.
     pub node_name: String,
-    /// The Machine's addresses and names: a serving CSR's SANs must be among them.
+    /// The Machine's addresses and names, as the run knows them. Who approves compares with those of a fresh read.
     pub sans: Vec<String>,
     /// The Machine's creation: a client CSR is younger.
     pub machine_created: Timestamp,
-    /// UID of the Node that exists already, if any: then only serving CSRs and renewals are due.
+    /// UID of the Node that the run took for this Machine's, if any.
     pub node_uid: Option<String>,
     /// The Machine's provider id, to tell an old Node of the same name from ours.
     pub provider_id: Option<String>,
+    /// The Machine, which is read afresh. `None`: an older engine asks, and nothing is approved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<MachineRef>,
+    /// Whether the run had the host configured, and so given a bootstrap token, within the last hours: only then is a first
+    /// certificate due.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub configured: bool,
+    /// The lease under which the run tore the host down, if it holds that still.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub torn_down: Option<LeaseToken>,
+    /// Whether the machine has been in service since its bring-up began.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub served: bool,
+    /// The pool's pattern of Node names, for a Machine whose platform gives it none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_names: Option<String>,
 }
 
 /// Conditions that a worker checks in the live cluster before it takes something away under a lease.
@@ -509,6 +526,9 @@ pub struct MachineFact {
     pub addresses: Vec<String>,
     /// Hostname and InternalDNS addresses.
     pub names: Vec<String>,
+    /// By what else it is reached: ExternalIPs, InternalIPs of IPv6, ExternalDNS addresses.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reached_by: Vec<String>,
     /// `status.nodeRef.name`.
     pub node: Option<String>,
     /// Whether it has a deletionTimestamp.
@@ -608,6 +628,11 @@ pub enum Signal {
     Abort,
     /// Close this run, and leave the machine alone.
     Remove,
+    /// Trust the host with this key, whatever key was pinned: it was rightfully installed anew.
+    TrustHostKey {
+        /// `SHA256:…`, as `ssh-keygen -l` prints it.
+        fingerprint: String,
+    },
     /// From the rollout: the lease is granted.
     Granted {
         /// Fencing token.

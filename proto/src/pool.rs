@@ -140,6 +140,10 @@ pub struct PoolSettings {
     /// an older watcher does not send it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repair_after_ms: Option<u64>,
+    /// Pattern of the names that Nodes may have where the platform gives their Machines none: at most one `*`, which
+    /// matches any characters. `None`: the name of the Machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_names: Option<String>,
     /// Reason for which no lease is granted, regardless of the other fields. `paused` is set as well, for engines
     /// that do not know this field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -228,6 +232,7 @@ impl Default for PoolSettings {
             terms: BTreeMap::new(),
             max_repairs: None,
             repair_after_ms: None,
+            node_names: None,
             held: None,
             absent: false,
             spec_payload: None,

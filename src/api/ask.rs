@@ -21,7 +21,7 @@ use dormer_proto::{
     rollout,
     work::{RequestMessage, SCHEMA, Signal},
 };
-use dormer_workflows::State;
+use dormer_workflows::{State, actions::TRUST_HOST_KEY};
 use serde::Deserialize;
 use serde_json::Value;
 use std::time::Duration;
@@ -54,6 +54,8 @@ pub(crate) struct Body {
     payload: Option<String>,
     /// In a plan: a candidate layer.
     layer: Option<String>,
+    /// The host key that is trusted from now on.
+    fingerprint: Option<String>,
 }
 
 impl Body {
@@ -128,6 +130,26 @@ impl Body {
         })
     }
 
+    /// The host key that is trusted from now on, by somebody who says why.
+    ///
+    /// # Errors
+    /// 400: it is no fingerprint, or nobody says why.
+    fn trusted(&self) -> Result<String, ApiError> {
+        let named = self.fingerprint.clone().filter(|it| is_fingerprint(it));
+        let named = named.ok_or_else(|| {
+            ApiError::bad(
+                "`fingerprint` is none of a host key",
+                "give --fingerprint SHA256:… as ssh-keygen -lf prints it on the host",
+            )
+        })?;
+        let why = self.why.as_deref().unwrap_or_default();
+        if why.trim().is_empty() {
+            let to_do = "say with --why how you know that the host was rightfully installed anew";
+            return Err(ApiError::bad("`why` is missing", to_do));
+        }
+        Ok(named)
+    }
+
     fn request(self, ask: Ask<Signal>) -> Request<Signal> {
         Request {
             id: self
@@ -182,7 +204,28 @@ fn guard(headers: &HeaderMap) -> Result<(), ApiError> {
     }
 }
 
-/// Signal to a machine for the action in the path.
+/// Whether the text is the SHA-256 of a public key as OpenSSH writes it: 43 characters of base64.
+fn is_fingerprint(text: &str) -> bool {
+    let letters = text.strip_prefix("SHA256:").unwrap_or_default();
+    let base64 = |c: char| c.is_ascii_alphanumeric() || c == '+' || c == '/';
+    letters.len() == 43 && letters.chars().all(base64)
+}
+
+/// Signal to a machine for the action in the path and the body.
+///
+/// # Errors
+/// 404: there is no such action. 400: the body lacks what the action needs.
+pub(crate) fn asked_of_machine(word: &str, body: &Body) -> Result<Signal, ApiError> {
+    if word == TRUST_HOST_KEY.name {
+        let fingerprint = body.trusted()?;
+        return Ok(Signal::Machine(machine::Signal::TrustHostKey {
+            fingerprint,
+        }));
+    }
+    of_machine(word).ok_or_else(|| ApiError::absent("action on machines", word, "dormer help"))
+}
+
+/// Signal to a machine for the action in the path, if that needs no body.
 pub(crate) fn of_machine(word: &str) -> Option<Signal> {
     use machine::Signal as Wish;
     Some(Signal::Machine(match word {
@@ -323,5 +366,32 @@ mod tests {
                 "{nonsense}"
             );
         }
+    }
+
+    #[test]
+    fn a_host_key_is_trusted_by_its_fingerprint_and_for_a_reason() {
+        let asked = |fingerprint: &str, why: &str| {
+            let body = Body {
+                fingerprint: Some(fingerprint.to_owned()),
+                why: Some(why.to_owned()),
+                ..Body::default()
+            };
+            asked_of_machine("trust-host-key", &body).ok()
+        };
+        let good = format!("SHA256:{}", "aB+/".repeat(11).split_at(43).0);
+        let signal = machine::Signal::TrustHostKey {
+            fingerprint: good.clone(),
+        };
+        assert_eq!(
+            asked(&good, "the disk was replaced"),
+            Some(Signal::Machine(signal))
+        );
+        assert_eq!(asked(&good, " "), None, "nobody says why");
+        for odd in ["", "SHA256:", &good[7..], &format!("{good}a"), "MD5:aa:bb"] {
+            assert_eq!(asked(odd, "why"), None, "{odd}");
+        }
+        assert!(asked_of_machine("trust-host-key", &Body::default()).is_err());
+        assert!(asked_of_machine("trust", &Body::default()).is_err());
+        assert_eq!(of_machine("trust-host-key"), None, "not without a key");
     }
 }

@@ -182,6 +182,7 @@ fn require(schema: &mut Value) {
 mod tests {
     use super::*;
     use crate::ask;
+    use dormer_workflows::actions::TRUST_HOST_KEY;
     use std::collections::BTreeSet;
 
     #[test]
@@ -280,6 +281,10 @@ mod tests {
                     "{}: {described}",
                     known.name
                 );
+                if known.name == TRUST_HOST_KEY.name {
+                    // Its body names the key: `ask.rs` has its test.
+                    continue;
+                }
                 let understood = match on {
                     ActionTarget::Rollout => ask::of_rollout(known.name),
                     _ => ask::of_machine(known.name),

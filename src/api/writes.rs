@@ -23,8 +23,7 @@ pub(super) async fn machine(
     Path((called, action)): Path<(String, String)>,
     body: Body,
 ) -> Answer<Machine> {
-    let wish = ask::of_machine(&action)
-        .ok_or_else(|| ApiError::absent("action on machines", &action, "dormer help"))?;
+    let wish = ask::asked_of_machine(&action, &body)?;
     let run = api.run_cache.machine(&called).await?;
     let run = ask::ask(
         api.ports.as_ref(),

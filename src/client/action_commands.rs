@@ -7,7 +7,7 @@ use super::{
 };
 use clap::Args;
 use dormer_views::{any_run::AnyRun, machine};
-use dormer_workflows::actions::{Action, RESET, ROLLBACK};
+use dormer_workflows::actions::{Action, RESET, ROLLBACK, TRUST_HOST_KEY};
 use serde::Serialize;
 use std::io::{BufRead, IsTerminal, Write};
 
@@ -60,6 +60,9 @@ struct RequestBody<'a> {
     /// Payload version that a rollback goes back to.
     #[serde(skip_serializing_if = "Option::is_none")]
     payload: Option<&'a str>,
+    /// The host key that is trusted from now on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fingerprint: Option<&'a str>,
 }
 
 impl RequestArgs {
@@ -72,6 +75,7 @@ impl RequestArgs {
             against: self.against,
             to: None,
             payload: None,
+            fingerprint: None,
         }
     }
 
@@ -152,6 +156,37 @@ impl Machine {
         self.request
             .post(&server, &path, &self.request.body())
             .await
+    }
+}
+
+/// Arguments of `dormer trust-host-key`.
+#[derive(Debug, Args)]
+pub struct TrustHostKey {
+    /// Machine: its name, NAMESPACE/NAME, or its UID
+    machine: String,
+    /// New host key, as `ssh-keygen -lf C:\ProgramData\ssh\ssh_host_ed25519_key.pub` prints it on the host: SHA256:…
+    #[arg(long, value_name = "SHA256:…")]
+    fingerprint: String,
+    #[command(flatten)]
+    request: RequestArgs,
+}
+
+impl TrustHostKey {
+    pub(crate) async fn run(self) -> Result<String, Failure> {
+        if self.request.why.trim().is_empty() {
+            let message = "say with --why how you know that the host was rightfully installed anew";
+            return Err(Failure::Usage(message.into()));
+        }
+        let what = format!("trust {} of {}", self.fingerprint, self.machine);
+        self.request.confirm(&what, Risk::of(&TRUST_HOST_KEY))?;
+        let server = self.request.to.server()?;
+        let body = RequestBody {
+            fingerprint: Some(&self.fingerprint),
+            ..self.request.body()
+        };
+        let action = TRUST_HOST_KEY.name;
+        let path = format!("/machines/{}/actions/{action}", segment(&self.machine));
+        self.request.post(&server, &path, &body).await
     }
 }
 
@@ -288,6 +323,7 @@ mod tests {
             against: Some(7),
             to: None,
             payload: None,
+            fingerprint: None,
         };
         let sent = json!({"id": "x", "who": "ada", "why": "", "against": 7});
         assert_eq!(serde_json::to_value(body).unwrap(), sent);

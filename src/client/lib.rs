@@ -109,6 +109,9 @@ pub enum Ask {
     /// Forget a machine
     #[command(about = actions::REMOVE.what, after_help = help(&actions::REMOVE))]
     Remove(action_commands::Machine),
+    /// Trust a host's new key
+    #[command(about = actions::TRUST_HOST_KEY.what, after_help = help(&actions::TRUST_HOST_KEY))]
+    TrustHostKey(action_commands::TrustHostKey),
     /// Reset a run to an earlier record
     #[command(about = actions::RESET.what, after_help = help(&actions::RESET))]
     Reset(action_commands::Reset),
@@ -179,6 +182,7 @@ async fn answer(ask: Ask) -> Result<String, Failure> {
         Ask::Approve(on) => on.run(&actions::APPROVE).await,
         Ask::Abort(on) => on.run(&actions::ABORT).await,
         Ask::Remove(on) => on.run(&actions::REMOVE).await,
+        Ask::TrustHostKey(trust) => trust.run().await,
         Ask::Reset(reset) => reset.run().await,
         Ask::Plan(plan) => plan.run().await,
         Ask::Rollback(rollback) => rollback.run().await,

@@ -53,7 +53,6 @@ const GOT_OVER: &[&str] = &[
     "route-lost",
     "csr-twice",
     "csr-approved-before",
-    "old-node",
 ];
 
 /// A machine in trouble, as the API shows it, and its rollout if that matters.
@@ -132,12 +131,16 @@ fn failed(from: Phase, code: &str, message: &str) -> Trouble {
 }
 
 /// A machine without a Node, since a certificate request of its kubelet was not approved.
-fn refused_certificate(message: &str) -> Trouble {
+fn refused_certificate(why: &str) -> Trouble {
+    let message = format!(
+        "no Node win-a.ec2.internal appeared; a certificate request was not approved: {why}"
+    );
     let failure = Failure::lasting("NodeOverdue", message);
     let csr = Csr {
         fact: CsrFact::default(),
         asked: false,
-        refused: Some("it names the address 10.9.9.9, which the Machine does not have".into()),
+        refused: Some(why.to_owned()),
+        expected: 0,
     };
     let state = State {
         csrs: [("uid-csr".to_owned(), csr)].into(),
@@ -390,7 +393,7 @@ fn hosts() -> Vec<(&'static str, Trouble)> {
     let rejected = "10.0.0.9 does not accept our key for Administrator: user data has not run yet, or \
         administrators_authorized_keys is open to others than Administrators and SYSTEM";
     let key = "10.0.0.9 shows the host key ssh-ed25519 SHA256:DRwR6J, not the pinned ssh-ed25519 SHA256:nL6KI7: \
-        nothing was sent to it; if the host was reinstalled, recreate the Machine";
+        nothing was sent to it; if the host was rightfully installed anew: dormer trust-host-key";
     let reboot = || Phase::Rebooting { boot_id: "b1".into(), asked: true };
     let host = || Phase::ConvergingHost { rebooted: false };
     vec![
@@ -434,7 +437,8 @@ fn clusters() -> Vec<(&'static str, Trouble)> {
         ("wmco-beside", beside()),
         ("name-mismatch", shown_as(&state_in(Phase::NodeWait), Vec::new())),
         ("name-mismatch", failed(Phase::NodeWait, "NodeOverdue", "no Node win-a.ec2.internal appeared")),
-        ("csr-extra-san", refused_certificate("no Node win-a.ec2.internal appeared; a certificate request was not approved: it names the address 10.9.9.9, which the Machine does not have")),
+        ("csr-extra-san", refused_certificate("it names the address 10.9.9.9, which the Machine does not have")),
+        ("old-node", refused_certificate("the Node win-a.ec2.internal is there, and belongs to aws:///us-east-1a/i-0, not aws:///us-east-1a/i-1")),
         ("flapping", shown_as(&flapping, Vec::new())),
         ("address-late", no_address("Provisioning", None)),
         ("deleted-while-configuring", shown_as(&with_cloud(state_in(Phase::Leaving), "Deleting", None), Vec::new())),

@@ -4,7 +4,7 @@ use super::{
     accounts::token,
     cluster::{CSR, NODE, PATIENCE, SERVICE_ACCOUNT, Site, World},
 };
-use dormer_proto::machine::CsrExpectation;
+use dormer_proto::machine::{CsrExpectation, MachineRef};
 use dormer_testkit::{
     Identity, Speaker, await_some,
     rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, SanType},
@@ -94,12 +94,25 @@ pub(crate) fn san(text: &str) -> SanType {
     }
 }
 
-/// What a Machine's run expects of its kubelet.
-pub(crate) fn expectation(node: &str) -> CsrExpectation {
+/// What a Machine's run expects of its kubelet, once it had the host configured.
+pub(crate) fn expectation(machine: &MachineRef) -> CsrExpectation {
     CsrExpectation {
-        node_name: node.into(),
-        sans: vec![node.into(), "10.0.0.7".into()],
+        node_name: machine.name.clone(),
+        machine: Some(machine.clone()),
+        configured: true,
         ..CsrExpectation::default()
+    }
+}
+
+/// The same, once it has a Node that serves.
+pub(crate) async fn served(site: &Site, machine: &MachineRef) -> CsrExpectation {
+    let node = site.node_now(machine).await;
+    let uid = node["metadata"]["uid"].as_str().expect("a Node");
+    CsrExpectation {
+        node_uid: Some(uid.into()),
+        configured: false,
+        served: true,
+        ..expectation(machine)
     }
 }
 
@@ -188,9 +201,10 @@ impl<'a> Kubelet<'a> {
 
 /// Makes a Node as somebody.
 pub(crate) async fn make_node(client: &Client, name: &str) -> Result<Value, kube::Error> {
+    // A kubelet labels its own Node so (docs/field-notes.md, Names and builds).
     let labels = json!({"kubernetes.io/os": "windows"});
-    let node =
-        json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}});
+    let node = json!({"apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": name, "labels": labels}});
     World {
         admin: client.clone(),
     }

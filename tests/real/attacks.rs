@@ -2,12 +2,14 @@
 
 use super::{
     accounts::worker,
-    ask::{Ask, Kubelet, OPERATOR, account, bootstrap_token, csr_conditions, expectation, san},
+    ask::{
+        Ask, Kubelet, OPERATOR, account, bootstrap_token, csr_conditions, expectation, san, served,
+    },
     cluster::{Site, plane, run},
 };
 use dormer_proto::{
     id::Timestamp,
-    machine::{CsrExpectation, Outcome, Task},
+    machine::{CsrExpectation, MachineRef, Outcome, Task},
 };
 use dormer_testkit::{Speaker, rcgen::SanType};
 use dormer_workers::kubernetes::KubernetesExecutor;
@@ -35,14 +37,13 @@ struct Attack {
     wall: Wall,
 }
 
-/// A collection of attacks.
-#[derive(Default)]
-struct AttackList(Vec<Attack>);
+/// A collection of attacks, and the Machine whose node's certificate they are after.
+struct AttackList(Vec<Attack>, MachineRef);
 
 impl AttackList {
     fn page(&mut self, name: &'static str, by: &Speaker, ask: Ask, wall: Wall) {
         let by = by.clone();
-        let expect = expectation(NODE);
+        let expect = expectation(&self.1);
         self.0.push(Attack {
             name,
             by,
@@ -180,14 +181,28 @@ fn contents(attacks: &mut AttackList, token: &Speaker) {
 }
 
 /// Whose time is not now.
-fn moments(attacks: &mut AttackList, token: &Speaker) {
+async fn moments(attacks: &mut AttackList, token: &Speaker, site: &Site) {
+    let joined = site.joined("served").await;
     attacks.page(
         "node-exists",
         token,
-        client(|_| {}),
+        Ask::client(&joined.name),
         Dormer("the Node exists"),
     );
-    attacks.expecting(|expect| expect.node_uid = Some("a-uid".into()));
+    let served = served(site, &joined).await;
+    attacks.expecting(|expect| {
+        *expect = CsrExpectation {
+            configured: true,
+            ..served
+        };
+    });
+    attacks.page(
+        "too-late",
+        token,
+        client(|_| {}),
+        Dormer("not configured within the last 2 h"),
+    );
+    attacks.expecting(|expect| expect.configured = false);
     attacks.page(
         "replayed",
         token,
@@ -341,10 +356,12 @@ async fn no_attack_gets_a_certificate() {
     let site = Site::new(plane!(), "attack").await;
     let executor = worker(&site).await;
     let token = bootstrap_token(&site, "attack").await;
-    let mut attacks = AttackList::default();
+    let machine = site.provisioned("win-1").await;
+    assert_eq!(machine.name, NODE);
+    let mut attacks = AttackList(Vec::new(), machine.clone());
     names(&mut attacks, &token);
     contents(&mut attacks, &token);
-    moments(&mut attacks, &token);
+    moments(&mut attacks, &token, &site).await;
     strangers(&mut attacks, &site).await;
     servers(&mut attacks, &site);
     assert!(attacks.0.len() >= 60, "{} attacks", attacks.0.len());
@@ -361,7 +378,7 @@ async fn no_attack_gets_a_certificate() {
         .expect("it may ask");
     let task = Task::ApproveCsr {
         csr: good.into(),
-        expect: expectation(NODE),
+        expect: expectation(&machine),
     };
     assert_eq!(
         run(&executor, task).await,

@@ -306,6 +306,17 @@ impl Site {
         }
     }
 
+    /// A Machine whose computer runs, and to which its platform gives an address and no name.
+    pub(crate) async fn provisioned(&self, short: &str) -> MachineRef {
+        let machine = self.machine(short).await;
+        let status = json!({"phase": "Provisioned",
+            "addresses": [{"type": "InternalIP", "address": "10.0.0.7"}]});
+        self.world
+            .status(MACHINE, &self.machines, &machine.name, status)
+            .await;
+        machine
+    }
+
     /// A Machine with a Node of its name that is Ready.
     pub(crate) async fn joined(&self, short: &str) -> MachineRef {
         let machine = self.machine(short).await;

@@ -28,13 +28,13 @@ async fn a_machine_joins_by_its_own_token_and_by_no_other() {
     apply(&site, |_, _| true).await;
     let worker = site.client(&ours(&site, "dormer-worker").await).await;
     let executor = executor_with_tokens(worker, home(&site));
-    let first = site.machine("win-1").await;
-    let second = site.machine("win-2").await;
+    let first = site.provisioned("win-1").await;
+    let second = site.provisioned("win-2").await;
     let mine = token_of(&site, &executor, &first).await;
     let theirs = token_of(&site, &executor, &second).await;
     let approve = |csr: &str| Task::ApproveCsr {
         csr: csr.into(),
-        expect: expectation(&first.name),
+        expect: expectation(&first),
     };
 
     // Nobody but the shipped binding lets them ask, and nobody but dormer approves.

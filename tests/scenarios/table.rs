@@ -271,7 +271,18 @@ pub(crate) const SCENARIOS: &[(u8, &str, &CoveringTests)] = &[
                 "workers/src/kubernetes/csr_tests.rs",
                 "a_first_request_for_a_node_that_exists_or_before_its_machine_is_refused",
             ),
-            (WHOLE, "an_older_node_of_the_same_name_is_no_hindrance"),
+            (
+                "workers/src/kubernetes/csr_owner_tests.rs",
+                "a_node_of_that_name_must_be_this_machines",
+            ),
+            (
+                "tests/real/csr.rs",
+                "a_host_does_not_become_another_node_by_saying_so",
+            ),
+            (
+                WHOLE,
+                "an_older_node_of_the_same_name_is_named_and_left_to_a_person",
+            ),
         ],
     ),
     (

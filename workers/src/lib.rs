@@ -4,6 +4,7 @@ pub mod catalog;
 pub mod execute;
 pub mod host;
 pub mod kubernetes;
+mod machine_names;
 pub mod message_bytes;
 pub mod nats;
 pub mod observer;

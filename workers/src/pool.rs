@@ -24,6 +24,8 @@ pub const INSTALLED: &str = "installed";
 pub const NAME_BYTES_MAX: usize = 128;
 /// Most Windows builds that one pool's settings tell apart.
 pub const BUILDS_MAX: usize = 32;
+/// Longest pattern of Node names, in bytes.
+const PATTERN_BYTES_MAX: usize = 63;
 /// Most machines that `maxUnavailable` and `maxRepairs` may count.
 const MACHINES_MAX: u64 = 5_000;
 /// Longest soak, and longest time before a repair, in seconds.
@@ -316,6 +318,7 @@ fn settings(spec: &WindowsPoolSpec) -> Result<PoolSettings, PoolError> {
         drain_timeout_ms,
         after_timeout,
         soak_ms: time("spec.soak", &spec.soak, DAY_S)?,
+        node_names: spec.node_names.as_deref().map(pattern).transpose()?,
         ..PoolSettings::default()
     })
 }
@@ -331,6 +334,22 @@ fn name(key: &str, value: &str) -> Result<String, PoolError> {
     } else {
         let problem = "must be a name: letters, digits, . - _ +";
         Err(PoolError::new(key, problem))
+    }
+}
+
+/// A pattern of Node names: it begins with a letter or digit, and has at most one `*`.
+fn pattern(value: &str) -> Result<String, PoolError> {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let good = value.starts_with(plain)
+        && value.len() <= PATTERN_BYTES_MAX
+        && value.chars().all(|c| plain(c) || ".-*".contains(c))
+        && value.matches('*').count() <= 1;
+    if good {
+        Ok(value.to_owned())
+    } else {
+        let problem = "must be a pattern as win-*: a letter or digit first; lower-case letters, digits, - and . ; at most \
+                       one *";
+        Err(PoolError::new("spec.nodeNames", problem))
     }
 }
 

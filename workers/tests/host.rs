@@ -12,7 +12,7 @@ use dormer_proto::{
     id::LeaseToken,
     machine::{ChangeClass, Guard, HostRef, Outcome, Section, Task},
 };
-use dormer_workers::ssh::Limits;
+use dormer_workers::ssh::{Limits, fingerprint};
 use std::time::Duration;
 
 #[tokio::test(start_paused = true)]
@@ -168,6 +168,66 @@ async fn who_is_not_who_was_pinned_gets_no_command() {
     );
     let counts = bench.counts();
     assert_eq!((counts.logins, counts.remote_commands), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_pin_on_the_machine_outlives_a_lost_store_and_ends_by_a_persons_word() {
+    let mut bench = Bench::start(&[]).await;
+    let host = bench.host();
+    let Ok(Outcome::Probed { host_key, .. }) = bench.once_up(Task::Probe { host }).await else {
+        panic!("it is looked at")
+    };
+    let before = bench.counts();
+    // The host that was there first has another key; the run of a new store knows none.
+    let earlier = "ssh-ed25519 AAAA".to_owned();
+    let pin = |bench: &Bench, key: Option<&str>| {
+        *bench.cluster.pinned.lock().expect("a pin") = key.map(str::to_owned);
+    };
+    pin(&bench, Some(&earlier));
+    let host = bench.host();
+    let converge = bench.converge(Section::Host, None);
+    for task in [Task::Probe { host }, converge] {
+        let name = task.name();
+        let failure = bench.once_up(task).await.expect_err("another key");
+        let found = (failure.code.as_str(), failure.retry);
+        assert_eq!(found, ("HostKeyChanged", false), "{name}");
+    }
+    // Nor does one of the two overrule the other.
+    let host = HostRef {
+        pin: Some(host_key.clone()),
+        ..bench.host()
+    };
+    let failure = bench
+        .once_up(Task::Probe { host })
+        .await
+        .expect_err("which one?");
+    assert_eq!(failure.code, "HostKeyChanged");
+    assert!(failure.message.contains("dormer.io/host-key"));
+    let after = bench.counts();
+    assert_eq!(
+        (after.logins, after.remote_commands),
+        (before.logins, before.remote_commands),
+        "nothing was sent to it"
+    );
+    // A person compared the key: that one, and no other.
+    let shown = fingerprint(&host_key);
+    let shown = shown.split(' ').nth(1).expect("a fingerprint");
+    let trusting = |bench: &Bench, fingerprint: &str| Task::Probe {
+        host: HostRef {
+            pin: Some(fingerprint.to_owned()),
+            ..bench.host()
+        },
+    };
+    let end = if shown.ends_with('A') { 'B' } else { 'A' };
+    let other = format!("{}{end}", &shown[..shown.len() - 1]);
+    let other = trusting(&bench, &other);
+    let failure = bench.once_up(other).await.expect_err("another one");
+    assert_eq!(failure.code, "HostKeyChanged");
+    let same = trusting(&bench, shown);
+    let answer = bench.once_up(same).await;
+    assert!(matches!(answer, Ok(Outcome::Probed { .. })), "{answer:?}");
+    let pinned = bench.cluster.pinned.lock().expect("a pin").clone();
+    assert_eq!(pinned, Some(host_key), "and it is pinned");
 }
 
 #[tokio::test(start_paused = true)]

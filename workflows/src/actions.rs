@@ -207,6 +207,17 @@ pub const REMOVE: Action = of_machine(
 )
 .when("unless it holds the lease")
 .danger("dormer forgets it");
+/// Trust a host's new key. Its signal names it.
+pub const TRUST_HOST_KEY: Action = of_machine(
+    "trust-host-key",
+    machine::Signal::TrustHostKey {
+        fingerprint: String::new(),
+    },
+    "Trust the host key of this fingerprint, since the host was rightfully installed anew",
+    &[],
+)
+.when("until the run has ended")
+.danger("whoever has that key gets the machine's secrets");
 /// Go back to an earlier record.
 pub const RESET: Action = Action {
     name: "reset",
@@ -276,6 +287,7 @@ pub const ACTIONS: &[Action] = &[
     APPROVE,
     ABORT,
     REMOVE,
+    TRUST_HOST_KEY,
     RESET,
     PAUSE_POOL,
     RESUME_POOL,

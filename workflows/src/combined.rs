@@ -170,6 +170,7 @@ where
         Command::CancelTimer(timer) => Command::CancelTimer(timer.into()),
         Command::Signal(to, signal) => Command::Signal(to, signal),
         Command::Forget(run) => Command::Forget(run),
+        Command::ForgetFact(object) => Command::ForgetFact(object),
         Command::BeginEpisode(kind) => Command::BeginEpisode(kind),
         Command::EndEpisode(result) => Command::EndEpisode(result),
         Command::Complete => Command::Complete,

@@ -3,20 +3,21 @@
 use crate::common;
 
 use common::{
-    Story, after, carrying, converged, csr_is, evicted, in_place, machine, machine_gone, node,
-    node_gone, node_is, payload, planned, pool_is, probed, probed_at, ready, saw, wanting,
+    Story, after, carrying, converged, csr_is, evicted, first_csr, in_place, machine, machine_gone,
+    node, node_gone, node_is, payload, planned, pool_is, probed, probed_at, ready, saw, wanting,
 };
 use dormer_engine_core::{Command, Input, Now, Workflow};
 use dormer_proto::{
     id::{LeaseToken, Seq, Timestamp},
     machine::{
-        Blocker, ChangeClass, FenceRefusal, Guard, MachineFact, NodeFact, Outcome, Owner, Section,
-        Signal, Task, TokenMark,
+        self, Blocker, ChangeClass, CsrExpectation, CsrFact, FenceRefusal, Guard, MachineFact,
+        NodeFact, Outcome, Owner, Section, Signal, Task, TokenMark,
     },
     neighbour::Neighbour,
     pool::{AfterTimeout, Approval, PoolSettings, Strategy, Terms},
+    work::Fact,
 };
-use dormer_workflows::machine::{Halt, How, Lease, Machine, Phase, State, Timer};
+use dormer_workflows::machine::{CSRS_MAX, Halt, How, Lease, Machine, Phase, State, Timer};
 use expect_test::{ExpectFile, expect_file};
 
 fn holds(story: &Story, expected: ExpectFile) {
@@ -697,6 +698,245 @@ fn a_certificate_that_does_not_fit_yet() {
         )
         .tell("somebody else approves", csr_is(false));
     holds(&story, expect_file!["stories/certificate.txt"]);
+}
+
+fn expected(story: &Story) -> CsrExpectation {
+    match story.task("approve-csr") {
+        Task::ApproveCsr { expect, .. } => expect,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A Machine whose platform tells no provider id, as its host is configured.
+fn nameless() -> Story {
+    let bare = MachineFact {
+        provider_id: None,
+        ..machine()
+    };
+    let mut story = Story::begin(bare);
+    story
+        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .done("probe", probed())
+        .done("converge-host", converged(Section::Host, false));
+    story
+}
+
+#[test]
+fn a_first_certificate_is_due_for_two_hours_after_its_host_was_configured() {
+    const HOUR: u64 = 3_600_000;
+    let mut story = nameless();
+    story
+        .later_ms(2 * HOUR)
+        .tell("the kubelet asks", first_csr());
+    let expect = expected(&story);
+    assert!(expect.configured && !expect.served);
+    assert_eq!(expect.machine, Some(machine().machine));
+    let mut story = nameless();
+    story
+        .later_ms(2 * HOUR + 1)
+        .tell("the kubelet asks", first_csr());
+    assert!(!expected(&story).configured, "too late");
+    let mut story = Story::joined(wanting("v1"));
+    story.tell("somebody asks", first_csr());
+    let expect = expected(&story);
+    assert!(!expect.configured && expect.served, "it serves");
+    assert_eq!(expect.node_uid.as_deref(), Some("uid-node"));
+    assert_eq!(expect.provider_id.as_deref(), Some("aws:///a"));
+    assert_eq!(expect.torn_down, None);
+}
+
+#[test]
+fn a_host_that_is_torn_down_under_the_lease_may_ask_anew() {
+    let mut story = Story::joined(in_place("v1"));
+    story
+        .tell("the pool wants v2", pool_is(in_place("v2")))
+        .done("plan", planned(Some(ChangeClass::Drain)))
+        .granted(7, false)
+        .done(
+            "open-fence",
+            Outcome::FenceOpened {
+                was_cordoned: false,
+            },
+        )
+        .done("evict", evicted(4, 0))
+        .done("tear-down", Outcome::TornDown)
+        .done("probe", probed())
+        .tell("the kubelet asks", first_csr());
+    let expect = expected(&story);
+    assert!(expect.configured && expect.served);
+    assert_eq!(expect.torn_down, Some(LeaseToken(7)));
+    story.done("converge-host", converged(Section::Host, false));
+}
+
+/// Scenario 40: the Node `win-a` was there before, and nothing says whose it is.
+#[test]
+fn a_node_that_was_there_before_its_first_certificate_is_not_taken() {
+    let foreign = || NodeFact {
+        provider_id: None,
+        ..ready()
+    };
+    let mut story = nameless();
+    story.tell("a Node of its name is seen", node_is(foreign()));
+    assert_eq!(story.state.node, None, "it is never fenced or drained");
+    story.tell("the kubelet asks", first_csr());
+    assert_eq!(expected(&story).node_uid, None);
+    story.done(
+        "approve-csr",
+        Outcome::CsrRefused {
+            csr: "csr-0".into(),
+            why: "nothing says that it is this Machine's".into(),
+        },
+    );
+    assert!(story.open.is_empty(), "not again and again");
+    story.tell("that Node is gone", node_gone());
+    story.done(
+        "approve-csr",
+        Outcome::CsrApproved {
+            csr: "csr-0".into(),
+        },
+    );
+    story.tell("its own Node is seen", node_is(foreign()));
+    assert!(story.state.node.is_some(), "born of that certificate");
+}
+
+#[test]
+fn a_name_that_changes_between_probes_is_a_finding() {
+    let says = |name: &str| match probed() {
+        Outcome::Probed {
+            facts, host_key, ..
+        } => Outcome::Probed {
+            facts,
+            host_key,
+            node_name: name.into(),
+        },
+        other => other,
+    };
+    let mut story = Story::joined(in_place("v1"));
+    story
+        .tell("the pool wants v2", pool_is(in_place("v2")))
+        .done("plan", planned(Some(ChangeClass::Drain)))
+        .granted(7, false)
+        .done(
+            "open-fence",
+            Outcome::FenceOpened {
+                was_cordoned: false,
+            },
+        )
+        .done("evict", evicted(4, 0))
+        .done("tear-down", Outcome::TornDown)
+        .done("probe", says("master-0"));
+    assert!(
+        story.text.contains("Failed: failed"),
+        "no certificate in another name: {}",
+        story.text
+    );
+    assert_eq!(story.state.host.node_name.as_deref(), Some("win-a"));
+    // What its platform calls it is followed.
+    let mut story = Story::begin(MachineFact {
+        names: vec!["win-b".into()],
+        ..machine()
+    });
+    story
+        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .done("probe", says("win-a"));
+    story.state.phase = dormer_workflows::machine::Phase::Probing;
+    let task = Task::Probe {
+        host: Default::default(),
+    };
+    story.tell(
+        "it is looked at again",
+        Input::Finished {
+            task,
+            outcome: says("win-b"),
+        },
+    );
+    assert_eq!(story.state.host.node_name.as_deref(), Some("win-b"));
+}
+
+fn csr_numbered(n: usize) -> common::In {
+    let csr = CsrFact {
+        name: format!("csr-{n}"),
+        signer: "kubernetes.io/kube-apiserver-client-kubelet".into(),
+        pending: true,
+    };
+    Input::Observed {
+        object: common::object("CertificateSigningRequest", &format!("uid-{n:02}")),
+        fact: Some(Fact::Machine(machine::Fact::Csr(csr))),
+    }
+}
+
+#[test]
+fn junk_requests_make_room_for_the_true_one() {
+    let mut story = nameless();
+    for n in 0..20 {
+        story.tell("a request comes", csr_numbered(n));
+    }
+    assert_eq!(story.open.len(), CSRS_MAX);
+    let dropped = story.text.matches("not taken in").count();
+    assert_eq!(dropped, 20 - CSRS_MAX, "each is news again: {}", story.text);
+    for n in 0..CSRS_MAX {
+        let refused = Outcome::CsrRefused {
+            csr: format!("csr-{n}"),
+            why: "its usages are any".into(),
+        };
+        story.done("approve-csr", refused);
+    }
+    story.tell("the true one comes", csr_numbered(99));
+    let Task::ApproveCsr { csr, .. } = story.task("approve-csr") else {
+        panic!("{:?}", story.open)
+    };
+    assert_eq!((csr.as_str(), story.open.len()), ("csr-99", 1));
+    assert_eq!(story.state.csrs.len(), CSRS_MAX);
+}
+
+#[test]
+fn a_machine_that_the_machine_api_gave_up_is_not_probed() {
+    let failed = || MachineFact {
+        phase: Some("Failed".into()),
+        error: Some("UpdateError: Can't find created instance.".into()),
+        ..machine()
+    };
+    let story = Story::begin(failed());
+    assert_eq!(story.names(), [""; 0], "{}", story.text);
+    assert!(story.text.contains("Failed: failed"), "{}", story.text);
+    let mut story = Story::begin(machine());
+    story.tell("it is given up", saw(failed()));
+    assert_eq!(story.names(), [""; 0], "{}", story.text);
+    story.person(Signal::Retry);
+    assert_eq!(story.names(), [""; 0], "{}", story.text);
+    // One with a Node is adopted unseen, and counts.
+    let story = Story::begin(MachineFact {
+        node: Some("win-a".into()),
+        ..failed()
+    });
+    assert_eq!(story.names(), [""; 0], "{}", story.text);
+    assert!(story.state.counts() && story.state.phase.joined());
+}
+
+#[test]
+fn a_new_host_key_is_trusted_by_a_persons_word() {
+    let new = || Signal::TrustHostKey {
+        fingerprint: "SHA256:new".into(),
+    };
+    let mut story = Story::begin(machine());
+    story
+        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .done("probe", probed())
+        .given_up("converge-host", "HostKeyChanged")
+        .person(new());
+    let Task::Converge { host, .. } = story.task("converge-host") else {
+        panic!("{}", story.text)
+    };
+    assert_eq!(host.pin.as_deref(), Some("SHA256:new"), "it goes on");
+    let note = story.state.note.clone().expect("who said so");
+    assert!(
+        note.contains("SHA256:new") && note.contains("ada: on call"),
+        "{note}"
+    );
+    // Where the key was not what failed, nothing is begun.
+    let mut story = Story::begin(machine());
+    story.given_up("probe", "ConnectTimeout").person(new());
+    assert_eq!(story.names(), [""; 0], "{}", story.text);
 }
 
 #[test]

@@ -360,6 +360,9 @@ pub(crate) fn inputs() -> Vec<(String, In)> {
         Signal::Approve,
         Signal::Abort,
         Signal::Remove,
+        Signal::TrustHostKey {
+            fingerprint: "SHA256:new".into(),
+        },
         Signal::Granted {
             token: LeaseToken(8),
             marked: false,

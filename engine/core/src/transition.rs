@@ -347,6 +347,9 @@ impl<W: Workflow> Transition<W> {
             Command::Forget(run) => {
                 self.run.taken.remove(&run);
             }
+            Command::ForgetFact(object) => {
+                self.run.facts.remove(&object);
+            }
             Command::BeginEpisode(kind) => self.begin_episode(kind),
             Command::EndEpisode(result) => self.end_episode(result),
             Command::Complete => {

@@ -153,6 +153,8 @@ pub enum Command<W: Workflow> {
     Signal(RunId, W::Signal),
     /// Forget the signals of `run`: it has closed and sends no more.
     Forget(RunId),
+    /// Forget the last fact about this object: the workflow did not keep it, and a repeat is news.
+    ForgetFact(ObjectRef),
     /// Begin an episode (bring-up, upgrade, removal). An open one ends as "superseded".
     BeginEpisode(&'static str),
     /// End the open episode with this result.

@@ -145,7 +145,7 @@ async fn what_is_not_granted_is_refused_and_the_engine_may_nothing() {
             assert!(!allowed(client, &asked(one)).await, "{account} may {one:?}");
         }
     }
-    // The watcher writes to nothing that it watches, and the worker lists no more than pods.
+    // The watcher writes to nothing that it watches, and the worker lists no more than pods and Machines.
     for one in [
         (
             "refused-machines",
@@ -178,7 +178,7 @@ async fn what_is_not_granted_is_refused_and_the_engine_may_nothing() {
         (
             "refused-machines",
             "machine.openshift.io",
-            "machines",
+            "machinesets",
             "",
             "list",
         ),

@@ -93,6 +93,7 @@ pub(super) fn needed_by(right: &Right) -> (Step, String) {
         ("worker", "poddisruptionbudgets", _) => (NamesTwoBudgets, may_not("disruption budgets")),
         ("worker-force", "pods", _) => (DrainsByForce, "cannot delete resource".into()),
         ("worker-machines", "machines", "delete") => (DeletesAMachine, may_not("Machine")),
+        ("worker-machines", "machines", "list") => (ApprovesAClient, may_not("machines")),
         ("worker-machines", "machines", _) => (FencesANode, may_not("Machine")),
         ("worker", "certificatesigningrequests", _) => {
             (ApprovesAClient, may_not("certificate request"))

@@ -165,9 +165,11 @@ impl Bench {
     }
 
     pub(super) async fn approve(&self, by: &Speaker, ask: Ask, node: &str) -> Result<(), String> {
+        let short = node.strip_prefix("rbac-").expect("the site's");
+        let machine = self.site.provisioned(short).await;
         let kubelet = Kubelet::new(&self.site);
         kubelet.ask(by, node, ask).await.expect("it may ask");
-        let expect = expectation(node);
+        let expect = expectation(&machine);
         let done = self
             .run(Task::ApproveCsr {
                 csr: node.into(),
@@ -186,9 +188,10 @@ impl Bench {
             .ask(&self.token, &name, Ask::client("rbac-other"))
             .await
             .expect("it may ask");
+        let machine = self.site.provisioned(&format!("r{number}")).await;
         let task = Task::ApproveCsr {
             csr: name.clone(),
-            expect: expectation(&name),
+            expect: expectation(&machine),
         };
         // Events are counted by the executor that wrote them: this one knows of none yet.
         let executor = executor(self.worker.clone(), home(&self.site));

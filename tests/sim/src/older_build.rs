@@ -158,6 +158,7 @@ fn command(command: Command<Toy>) -> Option<Command<Elder>> {
             Command::Signal(to, signal)
         }
         Command::Forget(run) => Command::Forget(run),
+        Command::ForgetFact(object) => Command::ForgetFact(object),
         Command::BeginEpisode(name) => Command::BeginEpisode(name),
         Command::EndEpisode(result) => Command::EndEpisode(result),
         Command::Complete => Command::Complete,

@@ -47,11 +47,23 @@ pub struct MachineInCluster {
 /// The cluster, as tasks on a host need it.
 pub trait Cluster: Send + Sync + 'static {
     /// Writes the name that the machine's Node will have on its Machine (and the pinned host key): CSRs are routed
-    /// by it. No write if it stands there already.
+    /// by it. No write if it stands there already. A name that stands there stays, unless its platform gives the Machine
+    /// another one: a host does not become another node by saying so.
     fn note(
         &self,
         machine: &MachineRef,
         node_name: &str,
+        host_key: &str,
+    ) -> impl Future<Output = Result<(), Failure>> + Send;
+    /// Reads the host key that is pinned on the Machine, if there is one.
+    fn pinned(
+        &self,
+        machine: &MachineRef,
+    ) -> impl Future<Output = Result<Option<String>, Failure>> + Send;
+    /// Pins this host key on the Machine in place of the one that is there: a person trusts it.
+    fn pin(
+        &self,
+        machine: &MachineRef,
         host_key: &str,
     ) -> impl Future<Output = Result<(), Failure>> + Send;
     /// Reads how the machine stands, from Machine, Node and pods.

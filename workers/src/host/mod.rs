@@ -14,9 +14,10 @@ pub mod values;
 use crate::{
     catalog::Catalog,
     execute::Execute,
+    kubernetes::keys,
     packed::Packer,
     progress::Progress,
-    ssh::{Dialer, Key, Limits, Pool},
+    ssh::{Dialer, Key, Limits, Pool, fingerprint, is_fingerprint},
 };
 use cluster::{Cluster, MachineInCluster};
 use dormer_profile::{
@@ -112,7 +113,7 @@ impl<C: Cluster> Execute for HostExecutor<C> {
         };
         let held = self.pool.hold(host);
         self.known.value(self.pool.key().text());
-        let answer = self.perform(order, host, progress).await;
+        let answer = self.perform_pinned(order, host, progress).await;
         held.done();
         self.known.clean_report(answer)
     }
@@ -153,6 +154,36 @@ fn fence(order: &Order, generation: u64) -> HostFence {
 }
 
 impl<C: Cluster> HostExecutor<C> {
+    /// Performs a task on the host whose key is pinned, by the run and on the Machine alike. The pin on the Machine
+    /// outlives a lost store; where the two differ, nothing is sent to the host. What a person trusts takes their place.
+    async fn perform_pinned(
+        &self,
+        order: &Order,
+        host: &HostRef,
+        progress: &Progress,
+    ) -> Result<Outcome, Failure> {
+        let trusted = host.pin.as_deref().is_some_and(is_fingerprint);
+        let noted = self.cluster.pinned(&host.machine).await?;
+        let host = match (&host.pin, noted.clone()) {
+            (Some(pin), Some(noted)) if !trusted && *pin != noted => {
+                return Err(pins_differ(host, pin, &noted));
+            }
+            (None, noted) => HostRef {
+                pin: noted,
+                ..host.clone()
+            },
+            (Some(_), _) => host.clone(),
+        };
+        let outcome = self.perform(order, &host, progress).await?;
+        if trusted {
+            let session = self.session(&host).await?;
+            if noted.as_deref() != Some(session.host_key()) {
+                self.cluster.pin(&host.machine, session.host_key()).await?;
+            }
+        }
+        Ok(outcome)
+    }
+
     async fn perform(
         &self,
         order: &Order,
@@ -395,6 +426,19 @@ impl<C: Cluster> HostExecutor<C> {
         self.sent.forget(host);
         Ok(Outcome::TornDown)
     }
+}
+
+fn pins_differ(host: &HostRef, pin: &str, noted: &str) -> Failure {
+    let message = format!(
+        "the host key pinned for {} is {}, and its Machine's annotation {} says {}: nothing was sent to it; once you know \
+         which is right: dormer trust-host-key {} --fingerprint",
+        host.address,
+        fingerprint(pin),
+        keys::HOST_KEY,
+        fingerprint(noted),
+        host.machine.name
+    );
+    Failure::lasting("HostKeyChanged", message)
 }
 
 /// The next generation; where an earlier attempt of this very task took it already, that one.

@@ -1,12 +1,9 @@
 //! What the platform decides: the computer's name, the Node's name, and who tells the cloud's facts of a Node.
 
 use super::cluster::MachineInCluster;
+use crate::machine_names::{NODE_NAME_CHARS_MAX, dns};
 use dormer_profile::platform;
 use dormer_proto::machine::HostRef;
-
-/// Longest Node name: GCP's own names may be longer, and are cut to their first label (docs/field-notes.md, Names and
-/// builds).
-const NODE_NAME_CHARS_MAX: usize = 63;
 
 /// The name that this computer has to bear: on vSphere and Nutanix its Machine's, elsewhere the one it has.
 pub(super) fn hostname(host: &HostRef) -> Option<String> {
@@ -23,7 +20,7 @@ pub(super) fn node_name(host: &HostRef, in_cluster: &MachineInCluster) -> Option
     if !overrides(host) {
         return hostname(host);
     }
-    let name = in_cluster.names.first()?.to_lowercase();
+    let name = dns(in_cluster.names.first()?);
     if name.len() <= NODE_NAME_CHARS_MAX {
         return Some(name);
     }

@@ -7,7 +7,10 @@ use super::{
     fence::is_ready,
     keys,
 };
-use crate::host::cluster::{Bootstrap, Cluster, MachineInCluster};
+use crate::{
+    host::cluster::{Bootstrap, Cluster, MachineInCluster},
+    machine_names,
+};
 use dormer_profile::cluster_config::ClusterSnapshot;
 use dormer_proto::{machine::MachineRef, message::Failure};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -79,6 +82,7 @@ impl Cluster for KubernetesExecutor {
             let message = format!("the Machine {} with that UID is gone", machine.name);
             return Err(Failure::lasting("MachineGone", message));
         };
+        stays(&object, node_name)?;
         let there =
             |key: &str, value: &str| object.annotations().get(key).is_some_and(|v| v == value);
         if there(keys::NODE_NAME, node_name) && there(keys::HOST_KEY, host_key) {
@@ -87,6 +91,23 @@ impl Cluster for KubernetesExecutor {
         let marks = json!({keys::NODE_NAME: node_name, keys::HOST_KEY: host_key});
         let what = format!("Machine {}/{}", machine.namespace, machine.name);
         let change = json!({"metadata": {"annotations": marks}});
+        patch(&self.machine_api(machine), &object, &what, change)
+            .await
+            .map(drop)
+    }
+
+    async fn pinned(&self, machine: &MachineRef) -> Result<Option<String>, Failure> {
+        let object = self.machine(machine).await?;
+        let pinned = object.and_then(|object| object.annotations().get(keys::HOST_KEY).cloned());
+        Ok(pinned.filter(|key| !key.is_empty()))
+    }
+
+    async fn pin(&self, machine: &MachineRef, host_key: &str) -> Result<(), Failure> {
+        let Some(object) = self.machine(machine).await? else {
+            return Ok(());
+        };
+        let what = format!("Machine {}/{}", machine.namespace, machine.name);
+        let change = json!({"metadata": {"annotations": {keys::HOST_KEY: host_key}}});
         patch(&self.machine_api(machine), &object, &what, change)
             .await
             .map(drop)
@@ -268,6 +289,23 @@ impl KubernetesExecutor {
             found => found,
         }
     }
+}
+
+/// Whether the Node's name is what the first probe noted, or the platform gave the Machine another one since.
+fn stays(machine: &DynamicObject, node_name: &str) -> Result<(), Failure> {
+    let Some(noted) = machine.annotations().get(keys::NODE_NAME) else {
+        return Ok(());
+    };
+    let names = machine_names::names(machine);
+    let given = |name: &str| names.contains(&machine_names::dns(name));
+    if noted == node_name || (given(node_name) && !given(noted)) {
+        return Ok(());
+    }
+    let message = format!(
+        "the host's Node was to be named {noted}, and now it says {node_name}: give it its name back, or recreate the \
+         Machine"
+    );
+    Err(Failure::lasting("NameChanged", message))
 }
 
 /// A Machine's InternalDNS names.

@@ -3,8 +3,10 @@
 use super::{
     KubernetesExecutor,
     api::{MANAGER, call, call_if_there},
+    csr_owner::{self, ClusterState},
     token::GROUP,
 };
+use crate::machine_names::{dns, reached_by};
 use dormer_proto::{
     machine::{CsrExpectation, Outcome},
     message::{Failure, cut},
@@ -65,9 +67,10 @@ impl KubernetesExecutor {
         let api: Api<CertificateSigningRequest> = Api::all(self.client.clone());
         let what = format!("certificate request {name}");
         let Some(csr) = call_if_there("get", &what, api.get(name)).await? else {
-            // Expired and collected: the kubelet asks again.
-            return Ok(Outcome::CsrApproved {
+            // Expired and collected. Nobody approved it, and nothing may follow as if somebody had.
+            return Ok(Outcome::CsrRefused {
                 csr: name.to_owned(),
+                why: "it is gone: the kubelet asks again".to_owned(),
             });
         };
         let why = match decision(&csr) {
@@ -77,7 +80,10 @@ impl KubernetesExecutor {
                 });
             }
             Some(other) => Some(format!("somebody else marked it {other}")),
-            None => check(&csr, expect, &self.asker(&csr, uid).await?).err(),
+            None => {
+                let asker = self.asker(&csr, uid).await?;
+                check(&csr, expect, &asker, &self.cluster_state(expect).await?).err()
+            }
         };
         if let Some(why) = why {
             let note = format!("It is not what Node {} has to ask: {why}", expect.node_name);
@@ -126,6 +132,13 @@ impl KubernetesExecutor {
     }
 }
 
+/// Whether somebody may have such a certificate at all, in the name of this node.
+pub(crate) fn may_ask(signer: &str, user: &str, groups: &[String], node: &str) -> bool {
+    let groups: Vec<_> = groups.iter().map(String::as_str).collect();
+    let itself = user == format!("system:node:{node}") && groups.contains(&NODES);
+    itself || (signer == CLIENT && may_ask_first(user, &groups, &Asker::Shared).is_ok())
+}
+
 /// What was decided already.
 fn decision(csr: &CertificateSigningRequest) -> Option<&'static str> {
     let conditions = csr.status.as_ref()?.conditions.as_ref()?;
@@ -139,20 +152,30 @@ fn decision(csr: &CertificateSigningRequest) -> Option<&'static str> {
         .find(|kind| is(kind))
 }
 
-/// Compares a request with what is expected, field by field; the answer names the first that does not fit.
+/// Compares a request with what is expected, field by field, and with the Machine and the Node as they stand; the answer
+/// names the first that does not fit.
 pub(super) fn check(
     csr: &CertificateSigningRequest,
     expect: &CsrExpectation,
     asker: &Asker,
+    cluster: &ClusterState,
 ) -> Result<(), String> {
     let pem = std::str::from_utf8(&csr.spec.request.0).map_err(|_| "it is no PEM text")?;
     let request = CertReq::from_pem(pem).map_err(|error| format!("it cannot be read: {error}"))?;
     check_subject(&request.info.subject, expect)?;
     let names = names(&request)?;
+    let first = match csr.spec.signer_name.as_str() {
+        CLIENT => check_client(csr, expect, asker, &names)?,
+        SERVING => {
+            check_server(csr, expect, &names)?;
+            false
+        }
+        other => return Err(format!("its signer {other} is none that a kubelet needs")),
+    };
+    csr_owner::check(expect, cluster, first)?;
     match csr.spec.signer_name.as_str() {
-        CLIENT => check_client(csr, expect, asker, &names),
-        SERVING => check_serving(csr, expect, &names),
-        other => Err(format!("its signer {other} is none that a kubelet needs")),
+        SERVING => check_sans(expect, cluster, &names),
+        _ => Ok(()),
     }
 }
 
@@ -193,28 +216,23 @@ fn check_subject(subject: &Name, expect: &CsrExpectation) -> Result<(), String> 
     Ok(())
 }
 
+/// Whether it is a bootstrap token that asks, for a node's first certificate; else the node renews its own.
 fn check_client(
     csr: &CertificateSigningRequest,
     expect: &CsrExpectation,
     by: &Asker,
     names: &BTreeSet<String>,
-) -> Result<(), String> {
+) -> Result<bool, String> {
     if !names.is_empty() {
         return Err(format!("a client's request names {}", join(names)));
     }
     usages(csr, "client auth")?;
     let (user, groups) = asker(csr);
     if user == format!("system:node:{}", expect.node_name) {
-        return in_group(&groups, NODES);
+        return in_group(&groups, NODES).map(|()| false);
     }
     may_ask_first(&user, &groups, by)?;
-    // A Node that exists renews its certificate itself.
-    if expect.node_uid.is_some() {
-        return Err(format!(
-            "the Node exists, and {user} asks for its first certificate"
-        ));
-    }
-    younger(csr, expect)
+    younger(csr, expect).map(|()| true)
 }
 
 fn may_ask_first(user: &str, groups: &[&str], by: &Asker) -> Result<(), String> {
@@ -253,7 +271,7 @@ fn younger(csr: &CertificateSigningRequest, expect: &CsrExpectation) -> Result<(
     }
 }
 
-fn check_serving(
+fn check_server(
     csr: &CertificateSigningRequest,
     expect: &CsrExpectation,
     names: &BTreeSet<String>,
@@ -271,7 +289,17 @@ fn check_serving(
     if names.is_empty() {
         return Err("a serving request names nothing".into());
     }
-    let known: BTreeSet<String> = expect.sans.iter().map(|san| san.to_lowercase()).collect();
+    Ok(())
+}
+
+/// Whether the Machine has every name and address that a serving certificate would have.
+fn check_sans(
+    expect: &CsrExpectation,
+    cluster: &ClusterState,
+    names: &BTreeSet<String>,
+) -> Result<(), String> {
+    let mut known = cluster.machine.as_ref().map(reached_by).unwrap_or_default();
+    known.insert(dns(&expect.node_name));
     let foreign: BTreeSet<String> = names.difference(&known).cloned().collect();
     if foreign.is_empty() {
         Ok(())
@@ -321,7 +349,7 @@ fn usages(csr: &CertificateSigningRequest, purpose: &str) -> Result<(), String> 
     Err(format!("its usages are {}", given.join(", ")))
 }
 
-/// DNS names in lower case, and addresses. Any other kind of name is refused.
+/// DNS names and addresses, as they are compared. Any other kind of name is refused.
 fn names(request: &CertReq) -> Result<BTreeSet<String>, String> {
     let mut names = BTreeSet::new();
     for attribute in request
@@ -352,7 +380,7 @@ fn names(request: &CertReq) -> Result<BTreeSet<String>, String> {
 
 fn text_of(name: &GeneralName) -> Result<String, String> {
     match name {
-        GeneralName::DnsName(name) => Ok(name.as_str().to_lowercase()),
+        GeneralName::DnsName(name) => Ok(dns(name.as_str())),
         GeneralName::IpAddress(bytes) => address(bytes.as_bytes()),
         _ => Err("it names something that is neither a DNS name nor an address".into()),
     }

@@ -1,7 +1,8 @@
 //! Every field of a certificate request that must fit, and what an attacker would put there.
 
 use super::*;
-use dormer_proto::id::Timestamp;
+use crate::kubernetes::keys;
+use dormer_proto::{id::Timestamp, machine::MachineRef};
 use k8s_openapi::{
     ByteString,
     api::certificates::v1::{CertificateSigningRequestSpec, CertificateSigningRequestStatus},
@@ -81,17 +82,37 @@ fn upstream() -> Ask {
     }
 }
 
+/// What the run of a machine expects that has had a Node for long, if there is one.
 fn expected(node: Option<&str>) -> CsrExpectation {
     CsrExpectation {
         node_name: "win-1".into(),
-        sans: vec![
-            "10.0.0.7".into(),
-            "WIN-1".into(),
-            "win-1.example.com".into(),
-        ],
         machine_created: Timestamp(MACHINE_MADE as u64 * 1_000),
         node_uid: node.map(str::to_owned),
-        provider_id: None,
+        machine: Some(MachineRef::default()),
+        configured: true,
+        served: node.is_some(),
+        ..CsrExpectation::default()
+    }
+}
+
+/// Its Machine, and its Node if there is one.
+fn cluster_state(node: Option<&str>) -> ClusterState {
+    let address = |kind: &str, address: &str| json!({"type": kind, "address": address});
+    let machine = json!({
+        "metadata": {"name": "win-1", "uid": "m-1", "labels": {keys::OS_ID: "Windows"}},
+        "status": {"phase": "Running", "addresses": [
+            address("InternalIP", "10.0.0.7"), address("InternalIP", "2001:DB8:0::7"),
+            address("ExternalIP", "203.0.113.7"), address("Hostname", "WIN-1"),
+            address("InternalDNS", "win-1.example.com"), address("ExternalDNS", "win-1.example.org.")]}});
+    let node = node.map(|uid| {
+        let labels = json!({"kubernetes.io/os": "windows"});
+        let node = json!({"metadata": {"name": "win-1", "uid": uid, "labels": labels}});
+        serde_json::from_value(node).expect("a Node")
+    });
+    ClusterState {
+        machine: Some(serde_json::from_value(machine).expect("a Machine")),
+        node,
+        claimed_by: None,
     }
 }
 
@@ -126,7 +147,12 @@ fn request(ask: &Ask) -> CertificateSigningRequest {
 }
 
 fn answer(ask: &Ask, node: Option<&str>) -> Result<(), String> {
-    check(&request(ask), &expected(node), &Asker::Shared)
+    check(
+        &request(ask),
+        &expected(node),
+        &Asker::Shared,
+        &cluster_state(node),
+    )
 }
 
 #[test]
@@ -162,6 +188,31 @@ fn what_a_kubelet_asks_fits() {
         Ok(()),
         "any part of what the Machine has, in any case"
     );
+}
+
+#[test]
+fn all_five_kinds_of_addresses_are_the_machines_however_they_are_written() {
+    for own in [
+        ip("10.0.0.7"),
+        ip("203.0.113.7"),
+        ip("2001:db8::7"),
+        dns("win-1.example.com."),
+        dns("WIN-1.example.org"),
+        dns("win-1."),
+    ] {
+        let sans = vec![own.clone()];
+        let ask = Ask { sans, ..serving() };
+        assert_eq!(answer(&ask, Some("uid")), Ok(()), "{own:?}");
+    }
+    for foreign in [
+        ip("2001:db8::8"),
+        ip("::ffff:10.0.0.7"),
+        dns("win-1.example.com.."),
+        dns("win-1.example"),
+    ] {
+        let sans = vec![dns("win-1"), foreign];
+        refused(Ask { sans, ..serving() }, "does not have");
+    }
 }
 
 /// Refused, and the answer names the field by this word.
@@ -447,7 +498,7 @@ fn where_a_machine_has_a_token_of_its_own_nobody_else_may_ask_first() {
         ("the node itself, as a server", serving(), Some("uid"), ""),
     ];
     for (what, ask, node, word) in cases {
-        let answer = check(&request(&ask), &expected(node), &own);
+        let answer = check(&request(&ask), &expected(node), &own, &cluster_state(node));
         match answer {
             Ok(()) => assert_eq!(word, "", "{what} is approved"),
             Err(why) => assert!(!word.is_empty() && why.contains(word), "{what}: {why}"),
@@ -457,7 +508,13 @@ fn where_a_machine_has_a_token_of_its_own_nobody_else_may_ask_first() {
         name: named("system:node:win-2"),
         ..by("system:bootstrap:abc123")
     };
-    let why = check(&request(&other), &expected(None), &own).expect_err("another node's name");
+    let why = check(
+        &request(&other),
+        &expected(None),
+        &own,
+        &cluster_state(None),
+    );
+    let why = why.expect_err("another node's name");
     assert!(why.contains("common name"), "{why}");
 }
 
@@ -474,7 +531,15 @@ fn a_first_request_for_a_node_that_exists_or_before_its_machine_is_refused() {
     );
     let mut ageless = request(&first());
     ageless.metadata.creation_timestamp = None;
-    assert!(check(&ageless, &expected(None), &Asker::Shared).is_err());
+    assert!(
+        check(
+            &ageless,
+            &expected(None),
+            &Asker::Shared,
+            &cluster_state(None)
+        )
+        .is_err()
+    );
 }
 
 #[test]
@@ -491,13 +556,13 @@ fn what_cannot_be_read_is_refused() {
         let mut csr = good.clone();
         csr.spec.request = ByteString(text.as_bytes().to_vec());
         assert!(
-            check(&csr, &expected(None), &Asker::Shared).is_err(),
+            check(&csr, &expected(None), &Asker::Shared, &cluster_state(None)).is_err(),
             "{text}"
         );
     }
     let mut csr = good;
     csr.spec.request = ByteString(vec![0xff, 0xfe]);
-    assert!(check(&csr, &expected(None), &Asker::Shared).is_err());
+    assert!(check(&csr, &expected(None), &Asker::Shared, &cluster_state(None)).is_err());
 }
 
 #[test]

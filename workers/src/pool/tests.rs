@@ -192,6 +192,8 @@ fn bad_values_name_their_field() {
             json!({"strategy": {"repairAfter": "ten minutes"}}),
             "spec.strategy.repairAfter",
         ),
+        (json!({"nodeNames": "*"}), "spec.nodeNames"),
+        (json!({"nodeNames": "win-*-*"}), "spec.nodeNames"),
         (json!({"soak": "30"}), "spec.soak"),
         (json!({"soak": "30s1m"}), "spec.soak"),
         (json!({"soak": "99999999999999999999s"}), "spec.soak"),

@@ -14,9 +14,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// The fields of the spec, which are read strictly: another one is refused.
-pub const FIELDS: [&str; 10] = [
+pub const FIELDS: [&str; 11] = [
     "approval",
     "drain",
+    "nodeNames",
     "paused",
     "payload",
     "profile",
@@ -143,6 +144,15 @@ pub struct WindowsPoolSpec {
         "message": "must be a time as 30s, 10m or 1h30m, at most 24h",
     }]))]
     pub soak: String,
+    /// Pattern of the names that Nodes may have where the platform gives their Machines none: lower-case letters, digits,
+    /// `-`, `.`, and one `*` for any of them, as in `win-*`. Without it such a Node has the name of its Machine. A host is
+    /// believed its name only if it fits: choose a pattern that no other node's name fits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("maxLength" = 63, "x-kubernetes-validations" = [{
+        "rule": "self.matches('^[a-z0-9][a-z0-9.-]*[*]?[a-z0-9.-]*$')",
+        "message": "must be a pattern as win-*: a letter or digit first; lower-case letters, digits, - and . ; at most one *",
+    }]))]
+    pub node_names: Option<String>,
     /// Pause of the rollout: `true` begins no further machine. One that is under way is finished.
     #[serde(default)]
     pub paused: bool,
@@ -264,6 +274,7 @@ impl Default for WindowsPoolSpec {
             approval: ApprovalSpec::Automatic,
             drain: DrainSpec::default(),
             soak: soak(),
+            node_names: None,
             paused: false,
             stop: false,
             wait_for_cluster_version: yes(),

@@ -37,8 +37,8 @@ pub enum SshError {
     Auth(String, String),
     /// Another host key than the pinned one.
     #[error(
-        "{address} shows the host key {}, not the pinned {}: nothing was sent to it; if the host was reinstalled, \
-         recreate the Machine",
+        "{address} shows the host key {}, not the pinned {}: nothing was sent to it; if the host was rightfully \
+         installed anew: dormer trust-host-key",
         fingerprint(shown),
         fingerprint(pinned)
     )]
@@ -173,6 +173,18 @@ impl From<SshError> for Failure {
             _ => Self::transient(code, text),
         }
     }
+}
+
+/// Whether a pin is of this public key: the key itself, or its fingerprint.
+#[must_use]
+pub(super) fn pins(pin: &str, public: &str) -> bool {
+    pin == public || (is_fingerprint(pin) && fingerprint(public).split(' ').nth(1) == Some(pin))
+}
+
+/// Whether a pin is a fingerprint that a person compared, and no key that was seen.
+#[must_use]
+pub fn is_fingerprint(pin: &str) -> bool {
+    pin.starts_with("SHA256:")
 }
 
 /// A public key as people compare it (`ssh-ed25519 SHA256:…`); what is none stays as it is.

@@ -1,6 +1,6 @@
 //! Whom we talk to: the host key is compared, and what is said before the login is counted.
 
-use super::SshError;
+use super::{SshError, error::pins};
 use russh::{
     client::{self, DisconnectReason},
     keys::{Algorithm, PublicKeyOrCertificate, ssh_key::public::KeyData},
@@ -133,7 +133,7 @@ impl client::Handler for Guard {
         let text = key.to_openssh().unwrap_or_default();
         // The comment is nobody's identity.
         let text = text.split(' ').take(2).collect::<Vec<_>>().join(" ");
-        let fits = self.pin.as_ref().is_none_or(|pin| *pin == text);
+        let fits = self.pin.as_ref().is_none_or(|pin| pins(pin, &text));
         self.shared.lock().key = text;
         match weakness(key.key_data()) {
             Some(weakness) => Err(CutReason::Weak(weakness)),

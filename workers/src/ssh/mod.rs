@@ -9,7 +9,7 @@ mod session;
 mod sftp;
 
 pub use dial::{BoxIo, Dial, Dialer, Io, TcpDial};
-pub use error::{SshError, fingerprint};
+pub use error::{SshError, fingerprint, is_fingerprint};
 pub use pool::Pool;
 pub use session::{Output, Session};
 pub use sftp::{FILES_AT_ONCE, Sftp, Upload, at_once};

@@ -1,6 +1,6 @@
 //! One connection a host, shared by this worker's tasks and kept while it is of use.
 
-use super::{Dialer, Key, Limits, Session, SshError};
+use super::{Dialer, Key, Limits, Session, SshError, error::pins};
 use crate::observer::{self, CountedConnection, Operation};
 use dormer_proto::machine::HostRef;
 use std::{
@@ -174,7 +174,7 @@ fn pool_key(host: &HostRef) -> PoolKey {
 
 fn check_pin(host: &HostRef, open: &Session) -> Result<(), SshError> {
     match &host.pin {
-        Some(pinned) if pinned != open.host_key() => Err(SshError::HostKey {
+        Some(pinned) if !pins(pinned, open.host_key()) => Err(SshError::HostKey {
             address: host.address.clone(),
             pinned: pinned.clone(),
             shown: open.host_key().to_owned(),

@@ -1,6 +1,7 @@
 //! What the watcher reads off a CertificateSigningRequest: its signer, whether it is pending, and for which node.
 
 use super::objects::{UnreadableObject, resource, uid};
+use crate::kubernetes::csr::may_ask;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use dormer_proto::machine::CsrFact;
 use kube::api::DynamicObject;
@@ -39,6 +40,8 @@ pub(super) struct ObservedCsr {
 struct Spec {
     signer_name: String,
     request: String,
+    username: String,
+    groups: Option<Vec<String>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -83,9 +86,12 @@ pub(super) fn csr(object: DynamicObject) -> Result<Option<ObservedCsr>, Unreadab
         && !conditions
             .iter()
             .any(|c| decided.contains(&c.r#type.as_str()));
-    // One that was decided is of interest only by its UID.
+    // One that was decided is of interest only by its UID; one by somebody who may never have such a certificate is
+    // nobody's.
     let node = if pending {
+        let groups = body.spec.groups.unwrap_or_default();
         node_of(&body.spec.request)?
+            .filter(|node| may_ask(&body.spec.signer_name, &body.spec.username, &groups, node))
     } else {
         None
     };
@@ -167,22 +173,21 @@ mod tests {
     ) -> Result<Option<ObservedCsr>, UnreadableObject> {
         let value = json!({
             "metadata": {"name": "csr-1", "uid": "c-1", "resourceVersion": "4"},
-            "spec": {"signerName": signer, "request": request}, "status": status});
+            "spec": {"signerName": signer, "request": request, "username": "system:bootstrap:abcdef",
+                "groups": ["system:bootstrappers"]}, "status": status});
         csr(serde_json::from_value(value).expect("an object"))
     }
 
     #[test]
     fn a_pending_request_names_its_node() {
         let request = request(&["system:node:win-1"]);
-        for signer in SIGNERS {
-            let observed = observed(signer, &request, json!({}))
-                .expect("readable")
-                .expect("a kubelet's");
-            assert_eq!(
-                (observed.node.as_deref(), observed.fact.pending),
-                (Some("win-1"), true)
-            );
-        }
+        let observed_one = observed(SIGNERS[0], &request, json!({}))
+            .expect("readable")
+            .expect("a kubelet's");
+        assert_eq!(
+            (observed_one.node.as_deref(), observed_one.fact.pending),
+            (Some("win-1"), true)
+        );
         let status = json!({"conditions": [{"type": "Approved"}]});
         let decided = observed(SIGNERS[0], &request, status)
             .expect("readable")
@@ -192,6 +197,47 @@ mod tests {
             observed("kubernetes.io/legacy-unknown", &request, json!({})),
             Ok(None)
         );
+    }
+
+    #[test]
+    fn who_may_never_have_it_names_no_node() {
+        const ACCOUNT: &str =
+            "system:serviceaccount:openshift-machine-config-operator:node-bootstrapper";
+        const ACCOUNTS: &str = "system:serviceaccounts:openshift-machine-config-operator";
+        let [first, serving] = SIGNERS;
+        let table = [
+            (first, ACCOUNT, ACCOUNTS, true),
+            (first, ACCOUNT, "system:authenticated", false),
+            (
+                first,
+                "system:bootstrap:abcdef",
+                "system:bootstrappers",
+                true,
+            ),
+            (first, "system:bootstrap:abcdef", "system:nodes", false),
+            (first, "system:node:win-1", "system:nodes", true),
+            (serving, "system:node:win-1", "system:nodes", true),
+            (serving, "system:node:win-1", "system:authenticated", false),
+            (
+                serving,
+                "system:bootstrap:abcdef",
+                "system:bootstrappers",
+                false,
+            ),
+            (serving, "system:node:win-10", "system:nodes", false),
+            (first, "mallory", "system:masters", false),
+        ];
+        let request = request(&["system:node:win-1"]);
+        for (signer, user, group, so) in table {
+            let value = json!({
+                "metadata": {"name": "csr-1", "uid": "c-1", "resourceVersion": "4"},
+                "spec": {"signerName": signer, "request": request, "username": user,
+                    "groups": [group]}});
+            let observed = csr(serde_json::from_value(value).expect("an object"));
+            let observed = observed.expect("readable").expect("a kubelet's");
+            assert!(observed.fact.pending);
+            assert_eq!(observed.node.is_some(), so, "{signer} {user} {group}");
+        }
     }
 
     #[test]

@@ -4,8 +4,8 @@ use super::{objects::ObservedMachine, view::View};
 use crate::port::EpochStart;
 use dormer_proto::{
     id::RunId,
-    machine,
-    message::{Inbound, InboxMessage, ObjectRef, Observation, Version},
+    machine::{self, ConditionFact, MachineRef},
+    message::{Inbound, InboxMessage, ObjectRef, Observation, Version, cut},
     pool::PoolSettings,
     rollout,
     work::{Fact, FactMessage, machine_run, rollout_run},
@@ -216,8 +216,9 @@ impl MessageWriter {
                 },
             );
         };
-        let settings = self.settings.as_ref();
         let mut fact = machine.fact.clone();
+        fact.conditions.extend(contested(view, machine));
+        let settings = self.settings.as_ref();
         if let Some((all, _)) = settings {
             fact.neighbour.clone_from(&all.neighbour);
         }
@@ -403,6 +404,25 @@ impl MessageWriter {
             body,
         }
     }
+}
+
+/// Two Machines whose Nodes would have one name: neither is told of a certificate request in it, and both say why.
+fn contested(view: &View, machine: &ObservedMachine) -> Option<ConditionFact> {
+    let name = machine.expected.as_ref().or(machine.fact.node.as_ref())?;
+    let other = view.rival(name, &machine.fact.machine.uid)?;
+    let MachineRef {
+        namespace,
+        name: other,
+        ..
+    } = &other.fact.machine;
+    Some(ConditionFact {
+        kind: "OwnNodeName".to_owned(),
+        status: "False".to_owned(),
+        reason: "TwoMachines".to_owned(),
+        message: cut(format!(
+            "the Node {name} would be the Machine's {namespace}/{other}, too: no certificate request in that name is looked at"
+        )),
+    })
 }
 
 /// The run of a pool's rollout.

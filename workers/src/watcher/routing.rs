@@ -64,6 +64,16 @@ impl View {
         }
     }
 
+    /// Another machine for whose sake requests in this node's name go to nobody.
+    pub(super) fn rival(&self, name: &str, uid: &str) -> Option<&ObservedMachine> {
+        if self.owner_of_csr(name).is_some() {
+            return None;
+        }
+        let claims = self.claims.get(name)?.iter();
+        let mut others = claims.filter(|other| *other != uid);
+        others.find_map(|other| self.machines.get(other))
+    }
+
     /// The requests in the name of this machine's node.
     pub(super) fn csrs_of<'a>(
         &'a self,

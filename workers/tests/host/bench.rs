@@ -53,6 +53,8 @@ impl Dial for Reach {
 pub(crate) struct Plain {
     bootstrap: Bootstrap,
     pub(crate) noted: Mutex<Vec<String>>,
+    /// The host key that is pinned on the Machine.
+    pub(crate) pinned: Mutex<Option<String>>,
     /// The machine's own token, where it has one; else one is for all.
     pub(crate) own: Mutex<Option<OwnToken>>,
 }
@@ -93,6 +95,15 @@ impl Plain {
 impl Cluster for Plain {
     async fn note(&self, _: &MachineRef, node_name: &str, _: &str) -> Result<(), Failure> {
         self.noted.lock().expect("notes").push(node_name.to_owned());
+        Ok(())
+    }
+
+    async fn pinned(&self, _: &MachineRef) -> Result<Option<String>, Failure> {
+        Ok(self.pinned.lock().expect("a pin").clone())
+    }
+
+    async fn pin(&self, _: &MachineRef, host_key: &str) -> Result<(), Failure> {
+        *self.pinned.lock().expect("a pin") = Some(host_key.to_owned());
         Ok(())
     }
 
@@ -247,6 +258,7 @@ impl Bench {
         let cluster = Arc::new(Plain {
             bootstrap: bootstrap(&world),
             noted,
+            pinned: Mutex::default(),
             own,
         });
         let key = Key::read(&world.ssh_key.private_pem).expect("a key");

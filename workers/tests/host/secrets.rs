@@ -112,6 +112,14 @@ impl Cluster for Marked {
         Ok(())
     }
 
+    async fn pinned(&self, _: &MachineRef) -> Result<Option<String>, Failure> {
+        Ok(None)
+    }
+
+    async fn pin(&self, _: &MachineRef, _: &str) -> Result<(), Failure> {
+        Ok(())
+    }
+
     async fn machine_in_cluster(
         &self,
         _: &MachineRef,

@@ -4,7 +4,7 @@ use super::bench::{Bench, Gate, executor, patch, run};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use dormer_fleet::api::{DeleteOptions, Key, Meta, Part, User, auth::NODE_BOOTSTRAPPER, kinds};
 use dormer_proto::{
-    id::Timestamp,
+    id::{LeaseToken, Timestamp},
     machine::{CsrExpectation, MachineRef, Outcome, Task},
 };
 use dormer_workers::{
@@ -24,11 +24,21 @@ fn mark(machine: &MachineRef, version: &str, pin: Option<&str>) -> Task {
     }
 }
 
-fn approve(csr: &str) -> Task {
+/// Whose first certificate is due: the machine is configured anew in its place.
+fn torn_down(bench: &Bench) -> MachineRef {
+    let machine = bench.machines().remove(0);
+    bench.open_at_once(&machine, 1);
+    machine
+}
+
+fn approve(machine: &MachineRef, csr: &str) -> Task {
     let expect = CsrExpectation {
-        node_name: "win-1".into(),
-        sans: vec!["win-1".into(), "10.0.0.7".into()],
+        node_name: machine.name.clone(),
         machine_created: Timestamp(0),
+        machine: Some(machine.clone()),
+        configured: true,
+        torn_down: Some(LeaseToken(1)),
+        served: true,
         ..CsrExpectation::default()
     };
     Task::ApproveCsr {
@@ -97,15 +107,16 @@ fn approved(name: &str) -> Result<Outcome, dormer_proto::message::Failure> {
 #[tokio::test]
 async fn a_request_that_fits_is_approved_and_signed_once() {
     let bench = Bench::new(1, false).await;
-    ask(&bench, "good", "win-1");
-    assert_eq!(bench.run(approve("good")).await, approved("good"));
+    let m = &torn_down(&bench);
+    ask(&bench, "good", &m.name);
+    assert_eq!(bench.run(approve(m, "good")).await, approved("good"));
     bench
         .until("it is signed", || {
             csr(&bench, "good")["status"]["certificate"].is_string()
         })
         .await;
     assert_eq!(
-        bench.run(approve("good")).await,
+        bench.run(approve(m, "good")).await,
         approved("good"),
         "a repeat"
     );
@@ -115,10 +126,10 @@ async fn a_request_that_fits_is_approved_and_signed_once() {
             .map(Vec::len),
         Some(1)
     );
-    ask(&bench, "theirs", "win-1");
+    ask(&bench, "theirs", &m.name);
     decide(&bench, "theirs", "Approved");
     assert_eq!(
-        bench.run(approve("theirs")).await,
+        bench.run(approve(m, "theirs")).await,
         approved("theirs"),
         "another was faster"
     );
@@ -127,9 +138,10 @@ async fn a_request_that_fits_is_approved_and_signed_once() {
 #[tokio::test]
 async fn a_request_that_does_not_fit_stays_pending_and_is_reported() {
     let bench = Bench::new(1, false).await;
-    ask(&bench, "bad", "win-10");
+    let m = &torn_down(&bench);
+    ask(&bench, "bad", &format!("{}0", m.name));
     for _ in 0..2 {
-        let Ok(Outcome::CsrRefused { csr: name, why }) = bench.run(approve("bad")).await else {
+        let Ok(Outcome::CsrRefused { csr: name, why }) = bench.run(approve(m, "bad")).await else {
             panic!("it is not refused")
         };
         assert_eq!(name, "bad");
@@ -151,17 +163,18 @@ async fn a_request_that_does_not_fit_stays_pending_and_is_reported() {
 #[tokio::test]
 async fn a_denial_stands() {
     let bench = Bench::new(1, false).await;
-    ask(&bench, "denied", "win-1");
+    let m = &torn_down(&bench);
+    ask(&bench, "denied", &m.name);
     decide(&bench, "denied", "Denied");
-    let outcome = bench.run(approve("denied")).await;
+    let outcome = bench.run(approve(m, "denied")).await;
     assert!(matches!(&outcome, Ok(Outcome::CsrRefused { why, .. }) if why.contains("Denied")));
     // One that denies while we decide.
-    ask(&bench, "late", "win-1");
+    ask(&bench, "late", &m.name);
     let there = bench.clone();
     bench
         .gate
         .before(1, move || decide(&there, "late", "Denied"));
-    let outcome = bench.run(approve("late")).await;
+    let outcome = bench.run(approve(m, "late")).await;
     assert!(matches!(&outcome, Ok(Outcome::CsrRefused { why, .. }) if why.contains("Denied")));
 }
 
@@ -212,6 +225,21 @@ async fn a_machine_is_noted_once_and_only_the_right_one() {
         .await
         .expect("it stands");
     assert_eq!(bench.gate.passed().0, 1, "a repeat only reads");
+    let failure = bench
+        .executor
+        .note(m, "win-2", "ssh-ed25519 AAAA")
+        .await
+        .expect_err("it stays what it was");
+    assert_eq!(
+        (failure.code.as_str(), failure.retry),
+        ("NameChanged", false)
+    );
+    // What its platform calls it is another matter.
+    bench
+        .executor
+        .note(m, &m.name, "ssh-ed25519 AAAA")
+        .await
+        .expect("its own name");
     let other = MachineRef {
         uid: "another".into(),
         ..m.clone()
@@ -356,7 +384,7 @@ async fn an_unknown_requester_is_reported() {
     let mut kubeconfig = bench.world.kubeconfig();
     kubeconfig["users"][0]["user"]["token"] = "stale".into();
     let stranger = executor(&kubeconfig, &Gate::default(), Settings::default()).await;
-    let failure = run(&stranger, approve("x"))
+    let failure = run(&stranger, approve(&bench.machines()[0], "x"))
         .await
         .expect_err("nobody knows it");
     assert!(

@@ -4,7 +4,7 @@ use super::bench::{Bench, Gate, executor, run_of};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use dormer_fleet::api::{DeleteOptions, Key, Part, User, auth::secret_text, kinds};
 use dormer_proto::{
-    id::Timestamp,
+    id::{LeaseToken, Timestamp},
     machine::{CsrExpectation, Guard, MachineRef, Outcome, Task},
 };
 use dormer_workers::{
@@ -288,16 +288,20 @@ fn ask(bench: &Bench, name: &str, node: &str, token: &str) {
 async fn a_machines_first_request_is_approved_by_its_own_token_alone() {
     let bench = Bench::new(1, false).await;
     let executor = own(&bench).await;
-    let ours = machine("win-1");
+    let ours = bench.machines().remove(0);
+    bench.open_at_once(&ours, 1);
     let other = machine("win-2");
     let mine = executor.token(&ours).await;
     let theirs = executor.token(&other).await;
-    ask(&bench, "mine", "win-1", &mine.expect("a token"));
-    ask(&bench, "theirs", "win-1", &theirs.expect("a token"));
+    ask(&bench, "mine", &ours.name, &mine.expect("a token"));
+    ask(&bench, "theirs", &ours.name, &theirs.expect("a token"));
     let approve = |csr: &str| {
         let expect = CsrExpectation {
-            node_name: "win-1".into(),
+            node_name: ours.name.clone(),
             machine_created: Timestamp(0),
+            machine: Some(ours.clone()),
+            configured: true,
+            torn_down: Some(LeaseToken(1)),
             ..CsrExpectation::default()
         };
         Task::ApproveCsr {

@@ -2,7 +2,7 @@
 
 use super::{draft::Draft, phase::Phase, table::TaskKind};
 use dormer_proto::{
-    machine::{HostFacts, Outcome, Task},
+    machine::{HostFacts, Outcome, Section, Task},
     message::Failure,
 };
 
@@ -19,6 +19,13 @@ impl Draft<'_> {
             } => {
                 self.read(facts, host_key);
                 self.s.not_compared = None;
+                if let Some(frozen) = self.renamed(node_name) {
+                    let message = format!(
+                        "the host's Node was to be named {frozen}, and now it says {node_name}: give it its name back, or \
+                         recreate the Machine"
+                    );
+                    return self.lasting("NameChanged", message);
+                }
                 self.s.host.node_name = Some(node_name.clone());
             }
             Outcome::Planned {
@@ -35,10 +42,15 @@ impl Draft<'_> {
                     self.s.target = self.s.desired().cloned().unwrap_or_default();
                 }
             }
+            Outcome::Converged { section, .. } => {
+                if *section == Section::Host && !self.s.phase.joined() {
+                    self.s.host.configured = Some(self.now.at);
+                    self.approve_csrs();
+                }
+            }
+            Outcome::TornDown => self.s.host.torn_down = self.s.lease.token(),
             // They tell nothing about the host that lasts.
-            Outcome::Converged { .. }
-            | Outcome::RebootAsked
-            | Outcome::TornDown
+            Outcome::RebootAsked
             | Outcome::NodeMarked
             | Outcome::FenceOpened { .. }
             | Outcome::FenceRefused { .. }
@@ -64,6 +76,18 @@ impl Draft<'_> {
         {
             self.gave_up(kind, failure);
         }
+    }
+
+    /// The name that its Node was to have, if this is another one. What the platform names may be named anew; a host does
+    /// not become another node by saying so.
+    fn renamed(&self, node_name: &str) -> Option<String> {
+        let frozen = self.s.host.node_name.as_deref()?;
+        let names = self.s.machine.as_ref().map(|machine| &machine.names);
+        let by_platform = |name: &str| {
+            names.is_some_and(|all| all.iter().any(|one| one.eq_ignore_ascii_case(name)))
+        };
+        let follows = by_platform(node_name) && !by_platform(frozen);
+        (frozen != node_name && !follows).then(|| frozen.to_owned())
     }
 
     fn read(&mut self, facts: &HostFacts, host_key: &str) {

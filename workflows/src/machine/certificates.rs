@@ -3,40 +3,51 @@
 
 use super::{
     draft::Draft,
+    policy,
     state::{CSRS_MAX, Csr},
 };
-use dormer_proto::machine::{CsrExpectation, CsrFact, MachineFact, Task};
+use dormer_engine_core::Command;
+use dormer_proto::{
+    id::hash64,
+    machine::{CsrExpectation, CsrFact, Task},
+    message::ObjectRef,
+};
+
+/// The signer of a kubelet's certificate as a client.
+const CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 
 impl Draft<'_> {
-    pub(super) fn on_csr(&mut self, uid: &str, csr: CsrFact) {
+    pub(super) fn on_csr(&mut self, object: &ObjectRef, csr: CsrFact) {
+        let uid = &object.uid;
         if !csr.pending {
             self.s.csrs.remove(uid);
             return;
         }
         if self.s.csrs.len() >= CSRS_MAX && !self.s.csrs.contains_key(uid) {
-            return;
+            let mut all = self.s.csrs.iter();
+            let refused = all
+                .find(|(_, csr)| csr.refused.is_some())
+                .map(|(uid, _)| uid.clone());
+            let Some(refused) = refused else {
+                // A worker is at all of them: this one is news again with the next repeat.
+                return self.push(Command::ForgetFact(object.clone()));
+            };
+            self.s.csrs.remove(&refused);
         }
         let new = Csr {
             fact: csr.clone(),
             asked: false,
             refused: None,
+            expected: 0,
         };
-        self.s.csrs.entry(uid.to_owned()).or_insert(new).fact = csr;
+        self.s.csrs.entry(uid.clone()).or_insert(new).fact = csr;
         self.approve_csrs();
     }
 
-    /// A certificate that was refused for a name or address too many may fit the Machine as it is now.
-    pub(super) fn certificates_may_fit_now(&mut self, before: Option<&MachineFact>) {
-        let same = |m: &MachineFact| {
-            self.s
-                .machine
-                .as_ref()
-                .is_some_and(|now| now.addresses == m.addresses && now.names == m.names)
-        };
-        if !before.is_some_and(same) {
-            for csr in self.s.csrs.values_mut() {
-                csr.refused = None;
-            }
+    /// Looks at all that wait again, also at those that were refused: something that no fact here tells has changed.
+    pub(super) fn recheck_csrs(&mut self) {
+        for csr in self.s.csrs.values_mut() {
+            csr.refused = None;
         }
         self.approve_csrs();
     }
@@ -56,16 +67,20 @@ impl Draft<'_> {
                 self.s.note = Some(format!("{name} was not approved: {why}"));
                 csr.asked = false;
                 csr.refused = Some(why);
+                // More may be known by now than when it was asked.
+                self.approve_csrs();
             }
             None => {
                 let uid = uid.clone();
+                self.s.host.certified |= csr.fact.signer == CLIENT && !self.s.phase.joined();
                 self.s.csrs.remove(&uid);
             }
         }
     }
 
     /// Has every pending CSR looked at that is ours to approve now: none of a machine that is leaving, or to be left
-    /// alone. Of a paused one those of a node that has joined: it serves on, and would lose its certificate.
+    /// alone. Of a paused one those of a node that has joined: it serves on, and would lose its certificate. One that
+    /// was refused is looked at again when something else is expected of it, or its Machine is another: it may fit now.
     pub(super) fn approve_csrs(&mut self) {
         let deleting = self
             .s
@@ -81,10 +96,16 @@ impl Draft<'_> {
         if deleting || self.s.phase.leaving() || paused || hands_off {
             return;
         }
+        let machine = self.s.machine.as_ref();
+        let standing = machine.map(|it| (&it.phase, &it.node, &it.addresses, &it.names));
+        let expected = hash64(format!("{expect:?} {standing:?}").as_bytes());
         let mut tasks = Vec::new();
         for csr in self.s.csrs.values_mut() {
-            if csr.fact.pending && !csr.asked && csr.refused.is_none() {
+            let fresh = csr.refused.is_none() || csr.expected != expected;
+            if csr.fact.pending && !csr.asked && fresh {
                 csr.asked = true;
+                csr.refused = None;
+                csr.expected = expected;
                 tasks.push(Task::ApproveCsr {
                     csr: csr.fact.name.clone(),
                     expect: expect.clone(),
@@ -106,21 +127,27 @@ impl Draft<'_> {
             .or_else(|| self.s.node_name())?;
         let mut sans = machine.addresses.clone();
         sans.extend(machine.names.iter().cloned());
+        sans.extend(machine.reached_by.iter().cloned());
         sans.push(node_name.clone());
-        // A host that is configured anew asks for its first certificate again, though its old Node still stands.
-        let configured_anew = self.s.lease.token().is_some() && !self.s.phase.joined();
-        let first = self.s.first_bring_up() || configured_anew;
+        let host = &self.s.host;
+        // A request that is there now was made by now: its own age, by another clock, needs no comparison.
+        let lately = |since| self.now.at.since_ms(since) <= policy::FIRST_CERTIFICATE_MAX;
+        let token = self.s.lease.token();
         Some(CsrExpectation {
             node_name,
             sans,
             machine_created: machine.created,
-            node_uid: self
-                .s
-                .node
-                .as_ref()
-                .filter(|_| !first)
-                .map(|node| node.uid.clone()),
+            node_uid: self.s.node.as_ref().map(|node| node.uid.clone()),
             provider_id: machine.provider_id.clone(),
+            machine: Some(machine.machine.clone()),
+            configured: !self.s.phase.joined() && host.configured.is_some_and(lately),
+            torn_down: host.torn_down.filter(|torn| token == Some(*torn)),
+            served: self.s.in_service,
+            node_names: self
+                .s
+                .pool
+                .as_ref()
+                .and_then(|pool| pool.node_names.clone()),
         })
     }
 }

@@ -14,7 +14,7 @@ impl Draft<'_> {
         match fact {
             Some(Fact::Machine(machine::Fact::Machine(machine))) => self.machine_observed(machine),
             Some(Fact::Machine(machine::Fact::Node(node))) => self.node_observed(node),
-            Some(Fact::Machine(machine::Fact::Csr(csr))) => self.on_csr(&object.uid, csr),
+            Some(Fact::Machine(machine::Fact::Csr(csr))) => self.on_csr(object, csr),
             Some(Fact::Machine(machine::Fact::Pool(pool))) => self.pool_observed(pool),
             // A machine is told nothing that is a rollout's.
             Some(Fact::Rollout(_)) => {}
@@ -58,7 +58,7 @@ impl Draft<'_> {
         if moved {
             self.saw(News::Address);
         }
-        self.certificates_may_fit_now(before.as_ref());
+        self.approve_csrs();
         let failed = self
             .s
             .machine
@@ -156,11 +156,20 @@ impl Draft<'_> {
             ));
             return;
         }
+        if !self.is_ours(&node) {
+            // Somebody else's, of the name that the host says is its own (scenario 40).
+            self.s.note = Some(format!(
+                "the Node {} was there before its first certificate: it is not taken for this machine's",
+                node.name
+            ));
+            return;
+        }
         let ready = node.ready;
         let cordoned = node.cordoned;
         let boot = node.boot_id.clone();
         let before = self.s.node.replace(node);
         self.s.node_is(ready, self.now.at);
+        self.approve_csrs();
         let rebooted = before
             .as_ref()
             .is_some_and(|n| !n.boot_id.is_empty() && n.boot_id != boot);
@@ -173,9 +182,25 @@ impl Draft<'_> {
         });
     }
 
+    /// Whether a Node of the expected name is this Machine's: by the provider id where both have one; else by the
+    /// Machine's `nodeRef`, or because it came after a first certificate that was approved for it.
+    fn is_ours(&self, node: &NodeFact) -> bool {
+        let machine = self.s.machine.as_ref();
+        let provider = machine.and_then(|machine| machine.provider_id.as_ref());
+        let linked = machine.and_then(|machine| machine.node.as_ref());
+        let same = provider.is_some() && node.provider_id.is_some();
+        let known = self
+            .s
+            .node
+            .as_ref()
+            .is_some_and(|known| known.uid == node.uid);
+        same || known || linked == Some(&node.name) || self.s.host.certified
+    }
+
     fn node_gone(&mut self, uid: &str) {
         if self.s.node.as_ref().is_none_or(|node| node.uid != uid) {
-            return;
+            // An older Node of its name may have stood in the way of a certificate.
+            return self.recheck_csrs();
         }
         self.s.node = None;
         self.s.node_is(false, self.now.at);

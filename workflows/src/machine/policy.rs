@@ -110,6 +110,9 @@ pub fn is_unanswered(code: &str) -> bool {
 
 /// How long a refused key may be user data that has not run yet (scenario 3).
 pub const KEY_MAX: u64 = 10 * MINUTE;
+/// How long after its host was configured a kubelet may ask for its first certificate: as long as OpenShift's own approver
+/// allows after a Machine's creation (docs/field-notes.md, Certificate requests of kubelets).
+pub const FIRST_CERTIFICATE_MAX: u64 = 2 * HOUR;
 /// After a host could not be compared: the next try.
 pub const CHECK_AGAIN: u64 = 10 * MINUTE;
 /// A host whose clock is further off than this cannot use its certificates (scenario 38).

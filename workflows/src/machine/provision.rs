@@ -30,7 +30,7 @@ impl ProvisionPhase {
                     draft.enter(Phase::Probing);
                 }
             }
-            Self::Probing => draft.probe(),
+            Self::Probing => probe_unless_given_up(draft),
             Self::KeyWait { .. } => {
                 draft.wait(Timer::Again);
             }
@@ -89,9 +89,12 @@ impl ProvisionPhase {
             // What is under way goes to the old address.
             (Self::Probing | Self::Adopting, News::Address) => draft.begin_again(),
             (Self::Address, News::Machine { failed: true }) => {
-                let error = draft.s.machine.as_ref().and_then(|m| m.error.clone());
-                let error = error.unwrap_or_else(|| "no reason given".into());
+                let error = draft.s.given_up().unwrap_or_default();
                 draft.lasting("MachineFailed", error);
+            }
+            (Self::Probing | Self::KeyWait { .. }, News::Machine { failed: true }) => {
+                draft.cancel_tasks();
+                draft.enter(Phase::Probing);
             }
             // It has an address: whether its host works is found out by logging in.
             (
@@ -128,6 +131,16 @@ impl ProvisionPhase {
                     Request::Abort { .. } => {}
                 }
             }
+        }
+    }
+}
+
+/// Looks at the host. A machine that the Machine API gave up has none any more, and its Node is adopted unseen.
+fn probe_unless_given_up(draft: &mut Draft<'_>) {
+    match draft.s.given_up() {
+        None => draft.probe(),
+        Some(error) => {
+            ProvisionPhase::Probing.gave_up(draft, Failure::lasting("MachineFailed", error))
         }
     }
 }

@@ -21,6 +21,7 @@ impl Draft<'_> {
             Signal::Approve => self.approve(),
             Signal::Abort => self.is_asked(Request::Abort { by: from.clone() }),
             Signal::Remove => self.remove(),
+            Signal::TrustHostKey { fingerprint } => self.trust(from, fingerprint),
             Signal::Granted { token, marked } => self.granted(token, marked),
             Signal::Enrol => self.enrol(),
             Signal::Replaced { by } => self.replaced(by),
@@ -92,6 +93,23 @@ impl Draft<'_> {
         self.leave_rollout(false, true);
         self.end_episode("removed");
         self.enter(Phase::Gone);
+    }
+
+    /// The next task looks for this key, and no other is believed. A step that failed for the key goes on.
+    fn trust(&mut self, from: &Sender, fingerprint: String) {
+        let for_the_key = match &self.s.phase {
+            Phase::Failed { failure, .. } => failure.code == "HostKeyChanged",
+            _ => false,
+        };
+        if for_the_key {
+            self.s.host.pin = Some(fingerprint.clone());
+            self.retry();
+        }
+        self.s.note = Some(format!(
+            "the host key {fingerprint} is trusted, says {}",
+            name(from)
+        ));
+        self.s.host.pin = Some(fingerprint);
     }
 
     fn granted(&mut self, token: LeaseToken, marked: bool) {

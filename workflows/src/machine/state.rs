@@ -101,6 +101,10 @@ pub struct Csr {
     pub asked: bool,
     /// Why it was not approved.
     pub refused: Option<String>,
+    /// Hash of what was expected of it when it was last looked at: one that was refused is looked at again when more is
+    /// known.
+    #[serde(default)]
+    pub expected: u64,
 }
 
 /// What is known of the Windows host.
@@ -115,6 +119,15 @@ pub struct Host {
     pub node_name: Option<String>,
     /// Our generation of the host fence; 0: not known yet.
     pub generation: u64,
+    /// When it was last ordered to be configured, or found to be, for a bring-up: it has a bootstrap token since.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub configured: Option<Timestamp>,
+    /// The lease under which it was last torn down.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub torn_down: Option<LeaseToken>,
+    /// Whether a first certificate was approved since it was last ordered to be configured: its Node is born then.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub certified: bool,
 }
 
 /// Where a run stands with the lease.
@@ -280,6 +293,17 @@ impl State {
             .as_ref()
             .map(|machine| machine.machine.clone())
             .unwrap_or_default()
+    }
+
+    /// Why the Machine API gave the machine up, if it did: its address may be another one's by now.
+    #[must_use]
+    pub fn given_up(&self) -> Option<String> {
+        let machine = self.machine.as_ref()?;
+        let failed = machine.phase.as_deref() == Some("Failed");
+        failed.then(|| {
+            let error = machine.error.clone();
+            error.unwrap_or_else(|| "no reason given".into())
+        })
     }
 
     /// Its first InternalIP.

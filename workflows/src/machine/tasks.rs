@@ -57,7 +57,11 @@ impl Draft<'_> {
         }
     }
 
+    /// Looks at the host, unless the Machine API gave the machine up.
     pub(super) fn probe(&mut self) {
+        if let Some(error) = self.s.given_up() {
+            return self.lasting("MachineFailed", error);
+        }
         let task = Task::Probe { host: self.host() };
         // A machine in service whose host is looked at for the first time is being adopted: its host is up.
         let adopting = self.s.in_service && self.s.phase == Phase::Probing;
@@ -97,6 +101,11 @@ impl Draft<'_> {
     }
 
     pub(super) fn converge(&mut self, section: Section) {
+        if section == Section::Host && !self.s.phase.joined() {
+            // The host is handed a bootstrap token.
+            self.s.host.configured = Some(self.now.at);
+            self.s.host.certified = false;
+        }
         self.run(Task::Converge {
             host: self.host(),
             section,
@@ -120,7 +129,8 @@ impl Draft<'_> {
                 machine: self.s.machine_ref(),
                 node,
                 version: self.s.target.version.clone(),
-                pin: self.s.host.pin.clone(),
+                // A fingerprint is no key: the Node keeps what it has.
+                pin: self.s.host.pin.clone().filter(|pin| pin.contains(' ')),
             });
         } else {
             self.enter(Phase::NodeWait);

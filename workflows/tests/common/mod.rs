@@ -203,6 +203,7 @@ pub(crate) fn show(command: &Command<Machine>) -> String {
         }
         Command::Signal(to, signal) => format!("tell {to}: {signal:?}"),
         Command::Forget(run) => format!("forget {run}"),
+        Command::ForgetFact(object) => format!("not taken in: {} {}", object.kind, object.uid),
         Command::BeginEpisode(kind) => format!("episode begins: {kind}"),
         Command::EndEpisode(result) => format!("episode ends: {result}"),
         Command::Complete => "over".into(),
@@ -387,6 +388,20 @@ pub(crate) fn node_gone() -> In {
     Input::Observed {
         object: object("Node", "uid-node"),
         fact: None,
+    }
+}
+
+/// A kubelet asks for its first certificate.
+pub(crate) fn first_csr() -> In {
+    let csr = CsrFact {
+        name: "csr-0".into(),
+        signer: "kubernetes.io/kube-apiserver-client-kubelet".into(),
+        pending: true,
+    };
+    let fact = Some(Fact::Machine(machine::Fact::Csr(csr)));
+    Input::Observed {
+        object: object("CertificateSigningRequest", "uid-csr-0"),
+        fact,
     }
 }
 

@@ -498,6 +498,7 @@ pub(crate) fn spell(command: &Command<Rollout>) -> String {
             format!("{}: {}", to.key(), spell_signal(signal))
         }
         Command::Forget(run) => format!("forget {}", run.key()),
+        Command::ForgetFact(object) => format!("not taken in: {} {}", object.kind, object.uid),
         Command::StartTimer(timer, ms) => format!("timer {timer:?} in {} s", ms / 1_000),
         Command::BeginEpisode(kind) => format!("episode {kind:?} begins"),
         Command::Run(task, _) => format!("{}: {task:?}", task.name()),

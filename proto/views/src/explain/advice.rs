@@ -356,8 +356,8 @@ fn cure(code: &str) -> Option<&'static str> {
              administrators_authorized_keys open to Administrators and SYSTEM alone"
         }
         "HostKeyChanged" => {
-            "Find out why the host shows another key: if it was reinstalled, recreate the Machine; if not, \
-             the connection may be intercepted"
+            "Find out why the host shows another key. If it was rightfully reinstalled, compare its key on the host itself: \
+             dormer trust-host-key MACHINE --fingerprint SHA256:… --why TEXT; if not, the connection may be intercepted"
         }
         "ConnectTimeout" | "ConnectRefused" | "ConnectionLost" | "HandshakeFailed" | "NoAnswer" => {
             "Check that the host runs, that sshd runs, and that port 22 is open to dormer"
@@ -368,6 +368,9 @@ fn cure(code: &str) -> Option<&'static str> {
         "SftpMissing" => "Give sshd_config on the host its line Subsystem sftp",
         "DiskFull" => "Free space on the host's disk C:, or give the Machine a larger one",
         "ClockSkew" => "Set the host's clock: w32tm /resync on the host",
+        "NameChanged" => {
+            "Give the host its name back; a Machine whose host is to be another node has to be recreated"
+        }
         "NameMismatch" => "Let the Machine's name and the host's agree",
         "NoFrame" | "OutputEndless" => {
             "Run PowerShell on the host by hand: something ends it, or writes into its output"

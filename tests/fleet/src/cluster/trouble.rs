@@ -80,7 +80,14 @@ async fn machine(client: &Client, faults: &Faults, pace: Pace, event: &Arc<Event
         }
     }
     if phase == "Provisioned" && faults.strike(Fault::OldNode, &key.name) {
-        let old = json!({"metadata": {"name": key.name, "labels": {"kubernetes.io/os": "windows"}},
+        let addresses = value["status"]["addresses"]
+            .as_array()
+            .into_iter()
+            .flatten();
+        let mut own = addresses.filter(|it| it["type"] == "InternalDNS");
+        let own = own.find_map(|it| it["address"].as_str());
+        let name = own.unwrap_or(&key.name);
+        let old = json!({"metadata": {"name": name, "labels": {"kubernetes.io/os": "windows"}},
             "spec": {"providerID": "old:///an-earlier-instance"},
             "status": {"nodeInfo": {"bootID": "an-earlier-boot"}}});
         // One that is there already is old enough.

@@ -240,7 +240,7 @@ fn a_request_goes_to_the_one_machine_that_is_named_exactly() {
     harness.view.lose(Kind::Machine, "c", 6);
     assert_eq!(
         harness.news(),
-        ["b: Csr r3 @2", "c: Machine c @6 gone"],
+        ["b: Machine b @2!", "b: Csr r3 @2", "c: Machine c @6 gone"],
         "now there is only one"
     );
 }
@@ -413,4 +413,34 @@ fn settings_go_to_runs_and_rollout_once() {
         .map(line)
         .collect();
     assert_eq!(news, ["windows: Pool windows @4!", "a: Pool windows @4"]);
+}
+
+#[test]
+fn two_machines_of_one_node_name_are_both_reported() {
+    let mut harness = Harness::new(&[]);
+    harness.observe(ObservedObject::of(machine("a", 1, Some("win-1"), None)));
+    harness.everything();
+    harness.observe(ObservedObject::of(machine("b", 2, Some("win-1"), None)));
+    let told = |harness: &mut Harness| {
+        let messages = harness
+            .writer
+            .news(&mut harness.view, &mut harness.published);
+        let mut told = Vec::new();
+        for message in messages {
+            if let Inbound::Observed(Observation {
+                fact: Some(Fact::Machine(machine::Fact::Machine(fact))),
+                ..
+            }) = message.body
+            {
+                let reasons = fact.conditions.into_iter().map(|it| it.reason);
+                told.push((message.run.key().to_owned(), reasons.collect::<String>()));
+            }
+        }
+        told
+    };
+    let both = [("a", "TwoMachines"), ("b", "TwoMachines")];
+    let owned = |(run, reason): (&str, &str)| (run.to_owned(), reason.to_owned());
+    assert_eq!(told(&mut harness), both.map(owned));
+    harness.view.lose(Kind::Machine, "b", 3);
+    assert_eq!(told(&mut harness), [("a", "")].map(owned));
 }

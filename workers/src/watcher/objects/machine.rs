@@ -7,7 +7,7 @@ use super::{
 };
 use crate::kubernetes::keys;
 use dormer_proto::{
-    machine::{MachineFact, MachineRef, Owner},
+    machine::{ConditionFact, MachineFact, MachineRef, Owner},
     message::cut,
     neighbour::Neighbour,
 };
@@ -105,7 +105,12 @@ pub(in crate::watcher) fn machine(
     let spec = body.spec.unwrap_or_default();
     let status = body.status.unwrap_or_default();
     let node = status.node_ref.unwrap_or_default();
-    let (addresses, names) = addresses(status.addresses.unwrap_or_default())?;
+    let listed = status.addresses.unwrap_or_default();
+    let Addresses {
+        addresses,
+        names,
+        reached_by,
+    } = addresses(listed)?;
     let elsewhere = status
         .authoritative_api
         .filter(|api| !api.is_empty() && api.as_str() != "MachineAPI");
@@ -113,6 +118,10 @@ pub(in crate::watcher) fn machine(
     let ignored = label(&meta, keys::IGNORE) == Some("true")
         || annotation(&meta, keys::IGNORE).is_some_and(|value| value == "true");
     let windows = label(&meta, keys::OS_ID) == Some("Windows");
+    let mut conditions = amiss(status.conditions.as_ref(), status.provider_status.as_ref());
+    if !ignored {
+        conditions.extend(ignored_in_other_words(&meta));
+    }
     let fact = MachineFact {
         machine: MachineRef {
             namespace: meta.namespace.clone().unwrap_or_default(),
@@ -124,12 +133,13 @@ pub(in crate::watcher) fn machine(
         provider_id: short("spec.providerID", spec.provider_id)?,
         addresses,
         names,
+        reached_by,
         node: short("status.nodeRef.name", node.name)?,
         deleting: meta.deletion_timestamp.is_some(),
         deleted: time(meta.deletion_timestamp.as_ref()),
         owner: owner(&meta),
         error: error(status.error_reason, status.error_message),
-        conditions: amiss(status.conditions.as_ref(), status.provider_status.as_ref()),
+        conditions,
         ignored: ignored || elsewhere.is_some() || !windows,
         exclude_drain: annotation(&meta, keys::EXCLUDE_DRAIN).is_some(),
         platform: platform(spec.provider_spec),
@@ -144,6 +154,23 @@ pub(in crate::watcher) fn machine(
         node_uid: short("status.nodeRef.uid", node.uid)?,
         elsewhere,
         resource: resource(&meta)?,
+    })
+}
+
+/// Who writes `True` means `true`, and neither WMCO nor dormer obeys it.
+fn ignored_in_other_words(meta: &ObjectMeta) -> Option<ConditionFact> {
+    let annotated = annotation(meta, keys::IGNORE);
+    let written = [label(meta, keys::IGNORE), annotated.as_deref()];
+    let mut written = written.into_iter().flatten();
+    let value = written.find(|value| value.trim().eq_ignore_ascii_case("true"))?;
+    Some(ConditionFact {
+        kind: "HandsOff".to_owned(),
+        status: "False".to_owned(),
+        reason: "NotTrue".to_owned(),
+        message: cut(format!(
+            "{} is {value}, and only true, in these letters, is obeyed",
+            keys::IGNORE
+        )),
     })
 }
 
@@ -164,10 +191,18 @@ fn error(reason: Option<String>, message: Option<String>) -> Option<String> {
     }
 }
 
-/// InternalIPs (IPv4) and names, in the object's order.
-fn addresses(listed: Vec<Address>) -> Result<(Vec<String>, Vec<String>), UnreadableObject> {
+/// A Machine's addresses, in the object's order.
+struct Addresses {
+    /// InternalIPs (IPv4).
+    addresses: Vec<String>,
+    names: Vec<String>,
+    reached_by: Vec<String>,
+}
+
+fn addresses(listed: Vec<Address>) -> Result<Addresses, UnreadableObject> {
     let mut addresses = Vec::new();
     let mut names = Vec::new();
+    let mut reached_by = Vec::new();
     for Address { r#type, address } in listed {
         let Some(address) = short("status.addresses", Some(address))? else {
             continue;
@@ -175,12 +210,18 @@ fn addresses(listed: Vec<Address>) -> Result<(Vec<String>, Vec<String>), Unreada
         match r#type.as_str() {
             "InternalIP" if address.parse::<Ipv4Addr>().is_ok() => addresses.push(address),
             "Hostname" | "InternalDNS" => names.push(address),
+            "InternalIP" | "ExternalIP" | "ExternalDNS" => reached_by.push(address),
             _ => {}
         }
     }
     addresses.truncate(ADDRESSES_MAX);
     names.truncate(ADDRESSES_MAX);
-    Ok((addresses, names))
+    reached_by.truncate(ADDRESSES_MAX);
+    Ok(Addresses {
+        addresses,
+        names,
+        reached_by,
+    })
 }
 
 /// `AWS` of `AWSMachineProviderConfig`, `Azure` of `AzureMachineProviderSpec`.

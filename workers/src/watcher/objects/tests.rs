@@ -44,6 +44,7 @@ fn a_machine_becomes_its_fact() {
     assert_eq!(fact.created, Timestamp(1_795_240_800_000));
     assert_eq!(fact.addresses, ["10.0.0.1"]);
     assert_eq!(fact.names, ["win-1.local", "win-1"]);
+    assert_eq!(fact.reached_by, ["fd00::1", "1.2.3.4"]);
     assert_eq!(
         fact.owner.as_ref().map(|owner| owner.uid.as_str()),
         Some("s-1")
@@ -207,4 +208,22 @@ fn a_set_is_windows_by_its_template() {
         set(json!({}), json!(-1)).expect_err("odd").field,
         "spec.replicas"
     );
+}
+
+#[test]
+fn ignore_in_another_case_is_reported() {
+    for (value, told) in [
+        ("True", true),
+        ("TRUE", true),
+        ("true", false),
+        ("false", false),
+    ] {
+        let mut it = a_machine();
+        it["metadata"]["labels"][keys::IGNORE] = value.into();
+        let fact = machine(object(it)).expect("readable").fact;
+        let mut conditions = fact.conditions.iter();
+        let found = conditions.any(|it| it.kind == "HandsOff" && it.message.contains(value));
+        assert_eq!(found, told, "{value}");
+        assert_eq!(fact.ignored, value == "true", "{value}");
+    }
 }

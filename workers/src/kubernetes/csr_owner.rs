@@ -1,0 +1,287 @@
+//! Whose a certificate request is: the Machine and the Node, as they stand when it is decided. A host's word alone gives
+//! it no name (docs/field-notes.md, Certificate requests of kubelets).
+
+use super::{
+    KubernetesExecutor,
+    api::{call, mark_of},
+    keys,
+};
+use crate::machine_names::{self, dns};
+use dormer_proto::{
+    machine::{CsrExpectation, MachineRef, TokenMark},
+    message::Failure,
+};
+use k8s_openapi::api::core::v1::Node;
+use kube::{
+    ResourceExt,
+    api::{DynamicObject, ListParams},
+};
+
+/// Labels of a node that serves the cluster itself.
+const CONTROL_PLANE: [&str; 2] = [
+    "node-role.kubernetes.io/control-plane",
+    "node-role.kubernetes.io/master",
+];
+
+/// What stands in the cluster.
+#[derive(Debug, Clone, Default)]
+pub(super) struct ClusterState {
+    /// The Machine with the UID that was expected.
+    pub(super) machine: Option<DynamicObject>,
+    /// The Node of the name that was expected.
+    pub(super) node: Option<Node>,
+    /// Another Machine that has that name, or says that its Node will have it. It is looked for where the platform gives
+    /// the Machine no name.
+    pub(super) claimed_by: Option<String>,
+}
+
+impl KubernetesExecutor {
+    pub(super) async fn cluster_state(
+        &self,
+        expect: &CsrExpectation,
+    ) -> Result<ClusterState, Failure> {
+        let Some(machine) = &expect.machine else {
+            return Ok(ClusterState::default());
+        };
+        let object = self.machine(machine).await?;
+        let node = self.node(&expect.node_name).await?;
+        let nameless = object
+            .as_ref()
+            .is_some_and(|object| machine_names::names(object).is_empty());
+        let claimed_by = match nameless {
+            true => self.other_claim(machine, &expect.node_name).await?,
+            false => None,
+        };
+        Ok(ClusterState {
+            machine: object,
+            node,
+            claimed_by,
+        })
+    }
+
+    /// Another Machine of the same namespace to which this name belongs, whatever its system.
+    async fn other_claim(
+        &self,
+        machine: &MachineRef,
+        name: &str,
+    ) -> Result<Option<String>, Failure> {
+        let what = format!("machines in namespace {}", machine.namespace);
+        let api = self.machine_api(machine);
+        let all = call("list", &what, api.list(&ListParams::default())).await?;
+        let name = dns(name);
+        let claims = |other: &DynamicObject| {
+            let says = other.annotations().get(keys::NODE_NAME);
+            let linked = other.data["status"]["nodeRef"]["name"].as_str();
+            let told = says.map(String::as_str).into_iter().chain(linked);
+            let own = other.name_any();
+            machine_names::names(other).contains(&name)
+                || told.chain([own.as_str()]).any(|other| dns(other) == name)
+        };
+        let others = all.items.iter();
+        let mut others = others.filter(|it| it.uid().as_deref() != Some(machine.uid.as_str()));
+        Ok(others
+            .find(|other| claims(other))
+            .map(ResourceExt::name_any))
+    }
+}
+
+/// Whether the name in the request is this Machine's, and the Node of that name, if there is one. `first`: a bootstrap
+/// token asks, for a node's first certificate.
+pub(super) fn check(
+    expect: &CsrExpectation,
+    cluster: &ClusterState,
+    first: bool,
+) -> Result<(), String> {
+    let machine = match (&expect.machine, &cluster.machine) {
+        (None, _) => return Err("an older engine asks, and does not say for which Machine".into()),
+        (Some(_), None) => return Err("its Machine is gone".into()),
+        (Some(_), Some(machine)) => machine,
+    };
+    check_machine(machine, expect, first)?;
+    check_name(machine, expect, cluster)?;
+    if let Some(node) = &cluster.node {
+        check_node(node, machine, expect)?;
+    }
+    if first {
+        check_first(machine, expect, cluster)?;
+    }
+    Ok(())
+}
+
+fn check_machine(
+    machine: &DynamicObject,
+    expect: &CsrExpectation,
+    first: bool,
+) -> Result<(), String> {
+    if machine.metadata.deletion_timestamp.is_some() {
+        return Err("its Machine is being deleted".into());
+    }
+    if machine.labels().get(keys::OS_ID).map(String::as_str) != Some("Windows") {
+        return Err(format!("its Machine has no label {}=Windows", keys::OS_ID));
+    }
+    let hands_off = [machine.labels(), machine.annotations()]
+        .into_iter()
+        .any(|all| all.get(keys::IGNORE).is_some_and(|value| value == "true"));
+    if hands_off {
+        return Err(format!("its Machine is labelled {}=true", keys::IGNORE));
+    }
+    let provider = text(&machine.data["spec"]["providerID"]);
+    if let (Some(expected), found) = (&expect.provider_id, provider)
+        && found.is_none_or(|found| !same_provider(found, expected))
+    {
+        let found = found.unwrap_or("none");
+        return Err(format!(
+            "the provider id of its Machine is {found}, not {expected}"
+        ));
+    }
+    let linked = text(&machine.data["status"]["nodeRef"]["name"]);
+    if let Some(other) = linked.filter(|linked| *linked != expect.node_name) {
+        return Err(format!("its Machine has another Node, {other}"));
+    }
+    let phase = text(&machine.data["status"]["phase"]);
+    if first && !matches!(phase, Some("Provisioned" | "Running")) {
+        let phase = phase.unwrap_or("unknown");
+        return Err(format!("its Machine is in phase {phase}"));
+    }
+    Ok(())
+}
+
+/// Whether the name is one of the Machine's own; or, where the platform gives it none, fits the pool's pattern and is
+/// nobody else's.
+fn check_name(
+    machine: &DynamicObject,
+    expect: &CsrExpectation,
+    cluster: &ClusterState,
+) -> Result<(), String> {
+    let name = &expect.node_name;
+    let names = machine_names::names(machine);
+    if !names.is_empty() {
+        return match names.contains(&dns(name)) {
+            true => Ok(()),
+            false => Err(format!(
+                "{name} is none of its Machine's names: {}",
+                names.into_iter().collect::<Vec<_>>().join(", ")
+            )),
+        };
+    }
+    let own = machine.name_any().to_lowercase();
+    // The cluster itself found that this Node is the Machine's.
+    let linked = text(&machine.data["status"]["nodeRef"]["name"]) == Some(name.as_str());
+    match &expect.node_names {
+        Some(_) | None if linked => {}
+        Some(pattern) if !fits(pattern, name) => {
+            return Err(format!(
+                "{name} does not fit {pattern}, spec.nodeNames of the pool"
+            ));
+        }
+        None if own != *name => {
+            return Err(format!(
+                "{name} is not its Machine's name, {own}; spec.nodeNames of the pool may allow others"
+            ));
+        }
+        Some(_) | None => {}
+    }
+    match &cluster.claimed_by {
+        Some(other) => Err(format!("{name} is the name of another Machine's, {other}")),
+        None => Ok(()),
+    }
+}
+
+/// Whether the Node of that name is this Machine's: by the provider id, else it is the one that the run took for its own.
+fn check_node(node: &Node, machine: &DynamicObject, expect: &CsrExpectation) -> Result<(), String> {
+    let name = &expect.node_name;
+    // A kubelet labels its Node when it makes it.
+    let system = node.labels().get("kubernetes.io/os").map(String::as_str);
+    if system != Some("windows") {
+        let system = system.unwrap_or("nobody knows what");
+        return Err(format!("the Node {name} is there, and runs {system}"));
+    }
+    if CONTROL_PLANE
+        .iter()
+        .any(|role| node.labels().contains_key(*role))
+    {
+        return Err(format!(
+            "the Node {name} is there, and is of the control plane"
+        ));
+    }
+    let theirs = node
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.provider_id.as_deref())
+        .filter(|id| !id.is_empty());
+    let ours = text(&machine.data["spec"]["providerID"]);
+    let taken = expect.node_uid.is_some() && expect.node_uid == node.uid();
+    match (ours, theirs) {
+        (Some(ours), Some(theirs)) if same_provider(ours, theirs) => Ok(()),
+        (Some(ours), Some(theirs)) => Err(format!(
+            "the Node {name} is there, and belongs to {theirs}, not {ours}"
+        )),
+        (None, _) | (_, None) if taken => Ok(()),
+        (None, _) | (_, None) => Err(format!(
+            "the Node {name} is there, and nothing says that it is this Machine's"
+        )),
+    }
+}
+
+/// What holds for a node's first certificate alone: its host was configured just now, and either there was no Node, or it
+/// was torn down under the lease, or it came in this bring-up.
+fn check_first(
+    machine: &DynamicObject,
+    expect: &CsrExpectation,
+    cluster: &ClusterState,
+) -> Result<(), String> {
+    let name = &expect.node_name;
+    if !expect.configured {
+        return Err("its host was not configured within the last 2 h".into());
+    }
+    let open = |mark: Option<TokenMark>| {
+        expect
+            .torn_down
+            .is_some_and(|token| mark.is_some_and(|mark| mark.open && mark.token == token))
+    };
+    let linked = text(&machine.data["status"]["nodeRef"]["name"]);
+    match (&cluster.node, linked) {
+        (Some(node), _) if open(mark_of(node)) => Ok(()),
+        (Some(node), _) => {
+            let born = expect.node_uid.is_some() && expect.node_uid == node.uid();
+            let marked = node.annotations().contains_key(keys::VERSION);
+            match born && !marked && !expect.served {
+                true => Ok(()),
+                false => Err(format!(
+                    "the Node exists, and was not torn down: {name} has a certificate"
+                )),
+            }
+        }
+        (None, Some(_)) if open(mark_of(machine)) => Ok(()),
+        (None, Some(_)) => Err(format!(
+            "its Machine is linked to the Node {name}, which is gone"
+        )),
+        (None, None) => Ok(()),
+    }
+}
+
+/// Whether a name fits a pattern with at most one `*`.
+pub(super) fn fits(pattern: &str, name: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == name,
+        Some((front, back)) => {
+            name.len() >= front.len() + back.len()
+                && name.starts_with(front)
+                && name.ends_with(back)
+        }
+    }
+}
+
+/// Whether two provider ids are of the same instance. On Azure one side writes the resource group in lower case
+/// (kubernetes-sigs/cloud-provider-azure, `ConvertResourceGroupNameToLower`), the other as it was made.
+fn same_provider(one: &str, other: &str) -> bool {
+    one.eq_ignore_ascii_case(other)
+}
+
+fn text(value: &serde_json::Value) -> Option<&str> {
+    value.as_str().filter(|text| !text.is_empty())
+}
+
+#[cfg(test)]
+#[path = "csr_owner_tests.rs"]
+mod tests;

@@ -1,0 +1,71 @@
+//! The names and addresses that a Machine has by its platform, as its status tells them.
+
+use dormer_profile::platform;
+use kube::{ResourceExt, api::DynamicObject};
+use serde_json::Value;
+use std::{collections::BTreeSet, net::IpAddr};
+
+/// Longest Node name: GCP's own names may be longer, and are cut to their first label (docs/field-notes.md, Names and
+/// builds).
+pub(crate) const NODE_NAME_CHARS_MAX: usize = 63;
+
+/// A DNS name as it is compared: lower case, without the dot at its end.
+pub(crate) fn dns(name: &str) -> String {
+    let name = name.to_lowercase();
+    name.strip_suffix('.').unwrap_or(&name).to_owned()
+}
+
+/// A name or an address as it is compared: an address in its one spelling, else a DNS name.
+pub(crate) fn comparable(text: &str) -> String {
+    match text.parse::<IpAddr>() {
+        Ok(address) => address.to_string(),
+        Err(_) => dns(text),
+    }
+}
+
+/// The names that the platform gives a Machine, as they are compared. On vSphere and Nutanix the Machine's own is one:
+/// its host is made to bear it.
+pub(crate) fn names(machine: &DynamicObject) -> BTreeSet<String> {
+    let told = of_types(machine, &["Hostname", "InternalDNS", "ExternalDNS"]);
+    let mut names: BTreeSet<String> = told.map(dns).collect();
+    let platform = platform_of(machine);
+    if platform == "gcp" {
+        let long = names.iter().filter(|it| it.len() > NODE_NAME_CHARS_MAX);
+        let cut: Vec<_> = long
+            .filter_map(|name| name.split('.').next().map(str::to_owned))
+            .collect();
+        names.extend(cut);
+    }
+    if platform::names_the_host(&platform) {
+        names.insert(machine.name_any().to_lowercase());
+    }
+    names
+}
+
+/// All that a Machine may be reached by, as it is compared: the names and addresses of all five types.
+pub(crate) fn reached_by(machine: &DynamicObject) -> BTreeSet<String> {
+    let types = [
+        "InternalIP",
+        "ExternalIP",
+        "Hostname",
+        "InternalDNS",
+        "ExternalDNS",
+    ];
+    of_types(machine, &types).map(comparable).collect()
+}
+
+/// The platform's name as profiles write it: `aws` of `AWSMachineProviderConfig`.
+fn platform_of(machine: &DynamicObject) -> String {
+    let kind = machine.data["spec"]["providerSpec"]["value"]["kind"].as_str();
+    let kind = kind.unwrap_or_default();
+    let platform = kind.split("MachineProvider").next().unwrap_or_default();
+    platform.to_lowercase()
+}
+
+fn of_types<'a>(machine: &'a DynamicObject, types: &'a [&str]) -> impl Iterator<Item = &'a str> {
+    let all = machine.data["status"]["addresses"].as_array();
+    let all = all.into_iter().flatten();
+    let fitting =
+        all.filter(|one: &&Value| one["type"].as_str().is_some_and(|it| types.contains(&it)));
+    fitting.filter_map(|one| one["address"].as_str().filter(|text| !text.is_empty()))
+}
