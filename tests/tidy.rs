@@ -19,6 +19,7 @@ const EDGES: &[(&str, &[&str])] = &[
         &["dormer-engine-core", "dormer-nats", "dormer-proto"],
     ),
     ("dormer-profile", &[]),
+    ("dormer-host", &["dormer-profile"]),
     (
         "dormer-workers",
         &["dormer-nats", "dormer-proto", "dormer-profile"],
