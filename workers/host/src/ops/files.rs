@@ -23,6 +23,18 @@ ask! {
         path: String,
     } -> Security;
 
+    /// Gives one existing object the owner and access list of `rights` (not [`Rights::Inherited`]):
+    /// `SetKernelObjectSecurity` on a handle with `WRITE_DAC | WRITE_OWNER` and `FILE_FLAG_OPEN_REPARSE_POINT`. What is
+    /// below a folder stays as it is: the caller walks.
+    ///
+    /// Refuses with 2, 3, 5, 87 (inherited), 1307 and 1314 (may not set that owner).
+    FileRights, "file_rights", changes, |_| QUICK_MS, {
+        /// The path.
+        path: String,
+        /// Its rights from now on.
+        rights: Rights,
+    } -> ();
+
     /// SHA-256 and size of a file, read with every sharing allowed: works on programs that run.
     ///
     /// Refuses with 2, 3, 5 (a folder, too), 32, 33, 225 (a virus scanner holds it back).

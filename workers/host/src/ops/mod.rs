@@ -139,6 +139,7 @@ operations! {
     // files
     FileLook = "file_look",
     FileSecurity = "file_security",
+    FileRights = "file_rights",
     FileDigest = "file_digest",
     FileRead = "file_read",
     FileWriteNew = "file_write_new",
@@ -213,7 +214,7 @@ pub struct Step {
     pub item: String,
     /// What is going on: an operation's name, or the name of a wait that spans many operations ("kubelet stops").
     pub doing: String,
-    /// When that began, by [`Clock::tick_ms`].
+    /// When that began, by [`Clock::tick_ms`]; 0: with this operation.
     pub since_ms: u64,
     /// The longest time for it.
     pub limit_ms: u64,
