@@ -17,15 +17,16 @@ use dormer_host::{
     content,
     ops::{
         ATTRIBUTE_REPARSE, Bytes, Content, Digest, DirectoryCreate, Entry, FileAttributes,
-        FileRead, FileRename, FileWriteNew, Look, Rights, Security, Source, Space,
+        FileRead, FileRename, FileRights, FileWriteNew, Look, Rights, Security, Source, Space,
     },
 };
 use windows_sys::Win32::{
-    Foundation::{ERROR_INVALID_DATA, GENERIC_WRITE, INVALID_HANDLE_VALUE, LocalFree},
+    Foundation::{ERROR_INVALID_DATA, ERROR_INVALID_PARAMETER, GENERIC_WRITE, INVALID_HANDLE_VALUE, LocalFree},
     Security::{
         Authorization::{ConvertStringSecurityDescriptorToSecurityDescriptorW, SDDL_REVISION_1},
         DACL_SECURITY_INFORMATION, GetKernelObjectSecurity, OWNER_SECURITY_INFORMATION,
-        PSECURITY_DESCRIPTOR, SECURITY_ATTRIBUTES,
+        PROTECTED_DACL_SECURITY_INFORMATION, PSECURITY_DESCRIPTOR, SECURITY_ATTRIBUTES,
+        SetKernelObjectSecurity,
     },
     Storage::FileSystem::{
         CREATE_NEW, CreateDirectoryW, CreateFileW, DELETE, DeleteFileW, FILE_ATTRIBUTE_NORMAL,
@@ -33,7 +34,7 @@ use windows_sys::Win32::{
         FILE_READ_ATTRIBUTES, FILE_SHARE_DELETE, FILE_SHARE_READ, FILE_SHARE_WRITE,
         FileAttributeTagInfo, GetDiskFreeSpaceExW, GetFileInformationByHandleEx,
         GetFileVersionInfoSizeW, GetFileVersionInfoW, MOVEFILE_REPLACE_EXISTING, MoveFileExW,
-        READ_CONTROL, SetFileAttributesW, VS_FIXEDFILEINFO, VerQueryValueW,
+        READ_CONTROL, SetFileAttributesW, VS_FIXEDFILEINFO, VerQueryValueW, WRITE_DAC, WRITE_OWNER,
     },
 };
 
@@ -133,6 +134,17 @@ pub(super) fn security(path: &str) -> Result<Security> {
         }
         bytes.resize(needed as usize, 0);
     }
+}
+
+pub(super) fn set_rights(ask: &FileRights) -> Result<()> {
+    let sddl = ask.rights.sddl(look(&ask.path)?.folder);
+    let descriptor = Descriptor::new(sddl.ok_or_else(|| error::code(ERROR_INVALID_PARAMETER))?)?;
+    let file = open(&ask.path, WRITE_DAC | WRITE_OWNER)?;
+    let what = OWNER_SECURITY_INFORMATION
+        | DACL_SECURITY_INFORMATION
+        | PROTECTED_DACL_SECURITY_INFORMATION;
+    // SAFETY: the handle is open; the descriptor lives as long as the call.
+    error::check(unsafe { SetKernelObjectSecurity(file.as_raw_handle(), what, descriptor.0) })
 }
 
 pub(super) fn digest(path: &str) -> Result<Digest> {

@@ -48,6 +48,7 @@ impl Win32 {
         match operation {
             O::FileLook(ask) => files::look(&ask.path).map(A::FileLook),
             O::FileSecurity(ask) => files::security(&ask.path).map(A::FileSecurity),
+            O::FileRights(ask) => files::set_rights(&ask).map(A::FileRights),
             O::FileDigest(ask) => files::digest(&ask.path).map(A::FileDigest),
             O::FileRead(ask) => files::read(&ask).map(A::FileRead),
             O::FileWriteNew(ask) => files::write_new(&ask).map(A::FileWriteNew),
