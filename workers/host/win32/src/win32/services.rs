@@ -25,7 +25,7 @@ use windows_sys::Win32::{
         SERVICE_ERROR_NORMAL, SERVICE_FAILURE_ACTIONS_FLAG, SERVICE_FAILURE_ACTIONSW,
         SERVICE_NO_CHANGE, SERVICE_QUERY_CONFIG, SERVICE_QUERY_STATUS, SERVICE_START,
         SERVICE_STATE_ALL, SERVICE_STATUS, SERVICE_STATUS_PROCESS, SERVICE_STOP,
-        SERVICE_USERSERVICE_INSTANCE, SERVICE_WIN32, SERVICE_WIN32_OWN_PROCESS, StartServiceW,
+        SERVICE_WIN32, SERVICE_WIN32_OWN_PROCESS, StartServiceW,
     },
 };
 
@@ -36,6 +36,8 @@ use super::{
 
 /// `DELETE`, a right to every object.
 const DELETE: u32 = 0x0001_0000;
+/// `SERVICE_USERSERVICE_INSTANCE`: one of a person who is logged on.
+const USER_SERVICE_INSTANCE: u32 = 0x80;
 /// Most bytes of a service's configuration (sdk-api, `nf-winsvc-queryserviceconfigw`).
 const CONFIG_MAX: usize = 8192;
 /// Most bytes that one call of `EnumServicesStatusExW` answers (sdk-api, `nf-winsvc-enumservicesstatusexw`).
@@ -113,7 +115,7 @@ pub(super) fn list() -> Result<Vec<Listed>> {
         let part = unsafe { std::slice::from_raw_parts(first, count as usize) };
         for service in part {
             let status = &service.ServiceStatusProcess;
-            if status.dwServiceType & SERVICE_USERSERVICE_INSTANCE != 0 {
+            if status.dwServiceType & USER_SERVICE_INSTANCE != 0 {
                 continue;
             }
             // SAFETY: it points to a text in the buffer.
