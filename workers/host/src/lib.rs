@@ -5,8 +5,26 @@
 //! **The product does not use it yet.** Hosts are converged by `workers/profile/src/converge.ps1` until this program can
 //! take over completely; then that script goes.
 
+pub mod arguments;
 mod block_on;
+pub mod boot_id;
+mod boot_run;
 pub mod content;
+mod facts;
+mod items;
 pub mod ops;
+pub mod paths;
+mod placing;
+mod problem;
+mod removal;
+mod rights;
+mod run;
+mod services;
+mod session;
+pub mod signs;
+pub mod state;
+pub mod wire;
 
 pub use block_on::block_on;
+pub use boot_run::SERVICE as BOOT_SERVICE;
+pub use run::run;
