@@ -14,7 +14,12 @@ const SERVER: &str = "mingw";
 /// The compiler of C programs for Windows.
 const COMPILER: &str = "x86_64-w64-mingw32-gcc";
 /// What the program is made of, from the root of the workspace.
-const SOURCES: [&str; 4] = ["workers/host", "workers/profile", "Cargo.toml", "Cargo.lock"];
+const SOURCES: [&str; 4] = [
+    "workers/host",
+    "workers/profile",
+    "Cargo.toml",
+    "Cargo.lock",
+];
 const PROGRAMS: [&str; 2] = ["dormer-host.exe", "dormer-host-perform.exe"];
 
 /// The programs of `dormer-host-win32`.

@@ -57,7 +57,8 @@ const VERSION: &str = r#"Windows Registry Editor Version 5.00
 
 /// Kills the prefix' processes and removes its folder when we are gone, even by SIGKILL. `$1` the prefix, `$2` the
 /// wineserver, `$3` the folder. A line on standard input stands it down.
-const WATCHDOG: &str = r#"trap '' INT HUP TERM; read -r _ && exit 0; WINEPREFIX="$1" "$2" -k; rm -rf "$3""#;
+const WATCHDOG: &str =
+    r#"trap '' INT HUP TERM; read -r _ && exit 0; WINEPREFIX="$1" "$2" -k; rm -rf "$3""#;
 
 /// Wine's programs.
 #[derive(Debug, Clone)]
@@ -379,7 +380,11 @@ fn stamp(folder: &Path, hasher: &mut Xxh3) -> Result<()> {
         if about.is_dir() {
             stamp(&entry.path(), hasher)?;
         } else {
-            for number in [about.size().cast_signed(), about.mtime(), about.mtime_nsec()] {
+            for number in [
+                about.size().cast_signed(),
+                about.mtime(),
+                about.mtime_nsec(),
+            ] {
                 hasher.update(&number.to_le_bytes());
             }
         }

@@ -8,7 +8,7 @@ use dormer_host::ops::{
 };
 
 use crate::{
-    Place, Row,
+    Row, Scope,
     Wanted::{self, Done, Refused},
     row::Expected,
 };
@@ -21,7 +21,8 @@ const PACKED: &[u8] = &[
 /// `printf kubelet | sha256sum`.
 const KUBELET: &str = "1ca4bc7eb9b3d6f1e205da9cfab437c89d3760d0765a29a6bcbccf4ad51a2cb1";
 
-const MOVE: &str = "sdk-api nf-winbase-movefileexw; windows-driver-docs ntifs ns-ntifs-_file_rename_information";
+const MOVE: &str =
+    "sdk-api nf-winbase-movefileexw; windows-driver-docs ntifs ns-ntifs-_file_rename_information";
 const CREATE: &str = "sdk-api nf-fileapi-createfilew";
 const DELETE: &str = "sdk-api nf-fileapi-deletefilew";
 const CODES: &str = "win32 desktop-src Debug/system-error-codes; measured on Wine 8, the same";
@@ -76,7 +77,7 @@ fn part(path: &str, most: u64, end: bool) -> Operation {
     FileRead { path, most, end }.operation()
 }
 
-fn look(path: &str) -> Operation {
+fn stat(path: &str) -> Operation {
     FileLook { path: path.into() }.operation()
 }
 
@@ -121,9 +122,9 @@ fn security(path: &str) -> Operation {
 fn is(text: &'static str) -> Wanted {
     Wanted::Answer(
         text,
-        Box::new(move |answer| {
-            matches!(answer, Answer::FileRead(content) if content.bytes.0 == text.as_bytes())
-        }),
+        Box::new(
+            move |answer| matches!(answer, Answer::FileRead(content) if content.bytes.0 == text.as_bytes()),
+        ),
     )
 }
 
@@ -134,7 +135,7 @@ fn content(text: &str, size: u64) -> Answer {
     })
 }
 
-fn looks(what: &'static str, so: fn(&Look) -> bool) -> Wanted {
+fn stat_is(what: &'static str, so: fn(&Look) -> bool) -> Wanted {
     Wanted::Answer(
         what,
         Box::new(move |answer| matches!(answer, Answer::FileLook(look) if so(look))),
@@ -149,7 +150,10 @@ fn names(names: &'static [&'static str]) -> Wanted {
             let Answer::DirectoryList(entries) = answer else {
                 return false;
             };
-            entries.iter().map(|entry| &*entry.name).eq(names.iter().copied())
+            entries
+                .iter()
+                .map(|entry| &*entry.name)
+                .eq(names.iter().copied())
         }),
     )
 }
@@ -165,9 +169,9 @@ fn digest() -> Digest {
 fn is_digest() -> Wanted {
     Wanted::Answer(
         "the digest of `kubelet`",
-        Box::new(|answer| {
-            matches!(answer, Answer::FileWriteNew(found) | Answer::FileDigest(found) if *found == digest())
-        }),
+        Box::new(
+            |answer| matches!(answer, Answer::FileWriteNew(found) | Answer::FileDigest(found) if *found == digest()),
+        ),
     )
 }
 
@@ -178,7 +182,7 @@ fn other_digest() -> Digest {
     }
 }
 
-fn look_of(size: u64, attributes: u32) -> Look {
+fn stat_of(size: u64, attributes: u32) -> Look {
     Look {
         folder: false,
         size,
@@ -216,26 +220,35 @@ const FOR_NOBODY: &[(&str, u32)] = &[("S-1-5-18", ALL), ("S-1-5-32-544", ALL)];
 /// Why rights cannot be shown.
 const MODE_BITS: &str = "rights are Unix mode bits: no protection, no owner but the user";
 
-pub(crate) fn rows(place: &Place) -> Vec<Row> {
-    let mut rows = vec![Row::new(
-        "a folder is made where there was none",
-        vec![],
-        create(&place.folder),
-        Done,
-        CODES,
-    )
-    .then(look(&place.folder), looks("a folder", |look| look.folder))];
+pub(crate) fn rows(scope: &Scope) -> Vec<Row> {
+    let mut rows = vec![
+        Row::new(
+            "a folder is made where there was none",
+            vec![],
+            create(&scope.folder),
+            Done,
+            CODES,
+        )
+        .then(stat(&scope.folder), stat_is("a folder", |look| look.folder)),
+    ];
     let mut number = 0;
     // Each row in a folder of its own.
     let mut add = |make: &dyn Fn(&dyn Fn(&str) -> String) -> Row| {
         number += 1;
-        let folder = format!(r"{}\{number}", place.folder);
+        let folder = format!(r"{}\{number}", scope.folder);
         let at = |name: &str| match name {
             "" => folder.clone(),
             name => format!(r"{folder}\{name}"),
         };
         let mut row = make(&at);
-        row.setup.insert(0, Expected { operation: create(&folder), wanted: Done, again: false });
+        row.setup.insert(
+            0,
+            Expected {
+                operation: create(&folder),
+                wanted: Done,
+                again: false,
+            },
+        );
         rows.push(row);
     };
     content_rows(&mut add);
@@ -244,7 +257,7 @@ pub(crate) fn rows(place: &Place) -> Vec<Row> {
     folder_rows(&mut add);
     lock_rows(&mut add);
     rights_rows(&mut add);
-    look_rows(&mut add);
+    stat_rows(&mut add);
     rows
 }
 
@@ -366,7 +379,7 @@ fn content_rows(add: Add<'_>) {
             Refused(&[2]),
             CODES,
         )
-        .then(look(&at("a")), Refused(&[2]))
+        .then(stat(&at("a")), Refused(&[2]))
         .liar(Ok(Answer::FileWriteNew(digest())))
     });
     add(&|at| {
@@ -441,7 +454,7 @@ fn rename_rows(add: Add<'_>) {
             MOVE,
         )
         .then(read(&at("b")), is("new"))
-        .then(look(&at("a")), Refused(&[2]))
+        .then(stat(&at("a")), Refused(&[2]))
     });
     add(&|at| {
         Row::new(
@@ -462,7 +475,7 @@ fn rename_rows(add: Add<'_>) {
             MOVE,
         )
         .then(read(&at("b")), is("new"))
-        .then(look(&at("a")), Refused(&[2]))
+        .then(stat(&at("a")), Refused(&[2]))
     });
     add(&|at| {
         Row::new(
@@ -488,7 +501,7 @@ fn rename_rows(add: Add<'_>) {
             Refused(&[32]),
             MOVE,
         )
-        .then(look(&at("b")), Refused(&[2]))
+        .then(stat(&at("b")), Refused(&[2]))
         .then(unlock(&at("a")), Done)
     });
     add(&|at| {
@@ -533,7 +546,7 @@ fn rename_rows(add: Add<'_>) {
             MOVE,
         )
         .then(read(&at(r"e\a")), is("in it"))
-        .then(look(&at("d")), Refused(&[2]))
+        .then(stat(&at("d")), Refused(&[2]))
     });
     add(&|at| {
         Row::new(
@@ -547,7 +560,7 @@ fn rename_rows(add: Add<'_>) {
             Refused(&[5]),
             MOVE,
         )
-        .then(look(&at("e")), Refused(&[2]))
+        .then(stat(&at("e")), Refused(&[2]))
         .then(unlock(&at(r"d\a")), Done)
         .not_on_wine("renames it")
     });
@@ -559,7 +572,7 @@ fn rename_rows(add: Add<'_>) {
             Refused(&[5]),
             MOVE,
         )
-        .then(look(&at("d")), looks("a folder", |look| look.folder))
+        .then(stat(&at("d")), stat_is("a folder", |look| look.folder))
     });
 }
 
@@ -572,7 +585,7 @@ fn delete_rows(add: Add<'_>) {
             Done,
             DELETE,
         )
-        .then(look(&at("a")), Refused(&[2]))
+        .then(stat(&at("a")), Refused(&[2]))
     });
     add(&|at| {
         Row::new(
@@ -646,7 +659,7 @@ fn folder_rows(add: Add<'_>) {
             Refused(&[183]),
             CODES,
         )
-        .then(look(&at("d")), looks("a file", |look| !look.folder))
+        .then(stat(&at("d")), stat_is("a file", |look| !look.folder))
     });
     add(&|at| {
         Row::new(
@@ -660,11 +673,7 @@ fn folder_rows(add: Add<'_>) {
     add(&|at| {
         Row::new(
             "names are listed in order, without those of the folder itself",
-            vec![
-                create(&at("b")),
-                write(&at("c"), "x"),
-                write(&at("a"), "x"),
-            ],
+            vec![create(&at("b")), write(&at("c"), "x"), write(&at("a"), "x")],
             list(&at("")),
             names(&["a", "b", "c"]),
             "sdk-api nf-fileapi-findfirstfileexw",
@@ -698,7 +707,7 @@ fn folder_rows(add: Add<'_>) {
             Done,
             "sdk-api nf-fileapi-removedirectoryw",
         )
-        .then(look(&at("d")), Refused(&[2]))
+        .then(stat(&at("d")), Refused(&[2]))
     });
     add(&|at| {
         Row::new(
@@ -732,7 +741,7 @@ fn folder_rows(add: Add<'_>) {
             Done,
             "rust library/std/src/sys/fs/windows/remove_dir_all.rs",
         )
-        .then(look(&at("d")), Refused(&[2]))
+        .then(stat(&at("d")), Refused(&[2]))
     });
     add(&|at| {
         Row::new(
@@ -746,7 +755,7 @@ fn folder_rows(add: Add<'_>) {
             Done,
             "rust library/std/src/sys/fs/windows/remove_dir_all.rs, FILE_DISPOSITION_IGNORE_READONLY_ATTRIBUTE",
         )
-        .then(look(&at("d")), Refused(&[2]))
+        .then(stat(&at("d")), Refused(&[2]))
         .not_on_wine("has no FileDispositionInfoEx (Wine MR 3122 came later)")
     });
     add(&|at| {
@@ -761,11 +770,7 @@ fn folder_rows(add: Add<'_>) {
     add(&|at| {
         Row::new(
             "a file that somebody has open holds its tree",
-            vec![
-                create(&at("d")),
-                write(&at(r"d\a"), "x"),
-                lock(&at(r"d\a")),
-            ],
+            vec![create(&at("d")), write(&at(r"d\a"), "x"), lock(&at(r"d\a"))],
             remove_tree(&at("d")),
             Refused(&[32]),
             CODES,
@@ -800,7 +805,7 @@ fn lock_rows(add: Add<'_>) {
             CREATE,
         )
         .then(unlock(&at("lock")), Done)
-        .then(look(&at("lock")), looks("a file", |look| !look.folder))
+        .then(stat(&at("lock")), stat_is("a file", |look| !look.folder))
     });
     add(&|at| {
         Row::new(
@@ -974,25 +979,25 @@ fn rights_rows(add: Add<'_>) {
     });
 }
 
-fn look_rows(add: Add<'_>) {
+fn stat_rows(add: Add<'_>) {
     add(&|at| {
         Row::new(
             "a file has its size",
             vec![write(&at("a"), "kubelet")],
-            look(&at("a")),
-            looks("seven bytes", |look| {
+            stat(&at("a")),
+            stat_is("seven bytes", |look| {
                 !look.folder && look.size == 7 && !look.is_link()
             }),
             "sdk-api ns-fileapi-by_handle_file_information",
         )
-        .liar(Ok(Answer::FileLook(look_of(8, 0x20))))
+        .liar(Ok(Answer::FileLook(stat_of(8, 0x20))))
     });
     add(&|at| {
         Row::new(
             "a path is found by its name in other capitals",
             vec![write(&at("Kubelet"), "x")],
-            look(&at("kUBELET")),
-            looks("a file", |look| !look.folder),
+            stat(&at("kUBELET")),
+            stat_is("a file", |look| !look.folder),
             NAMES,
         )
     });
@@ -1005,15 +1010,15 @@ fn look_rows(add: Add<'_>) {
             "sdk-api nf-fileapi-setfileattributesw",
         )
         .then(
-            look(&at("a")),
-            looks("read-only", |look| {
+            stat(&at("a")),
+            stat_is("read-only", |look| {
                 look.attributes & ATTRIBUTE_READ_ONLY != 0
             }),
         )
         .then(attributes(&at("a"), ATTRIBUTE_NORMAL), Done)
         .then(
-            look(&at("a")),
-            looks("not read-only", |look| {
+            stat(&at("a")),
+            stat_is("not read-only", |look| {
                 look.attributes & ATTRIBUTE_READ_ONLY == 0
             }),
         )
@@ -1031,21 +1036,21 @@ fn look_rows(add: Add<'_>) {
         Row::new(
             "what is not there is not looked at",
             vec![],
-            look(&at("a")),
+            stat(&at("a")),
             Refused(&[2]),
             CODES,
         )
-        .liar(Ok(Answer::FileLook(look_of(0, 0x20))))
+        .liar(Ok(Answer::FileLook(stat_of(0, 0x20))))
     });
     add(&|at| {
         Row::new(
             "what lies in a folder that is not there is not looked at",
             vec![],
-            look(&at(r"d\a")),
+            stat(&at(r"d\a")),
             Refused(&[3]),
             CODES,
         )
-        .liar(Ok(Answer::FileLook(look_of(0, 0x20))))
+        .liar(Ok(Answer::FileLook(stat_of(0, 0x20))))
     });
     add(&|at| {
         Row::new(

@@ -16,7 +16,7 @@ pub use row::{Expected, Failed, OnWine, Row, Wanted, run, run_liar};
 
 /// Names for one run of the rows, so that two runs on one host do not meet.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct Scope {
     /// A folder that is not there yet, directly below `C:\`.
     pub folder: String,
     /// The beginning of the names of services and registry keys.
@@ -26,14 +26,14 @@ pub struct Place {
 }
 
 /// Every row, in an order in which they can run on one host.
-pub fn rows(place: &Place) -> Vec<Row> {
+pub fn rows(scope: &Scope) -> Vec<Row> {
     [
-        files::rows(place),
-        registry::rows(place),
-        system::rows(place),
-        network::rows(place),
-        processes::rows(place),
-        services::rows(place),
+        files::rows(scope),
+        registry::rows(scope),
+        system::rows(scope),
+        network::rows(scope),
+        processes::rows(scope),
+        services::rows(scope),
     ]
     .into_iter()
     .flatten()

@@ -6,7 +6,7 @@ use dormer_host::ops::{
 };
 
 use crate::{
-    Place, Row,
+    Row, Scope,
     Wanted::{self, Refused},
 };
 
@@ -34,7 +34,7 @@ fn rule() -> String {
     "dormer contract: no such rule".into()
 }
 
-pub(crate) fn rows(_: &Place) -> Vec<Row> {
+pub(crate) fn rows(_: &Scope) -> Vec<Row> {
     let mut rows = of_cards();
     rows.extend(of_policy());
     rows
@@ -185,6 +185,8 @@ fn of_policy() -> Vec<Row> {
             Refused(&[126]),
             "moby/moby#28327",
         )
-        .liar(Ok(Answer::HnsCall(r#"{"Success":true,"Output":[]}"#.into()))),
+        .liar(Ok(Answer::HnsCall(
+            r#"{"Success":true,"Output":[]}"#.into(),
+        ))),
     ]
 }

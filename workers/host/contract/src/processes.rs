@@ -6,7 +6,7 @@ use dormer_host::ops::{
 };
 
 use crate::{
-    Place, Row,
+    Row, Scope,
     Wanted::{self, Done, Refused},
 };
 
@@ -32,7 +32,7 @@ fn code(code: u32) -> Wanted {
     )
 }
 
-pub(crate) fn rows(place: &Place) -> Vec<Row> {
+pub(crate) fn rows(scope: &Scope) -> Vec<Row> {
     let mut rows = vec![
         Row::new(
             "the list has this program, with its path and its begin",
@@ -105,12 +105,12 @@ pub(crate) fn rows(place: &Place) -> Vec<Row> {
         )
         .liar(Err(WinError::new(6))),
     ];
-    rows.extend(of_programs(place));
+    rows.extend(of_programs(scope));
     rows
 }
 
-fn of_programs(place: &Place) -> Vec<Row> {
-    let folder = &place.folder;
+fn of_programs(scope: &Scope) -> Vec<Row> {
+    let folder = &scope.folder;
     vec![
         Row::new(
             "a program's exit code is answered",
@@ -158,7 +158,7 @@ fn of_programs(place: &Place) -> Vec<Row> {
         Row::new(
             "a program that does not end is ended at its limit",
             vec![],
-            run(&place.service_program, &["idle"], 100),
+            run(&scope.service_program, &["idle"], 100),
             Refused(&[1460]),
             "sdk-api nf-synchapi-waitforsingleobject; winerror.h, ERROR_TIMEOUT",
         )

@@ -6,7 +6,7 @@ use dormer_host::ops::{
 };
 
 use crate::{
-    Place, Row,
+    Row, Scope,
     Wanted::{self, Done, Refused},
 };
 
@@ -54,9 +54,9 @@ fn number() -> Value {
     Value::Number(7)
 }
 
-pub(crate) fn rows(place: &Place) -> Vec<Row> {
+pub(crate) fn rows(scope: &Scope) -> Vec<Row> {
     let mut rows = Vec::new();
-    let below = |name: &str| format!(r"SOFTWARE\{}\{name}", place.prefix);
+    let below = |name: &str| format!(r"SOFTWARE\{}\{name}", scope.prefix);
     let values: [(&str, Value); 9] = [
         ("a text is kept", Value::Text("C:\\k – ü".into())),
         ("an empty text is kept", Value::Text(String::new())),
@@ -151,10 +151,7 @@ pub(crate) fn rows(place: &Place) -> Vec<Row> {
     rows.push(
         Row::new(
             "a value is deleted, and its key stays",
-            vec![
-                write(&key, "it", number()),
-                write(&key, "other", number()),
-            ],
+            vec![write(&key, "it", number()), write(&key, "other", number())],
             delete(&key, "it"),
             Done,
             "sdk-api nf-winreg-regdeletevaluew",

@@ -191,7 +191,7 @@ pub async fn run(row: &Row, host: &mut impl Host) -> Result<(), Failed> {
     judge(row, host, &outcome).await
 }
 
-/// Runs a row with its liar in the host's place, which must be refused.
+/// Runs a row with its liar in the host's scope, which must be refused.
 ///
 /// # Errors
 /// The row is satisfied by a lie, or the host cannot be prepared.

@@ -7,11 +7,12 @@ use dormer_host::ops::{
 };
 
 use crate::{
-    Place, Row,
+    Row, Scope,
     Wanted::{self, Done, Refused},
 };
 
-const CREATE: &str = "sdk-api nf-winsvc-createservicew; wine dlls/advapi32/tests/service.c, which holds on Windows";
+const CREATE: &str =
+    "sdk-api nf-winsvc-createservicew; wine dlls/advapi32/tests/service.c, which holds on Windows";
 const OPEN: &str = "sdk-api nf-winsvc-openservicew; MS-SCMR ROpenServiceW";
 const CHANGE: &str = "sdk-api nf-winsvc-changeserviceconfigw; MS-SCMR RChangeServiceConfigW";
 const START: &str = "sdk-api nf-winsvc-startservicew; MS-SCMR RStartServiceW";
@@ -136,10 +137,10 @@ impl Names<'_> {
     }
 }
 
-pub(crate) fn rows(place: &Place) -> Vec<Row> {
+pub(crate) fn rows(scope: &Scope) -> Vec<Row> {
     let names = Names {
-        prefix: &place.prefix,
-        program: &place.service_program,
+        prefix: &scope.prefix,
+        program: &scope.service_program,
     };
     let mut rows = of_records(&names);
     rows.extend(of_changes(&names));
@@ -332,7 +333,9 @@ fn of_changes(names: &Names<'_>) -> Vec<Row> {
         )
         .then(
             read(&name),
-            config("the new command", |config| config.command == r"C:\k\b.exe --y"),
+            config("the new command", |config| {
+                config.command == r"C:\k\b.exe --y"
+            }),
         ),
     );
     let name = names.name("describe");
@@ -355,10 +358,7 @@ fn of_changes(names: &Names<'_>) -> Vec<Row> {
     rows.push(
         Row::new(
             "an empty description takes it away",
-            vec![
-                create(&name, command(r"C:\k\a.exe")),
-                describe(&name, "x"),
-            ],
+            vec![create(&name, command(r"C:\k\a.exe")), describe(&name, "x")],
             describe(&name, ""),
             Done,
             "sdk-api ns-winsvc-service_descriptionw",
@@ -512,17 +512,17 @@ fn of_runs(names: &Names<'_>) -> Vec<Row> {
     rows.push(
         Row::new(
             "a running service that is deleted is marked",
-            vec![
-                create(&name, names.command("plain")),
-                start(&name),
-            ],
+            vec![create(&name, names.command("plain")), start(&name)],
             delete(&name),
             Done,
             DELETE,
         )
         .once(status(&name), runs())
         .then(delete(&name), Refused(&[1072]))
-        .then(create(&name, names.command("plain")), Refused(&[1072, 1073]))
+        .then(
+            create(&name, names.command("plain")),
+            Refused(&[1072, 1073]),
+        )
         .then(stop(&name), Done)
         .eventually(read(&name), Refused(&[1060])),
     );

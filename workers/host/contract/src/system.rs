@@ -7,7 +7,7 @@ use dormer_host::ops::{
 };
 
 use crate::{
-    Place, Row,
+    Row, Scope,
     Wanted::{self, Done, Refused},
 };
 
@@ -46,7 +46,7 @@ fn feature(name: &str) -> Operation {
     FeatureRead { name: name.into() }.operation()
 }
 
-pub(crate) fn rows(_: &Place) -> Vec<Row> {
+pub(crate) fn rows(_: &Scope) -> Vec<Row> {
     let mut rows = of_windows();
     rows.extend(of_roots());
     rows.extend(of_features());

@@ -15,8 +15,16 @@ pub(crate) fn compare(rows: &[Row], on_wine: &BTreeSet<&str>) {
         let of = rows.iter().filter(|row| row.operation.name() == *name);
         let of: Vec<&Row> = of.collect();
         let shown = of.iter().filter(|row| crate::wine::shown(row)).count();
-        let performed = if on_wine.contains(name) { "yes" } else { "**no**" };
-        let _ = writeln!(table, "| `{name}` | {} | {shown} | {performed} | no |", of.len());
+        let performed = if on_wine.contains(name) {
+            "yes"
+        } else {
+            "**no**"
+        };
+        let _ = writeln!(
+            table,
+            "| `{name}` | {} | {shown} | {performed} | no |",
+            of.len()
+        );
     }
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("table.md");
     expect_file![page].assert_eq(&table);

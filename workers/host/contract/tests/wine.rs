@@ -1,6 +1,6 @@
 //! The rows against Wine: the real program, the real calls.
 
-use dormer_contract::{OnWine, Place, Row, rows, run, run_liar};
+use dormer_contract::{OnWine, Row, Scope, rows, run, run_liar};
 use dormer_host::block_on;
 use dormer_testkit::{Wine, host_program, started};
 
@@ -8,8 +8,8 @@ use crate::performer::Performer;
 
 const PERFORM: &str = r"C:\windows\dormer-host-perform.exe";
 
-fn place(name: &str, service_program: &str) -> Place {
-    Place {
+fn scope(name: &str, service_program: &str) -> Scope {
+    Scope {
         folder: format!(r"C:\{name}"),
         prefix: name.into(),
         service_program: service_program.into(),
@@ -31,13 +31,16 @@ fn wine_answers_as_the_contract_says() {
     let service = wine.install_service_program().expect("compiled");
     let mut host = Performer::start(&wine, PERFORM);
     let mut failed = Vec::new();
-    let truth = rows(&place("truth", service));
+    let truth = rows(&scope("truth", service));
     let count = truth.iter().filter(|row| shown(row)).count();
     for row in truth.iter().filter(|row| shown(row)) {
         failed.extend(block_on(run(row, &mut host)).err());
     }
     // Each row's liar is refused on the same host, under other names.
-    for row in rows(&place("liars", service)).iter().filter(|row| shown(row)) {
+    for row in rows(&scope("liars", service))
+        .iter()
+        .filter(|row| shown(row))
+    {
         failed.extend(block_on(run_liar(row, &mut host)).err());
     }
     let failed: Vec<String> = failed.iter().map(ToString::to_string).collect();

@@ -54,7 +54,9 @@ fn sid(bytes: &[u8]) -> Option<String> {
     let [revision, count, authority @ ..] = bytes.get(..8)? else {
         return None;
     };
-    let authority = authority.iter().fold(0_u64, |sum, b| sum << 8 | u64::from(*b));
+    let authority = authority
+        .iter()
+        .fold(0_u64, |sum, b| sum << 8 | u64::from(*b));
     let mut text = format!("S-{revision}-{authority}");
     for place in 0..usize::from(*count) {
         text.push_str(&format!("-{}", u32_at(bytes, 8 + 4 * place)?));

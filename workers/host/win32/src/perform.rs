@@ -25,7 +25,11 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         };
         answer.push(b'\n');
-        if answers.write_all(&answer).and_then(|()| answers.flush()).is_err() {
+        if answers
+            .write_all(&answer)
+            .and_then(|()| answers.flush())
+            .is_err()
+        {
             break;
         }
     }

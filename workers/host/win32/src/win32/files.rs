@@ -21,7 +21,9 @@ use dormer_host::{
     },
 };
 use windows_sys::Win32::{
-    Foundation::{ERROR_INVALID_DATA, ERROR_INVALID_PARAMETER, GENERIC_WRITE, INVALID_HANDLE_VALUE, LocalFree},
+    Foundation::{
+        ERROR_INVALID_DATA, ERROR_INVALID_PARAMETER, GENERIC_WRITE, INVALID_HANDLE_VALUE, LocalFree,
+    },
     Security::{
         Authorization::{ConvertStringSecurityDescriptorToSecurityDescriptorW, SDDL_REVISION_1},
         DACL_SECURITY_INFORMATION, GetKernelObjectSecurity, OWNER_SECURITY_INFORMATION,
@@ -66,7 +68,7 @@ fn open_to_read(path: &str) -> Result<File> {
     options.open(path).map_err(|error| error::io(&error))
 }
 
-pub(super) fn look(path: &str) -> Result<Look> {
+pub(super) fn describe(path: &str) -> Result<Look> {
     let file = open(path, FILE_READ_ATTRIBUTES)?;
     let about = file.metadata().map_err(|error| error::io(&error))?;
     let tag = if about.file_attributes() & ATTRIBUTE_REPARSE == 0 {
@@ -74,10 +76,10 @@ pub(super) fn look(path: &str) -> Result<Look> {
     } else {
         tag(&file)?
     };
-    Ok(look_of(&about, tag))
+    Ok(described(&about, tag))
 }
 
-fn look_of(about: &Metadata, tag: u32) -> Look {
+fn described(about: &Metadata, tag: u32) -> Look {
     const DIRECTORY: u32 = 0x10;
     let attributes = about.file_attributes();
     let folder = attributes & DIRECTORY != 0;
@@ -137,7 +139,7 @@ pub(super) fn security(path: &str) -> Result<Security> {
 }
 
 pub(super) fn set_rights(ask: &FileRights) -> Result<()> {
-    let sddl = ask.rights.sddl(look(&ask.path)?.folder);
+    let sddl = ask.rights.sddl(describe(&ask.path)?.folder);
     let descriptor = Descriptor::new(sddl.ok_or_else(|| error::code(ERROR_INVALID_PARAMETER))?)?;
     let file = open(&ask.path, WRITE_DAC | WRITE_OWNER)?;
     let what = OWNER_SECURITY_INFORMATION
@@ -341,7 +343,7 @@ pub(super) fn directory_list(path: &str) -> Result<Vec<Entry>> {
     let found = list().map_err(|error: std::io::Error| error::io(&error))?;
     let mut entries = Vec::new();
     for (name, about) in found {
-        let mut look = look_of(&about, 0);
+        let mut look = described(&about, 0);
         if look.attributes & ATTRIBUTE_REPARSE != 0 {
             look.tag = tag(&open(
                 &Path::new(path).join(&name).to_string_lossy(),

@@ -70,7 +70,8 @@ fn hresult(result: i32) -> Result<u32> {
 
 /// `HNSCall`, in no metadata: four texts, the last one answered and freed by `CoTaskMemFree` (microsoft/hcsshim,
 /// `internal/hns`).
-type HnsFunction = unsafe extern "system" fn(*const u16, *const u16, *const u16, *mut *mut u16) -> i32;
+type HnsFunction =
+    unsafe extern "system" fn(*const u16, *const u16, *const u16, *mut *mut u16) -> i32;
 
 pub(super) fn hns(ask: &HnsCall) -> Result<String> {
     let library = Library::load("vmcompute.dll")?;

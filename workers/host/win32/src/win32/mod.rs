@@ -8,11 +8,14 @@ mod firewall;
 mod late;
 mod network;
 mod processes;
+mod program;
 mod registry;
 mod roots;
 mod services;
 mod system;
 mod text;
+
+pub use program::{as_service, serve};
 
 use std::{collections::BTreeMap, fs::File, future::Future, os::windows::io::OwnedHandle};
 
@@ -46,7 +49,7 @@ impl Win32 {
         use Answer as A;
         use Operation as O;
         match operation {
-            O::FileLook(ask) => files::look(&ask.path).map(A::FileLook),
+            O::FileLook(ask) => files::describe(&ask.path).map(A::FileLook),
             O::FileSecurity(ask) => files::security(&ask.path).map(A::FileSecurity),
             O::FileRights(ask) => files::set_rights(&ask).map(A::FileRights),
             O::FileDigest(ask) => files::digest(&ask.path).map(A::FileDigest),

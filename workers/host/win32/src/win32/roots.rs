@@ -56,8 +56,7 @@ impl Store {
     fn of(provider: *const u8, name: &str, flags: u32) -> Result<Self> {
         let name = text::wide(name)?;
         // SAFETY: this provider takes a text that ends with a NUL.
-        let store =
-            unsafe { CertOpenStore(provider, 0, 0, MACHINE | flags, name.as_ptr().cast()) };
+        let store = unsafe { CertOpenStore(provider, 0, 0, MACHINE | flags, name.as_ptr().cast()) };
         if store.is_null() {
             Err(error::last())
         } else {
@@ -116,9 +115,8 @@ impl Certificate {
     fn property(&self, id: u32) -> Option<Vec<u8>> {
         let mut length = 0;
         // SAFETY: the context lives; without a buffer the call answers the length.
-        let known = unsafe {
-            CertGetCertificateContextProperty(self.0, id, null_mut(), &raw mut length)
-        };
+        let known =
+            unsafe { CertGetCertificateContextProperty(self.0, id, null_mut(), &raw mut length) };
         if known == 0 {
             return None;
         }
@@ -190,8 +188,7 @@ pub(super) fn add(ask: &RootAdd) -> Result<()> {
     let der = &ask.der.0;
     let length = u32::try_from(der.len()).map_err(|_| error::code(ERROR_INVALID_DATA))?;
     // SAFETY: the bytes are as many as is said.
-    let context =
-        unsafe { CertCreateCertificateContext(X509_ASN_ENCODING, der.as_ptr(), length) };
+    let context = unsafe { CertCreateCertificateContext(X509_ASN_ENCODING, der.as_ptr(), length) };
     if context.is_null() {
         return Err(error::last());
     }
@@ -252,8 +249,8 @@ fn der_length(der: &[u8]) -> Option<usize> {
     }
     let count = first & 0x7f;
     let bytes = der.get(2..2 + count)?;
-    let length = bytes
-        .iter()
-        .try_fold(0_usize, |sum, byte| sum.checked_mul(256)?.checked_add(usize::from(*byte)))?;
+    let length = bytes.iter().try_fold(0_usize, |sum, byte| {
+        sum.checked_mul(256)?.checked_add(usize::from(*byte))
+    })?;
     length.checked_add(2 + count)
 }

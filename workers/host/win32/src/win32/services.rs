@@ -24,8 +24,8 @@ use windows_sys::Win32::{
         SERVICE_DELAYED_AUTO_START_INFO, SERVICE_DEMAND_START, SERVICE_DESCRIPTIONW,
         SERVICE_ERROR_NORMAL, SERVICE_FAILURE_ACTIONS_FLAG, SERVICE_FAILURE_ACTIONSW,
         SERVICE_NO_CHANGE, SERVICE_QUERY_CONFIG, SERVICE_QUERY_STATUS, SERVICE_START,
-        SERVICE_STATE_ALL, SERVICE_STATUS, SERVICE_STATUS_PROCESS, SERVICE_STOP,
-        SERVICE_WIN32, SERVICE_WIN32_OWN_PROCESS, StartServiceW,
+        SERVICE_STATE_ALL, SERVICE_STATUS, SERVICE_STATUS_PROCESS, SERVICE_STOP, SERVICE_WIN32,
+        SERVICE_WIN32_OWN_PROCESS, StartServiceW,
     },
 };
 
@@ -145,7 +145,7 @@ fn depends(manager: &Handle, name: &str) -> Vec<String> {
 pub(super) fn read(name: &str) -> Result<ServiceConfig> {
     let service = open(name, SERVICE_QUERY_CONFIG)?;
     let mut config = config(&service)?;
-    let level = |level, bytes| level_of(&service, level, bytes);
+    let level = |level, bytes| config2(&service, level, bytes);
     if let Some(buffer) = level(SERVICE_CONFIG_DESCRIPTION, CONFIG_MAX)? {
         // SAFETY: Windows wrote the structure of this level; the text it points to lies behind it.
         config.description = Some(unsafe {
@@ -199,7 +199,7 @@ fn config(service: &Handle) -> Result<ServiceConfig> {
 }
 
 /// One level of `QueryServiceConfig2W`; none where this Windows does not know it.
-fn level_of(service: &Handle, level: u32, bytes: usize) -> Result<Option<Vec<u64>>> {
+fn config2(service: &Handle, level: u32, bytes: usize) -> Result<Option<Vec<u64>>> {
     let mut buffer = room(bytes);
     let mut needed = 0;
     // SAFETY: the handle is open; the buffer is as large as is said.
@@ -220,7 +220,7 @@ fn level_of(service: &Handle, level: u32, bytes: usize) -> Result<Option<Vec<u64
         ERROR_INVALID_LEVEL => Ok(None),
         // A command for failures that is longer than the largest configuration.
         ERROR_INSUFFICIENT_BUFFER if needed as usize > bytes => {
-            level_of(service, level, needed as usize)
+            config2(service, level, needed as usize)
         }
         _ => Err(error),
     }

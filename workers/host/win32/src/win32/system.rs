@@ -16,9 +16,9 @@ use windows_sys::{
         },
         NetworkManagement::NetManagement::{NetApiBufferFree, NetGetJoinInformation},
         Security::{
-            AdjustTokenPrivileges, CheckTokenMembership, CreateWellKnownSid,
-            LUID_AND_ATTRIBUTES, LookupPrivilegeValueW, SE_PRIVILEGE_ENABLED,
-            TOKEN_ADJUST_PRIVILEGES, TOKEN_PRIVILEGES, TOKEN_QUERY, WinBuiltinAdministratorsSid,
+            AdjustTokenPrivileges, CheckTokenMembership, CreateWellKnownSid, LUID_AND_ATTRIBUTES,
+            LookupPrivilegeValueW, SE_PRIVILEGE_ENABLED, TOKEN_ADJUST_PRIVILEGES, TOKEN_PRIVILEGES,
+            TOKEN_QUERY, WinBuiltinAdministratorsSid,
         },
         System::{
             Shutdown::{
@@ -189,11 +189,7 @@ fn enable(privilege: &str) -> Result<()> {
         ))?;
         let _token: std::os::windows::io::OwnedHandle =
             std::os::windows::io::FromRawHandle::from_raw_handle(token);
-        error::check(LookupPrivilegeValueW(
-            null(),
-            name.as_ptr(),
-            &raw mut luid,
-        ))?;
+        error::check(LookupPrivilegeValueW(null(), name.as_ptr(), &raw mut luid))?;
         let wanted = TOKEN_PRIVILEGES {
             PrivilegeCount: 1,
             Privileges: [LUID_AND_ATTRIBUTES {
@@ -219,15 +215,8 @@ fn enable(privilege: &str) -> Result<()> {
 
 /// `SendMessageTimeoutW`. user32.dll is loaded here alone: in Wine it makes a desktop.
 pub(super) fn environment_tell() -> Result<()> {
-    type SendMessageTimeout = unsafe extern "system" fn(
-        HANDLE,
-        u32,
-        usize,
-        *const u16,
-        u32,
-        u32,
-        *mut usize,
-    ) -> usize;
+    type SendMessageTimeout =
+        unsafe extern "system" fn(HANDLE, u32, usize, *const u16, u32, u32, *mut usize) -> usize;
     const EVERYBODY: usize = 0xffff;
     const SETTING_CHANGE: u32 = 0x1a;
     const ABORT_IF_HUNG: u32 = 2;
