@@ -7,9 +7,9 @@
 //! Nothing in a prefix leads out of it: there is no drive `Z:`, and the folders of the user are folders. Wine follows
 //! Unix links where Windows would remove them, so a removal in a test would empty what they lead to.
 //!
-//! A prefix has no Windows services running but Wine's own. `wineserver -k` is its power cut ([`Wine::cut_power`]), the
-//! next program its next boot. When the value is dropped, or this process dies, its processes are killed and its folder
-//! is removed.
+//! A power cut ([`Wine::cut_power`]) kills all its processes; the next program is its next boot. They are known by the
+//! variable `WINEPREFIX`: a killed wineserver alone would leave its clients. When the value is dropped, or this process
+//! dies, its processes are killed and its folder is removed.
 
 use std::fs;
 use std::io::Write;
@@ -102,7 +102,7 @@ impl Wine {
         let folder = tempfile::Builder::new().prefix("case-").tempdir_in(&base)?;
         let prefix = folder.path().join("prefix");
         copy(&template, &prefix, Path::new(""))?;
-        let watchdog = watch(&programs, &prefix, folder.path())?;
+        let watchdog = watch(&prefix, folder.path())?;
         Ok(Self {
             programs,
             prefix,
@@ -153,12 +153,12 @@ impl Wine {
     /// Kills every process of the prefix at once. What the registry was told in the last seconds is lost, as with a
     /// power cut; the next program boots the prefix.
     pub fn cut_power(&self) {
-        self.programs.end(&self.prefix, "-k9");
+        kill_all(&self.prefix);
     }
 
     /// Ends every process of the prefix; the registry is written.
     pub fn shut_down(&self) {
-        self.programs.end(&self.prefix, "-k");
+        self.programs.end(&self.prefix);
     }
 }
 
@@ -216,7 +216,7 @@ impl Programs {
             // Neither Mono nor Gecko is asked for, and no menus are written.
             .env("WINEDLLOVERRIDES", "mscoree,mshtml,winemenubuilder.exe=")
             .env("LC_ALL", "C.UTF-8")
-            .current_dir(prefix);
+            .current_dir(prefix.join("drive_c"));
     }
 
     /// Runs a program and wants it to succeed.
@@ -233,9 +233,9 @@ impl Programs {
         Ok(())
     }
 
-    /// Ends the prefix' processes and waits until its server is gone.
-    fn end(&self, prefix: &Path, how: &str) {
-        for argument in [how, "-w"] {
+    /// Ends the prefix' processes, so that the registry is written, and waits until they are gone.
+    fn end(&self, prefix: &Path) {
+        for argument in ["-k", "-w"] {
             let mut command = Command::new(&self.server);
             self.surround(&mut command, prefix);
             let child = command
@@ -245,14 +245,52 @@ impl Programs {
                 .stderr(Stdio::null())
                 .spawn();
             if let Ok(mut child) = child {
-                let ended = block_until(END_MAX, || !matches!(child.try_wait(), Ok(None)));
-                if !ended {
-                    let _ = child.kill();
-                }
+                block_until(END_MAX, || !matches!(child.try_wait(), Ok(None)));
+                let _ = child.kill();
                 let _ = child.wait();
             }
         }
+        kill_all(prefix);
     }
+}
+
+/// The variable by which the processes of a prefix are known.
+fn mark(prefix: &Path) -> Vec<u8> {
+    let mut mark = b"WINEPREFIX=".to_vec();
+    mark.extend(prefix.as_os_str().as_encoded_bytes());
+    mark
+}
+
+/// The processes with this variable.
+fn marked(mark: &[u8]) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if !name.bytes().all(|byte| byte.is_ascii_digit()) {
+            continue;
+        }
+        let variables = fs::read(entry.path().join("environ")).unwrap_or_default();
+        if variables.split(|byte| *byte == 0).any(|one| one == mark) {
+            found.push(name);
+        }
+    }
+    found
+}
+
+/// Kills the processes of a prefix, and those that they started meanwhile.
+fn kill_all(prefix: &Path) {
+    let mark = mark(prefix);
+    block_until(END_MAX, || {
+        let found = marked(&mark);
+        if !found.is_empty() {
+            let _ = Command::new("kill")
+                .arg("-9")
+                .args(&found)
+                .stderr(Stdio::null())
+                .status();
+        }
+        found.is_empty()
+    });
 }
 
 fn find(names: &[&str]) -> Option<PathBuf> {
@@ -304,16 +342,16 @@ fn template(base: &Path, programs: &Programs) -> Result<PathBuf> {
 }
 
 fn make(prefix: &Path, programs: &Programs, random: &Path) -> Result<()> {
-    fs::create_dir_all(prefix)?;
+    fs::create_dir_all(prefix.join("drive_c"))?;
     let made = programs.run(prefix, &["wineboot", "--init"]);
-    programs.end(prefix, "-k");
+    programs.end(prefix);
     made?;
     let system = prefix.join("drive_c/windows/system32");
     fs::copy(random, system.join("bcryptprimitives.dll"))?;
     fs::write(prefix.join("drive_c/version.reg"), VERSION)?;
     let told = programs.run(prefix, &["regedit", "/S", r"C:\version.reg"]);
     // Waits until the registry is written.
-    programs.end(prefix, "-k");
+    programs.end(prefix);
     told?;
     fs::remove_file(prefix.join("drive_c/version.reg"))?;
     // A newer date of Wine's own list would set the prefix up again.
@@ -417,10 +455,12 @@ fn copy(from: &Path, to: &Path, below: &Path) -> Result<()> {
     Ok(())
 }
 
-fn watch(programs: &Programs, prefix: &Path, folder: &Path) -> Result<Child> {
+fn watch(prefix: &Path, folder: &Path) -> Result<Child> {
+    use std::os::unix::ffi::OsStringExt;
     Command::new("sh")
         .args(["-c", WATCHDOG, "watchdog"])
-        .args([prefix, &programs.server, folder])
+        .arg(std::ffi::OsString::from_vec(mark(prefix)))
+        .arg(folder)
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -476,6 +516,45 @@ mod tests {
         assert!(same("drive_c/windows/system32/a.dll"));
         assert!(!same("system.reg"));
         sealed(&other).expect("the copy is sealed, too");
+    }
+
+    /// A process that bears the prefix' mark.
+    fn process(prefix: &Path) -> Child {
+        let mut command = Command::new("cat");
+        command.env("WINEPREFIX", prefix).stdin(Stdio::piped());
+        command.spawn().expect("cat")
+    }
+
+    #[test]
+    fn a_power_cut_ends_what_bears_the_mark_and_nothing_else() {
+        let folder = test_dir("wine");
+        let (ours, other) = (folder.path().join("prefix"), folder.path().join("prefix2"));
+        let (mut one, mut two) = (process(&ours), process(&other));
+        let dead = std::thread::scope(|scope| {
+            // Whoever started a process reaps it.
+            let reaped = scope.spawn(|| one.wait());
+            kill_all(&ours);
+            reaped.join().expect("joined")
+        });
+        assert!(!dead.expect("it ended").success());
+        assert!(matches!(two.try_wait(), Ok(None)));
+        two.kill().expect("killed");
+        two.wait().expect("it ended");
+    }
+
+    #[test]
+    fn a_prefix_whose_test_was_killed_is_cleared_away() {
+        let folder = test_dir("wine");
+        let gone = folder.path().join("case");
+        let prefix = gone.join("prefix");
+        fs::create_dir_all(&prefix).expect("made");
+        let mut one = process(&prefix);
+        let mut watchdog = watch(&prefix, &gone).expect("started");
+        // As when this process dies: the pipe is closed without a word.
+        drop(watchdog.stdin.take());
+        assert!(!one.wait().expect("it ended").success());
+        watchdog.wait().expect("it ended");
+        assert!(!gone.exists());
     }
 
     #[test]

@@ -221,16 +221,7 @@ const FOR_NOBODY: &[(&str, u32)] = &[("S-1-5-18", ALL), ("S-1-5-32-544", ALL)];
 const MODE_BITS: &str = "rights are Unix mode bits: no protection, no owner but the user";
 
 pub(crate) fn rows(scope: &Scope) -> Vec<Row> {
-    let mut rows = vec![
-        Row::new(
-            "a folder is made where there was none",
-            vec![],
-            create(&scope.folder),
-            Done,
-            CODES,
-        )
-        .then(stat(&scope.folder), stat_is("a folder", |look| look.folder)),
-    ];
+    let mut rows = Vec::new();
     let mut number = 0;
     // Each row in a folder of its own.
     let mut add = |make: &dyn Fn(&dyn Fn(&str) -> String) -> Row| {
@@ -241,14 +232,15 @@ pub(crate) fn rows(scope: &Scope) -> Vec<Row> {
             name => format!(r"{folder}\{name}"),
         };
         let mut row = make(&at);
-        row.setup.insert(
-            0,
-            Expected {
-                operation: create(&folder),
-                wanted: Done,
-                again: false,
-            },
-        );
+        let made = |operation, wanted| Expected {
+            operation,
+            wanted,
+            again: false,
+        };
+        row.setup.insert(0, made(create(&folder), Done));
+        // The first row makes the folder of all.
+        row.setup
+            .insert(0, made(create(&scope.folder), Wanted::Whatever));
         rows.push(row);
     };
     content_rows(&mut add);
@@ -642,6 +634,16 @@ fn delete_rows(add: Add<'_>) {
 }
 
 fn folder_rows(add: Add<'_>) {
+    add(&|at| {
+        Row::new(
+            "a folder is made where there was none",
+            vec![],
+            create(&at("d")),
+            Done,
+            CODES,
+        )
+        .then(stat(&at("d")), stat_is("a folder", |it| it.folder))
+    });
     add(&|at| {
         Row::new(
             "a folder is not made twice",

@@ -12,6 +12,8 @@ pub enum Wanted {
     Answer(&'static str, Box<dyn Fn(&Answer) -> bool + Send>),
     /// It is refused with one of these numbers.
     Refused(&'static [u32]),
+    /// It answers or is refused: it clears away what may be there.
+    Whatever,
 }
 
 impl fmt::Debug for Wanted {
@@ -20,6 +22,7 @@ impl fmt::Debug for Wanted {
             Self::Done => f.write_str("an answer"),
             Self::Answer(what, _) => f.write_str(what),
             Self::Refused(numbers) => write!(f, "refused with {numbers:?}"),
+            Self::Whatever => f.write_str("whatever"),
         }
     }
 }
@@ -27,7 +30,7 @@ impl fmt::Debug for Wanted {
 impl Wanted {
     fn is_met(&self, outcome: &Outcome) -> bool {
         match (self, outcome) {
-            (Self::Done, Ok(_)) => true,
+            (Self::Done, Ok(_)) | (Self::Whatever, _) => true,
             (Self::Answer(_, is), Ok(answer)) => is(answer),
             (Self::Refused(numbers), Err(error)) => {
                 numbers.contains(&error.code) || error.is_any(numbers)
@@ -57,8 +60,9 @@ pub struct Expected {
     pub again: bool,
 }
 
-/// How often an operation is asked again, and the pause between.
-const TRIES: u32 = 600;
+/// How often an operation is asked again, and the pause between. A liar is not waited for so long.
+const TRIES: u32 = 1200;
+const LIAR_TRIES: u32 = 10;
 const PAUSE_MS: u64 = 50;
 
 /// One promise of the contract.
@@ -139,6 +143,17 @@ impl Row {
         self
     }
 
+    /// At first, this is cleared away.
+    pub(crate) fn cleared(mut self, operation: Operation) -> Self {
+        let expected = Expected {
+            operation,
+            wanted: Wanted::Whatever,
+            again: false,
+        };
+        self.setup.insert(0, expected);
+        self
+    }
+
     /// Before it, this is done.
     pub(crate) fn first(mut self, operation: Operation) -> Self {
         self.setup.push(Expected {
@@ -188,7 +203,7 @@ impl fmt::Display for Failed {
 pub async fn run(row: &Row, host: &mut impl Host) -> Result<(), Failed> {
     prepare(row, host).await?;
     let outcome = perform(host, &row.operation).await;
-    judge(row, host, &outcome).await
+    judge(row, host, &outcome, TRIES).await
 }
 
 /// Runs a row with its liar in the host's scope, which must be refused.
@@ -197,7 +212,7 @@ pub async fn run(row: &Row, host: &mut impl Host) -> Result<(), Failed> {
 /// The row is satisfied by a lie, or the host cannot be prepared.
 pub async fn run_liar(row: &Row, host: &mut impl Host) -> Result<(), Failed> {
     prepare(row, host).await?;
-    match judge(row, host, &row.liar).await {
+    match judge(row, host, &row.liar, LIAR_TRIES).await {
         Err(_) => Ok(()),
         Ok(()) => Err(Failed(format!(
             "{}: satisfied by the lie {:?}",
@@ -208,21 +223,31 @@ pub async fn run_liar(row: &Row, host: &mut impl Host) -> Result<(), Failed> {
 
 async fn prepare(row: &Row, host: &mut impl Host) -> Result<(), Failed> {
     for expected in &row.setup {
-        meet(row, host, expected).await?;
+        meet(row, host, expected, TRIES).await?;
     }
     Ok(())
 }
 
-async fn judge(row: &Row, host: &mut impl Host, outcome: &Outcome) -> Result<(), Failed> {
+async fn judge(
+    row: &Row,
+    host: &mut impl Host,
+    outcome: &Outcome,
+    tries: u32,
+) -> Result<(), Failed> {
     check(row, &row.operation, &row.wanted, outcome)?;
     for expected in &row.after {
-        meet(row, host, expected).await?;
+        meet(row, host, expected, tries).await?;
     }
     Ok(())
 }
 
-async fn meet(row: &Row, host: &mut impl Host, expected: &Expected) -> Result<(), Failed> {
-    let mut left = if expected.again { TRIES } else { 1 };
+async fn meet(
+    row: &Row,
+    host: &mut impl Host,
+    expected: &Expected,
+    tries: u32,
+) -> Result<(), Failed> {
+    let mut left = if expected.again { tries } else { 1 };
     loop {
         let outcome = perform(host, &expected.operation).await;
         let met = check(row, &expected.operation, &expected.wanted, &outcome);

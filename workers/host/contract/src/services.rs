@@ -153,7 +153,6 @@ pub(crate) fn rows(scope: &Scope) -> Vec<Row> {
 fn of_records(names: &Names<'_>) -> Vec<Row> {
     let mut rows = Vec::new();
     let name = names.name("defaults");
-    let other = name.clone();
     rows.push(
         Row::new(
             "a service is made with Windows' defaults",
@@ -164,16 +163,27 @@ fn of_records(names: &Names<'_>) -> Vec<Row> {
         )
         .then(
             read(&name),
-            config("demand, normal, its name, LocalSystem", move |config| {
+            config("demand, normal, LocalSystem", |config| {
                 config.kind == 0x10
                     && config.start == Start::Demand
                     && config.error_control == 1
                     && config.command == r"C:\k\a.exe --x"
-                    && config.display == other
                     && config.account == "LocalSystem"
                     && config.depends.is_empty()
             }),
         ),
+    );
+    let name = names.name("display");
+    let other = name.clone();
+    rows.push(
+        Row::new(
+            "a service without a display name is shown by its name",
+            vec![create(&name, command(r"C:\k\a.exe"))],
+            read(&name),
+            config("its name", move |config| config.display == other),
+            CREATE,
+        )
+        .not_on_wine("answers an empty display name"),
     );
     let name = names.name("settings");
     let settings = ServiceSettings {

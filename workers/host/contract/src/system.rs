@@ -46,14 +46,15 @@ fn feature(name: &str) -> Operation {
     FeatureRead { name: name.into() }.operation()
 }
 
-pub(crate) fn rows(_: &Scope) -> Vec<Row> {
-    let mut rows = of_windows();
+pub(crate) fn rows(scope: &Scope) -> Vec<Row> {
+    let mut rows = of_windows(&format!("{}-contract-name", scope.prefix));
     rows.extend(of_roots());
     rows.extend(of_features());
     rows
 }
 
-fn of_windows() -> Vec<Row> {
+fn of_windows(host_name: &str) -> Vec<Row> {
+    let cut = host_name[..15].to_uppercase();
     let system = |dns_host_name: &str| {
         Answer::SystemRead(System {
             version: [10, 0, 20348],
@@ -162,7 +163,7 @@ fn of_windows() -> Vec<Row> {
             "a new name is written for the next boot, whole and cut",
             vec![],
             HostNameSet {
-                name: "dormer-contract-name".into(),
+                name: host_name.into(),
             }
             .operation(),
             Done,
@@ -176,8 +177,8 @@ fn of_windows() -> Vec<Row> {
             .operation(),
             Wanted::Answer(
                 "the first 15 characters in capitals",
-                Box::new(|answer| {
-                    matches!(answer, Answer::RegistryRead(Value::Text(name)) if name == "DORMER-CONTRACT")
+                Box::new(move |answer| {
+                    matches!(answer, Answer::RegistryRead(Value::Text(name)) if *name == cut)
                 }),
             ),
         ),
@@ -208,6 +209,7 @@ fn of_roots() -> Vec<Row> {
             Done,
             "sdk-api nf-wincrypt-certaddcertificatecontexttostore; win32 SecCrypto/system-store-locations",
         )
+        .cleared(remove_root())
         .then(list.clone(), roots("our root", there))
         .then(remove_root(), Done),
         Row::new(
@@ -217,6 +219,7 @@ fn of_roots() -> Vec<Row> {
             Refused(&[0x8009_2005]),
             "sdk-api nf-wincrypt-certaddcertificatecontexttostore, CERT_STORE_ADD_NEW",
         )
+        .cleared(remove_root())
         .then(remove_root(), Done),
         Row::new(
             "a root is removed",
@@ -225,8 +228,8 @@ fn of_roots() -> Vec<Row> {
             Done,
             "sdk-api nf-wincrypt-certdeletecertificatefromstore",
         )
-        .then(list.clone(), roots("not our root", gone))
-        // Also where the liar left it.
+        .cleared(remove_root())
+        .then(list, roots("not our root", gone))
         .then(remove_root(), Refused(&[0x8009_2004])),
         Row::new(
             "a root that is not there is not removed",

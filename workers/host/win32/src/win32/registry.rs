@@ -53,7 +53,9 @@ pub(super) fn list(key: &str) -> Result<RegistryNames> {
 pub(super) fn write(ask: &RegistryWrite) -> Result<()> {
     let options = &mut LOCAL_MACHINE.options();
     let key = options.read().write().create().open(&ask.key);
-    let (kind, bytes) = data::encode(&ask.value);
+    let (kind, mut bytes) = data::encode(&ask.value);
+    // No bytes still need a pointer that may be read: Wine refuses others with 998.
+    bytes.reserve(1);
     let kind = match kind {
         data::NUMBER => Type::U32,
         data::LONG => Type::U64,
