@@ -20,6 +20,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     ("dormer-profile", &[]),
     ("dormer-host", &["dormer-profile"]),
+    ("dormer-host-sim", &["dormer-host", "dormer-profile"]),
     (
         "dormer-workers",
         &["dormer-nats", "dormer-proto", "dormer-profile"],
