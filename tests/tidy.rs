@@ -20,6 +20,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     ("dormer-profile", &[]),
     ("dormer-host", &["dormer-profile"]),
+    ("dormer-host-sim", &["dormer-host", "dormer-profile"]),
     ("dormer-host-win32", &["dormer-host", "dormer-profile"]),
     ("dormer-contract", &["dormer-host"]),
     (

@@ -125,13 +125,17 @@ impl Wine {
         self.drive().join(below.replace('\\', "/"))
     }
 
-    /// The service program of `tests/wine`, put at `C:\service.exe`.
+    /// Puts copies of the service program of `tests/wine` into a folder, each named after how it behaves.
     ///
     /// # Errors
     /// It cannot be compiled.
-    pub fn install_service_program(&self) -> Result<&'static str> {
-        self.install(&compiled("service.exe")?, r"C:\service.exe")?;
-        Ok(r"C:\service.exe")
+    pub fn install_service_programs(&self, folder: &str, manners: &[&str]) -> Result<()> {
+        let program = compiled("service.exe")?;
+        fs::create_dir_all(self.file(folder))?;
+        for manner in manners {
+            self.install(&program, &format!(r"{folder}\{manner}.exe"))?;
+        }
+        Ok(())
     }
 
     /// Copies a program of ours to a path.

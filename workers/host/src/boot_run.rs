@@ -79,9 +79,10 @@ async fn make_service<H: Host>(run: &mut Run<H>) -> Result<()> {
     let read = crate::ops::ServiceRead { name: name() };
     match run.host.ask(read).await {
         Ok(there) => {
-            let right =
-                Some(&there.command) == settings.command.as_ref() && there.start == Start::Auto;
-            if right {
+            // A call that was cut may have made it, and not said what it is for.
+            let described = there.description.as_deref().is_none_or(|it| it == DESCRIPTION);
+            let started = there.start == Start::Auto;
+            if described && started && Some(&there.command) == settings.command.as_ref() {
                 return Ok(());
             }
             run.host

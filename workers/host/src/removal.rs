@@ -66,13 +66,19 @@ pub(crate) async fn everything<H: Host>(run: &mut Run<H>) -> Result<()> {
         .any(|made| matches!(made, Made::Service { name } if same(name, "kubelet")));
     // A boot in the middle of a removal puts nothing back.
     delete(&mut run.host, &state(file::BOOT)).await?;
-    take(run, entries.clone()).await?;
+    // Folders that go when they are empty come after what a node left in them.
+    let (shared, ours) = entries
+        .iter()
+        .cloned()
+        .partition(|made| matches!(made, Made::Directory { tree: false, .. }));
+    take(run, ours).await?;
     if had_node {
         for folder in LEFT_BY_A_NODE {
             let gone = remove_tree(&mut run.host, folder).await?;
             run.said(&format!("directory:{folder}"), gone_or_not(gone), "");
         }
     }
+    take(run, shared).await?;
     prove(run, &entries).await?;
     run.note_installed(None).await?;
     delete(&mut run.host, &state(file::WAITING)).await?;
@@ -176,8 +182,11 @@ async fn take<H: Host>(run: &mut Run<H>, entries: Vec<Made>) -> Result<()> {
                 run.said(&id, gone_or_not(gone), "");
                 run.inventory.forget(&made);
             }
-            // A folder that somebody else put something into.
-            Ok(None) => run.said(&id, ItemState::Ok, "is not empty, and stays"),
+            // Somebody else put something into it: it is his from now on.
+            Ok(None) => {
+                run.said(&id, ItemState::Ok, "is not empty, and stays");
+                run.inventory.forget(&made);
+            }
             Err(problem) => {
                 run.said(&id, ItemState::Failed, &problem.message);
                 run.save_inventory().await?;

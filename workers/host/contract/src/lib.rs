@@ -21,8 +21,9 @@ pub struct Scope {
     pub folder: String,
     /// The beginning of the names of services and registry keys.
     pub prefix: String,
-    /// The service program of `tests/wine/service.c`, where there is one.
-    pub service_program: String,
+    /// A folder with copies of the service program (`tests/wine/service.c`), each named after how it behaves: its first
+    /// argument.
+    pub programs: String,
 }
 
 /// Every row, in an order in which they can run on one host.

@@ -158,7 +158,7 @@ fn of_programs(scope: &Scope) -> Vec<Row> {
         Row::new(
             "a program that does not end is ended at its limit",
             vec![],
-            run(&scope.service_program, &["idle"], 100),
+            run(&format!(r"{}\idle.exe", scope.programs), &["idle"], 100),
             Refused(&[1460]),
             "sdk-api nf-synchapi-waitforsingleobject; winerror.h, ERROR_TIMEOUT",
         )

@@ -124,7 +124,7 @@ fn plain_status(state: ServiceState, exit: u32) -> Answer {
 /// A name of a service for each row.
 struct Names<'a> {
     prefix: &'a str,
-    program: &'a str,
+    programs: &'a str,
 }
 
 impl Names<'_> {
@@ -133,14 +133,15 @@ impl Names<'_> {
     }
 
     fn command(&self, manner: &str) -> ServiceSettings {
-        command(&format!("{} {manner}", self.program))
+        let name = manner.split(' ').next().unwrap_or_default();
+        command(&format!(r"{}\{name}.exe {manner}", self.programs))
     }
 }
 
 pub(crate) fn rows(scope: &Scope) -> Vec<Row> {
     let names = Names {
         prefix: &scope.prefix,
-        program: &scope.service_program,
+        programs: &scope.programs,
     };
     let mut rows = of_records(&names);
     rows.extend(of_changes(&names));

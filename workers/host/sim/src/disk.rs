@@ -132,10 +132,19 @@ impl Disk {
         disk.put_folder("C:", root);
         // Only administrators write there from the start (icacls c:\windows).
         let windows = owned_by_administrators(
-            vec![ace(SYSTEM, FULL, CHILDREN), ace(ADMINISTRATORS, FULL, CHILDREN), ace(USERS, READ, CHILDREN)],
+            vec![
+                ace(SYSTEM, FULL, CHILDREN),
+                ace(ADMINISTRATORS, FULL, CHILDREN),
+                ace(USERS, READ, CHILDREN),
+            ],
             true,
         );
-        for folder in [r"C:\Windows", r"C:\Windows\System32", r"C:\Program Files", r"C:\ProgramData"] {
+        for folder in [
+            r"C:\Windows",
+            r"C:\Windows\System32",
+            r"C:\Program Files",
+            r"C:\ProgramData",
+        ] {
             disk.put_folder(folder, windows.clone());
         }
         disk
@@ -162,12 +171,18 @@ impl Disk {
     /// What a new object inherits: the entries of the folder above that children of its kind get.
     fn inherited(&self, key: &str, folder: bool) -> Security {
         let wanted = if folder { 2 } else { 1 };
-        let entries = above(key).and_then(|above| self.nodes.get(above)).and_then(|node| node.security.entries.as_ref());
+        let entries = above(key)
+            .and_then(|above| self.nodes.get(above))
+            .and_then(|node| node.security.entries.as_ref());
         let entries = entries.map(|entries| {
             let passed = entries.iter().filter(|ace| ace.flags & wanted != 0);
             passed
                 .map(|ace| Ace {
-                    flags: if folder { (ace.flags & CHILDREN) | INHERITED } else { INHERITED },
+                    flags: if folder {
+                        (ace.flags & CHILDREN) | INHERITED
+                    } else {
+                        INHERITED
+                    },
                     ..ace.clone()
                 })
                 .collect()
@@ -196,15 +211,19 @@ impl Disk {
     }
 
     fn parent_is_there(&self, key: &str) -> Result<()> {
-        if self.absent(key) == 3 { refused(3) } else { Ok(()) }
+        if self.absent(key) == 3 {
+            refused(3)
+        } else {
+            Ok(())
+        }
     }
 
     fn holders(&self, key: &str) -> impl Iterator<Item = &Holder> {
         let tick = self.tick_ms;
         let node = self.nodes.get(key);
-        node.into_iter().flat_map(|node| node.holders.iter()).filter(move |holder| {
-            holder.until.is_none_or(|until| until > tick)
-        })
+        node.into_iter()
+            .flat_map(|node| node.holders.iter())
+            .filter(move |holder| holder.until.is_none_or(|until| until > tick))
     }
 
     fn is_held(&self, key: &str) -> bool {
@@ -217,7 +236,12 @@ impl Disk {
 
     fn below(&self, key: &str) -> Vec<String> {
         let start = format!("{key}\\");
-        self.nodes.range(start.clone()..).map(|(key, _)| key).take_while(|key| key.starts_with(&start)).cloned().collect()
+        self.nodes
+            .range(start.clone()..)
+            .map(|(key, _)| key)
+            .take_while(|key| key.starts_with(&start))
+            .cloned()
+            .collect()
     }
 
     pub(crate) fn look(&self, path: &str) -> Result<Look> {
@@ -245,7 +269,11 @@ impl Disk {
 
     fn bytes(&self, path: &str) -> Result<&Arc<Vec<u8>>> {
         let node = self.find(path)?;
-        if node.folder { refused(5) } else { Ok(&node.content) }
+        if node.folder {
+            refused(5)
+        } else {
+            Ok(&node.content)
+        }
     }
 
     pub(crate) fn digest(&self, path: &str) -> Result<Digest> {
@@ -256,14 +284,23 @@ impl Disk {
     pub(crate) fn read(&self, path: &str, most: u64, end: bool) -> Result<Content> {
         let bytes = self.bytes(path)?;
         let most = usize::try_from(most).unwrap_or(usize::MAX).min(bytes.len());
-        let part = if end { &bytes[bytes.len() - most..] } else { &bytes[..most] };
+        let part = if end {
+            &bytes[bytes.len() - most..]
+        } else {
+            &bytes[..most]
+        };
         Ok(Content {
             bytes: Bytes(part.to_vec()),
             size: bytes.len() as u64,
         })
     }
 
-    pub(crate) fn write_new(&mut self, path: &str, source: &Source, rights: Rights) -> Result<Digest> {
+    pub(crate) fn write_new(
+        &mut self,
+        path: &str,
+        source: &Source,
+        rights: Rights,
+    ) -> Result<Digest> {
         let key = lower(path);
         self.parent_is_there(&key)?;
         if self.nodes.contains_key(&key) {
@@ -307,13 +344,22 @@ impl Disk {
         if self.is_held(&from_key) {
             return refused(32);
         }
-        let below = if source.folder { self.below(&from_key) } else { Vec::new() };
+        let below = if source.folder {
+            self.below(&from_key)
+        } else {
+            Vec::new()
+        };
         // "If it or any subdirectory contains a file that has open handles". A program that runs counts here, too: no
         // source says what Windows does then (win32/files.md §9), and this is what a caller has to cope with.
-        if below.iter().any(|key| self.holders(key).next().is_some() || self.runs(key)) {
+        if below
+            .iter()
+            .any(|key| self.holders(key).next().is_some() || self.runs(key))
+        {
             return refused(5);
         }
-        if from_key != to_key && let Some(target) = self.nodes.get(&to_key) {
+        if from_key != to_key
+            && let Some(target) = self.nodes.get(&to_key)
+        {
             if !replace {
                 return refused(183);
             }
@@ -329,9 +375,14 @@ impl Disk {
         }
         for key in below {
             if let Some(mut node) = self.nodes.remove(&key) {
-                let tail = node.shown.get(from_key.len()..).unwrap_or_default().to_owned();
+                let tail = node
+                    .shown
+                    .get(from_key.len()..)
+                    .unwrap_or_default()
+                    .to_owned();
                 node.shown = format!("{}{tail}", to.trim_end_matches('\\'));
-                self.nodes.insert(format!("{to_key}{}", &key[from_key.len()..]), node);
+                self.nodes
+                    .insert(format!("{to_key}{}", &key[from_key.len()..]), node);
             }
         }
         self.nodes.remove(&from_key);
@@ -357,7 +408,10 @@ impl Disk {
     pub(crate) fn delete(&mut self, path: &str) -> Result<()> {
         let key = lower(path);
         let node = self.find(path)?;
-        if (node.folder && !is_link(node)) || node.attributes & ATTRIBUTE_READ_ONLY != 0 || self.runs(&key) {
+        if (node.folder && !is_link(node))
+            || node.attributes & ATTRIBUTE_READ_ONLY != 0
+            || self.runs(&key)
+        {
             return refused(5);
         }
         if self.is_held(&key) {
@@ -376,7 +430,11 @@ impl Disk {
     /// Opens for DELETE with every sharing: a program that runs lets that pass.
     pub(crate) fn probe(&self, path: &str) -> Result<()> {
         self.find(path)?;
-        if self.is_held(&lower(path)) { refused(32) } else { Ok(()) }
+        if self.is_held(&lower(path)) {
+            refused(32)
+        } else {
+            Ok(())
+        }
     }
 
     pub(crate) fn set_attributes(&mut self, path: &str, attributes: u32) -> Result<()> {
@@ -406,11 +464,19 @@ impl Disk {
         }
         let key = lower(path);
         let start = key.len() + 1;
-        let all = self.below(&key).into_iter().filter(|below| !below[start..].contains('\\'));
+        let all = self
+            .below(&key)
+            .into_iter()
+            .filter(|below| !below[start..].contains('\\'));
         Ok(all
             .filter_map(|below| {
                 let node = self.nodes.get(&below)?;
-                let name = node.shown.rsplit('\\').next().unwrap_or_default().to_owned();
+                let name = node
+                    .shown
+                    .rsplit('\\')
+                    .next()
+                    .unwrap_or_default()
+                    .to_owned();
                 Some(Entry {
                     name,
                     look: look_of(node),
@@ -484,7 +550,10 @@ impl Disk {
 
     pub(crate) fn hold(&mut self, path: &str, until: Option<u64>, share_delete: bool) {
         if let Some(node) = self.nodes.get_mut(&lower(path)) {
-            node.holders.push(Holder { until, share_delete });
+            node.holders.push(Holder {
+                until,
+                share_delete,
+            });
         }
     }
 
@@ -496,7 +565,9 @@ impl Disk {
 
     /// Every path with its content, for comparisons.
     pub(crate) fn all(&self) -> impl Iterator<Item = (&str, bool, &[u8])> {
-        self.nodes.values().map(|node| (node.shown.as_str(), node.folder, &node.content[..]))
+        self.nodes
+            .values()
+            .map(|node| (node.shown.as_str(), node.folder, &node.content[..]))
     }
 }
 

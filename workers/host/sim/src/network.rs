@@ -99,13 +99,29 @@ impl Network {
 
     /// The address that HNS notes for a new network: the card's at that moment, for ever.
     fn management_ip(&self) -> String {
-        let card = self.cards.iter().find(|card| card.up && !card.gateways.is_empty());
+        let card = self
+            .cards
+            .iter()
+            .find(|card| card.up && !card.gateways.is_empty());
         let address = card.and_then(|card| card.addresses.first());
-        address.map_or_else(|| "169.254.10.10".to_owned(), |address| address.ipv4.clone())
+        address.map_or_else(
+            || "169.254.10.10".to_owned(),
+            |address| address.ipv4.clone(),
+        )
     }
 
-    pub(crate) fn make_network(&mut self, name: &str, kind: &str, subnet: &str, persistent: bool) -> Result<Value> {
-        if self.networks.iter().any(|network| network.name.eq_ignore_ascii_case(name)) {
+    pub(crate) fn make_network(
+        &mut self,
+        name: &str,
+        kind: &str,
+        subnet: &str,
+        persistent: bool,
+    ) -> Result<Value> {
+        if self
+            .networks
+            .iter()
+            .any(|network| network.name.eq_ignore_ascii_case(name))
+        {
             return refused(0x803b_0010);
         }
         let network = HnsNetwork {
@@ -122,7 +138,13 @@ impl Network {
     }
 
     /// `HNSCall`: the HRESULT first, then JSON.
-    pub(crate) fn hns(&mut self, running: bool, method: &str, path: &str, body: &str) -> Result<String> {
+    pub(crate) fn hns(
+        &mut self,
+        running: bool,
+        method: &str,
+        path: &str,
+        body: &str,
+    ) -> Result<String> {
         if !self.has_hns {
             return refused(126);
         }
@@ -137,7 +159,10 @@ impl Network {
             ("GET", ["networks"]) => self.networks.iter().map(shown_network).collect(),
             ("GET", ["endpoints"]) => self.endpoints.iter().map(shown_endpoint).collect(),
             ("POST", ["networks"]) => {
-                let subnet = body["Subnets"][0]["AddressPrefix"].as_str().unwrap_or_default().to_owned();
+                let subnet = body["Subnets"][0]["AddressPrefix"]
+                    .as_str()
+                    .unwrap_or_default()
+                    .to_owned();
                 if subnet.is_empty() {
                     return refused(0x803b_000a);
                 }
@@ -180,10 +205,19 @@ impl Network {
     }
 
     fn make_endpoint(&mut self, name: String, network: &str) -> Result<Value> {
-        let Some(of) = self.networks.iter().find(|one| one.id.eq_ignore_ascii_case(network)) else {
+        let Some(of) = self
+            .networks
+            .iter()
+            .find(|one| one.id.eq_ignore_ascii_case(network))
+        else {
             return refused(0x803b_0001);
         };
-        let front = of.subnet.split('/').next().and_then(|net| net.rsplit_once('.')).map_or("10.0.0", |(front, _)| front);
+        let front = of
+            .subnet
+            .split('/')
+            .next()
+            .and_then(|net| net.rsplit_once('.'))
+            .map_or("10.0.0", |(front, _)| front);
         let address = format!("{front}.{}", 2 + self.endpoints.len());
         let endpoint = HnsEndpoint {
             network: of.id.clone(),
@@ -200,7 +234,11 @@ impl Network {
 
     /// 5010: it is there (sdk-api, CreateIpForwardEntry2).
     pub(crate) fn add_route(&mut self, route: &Route) -> Result<()> {
-        let same = |one: &Route| one.prefix == route.prefix && one.next_hop == route.next_hop && one.interface == route.interface;
+        let same = |one: &Route| {
+            one.prefix == route.prefix
+                && one.next_hop == route.next_hop
+                && one.interface == route.interface
+        };
         if self.routes.iter().any(same) {
             return refused(5010);
         }
@@ -212,7 +250,11 @@ impl Network {
     }
 
     pub(crate) fn remove_route(&mut self, route: &Route) -> Result<()> {
-        let same = |one: &Route| one.prefix == route.prefix && one.next_hop == route.next_hop && one.interface == route.interface;
+        let same = |one: &Route| {
+            one.prefix == route.prefix
+                && one.next_hop == route.next_hop
+                && one.interface == route.interface
+        };
         match self.routes.iter().position(same) {
             Some(at) => {
                 self.routes.remove(at);
@@ -224,12 +266,18 @@ impl Network {
 
     /// Enumerations and additions alike answer 0x800706D9 without mpssvc (CSS-Exchange#61).
     fn firewall(&mut self) -> Result<&mut Vec<FirewallRule>> {
-        if self.firewall_off { refused(0x8007_06d9) } else { Ok(&mut self.rules) }
+        if self.firewall_off {
+            refused(0x8007_06d9)
+        } else {
+            Ok(&mut self.rules)
+        }
     }
 
     pub(crate) fn read_rule(&mut self, name: &str) -> Result<FirewallRule> {
         let rules = self.firewall()?;
-        let found = rules.iter().find(|rule| rule.name.eq_ignore_ascii_case(name));
+        let found = rules
+            .iter()
+            .find(|rule| rule.name.eq_ignore_ascii_case(name));
         found.cloned().ok_or(WinError::new(0x8007_0002))
     }
 
@@ -241,7 +289,9 @@ impl Network {
 
     pub(crate) fn change_rule(&mut self, rule: &FirewallRule) -> Result<()> {
         let rules = self.firewall()?;
-        let found = rules.iter_mut().find(|one| one.name.eq_ignore_ascii_case(&rule.name));
+        let found = rules
+            .iter_mut()
+            .find(|one| one.name.eq_ignore_ascii_case(&rule.name));
         *found.ok_or(WinError::new(0x8007_0002))? = rule.clone();
         Ok(())
     }
@@ -249,7 +299,10 @@ impl Network {
     /// Takes one of several of a name.
     pub(crate) fn remove_rule(&mut self, name: &str) -> Result<()> {
         let rules = self.firewall()?;
-        if let Some(at) = rules.iter().position(|rule| rule.name.eq_ignore_ascii_case(name)) {
+        if let Some(at) = rules
+            .iter()
+            .position(|rule| rule.name.eq_ignore_ascii_case(name))
+        {
             rules.remove(at);
         }
         Ok(())
@@ -286,8 +339,12 @@ impl Network {
         let Some(exclusions) = &mut self.exclusions else {
             return refused(0x8004_100e);
         };
-        exclusions.paths.retain(|path| !removed.paths.contains(path));
-        exclusions.processes.retain(|process| !removed.processes.contains(process));
+        exclusions
+            .paths
+            .retain(|path| !removed.paths.contains(path));
+        exclusions
+            .processes
+            .retain(|process| !removed.processes.contains(process));
         Ok(())
     }
 
@@ -311,4 +368,26 @@ fn shown_endpoint(endpoint: &HnsEndpoint) -> Value {
         "ID": endpoint.id, "Name": endpoint.name, "IPAddress": endpoint.address,
         "VirtualNetwork": endpoint.network, "State": endpoint.state,
     })
+}
+
+impl Network {
+    pub(crate) fn snapshot(&self) -> Vec<String> {
+        let networks = self
+            .networks
+            .iter()
+            .map(|one| format!("network {} {} {}", one.name, one.kind, one.subnet));
+        let endpoints = self.endpoints.iter().map(|one| {
+            let network = self
+                .networks
+                .iter()
+                .find(|network| network.id == one.network);
+            let network = network.map_or("nowhere", |network| network.name.as_str());
+            format!(
+                "endpoint {} {} {network} {}",
+                one.name, one.address, one.state
+            )
+        });
+        let routes = self.routes.iter().map(|route| format!("route {route:?}"));
+        networks.chain(endpoints).chain(routes).collect()
+    }
 }

@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 use dormer_host::ops::{
-    Listed, Process, ProcessKey, Restarts, ServiceConfig, ServiceSettings, ServiceState, ServiceStatus,
-    Start,
+    Listed, Process, ProcessKey, Restarts, ServiceConfig, ServiceSettings, ServiceState,
+    ServiceStatus, Start,
 };
 
 use crate::disk::{Result, refused};
@@ -115,7 +115,11 @@ impl Scm {
     }
 
     fn alive(&self) -> Result<()> {
-        if self.going_down { refused(1115) } else { Ok(()) }
+        if self.going_down {
+            refused(1115)
+        } else {
+            Ok(())
+        }
     }
 
     fn find(&self, name: &str) -> Result<&Service> {
@@ -137,7 +141,11 @@ impl Scm {
     /// A record that is marked opens all the same; a change is refused with 1072 (MS-SCMR, ROpenServiceW).
     fn unmarked(&mut self, name: &str) -> Result<&mut Service> {
         let service = self.find_mut(name)?;
-        if service.marked { refused(1072) } else { Ok(service) }
+        if service.marked {
+            refused(1072)
+        } else {
+            Ok(service)
+        }
     }
 
     pub(crate) fn list(&self) -> Result<Vec<Listed>> {
@@ -221,7 +229,8 @@ impl Scm {
 
     fn display_is_free(&self, name: &str, display: &str) -> Result<()> {
         let taken = self.services.iter().any(|(key, service)| {
-            *key != lower(name) && (lower(&service.config.display) == lower(display) || *key == lower(display))
+            *key != lower(name)
+                && (lower(&service.config.display) == lower(display) || *key == lower(display))
         });
         if taken { refused(1078) } else { Ok(()) }
     }
@@ -232,7 +241,13 @@ impl Scm {
             self.display_is_free(name, display)?;
         }
         let config = &mut self.unmarked(name)?.config;
-        let ServiceSettings { command, display, start, depends, error_control } = settings.clone();
+        let ServiceSettings {
+            command,
+            display,
+            start,
+            depends,
+            error_control,
+        } = settings.clone();
         config.command = command.unwrap_or_else(|| config.command.clone());
         config.display = display.unwrap_or_else(|| config.display.clone());
         config.start = start.unwrap_or(config.start);
@@ -248,7 +263,11 @@ impl Scm {
 
     /// Without actions Windows keeps no reset period either (sdk-api, SERVICE_FAILURE_ACTIONSW).
     pub(crate) fn set_failure(&mut self, name: &str, actions: &Restarts) -> Result<()> {
-        let kept = if actions.delays_ms.is_empty() { Restarts::default() } else { actions.clone() };
+        let kept = if actions.delays_ms.is_empty() {
+            Restarts::default()
+        } else {
+            actions.clone()
+        };
         self.unmarked(name)?.config.failure = Some(kept);
         Ok(())
     }
@@ -317,7 +336,10 @@ impl Scm {
         for child in &behaviour.children {
             self.spawn(last, child);
         }
-        let created = self.processes.get(&pid).map_or(0, |process| process.created);
+        let created = self
+            .processes
+            .get(&pid)
+            .map_or(0, |process| process.created);
         let due = self.tick_ms + behaviour.start_ms;
         let service = self.find_mut(name)?;
         service.state = ServiceState::StartPending;
@@ -353,7 +375,8 @@ impl Scm {
         }
         let own = lower(name);
         let needed = self.services.values().any(|other| {
-            other.state != ServiceState::Stopped && other.config.depends.iter().any(|on| lower(on) == own)
+            other.state != ServiceState::Stopped
+                && other.config.depends.iter().any(|on| lower(on) == own)
         });
         if needed {
             return refused(1051);
@@ -368,9 +391,13 @@ impl Scm {
     }
 
     fn behaviour_of(&self, name: &str) -> Behaviour {
-        let command = self.services.get(&lower(name)).map(|service| service.config.command.clone());
+        let command = self
+            .services
+            .get(&lower(name))
+            .map(|service| service.config.command.clone());
         let own = programs(&command.unwrap_or_default()).pop();
-        own.and_then(|own| self.behaviours.get(&file_name(&own)).cloned()).unwrap_or_default()
+        own.and_then(|own| self.behaviours.get(&file_name(&own)).cloned())
+            .unwrap_or_default()
     }
 
     /// MS-SCMR RDeleteService: the start type becomes disabled, and the record goes when the last handle is closed and
@@ -389,7 +416,12 @@ impl Scm {
             pid: *pid,
             created: process.created,
             parent: process.parent,
-            name: process.path.rsplit('\\').next().unwrap_or_default().to_owned(),
+            name: process
+                .path
+                .rsplit('\\')
+                .next()
+                .unwrap_or_default()
+                .to_owned(),
             path: process.path.clone(),
         });
         all.collect()
@@ -410,7 +442,10 @@ impl Scm {
         if !self.held.contains(&process) {
             return refused(6);
         }
-        Ok(!self.processes.get(&process.pid).is_some_and(|one| one.created == process.created && !one.ended))
+        Ok(!self
+            .processes
+            .get(&process.pid)
+            .is_some_and(|one| one.created == process.created && !one.ended))
     }
 
     /// On a process that has ended: 5 (sdk-api, TerminateProcess). Its children go on (win32, terminating-a-process).
@@ -449,7 +484,9 @@ impl Scm {
             self.process_ended(pid);
         }
         self.services.retain(|_, service| {
-            !(service.marked && service.state == ServiceState::Stopped && service.held_until <= tick)
+            !(service.marked
+                && service.state == ServiceState::Stopped
+                && service.held_until <= tick)
         });
     }
 
@@ -486,7 +523,10 @@ impl Scm {
         if restart {
             service.restarts.retain(|at| *at > tick);
             let name = service.name.clone();
-            if service.state == ServiceState::Stopped && !service.marked && service.config.start != Start::Disabled {
+            if service.state == ServiceState::Stopped
+                && !service.marked
+                && service.config.start != Start::Disabled
+            {
                 let _ = self.launch(&name, &|_| None);
             }
         }
@@ -523,10 +563,14 @@ impl Scm {
             return;
         };
         process.ended = true;
-        let key = ProcessKey { pid, created: process.created };
-        let of = self.services.values_mut().find(|service| {
-            service.process == Some(key) && has_process(service.state)
-        });
+        let key = ProcessKey {
+            pid,
+            created: process.created,
+        };
+        let of = self
+            .services
+            .values_mut()
+            .find(|service| service.process == Some(key) && has_process(service.state));
         if let Some(service) = of {
             service.state = ServiceState::Stopped;
             service.exit = 1067;
@@ -576,14 +620,19 @@ impl Scm {
 
     /// Ends the process of a service from outside.
     pub(crate) fn kill(&mut self, name: &str) {
-        let process = self.services.get(&lower(name)).and_then(|service| service.process);
+        let process = self
+            .services
+            .get(&lower(name))
+            .and_then(|service| service.process);
         if let Some(process) = process {
             self.process_ended(process.pid);
         }
     }
 
     pub(crate) fn process_of(&self, name: &str) -> Option<ProcessKey> {
-        self.services.get(&lower(name)).and_then(|service| service.process)
+        self.services
+            .get(&lower(name))
+            .and_then(|service| service.process)
     }
 }
 
@@ -601,7 +650,9 @@ fn programs(command: &str) -> Vec<String> {
         }
         rest = after.trim_start();
     }
-    let wrapped = found.first().is_some_and(|first| file_name(first) == "kube-log-runner.exe");
+    let wrapped = found
+        .first()
+        .is_some_and(|first| file_name(first) == "kube-log-runner.exe");
     found.truncate(if wrapped { 2 } else { 1 });
     found
 }

@@ -1,0 +1,365 @@
+//! Services: stopped with all that belongs to them, started again, configured as Windows keeps it.
+
+use dormer_host::ops::{Restarts, ServiceSettings, ServiceState, Start, Value};
+use dormer_host_sim::{Behaviour, SimulatedHost};
+use dormer_profile::{
+    answer::{FailureCode, ItemState},
+    item::{Priority, PriorityClass, What},
+};
+
+use crate::harness::{
+    apply, assert_as_asked, assert_converged, code, deaf, detail, file, file_for, foreign_service,
+    node, of, plan, service, state,
+};
+
+const CONTAINERD: &str = r"C:\k\v1\containerd.exe";
+
+fn running(host: &SimulatedHost, name: &str) -> bool {
+    host.service_state(name) == Some(ServiceState::Running)
+}
+
+/// A host on which the small node was converged.
+fn converged() -> SimulatedHost {
+    let mut host = SimulatedHost::new();
+    assert_converged(&apply(&mut host, &node("v1")));
+    host
+}
+
+#[test]
+fn what_depends_on_a_service_stops_before_it_and_runs_again_whoever_it_belongs_to() {
+    let mut host = converged();
+    foreign_service(&mut host, "agent", &["kubelet"]);
+    let mut changed = node("v1");
+    changed.items[8] = service(
+        "containerd",
+        &format!("{CONTAINERD} --run-service --debug"),
+        &[],
+    );
+    let answer = apply(&mut host, &changed);
+    assert_converged(&answer);
+    assert_eq!(host.stops(), ["agent", "kubelet", "containerd"]);
+    host.pass(1_000);
+    for name in ["agent", "kubelet", "containerd"] {
+        assert!(running(&host, name), "{name}");
+    }
+}
+
+#[test]
+fn what_was_stopped_runs_again_when_the_call_fails() {
+    let mut host = converged();
+    foreign_service(&mut host, "agent", &["kubelet"]);
+    // The new configuration cannot be put in its place, and kubelet was stopped for it.
+    host.hold(r"C:\k\kubelet.conf", None, false);
+    let mut changed = node("v1");
+    changed.items[6] = file_for(r"C:\k\kubelet.conf", "v2", &["kubelet"]);
+    let answer = apply(&mut host, &changed);
+    assert_eq!(code(&answer), Some(FailureCode::FileLocked));
+    assert_eq!(host.stops(), ["agent", "kubelet"]);
+    host.pass(1_000);
+    assert!(running(&host, "kubelet") && running(&host, "agent"));
+}
+
+#[test]
+fn a_stopped_service_is_free_only_when_its_processes_have_ended() {
+    let mut host = SimulatedHost::new();
+    let lingers = Behaviour {
+        linger_ms: 9_000,
+        ..Behaviour::default()
+    };
+    host.behave("kubelet.exe", lingers);
+    assert_converged(&apply(&mut host, &node("v1")));
+    let mut changed = node("v1");
+    changed.items[6] = file_for(r"C:\k\kubelet.conf", "v2", &["kubelet"]);
+    let before = host.process_of("kubelet");
+    assert_converged(&apply(&mut host, &changed));
+    assert_ne!(host.process_of("kubelet"), before);
+    let kubelets = host
+        .programs()
+        .iter()
+        .filter(|path| path.ends_with(r"\kubelet.exe"))
+        .count();
+    assert_eq!(kubelets, 1, "the one that shuts down was waited for");
+}
+
+#[test]
+fn another_services_process_of_the_same_program_is_left_alone() {
+    let mut host = converged();
+    // Another service's logging, by the same wrapper.
+    let settings = ServiceSettings {
+        command: Some(
+            r"C:\k\v1\kube-log-runner.exe -log-file=C:\x.log C:\Program Files\agent\agent.exe"
+                .into(),
+        ),
+        ..ServiceSettings::default()
+    };
+    host.install("agent", &settings);
+    assert!(host.start("agent"));
+    let agent = host.process_of("agent");
+    host.behave("kubelet.exe", deaf());
+    let mut changed = node("v1");
+    changed.items[6] = file_for(r"C:\k\kubelet.conf", "v2", &["kubelet"]);
+    assert_converged(&apply(&mut host, &changed));
+    assert_eq!(host.process_of("agent"), agent);
+    assert!(running(&host, "agent"));
+}
+
+#[test]
+fn an_orphan_is_ended_before_a_start() {
+    let mut host = converged();
+    host.spawn(r"C:\k\v1\kubelet.exe");
+    let stranger = r"c:\tools\kubelet.exe";
+    host.spawn(stranger);
+    let mut changed = node("v1");
+    changed.items[6] = file_for(r"C:\k\kubelet.conf", "v2", &["kubelet"]);
+    assert_converged(&apply(&mut host, &changed));
+    host.pass(1_000);
+    let programs = host.programs();
+    assert_eq!(
+        programs
+            .iter()
+            .filter(|path| *path == r"c:\k\v1\kubelet.exe")
+            .count(),
+        1
+    );
+    assert!(
+        programs.contains(&stranger.to_owned()),
+        "only those of our own folders"
+    );
+}
+
+#[test]
+fn before_a_forced_end_the_restarts_are_off_and_come_back_after_it() {
+    let mut host = SimulatedHost::new();
+    host.behave("containerd.exe", deaf());
+    let containerd = |extra: &str| {
+        of(vec![
+            file(CONTAINERD, "MZ containerd"),
+            service(
+                "containerd",
+                &format!("{CONTAINERD} --run-service{extra}"),
+                &[],
+            ),
+        ])
+    };
+    assert_converged(&apply(&mut host, &containerd("")));
+    // Its own item starts it again; nothing else may.
+    let mut stopped = containerd(" --debug");
+    if let What::Service(what) = &mut stopped.items[1].what {
+        what.running = false;
+    }
+    let answer = apply(&mut host, &stopped);
+    assert_eq!(state(&answer, "service:containerd"), ItemState::Changed);
+    let failure = host.service("containerd").and_then(|config| config.failure);
+    let wanted = Restarts {
+        reset_seconds: 86_400,
+        delays_ms: vec![5_000],
+        other: false,
+    };
+    assert_eq!(failure, Some(wanted));
+}
+
+#[test]
+fn a_forced_end_queues_no_restart() {
+    let mut host = SimulatedHost::new();
+    host.behave("containerd.exe", deaf());
+    let document = of(vec![
+        file(CONTAINERD, "MZ containerd"),
+        service("containerd", &format!("{CONTAINERD} --run-service"), &[]),
+    ]);
+    assert_converged(&apply(&mut host, &document));
+    let answer = crate::harness::remove(&mut host);
+    assert_eq!(answer.failure, None);
+    host.pass(60_000);
+    assert_eq!(host.programs(), Vec::<String>::new());
+    assert_eq!(host.services(), Vec::<String>::new());
+}
+
+#[test]
+fn a_plan_after_an_apply_is_empty_without_a_display_name() {
+    let mut host = converged();
+    let kubelet = host.service("kubelet").expect("kubelet");
+    assert_eq!(
+        (kubelet.display.as_str(), kubelet.start),
+        ("kubelet", Start::Demand)
+    );
+    assert_eq!(kubelet.description.as_deref(), Some("kubelet of ours"));
+    assert_as_asked(&mut host, &node("v1"));
+    let answer = apply(&mut host, &node("v1"));
+    assert!(
+        answer.items.iter().all(|item| item.state == ItemState::Ok),
+        "{:#?}",
+        answer.items
+    );
+}
+
+#[test]
+fn a_display_name_that_is_another_services_is_named() {
+    let mut host = SimulatedHost::new();
+    let settings = ServiceSettings {
+        command: Some(r"C:\x.exe".into()),
+        display: Some("kubelet".into()),
+        ..ServiceSettings::default()
+    };
+    host.install("somebody", &settings);
+    let answer = apply(&mut host, &node("v1"));
+    assert_eq!(code(&answer), Some(FailureCode::ServiceConfigFailed));
+    assert!(
+        detail(&answer, "service:kubelet").contains("bears the name `kubelet`"),
+        "{:#?}",
+        answer.items
+    );
+}
+
+#[test]
+fn a_service_that_is_marked_for_deletion_is_waited_for_and_made_anew() {
+    let mut host = converged();
+    host.hold_service("kubelet", 40_000);
+    host.delete_service("kubelet");
+    host.set_registry(
+        r"SYSTEM\CurrentControlSet\Services\kubelet",
+        "DeleteFlag",
+        Value::Number(1),
+    );
+    host.kill("kubelet");
+    let differs = plan(&mut host, &node("v1"));
+    assert_eq!(
+        detail(&differs, "service:kubelet"),
+        "is marked for deletion"
+    );
+    // The flag goes with the record.
+    host.pass(40_000);
+    host.set_registry(
+        r"SYSTEM\CurrentControlSet\Services\kubelet",
+        "DeleteFlag",
+        Value::Number(0),
+    );
+    assert_converged(&apply(&mut host, &node("v1")));
+}
+
+#[test]
+fn one_that_stays_marked_is_named_so_and_not_as_disabled() {
+    let mut host = converged();
+    host.hold_service("kubelet", 400_000);
+    host.delete_service("kubelet");
+    host.set_registry(
+        r"SYSTEM\CurrentControlSet\Services\kubelet",
+        "DeleteFlag",
+        Value::Number(1),
+    );
+    host.kill("kubelet");
+    let answer = apply(&mut host, &node("v1"));
+    assert_eq!(code(&answer), Some(FailureCode::ServiceMarkedForDeletion));
+}
+
+#[test]
+fn the_removal_of_a_service_ends_when_it_is_gone() {
+    let mut host = converged();
+    host.hold_service("kubelet", 20_000);
+    let answer = crate::harness::remove(&mut host);
+    assert_eq!(answer.failure, None);
+    assert_eq!(host.services(), Vec::<String>::new());
+}
+
+#[test]
+fn the_old_priority_goes_and_no_debuggers_key_comes() {
+    let key = r"SOFTWARE\Microsoft\Windows NT\CurrentVersion\Image File Execution Options\kubelet.exe\PerfOptions";
+    let mut host = converged();
+    let mut document = node("v1");
+    if let What::Service(what) = &mut document.items[9].what {
+        what.priority = Some(Priority {
+            executable: "kubelet.exe".into(),
+            class: PriorityClass::AboveNormal,
+        });
+    }
+    assert_as_asked(&mut host, &document);
+    host.set_registry(key, "CpuPriorityClass", Value::Number(6));
+    assert_eq!(
+        detail(&plan(&mut host, &document), "service:kubelet"),
+        "differs in priority"
+    );
+    assert_converged(&apply(&mut host, &document));
+    assert_eq!(host.registry(key, "CpuPriorityClass"), None);
+}
+
+#[test]
+fn a_start_that_fails_says_why() {
+    let mut host = SimulatedHost::new();
+    let crashes = Behaviour {
+        fails: Some(3),
+        ..Behaviour::default()
+    };
+    host.behave("kubelet.exe", crashes);
+    host.put(
+        r"C:\var\log\kubelet\kubelet.log",
+        b"first\r\nno node-ip\r\n",
+    );
+    let mut document = node("v1");
+    if let What::Service(what) = &mut document.items[9].what {
+        what.log = Some(r"C:\var\log\kubelet\kubelet.log".into());
+    }
+    let failure = apply(&mut host, &document).failure.expect("a failure");
+    assert_eq!(failure.code, FailureCode::ServiceCrashed);
+    assert_eq!(failure.message, "kubelet ended with 3");
+    assert_eq!(failure.log_tail, "first\nno node-ip");
+}
+
+#[test]
+fn a_dependency_that_does_not_start_is_named() {
+    let mut host = converged();
+    host.kill("containerd");
+    host.kill("kubelet");
+    host.behave(
+        "containerd.exe",
+        Behaviour {
+            refuses_start: vec![193; 9],
+            ..Behaviour::default()
+        },
+    );
+    let only_kubelet = of(vec![node("v1").items[9].clone()]);
+    let failure = apply(&mut host, &only_kubelet).failure.expect("a failure");
+    assert_eq!(failure.code, FailureCode::DependencyFailed);
+    assert!(
+        failure.message.contains("containerd does not run"),
+        "{}",
+        failure.message
+    );
+}
+
+#[test]
+fn a_start_that_takes_windows_too_long_is_tried_once_more() {
+    let mut host = SimulatedHost::new();
+    let busy = |times| Behaviour {
+        refuses_start: vec![1053; times],
+        ..Behaviour::default()
+    };
+    host.behave("containerd.exe", busy(1));
+    assert_converged(&apply(&mut host, &node("v1")));
+    let mut host = SimulatedHost::new();
+    host.behave("containerd.exe", busy(2));
+    assert_eq!(
+        code(&apply(&mut host, &node("v1"))),
+        Some(FailureCode::ServiceStartTimeout)
+    );
+}
+
+#[test]
+fn a_program_that_is_gone_before_its_start_was_taken() {
+    let mut host = SimulatedHost::new();
+    let mut document = node("v1");
+    document.items.remove(3);
+    let answer = apply(&mut host, &document);
+    assert_eq!(code(&answer), Some(FailureCode::QuarantineSuspected));
+    assert_eq!(state(&answer, "service:kubelet"), ItemState::Skipped);
+}
+
+#[test]
+fn a_busy_service_manager_is_looked_at_again() {
+    for number in [1061, 1052, 1053, 109, 232] {
+        let mut host = converged();
+        host.refuse("service_stop", 2, number);
+        let mut changed = node("v1");
+        changed.items[6] = file_for(r"C:\k\kubelet.conf", "v2", &["kubelet"]);
+        assert_converged(&apply(&mut host, &changed));
+        assert_eq!(host.stops(), ["kubelet"], "{number}");
+    }
+}
