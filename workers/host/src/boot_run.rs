@@ -80,7 +80,10 @@ async fn make_service<H: Host>(run: &mut Run<H>) -> Result<()> {
     match run.host.ask(read).await {
         Ok(there) => {
             // A call that was cut may have made it, and not said what it is for.
-            let described = there.description.as_deref().is_none_or(|it| it == DESCRIPTION);
+            let described = there
+                .description
+                .as_deref()
+                .is_none_or(|it| it == DESCRIPTION);
             let started = there.start == Start::Auto;
             if described && started && Some(&there.command) == settings.command.as_ref() {
                 return Ok(());

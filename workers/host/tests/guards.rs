@@ -196,6 +196,38 @@ fn what_came_on_stdin_and_is_no_document_of_ours_changes_nothing() {
 }
 
 #[test]
+fn programs_and_uploads_that_nobody_uses_go() {
+    let mut host = SimulatedHost::new();
+    let program = |digits: &str| {
+        format!(
+            r"C:\Windows\dormer\bin\dormer-host-{}.exe",
+            digits.repeat(8)
+        )
+    };
+    let bin = |host: &SimulatedHost| host.paths(r"C:\Windows\dormer\bin\");
+    for digits in ["11", "22", "33", "44", "ab"] {
+        host.put(&program(digits), b"MZ");
+    }
+    host.pass(25 * 3_600 * 1_000);
+    // It was uploaded for a call that is about to begin.
+    host.put(&program("55"), b"MZ");
+    let part = |name: &str| format!(r"C:\Windows\dormer\staging\{name}.part");
+    for name in ["x.0-0-9", "x.1-0-1", "x.1-0-2", "x.2-0-1"] {
+        host.put(&part(name), b"half");
+    }
+    let used =
+        br#"{"programs":["dormer-host-2222222222222222.exe","dormer-host-3333333333333333.exe"]}"#;
+    host.put(r"C:\Windows\dormer\state\programs.json", used);
+    assert_converged(&apply(&mut host, &of(vec![file(r"C:\k\x", "x")])));
+    assert_eq!(
+        bin(&host),
+        [program("22"), program("33"), program("55"), program("ab")]
+    );
+    let left = host.paths(r"C:\Windows\dormer\staging\");
+    assert_eq!(left, [part("x.1-0-2"), part("x.2-0-1")]);
+}
+
+#[test]
 fn no_secret_is_in_an_answer_or_in_what_we_remember() {
     let mut host = SimulatedHost::new();
     let answer = apply(&mut host, &node("v1"));

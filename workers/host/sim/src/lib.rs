@@ -326,6 +326,11 @@ impl SimulatedHost {
         let _ = self.scm.create(name, settings);
     }
 
+    /// Changes a service, as somebody else would.
+    pub fn configure(&mut self, name: &str, settings: &ServiceSettings) {
+        let _ = self.scm.change(name, settings);
+    }
+
     /// Starts a service, as somebody else would, and waits for it.
     pub fn start(&mut self, name: &str) -> bool {
         let started = self.start_service(name).is_ok();
