@@ -30,6 +30,7 @@ const LOG_BYTES_MAX: u64 = dormer_profile::answer::LOG_TAIL_BYTES_MAX as u64;
 pub(crate) struct Run<H> {
     pub(crate) host: Session<H>,
     pub(crate) call: Call,
+    /// Things are changed, and not only compared.
     pub(crate) apply: bool,
     pub(crate) section: Section,
     pub(crate) boot_id: String,
@@ -57,7 +58,12 @@ pub async fn run<H: Host>(
     document: std::result::Result<Option<Vec<u8>>, String>,
     host: H,
 ) -> Answer {
-    let apply = call.mode == Mode::Asked(Asked::Apply) || call.mode == Mode::Boot;
+    let changing = [
+        Mode::Asked(Asked::Apply),
+        Mode::Asked(Asked::Remove),
+        Mode::Boot,
+    ];
+    let apply = changing.contains(&call.mode);
     let mut run = Run {
         host: Session::new(host),
         call,

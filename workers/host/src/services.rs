@@ -177,10 +177,11 @@ fn looks_again(error: &WinError) -> bool {
 /// Ends what does not end. Before it the failure actions go: Windows takes a process that ends so for a failure, and "a
 /// queued restart action cannot be canceled" (sdk-api, `ChangeServiceConfig2W`).
 async fn force<H: Host>(run: &mut Run<H>, name: &str, tree: &mut Tree) -> Result<bool> {
+    // What somebody else's service does beside a restart (a command, a reboot) could not be put back as it was.
     let actions = match run.host.ask(ServiceRead { name: name.into() }).await {
         Ok(config) => config
             .failure
-            .filter(|failure| !failure.delays_ms.is_empty() || failure.other),
+            .filter(|it| !it.delays_ms.is_empty() && !it.other),
         Err(_) => None,
     };
     if actions.is_some() {
@@ -208,7 +209,7 @@ async fn force<H: Host>(run: &mut Run<H>, name: &str, tree: &mut Tree) -> Result
             break false;
         }
     };
-    if let Some(actions) = actions.filter(|actions| !actions.other) {
+    if let Some(actions) = actions {
         let on = ServiceFailure {
             name: name.into(),
             actions,

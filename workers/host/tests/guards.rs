@@ -30,6 +30,16 @@ fn a_probe_of_a_host_that_was_never_seen_changes_nothing() {
 }
 
 #[test]
+fn a_call_may_be_driven_by_any_thread() {
+    fn sent<T: Send>(it: T) -> T {
+        it
+    }
+    let mut host = SimulatedHost::new();
+    let asked = sent(dormer_host::run(call(Asked::Probe, 1), Ok(None), &mut host));
+    assert_eq!(dormer_host::block_on(asked).failure, None);
+}
+
+#[test]
 fn one_call_works_on_a_host_and_another_is_told_which() {
     let mut host = SimulatedHost::new();
     assert_converged(&apply(&mut host, &node("v1")));

@@ -149,6 +149,8 @@ fn before_a_forced_end_the_restarts_are_off_and_come_back_after_it() {
     }
     let answer = apply(&mut host, &stopped);
     assert_eq!(state(&answer, "service:containerd"), ItemState::Changed);
+    host.pass(60_000);
+    assert!(!running(&host, "containerd"), "no restart was queued");
     let failure = host.service("containerd").and_then(|config| config.failure);
     let wanted = Restarts {
         reset_seconds: 86_400,
@@ -156,22 +158,6 @@ fn before_a_forced_end_the_restarts_are_off_and_come_back_after_it() {
         other: false,
     };
     assert_eq!(failure, Some(wanted));
-}
-
-#[test]
-fn a_forced_end_queues_no_restart() {
-    let mut host = SimulatedHost::new();
-    host.behave("containerd.exe", deaf());
-    let document = of(vec![
-        file(CONTAINERD, "MZ containerd"),
-        service("containerd", &format!("{CONTAINERD} --run-service"), &[]),
-    ]);
-    assert_converged(&apply(&mut host, &document));
-    let answer = crate::harness::remove(&mut host);
-    assert_eq!(answer.failure, None);
-    host.pass(60_000);
-    assert_eq!(host.programs(), Vec::<String>::new());
-    assert_eq!(host.services(), Vec::<String>::new());
 }
 
 #[test]

@@ -10,7 +10,8 @@ use serde_json::json;
 use super::{Kind, Step, Verdict, hns};
 use crate::{
     ops::{Bytes, Host, Rights, Source},
-    placing::{look, place},
+    paths::{same, within},
+    placing::{delete, look, place},
     problem::{Problem, Result},
     run::Run,
     services,
@@ -170,7 +171,27 @@ async fn reserve<H: Host>(
     ipv4: &str,
 ) -> Result<()> {
     let path = reservation(network, ipv4);
-    if ipv4.is_empty() || look(&mut run.host, &path).await?.is_some() {
+    if ipv4.is_empty() {
+        return Ok(());
+    }
+    // The address of before is a pod's again.
+    let folder = format!(r"{RESERVED}\{network}");
+    let old: Vec<Made> = run
+        .inventory
+        .entries
+        .iter()
+        .map(|entry| entry.made.clone())
+        .collect();
+    for made in old {
+        match &made {
+            Made::File { path: old, .. } if within(old, &folder) && !same(old, &path) => {
+                delete(&mut run.host, old).await?;
+                run.inventory.forget(&made);
+            }
+            _ => {}
+        }
+    }
+    if look(&mut run.host, &path).await?.is_some() {
         return Ok(());
     }
     super::directory::make_with_parents(run, &path).await?;
