@@ -12,7 +12,7 @@ use crate::{
     items::{Kind as _, certificate, defender, endpoint, environment, firewall, network},
     ops::{DirectoryRemove, Host, ServiceChange, ServiceSettings, Start},
     paths::{same, state, within},
-    placing::{delete, look, remove_tree},
+    placing::{delete, remove_tree, stat},
     problem::{Problem, Result},
     run::Run,
     services,
@@ -278,7 +278,7 @@ async fn prove<H: Host>(run: &mut Run<H>, entries: &[Made]) -> Result<()> {
         let there = match made {
             Made::Service { name } => services::status(&mut run.host, name).await?.is_some(),
             Made::File { path, .. } | Made::Directory { path, tree: true } => {
-                look(&mut run.host, path).await?.is_some()
+                stat(&mut run.host, path).await?.is_some()
             }
             _ => false,
         };

@@ -282,7 +282,7 @@ impl<H: Host> Run<H> {
             let What::File(what) = &item.what else {
                 continue;
             };
-            if crate::placing::look(&mut self.host, &what.path)
+            if crate::placing::stat(&mut self.host, &what.path)
                 .await?
                 .is_none()
             {

@@ -144,7 +144,7 @@ async fn tell<H: Host>(run: &mut Run<H>, name: &str, tree: &mut Tree) -> Result<
             match run.host.ask(ServiceStop { name: name.into() }).await {
                 Ok(()) => told = true,
                 Err(error) if error.number() == 1051 => return Ok(false),
-                Err(error) if looks_again(&error) => {}
+                Err(error) if passes_by_itself(&error) => {}
                 Err(error) => {
                     let doing = format!("stop the service {name}");
                     return Err(Problem::windows(
@@ -170,7 +170,7 @@ async fn tell<H: Host>(run: &mut Run<H>, name: &str, tree: &mut Tree) -> Result<
 /// 1061 it takes no orders now, 1062 it does not run any more, 1052 it is just starting, 109 and 232 its process ends,
 /// 1053 its handler or the service control manager is busy: all of them are "look again" (Win32-OpenSSH#1231, sdk-api
 /// `ControlService`).
-fn looks_again(error: &WinError) -> bool {
+fn passes_by_itself(error: &WinError) -> bool {
     error.is_any(&[1061, 1062, 1052, 1053, 109, 232])
 }
 

@@ -325,7 +325,7 @@ impl<H: Host> Session<H> {
     /// Takes over from the script: what it noted is kept, and its folder goes, with documents that hold tokens. The
     /// fence is on file already: [`Session::take_fence`] wrote the larger one.
     pub(crate) async fn take_over(&mut self) -> Result<()> {
-        if placing::look(self, OLD_ROOT).await?.is_none() {
+        if placing::stat(self, OLD_ROOT).await?.is_none() {
             return Ok(());
         }
         let installed = self.installed().await?;

@@ -13,7 +13,7 @@ use crate::harness::{apply, ask, assert_converged, call, code, file, node, of};
 const LOCK: &str = r"C:\Windows\dormer\state\lock";
 
 #[test]
-fn a_probe_of_a_host_that_was_never_seen_changes_nothing() {
+fn a_probe_of_a_new_host_changes_nothing() {
     let mut host = SimulatedHost::new();
     let before = host.snapshot();
     let answer = ask(&mut host, call(Asked::Probe, 1), None);
@@ -40,7 +40,7 @@ fn a_call_may_be_driven_by_any_thread() {
 }
 
 #[test]
-fn one_call_works_on_a_host_and_another_is_told_which() {
+fn one_call_works_on_a_host_and_another_learns_which() {
     let mut host = SimulatedHost::new();
     assert_converged(&apply(&mut host, &node("v1")));
     host.lock_by_another(LOCK);
@@ -158,7 +158,7 @@ fn a_call_for_another_boot_does_nothing() {
 }
 
 #[test]
-fn a_host_that_goes_down_is_looked_at_again_later() {
+fn a_host_that_goes_down_is_asked_again_later() {
     let mut host = SimulatedHost::new();
     assert_converged(&apply(&mut host, &node("v1")));
     host.begin_shutdown();

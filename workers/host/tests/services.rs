@@ -339,7 +339,7 @@ fn a_program_that_is_gone_before_its_start_was_taken() {
 }
 
 #[test]
-fn a_busy_service_manager_is_looked_at_again() {
+fn a_busy_service_manager_is_asked_again() {
     for number in [1061, 1052, 1053, 109, 232] {
         let mut host = converged();
         host.refuse("service_stop", 2, number);

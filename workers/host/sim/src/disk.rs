@@ -244,8 +244,8 @@ impl Disk {
             .collect()
     }
 
-    pub(crate) fn look(&self, path: &str) -> Result<Look> {
-        self.find(path).map(look_of)
+    pub(crate) fn stat(&self, path: &str) -> Result<Look> {
+        self.find(path).map(stat_of)
     }
 
     pub(crate) fn security(&self, path: &str) -> Result<Security> {
@@ -479,7 +479,7 @@ impl Disk {
                     .to_owned();
                 Some(Entry {
                     name,
-                    look: look_of(node),
+                    look: stat_of(node),
                 })
             })
             .collect())
@@ -575,7 +575,7 @@ fn is_link(node: &Node) -> bool {
     node.attributes & ATTRIBUTE_REPARSE != 0 && node.tag & TAG_NAME_SURROGATE != 0
 }
 
-fn look_of(node: &Node) -> Look {
+fn stat_of(node: &Node) -> Look {
     Look {
         folder: node.folder,
         size: node.content.len() as u64,

@@ -226,7 +226,7 @@ impl SimulatedHost {
 
     /// Whether there is a folder at this path.
     pub fn has_folder(&self, path: &str) -> bool {
-        self.disk.look(path).is_ok_and(|look| look.folder)
+        self.disk.stat(path).is_ok_and(|look| look.folder)
     }
 
     /// Every path, folders with a `\` at their end, those below `under` alone.
@@ -341,7 +341,7 @@ impl SimulatedHost {
     fn start_service(&mut self, name: &str) -> Result<(), WinError> {
         let disk = self.disk.clone();
         // 2: no such file; 3: no such folder (services.md §3).
-        let exists = |path: &str| disk.look(path).err().map(|error| error.code);
+        let exists = |path: &str| disk.stat(path).err().map(|error| error.code);
         self.scm.start(name, &exists)
     }
 

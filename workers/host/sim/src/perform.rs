@@ -33,7 +33,7 @@ impl SimulatedHost {
     fn answer(&mut self, operation: Operation) -> Outcome {
         use Operation as O;
         Ok(match operation {
-            O::FileLook(ask) => Answer::FileLook(self.disk.look(&ask.path)?),
+            O::FileLook(ask) => Answer::FileLook(self.disk.stat(&ask.path)?),
             O::FileSecurity(ask) => Answer::FileSecurity(self.disk.security(&ask.path)?),
             O::FileRights(ask) => Answer::FileRights(self.disk.set_rights(&ask.path, ask.rights)?),
             O::FileDigest(ask) => Answer::FileDigest(self.disk.digest(&ask.path)?),
@@ -180,7 +180,7 @@ impl SimulatedHost {
             },
             O::FeatureEnable(ask) => Answer::FeatureEnable(self.enable(&ask.name)?),
             O::ProgramRun(ask) => {
-                self.disk.look(&ask.path)?;
+                self.disk.stat(&ask.path)?;
                 self.ran
                     .push(format!("{} {}", ask.path, ask.arguments.join(" ")));
                 Answer::ProgramRun(0)
@@ -258,7 +258,7 @@ impl SimulatedHost {
     }
 
     fn version(&self, path: &str) -> Result<[u16; 4]> {
-        self.disk.look(path)?;
+        self.disk.stat(path)?;
         self.versions
             .get(&path.to_lowercase())
             .copied()
@@ -270,7 +270,7 @@ impl SimulatedHost {
         if self.foreign_locks.contains(&key) {
             return refused(32);
         }
-        if self.disk.look(path).is_err() {
+        if self.disk.stat(path).is_err() {
             let bytes = Bytes::default();
             self.disk
                 .write_new(path, &Source::Inline { bytes }, Rights::Inherited)?;

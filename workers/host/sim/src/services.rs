@@ -290,7 +290,7 @@ impl Scm {
                     if self.start(&on, exists).is_err() {
                         return refused(1068);
                     }
-                    self.settle(&on);
+                    self.finish_start(&on);
                     if self.status(&on).map(|it| it.state) != Ok(ServiceState::Running) {
                         return refused(1068);
                     }
@@ -302,7 +302,7 @@ impl Scm {
     }
 
     /// A dependency runs before what needs it starts: Windows waits for it.
-    fn settle(&mut self, name: &str) {
+    fn finish_start(&mut self, name: &str) {
         let tick = self.tick_ms;
         if let Some(service) = self.services.get_mut(&lower(name)) {
             if service.state == ServiceState::StartPending {

@@ -11,7 +11,7 @@ use super::{Kind, Step, Verdict, hns};
 use crate::{
     ops::{Bytes, Host, Rights, Source},
     paths::{same, within},
-    placing::{delete, look, place},
+    placing::{delete, put, stat},
     problem::{Problem, Result},
     run::Run,
     services,
@@ -48,7 +48,7 @@ impl Kind for HnsEndpoint {
         let reserved = match &endpoint {
             Some(endpoint) => {
                 let path = reservation(&self.network, &endpoint.ip_address);
-                look(&mut run.host, &path).await?.is_some()
+                stat(&mut run.host, &path).await?.is_some()
             }
             None => false,
         };
@@ -191,7 +191,7 @@ async fn reserve<H: Host>(
             _ => {}
         }
     }
-    if look(&mut run.host, &path).await?.is_some() {
+    if stat(&mut run.host, &path).await?.is_some() {
         return Ok(());
     }
     super::directory::make_with_parents(run, &path).await?;
@@ -204,7 +204,7 @@ async fn reserve<H: Host>(
     let source = Source::Inline {
         bytes: Bytes(text.into_bytes()),
     };
-    place(&mut run.host, &path, source, Rights::Users, None).await
+    put(&mut run.host, &path, source, Rights::Users, None).await
 }
 
 /// Takes an endpoint away.

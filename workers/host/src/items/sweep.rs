@@ -14,7 +14,7 @@ use crate::{
     document::NewestFiles,
     ops::{DirectoryList, Entry, FileRename, Host},
     paths::{same, within},
-    placing::{delete, look, passes, remove_tree},
+    placing::{delete, passes, remove_tree, stat},
     problem::{Doing as _, Result},
     run::Run,
     state::Made,
@@ -47,7 +47,7 @@ pub(crate) async fn versions<H: Host>(run: &mut Run<H>, item: &Sweep) -> Result<
         let folder = format!(r"{}\{}", item.under, entry.name);
         let going = entry.name.ends_with(GOING);
         let marked = going
-            || look(&mut run.host, &format!(r"{folder}\{VERSION_MARK}"))
+            || stat(&mut run.host, &format!(r"{folder}\{VERSION_MARK}"))
                 .await?
                 .is_some();
         if marked && !kept(&item.keep, &entry.name) {
