@@ -4,7 +4,7 @@ use dormer_profile::{
     answer::{
         Answer, Facts, Failure, FailureCode, Installed, ItemOutcome, ItemState, LastCall, Reboot,
     },
-    document::{DOCUMENT_SCHEMA, Section},
+    document::{DOCUMENT_SCHEMA, Document, Section},
     invocation::Mode as Asked,
     item::{Item, What},
 };
