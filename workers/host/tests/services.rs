@@ -131,26 +131,27 @@ fn an_orphan_is_ended_before_a_start() {
 fn before_a_forced_end_the_restarts_are_off_and_come_back_after_it() {
     let mut host = SimulatedHost::new();
     host.behave("containerd.exe", deaf());
-    let containerd = |extra: &str| {
+    let document = |config| {
         of(vec![
             file(CONTAINERD, "MZ containerd"),
-            service(
-                "containerd",
-                &format!("{CONTAINERD} --run-service{extra}"),
-                &[],
-            ),
+            file_for(r"C:\k\containerd.toml", config, &["containerd"]),
+            service("containerd", &format!("{CONTAINERD} --run-service"), &[]),
         ])
     };
-    assert_converged(&apply(&mut host, &containerd("")));
-    // Its own item starts it again; nothing else may.
-    let mut stopped = containerd(" --debug");
-    if let What::Service(what) = &mut stopped.items[1].what {
-        what.running = false;
-    }
-    let answer = apply(&mut host, &stopped);
-    assert_eq!(state(&answer, "service:containerd"), ItemState::Changed);
-    host.pass(60_000);
-    assert!(!running(&host, "containerd"), "no restart was queued");
+    assert_converged(&apply(&mut host, &document("one")));
+    // Its configuration takes longer to replace than Windows waits before a restart.
+    host.scanner(20_000);
+    let answer = apply(&mut host, &document("two"));
+    assert_converged(&answer);
+    let started = (ItemState::Changed, "started");
+    let of_service = (
+        state(&answer, "service:containerd"),
+        detail(&answer, "service:containerd"),
+    );
+    assert_eq!(
+        of_service, started,
+        "its own item started it, and no restart of Windows'"
+    );
     let failure = host.service("containerd").and_then(|config| config.failure);
     let wanted = Restarts {
         reset_seconds: 86_400,

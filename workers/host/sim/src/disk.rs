@@ -386,12 +386,6 @@ impl Disk {
             }
         }
         self.nodes.remove(&from_key);
-        // A running program is renamed with the file it runs from.
-        for path in &mut self.running {
-            if *path == from_key {
-                path.clone_from(&to_key);
-            }
-        }
         if self.quarantine.iter().any(|end| to_key.ends_with(end)) {
             return Ok(());
         }

@@ -139,7 +139,7 @@ impl SimulatedHost {
             self.scm.advance(self.tick_ms);
             self.services_make_networks();
         }
-        self.disk.running = self.scm.running_programs();
+        self.disk.running = self.scm.mapped_files();
     }
 
     fn services_make_networks(&mut self) {
@@ -388,7 +388,7 @@ impl SimulatedHost {
     /// A service's process ends by itself.
     pub fn kill(&mut self, name: &str) {
         self.scm.kill(name);
-        self.disk.running = self.scm.running_programs();
+        self.disk.running = self.scm.mapped_files();
     }
 
     /// Paths of the programs that run, in lower case.
@@ -399,7 +399,7 @@ impl SimulatedHost {
     /// A process of nobody.
     pub fn spawn(&mut self, path: &str) -> u32 {
         let pid = self.scm.spawn(4, path);
-        self.disk.running = self.scm.running_programs();
+        self.disk.running = self.scm.mapped_files();
         pid
     }
 

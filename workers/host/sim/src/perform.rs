@@ -24,7 +24,7 @@ impl Host for SimulatedHost {
             return Err(self.refusals[at].2.clone());
         }
         let answer = self.answer(request.operation);
-        self.disk.running = self.scm.running_programs();
+        self.disk.running = self.scm.mapped_files();
         answer
     }
 }
@@ -42,7 +42,9 @@ impl SimulatedHost {
                 Answer::FileWriteNew(self.disk.write_new(&ask.path, &ask.source, ask.rights)?)
             }
             O::FileRename(ask) => {
-                Answer::FileRename(self.disk.rename(&ask.from, &ask.to, ask.replace)?)
+                self.disk.rename(&ask.from, &ask.to, ask.replace)?;
+                self.scm.renamed(&ask.from, &ask.to);
+                Answer::FileRename(())
             }
             O::FileDelete(ask) => Answer::FileDelete(self.disk.delete(&ask.path)?),
             O::FileProbe(ask) => Answer::FileProbe(self.disk.probe(&ask.path)?),
