@@ -8,6 +8,7 @@ use dormer_profile::{
 };
 
 use crate::{
+    boot_id::same_boot,
     items,
     ops::{
         Host, ServiceChange, ServiceCreate, ServiceDescribe, ServiceSettings, ServiceState, Start,
@@ -80,7 +81,10 @@ async fn make_service<H: Host>(run: &mut Run<H>) -> Result<()> {
     match run.host.ask(read).await {
         Ok(there) => {
             // A call that was cut may have made it, and not said what it is for.
-            let described = there.description.as_deref().is_none_or(|it| it == DESCRIPTION);
+            let described = there
+                .description
+                .as_deref()
+                .is_none_or(|it| it == DESCRIPTION);
             let started = there.start == Start::Auto;
             if described && started && Some(&there.command) == settings.command.as_ref() {
                 return Ok(());
@@ -183,6 +187,7 @@ async fn all<H: Host>(run: &mut Run<H>, steps: &[(Section, BootStep)]) -> Result
 /// What a failed boot run of this boot left to say.
 pub(crate) async fn failure<H: Host>(run: &mut Run<H>) -> Result<Option<String>> {
     let ended: Option<BootRun> = run.host.read_json(&state(file::BOOT_RUN)).await?;
-    let ended = ended.filter(|ended| ended.boot_id == run.boot_id && !ended.failure.is_empty());
+    let ended =
+        ended.filter(|ended| same_boot(&ended.boot_id, &run.boot_id) && !ended.failure.is_empty());
     Ok(ended.map(|ended| ended.failure))
 }

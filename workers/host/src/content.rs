@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_upload_is_told_from_a_full_disk() {
+    fn a_damaged_upload_differs_from_a_full_disk() {
         let whole = packed(b"kubelet");
         let mut changed = whole.clone();
         let last = changed.len() - 6;

@@ -27,7 +27,7 @@ pub(crate) fn passes(error: &WinError) -> bool {
 }
 
 /// What is at a path; none if nothing is.
-pub(crate) async fn look<H: Host>(host: &mut Session<H>, path: &str) -> Result<Option<Look>> {
+pub(crate) async fn stat<H: Host>(host: &mut Session<H>, path: &str) -> Result<Option<Look>> {
     match host.ask(FileLook { path: path.into() }).await {
         Ok(look) => Ok(Some(look)),
         Err(error) if error.is_any(&[2, 3]) => Ok(None),
@@ -47,7 +47,7 @@ pub(crate) async fn missing_folders<H: Host>(
     let mut missing = Vec::new();
     let mut at = parent(path);
     while let Some(folder) = at {
-        match look(host, folder).await? {
+        match stat(host, folder).await? {
             Some(look) if look.is_link() => {
                 return Err(Problem::new(
                     FailureCode::AccessDenied,
@@ -97,7 +97,7 @@ pub(crate) async fn make_folder<H: Host>(host: &mut Session<H>, path: &str) -> R
 /// The new file lies beside its place, so it has the rights it is to keep from its first moment on: a rename keeps them
 /// (MicrosoftDocs/win32 FileIO/file-security-and-access-rights). What a cut call left there goes first; the host lock
 /// says that nobody else is writing it now.
-pub(crate) async fn place<H: Host>(
+pub(crate) async fn put<H: Host>(
     host: &mut Session<H>,
     path: &str,
     source: Source,
@@ -197,7 +197,7 @@ async fn swap<H: Host>(host: &mut Session<H>, from: &str, to: &str) -> Result<()
                 &error,
             ));
         }
-        if clear_the_way(host, to).await? {
+        if make_room(host, to).await? {
             continue;
         }
         if !host.again(&wait, PAUSE_MS).await? {
@@ -208,8 +208,8 @@ async fn swap<H: Host>(host: &mut Session<H>, from: &str, to: &str) -> Result<()
 
 /// Whether something was done about what keeps a file from being replaced: a read-only file becomes a plain one, a
 /// program that runs is renamed aside.
-async fn clear_the_way<H: Host>(host: &mut Session<H>, path: &str) -> Result<bool> {
-    let Some(there) = look(host, path).await? else {
+async fn make_room<H: Host>(host: &mut Session<H>, path: &str) -> Result<bool> {
+    let Some(there) = stat(host, path).await? else {
         return Ok(false);
     };
     if there.folder {
@@ -289,7 +289,7 @@ pub(crate) async fn delete<H: Host>(host: &mut Session<H>, path: &str) -> Result
                 &error,
             ));
         }
-        match look(host, path).await? {
+        match stat(host, path).await? {
             None => return Ok(true),
             Some(there) if there.attributes & ATTRIBUTE_READ_ONLY != 0 => {
                 let plain = FileAttributes {

@@ -4,15 +4,15 @@ use std::collections::BTreeSet;
 
 use dormer_profile::{
     answer::{FailureCode, ItemState},
-    document::Document,
     item::What,
 };
 
 use crate::{
+    document::{Own, OwnWhat, Wanted},
     items::{Kind as _, certificate, defender, endpoint, environment, firewall, network},
-    ops::{DirectoryRemove, Host, ServiceChange, ServiceSettings},
+    ops::{DirectoryRemove, Host, ServiceChange, ServiceSettings, Start},
     paths::{same, state, within},
-    placing::{delete, look, remove_tree},
+    placing::{delete, remove_tree, stat},
     problem::{Problem, Result},
     run::Run,
     services,
@@ -88,8 +88,9 @@ pub(crate) async fn everything<H: Host>(run: &mut Run<H>) -> Result<()> {
 
 /// What the inventory has of this section and the document does not: removed, or restored, once everything that is wanted
 /// is there.
-pub(crate) async fn no_longer_wanted<H: Host>(run: &mut Run<H>, document: &Document) -> Result<()> {
-    let mut wanted: Vec<Made> = Vec::new();
+pub(crate) async fn no_longer_wanted<H: Host>(run: &mut Run<H>, asked: &Wanted) -> Result<()> {
+    let document = &asked.document;
+    let mut wanted: Vec<Made> = asked.own.iter().filter_map(disabled).collect();
     let mut swept: Vec<String> = Vec::new();
     for item in &document.items {
         wanted.extend(match &item.what {
@@ -145,6 +146,17 @@ pub(crate) async fn no_longer_wanted<H: Host>(run: &mut Run<H>, document: &Docum
     });
     let old: Vec<Made> = old.cloned().collect();
     take(run, old).await
+}
+
+/// What the inventory has about a disabled service, whichever way it was started before.
+fn disabled(own: &Own) -> Option<Made> {
+    match &own.what {
+        OwnWhat::DisabledService(what) => Some(Made::Disabled {
+            name: what.name.clone(),
+            start: Start::Disabled,
+        }),
+        OwnWhat::NewestFiles(_) => None,
+    }
 }
 
 async fn take<H: Host>(run: &mut Run<H>, entries: Vec<Made>) -> Result<()> {
@@ -266,7 +278,7 @@ async fn prove<H: Host>(run: &mut Run<H>, entries: &[Made]) -> Result<()> {
         let there = match made {
             Made::Service { name } => services::status(&mut run.host, name).await?.is_some(),
             Made::File { path, .. } | Made::Directory { path, tree: true } => {
-                look(&mut run.host, path).await?.is_some()
+                stat(&mut run.host, path).await?.is_some()
             }
             _ => false,
         };

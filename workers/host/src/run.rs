@@ -11,10 +11,12 @@ use dormer_profile::{
 
 use crate::{
     arguments::{Call, Mode},
-    boot_id, facts,
+    boot_id,
+    document::{self, Wanted},
+    facts,
     items::{self, Step},
     ops::{FileRead, Host, RebootAsk},
-    paths::{refused, state},
+    paths::state,
     problem::{Problem, Result},
     removal,
     session::Session,
@@ -28,6 +30,7 @@ const LOG_BYTES_MAX: u64 = dormer_profile::answer::LOG_TAIL_BYTES_MAX as u64;
 pub(crate) struct Run<H> {
     pub(crate) host: Session<H>,
     pub(crate) call: Call,
+    /// Things are changed, and not only compared.
     pub(crate) apply: bool,
     pub(crate) section: Section,
     pub(crate) boot_id: String,
@@ -55,7 +58,12 @@ pub async fn run<H: Host>(
     document: std::result::Result<Option<Vec<u8>>, String>,
     host: H,
 ) -> Answer {
-    let apply = call.mode == Mode::Asked(Asked::Apply) || call.mode == Mode::Boot;
+    let changing = [
+        Mode::Asked(Asked::Apply),
+        Mode::Asked(Asked::Remove),
+        Mode::Boot,
+    ];
+    let apply = changing.contains(&call.mode);
     let mut run = Run {
         host: Session::new(host),
         call,
@@ -90,7 +98,8 @@ impl<H: Host> Run<H> {
             Mode::Asked(mode) => Some(mode),
         };
         let document = document.map_err(|why| Problem::new(FailureCode::DocumentRejected, why))?;
-        let document = document.map(|bytes| read_document(&bytes)).transpose()?;
+        let document = document.map(|bytes| document::read(&bytes)).transpose();
+        let document = document.map_err(|why| Problem::new(FailureCode::DocumentRejected, why))?;
         if mode == Some(Asked::Probe) {
             if let Some(said) = crate::boot_run::failure(self).await? {
                 self.said("boot", ItemState::Failed, &said);
@@ -152,27 +161,23 @@ impl<H: Host> Run<H> {
         Ok(())
     }
 
-    async fn converge(&mut self, document: &Document) -> Result<()> {
+    async fn converge(&mut self, wanted: &Wanted) -> Result<()> {
+        let document = &wanted.document;
         self.section = document.section;
-        for item in &document.items {
+        for (n, item) in document.items.iter().enumerate() {
+            self.own(wanted, n).await?;
             if self.failure.is_some() {
                 self.outcome(item, ItemState::Skipped, "");
-                continue;
-            }
-            if self.apply && !self.waiting.is_empty() && waits_for_a_reboot(&item.what) {
+            } else if self.apply && !self.waiting.is_empty() && waits_for_a_reboot(&item.what) {
                 self.outcome(item, ItemState::Skipped, "waits for a reboot");
-                continue;
-            }
-            self.log = None;
-            self.host.about(&item.id);
-            match items::converge(self, item).await {
-                Ok(step) => self.take(item, step).await?,
-                Err(problem) => {
-                    self.outcome(item, ItemState::Failed, &problem.message);
-                    self.fail(Some(&item.id), problem).await;
-                }
+            } else {
+                self.log = None;
+                self.host.about(&item.id);
+                let step = items::converge(self, item).await;
+                self.take(&item.id, step).await?;
             }
         }
+        self.own(wanted, document.items.len()).await?;
         self.host.about("");
         if !self.apply {
             return Ok(());
@@ -181,8 +186,10 @@ impl<H: Host> Run<H> {
             self.assert_files_stay(document).await?;
         }
         if self.clean() && self.waiting.is_empty() {
-            removal::no_longer_wanted(self, document).await?;
+            removal::no_longer_wanted(self, wanted).await?;
             crate::boot_run::remember(self, document).await?;
+            crate::leftovers::uploads(self).await;
+            crate::leftovers::programs(self).await?;
             self.note_installed(Some(&document.version)).await?;
         }
         self.save_inventory().await
@@ -192,27 +199,45 @@ impl<H: Host> Run<H> {
         self.failure.is_none() && self.missing.is_empty()
     }
 
-    async fn take(&mut self, item: &Item, step: Step) -> Result<()> {
+    /// The program's own items that stand before the profile's item number `n`.
+    async fn own(&mut self, wanted: &Wanted, n: usize) -> Result<()> {
+        for own in wanted.own.iter().filter(|own| own.before == n) {
+            if self.failure.is_some() {
+                self.said(&own.id, ItemState::Skipped, "");
+                continue;
+            }
+            self.host.about(&own.id);
+            let step = items::converge_own(self, own).await;
+            self.take(&own.id, step).await?;
+        }
+        Ok(())
+    }
+
+    async fn take(&mut self, id: &str, step: Result<Step>) -> Result<()> {
         match step {
-            Step::Ok(detail) => self.outcome(item, ItemState::Ok, &detail),
-            Step::Changed(detail) => self.outcome(item, ItemState::Changed, &detail),
-            Step::Differs(detail) => self.outcome(item, ItemState::Differs, &detail),
-            Step::Reboot(detail) => {
-                self.outcome(item, ItemState::Differs, &detail);
+            Ok(Step::Ok(detail)) => self.said(id, ItemState::Ok, &detail),
+            Ok(Step::Changed(detail)) => self.said(id, ItemState::Changed, &detail),
+            Ok(Step::Differs(detail)) => self.said(id, ItemState::Differs, &detail),
+            Ok(Step::Reboot(detail)) => {
+                self.said(id, ItemState::Differs, &detail);
                 if self.apply {
-                    self.wait_for_reboot(&item.id).await?;
-                } else if !self.waiting.contains(&item.id) {
-                    self.waiting.push(item.id.clone());
+                    self.wait_for_reboot(id).await?;
+                } else if !self.waiting.iter().any(|waiting| waiting == id) {
+                    self.waiting.push(id.to_owned());
                 }
             }
-            Step::Missing(path) => {
+            Ok(Step::Missing(path)) => {
                 self.missing.push(path);
-                self.outcome(item, ItemState::Differs, "not uploaded");
+                self.said(id, ItemState::Differs, "not uploaded");
                 if self.apply {
                     let said = "a file is neither in place nor staged";
                     let problem = Problem::new(FailureCode::FileMissing, said);
-                    self.fail(Some(&item.id), problem).await;
+                    self.fail(Some(id), problem).await;
                 }
+            }
+            Err(problem) => {
+                self.said(id, ItemState::Failed, &problem.message);
+                self.fail(Some(id), problem).await;
             }
         }
         Ok(())
@@ -257,7 +282,7 @@ impl<H: Host> Run<H> {
             let What::File(what) = &item.what else {
                 continue;
             };
-            if crate::placing::look(&mut self.host, &what.path)
+            if crate::placing::stat(&mut self.host, &what.path)
                 .await?
                 .is_none()
             {
@@ -435,41 +460,4 @@ fn waits_for_a_reboot(what: &What) -> bool {
             | What::SteadyService(_)
             | What::Http(_)
     )
-}
-
-/// Reads a document, and refuses names that Windows would change.
-fn read_document(bytes: &[u8]) -> Result<Document> {
-    let rejected = |why: String| Problem::new(FailureCode::DocumentRejected, why);
-    let document = Document::from_bytes(bytes).map_err(|error| rejected(error.to_string()))?;
-    for item in &document.items {
-        let paths: Vec<&str> = match &item.what {
-            What::Directory(what) => vec![&what.path],
-            What::File(what) => vec![&what.path],
-            What::NetworkFile(what) => vec![&what.path],
-            What::Sweep(what) => vec![&what.under],
-            What::OnlyFolders(what) => vec![&what.under],
-            What::DefenderExclusion(what) => vec![&what.process],
-            _ => Vec::new(),
-        };
-        for path in paths {
-            if let Some(why) = refused(path) {
-                return Err(rejected(format!("{}: `{path}` {why}", item.id)));
-            }
-        }
-        if let What::Service(what) = &item.what {
-            if !is_service_name(&what.name) {
-                return Err(rejected(format!(
-                    "{}: `{}` is no name for a service",
-                    item.id, what.name
-                )));
-            }
-        }
-    }
-    Ok(document)
-}
-
-/// At most 256 characters, none of `/`, `\`, comma and space (MS-SCMR; the last two only there).
-fn is_service_name(name: &str) -> bool {
-    let safe = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-    !name.is_empty() && name.len() <= 256 && name.chars().all(safe)
 }

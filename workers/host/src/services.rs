@@ -144,7 +144,7 @@ async fn tell<H: Host>(run: &mut Run<H>, name: &str, tree: &mut Tree) -> Result<
             match run.host.ask(ServiceStop { name: name.into() }).await {
                 Ok(()) => told = true,
                 Err(error) if error.number() == 1051 => return Ok(false),
-                Err(error) if looks_again(&error) => {}
+                Err(error) if passes_by_itself(&error) => {}
                 Err(error) => {
                     let doing = format!("stop the service {name}");
                     return Err(Problem::windows(
@@ -170,17 +170,18 @@ async fn tell<H: Host>(run: &mut Run<H>, name: &str, tree: &mut Tree) -> Result<
 /// 1061 it takes no orders now, 1062 it does not run any more, 1052 it is just starting, 109 and 232 its process ends,
 /// 1053 its handler or the service control manager is busy: all of them are "look again" (Win32-OpenSSH#1231, sdk-api
 /// `ControlService`).
-fn looks_again(error: &WinError) -> bool {
+fn passes_by_itself(error: &WinError) -> bool {
     error.is_any(&[1061, 1062, 1052, 1053, 109, 232])
 }
 
 /// Ends what does not end. Before it the failure actions go: Windows takes a process that ends so for a failure, and "a
 /// queued restart action cannot be canceled" (sdk-api, `ChangeServiceConfig2W`).
 async fn force<H: Host>(run: &mut Run<H>, name: &str, tree: &mut Tree) -> Result<bool> {
+    // What somebody else's service does beside a restart (a command, a reboot) could not be put back as it was.
     let actions = match run.host.ask(ServiceRead { name: name.into() }).await {
         Ok(config) => config
             .failure
-            .filter(|failure| !failure.delays_ms.is_empty() || failure.other),
+            .filter(|it| !it.delays_ms.is_empty() && !it.other),
         Err(_) => None,
     };
     if actions.is_some() {
@@ -208,7 +209,7 @@ async fn force<H: Host>(run: &mut Run<H>, name: &str, tree: &mut Tree) -> Result
             break false;
         }
     };
-    if let Some(actions) = actions.filter(|actions| !actions.other) {
+    if let Some(actions) = actions {
         let on = ServiceFailure {
             name: name.into(),
             actions,

@@ -171,6 +171,6 @@ impl<H: Host> Session<H> {
         let source = Source::Inline {
             bytes: Bytes(bytes),
         };
-        placing::place(self, path, source, Rights::Private, None).await
+        placing::put(self, path, source, Rights::Private, None).await
     }
 }

@@ -8,6 +8,7 @@ use dormer_profile::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    boot_id::same_boot,
     ops::{Host, LockRelease, LockTake, Start},
     paths::{BIN, OLD_ROOT, ROOT, STAGING, STATE, same, state},
     placing,
@@ -324,7 +325,7 @@ impl<H: Host> Session<H> {
     /// Takes over from the script: what it noted is kept, and its folder goes, with documents that hold tokens. The
     /// fence is on file already: [`Session::take_fence`] wrote the larger one.
     pub(crate) async fn take_over(&mut self) -> Result<()> {
-        if placing::look(self, OLD_ROOT).await?.is_none() {
+        if placing::stat(self, OLD_ROOT).await?.is_none() {
             return Ok(());
         }
         let installed = self.installed().await?;
@@ -350,7 +351,7 @@ impl<H: Host> Session<H> {
     pub(crate) async fn waiting(&mut self, boot_id: &str) -> Result<Vec<String>> {
         let noted: Option<Waiting> = self.read_json(&state(file::WAITING)).await?;
         Ok(noted
-            .filter(|noted| noted.boot_id == boot_id)
+            .filter(|noted| same_boot(&noted.boot_id, boot_id))
             .unwrap_or_default()
             .items)
     }

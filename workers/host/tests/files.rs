@@ -294,7 +294,7 @@ fn a_damaged_upload_is_thrown_away() {
 }
 
 #[test]
-fn a_full_disk_is_told_and_leaves_nothing_half() {
+fn a_full_disk_is_named_and_leaves_nothing_half() {
     let mut host = SimulatedHost::new();
     assert_converged(&apply(&mut host, &of(vec![file(KUBELET, "one")])));
     host.set_free(2_000);

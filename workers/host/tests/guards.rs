@@ -13,7 +13,7 @@ use crate::harness::{apply, ask, assert_converged, call, code, file, node, of};
 const LOCK: &str = r"C:\Windows\dormer\state\lock";
 
 #[test]
-fn a_probe_of_a_host_that_was_never_seen_changes_nothing() {
+fn a_probe_of_a_new_host_changes_nothing() {
     let mut host = SimulatedHost::new();
     let before = host.snapshot();
     let answer = ask(&mut host, call(Asked::Probe, 1), None);
@@ -30,7 +30,17 @@ fn a_probe_of_a_host_that_was_never_seen_changes_nothing() {
 }
 
 #[test]
-fn one_call_works_on_a_host_and_another_is_told_which() {
+fn a_call_may_be_driven_by_any_thread() {
+    fn sent<T: Send>(it: T) -> T {
+        it
+    }
+    let mut host = SimulatedHost::new();
+    let asked = sent(dormer_host::run(call(Asked::Probe, 1), Ok(None), &mut host));
+    assert_eq!(dormer_host::block_on(asked).failure, None);
+}
+
+#[test]
+fn one_call_works_on_a_host_and_another_learns_which() {
     let mut host = SimulatedHost::new();
     assert_converged(&apply(&mut host, &node("v1")));
     host.lock_by_another(LOCK);
@@ -148,7 +158,7 @@ fn a_call_for_another_boot_does_nothing() {
 }
 
 #[test]
-fn a_host_that_goes_down_is_looked_at_again_later() {
+fn a_host_that_goes_down_is_asked_again_later() {
     let mut host = SimulatedHost::new();
     assert_converged(&apply(&mut host, &node("v1")));
     host.begin_shutdown();
@@ -193,6 +203,38 @@ fn what_came_on_stdin_and_is_no_document_of_ours_changes_nothing() {
         assert_eq!(host.snapshot(), before);
     }
     assert_eq!(call(Asked::Plan, 1).mode, Mode::Asked(Asked::Plan));
+}
+
+#[test]
+fn programs_and_uploads_that_nobody_uses_go() {
+    let mut host = SimulatedHost::new();
+    let program = |digits: &str| {
+        format!(
+            r"C:\Windows\dormer\bin\dormer-host-{}.exe",
+            digits.repeat(8)
+        )
+    };
+    let bin = |host: &SimulatedHost| host.paths(r"C:\Windows\dormer\bin\");
+    for digits in ["11", "22", "33", "44", "ab"] {
+        host.put(&program(digits), b"MZ");
+    }
+    host.pass(25 * 3_600 * 1_000);
+    // It was uploaded for a call that is about to begin.
+    host.put(&program("55"), b"MZ");
+    let part = |name: &str| format!(r"C:\Windows\dormer\staging\{name}.part");
+    for name in ["x.0-0-9", "x.1-0-1", "x.1-0-2", "x.2-0-1"] {
+        host.put(&part(name), b"half");
+    }
+    let used =
+        br#"{"programs":["dormer-host-2222222222222222.exe","dormer-host-3333333333333333.exe"]}"#;
+    host.put(r"C:\Windows\dormer\state\programs.json", used);
+    assert_converged(&apply(&mut host, &of(vec![file(r"C:\k\x", "x")])));
+    assert_eq!(
+        bin(&host),
+        [program("22"), program("33"), program("55"), program("ab")]
+    );
+    let left = host.paths(r"C:\Windows\dormer\staging\");
+    assert_eq!(left, [part("x.1-0-2"), part("x.2-0-1")]);
 }
 
 #[test]

@@ -327,6 +327,38 @@ fn a_boot_is_put_right_without_anybody() {
 }
 
 #[test]
+fn the_address_of_before_a_boot_is_a_pods_again() {
+    let mut host = converged();
+    let folder = r"C:\var\lib\cni\networks\overlay\";
+    assert_eq!(host.paths(folder), [format!("{folder}10.132.1.2")]);
+    host.reboot();
+    host.start("hns");
+    // Another takes the first address of the network before us.
+    let body =
+        r#"{"Name":"overlay","Type":"Overlay","Subnets":[{"AddressPrefix":"10.132.1.0/24"}]}"#;
+    let made = host.hns("POST", "/networks", body).expect("made");
+    let made: serde_json::Value = serde_json::from_str(&made).expect("JSON");
+    let body = serde_json::json!({ "Name": "other", "VirtualNetwork": made["Output"]["ID"] });
+    host.hns("POST", "/endpoints", &body.to_string())
+        .expect("made");
+    assert_eq!(boot(&mut host).failure, None);
+    assert_eq!(host.paths(folder), [format!("{folder}10.132.1.3")]);
+    assert!(text(&host, PROXY_CONFIG).contains("vip 10.132.1.3"));
+}
+
+#[test]
+fn a_removal_after_a_boot_takes_the_network_too() {
+    let mut host = SimulatedHost::with_containers();
+    assert_converged(&apply(&mut host, &of(vec![bridge("192.168.255.0/30")])));
+    host.reboot();
+    assert_eq!(host.service_state("hns"), Some(ServiceState::Stopped));
+    assert_eq!(remove(&mut host).failure, None);
+    host.start("hns");
+    let networks = host.hns("GET", "/networks", "").expect("networks");
+    assert!(!networks.contains("External"), "{networks}");
+}
+
+#[test]
 fn a_boot_run_that_fails_leaves_the_node_not_ready_and_tells_the_next_probe() {
     let mut host = converged();
     host.reboot();

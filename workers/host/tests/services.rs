@@ -131,24 +131,27 @@ fn an_orphan_is_ended_before_a_start() {
 fn before_a_forced_end_the_restarts_are_off_and_come_back_after_it() {
     let mut host = SimulatedHost::new();
     host.behave("containerd.exe", deaf());
-    let containerd = |extra: &str| {
+    let document = |config| {
         of(vec![
             file(CONTAINERD, "MZ containerd"),
-            service(
-                "containerd",
-                &format!("{CONTAINERD} --run-service{extra}"),
-                &[],
-            ),
+            file_for(r"C:\k\containerd.toml", config, &["containerd"]),
+            service("containerd", &format!("{CONTAINERD} --run-service"), &[]),
         ])
     };
-    assert_converged(&apply(&mut host, &containerd("")));
-    // Its own item starts it again; nothing else may.
-    let mut stopped = containerd(" --debug");
-    if let What::Service(what) = &mut stopped.items[1].what {
-        what.running = false;
-    }
-    let answer = apply(&mut host, &stopped);
-    assert_eq!(state(&answer, "service:containerd"), ItemState::Changed);
+    assert_converged(&apply(&mut host, &document("one")));
+    // Its configuration takes longer to replace than Windows waits before a restart.
+    host.scanner(20_000);
+    let answer = apply(&mut host, &document("two"));
+    assert_converged(&answer);
+    let started = (ItemState::Changed, "started");
+    let of_service = (
+        state(&answer, "service:containerd"),
+        detail(&answer, "service:containerd"),
+    );
+    assert_eq!(
+        of_service, started,
+        "its own item started it, and no restart of Windows'"
+    );
     let failure = host.service("containerd").and_then(|config| config.failure);
     let wanted = Restarts {
         reset_seconds: 86_400,
@@ -156,22 +159,6 @@ fn before_a_forced_end_the_restarts_are_off_and_come_back_after_it() {
         other: false,
     };
     assert_eq!(failure, Some(wanted));
-}
-
-#[test]
-fn a_forced_end_queues_no_restart() {
-    let mut host = SimulatedHost::new();
-    host.behave("containerd.exe", deaf());
-    let document = of(vec![
-        file(CONTAINERD, "MZ containerd"),
-        service("containerd", &format!("{CONTAINERD} --run-service"), &[]),
-    ]);
-    assert_converged(&apply(&mut host, &document));
-    let answer = crate::harness::remove(&mut host);
-    assert_eq!(answer.failure, None);
-    host.pass(60_000);
-    assert_eq!(host.programs(), Vec::<String>::new());
-    assert_eq!(host.services(), Vec::<String>::new());
 }
 
 #[test]
@@ -353,7 +340,7 @@ fn a_program_that_is_gone_before_its_start_was_taken() {
 }
 
 #[test]
-fn a_busy_service_manager_is_looked_at_again() {
+fn a_busy_service_manager_is_asked_again() {
     for number in [1061, 1052, 1053, 109, 232] {
         let mut host = converged();
         host.refuse("service_stop", 2, number);
@@ -362,4 +349,94 @@ fn a_busy_service_manager_is_looked_at_again() {
         assert_converged(&apply(&mut host, &changed));
         assert_eq!(host.stops(), ["kubelet"], "{number}");
     }
+}
+
+/// A document with items that only the program knows.
+fn with_own(items: serde_json::Value) -> Vec<u8> {
+    let document =
+        serde_json::json!({ "schema": 1, "section": "host", "version": "v1", "items": items });
+    document.to_string().into_bytes()
+}
+
+fn own(
+    host: &mut SimulatedHost,
+    mode: dormer_profile::invocation::Mode,
+    items: &serde_json::Value,
+) -> dormer_profile::answer::Answer {
+    let document = Ok(Some(with_own(items.clone())));
+    let call = crate::harness::call(mode, 1);
+    let answer = dormer_host_sim::until_cut(dormer_host::run(call, document, &mut *host))
+        .expect("an answer");
+    host.process_ended();
+    answer
+}
+
+#[test]
+fn a_disabled_service_of_somebody_else_stays_stopped_and_is_restored() {
+    use dormer_profile::invocation::Mode;
+    let mut host = SimulatedHost::new();
+    let wicd = "windows-instance-config-daemon";
+    foreign_service(&mut host, wicd, &[]);
+    let change = ServiceSettings {
+        start: Some(Start::Auto),
+        ..ServiceSettings::default()
+    };
+    host.configure(wicd, &change);
+    let items = serde_json::json!([
+        { "id": "directory", "change": "live", "kind": "directory", "path": r"C:\k" },
+        { "id": "wicd", "change": "live", "kind": "disabled_service", "name": wicd },
+        { "id": "gone", "change": "live", "kind": "disabled_service", "name": "not-there" },
+    ]);
+    let differs = own(&mut host, Mode::Plan, &items);
+    assert_eq!(detail(&differs, "wicd"), "is not disabled");
+    let answer = own(&mut host, Mode::Apply, &items);
+    assert_converged(&answer);
+    let ids: Vec<&str> = answer.items.iter().map(|item| item.id.as_str()).collect();
+    assert_eq!(
+        ids,
+        ["directory", "wicd", "gone"],
+        "in the order of the document"
+    );
+    host.pass(60_000);
+    let start = |host: &SimulatedHost| host.service(wicd).map(|config| config.start);
+    assert_eq!(
+        (start(&host), running(&host, wicd)),
+        (Some(Start::Disabled), false)
+    );
+    assert!(
+        own(&mut host, Mode::Apply, &items)
+            .items
+            .iter()
+            .all(|item| item.state == ItemState::Ok)
+    );
+    // Going back.
+    assert_eq!(crate::harness::remove(&mut host).failure, None);
+    assert_eq!(start(&host), Some(Start::Auto));
+}
+
+#[test]
+fn the_newest_certificates_and_the_one_in_use_stay() {
+    use dormer_profile::invocation::Mode;
+    let mut host = SimulatedHost::new();
+    let path = |name: &str| format!(r"C:\k\cni\config\ovnkube-client-{name}.pem");
+    for name in ["2026-01", "2026-02", "2026-03", "2026-04"] {
+        host.put(&path(name), name.as_bytes());
+        host.pass(1_000);
+    }
+    host.put(&path("current"), b"2026-01");
+    host.put(r"C:\k\cni\config\cni.conf", b"");
+    let items = serde_json::json!([{
+        "id": "pem", "change": "live", "kind": "newest_files", "under": r"C:\k\cni\config",
+        "prefix": "ovnkube-client-", "suffix": ".pem", "keep": 2, "current": "ovnkube-client-current.pem",
+    }]);
+    assert_converged(&own(&mut host, Mode::Apply, &items));
+    let left = host.paths(r"C:\k\cni\config\");
+    let wanted: Vec<String> = ["2026-01", "2026-03", "2026-04", "current"]
+        .iter()
+        .map(|name| path(name))
+        .collect();
+    assert_eq!(
+        left,
+        [vec![r"C:\k\cni\config\cni.conf".to_owned()], wanted].concat()
+    );
 }

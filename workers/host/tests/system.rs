@@ -195,7 +195,7 @@ fn a_node_that_bears_a_cut_name_keeps_it() {
 }
 
 #[test]
-fn a_variable_for_services_waits_for_a_reboot_even_when_it_looks_right() {
+fn a_variable_for_services_waits_for_a_reboot_even_when_its_value_is_right() {
     let mut host = SimulatedHost::new();
     let document = of(vec![environment("NO_PROXY", ".svc", true)]);
     let owed = Reboot::Needed {
@@ -376,7 +376,7 @@ fn every_rule_of_our_name_goes() {
 }
 
 #[test]
-fn a_firewall_that_others_rule_is_told() {
+fn a_firewall_that_others_rule_is_a_finding() {
     let document = of(vec![kubelet_port()]);
     for (off, policy, said) in [
         (false, FirewallPolicy::Overridden, "group policy"),
@@ -444,7 +444,7 @@ fn a_program_is_excluded_by_its_path_as_well() {
 }
 
 #[test]
-fn a_list_that_a_policy_hides_is_told_once() {
+fn a_list_that_a_policy_hides_is_a_finding_once() {
     let mut host = SimulatedHost::new();
     host.hide_exclusions();
     let document = of(vec![excluded(CONTAINERD)]);

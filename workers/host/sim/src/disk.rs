@@ -244,8 +244,8 @@ impl Disk {
             .collect()
     }
 
-    pub(crate) fn look(&self, path: &str) -> Result<Look> {
-        self.find(path).map(look_of)
+    pub(crate) fn stat(&self, path: &str) -> Result<Look> {
+        self.find(path).map(stat_of)
     }
 
     pub(crate) fn security(&self, path: &str) -> Result<Security> {
@@ -386,12 +386,6 @@ impl Disk {
             }
         }
         self.nodes.remove(&from_key);
-        // A running program is renamed with the file it runs from.
-        for path in &mut self.running {
-            if *path == from_key {
-                path.clone_from(&to_key);
-            }
-        }
         if self.quarantine.iter().any(|end| to_key.ends_with(end)) {
             return Ok(());
         }
@@ -479,7 +473,7 @@ impl Disk {
                     .to_owned();
                 Some(Entry {
                     name,
-                    look: look_of(node),
+                    look: stat_of(node),
                 })
             })
             .collect())
@@ -575,7 +569,7 @@ fn is_link(node: &Node) -> bool {
     node.attributes & ATTRIBUTE_REPARSE != 0 && node.tag & TAG_NAME_SURROGATE != 0
 }
 
-fn look_of(node: &Node) -> Look {
+fn stat_of(node: &Node) -> Look {
     Look {
         folder: node.folder,
         size: node.content.len() as u64,

@@ -139,7 +139,7 @@ impl SimulatedHost {
             self.scm.advance(self.tick_ms);
             self.services_make_networks();
         }
-        self.disk.running = self.scm.running_programs();
+        self.disk.running = self.scm.mapped_files();
     }
 
     fn services_make_networks(&mut self) {
@@ -226,7 +226,7 @@ impl SimulatedHost {
 
     /// Whether there is a folder at this path.
     pub fn has_folder(&self, path: &str) -> bool {
-        self.disk.look(path).is_ok_and(|look| look.folder)
+        self.disk.stat(path).is_ok_and(|look| look.folder)
     }
 
     /// Every path, folders with a `\` at their end, those below `under` alone.
@@ -326,6 +326,11 @@ impl SimulatedHost {
         let _ = self.scm.create(name, settings);
     }
 
+    /// Changes a service, as somebody else would.
+    pub fn configure(&mut self, name: &str, settings: &ServiceSettings) {
+        let _ = self.scm.change(name, settings);
+    }
+
     /// Starts a service, as somebody else would, and waits for it.
     pub fn start(&mut self, name: &str) -> bool {
         let started = self.start_service(name).is_ok();
@@ -336,7 +341,7 @@ impl SimulatedHost {
     fn start_service(&mut self, name: &str) -> Result<(), WinError> {
         let disk = self.disk.clone();
         // 2: no such file; 3: no such folder (services.md §3).
-        let exists = |path: &str| disk.look(path).err().map(|error| error.code);
+        let exists = |path: &str| disk.stat(path).err().map(|error| error.code);
         self.scm.start(name, &exists)
     }
 
@@ -383,7 +388,7 @@ impl SimulatedHost {
     /// A service's process ends by itself.
     pub fn kill(&mut self, name: &str) {
         self.scm.kill(name);
-        self.disk.running = self.scm.running_programs();
+        self.disk.running = self.scm.mapped_files();
     }
 
     /// Paths of the programs that run, in lower case.
@@ -394,7 +399,7 @@ impl SimulatedHost {
     /// A process of nobody.
     pub fn spawn(&mut self, path: &str) -> u32 {
         let pid = self.scm.spawn(4, path);
-        self.disk.running = self.scm.running_programs();
+        self.disk.running = self.scm.mapped_files();
         pid
     }
 

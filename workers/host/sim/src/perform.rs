@@ -24,7 +24,7 @@ impl Host for SimulatedHost {
             return Err(self.refusals[at].2.clone());
         }
         let answer = self.answer(request.operation);
-        self.disk.running = self.scm.running_programs();
+        self.disk.running = self.scm.mapped_files();
         answer
     }
 }
@@ -33,7 +33,7 @@ impl SimulatedHost {
     fn answer(&mut self, operation: Operation) -> Outcome {
         use Operation as O;
         Ok(match operation {
-            O::FileLook(ask) => Answer::FileLook(self.disk.look(&ask.path)?),
+            O::FileLook(ask) => Answer::FileLook(self.disk.stat(&ask.path)?),
             O::FileSecurity(ask) => Answer::FileSecurity(self.disk.security(&ask.path)?),
             O::FileRights(ask) => Answer::FileRights(self.disk.set_rights(&ask.path, ask.rights)?),
             O::FileDigest(ask) => Answer::FileDigest(self.disk.digest(&ask.path)?),
@@ -42,7 +42,9 @@ impl SimulatedHost {
                 Answer::FileWriteNew(self.disk.write_new(&ask.path, &ask.source, ask.rights)?)
             }
             O::FileRename(ask) => {
-                Answer::FileRename(self.disk.rename(&ask.from, &ask.to, ask.replace)?)
+                self.disk.rename(&ask.from, &ask.to, ask.replace)?;
+                self.scm.renamed(&ask.from, &ask.to);
+                Answer::FileRename(())
             }
             O::FileDelete(ask) => Answer::FileDelete(self.disk.delete(&ask.path)?),
             O::FileProbe(ask) => Answer::FileProbe(self.disk.probe(&ask.path)?),
@@ -180,7 +182,7 @@ impl SimulatedHost {
             },
             O::FeatureEnable(ask) => Answer::FeatureEnable(self.enable(&ask.name)?),
             O::ProgramRun(ask) => {
-                self.disk.look(&ask.path)?;
+                self.disk.stat(&ask.path)?;
                 self.ran
                     .push(format!("{} {}", ask.path, ask.arguments.join(" ")));
                 Answer::ProgramRun(0)
@@ -258,7 +260,7 @@ impl SimulatedHost {
     }
 
     fn version(&self, path: &str) -> Result<[u16; 4]> {
-        self.disk.look(path)?;
+        self.disk.stat(path)?;
         self.versions
             .get(&path.to_lowercase())
             .copied()
@@ -270,7 +272,7 @@ impl SimulatedHost {
         if self.foreign_locks.contains(&key) {
             return refused(32);
         }
-        if self.disk.look(path).is_err() {
+        if self.disk.stat(path).is_err() {
             let bytes = Bytes::default();
             self.disk
                 .write_new(path, &Source::Inline { bytes }, Rights::Inherited)?;

@@ -73,6 +73,8 @@ pub(crate) struct Running {
     created: u64,
     parent: u32,
     pub(crate) path: String,
+    /// The file that it runs from, under the name that it has now: one that runs can be renamed.
+    mapped: String,
     /// It ends then.
     ends: Option<u64>,
     ended: bool,
@@ -290,7 +292,7 @@ impl Scm {
                     if self.start(&on, exists).is_err() {
                         return refused(1068);
                     }
-                    self.settle(&on);
+                    self.finish_start(&on);
                     if self.status(&on).map(|it| it.state) != Ok(ServiceState::Running) {
                         return refused(1068);
                     }
@@ -302,7 +304,7 @@ impl Scm {
     }
 
     /// A dependency runs before what needs it starts: Windows waits for it.
-    fn settle(&mut self, name: &str) {
+    fn finish_start(&mut self, name: &str) {
         let tick = self.tick_ms;
         if let Some(service) = self.services.get_mut(&lower(name)) {
             if service.state == ServiceState::StartPending {
@@ -357,6 +359,7 @@ impl Scm {
             created: self.tick_ms + 1,
             parent,
             path: path.to_owned(),
+            mapped: lower(path),
             ends: None,
             ended: false,
         };
@@ -599,6 +602,22 @@ impl Scm {
     pub(crate) fn running_programs(&self) -> Vec<String> {
         let alive = self.processes.values().filter(|process| !process.ended);
         alive.map(|process| lower(&process.path)).collect()
+    }
+
+    /// The files that processes run from, by path in lower case.
+    pub(crate) fn mapped_files(&self) -> Vec<String> {
+        let alive = self.processes.values().filter(|process| !process.ended);
+        alive.map(|process| process.mapped.clone()).collect()
+    }
+
+    /// A file that processes run from was renamed.
+    pub(crate) fn renamed(&mut self, from: &str, to: &str) {
+        let (from, to) = (lower(from), lower(to));
+        for process in self.processes.values_mut() {
+            if process.mapped == from {
+                process.mapped.clone_from(&to);
+            }
+        }
     }
 
     /// A boot: no processes, nothing runs; what was marked is gone, automatic services start.

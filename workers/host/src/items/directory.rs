@@ -5,7 +5,7 @@ use dormer_profile::item::Directory;
 use super::{Kind, Step, Verdict};
 use crate::{
     ops::{DirectoryList, FileRights, FileSecurity, Host, Rights, Security},
-    placing::{look, make_folder, missing_folders, put_aside},
+    placing::{make_folder, missing_folders, put_aside, stat},
     problem::{Doing as _, Problem, Result},
     rights::{Care, foreign, of_folder, readable},
     run::Run,
@@ -29,7 +29,7 @@ impl Kind for Directory {
 
     async fn read<H: Host>(&self, run: &mut Run<H>) -> Result<Found> {
         let host = &mut run.host;
-        let found = match look(host, &self.path).await? {
+        let found = match stat(host, &self.path).await? {
             None => return Ok(Found::Nothing),
             Some(look) if look.is_link() => return Ok(Found::Else("is a link")),
             Some(look) if !look.folder => return Ok(Found::Else("is a file")),

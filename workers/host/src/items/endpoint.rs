@@ -10,7 +10,8 @@ use serde_json::json;
 use super::{Kind, Step, Verdict, hns};
 use crate::{
     ops::{Bytes, Host, Rights, Source},
-    placing::{look, place},
+    paths::{same, within},
+    placing::{delete, put, stat},
     problem::{Problem, Result},
     run::Run,
     services,
@@ -47,7 +48,7 @@ impl Kind for HnsEndpoint {
         let reserved = match &endpoint {
             Some(endpoint) => {
                 let path = reservation(&self.network, &endpoint.ip_address);
-                look(&mut run.host, &path).await?.is_some()
+                stat(&mut run.host, &path).await?.is_some()
             }
             None => false,
         };
@@ -170,7 +171,27 @@ async fn reserve<H: Host>(
     ipv4: &str,
 ) -> Result<()> {
     let path = reservation(network, ipv4);
-    if ipv4.is_empty() || look(&mut run.host, &path).await?.is_some() {
+    if ipv4.is_empty() {
+        return Ok(());
+    }
+    // The address of before is a pod's again.
+    let folder = format!(r"{RESERVED}\{network}");
+    let old: Vec<Made> = run
+        .inventory
+        .entries
+        .iter()
+        .map(|entry| entry.made.clone())
+        .collect();
+    for made in old {
+        match &made {
+            Made::File { path: old, .. } if within(old, &folder) && !same(old, &path) => {
+                delete(&mut run.host, old).await?;
+                run.inventory.forget(&made);
+            }
+            _ => {}
+        }
+    }
+    if stat(&mut run.host, &path).await?.is_some() {
         return Ok(());
     }
     super::directory::make_with_parents(run, &path).await?;
@@ -183,7 +204,7 @@ async fn reserve<H: Host>(
     let source = Source::Inline {
         bytes: Bytes(text.into_bytes()),
     };
-    place(&mut run.host, &path, source, Rights::Users, None).await
+    put(&mut run.host, &path, source, Rights::Users, None).await
 }
 
 /// Takes an endpoint away.

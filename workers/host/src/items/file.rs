@@ -13,7 +13,7 @@ use super::{
 use crate::{
     ops::{Bytes, FileDelete, FileDigest, Host, Rights, Source},
     paths::STAGING,
-    placing::{look, place},
+    placing::{put, stat},
     problem::{Doing as _, Problem, Result},
     rights::file_is_private,
     run::Run,
@@ -113,7 +113,7 @@ impl Kind for File {
         } else {
             Rights::Users
         };
-        let placed = place(
+        let placed = put(
             &mut run.host,
             &self.path,
             source,
@@ -156,7 +156,7 @@ pub(crate) async fn digest<H: Host>(host: &mut Session<H>, path: &str) -> Result
 async fn staged<H: Host>(host: &mut Session<H>, name: &str) -> Result<Option<Staged>> {
     for (ending, gzip) in [("", false), (".gz", true)] {
         let path = format!(r"{STAGING}\{name}{ending}");
-        if look(host, &path).await?.is_some() {
+        if stat(host, &path).await?.is_some() {
             return Ok(Some(Staged { path, gzip }));
         }
     }

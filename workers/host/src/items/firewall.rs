@@ -104,7 +104,7 @@ impl Kind for Firewall {
         if !right {
             return Verdict::wrong("is another");
         }
-        Verdict::Right(told(*policy).into())
+        Verdict::Right(finding(*policy).into())
     }
 
     async fn make<H: Host>(&self, run: &mut Run<H>, _: &str, found: Found) -> Result<Step> {
@@ -119,7 +119,7 @@ impl Kind for Firewall {
             run.host.ask(FirewallAdd { rule }).await
         };
         done.map_err(|error| failed(&self.name, &error))?;
-        Ok(Step::Changed(match told(policy) {
+        Ok(Step::Changed(match finding(policy) {
             "" => "set".into(),
             told => format!("set; {told}"),
         }))
@@ -133,7 +133,7 @@ impl Kind for Firewall {
 }
 
 /// What a person has to know: the call succeeds and does nothing under such a policy (icftypes.h).
-const fn told(policy: FirewallPolicy) -> &'static str {
+const fn finding(policy: FirewallPolicy) -> &'static str {
     match policy {
         FirewallPolicy::Ok => "",
         FirewallPolicy::Overridden => "a group policy overrides the host's own rules",

@@ -4,6 +4,7 @@
 pub(crate) mod certificate;
 pub(crate) mod defender;
 pub(crate) mod directory;
+pub(crate) mod disabled;
 pub(crate) mod endpoint;
 pub(crate) mod environment;
 pub(crate) mod evidence;
@@ -22,7 +23,13 @@ use std::future::Future;
 
 use dormer_profile::item::{Item, What};
 
-use crate::{ops::Host, problem::Result, run::Run, state::Made};
+use crate::{
+    document::{Own, OwnWhat},
+    ops::Host,
+    problem::Result,
+    run::Run,
+    state::Made,
+};
 
 /// What became of one item.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -115,6 +122,14 @@ pub(crate) async fn converge<H: Host>(run: &mut Run<H>, item: &Item) -> Result<S
             }
             Ok(Step::Ok(String::new()))
         }
+    }
+}
+
+/// The same for an item of the program alone.
+pub(crate) async fn converge_own<H: Host>(run: &mut Run<H>, own: &Own) -> Result<Step> {
+    match &own.what {
+        OwnWhat::DisabledService(what) => one(run, &own.id, what).await,
+        OwnWhat::NewestFiles(what) => sweep::newest(run, what).await,
     }
 }
 

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     ops::{Bytes, Host, Rights, Source},
-    placing::place,
+    placing::put,
     problem::{Problem, Result},
     rights::file_is_private,
     run::Run,
@@ -63,7 +63,7 @@ impl Kind for NetworkFile {
         let source = Source::Inline {
             bytes: Bytes(content.into_bytes()),
         };
-        place(&mut run.host, &self.path, source, rights, None).await?;
+        put(&mut run.host, &self.path, source, rights, None).await?;
         Ok(Step::Changed("written".into()))
     }
 

@@ -13,7 +13,7 @@ use crate::{
         Host, Restarts, ServiceChange, ServiceConfig, ServiceCreate, ServiceDescribe,
         ServiceFailure, ServiceRead, ServiceSettings, ServiceState, ServiceStatus, Start, Value,
     },
-    placing::look,
+    placing::stat,
     problem::{Doing as _, Problem, Result},
     run::Run,
     services,
@@ -128,7 +128,7 @@ impl Kind for Service {
         }
         let programs = executables(&self.command);
         for path in &programs {
-            if look(&mut run.host, path).await?.is_none() {
+            if stat(&mut run.host, path).await?.is_none() {
                 let said = format!("{path} was put there and is gone");
                 return Err(Problem::new(FailureCode::QuarantineSuspected, said));
             }

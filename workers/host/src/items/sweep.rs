@@ -8,11 +8,13 @@ use dormer_profile::{
 use super::{
     Step,
     certificate::{self, MARK, roots},
+    file::digest,
 };
 use crate::{
+    document::NewestFiles,
     ops::{DirectoryList, Entry, FileRename, Host},
     paths::{same, within},
-    placing::{look, passes, remove_tree},
+    placing::{delete, passes, remove_tree, stat},
     problem::{Doing as _, Result},
     run::Run,
     state::Made,
@@ -45,7 +47,7 @@ pub(crate) async fn versions<H: Host>(run: &mut Run<H>, item: &Sweep) -> Result<
         let folder = format!(r"{}\{}", item.under, entry.name);
         let going = entry.name.ends_with(GOING);
         let marked = going
-            || look(&mut run.host, &format!(r"{folder}\{VERSION_MARK}"))
+            || stat(&mut run.host, &format!(r"{folder}\{VERSION_MARK}"))
                 .await?
                 .is_some();
         if marked && !kept(&item.keep, &entry.name) {
@@ -159,4 +161,63 @@ pub(crate) async fn certificates<H: Host>(
     }
     run.save_inventory().await?;
     Ok(Step::Changed(format!("{gone} removed")))
+}
+
+/// Files of one name and many numbers, of which the newest stay, and the one that is in use.
+pub(crate) async fn newest<H: Host>(run: &mut Run<H>, item: &NewestFiles) -> Result<Step> {
+    let listed = match run
+        .host
+        .ask(DirectoryList {
+            path: item.under.clone(),
+        })
+        .await
+    {
+        Ok(listed) => listed,
+        Err(error) if error.is_any(&[2, 3]) => return Ok(Step::Ok(String::new())),
+        Err(error) => {
+            return Err(error).doing(FailureCode::Other, || format!("list {}", item.under));
+        }
+    };
+    let path = |name: &str| format!(r"{}\{name}", item.under);
+    let mut files: Vec<Entry> = listed
+        .into_iter()
+        .filter(|entry| {
+            let name = entry.name.to_lowercase();
+            let current = item
+                .current
+                .as_ref()
+                .is_some_and(|current| same(current, &entry.name));
+            !entry.look.folder
+                && !current
+                && name.starts_with(&item.prefix.to_lowercase())
+                && name.ends_with(&item.suffix.to_lowercase())
+        })
+        .collect();
+    // The newest first; of one moment the greater name, which carries a time.
+    files.sort_by(|one, other| {
+        let key = |entry: &Entry| (entry.look.modified_ms, entry.name.to_lowercase());
+        key(other).cmp(&key(one))
+    });
+    let current = match &item.current {
+        Some(name) => digest(&mut run.host, &path(name)).await?,
+        None => None,
+    };
+    let mut old = Vec::new();
+    for entry in files.into_iter().skip(item.keep) {
+        let path = path(&entry.name);
+        let in_use = current.is_some() && digest(&mut run.host, &path).await? == current;
+        if !in_use {
+            old.push(path);
+        }
+    }
+    if old.is_empty() {
+        return Ok(Step::Ok(String::new()));
+    }
+    if !run.apply {
+        return Ok(Step::Differs(old.join(", ")));
+    }
+    for path in &old {
+        delete(&mut run.host, path).await?;
+    }
+    Ok(Step::Changed(old.join(", ")))
 }

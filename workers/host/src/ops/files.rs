@@ -12,7 +12,7 @@ ask! {
     FileLook, "file_look", reads, |_| QUICK_MS, {
         /// The path.
         path: String,
-    } -> Look;
+    } -> Stat;
 
     /// Owner and access list of a file or folder: `GetKernelObjectSecurity` on a handle opened with `READ_CONTROL` and
     /// `FILE_FLAG_OPEN_REPARSE_POINT`.
@@ -178,7 +178,7 @@ ask! {
 
 /// What is at a path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Look {
+pub struct Stat {
     /// Whether it is a folder (or a link to one).
     pub folder: bool,
     /// Size in bytes; 0 for folders.
@@ -200,7 +200,7 @@ pub const ATTRIBUTE_REPARSE: u32 = 0x400;
 /// The bit of a reparse tag that says: another name for something else. Deduplicated files lack it.
 pub const TAG_NAME_SURROGATE: u32 = 0x2000_0000;
 
-impl Look {
+impl Stat {
     /// Whether it is a true link: a junction or a symbolic link.
     pub const fn is_link(&self) -> bool {
         self.attributes & ATTRIBUTE_REPARSE != 0 && self.tag & TAG_NAME_SURROGATE != 0
@@ -214,7 +214,7 @@ pub struct Entry {
     pub name: String,
     /// What it is.
     #[serde(flatten)]
-    pub look: Look,
+    pub look: Stat,
 }
 
 /// Bytes of a file.

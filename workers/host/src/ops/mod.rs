@@ -23,7 +23,7 @@ use std::{fmt, future::Future};
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-pub use files::*;
+pub use files::{Stat as Look, *};
 pub use network::*;
 pub use services::*;
 pub use system::*;
