@@ -2,6 +2,7 @@
 
 mod page;
 mod performer;
+mod program;
 mod simulated;
 mod wine;
 
