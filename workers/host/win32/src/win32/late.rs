@@ -22,6 +22,9 @@ use super::{
     text,
 };
 
+/// A function before it has its own type.
+type Function = unsafe extern "system" fn() -> isize;
+
 /// A library of System32.
 pub(super) struct Library(HMODULE);
 
@@ -45,7 +48,7 @@ impl Library {
     }
 
     /// A function, or 127.
-    fn required(&self, name: &CStr) -> Result<unsafe extern "system" fn() -> isize> {
+    fn required(&self, name: &CStr) -> Result<Function> {
         self.function(name)
             .ok_or_else(|| error::code(ERROR_PROC_NOT_FOUND))
     }
@@ -148,17 +151,17 @@ impl Dism {
                 *mut u32,
             ) -> i32 = std::mem::transmute(open);
             let mut dism = Self {
-                close: std::mem::transmute::<_, unsafe extern "system" fn(u32) -> i32>(
+                close: std::mem::transmute::<Function, unsafe extern "system" fn(u32) -> i32>(
                     library.required(c"DismCloseSession")?,
                 ),
-                shutdown: std::mem::transmute::<_, unsafe extern "system" fn() -> i32>(
+                shutdown: std::mem::transmute::<Function, unsafe extern "system" fn() -> i32>(
                     library.required(c"DismShutdown")?,
                 ),
-                delete: std::mem::transmute::<_, unsafe extern "system" fn(*mut c_void) -> i32>(
+                delete: std::mem::transmute::<Function, unsafe extern "system" fn(*mut c_void) -> i32>(
                     library.required(c"DismDelete")?,
                 ),
                 info: std::mem::transmute::<
-                    _,
+                    Function,
                     unsafe extern "system" fn(
                         u32,
                         *const u16,
@@ -167,7 +170,7 @@ impl Dism {
                         *mut *mut c_void,
                     ) -> i32,
                 >(library.required(c"DismGetFeatureInfo")?),
-                enable: std::mem::transmute::<_, EnableFunction>(
+                enable: std::mem::transmute::<Function, EnableFunction>(
                     library.required(c"DismEnableFeature")?,
                 ),
                 session: 0,

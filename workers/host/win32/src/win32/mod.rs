@@ -44,7 +44,6 @@ impl Host for Win32 {
 }
 
 impl Win32 {
-    #[expect(clippy::too_many_lines, reason = "one arm for each operation")]
     fn answer(&mut self, operation: Operation) -> Outcome {
         use Answer as A;
         use Operation as O;
