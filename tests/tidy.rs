@@ -185,7 +185,12 @@ fn one_package_has_other_lints_and_only_by_one_word() {
             assert_eq!(lints, wanted);
             wanted["rust"]["unsafe_code"] = word;
         } else {
-            assert_eq!(lints["workspace"].as_bool(), Some(true), "{}", path.display());
+            assert_eq!(
+                lints["workspace"].as_bool(),
+                Some(true),
+                "{}",
+                path.display()
+            );
         }
     }
 }
@@ -194,7 +199,11 @@ fn one_package_has_other_lints_and_only_by_one_word() {
 #[test]
 fn windows_is_asked_for_in_one_package() {
     // In two pieces, so that this file does not find itself.
-    let needles = [concat!("cfg(win", "dows"), concat!("cfg(not(win", "dows"), concat!("target_os = \"win", "dows")];
+    let needles = [
+        concat!("cfg(win", "dows"),
+        concat!("cfg(not(win", "dows"),
+        concat!("target_os = \"win", "dows"),
+    ];
     for (path, text) in sources() {
         let place = path.strip_prefix(root()).unwrap();
         if !place.starts_with("workers/host/win32") {

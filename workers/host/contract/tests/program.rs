@@ -27,7 +27,10 @@ fn the_program_is_small_and_for_x86_64() {
     assert!(!has(folder.as_bytes()), "{folder} is in the program");
     // Manifest and version are.
     assert!(has(b"longPathAware"));
-    let name: Vec<u8> = "dormer-host.exe".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let name: Vec<u8> = "dormer-host.exe"
+        .encode_utf16()
+        .flat_map(u16::to_le_bytes)
+        .collect();
     assert!(has(&name), "no version resource");
 }
 
@@ -45,9 +48,8 @@ fn a_probe_answers_in_its_frame_and_a_wrong_call_exits_with_2() {
         command.output().expect("Wine can be started")
     };
     let hash = "ab".repeat(32);
-    let probe = format!(
-        "probe --task machine/1@7.0 --attempt 2 --generation 1 --seq 7 --program {hash}"
-    );
+    let probe =
+        format!("probe --task machine/1@7.0 --attempt 2 --generation 1 --seq 7 --program {hash}");
     let output = run(&probe);
     let answer = frame::extract(&output.stdout, "machine/1@7.0", 2).expect("an answer");
     assert_eq!(answer.failure, None);

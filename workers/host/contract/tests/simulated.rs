@@ -10,10 +10,7 @@ use crate::{MANNERS, PROGRAMS, scope};
 
 /// What the simulated host does not show, and why. A row that it has learnt to show does not belong here any more.
 pub(crate) const NOT_SIMULATED: &[(&str, &str)] = &[
-    (
-        "some characters are in no name",
-        "takes every name",
-    ),
+    ("some characters are in no name", "takes every name"),
     (
         "a file that somebody has open is not replaced, and the number looks like missing rights",
         "its own locks hold no file back",
@@ -46,26 +43,17 @@ pub(crate) const NOT_SIMULATED: &[(&str, &str)] = &[
         "a file that somebody has open cannot be replaced, and asking does not disturb",
         "its own locks hold no file back",
     ),
-    (
-        "what is not there is not listed",
-        "answers 2 in place of 3",
-    ),
+    ("what is not there is not listed", "answers 2 in place of 3"),
     (
         "a new name is written for the next boot, whole and cut",
         "writes no NetBIOS name",
     ),
-    (
-        "what is no certificate is no root",
-        "takes any bytes",
-    ),
+    ("what is no certificate is no root", "takes any bytes"),
     (
         "bytes behind a certificate are not taken",
         "takes any bytes",
     ),
-    (
-        "the loopback card has its address",
-        "has no loopback card",
-    ),
+    ("the loopback card has its address", "has no loopback card"),
     (
         "another host is not asked",
         "10061 for every page that it was not given",
@@ -82,10 +70,7 @@ pub(crate) const NOT_SIMULATED: &[(&str, &str)] = &[
         "the list has this program, with its path and its begin",
         "lists the processes of services alone",
     ),
-    (
-        "Windows' own process is not held",
-        "has no process 4",
-    ),
+    ("Windows' own process is not held", "has no process 4"),
     (
         "a program's exit code is answered",
         "runs no program: each answers 0 at once",
@@ -102,10 +87,7 @@ pub(crate) const NOT_SIMULATED: &[(&str, &str)] = &[
         "a program that does not end is ended at its limit",
         "runs no program: each answers 0 at once",
     ),
-    (
-        "a service without a command",
-        "takes it",
-    ),
+    ("a service without a command", "takes it"),
     (
         "a service that is stopping takes no second order",
         "counts no checkpoints",

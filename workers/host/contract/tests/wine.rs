@@ -119,7 +119,9 @@ fn wine_answers_as_the_contract_says() {
             step: Step::default(),
             operation: operation.clone(),
         };
-        let code = block_on(host.perform(request)).err().map(|error| error.code);
+        let code = block_on(host.perform(request))
+            .err()
+            .map(|error| error.code);
         if code != wanted {
             failed.push(Failed(format!("{operation:?}: {code:x?}, not {wanted:x?}")));
         }

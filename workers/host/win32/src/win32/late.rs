@@ -157,9 +157,10 @@ impl Dism {
                 shutdown: std::mem::transmute::<Function, unsafe extern "system" fn() -> i32>(
                     library.required(c"DismShutdown")?,
                 ),
-                delete: std::mem::transmute::<Function, unsafe extern "system" fn(*mut c_void) -> i32>(
-                    library.required(c"DismDelete")?,
-                ),
+                delete: std::mem::transmute::<
+                    Function,
+                    unsafe extern "system" fn(*mut c_void) -> i32,
+                >(library.required(c"DismDelete")?),
                 info: std::mem::transmute::<
                     Function,
                     unsafe extern "system" fn(
