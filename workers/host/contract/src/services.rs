@@ -468,11 +468,12 @@ fn of_runs(names: &Names<'_>) -> Vec<Row> {
     rows.push(
         Row::new(
             "a service that runs is not started again",
-            vec![create(&name, names.command("plain")), start(&name)],
+            vec![create(&name, names.command("plain"))],
             start(&name),
             Refused(&[1056]),
             START,
         )
+        .once(start(&name), Refused(&[1056]))
         .once(status(&name), runs())
         .then(stop(&name), Done)
         .eventually(status(&name), stopped()),
@@ -523,11 +524,12 @@ fn of_runs(names: &Names<'_>) -> Vec<Row> {
     rows.push(
         Row::new(
             "a running service that is deleted is marked",
-            vec![create(&name, names.command("plain")), start(&name)],
+            vec![create(&name, names.command("plain"))],
             delete(&name),
             Done,
             DELETE,
         )
+        .once(start(&name), Refused(&[1056]))
         .once(status(&name), runs())
         .then(delete(&name), Refused(&[1072]))
         .then(
@@ -561,11 +563,12 @@ fn of_stops(names: &Names<'_>) -> Vec<Row> {
     rows.push(
         Row::new(
             "a service is told to stop, and stops a moment later",
-            vec![create(&name, names.command("plain")), start(&name)],
+            vec![create(&name, names.command("plain"))],
             stop(&name),
             Done,
             STOP,
         )
+        .once(start(&name), Refused(&[1056]))
         .once(status(&name), runs())
         .eventually(
             status(&name),
@@ -589,11 +592,12 @@ fn of_stops(names: &Names<'_>) -> Vec<Row> {
     rows.push(
         Row::new(
             "a service that is stopping takes no second order",
-            vec![create(&name, names.command(&manner)), start(&name)],
+            vec![create(&name, names.command(&manner))],
             stop(&name),
             Refused(&[1061]),
             STOP,
         )
+        .once(start(&name), Refused(&[1056]))
         .once(status(&name), runs())
         .first(stop(&name))
         .once(
@@ -610,11 +614,12 @@ fn of_stops(names: &Names<'_>) -> Vec<Row> {
     rows.push(
         Row::new(
             "a stopped service's process may go on",
-            vec![create(&name, names.command("linger")), start(&name)],
+            vec![create(&name, names.command("linger"))],
             stop(&name),
             Done,
             "sdk-api nf-winsvc-setservicestatus",
         )
+        .once(start(&name), Refused(&[1056]))
         .once(status(&name), runs())
         .eventually(status(&name), stopped())
         .then(start(&name), Done)
