@@ -57,7 +57,7 @@ fn step(item: &Item) -> Option<BootStep> {
             start_timeout_ms: what.start_timeout_ms,
         }),
         What::HnsNetwork(_) | What::HnsEndpoint(_) | What::NetworkFile(_) | What::Route(_) => {
-            Some(BootStep::Item(item.clone()))
+            Some(BootStep::Item(Box::new(item.clone())))
         }
         _ => None,
     }

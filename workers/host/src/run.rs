@@ -335,10 +335,10 @@ impl<H: Host> Run<H> {
             return;
         }
         self.going_down |= problem.going_down;
-        if let Some(why) = &problem.reboot {
-            if !self.waiting.contains(why) {
-                self.waiting.push(why.clone());
-            }
+        if let Some(why) = &problem.reboot
+            && !self.waiting.contains(why)
+        {
+            self.waiting.push(why.clone());
         }
         let about_a_service = matches!(
             problem.code,

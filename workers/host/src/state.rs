@@ -199,7 +199,7 @@ pub(crate) enum BootStep {
         start_timeout_ms: u64,
     },
     /// A network, an endpoint, a file with their addresses, a route.
-    Item(Item),
+    Item(Box<Item>),
 }
 
 /// How the last boot run ended.

@@ -306,10 +306,10 @@ impl Scm {
     /// A dependency runs before what needs it starts: Windows waits for it.
     fn finish_start(&mut self, name: &str) {
         let tick = self.tick_ms;
-        if let Some(service) = self.services.get_mut(&lower(name)) {
-            if service.state == ServiceState::StartPending {
-                service.due = Some(tick);
-            }
+        if let Some(service) = self.services.get_mut(&lower(name))
+            && service.state == ServiceState::StartPending
+        {
+            service.due = Some(tick);
         }
         self.advance(tick);
     }

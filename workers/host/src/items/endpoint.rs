@@ -23,17 +23,15 @@ const RESERVED: &str = r"C:\var\lib\cni\networks";
 /// Attached, and attached and shared. One that was made and not attached has an address and no card.
 const ATTACHED: [u32; 2] = [2, 3];
 
-/// What HNS says.
-pub(crate) enum Found {
-    /// There is no such service.
-    NoService,
-    /// The network and the endpoint.
-    Asked {
-        network: Option<hns::Network>,
-        endpoint: Option<hns::Endpoint>,
-        /// Its address cannot be given to a pod.
-        reserved: bool,
-    },
+/// What HNS says; none where there is no such service.
+pub(crate) type Found = Option<Asked>;
+
+/// The network and the endpoint.
+pub(crate) struct Asked {
+    network: Option<hns::Network>,
+    endpoint: Option<hns::Endpoint>,
+    /// Its address cannot be given to a pod.
+    reserved: bool,
 }
 
 impl Kind for HnsEndpoint {
@@ -41,7 +39,7 @@ impl Kind for HnsEndpoint {
 
     async fn read<H: Host>(&self, run: &mut Run<H>) -> Result<Found> {
         if !hns::ready(run).await? {
-            return Ok(Found::NoService);
+            return Ok(None);
         }
         let network = hns::network(run, &self.network).await?;
         let endpoint = hns::endpoint(run, &self.name).await?;
@@ -52,19 +50,19 @@ impl Kind for HnsEndpoint {
             }
             None => false,
         };
-        Ok(Found::Asked {
+        Ok(Some(Asked {
             network,
             endpoint,
             reserved,
-        })
+        }))
     }
 
     fn differs(&self, found: &Found) -> Verdict {
-        let Found::Asked {
+        let Some(Asked {
             network,
             endpoint,
             reserved,
-        } = found
+        }) = found
         else {
             return Verdict::wrong("is not there");
         };
@@ -85,9 +83,9 @@ impl Kind for HnsEndpoint {
 
     async fn make<H: Host>(&self, run: &mut Run<H>, _: &str, found: Found) -> Result<Step> {
         let missing = |said: String| Problem::new(FailureCode::HnsMissing, said);
-        let Found::Asked {
+        let Some(Asked {
             network, endpoint, ..
-        } = found
+        }) = found
         else {
             return Err(missing("the service hns is not there".into()));
         };
