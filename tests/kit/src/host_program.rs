@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_failing_tool_says_is_told() {
+    fn what_a_failing_tool_prints_is_in_the_error() {
         let failed = said(Command::new("sh").args(["-c", "echo no linker >&2; exit 3"]));
         assert_eq!(failed.expect_err("it failed").to_string(), "sh: no linker");
         let failed = said(&mut Command::new("a-tool-nobody-has"));

@@ -562,7 +562,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_that_changed_is_told() {
+    fn a_template_that_changed_has_another_stamp() {
         let folder = test_dir("wine");
         let prefix = prefix(folder.path());
         let before = stamp_of(&prefix).expect("read");

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn no_list_is_told_from_an_empty_one() {
+    fn no_list_is_not_an_empty_one() {
         let without = parse(&descriptor(0x8000, &[])).expect("a descriptor");
         assert_eq!((without.entries, without.protected), (None, false));
         let empty = parse(&descriptor(0x8004, &[])).expect("a descriptor");

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_speaks_no_http_or_nothing_is_told() {
+    fn whoever_speaks_no_http_or_nothing_is_an_error() {
         assert_eq!(get(&server(b"SSH-2.0-x\r\n"), LONG), Err(NO_HTTP));
         assert_eq!(get(&server(b"HTTP/1.1 twenty\r\n"), LONG), Err(NO_HTTP));
         assert_eq!(get(&server(b""), LONG), Err(CUT));
