@@ -19,6 +19,10 @@ const EDGES: &[(&str, &[&str])] = &[
         &["dormer-engine-core", "dormer-nats", "dormer-proto"],
     ),
     ("dormer-profile", &[]),
+    ("dormer-host", &["dormer-profile"]),
+    ("dormer-host-sim", &["dormer-host", "dormer-profile"]),
+    ("dormer-host-win32", &["dormer-host", "dormer-profile"]),
+    ("dormer-contract", &["dormer-host"]),
     (
         "dormer-workers",
         &["dormer-nats", "dormer-proto", "dormer-profile"],
@@ -157,6 +161,54 @@ fn crates_know_only_whom_they_may() {
             let for_tests = dependency["kind"] == "dev";
             if other.starts_with("dormer-") && !for_tests {
                 assert!(allowed.contains(other), "{name} may not know {other}");
+            }
+        }
+    }
+}
+
+/// Win32 is called by unsafe functions, so its package has a table of lints of its own: the workspace's, with one word
+/// changed. Everybody else takes the workspace's.
+#[test]
+fn one_package_has_other_lints_and_only_by_one_word() {
+    let read = |path: &Path| -> toml::Table {
+        toml::from_str(&fs::read_to_string(path).unwrap()).unwrap()
+    };
+    let mut wanted = read(&root().join("Cargo.toml"))["workspace"]["lints"].clone();
+    let metadata = metadata();
+    for package in metadata["packages"].as_array().unwrap() {
+        let path = Path::new(package["manifest_path"].as_str().unwrap());
+        let lints = read(path)["lints"].clone();
+        if package["name"] == "dormer-host-win32" {
+            let word = wanted["rust"]["unsafe_code"].clone();
+            assert_eq!(word.as_str(), Some("forbid"));
+            wanted["rust"]["unsafe_code"] = "deny".into();
+            assert_eq!(lints, wanted);
+            wanted["rust"]["unsafe_code"] = word;
+        } else {
+            assert_eq!(
+                lints["workspace"].as_bool(),
+                Some(true),
+                "{}",
+                path.display()
+            );
+        }
+    }
+}
+
+/// The rest of the workspace is the same on every platform.
+#[test]
+fn windows_is_asked_for_in_one_package() {
+    // In two pieces, so that this file does not find itself.
+    let needles = [
+        concat!("cfg(win", "dows"),
+        concat!("cfg(not(win", "dows"),
+        concat!("target_os = \"win", "dows"),
+    ];
+    for (path, text) in sources() {
+        let place = path.strip_prefix(root()).unwrap();
+        if !place.starts_with("workers/host/win32") {
+            for needle in needles {
+                assert!(!text.contains(needle), "{} has {needle}", place.display());
             }
         }
     }

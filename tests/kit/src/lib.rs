@@ -22,6 +22,7 @@ mod cable;
 pub mod cache;
 mod certs;
 mod etcd;
+mod host_program;
 mod https;
 mod kubernetes;
 mod minor;
@@ -35,11 +36,13 @@ mod source;
 mod sshd;
 pub mod tier;
 mod wait;
+mod wine;
 
 pub use browser::Browser;
 pub use cable::Cable;
 pub use certs::{Identity, TestCa};
 pub use etcd::Etcd;
+pub use host_program::{HostProgram, host_program};
 pub use kubernetes::{ControlPlane, Speaker, openshift_crd};
 pub use minor::Kubernetes;
 pub use nats::{Login, NatsNetwork, NatsOptions, NatsServer, NatsTls, NatsVersion};
@@ -52,6 +55,7 @@ pub use skip::{Skipped, Start};
 pub use sshd::{KeyKind, SshKey, Sshd, SshdOptions};
 pub use tempfile::TempDir;
 pub use wait::{await_condition, await_some, block_until};
+pub use wine::Wine;
 
 /// A folder of the test's own, removed when the value is dropped.
 ///

@@ -3,14 +3,17 @@
 use std::process::{Command, ExitCode};
 
 use dormer_testkit::tier::{self, PARTS, Part, Running};
-use dormer_testkit::{Etcd, Kubernetes, NatsServer, NatsVersion, OtlpReceiver, cache};
+use dormer_testkit::{
+    Etcd, Kubernetes, NatsServer, NatsVersion, OtlpReceiver, Start, Wine, cache, host_program,
+};
 
-const USAGE: &str = "usage: cargo tier fast | full | long PART,… | list | servers
+const USAGE: &str = "usage: cargo tier fast | full | long PART,… | list | servers | windows
   fast      pure tests only: no server, no process of dormer
   full      what `cargo test --workspace` runs
   long      the named parts of the long tier (`all`: each of them); a test that passed on this tree is not run again
   list      the parts of the long tier
-  servers   builds the servers of the full tier, and prints where they are kept";
+  servers   builds the servers of the full tier, and prints where they are kept
+  windows   builds dormer-host.exe, and makes the prefix of Wine that its tests copy";
 
 /// The variables that choose what runs. Those of the caller are not passed on.
 const CHOOSING: [&str; 3] = [tier::TIER, tier::LONG, "DORMER_KUBERNETES"];
@@ -24,6 +27,7 @@ fn main() -> ExitCode {
         ["long", ref names @ ..] => long(names),
         ["list"] => list(),
         ["servers"] => servers(),
+        ["windows"] => windows(),
         _ => Err(USAGE.to_owned()),
     };
     match done {
@@ -136,6 +140,17 @@ fn list() -> Result<(), String> {
             "{:<18} {:>3} min  {}",
             part.name, part.minutes, part.what
         ));
+    }
+    Ok(())
+}
+
+fn windows() -> Result<(), String> {
+    let told = |why: dormer_testkit::Skipped| format!("{}: {}", why.server, why.reason);
+    let program = host_program().map_err(told)?;
+    print(&program.program.display().to_string());
+    match Wine::start() {
+        Start::Started(wine) => print(&format!("{} can be copied", wine.drive().display())),
+        Start::Skipped(why) => return Err(told(why)),
     }
     Ok(())
 }

@@ -1,0 +1,42 @@
+//! The contract of the host interface: what a Windows host answers, row by row, each with its source.
+//!
+//! A [`Row`] prepares a host by operations, performs one, and looks at the answer and at what it did. It runs against
+//! every implementation of [`Host`]. Each row has a *liar*: a wrong answer, given without performing anything, that the
+//! row must refuse; so no row is satisfied by everything.
+
+mod files;
+mod network;
+mod processes;
+mod registry;
+mod row;
+mod services;
+mod system;
+
+pub use row::{Expected, Failed, OnWine, Row, Wanted, run, run_liar};
+
+/// Names for one run of the rows, so that two runs on one host do not meet.
+#[derive(Debug, Clone)]
+pub struct Scope {
+    /// A folder that is not there yet, directly below `C:\`.
+    pub folder: String,
+    /// The beginning of the names of services and registry keys.
+    pub prefix: String,
+    /// A folder with copies of the service program (`tests/wine/service.c`), each named after how it behaves: its first
+    /// argument.
+    pub programs: String,
+}
+
+/// Every row, in an order in which they can run on one host.
+pub fn rows(scope: &Scope) -> Vec<Row> {
+    [
+        files::rows(scope),
+        registry::rows(scope),
+        system::rows(scope),
+        network::rows(scope),
+        processes::rows(scope),
+        services::rows(scope),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}

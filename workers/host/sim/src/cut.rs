@@ -1,0 +1,70 @@
+//! Cutting a run: the process is killed before, or right after, one of its operations took effect.
+
+use std::{
+    future::Future,
+    pin::pin,
+    task::{Context, Poll, Waker},
+};
+
+use dormer_host::ops::{Host, Outcome, Request};
+
+/// On which side of the operation the cut is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    /// It had no effect.
+    Before,
+    /// It took effect, and nobody heard the answer.
+    After,
+}
+
+/// A host on which the process is killed at one operation: that one never answers.
+#[derive(Debug)]
+pub struct Cut<'a, H> {
+    host: &'a mut H,
+    left: usize,
+    when: When,
+    done: usize,
+}
+
+impl<'a, H> Cut<'a, H> {
+    /// `host`, cut at the operation number `at` (0 is the first) among those that change something.
+    pub const fn new(host: &'a mut H, at: usize, when: When) -> Self {
+        Self {
+            host,
+            left: at,
+            when,
+            done: 0,
+        }
+    }
+
+    /// Operations that change something and were performed.
+    pub const fn done(&self) -> usize {
+        self.done
+    }
+}
+
+impl<H: Host> Host for Cut<'_, H> {
+    async fn perform(&mut self, request: Request) -> Outcome {
+        if !request.operation.changes() {
+            return self.host.perform(request).await;
+        }
+        if self.left == 0 {
+            if self.when == When::After {
+                let _ = self.host.perform(request).await;
+            }
+            return std::future::pending().await;
+        }
+        self.left -= 1;
+        self.done += 1;
+        self.host.perform(request).await
+    }
+}
+
+/// What a run answers; none if it was cut. On a simulated host nothing is ever waited for, so a run that waits was cut.
+pub fn until_cut<F: Future>(run: F) -> Option<F::Output> {
+    let mut run = pin!(run);
+    match run.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(answer) => Some(answer),
+        Poll::Pending => None,
+    }
+}

@@ -1,0 +1,336 @@
+//! Each operation on the simulated host.
+
+use dormer_host::ops::{
+    Answer, Boot, Bytes, Clock, DismState, Domain, Host, Operation, Outcome, RegistryNames,
+    Request, Rights, Root, Source, Space, System, Value, WinError,
+};
+
+use crate::{
+    COMPUTER, SimulatedHost,
+    disk::{Result, refused},
+};
+
+impl Host for SimulatedHost {
+    async fn perform(&mut self, request: Request) -> Outcome {
+        self.pass(1);
+        self.log.push(request.operation.name());
+        let name = request.operation.name();
+        if let Some(at) = self
+            .refusals
+            .iter()
+            .position(|(of, times, _)| *of == name && *times > 0)
+        {
+            self.refusals[at].1 -= 1;
+            return Err(self.refusals[at].2.clone());
+        }
+        let answer = self.answer(request.operation);
+        self.disk.running = self.scm.mapped_files();
+        answer
+    }
+}
+
+impl SimulatedHost {
+    fn answer(&mut self, operation: Operation) -> Outcome {
+        use Operation as O;
+        Ok(match operation {
+            O::FileLook(ask) => Answer::FileLook(self.disk.stat(&ask.path)?),
+            O::FileSecurity(ask) => Answer::FileSecurity(self.disk.security(&ask.path)?),
+            O::FileRights(ask) => Answer::FileRights(self.disk.set_rights(&ask.path, ask.rights)?),
+            O::FileDigest(ask) => Answer::FileDigest(self.disk.digest(&ask.path)?),
+            O::FileRead(ask) => Answer::FileRead(self.disk.read(&ask.path, ask.most, ask.end)?),
+            O::FileWriteNew(ask) => {
+                Answer::FileWriteNew(self.disk.write_new(&ask.path, &ask.source, ask.rights)?)
+            }
+            O::FileRename(ask) => {
+                self.disk.rename(&ask.from, &ask.to, ask.replace)?;
+                self.scm.renamed(&ask.from, &ask.to);
+                Answer::FileRename(())
+            }
+            O::FileDelete(ask) => Answer::FileDelete(self.disk.delete(&ask.path)?),
+            O::FileProbe(ask) => Answer::FileProbe(self.disk.probe(&ask.path)?),
+            O::FileAttributes(ask) => {
+                Answer::FileAttributes(self.disk.set_attributes(&ask.path, ask.attributes)?)
+            }
+            O::FileVersion(ask) => Answer::FileVersion(self.version(&ask.path)?),
+            O::DirectoryCreate(ask) => {
+                Answer::DirectoryCreate(self.disk.create_folder(&ask.path, ask.rights)?)
+            }
+            O::DirectoryList(ask) => Answer::DirectoryList(self.disk.list(&ask.path)?),
+            O::DirectoryRemove(ask) => Answer::DirectoryRemove(self.disk.remove_folder(&ask.path)?),
+            O::TreeRemove(ask) => Answer::TreeRemove(self.disk.remove_tree(&ask.path)?),
+            O::VolumeSpace(_) => Answer::VolumeSpace(Space {
+                free: self.disk.free,
+                total: self.disk.total,
+            }),
+            O::LockTake(ask) => Answer::LockTake(self.take_lock(&ask.path)?),
+            O::LockRelease(ask) => {
+                self.locks.retain(|lock| *lock != ask.path.to_lowercase());
+                Answer::LockRelease(())
+            }
+            other => return self.answer_services(other),
+        })
+    }
+
+    fn answer_services(&mut self, operation: Operation) -> Outcome {
+        use Operation as O;
+        Ok(match operation {
+            O::ServiceList(_) => Answer::ServiceList(self.scm.list()?),
+            O::ServiceRead(ask) => Answer::ServiceRead(self.scm.read(&ask.name)?),
+            O::ServiceStatusRead(ask) => Answer::ServiceStatusRead(self.scm.status(&ask.name)?),
+            O::ServiceCreate(ask) => {
+                Answer::ServiceCreate(self.scm.create(&ask.name, &ask.settings)?)
+            }
+            O::ServiceChange(ask) => {
+                Answer::ServiceChange(self.scm.change(&ask.name, &ask.settings)?)
+            }
+            O::ServiceDescribe(ask) => {
+                Answer::ServiceDescribe(self.scm.describe(&ask.name, &ask.description)?)
+            }
+            O::ServiceFailure(ask) => {
+                Answer::ServiceFailure(self.scm.set_failure(&ask.name, &ask.actions)?)
+            }
+            O::ServiceStart(ask) => Answer::ServiceStart(self.start_service(&ask.name)?),
+            O::ServiceStop(ask) => Answer::ServiceStop(self.scm.stop(&ask.name)?),
+            O::ServiceDelete(ask) => {
+                self.scm.delete(&ask.name)?;
+                let gone = self.service_state(&ask.name).is_none();
+                let key = format!(r"SYSTEM\CurrentControlSet\Services\{}", ask.name);
+                if gone {
+                    self.registry.remove(&key.to_lowercase());
+                } else {
+                    self.set_registry(&key, "DeleteFlag", Value::Number(1));
+                }
+                Answer::ServiceDelete(())
+            }
+            O::ProcessList(_) => Answer::ProcessList(self.scm.list_processes()),
+            O::ProcessHold(ask) => Answer::ProcessHold(self.scm.hold_process(ask.pid)?),
+            O::ProcessEnded(ask) => Answer::ProcessEnded(self.scm.has_ended(ask.process)?),
+            O::ProcessEnd(ask) => Answer::ProcessEnd(self.scm.end_process(ask.process)?),
+            O::ProcessRelease(ask) => {
+                self.scm.release(ask.process);
+                Answer::ProcessRelease(())
+            }
+            other => return self.answer_system(other),
+        })
+    }
+
+    fn answer_system(&mut self, operation: Operation) -> Outcome {
+        use Operation as O;
+        Ok(match operation {
+            O::RegistryRead(ask) => match self.registry(&ask.key, &ask.name) {
+                Some(value) => Answer::RegistryRead(value),
+                None => return refused(2),
+            },
+            O::RegistryList(ask) => Answer::RegistryList(self.names_in(&ask.key)?),
+            O::RegistryWrite(ask) => {
+                self.set_registry(&ask.key, &ask.name, ask.value);
+                Answer::RegistryWrite(())
+            }
+            O::RegistryDelete(ask) => {
+                let key = self.registry.get_mut(&ask.key.to_lowercase());
+                match key.and_then(|key| key.remove(&ask.name.to_lowercase())) {
+                    Some(_) => Answer::RegistryDelete(()),
+                    None => return refused(2),
+                }
+            }
+            O::EnvironmentTell(_) => Answer::EnvironmentTell(()),
+            O::SystemRead(_) => Answer::SystemRead(System {
+                version: [10, 0, 20_348],
+                product_type: 3,
+                architecture: 9,
+                dns_host_name: self.host_name("Hostname"),
+                administrator: true,
+            }),
+            O::ClockRead(_) => Answer::ClockRead(Clock {
+                now_ms: self.now_ms,
+                tick_ms: self.tick_ms,
+            }),
+            O::BootRead(_) => Answer::BootRead(Boot {
+                kuser_boot_id: self.boot_id,
+                steady_ms: self.booted_ms,
+                booted_ms: self.booted_ms,
+            }),
+            O::DomainRead(_) => Answer::DomainRead(match &self.domain {
+                Some(name) => Domain {
+                    status: 3,
+                    name: name.clone(),
+                },
+                None => Domain {
+                    status: 2,
+                    name: "WORKGROUP".into(),
+                },
+            }),
+            O::HostNameSet(ask) => {
+                // sdk-api, SetComputerNameExW: 87 for these, and nothing before the next boot.
+                if ask.name.is_empty() || ask.name.contains(|c| "\"/\\[]:|<>+=;,?".contains(c)) {
+                    return refused(87);
+                }
+                self.set_registry(COMPUTER, "NV Hostname", Value::Text(ask.name));
+                Answer::HostNameSet(())
+            }
+            O::RebootAsk(_) => {
+                // The second request finds the first.
+                if self.reboot_asked {
+                    return refused(1190);
+                }
+                self.reboot_asked = true;
+                Answer::RebootAsk(())
+            }
+            O::FeatureRead(ask) => match self.feature(&ask.name) {
+                Some(state) => Answer::FeatureRead(state),
+                None => return refused(0x800f_080c),
+            },
+            O::FeatureEnable(ask) => Answer::FeatureEnable(self.enable(&ask.name)?),
+            O::ProgramRun(ask) => {
+                self.disk.stat(&ask.path)?;
+                self.ran
+                    .push(format!("{} {}", ask.path, ask.arguments.join(" ")));
+                Answer::ProgramRun(0)
+            }
+            O::Pause(ask) => {
+                self.pass(ask.ms);
+                Answer::Pause(())
+            }
+            O::RootList(_) => Answer::RootList(self.roots.clone()),
+            O::RootAdd(ask) => {
+                let sha256 = dormer_profile::sha256_hex(&ask.der.0);
+                // CERT_STORE_ADD_NEW.
+                if self
+                    .roots
+                    .iter()
+                    .any(|root| root.own && root.sha256 == sha256)
+                {
+                    return refused(0x8009_2005);
+                }
+                self.roots.push(Root {
+                    sha256,
+                    name: ask.name,
+                    own: true,
+                });
+                Answer::RootAdd(())
+            }
+            O::RootRemove(ask) => {
+                match self
+                    .roots
+                    .iter()
+                    .position(|root| root.own && root.sha256 == ask.sha256)
+                {
+                    Some(at) => {
+                        self.roots.remove(at);
+                    }
+                    None => return refused(0x8009_2004),
+                }
+                Answer::RootRemove(())
+            }
+            other => return self.answer_network(other),
+        })
+    }
+
+    fn answer_network(&mut self, operation: Operation) -> Outcome {
+        use Operation as O;
+        let network = &mut self.network;
+        Ok(match operation {
+            O::HnsCall(ask) => Answer::HnsCall(self.call_hns(&ask)?),
+            O::InterfaceList(_) => Answer::InterfaceList(network.cards.clone()),
+            O::RouteList(_) => Answer::RouteList(network.routes.clone()),
+            O::RouteAdd(ask) => Answer::RouteAdd(network.add_route(&ask.route)?),
+            O::RouteRemove(ask) => Answer::RouteRemove(network.remove_route(&ask.route)?),
+            O::HttpGet(ask) => match self.pages.get(&ask.url) {
+                Some(status) => Answer::HttpGet(*status),
+                None => return refused(10_061),
+            },
+            O::FirewallRead(ask) => Answer::FirewallRead(network.read_rule(&ask.name)?),
+            O::FirewallAdd(ask) => Answer::FirewallAdd(network.add_rule(&ask.rule)?),
+            O::FirewallChange(ask) => Answer::FirewallChange(network.change_rule(&ask.rule)?),
+            O::FirewallRemove(ask) => Answer::FirewallRemove(network.remove_rule(&ask.name)?),
+            O::FirewallPolicyRead(_) => Answer::FirewallPolicyRead(network.read_policy()?),
+            O::DefenderRead(_) => Answer::DefenderRead(network.read_exclusions()?),
+            O::DefenderAdd(ask) => Answer::DefenderAdd(network.add_exclusions(&ask.exclusions)?),
+            O::DefenderRemove(ask) => {
+                Answer::DefenderRemove(network.remove_exclusions(&ask.exclusions)?)
+            }
+            // A new operation is answered here before anybody asks it.
+            other => {
+                return Err(WinError {
+                    code: 50,
+                    text: format!("{} is not simulated", other.name()),
+                });
+            }
+        })
+    }
+
+    fn version(&self, path: &str) -> Result<[u16; 4]> {
+        self.disk.stat(path)?;
+        self.versions
+            .get(&path.to_lowercase())
+            .copied()
+            .ok_or(WinError::new(1812))
+    }
+
+    fn take_lock(&mut self, path: &str) -> Result<()> {
+        let key = path.to_lowercase();
+        if self.foreign_locks.contains(&key) {
+            return refused(32);
+        }
+        if self.disk.stat(path).is_err() {
+            let bytes = Bytes::default();
+            self.disk
+                .write_new(path, &Source::Inline { bytes }, Rights::Inherited)?;
+        }
+        let path = key;
+        if !self.locks.contains(&path) {
+            self.locks.push(path);
+        }
+        Ok(())
+    }
+
+    fn names_in(&self, key: &str) -> Result<RegistryNames> {
+        let key = key.to_lowercase();
+        let below = format!("{key}\\");
+        let keys: Vec<String> = self
+            .registry
+            .keys()
+            .filter_map(|one| one.strip_prefix(&below))
+            .map(str::to_owned)
+            .collect();
+        match self.registry.get(&key) {
+            Some(values) => Ok(RegistryNames {
+                keys,
+                values: values.values().map(|(name, _)| name.clone()).collect(),
+            }),
+            None if keys.is_empty() => refused(2),
+            None => Ok(RegistryNames {
+                keys,
+                values: Vec::new(),
+            }),
+        }
+    }
+
+    fn host_name(&self, value: &str) -> String {
+        match self.registry(COMPUTER, value) {
+            Some(Value::Text(name)) => name,
+            _ => String::new(),
+        }
+    }
+
+    /// Containers asks for a reboot: 3010 (WSL, OptionalFeature.cpp).
+    fn enable(&mut self, name: &str) -> Result<u32> {
+        if self.feature(name).is_none() {
+            return refused(0x800f_080c);
+        }
+        let answer = self.feature_answers.pop_front().unwrap_or(Ok(3_010));
+        let effect = match &answer {
+            Ok(3_010) => Some(DismState::InstallPending),
+            Ok(_) => Some(DismState::Installed),
+            Err(error) if error.code == 0x8007_0bc2 => Some(DismState::InstallPending),
+            Err(_) => None,
+        };
+        if let Some(state) = effect {
+            self.set_feature(name, state);
+            if state == DismState::Installed && name.eq_ignore_ascii_case("Containers") {
+                self.enable_containers();
+            }
+        }
+        answer
+    }
+}

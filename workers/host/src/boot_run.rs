@@ -1,0 +1,193 @@
+//! The boot run: a boot takes HNS endpoints and active routes; what it took is put back, then our services start in
+//! order. No worker asks for it: a service of ours does, at each boot, while dormer may be down.
+
+use dormer_profile::{
+    answer::{FailureCode, ItemState},
+    document::{Document, Section},
+    item::{Item, What},
+};
+
+use crate::{
+    boot_id::same_boot,
+    items,
+    ops::{
+        Host, ServiceChange, ServiceCreate, ServiceDescribe, ServiceSettings, ServiceState, Start,
+    },
+    paths::{program_path, same, state},
+    problem::{Problem, Result},
+    run::Run,
+    services,
+    state::{BootPlan, BootRun, BootStep, Made, file},
+};
+
+/// The service that asks for it. It runs, does it, and has stopped: nothing stays.
+pub const SERVICE: &str = "dormer-boot";
+const DESCRIPTION: &str =
+    "Puts back what a boot takes from this Kubernetes node, then starts its services in order";
+/// The service without which no Node is Ready.
+const KUBELET: &str = "kubelet";
+/// For so long it is tried again.
+const TRIES_MS: u64 = 600_000;
+/// Between two tries.
+const PAUSE_MS: u64 = 10_000;
+
+/// Writes down what a boot of this host would take, and makes the service that puts it back.
+pub(crate) async fn remember<H: Host>(run: &mut Run<H>, document: &Document) -> Result<()> {
+    let path = state(file::BOOT);
+    let before: BootPlan = run.host.read_json(&path).await?.unwrap_or_default();
+    let mut plan = before.clone();
+    let steps = document.items.iter().filter_map(step).collect();
+    match document.section {
+        Section::Host => plan.host = steps,
+        Section::Node => plan.node = steps,
+    }
+    if plan.host.is_empty() && plan.node.is_empty() {
+        return Ok(());
+    }
+    if plan != before {
+        run.host.write_json(&path, &plan).await?;
+    }
+    make_service(run).await
+}
+
+fn step(item: &Item) -> Option<BootStep> {
+    match &item.what {
+        What::Service(what) if what.running => Some(BootStep::Service {
+            service: what.name.clone(),
+            start_timeout_ms: what.start_timeout_ms,
+        }),
+        What::HnsNetwork(_) | What::HnsEndpoint(_) | What::NetworkFile(_) | What::Route(_) => {
+            Some(BootStep::Item(Box::new(item.clone())))
+        }
+        _ => None,
+    }
+}
+
+async fn make_service<H: Host>(run: &mut Run<H>) -> Result<()> {
+    let name = || SERVICE.to_owned();
+    let settings = ServiceSettings {
+        command: Some(format!("{} boot", program_path(&run.call.program))),
+        display: Some(name()),
+        start: Some(Start::Auto),
+        depends: Some(Vec::new()),
+        error_control: Some(1),
+    };
+    run.note(Made::Service { name: name() }).await?;
+    let failed = |error| {
+        let doing = format!("make the service {SERVICE}");
+        Problem::windows(FailureCode::ServiceConfigFailed, &doing, &error)
+    };
+    let read = crate::ops::ServiceRead { name: name() };
+    match run.host.ask(read).await {
+        Ok(there) => {
+            // A call that was cut may have made it, and not said what it is for.
+            let described = there
+                .description
+                .as_deref()
+                .is_none_or(|it| it == DESCRIPTION);
+            let started = there.start == Start::Auto;
+            if described && started && Some(&there.command) == settings.command.as_ref() {
+                return Ok(());
+            }
+            run.host
+                .ask(ServiceChange {
+                    name: name(),
+                    settings,
+                })
+                .await
+                .map_err(failed)?;
+        }
+        Err(error) if error.number() == 1060 => {
+            run.host
+                .ask(ServiceCreate {
+                    name: name(),
+                    settings,
+                })
+                .await
+                .map_err(failed)?;
+        }
+        Err(error) => return Err(failed(error)),
+    }
+    let description = DESCRIPTION.to_owned();
+    run.host
+        .ask(ServiceDescribe {
+            name: name(),
+            description,
+        })
+        .await
+        .map_err(failed)
+}
+
+/// Puts back what the boot took. What fails is tried again for minutes; then the kubelet is stopped, so that the Node is
+/// NotReady and everybody sees it, and the next probe says why.
+pub(crate) async fn put_back<H: Host>(run: &mut Run<H>) -> Result<()> {
+    let Some(plan) = run.host.read_json::<BootPlan>(&state(file::BOOT)).await? else {
+        return Ok(());
+    };
+    let host = plan.host.into_iter().map(|step| (Section::Host, step));
+    let node = plan.node.into_iter().map(|step| (Section::Node, step));
+    let steps: Vec<(Section, BootStep)> = host.chain(node).collect();
+    let wait = run.host.wait("boot_run", TRIES_MS).await?;
+    let failure = loop {
+        let Err(problem) = all(run, &steps).await else {
+            break None;
+        };
+        if problem.going_down || !run.host.again(&wait, PAUSE_MS).await? {
+            break Some(problem);
+        }
+    };
+    let ended = BootRun {
+        boot_id: run.boot_id.clone(),
+        failure: failure
+            .as_ref()
+            .map(|problem| problem.message.clone())
+            .unwrap_or_default(),
+    };
+    run.host.write_json(&state(file::BOOT_RUN), &ended).await?;
+    let Some(problem) = failure else {
+        return Ok(());
+    };
+    let ours = steps.iter().any(
+        |(_, step)| matches!(step, BootStep::Service { service, .. } if same(service, KUBELET)),
+    );
+    if ours {
+        services::stop(run, KUBELET).await?;
+        run.stopped.clear();
+    }
+    Err(problem)
+}
+
+async fn all<H: Host>(run: &mut Run<H>, steps: &[(Section, BootStep)]) -> Result<()> {
+    for (section, step) in steps {
+        run.section = *section;
+        match step {
+            BootStep::Service {
+                service,
+                start_timeout_ms,
+            } => {
+                run.host.about(&format!("service:{service}"));
+                let there = services::status(&mut run.host, service).await?;
+                if there.is_none_or(|there| there.state != ServiceState::Running) {
+                    services::start(run, service, *start_timeout_ms).await?;
+                }
+            }
+            BootStep::Item(item) => {
+                run.host.about(&item.id);
+                let step = items::converge(run, item).await?;
+                if matches!(step, items::Step::Changed(_)) {
+                    run.outcome(item, ItemState::Changed, "put back");
+                }
+            }
+        }
+    }
+    run.host.about("");
+    Ok(())
+}
+
+/// What a failed boot run of this boot left to say.
+pub(crate) async fn failure<H: Host>(run: &mut Run<H>) -> Result<Option<String>> {
+    let ended: Option<BootRun> = run.host.read_json(&state(file::BOOT_RUN)).await?;
+    let ended =
+        ended.filter(|ended| same_boot(&ended.boot_id, &run.boot_id) && !ended.failure.is_empty());
+    Ok(ended.map(|ended| ended.failure))
+}

@@ -1,0 +1,143 @@
+//! A program that Windows Defender leaves alone, where Defender runs.
+//!
+//! Two exclusions: of the path, because "the process itself is scanned unless it's added to the file exclusion list", and
+//! of the process, for what it opens (MicrosoftDocs/defender-docs, configure-process-opened-file-exclusions).
+
+use dormer_profile::{answer::FailureCode, item::DefenderExclusion};
+
+use super::{Kind, Step, Verdict};
+use crate::{
+    ops::{DefenderAdd, DefenderRead, DefenderRemove, Exclusions, Host, WinError},
+    paths::same,
+    problem::{Problem, Result},
+    run::Run,
+    state::Made,
+};
+
+/// WBEM_E_INVALID_NAMESPACE: this Windows has no Defender.
+const NO_DEFENDER: u32 = 0x8004_100e;
+/// The service is stopped, or another product guards the host (0x800106BA, facility 1: ExplorerPatcher#4213).
+const NOT_RUNNING: u32 = 0x8001_06ba;
+/// WBEM_E_NOT_FOUND.
+const NOT_THERE: u32 = 0x8004_1002;
+const POLICY: &str = r"SOFTWARE\Policies\Microsoft\Windows Defender";
+
+/// What Defender says.
+pub(crate) enum Found {
+    /// It does not guard this host.
+    Off,
+    /// A policy hides the list: added before by us, or not.
+    Hidden(bool),
+    /// The list, and whether a policy keeps local lists from counting.
+    Listed(Exclusions, bool),
+}
+
+fn wanted(process: &str) -> Exclusions {
+    Exclusions {
+        paths: vec![process.to_owned()],
+        processes: vec![process.to_owned()],
+    }
+}
+
+fn off(error: &WinError) -> bool {
+    matches!(error.code, NO_DEFENDER | NOT_RUNNING)
+}
+
+fn failed(error: &WinError) -> Problem {
+    Problem::windows(
+        FailureCode::DefenderFailed,
+        "Windows Defender's exclusions",
+        error,
+    )
+}
+
+fn has(list: &[String], process: &str) -> bool {
+    list.iter().any(|one| same(one, process))
+}
+
+impl Kind for DefenderExclusion {
+    type Found = Found;
+
+    async fn read<H: Host>(&self, run: &mut Run<H>) -> Result<Found> {
+        let listed = match run.host.ask(DefenderRead {}).await {
+            Ok(listed) => listed,
+            Err(error) if off(&error) => return Ok(Found::Off),
+            Err(error) => return Err(failed(&error)),
+        };
+        // By the policy's number: the list itself then holds a sentence.
+        let hidden = run
+            .host
+            .registry_number(POLICY, "HideExclusionsFromLocalAdmins")
+            .await?;
+        if hidden == Some(1) {
+            let noted = self
+                .made(false)
+                .is_some_and(|made| run.inventory.has(&made));
+            return Ok(Found::Hidden(noted));
+        }
+        let ignored = run
+            .host
+            .registry_number(POLICY, "DisableLocalAdminMerge")
+            .await?
+            == Some(1);
+        Ok(Found::Listed(listed, ignored))
+    }
+
+    fn differs(&self, found: &Found) -> Verdict {
+        match found {
+            Found::Off | Found::Hidden(true) => Verdict::right(),
+            Found::Hidden(false) => {
+                Verdict::wrong("is perhaps not excluded: a policy hides the list")
+            }
+            Found::Listed(listed, ignored) => {
+                let there =
+                    has(&listed.paths, &self.process) && has(&listed.processes, &self.process);
+                match (there, ignored) {
+                    (false, _) => Verdict::wrong("is not excluded"),
+                    (true, true) => Verdict::Right("a policy lets no local exclusion count".into()),
+                    (true, false) => Verdict::right(),
+                }
+            }
+        }
+    }
+
+    async fn make<H: Host>(&self, run: &mut Run<H>, _: &str, found: Found) -> Result<Step> {
+        let mut exclusions = wanted(&self.process);
+        if let Found::Listed(listed, _) = &found {
+            exclusions.paths.retain(|path| !has(&listed.paths, path));
+            exclusions
+                .processes
+                .retain(|process| !has(&listed.processes, process));
+        }
+        match run.host.ask(DefenderAdd { exclusions }).await {
+            Ok(()) => {}
+            Err(error) if off(&error) => return Ok(Step::Ok(String::new())),
+            Err(error) => return Err(failed(&error)),
+        }
+        Ok(Step::Changed(match found {
+            Found::Hidden(_) => "excluded, as far as can be seen: a policy hides the list".into(),
+            Found::Off | Found::Listed(..) => "excluded".into(),
+        }))
+    }
+
+    fn made(&self, found: bool) -> Option<Made> {
+        (!found).then(|| Made::Exclusion {
+            process: self.process.clone(),
+        })
+    }
+}
+
+/// Takes an exclusion of ours away.
+pub(crate) async fn remove<H: Host>(run: &mut Run<H>, process: &str) -> Result<bool> {
+    match run
+        .host
+        .ask(DefenderRemove {
+            exclusions: wanted(process),
+        })
+        .await
+    {
+        Ok(()) => Ok(true),
+        Err(error) if off(&error) || error.code == NOT_THERE => Ok(false),
+        Err(error) => Err(failed(&error)),
+    }
+}

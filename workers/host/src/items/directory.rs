@@ -1,0 +1,146 @@
+//! A folder that is there, with the rights that belong to its place.
+
+use dormer_profile::item::Directory;
+
+use super::{Kind, Step, Verdict};
+use crate::{
+    ops::{DirectoryList, FileRights, FileSecurity, Host, Rights, Security},
+    placing::{make_folder, missing_folders, put_aside, stat},
+    problem::{Doing as _, Problem, Result},
+    rights::{Care, foreign, of_folder, readable},
+    run::Run,
+    session::Session,
+    state::Made,
+};
+use dormer_profile::answer::FailureCode;
+
+/// What is at a folder's place.
+pub(crate) enum Found {
+    /// Nothing.
+    Nothing,
+    /// A folder.
+    Folder(Option<Security>),
+    /// A file, or a link.
+    Else(&'static str),
+}
+
+impl Kind for Directory {
+    type Found = Found;
+
+    async fn read<H: Host>(&self, run: &mut Run<H>) -> Result<Found> {
+        let host = &mut run.host;
+        let found = match stat(host, &self.path).await? {
+            None => return Ok(Found::Nothing),
+            Some(look) if look.is_link() => return Ok(Found::Else("is a link")),
+            Some(look) if !look.folder => return Ok(Found::Else("is a file")),
+            Some(_) => of_folder(&self.path),
+        };
+        match found {
+            Care::Given(_) => Ok(Found::Folder(Some(security(host, &self.path).await?))),
+            Care::Inherited | Care::NotOurs => Ok(Found::Folder(None)),
+        }
+    }
+
+    fn differs(&self, found: &Found) -> Verdict {
+        match (found, of_folder(&self.path)) {
+            // containerd makes it, with rights of its own.
+            (Found::Nothing, Care::NotOurs) => Verdict::right(),
+            (Found::Nothing, _) => Verdict::wrong("is not there"),
+            (Found::Else(what), _) => Verdict::wrong(*what),
+            (Found::Folder(Some(security)), Care::Given(rights)) => match wrong(security, rights) {
+                Some(why) => Verdict::wrong(why),
+                None => Verdict::right(),
+            },
+            (Found::Folder(_), _) => Verdict::right(),
+        }
+    }
+
+    async fn make<H: Host>(&self, run: &mut Run<H>, _: &str, found: Found) -> Result<Step> {
+        let detail = match found {
+            Found::Nothing => String::from("made"),
+            // Whoever made it may hold it open with rights that no mending takes away.
+            Found::Folder(Some(security)) if foreign(&security).is_some() => {
+                let to = put_aside(&mut run.host, &self.path).await?;
+                format!("what was there is {to} now")
+            }
+            Found::Folder(_) => {
+                close(&mut run.host, &self.path).await?;
+                return Ok(Step::Changed("closed to others".into()));
+            }
+            Found::Else("is a link") => {
+                let said = format!("{} is a link", self.path);
+                return Err(Problem::new(FailureCode::AccessDenied, said));
+            }
+            Found::Else(what) => {
+                return Err(Problem::new(
+                    FailureCode::Other,
+                    format!("{} {what}", self.path),
+                ));
+            }
+        };
+        make_with_parents(run, &self.path).await?;
+        make_folder(&mut run.host, &self.path).await?;
+        Ok(Step::Changed(detail))
+    }
+
+    fn made(&self, _: bool) -> Option<Made> {
+        let ours = !self.keep && of_folder(&self.path) != Care::NotOurs;
+        ours.then(|| Made::Directory {
+            path: self.path.clone(),
+            tree: true,
+        })
+    }
+}
+
+/// Makes the folders above a path, each noted before: they go when they are empty.
+pub(crate) async fn make_with_parents<H: Host>(run: &mut Run<H>, path: &str) -> Result<()> {
+    for folder in missing_folders(&mut run.host, path).await? {
+        run.note(Made::Directory {
+            path: folder.clone(),
+            tree: false,
+        })
+        .await?;
+        make_folder(&mut run.host, &folder).await?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn security<H: Host>(host: &mut Session<H>, path: &str) -> Result<Security> {
+    let asked = host.ask(FileSecurity { path: path.into() }).await;
+    asked.doing(FailureCode::Other, || format!("read the rights of {path}"))
+}
+
+/// What is wrong with the rights of an object that should have these.
+pub(crate) fn wrong(security: &Security, rights: Rights) -> Option<String> {
+    foreign(security).or_else(|| match rights {
+        Rights::Private => readable(security),
+        Rights::Users | Rights::Inherited => None,
+    })
+}
+
+/// Closes a private folder, and what is in it, to all but administrators. A link is closed itself; nobody follows it.
+async fn close<H: Host>(host: &mut Session<H>, path: &str) -> Result<()> {
+    let mut left = vec![(path.to_owned(), true)];
+    while let Some((path, folder)) = left.pop() {
+        let rights = Rights::Private;
+        let asked = host
+            .ask(FileRights {
+                path: path.clone(),
+                rights,
+            })
+            .await;
+        match asked {
+            Err(error) if error.is_any(&[2, 3]) => continue,
+            asked => asked.doing(FailureCode::AccessDenied, || format!("close {path}"))?,
+        }
+        if !folder {
+            continue;
+        }
+        let listed = host.ask(DirectoryList { path: path.clone() }).await;
+        for entry in listed.doing(FailureCode::Other, || format!("list {path}"))? {
+            let folder = entry.look.folder && !entry.look.is_link();
+            left.push((format!(r"{path}\{}", entry.name), folder));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,86 @@
+//! A service of somebody else that must not work on this host while we do: it is stopped, and starts no more. How it was
+//! started is noted, so that a removal restores it.
+
+use dormer_profile::answer::FailureCode;
+
+use super::{Kind, Step, Verdict};
+use crate::{
+    document::DisabledService,
+    ops::{
+        Host, ServiceChange, ServiceConfig, ServiceRead, ServiceSettings, ServiceState,
+        ServiceStatus, Start,
+    },
+    paths::same,
+    problem::{Doing as _, Problem, Result},
+    run::Run,
+    services,
+    state::Made,
+};
+
+impl Kind for DisabledService {
+    type Found = Option<(ServiceConfig, ServiceStatus)>;
+
+    async fn read<H: Host>(&self, run: &mut Run<H>) -> Result<Self::Found> {
+        let read = ServiceRead {
+            name: self.name.clone(),
+        };
+        let config = match run.host.ask(read).await {
+            Ok(config) => config,
+            Err(error) if error.number() == 1060 => return Ok(None),
+            Err(error) => {
+                return Err(error).doing(FailureCode::Other, || {
+                    format!("look at the service {}", self.name)
+                });
+            }
+        };
+        let status = services::status(&mut run.host, &self.name).await?;
+        Ok(status.map(|status| (config, status)))
+    }
+
+    fn differs(&self, found: &Self::Found) -> Verdict {
+        match found {
+            None => Verdict::right(),
+            Some((config, _)) if config.start != Start::Disabled => {
+                Verdict::wrong("is not disabled")
+            }
+            Some((_, status)) if status.state != ServiceState::Stopped => {
+                Verdict::wrong("still runs")
+            }
+            Some(_) => Verdict::right(),
+        }
+    }
+
+    async fn make<H: Host>(&self, run: &mut Run<H>, _: &str, found: Self::Found) -> Result<Step> {
+        let Some((config, _)) = found else {
+            return Ok(Step::Ok(String::new()));
+        };
+        if config.start != Start::Disabled {
+            run.note(Made::Disabled {
+                name: self.name.clone(),
+                start: config.start,
+            })
+            .await?;
+            let settings = ServiceSettings {
+                start: Some(Start::Disabled),
+                ..ServiceSettings::default()
+            };
+            let change = ServiceChange {
+                name: self.name.clone(),
+                settings,
+            };
+            run.host.ask(change).await.map_err(|error| {
+                let doing = format!("disable the service {}", self.name);
+                Problem::windows(FailureCode::ServiceConfigFailed, &doing, &error)
+            })?;
+        }
+        services::stop(run, &self.name).await?;
+        // It was stopped for good, and not on the way to something else.
+        run.stopped.retain(|stopped| !same(stopped, &self.name));
+        Ok(Step::Changed("disabled".into()))
+    }
+
+    /// Only who knows how it was started can restore it: `make` notes that.
+    fn made(&self, _: bool) -> Option<Made> {
+        None
+    }
+}

@@ -1,0 +1,160 @@
+//! The kinds of items. One file each, with the same four questions: what is there (`read`), what is wrong with it
+//! (`differs`), how it is made right (`make`), how it goes (`remove`). Plan, apply, drift and removal follow from them.
+
+pub(crate) mod certificate;
+pub(crate) mod defender;
+pub(crate) mod directory;
+pub(crate) mod disabled;
+pub(crate) mod endpoint;
+pub(crate) mod environment;
+pub(crate) mod evidence;
+pub(crate) mod feature;
+pub(crate) mod file;
+pub(crate) mod firewall;
+pub(crate) mod hns;
+pub(crate) mod hostname;
+pub(crate) mod network;
+pub(crate) mod network_file;
+pub(crate) mod route;
+pub(crate) mod service;
+pub(crate) mod sweep;
+
+use std::future::Future;
+
+use dormer_profile::item::{Item, What};
+
+use crate::{
+    document::{Own, OwnWhat},
+    ops::Host,
+    problem::Result,
+    run::Run,
+    state::Made,
+};
+
+/// What became of one item.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// As asked for; perhaps with something to say about it.
+    Ok(String),
+    /// Made so.
+    Changed(String),
+    /// Not so, and left alone.
+    Differs(String),
+    /// So after a reboot.
+    Reboot(String),
+    /// Its content has to be uploaded first: the path.
+    Missing(String),
+}
+
+/// What `differs` says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It is as asked for; perhaps with something to say about it.
+    Right(String),
+    /// It is not.
+    Wrong(String),
+    /// It will be, after a reboot.
+    AfterReboot(String),
+    /// It is not, and cannot be made so before this path's content is uploaded.
+    Missing(String),
+}
+
+impl Verdict {
+    pub(crate) const fn right() -> Self {
+        Self::Right(String::new())
+    }
+
+    pub(crate) fn wrong(detail: impl Into<String>) -> Self {
+        Self::Wrong(detail.into())
+    }
+}
+
+/// One kind of item.
+pub(crate) trait Kind: Sync {
+    /// What is there.
+    type Found: Send;
+
+    /// Looks; changes nothing.
+    fn read<H: Host>(&self, run: &mut Run<H>) -> impl Future<Output = Result<Self::Found>> + Send;
+
+    /// Compares; asks nothing.
+    fn differs(&self, found: &Self::Found) -> Verdict;
+
+    /// Makes it as asked for.
+    fn make<H: Host>(
+        &self,
+        run: &mut Run<H>,
+        id: &str,
+        found: Self::Found,
+    ) -> impl Future<Output = Result<Step>> + Send;
+
+    /// What the inventory says of it once it is right, or is about to be made; none where it is nobody's to remove.
+    /// `found`: it was there, and right, before this call.
+    fn made(&self, found: bool) -> Option<Made>;
+}
+
+/// Makes one item so, or says how it differs.
+pub(crate) async fn converge<H: Host>(run: &mut Run<H>, item: &Item) -> Result<Step> {
+    let id = &item.id;
+    match &item.what {
+        What::Directory(what) => one(run, id, what).await,
+        What::File(what) => one(run, id, what).await,
+        What::Feature(what) => one(run, id, what).await,
+        What::Hostname(what) => one(run, id, what).await,
+        What::Environment(what) => one(run, id, what).await,
+        What::Service(what) => one(run, id, what).await,
+        What::Firewall(what) => one(run, id, what).await,
+        What::DefenderExclusion(what) => one(run, id, what).await,
+        What::Certificate(what) => one(run, id, what).await,
+        What::HnsNetwork(what) => one(run, id, what).await,
+        What::HnsEndpoint(what) => one(run, id, what).await,
+        What::NetworkFile(what) => one(run, id, what).await,
+        What::Route(what) => one(run, id, what).await,
+        What::SteadyService(what) => evidence::steady(run, what).await,
+        What::Http(what) => evidence::http(run, what).await,
+        What::Sweep(what) => sweep::versions(run, what).await,
+        What::OnlyFolders(what) => sweep::folders(run, what).await,
+        What::OnlyCertificates(what) => sweep::certificates(run, what).await,
+        What::Lingering(what) => {
+            if run.apply {
+                let process = what.process.clone();
+                run.note(Made::Lingering { process }).await?;
+            }
+            Ok(Step::Ok(String::new()))
+        }
+    }
+}
+
+/// The same for an item of the program alone.
+pub(crate) async fn converge_own<H: Host>(run: &mut Run<H>, own: &Own) -> Result<Step> {
+    match &own.what {
+        OwnWhat::DisabledService(what) => one(run, &own.id, what).await,
+        OwnWhat::NewestFiles(what) => sweep::newest(run, what).await,
+    }
+}
+
+async fn one<H: Host, K: Kind>(run: &mut Run<H>, id: &str, kind: &K) -> Result<Step> {
+    let found = kind.read(run).await?;
+    match kind.differs(&found) {
+        Verdict::Right(detail) => {
+            if run.apply {
+                claim(run, kind.made(true)).await?;
+            }
+            Ok(Step::Ok(detail))
+        }
+        Verdict::AfterReboot(detail) => Ok(Step::Reboot(detail)),
+        Verdict::Missing(path) => Ok(Step::Missing(path)),
+        Verdict::Wrong(detail) if !run.apply => Ok(Step::Differs(detail)),
+        Verdict::Wrong(_) => {
+            claim(run, kind.made(false)).await?;
+            kind.make(run, id, found).await
+        }
+    }
+}
+
+async fn claim<H: Host>(run: &mut Run<H>, made: Option<Made>) -> Result<()> {
+    match made {
+        Some(made) => run.note(made).await,
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,109 @@
+//! What calls leave in our own folders: uploads that were never finished, programs that nobody uses any more.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    boot_run,
+    ops::{DirectoryList, Entry, FileDelete, Host, ServiceRead},
+    paths::{BIN, STAGING, name, program_path, same, state},
+    problem::Result,
+    run::Run,
+};
+
+/// So many of the programs that were used last stay, whatever their age: an older dormer may come back.
+const USED_MAX: usize = 3;
+/// A program that was just uploaded belongs to a call that is about to begin.
+const AGE_MIN_MS: i64 = 24 * 3_600 * 1_000;
+const USED: &str = "programs.json";
+
+/// The programs that were used here, the last first, by file name.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Used {
+    programs: Vec<String>,
+}
+
+/// Notes this program and takes away old ones. Only a call that holds the lock does; what cannot be deleted (it runs)
+/// stays for the next.
+pub(crate) async fn programs<H: Host>(run: &mut Run<H>) -> Result<()> {
+    let path = state(USED);
+    let mut used: Used = run.host.read_json(&path).await?.unwrap_or_default();
+    let before = used.clone();
+    let own = name(&program_path(&run.call.program)).to_owned();
+    used.programs.retain(|program| !same(program, &own));
+    used.programs.insert(0, own);
+    used.programs.truncate(USED_MAX);
+    if used != before {
+        run.host.write_json(&path, &used).await?;
+    }
+    let service = ServiceRead {
+        name: boot_run::SERVICE.into(),
+    };
+    let boot = run.host.ask(service).await;
+    let boot = boot
+        .map(|config| config.command.to_lowercase())
+        .unwrap_or_default();
+    let now = run.host.clock().await?.now_ms;
+    for entry in list(run, BIN).await {
+        let ours = entry.name.starts_with("dormer-host-") && entry.name.ends_with(".exe");
+        let in_use = used
+            .programs
+            .iter()
+            .any(|program| same(program, &entry.name))
+            || boot.contains(&entry.name.to_lowercase());
+        if ours && !in_use && now - entry.look.modified_ms > AGE_MIN_MS {
+            delete(run, BIN, &entry.name).await;
+        }
+    }
+    Ok(())
+}
+
+/// Uploads that this task, up to this attempt, or an older one left unfinished. Those of a newer attempt are under way
+/// and stay.
+pub(crate) async fn uploads<H: Host>(run: &mut Run<H>) {
+    let (seq, attempt) = (run.call.fence.seq, run.call.attempt);
+    for folder in [BIN, STAGING] {
+        for entry in list(run, folder).await {
+            let old =
+                part(&entry.name).is_some_and(|(of, at)| of < seq || (of == seq && at <= attempt));
+            if old {
+                delete(run, folder, &entry.name).await;
+            }
+        }
+    }
+}
+
+async fn list<H: Host>(run: &mut Run<H>, folder: &str) -> Vec<Entry> {
+    let listed = run
+        .host
+        .ask(DirectoryList {
+            path: folder.into(),
+        })
+        .await;
+    listed.unwrap_or_default()
+}
+
+async fn delete<H: Host>(run: &mut Run<H>, folder: &str, name: &str) {
+    let path = format!(r"{folder}\{name}");
+    let _ = run.host.ask(FileDelete { path }).await;
+}
+
+/// Task and attempt of an unfinished upload, by its name `HASH.SEQ-ORDINAL-ATTEMPT.part`.
+fn part(name: &str) -> Option<(u64, u32)> {
+    let (_, who) = name.strip_suffix(".part")?.rsplit_once('.')?;
+    let mut numbers = who.split('-');
+    let (seq, _, attempt) = (numbers.next()?, numbers.next()?, numbers.next()?);
+    Some((seq.parse().ok()?, attempt.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::part;
+
+    #[test]
+    fn an_unfinished_upload_says_whose_it_is() {
+        assert_eq!(part("abcd.17-0-2.part"), Some((17, 2)));
+        assert_eq!(part("abcd.17-0.part"), None);
+        assert_eq!(part("abcd.part"), None);
+        assert_eq!(part("abcd.x-0-2.part"), None);
+    }
+}

@@ -1,0 +1,32 @@
+//! The core of `dormer-host.exe`, the native program that converges a Windows host: it reads a document, looks at the
+//! host through the host interface ([`ops`]), and makes it so. It knows Windows through that interface alone, so the same
+//! code runs over Win32, over the simulated host and over a recording.
+//!
+//! **The product does not use it yet.** Hosts are converged by `workers/profile/src/converge.ps1` until this program can
+//! take over completely; then that script goes.
+
+pub mod arguments;
+mod block_on;
+pub mod boot_id;
+mod boot_run;
+pub mod content;
+pub mod document;
+mod facts;
+mod items;
+mod leftovers;
+pub mod ops;
+pub mod paths;
+mod placing;
+mod problem;
+mod removal;
+mod rights;
+mod run;
+mod services;
+mod session;
+pub mod signs;
+pub mod state;
+pub mod wire;
+
+pub use block_on::block_on;
+pub use boot_run::SERVICE as BOOT_SERVICE;
+pub use run::run;

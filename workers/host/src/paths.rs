@@ -1,0 +1,151 @@
+//! Paths: where everything of ours lies on a host, and which names a document may hold.
+
+/// Where everything of ours lies on a host. No space in it, so one line without quotes starts the program under every
+/// shell; only administrators may write there from the start (win32/files.md §3).
+pub const ROOT: &str = r"C:\Windows\dormer";
+/// The program, under names by its hash: `dormer-host-<hash16>.exe`.
+pub const BIN: &str = r"C:\Windows\dormer\bin";
+/// Uploads.
+pub const STAGING: &str = r"C:\Windows\dormer\staging";
+/// What the program remembers; nobody but administrators may read it.
+pub const STATE: &str = r"C:\Windows\dormer\state";
+/// Where the converge script kept the same things; taken over, then removed.
+pub const OLD_ROOT: &str = r"C:\ProgramData\dormer";
+
+/// A file in [`STATE`].
+pub(crate) fn state(name: &str) -> String {
+    format!(r"{STATE}\{name}")
+}
+
+/// Path of the program with this SHA-256.
+pub fn program_path(sha256: &str) -> String {
+    format!(
+        r"{BIN}\dormer-host-{}.exe",
+        sha256.get(..16).unwrap_or(sha256)
+    )
+}
+
+/// The folder above; none above a drive's own.
+pub(crate) fn parent(path: &str) -> Option<&str> {
+    let (above, name) = path.rsplit_once('\\')?;
+    (!above.is_empty() && !name.is_empty() && above.len() > 2).then_some(above)
+}
+
+/// The last name of a path.
+pub(crate) fn name(path: &str) -> &str {
+    path.rsplit('\\').next().unwrap_or(path)
+}
+
+/// Whether `path` is `folder`, or lies below it; without regard to case, as Windows compares.
+pub(crate) fn within(path: &str, folder: &str) -> bool {
+    let (path, folder) = (path.to_lowercase(), folder.to_lowercase());
+    path.strip_prefix(folder.trim_end_matches('\\'))
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('\\'))
+}
+
+/// Whether two paths or names are the same to Windows.
+pub(crate) fn same(one: &str, other: &str) -> bool {
+    one.to_lowercase() == other.to_lowercase()
+}
+
+/// Longest path of a document, in UTF-16 units: short enough for programs that know no long paths.
+const PATH_UNITS_MAX: usize = 240;
+
+/// Why a path of a document is refused; none when it is a path that Windows keeps as it is written.
+///
+/// win32/files.md §2: reserved names open devices, trailing dots and spaces vanish, `:` names a stream, `~` may be
+/// another file's short name (MicrosoftDocs/win32 FileIO/naming-a-file).
+pub(crate) fn refused(path: &str) -> Option<&'static str> {
+    let bytes = path.as_bytes();
+    if bytes.len() < 4 || !bytes[0].is_ascii_alphabetic() || &bytes[1..3] != b":\\" {
+        return Some("is not an absolute path with a drive");
+    }
+    if path.encode_utf16().count() > PATH_UNITS_MAX {
+        return Some("is too long");
+    }
+    path[3..].split('\\').find_map(refused_name)
+}
+
+/// Why one name of a path is refused.
+fn refused_name(name: &str) -> Option<&'static str> {
+    if name.is_empty() {
+        return Some("has an empty name in it");
+    }
+    if name.chars().any(|c| c < ' ' || "<>:\"/|?*~".contains(c)) {
+        return Some("has a character that no name may hold");
+    }
+    if name.ends_with('.') || name.ends_with(' ') {
+        return Some("has a name that ends in a dot or a space, which Windows leaves away");
+    }
+    let stem = name.split('.').next().unwrap_or(name).trim_end();
+    reserved(stem).then_some("has a name that is a device")
+}
+
+fn reserved(stem: &str) -> bool {
+    let stem = stem.to_uppercase();
+    if matches!(
+        stem.as_str(),
+        "CON" | "PRN" | "AUX" | "NUL" | "CONIN$" | "CONOUT$"
+    ) {
+        return true;
+    }
+    let Some(digit) = stem.strip_prefix("COM").or(stem.strip_prefix("LPT")) else {
+        return false;
+    };
+    let mut digits = digit.chars();
+    matches!(digits.next(), Some('0'..='9' | '¹' | '²' | '³')) && digits.next().is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_that_windows_keeps_are_taken() {
+        for path in [
+            r"C:\k\kubelet.exe",
+            r"C:\k\auxiliary\com10.txt",
+            r"C:\Program Files\a b\.hidden",
+        ] {
+            assert_eq!(refused(path), None, "{path}");
+        }
+        for path in [
+            "",
+            "C:",
+            r"C:\",
+            r"k\x",
+            "/k/x",
+            r"\\server\share\x",
+            r"C:\k\..\x",
+            r"C:\k\.\x",
+            r"C:\k\x.",
+            r"C:\k\x ",
+            r"C:\k\x:stream",
+            r"C:\k\nul",
+            r"C:\k\NUL.txt",
+            r"C:\k\com1.log",
+            r"C:\k\LPT³",
+            r"C:\k\aux .txt",
+            r"C:\PROGRA~1\x",
+            r"C:\k\\x",
+            r"C:\k\a*b",
+            "C:\\k\\a\u{1}b",
+            "C:/k/x",
+            r"C:\k\",
+        ] {
+            assert!(refused(path).is_some(), "{path}");
+        }
+        let long = format!(r"C:\{}", "x".repeat(238));
+        assert_eq!(refused(&long), Some("is too long"));
+    }
+
+    #[test]
+    fn a_path_lies_within_its_folders_alone() {
+        assert!(within(r"C:\K\pki\x", r"c:\k"));
+        assert!(within(r"C:\k", r"C:\k\"));
+        assert!(!within(r"C:\kube\x", r"C:\k"));
+        assert_eq!(parent(r"C:\k\x"), Some(r"C:\k"));
+        assert_eq!(parent(r"C:\k"), None);
+        assert_eq!(name(r"C:\k\x"), "x");
+    }
+}

@@ -1,0 +1,340 @@
+//! Taking away what the program made, from its inventory: never from a rendering, which may be of another version.
+
+use std::collections::BTreeSet;
+
+use dormer_profile::{
+    answer::{FailureCode, ItemState},
+    item::What,
+};
+
+use crate::{
+    document::{Own, OwnWhat, Wanted},
+    items::{Kind as _, certificate, defender, endpoint, environment, firewall, network},
+    ops::{DirectoryRemove, Host, ServiceChange, ServiceSettings, Start},
+    paths::{same, state, within},
+    placing::{delete, remove_tree, stat},
+    problem::{Problem, Result},
+    run::Run,
+    services,
+    state::{Made, file},
+};
+
+/// What a node leaves in folders of its own, beside what we made: gone with a removal for good.
+const LEFT_BY_A_NODE: [&str; 2] = [r"C:\var\lib\kubelet", r"C:\var\lib\cni"];
+
+/// In this order things go: what uses a thing before the thing.
+fn rank(made: &Made) -> u32 {
+    match made {
+        Made::Service { .. } => 0,
+        Made::Lingering { .. } => 1,
+        Made::Endpoint { .. } => 2,
+        Made::Network { .. } => 3,
+        Made::Disabled { .. } => 4,
+        Made::Firewall { .. }
+        | Made::Exclusion { .. }
+        | Made::Environment { .. }
+        | Made::Root { .. } => 5,
+        Made::File { .. } => 6,
+        Made::Directory { tree: true, .. } => 7,
+        Made::Directory { tree: false, .. } => 8,
+    }
+}
+
+/// The entries in the order in which they go: by rank; services the last made first; folders the deepest first.
+fn in_order(mut entries: Vec<Made>) -> Vec<Made> {
+    entries.reverse();
+    entries.sort_by_key(|made| {
+        let depth = match made {
+            Made::Directory { path, .. } => path.matches('\\').count(),
+            _ => 0,
+        };
+        (rank(made), usize::MAX - depth)
+    });
+    entries
+}
+
+/// Everything goes, of both sections, the kubelet's folder and the CNI's state included; then it is looked for.
+pub(crate) async fn everything<H: Host>(run: &mut Run<H>) -> Result<()> {
+    let entries: Vec<Made> = run
+        .inventory
+        .entries
+        .iter()
+        .map(|entry| entry.made.clone())
+        .collect();
+    let had_node = entries
+        .iter()
+        .any(|made| matches!(made, Made::Service { name } if same(name, "kubelet")));
+    // A boot in the middle of a removal puts nothing back.
+    delete(&mut run.host, &state(file::BOOT)).await?;
+    // Folders that go when they are empty come after what a node left in them.
+    let (shared, ours) = entries
+        .iter()
+        .cloned()
+        .partition(|made| matches!(made, Made::Directory { tree: false, .. }));
+    take(run, ours).await?;
+    if had_node {
+        for folder in LEFT_BY_A_NODE {
+            let gone = remove_tree(&mut run.host, folder).await?;
+            run.said(&format!("directory:{folder}"), gone_or_not(gone), "");
+        }
+    }
+    take(run, shared).await?;
+    prove(run, &entries).await?;
+    run.note_installed(None).await?;
+    delete(&mut run.host, &state(file::WAITING)).await?;
+    run.waiting.clear();
+    run.save_inventory().await
+}
+
+/// What the inventory has of this section and the document does not: removed, or restored, once everything that is wanted
+/// is there.
+pub(crate) async fn no_longer_wanted<H: Host>(run: &mut Run<H>, asked: &Wanted) -> Result<()> {
+    let document = &asked.document;
+    let mut wanted: Vec<Made> = asked.own.iter().filter_map(disabled).collect();
+    let mut swept: Vec<String> = Vec::new();
+    for item in &document.items {
+        wanted.extend(match &item.what {
+            What::Directory(what) => what.made(false),
+            What::File(what) => what.made(false),
+            What::Environment(what) => what.made(false),
+            What::Service(what) => what.made(false),
+            What::Firewall(what) => what.made(false),
+            What::DefenderExclusion(what) => what.made(false),
+            What::Certificate(what) => what.made(false),
+            What::HnsNetwork(what) => what.made(false),
+            What::HnsEndpoint(what) => what.made(false),
+            What::NetworkFile(what) => what.made(false),
+            What::Lingering(what) => Some(Made::Lingering {
+                process: what.process.clone(),
+            }),
+            What::Sweep(what) => {
+                // Version folders are the sweep's: those it keeps are a way back.
+                swept.extend(
+                    what.keep
+                        .iter()
+                        .map(|name| format!(r"{}\{name}", what.under)),
+                );
+                None
+            }
+            _ => None,
+        });
+    }
+    let reserved = endpoint::reservations(document);
+    let old = run
+        .inventory
+        .entries
+        .iter()
+        .filter(|entry| entry.section == document.section);
+    let old = old.map(|entry| &entry.made).filter(|made| {
+        let kept = wanted.iter().any(|wanted| wanted.is_about(made));
+        let path = match made {
+            Made::File { path, .. } | Made::Directory { path, .. } => path,
+            Made::Service { name } => return !kept && !same(name, crate::boot_run::SERVICE),
+            _ => return !kept,
+        };
+        let above = wanted.iter().any(|wanted| match wanted {
+            Made::File { path: below, .. } | Made::Directory { path: below, .. } => {
+                within(below, path)
+            }
+            _ => false,
+        });
+        let in_use = swept
+            .iter()
+            .chain(&reserved)
+            .any(|folder| within(path, folder) || within(folder, path));
+        !kept && !above && !in_use
+    });
+    let old: Vec<Made> = old.cloned().collect();
+    take(run, old).await
+}
+
+/// What the inventory has about a disabled service, whichever way it was started before.
+fn disabled(own: &Own) -> Option<Made> {
+    match &own.what {
+        OwnWhat::DisabledService(what) => Some(Made::Disabled {
+            name: what.name.clone(),
+            start: Start::Disabled,
+        }),
+        OwnWhat::NewestFiles(_) => None,
+    }
+}
+
+async fn take<H: Host>(run: &mut Run<H>, entries: Vec<Made>) -> Result<()> {
+    let entries = in_order(entries);
+    let programs: Vec<String> = entries
+        .iter()
+        .filter_map(|made| match made {
+            Made::File { path, .. } if path.to_lowercase().ends_with(".exe") => Some(path.clone()),
+            _ => None,
+        })
+        .collect();
+    let lingering: Vec<String> = entries
+        .iter()
+        .filter_map(|made| match made {
+            Made::Lingering { process } => Some(process.clone()),
+            _ => None,
+        })
+        .collect();
+    let mut orphans = !programs.is_empty();
+    for made in entries {
+        let id = made.id();
+        run.host.about(&id);
+        // Containers are taken apart while containerd can still see it; then containerd goes.
+        if matches!(&made, Made::Service { name } if same(name, "containerd")) {
+            for process in &lingering {
+                services::end_named(run, process).await?;
+            }
+        }
+        if orphans && rank(&made) > 0 {
+            orphans = false;
+            services::end_orphans(run, &programs).await?;
+        }
+        match one(run, &made).await {
+            Ok(Some(gone)) => {
+                run.said(&id, gone_or_not(gone), "");
+                run.inventory.forget(&made);
+            }
+            // Somebody else put something into it: it is his from now on.
+            Ok(None) => {
+                run.said(&id, ItemState::Ok, "is not empty, and stays");
+                run.inventory.forget(&made);
+            }
+            Err(problem) => {
+                run.said(&id, ItemState::Failed, &problem.message);
+                run.save_inventory().await?;
+                run.fail(Some(&id), problem.clone()).await;
+                return Err(problem);
+            }
+        }
+    }
+    run.host.about("");
+    run.save_inventory().await
+}
+
+const fn gone_or_not(gone: bool) -> ItemState {
+    if gone {
+        ItemState::Changed
+    } else {
+        ItemState::Ok
+    }
+}
+
+/// Takes one thing away; false if it was not there, none if it stays because others use it.
+async fn one<H: Host>(run: &mut Run<H>, made: &Made) -> Result<Option<bool>> {
+    Ok(Some(match made {
+        Made::Service { name } => services::remove(run, name).await?,
+        Made::Lingering { process } => services::end_named(run, process).await? > 0,
+        Made::Endpoint { name } => endpoint::remove(run, name).await?,
+        Made::Network { name } => network::remove(run, name).await?,
+        Made::Disabled { name, start } => {
+            let settings = ServiceSettings {
+                start: Some(*start),
+                ..ServiceSettings::default()
+            };
+            match run
+                .host
+                .ask(ServiceChange {
+                    name: name.clone(),
+                    settings,
+                })
+                .await
+            {
+                Ok(()) => true,
+                Err(error) if error.number() == 1060 => false,
+                Err(error) => {
+                    let doing = format!("restore the service {name}");
+                    return Err(Problem::windows(
+                        FailureCode::ServiceConfigFailed,
+                        &doing,
+                        &error,
+                    ));
+                }
+            }
+        }
+        Made::Firewall { name } => firewall::remove(run, name).await?,
+        Made::Exclusion { process } => defender::remove(run, process).await?,
+        Made::Environment { name } => environment::remove(run, name).await?,
+        Made::Root { sha256 } => certificate::remove(run, sha256).await?,
+        Made::File { path, .. } => delete(&mut run.host, path).await?,
+        Made::Directory { path, tree: true } => remove_tree(&mut run.host, path).await?,
+        Made::Directory { path, tree: false } => {
+            match run.host.ask(DirectoryRemove { path: path.clone() }).await {
+                Ok(()) => true,
+                Err(error) if error.is_any(&[2, 3]) => false,
+                Err(error) if error.is_any(&[145, 32, 5]) => return Ok(None),
+                Err(error) => {
+                    let doing = format!("remove {path}");
+                    return Err(Problem::windows(FailureCode::Other, &doing, &error));
+                }
+            }
+        }
+    }))
+}
+
+/// Reads that what went is gone. Whoever keeps putting it back is named by the thing itself.
+async fn prove<H: Host>(run: &mut Run<H>, entries: &[Made]) -> Result<()> {
+    let mut left = BTreeSet::new();
+    for made in entries {
+        let there = match made {
+            Made::Service { name } => services::status(&mut run.host, name).await?.is_some(),
+            Made::File { path, .. } | Made::Directory { path, tree: true } => {
+                stat(&mut run.host, path).await?.is_some()
+            }
+            _ => false,
+        };
+        if there {
+            left.insert(made.id());
+        }
+    }
+    if left.is_empty() {
+        return Ok(());
+    }
+    let left: Vec<String> = left.into_iter().collect();
+    let said = format!("was removed and is there again: {}", left.join(", "));
+    Err(Problem::new(FailureCode::Other, said))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_uses_a_thing_goes_before_it() {
+        let service = |name: &str| Made::Service { name: name.into() };
+        let folder = |path: &str, tree| Made::Directory {
+            path: path.into(),
+            tree,
+        };
+        let made = vec![
+            folder(r"C:\k", true),
+            folder(r"C:\k\cni\config", true),
+            folder(r"C:\var", false),
+            Made::File {
+                path: r"C:\k\x".into(),
+                sha256: String::new(),
+            },
+            service("containerd"),
+            service("kubelet"),
+            Made::Network {
+                name: "overlay".into(),
+            },
+            Made::Endpoint { name: "vip".into() },
+            service("kube-proxy"),
+        ];
+        let order: Vec<String> = in_order(made).iter().map(Made::id).collect();
+        assert_eq!(
+            order,
+            [
+                "service:kube-proxy",
+                "service:kubelet",
+                "service:containerd",
+                "endpoint:vip",
+                "network:overlay",
+                r"file:C:\k\x",
+                r"directory:C:\k\cni\config",
+                r"directory:C:\k",
+                r"directory:C:\var",
+            ]
+        );
+    }
+}

@@ -1,0 +1,568 @@
+//! Stopping services with all that belongs to them, and starting them again.
+//!
+//! Process id, handle and creation time are taken before STOP: a stopped service has no process id (sdk-api,
+//! `QueryServiceStatusEx`), and kubelet reports STOPPED while it still shuts down (kubernetes
+//! `pkg/windows/service/service.go`). A process is never found by its path while its service runs.
+
+use std::collections::BTreeSet;
+
+use dormer_profile::answer::FailureCode;
+
+use crate::{
+    ops::{
+        Host, Listed, Process, ProcessEnd, ProcessEnded, ProcessHold, ProcessKey, ProcessList,
+        ProcessRelease, Restarts, ServiceDelete, ServiceFailure, ServiceList, ServiceRead,
+        ServiceStart, ServiceState, ServiceStatus, ServiceStatusRead, ServiceStop, WinError,
+    },
+    paths::{name as file_name, same},
+    problem::{Doing as _, Problem, Result},
+    run::Run,
+    session::Session,
+};
+
+/// For so long without progress a service may take to stop, where it asks for no more.
+const STOP_MS: u64 = 60_000;
+/// For so long in all.
+const STOP_MAX_MS: u64 = 600_000;
+/// For so long processes that were ended by force may take to go.
+const END_MS: u64 = 15_000;
+/// For so long a service that is marked for deletion is waited for.
+const MARKED_MS: u64 = 90_000;
+/// Times that dependents are looked for again, because some came up meanwhile.
+const ROUNDS_MAX: u32 = 5;
+/// Starts its program as a child and stays: its process, not kubelet's, is the one that Windows started.
+const WRAPPER: &str = "kube-log-runner.exe";
+/// Outlives containerd by design, and holds its containers (containerd#5621).
+const SHIM: &str = "containerd-shim-runhcs-v1.exe";
+/// Programs that a stop never waits for or ends, whatever started them.
+const LEFT_ALONE: [&str; 6] = [
+    SHIM,
+    "vmwp.exe",
+    "vmcompute.exe",
+    "services.exe",
+    "sshd.exe",
+    "svchost.exe",
+];
+
+/// What a service is doing; none if there is no such service.
+pub(crate) async fn status<H: Host>(
+    host: &mut Session<H>,
+    name: &str,
+) -> Result<Option<ServiceStatus>> {
+    match host.ask(ServiceStatusRead { name: name.into() }).await {
+        Ok(status) => Ok(Some(status)),
+        Err(error) if error.number() == 1060 => Ok(None),
+        Err(error) => {
+            Err(error).doing(FailureCode::Other, || format!("look at the service {name}"))
+        }
+    }
+}
+
+async fn list<H: Host>(host: &mut Session<H>) -> Result<Vec<Listed>> {
+    let listed = host.ask(ServiceList {}).await;
+    listed.doing(FailureCode::Other, || "list the services".into())
+}
+
+/// The running services that depend on `name`, directly or not, the deepest first. From every service's configuration:
+/// whether `EnumDependentServices` goes below the first level is nowhere written.
+pub(crate) fn dependents(all: &[Listed], name: &str) -> Vec<String> {
+    fn visit(all: &[Listed], name: &str, seen: &mut BTreeSet<String>, order: &mut Vec<String>) {
+        for service in all {
+            let depends = service.depends.iter().any(|on| same(on, name));
+            if depends && seen.insert(service.name.to_lowercase()) {
+                visit(all, &service.name, seen, order);
+                if service.state != ServiceState::Stopped {
+                    order.push(service.name.clone());
+                }
+            }
+        }
+    }
+    let mut order = Vec::new();
+    visit(
+        all,
+        name,
+        &mut BTreeSet::from([name.to_lowercase()]),
+        &mut order,
+    );
+    order
+}
+
+/// Stops a service, those that depend on it first, and waits until its processes have ended. What ran before is started
+/// again by this call, whoever it belongs to.
+pub(crate) async fn stop<H: Host>(run: &mut Run<H>, name: &str) -> Result<()> {
+    for _ in 0..ROUNDS_MAX {
+        let all = list(&mut run.host).await?;
+        for dependent in dependents(&all, name) {
+            stop_one(run, &dependent).await?;
+        }
+        if stop_one(run, name).await? {
+            return Ok(());
+        }
+    }
+    let said = format!("services that depend on {name} keep coming up");
+    Err(Problem::new(FailureCode::ServiceStopTimeout, said))
+}
+
+/// Stops one service; false when others that depend on it run.
+async fn stop_one<H: Host>(run: &mut Run<H>, name: &str) -> Result<bool> {
+    let Some(before) = status(&mut run.host, name).await? else {
+        return Ok(true);
+    };
+    if before.state == ServiceState::Stopped {
+        return Ok(true);
+    }
+    let mut tree = Tree::default();
+    tree.take(&mut run.host, before.pid).await?;
+    let told = tell(run, name, &mut tree).await;
+    for process in &tree.held {
+        let _ = run.host.ask(ProcessRelease { process: *process }).await;
+    }
+    told
+}
+
+/// Tells a service to stop and waits for its end, by force where it does not come.
+async fn tell<H: Host>(run: &mut Run<H>, name: &str, tree: &mut Tree) -> Result<bool> {
+    let mut wait = run.host.wait(format!("{name}_stops"), STOP_MS).await?;
+    let began = run.host.clock().await?.tick_ms;
+    let mut noted = false;
+    let mut told = false;
+    let mut checkpoint = 0;
+    loop {
+        let Some(now) = status(&mut run.host, name).await? else {
+            break;
+        };
+        let stopped = now.state == ServiceState::Stopped;
+        if stopped && tree.ended(&mut run.host).await? {
+            return Ok(true);
+        }
+        if !noted {
+            noted = true;
+            remember(run, name);
+        }
+        tree.take(&mut run.host, now.pid).await?;
+        if !stopped && !told {
+            match run.host.ask(ServiceStop { name: name.into() }).await {
+                Ok(()) => told = true,
+                Err(error) if error.number() == 1051 => return Ok(false),
+                Err(error) if passes_by_itself(&error) => {}
+                Err(error) => {
+                    let doing = format!("stop the service {name}");
+                    return Err(Problem::windows(
+                        FailureCode::ServiceConfigFailed,
+                        &doing,
+                        &error,
+                    ));
+                }
+            }
+        }
+        let at = run.host.clock().await?.tick_ms;
+        if now.checkpoint != checkpoint && at - began < STOP_MAX_MS {
+            checkpoint = now.checkpoint;
+            wait.extend(at, STOP_MS.max(u64::from(now.wait_hint_ms)));
+        }
+        if !run.host.again(&wait, 250).await? {
+            break;
+        }
+    }
+    force(run, name, tree).await
+}
+
+/// 1061 it takes no orders now, 1062 it does not run any more, 1052 it is just starting, 109 and 232 its process ends,
+/// 1053 its handler or the service control manager is busy: all of them are "look again" (Win32-OpenSSH#1231, sdk-api
+/// `ControlService`).
+fn passes_by_itself(error: &WinError) -> bool {
+    error.is_any(&[1061, 1062, 1052, 1053, 109, 232])
+}
+
+/// Ends what does not end. Before it the failure actions go: Windows takes a process that ends so for a failure, and "a
+/// queued restart action cannot be canceled" (sdk-api, `ChangeServiceConfig2W`).
+async fn force<H: Host>(run: &mut Run<H>, name: &str, tree: &mut Tree) -> Result<bool> {
+    // What somebody else's service does beside a restart (a command, a reboot) could not be put back as it was.
+    let actions = match run.host.ask(ServiceRead { name: name.into() }).await {
+        Ok(config) => config
+            .failure
+            .filter(|it| !it.delays_ms.is_empty() && !it.other),
+        Err(_) => None,
+    };
+    if actions.is_some() {
+        let off = ServiceFailure {
+            name: name.into(),
+            actions: Restarts::default(),
+        };
+        let off = run.host.ask(off).await;
+        off.doing(FailureCode::ServiceConfigFailed, || {
+            format!("turn off the restarts of {name}")
+        })?;
+    }
+    for process in tree.held.clone().into_iter().rev() {
+        // 5 of one that has ended says nothing.
+        let _ = run.host.ask(ProcessEnd { process }).await;
+    }
+    let wait = run.host.wait(format!("{name}_ends"), END_MS).await?;
+    let gone = loop {
+        let now = status(&mut run.host, name).await?;
+        let stopped = now.is_none_or(|now| now.state == ServiceState::Stopped);
+        if stopped && tree.ended(&mut run.host).await? {
+            break true;
+        }
+        if !run.host.again(&wait, 250).await? {
+            break false;
+        }
+    };
+    if let Some(actions) = actions {
+        let on = ServiceFailure {
+            name: name.into(),
+            actions,
+        };
+        let _ = run.host.ask(on).await;
+    }
+    if gone {
+        return Ok(true);
+    }
+    let said = format!("{name}, or a process of it, does not end");
+    Err(Problem::new(FailureCode::ServiceStopTimeout, said))
+}
+
+fn remember<H: Host>(run: &mut Run<H>, name: &str) {
+    if !run.stopped.iter().any(|stopped| same(stopped, name)) {
+        run.stopped.push(name.to_owned());
+    }
+}
+
+/// Starts what this call stopped and nobody started yet, the last stopped first. What does not start is told by its own
+/// item, or by whoever it belongs to; this call has its own outcome.
+pub(crate) async fn start_again<H: Host>(run: &mut Run<H>) {
+    let mut stopped = std::mem::take(&mut run.stopped);
+    stopped.reverse();
+    for name in stopped {
+        let there = status(&mut run.host, &name).await;
+        if there.is_ok_and(|there| there.is_some_and(|there| there.state == ServiceState::Stopped))
+        {
+            let _ = run.host.ask(ServiceStart { name }).await;
+        }
+    }
+}
+
+/// The processes of a service, each held by a handle, so that its id stays its own.
+#[derive(Debug, Default)]
+pub(crate) struct Tree {
+    held: Vec<ProcessKey>,
+}
+
+impl Tree {
+    /// Adds a process, its wrapper if it has one, and all that they made; again until nothing is new.
+    async fn take<H: Host>(&mut self, host: &mut Session<H>, pid: u32) -> Result<()> {
+        let all = processes(host).await?;
+        let mut wanted: Vec<ProcessKey> = Vec::new();
+        if let Some(process) = all.iter().find(|process| pid != 0 && process.pid == pid) {
+            wanted.push(key(process));
+            let parent = all
+                .iter()
+                .find(|one| one.pid == process.parent && one.created <= process.created);
+            wanted.extend(parent.filter(|parent| same(&parent.name, WRAPPER)).map(key));
+        }
+        for process in wanted {
+            self.hold(host, process).await;
+        }
+        let mut at = 0;
+        while at < self.held.len() {
+            let parent = self.held[at];
+            at += 1;
+            for child in children(&all, parent) {
+                self.hold(host, key(child)).await;
+            }
+        }
+        Ok(())
+    }
+
+    async fn hold<H: Host>(&mut self, host: &mut Session<H>, process: ProcessKey) {
+        if self.held.contains(&process) {
+            return;
+        }
+        // Another creation time is another process, that got the id since.
+        match host.ask(ProcessHold { pid: process.pid }).await {
+            Ok(created) if created == process.created => self.held.push(process),
+            Ok(created) => {
+                let process = ProcessKey { created, ..process };
+                let _ = host.ask(ProcessRelease { process }).await;
+            }
+            Err(_) => {}
+        }
+    }
+
+    async fn ended<H: Host>(&self, host: &mut Session<H>) -> Result<bool> {
+        for process in &self.held {
+            let ended = host.ask(ProcessEnded { process: *process }).await;
+            if !ended.doing(FailureCode::Other, || {
+                format!("look at process {}", process.pid)
+            })? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+pub(crate) async fn processes<H: Host>(host: &mut Session<H>) -> Result<Vec<Process>> {
+    let listed = host.ask(ProcessList {}).await;
+    listed.doing(FailureCode::Other, || "list the processes".into())
+}
+
+fn key(process: &Process) -> ProcessKey {
+    ProcessKey {
+        pid: process.pid,
+        created: process.created,
+    }
+}
+
+/// What a process made and did not outlive it by design. A parent's id alone proves nothing: it may be another's by now
+/// (win32-process.md), so a child is never older than its parent.
+fn children(all: &[Process], parent: ProcessKey) -> impl Iterator<Item = &Process> {
+    all.iter().filter(move |process| {
+        process.parent == parent.pid
+            && process.pid != parent.pid
+            && process.created >= parent.created
+            && !LEFT_ALONE.iter().any(|name| same(name, &process.name))
+    })
+}
+
+/// Ends orphans: processes of these programs that are in no running service's tree.
+pub(crate) async fn end_orphans<H: Host>(run: &mut Run<H>, programs: &[String]) -> Result<u32> {
+    let services = list(&mut run.host).await?;
+    let all = processes(&mut run.host).await?;
+    let mut owned: BTreeSet<u32> = BTreeSet::new();
+    let mut next: Vec<&Process> = Vec::new();
+    for service in &services {
+        if let Some(process) = all
+            .iter()
+            .find(|process| service.pid != 0 && process.pid == service.pid)
+        {
+            next.push(process);
+            let parent = all
+                .iter()
+                .find(|one| one.pid == process.parent && one.created <= process.created);
+            next.extend(parent.filter(|parent| same(&parent.name, WRAPPER)));
+        }
+    }
+    while let Some(process) = next.pop() {
+        if owned.insert(process.pid) {
+            next.extend(children(&all, key(process)));
+        }
+    }
+    let orphans: Vec<ProcessKey> = all
+        .iter()
+        .filter(|process| !owned.contains(&process.pid))
+        .filter(|process| programs.iter().any(|program| same(program, &process.path)))
+        .map(key)
+        .collect();
+    end(run, &orphans).await
+}
+
+/// Ends processes by name, and waits.
+pub(crate) async fn end_named<H: Host>(run: &mut Run<H>, name: &str) -> Result<u32> {
+    let wanted = format!("{name}.exe");
+    let all = processes(&mut run.host).await?;
+    let found: Vec<ProcessKey> = all
+        .iter()
+        .filter(|process| same(&process.name, &wanted) || same(file_name(&process.path), &wanted))
+        .map(key)
+        .collect();
+    end(run, &found).await
+}
+
+async fn end<H: Host>(run: &mut Run<H>, processes: &[ProcessKey]) -> Result<u32> {
+    let mut tree = Tree::default();
+    for process in processes {
+        tree.hold(&mut run.host, *process).await;
+    }
+    for process in tree.held.clone() {
+        let _ = run.host.ask(ProcessEnd { process }).await;
+    }
+    let wait = run.host.wait("processes_end", END_MS).await?;
+    let gone = loop {
+        if tree.ended(&mut run.host).await? {
+            break true;
+        }
+        if !run.host.again(&wait, 250).await? {
+            break false;
+        }
+    };
+    for process in &tree.held {
+        let _ = run.host.ask(ProcessRelease { process: *process }).await;
+    }
+    if gone {
+        return Ok(u32::try_from(tree.held.len()).unwrap_or(u32::MAX));
+    }
+    let said = "a process of ours that belongs to no service does not end";
+    Err(Problem::new(FailureCode::ServiceStopTimeout, said))
+}
+
+/// Waits until a service runs.
+pub(crate) async fn until_running<H: Host>(
+    run: &mut Run<H>,
+    name: &str,
+    limit_ms: u64,
+) -> Result<()> {
+    let wait = run.host.wait(format!("{name}_starts"), limit_ms).await?;
+    loop {
+        let Some(now) = status(&mut run.host, name).await? else {
+            return Err(Problem::new(
+                FailureCode::ServiceCrashed,
+                format!("{name} is gone"),
+            ));
+        };
+        match now.state {
+            ServiceState::Running => return Ok(()),
+            ServiceState::Stopped => {
+                let exit = if now.exit == 1066 {
+                    now.service_exit
+                } else {
+                    now.exit
+                };
+                let said = format!("{name} ended with {exit}");
+                return Err(Problem::new(FailureCode::ServiceCrashed, said));
+            }
+            _ => {}
+        }
+        if !run.host.again(&wait, 250).await? {
+            let said = format!("{name} does not run after {limit_ms} ms");
+            return Err(Problem::new(FailureCode::ServiceStartTimeout, said));
+        }
+    }
+}
+
+/// Starts a service and waits until it runs. That says nothing about its health.
+pub(crate) async fn start<H: Host>(run: &mut Run<H>, name: &str, limit_ms: u64) -> Result<()> {
+    run.stopped.retain(|stopped| !same(stopped, name));
+    let mut retried = false;
+    loop {
+        let error = match run.host.ask(ServiceStart { name: name.into() }).await {
+            Ok(()) => break,
+            Err(error) => error,
+        };
+        match error.number() {
+            // It runs already, or is on its way.
+            1056 => break,
+            // containerd reconnects its shims before it reports for service (containerd#3659).
+            1053 if !retried => retried = true,
+            number => return Err(refused_start(run, name, number, &error).await),
+        }
+    }
+    until_running(run, name, limit_ms).await
+}
+
+/// Why a service does not start.
+async fn refused_start<H: Host>(
+    run: &mut Run<H>,
+    name: &str,
+    number: u32,
+    error: &WinError,
+) -> Problem {
+    let code = match number {
+        1053 => FailureCode::ServiceStartTimeout,
+        1067 => FailureCode::ServiceCrashed,
+        1068 | 1075 => FailureCode::DependencyFailed,
+        1072 => FailureCode::ServiceMarkedForDeletion,
+        1058 if is_marked(&mut run.host, name).await => FailureCode::ServiceMarkedForDeletion,
+        2 | 3 | 225 | 226 => FailureCode::QuarantineSuspected,
+        _ => FailureCode::ServiceConfigFailed,
+    };
+    let culprit = match number {
+        1068 | 1075 => culprit(run, name).await.unwrap_or_default(),
+        _ => String::new(),
+    };
+    let doing = format!("start the service {name}{culprit}");
+    let mut problem = Problem::windows(code, &doing, error);
+    if matches!(number, 2 | 3 | 225 | 226) {
+        problem.code = FailureCode::QuarantineSuspected;
+    }
+    problem
+}
+
+/// Whether a service is marked for deletion. Windows answers 1058 to a start of such a one, because it sets the start
+/// type to disabled first (MS-SCMR, RDeleteService; safing/portmaster#200).
+pub(crate) async fn is_marked<H: Host>(host: &mut Session<H>, name: &str) -> bool {
+    let key = format!(r"SYSTEM\CurrentControlSet\Services\{name}");
+    matches!(host.registry_number(&key, "DeleteFlag").await, Ok(Some(flag)) if flag != 0)
+}
+
+/// The first of a service's dependencies that does not run.
+async fn culprit<H: Host>(run: &mut Run<H>, name: &str) -> Option<String> {
+    let config = run.host.ask(ServiceRead { name: name.into() }).await.ok()?;
+    for on in config.depends {
+        match status(&mut run.host, &on).await.ok()? {
+            None => return Some(format!(", {on} is not there")),
+            Some(now) if now.state != ServiceState::Running => {
+                return Some(format!(", {on} does not run ({})", now.exit));
+            }
+            Some(_) => {}
+        }
+    }
+    None
+}
+
+/// Stops a service for good and removes it; false if there was none. Windows keeps the record until the last handle on
+/// it is closed, which nobody announces: it is looked for until 1060.
+pub(crate) async fn remove<H: Host>(run: &mut Run<H>, name: &str) -> Result<bool> {
+    if status(&mut run.host, name).await?.is_none() {
+        return Ok(false);
+    }
+    stop(run, name).await?;
+    run.stopped.retain(|stopped| !same(stopped, name));
+    match run.host.ask(ServiceDelete { name: name.into() }).await {
+        Ok(()) => {}
+        Err(error) if error.is_any(&[1060, 1072]) => {}
+        Err(error) => {
+            let doing = format!("delete the service {name}");
+            return Err(Problem::windows(
+                FailureCode::ServiceConfigFailed,
+                &doing,
+                &error,
+            ));
+        }
+    }
+    let wait = run.host.wait(format!("{name}_goes"), MARKED_MS).await?;
+    while status(&mut run.host, name).await?.is_some() {
+        if !run.host.again(&wait, 1_000).await? {
+            let said = format!("{name} is deleted, and somebody still holds it open");
+            return Err(Problem::new(FailureCode::ServiceMarkedForDeletion, said));
+        }
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listed(name: &str, running: bool, depends: &[&str]) -> Listed {
+        Listed {
+            name: name.into(),
+            state: if running {
+                ServiceState::Running
+            } else {
+                ServiceState::Stopped
+            },
+            pid: 0,
+            depends: depends.iter().map(|on| (*on).to_owned()).collect(),
+        }
+    }
+
+    #[test]
+    fn dependents_stop_before_what_they_depend_on() {
+        let all = [
+            listed("containerd", true, &[]),
+            listed("kubelet", true, &["Containerd"]),
+            listed("hybrid-overlay-node", false, &["kubelet"]),
+            listed("kube-proxy", true, &["hybrid-overlay-node"]),
+            listed("agent", true, &["containerd", "kube-proxy"]),
+            listed("circle", true, &["containerd", "circle"]),
+        ];
+        // What is stopped is looked through, what runs is stopped once, a circle ends.
+        assert_eq!(
+            dependents(&all, "containerd"),
+            ["agent", "kube-proxy", "kubelet", "circle"]
+        );
+        assert_eq!(dependents(&all, "agent"), Vec::<String>::new());
+    }
+}

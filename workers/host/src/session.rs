@@ -1,0 +1,176 @@
+//! A host in use: asks it operations, names what is being done, waits by its clock, and knows small files.
+
+use dormer_profile::answer::FailureCode;
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::{
+    ops::{
+        Ask, Bytes, Clock, ClockRead, FileRead, Host, Pause, QUICK_MS, RegistryRead, Request,
+        Rights, Source, Step, Value, WinError,
+    },
+    placing,
+    problem::{Doing as _, Problem, Result},
+};
+
+/// A host in use.
+pub(crate) struct Session<H> {
+    host: H,
+    item: String,
+}
+
+/// A wait that spans several operations.
+#[derive(Debug, Clone)]
+pub(crate) struct Wait {
+    doing: String,
+    began: u64,
+    limit_ms: u64,
+}
+
+impl Wait {
+    /// Goes on for so long from now on, where something moved.
+    pub(crate) fn extend(&mut self, now: u64, limit_ms: u64) {
+        self.limit_ms = now.saturating_sub(self.began) + limit_ms;
+    }
+}
+
+/// Most bytes of a file of ours that is read as a whole.
+const STATE_BYTES_MAX: u64 = 4 << 20;
+
+impl<H: Host> Session<H> {
+    pub(crate) fn new(host: H) -> Self {
+        Self {
+            host,
+            item: String::new(),
+        }
+    }
+
+    /// What follows is done for this item.
+    pub(crate) fn about(&mut self, item: &str) {
+        item.clone_into(&mut self.item);
+    }
+
+    /// One operation.
+    pub(crate) async fn ask<A: Ask>(&mut self, ask: A) -> std::result::Result<A::Answer, WinError> {
+        let step = Step {
+            item: self.item.clone(),
+            doing: A::NAME.to_owned(),
+            since_ms: 0,
+            limit_ms: ask.limit_ms(),
+        };
+        self.ask_as(step, ask).await
+    }
+
+    async fn ask_as<A: Ask>(
+        &mut self,
+        step: Step,
+        ask: A,
+    ) -> std::result::Result<A::Answer, WinError> {
+        let operation = ask.operation();
+        let answer = self.host.perform(Request { step, operation }).await?;
+        let name = answer.name();
+        A::answer(answer).ok_or_else(|| WinError {
+            code: 13,
+            text: format!("the host answered {} with {name}", A::NAME),
+        })
+    }
+
+    pub(crate) async fn clock(&mut self) -> Result<Clock> {
+        let clock = self.ask(ClockRead {}).await;
+        clock.doing(FailureCode::Other, || "read the clock".into())
+    }
+
+    /// Begins a wait.
+    pub(crate) async fn wait(&mut self, doing: impl Into<String>, limit_ms: u64) -> Result<Wait> {
+        Ok(Wait {
+            doing: doing.into(),
+            began: self.clock().await?.tick_ms,
+            limit_ms,
+        })
+    }
+
+    /// Pauses; false when the wait has lasted long enough.
+    pub(crate) async fn again(&mut self, wait: &Wait, pause_ms: u64) -> Result<bool> {
+        let waited = self.clock().await?.tick_ms.saturating_sub(wait.began);
+        if waited >= wait.limit_ms {
+            return Ok(false);
+        }
+        let step = Step {
+            item: self.item.clone(),
+            doing: wait.doing.clone(),
+            since_ms: wait.began,
+            limit_ms: wait.limit_ms + QUICK_MS,
+        };
+        let pause = Pause {
+            ms: pause_ms.min(wait.limit_ms - waited).max(1),
+        };
+        let paused = self.ask_as(step, pause).await;
+        paused.doing(FailureCode::Other, || "wait".into())?;
+        Ok(true)
+    }
+
+    /// A value of the registry; none if there is no such key or value.
+    pub(crate) async fn registry(&mut self, key: &str, name: &str) -> Result<Option<Value>> {
+        let read = RegistryRead {
+            key: key.into(),
+            name: name.into(),
+        };
+        match self.ask(read).await {
+            Ok(value) => Ok(Some(value)),
+            Err(error) if error.number() == 2 => Ok(None),
+            Err(error) => Err(Problem::windows(
+                FailureCode::Other,
+                &format!("read {key}\\{name}"),
+                &error,
+            )),
+        }
+    }
+
+    /// A text of the registry; empty if there is none, or it is no text.
+    pub(crate) async fn registry_text(&mut self, key: &str, name: &str) -> Result<String> {
+        Ok(match self.registry(key, name).await? {
+            Some(Value::Text(text) | Value::Expand(text)) => text,
+            _ => String::new(),
+        })
+    }
+
+    /// A number of the registry.
+    pub(crate) async fn registry_number(&mut self, key: &str, name: &str) -> Result<Option<u32>> {
+        Ok(match self.registry(key, name).await? {
+            Some(Value::Number(number)) => Some(number),
+            _ => None,
+        })
+    }
+
+    /// A file of ours that holds JSON; none if it is not there. One that cannot be read as what it should be is none,
+    /// too: it is written whole or not at all, so somebody else wrote it.
+    pub(crate) async fn read_json<T: DeserializeOwned>(&mut self, path: &str) -> Result<Option<T>> {
+        let read = FileRead {
+            path: path.into(),
+            most: STATE_BYTES_MAX,
+            end: false,
+        };
+        match self.ask(read).await {
+            Ok(content) => {
+                let bytes = content.bytes.0;
+                let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes);
+                Ok(serde_json::from_slice(bytes).ok())
+            }
+            Err(error) if error.is_any(&[2, 3]) => Ok(None),
+            Err(error) => Err(Problem::windows(
+                FailureCode::Other,
+                &format!("read {path}"),
+                &error,
+            )),
+        }
+    }
+
+    /// Writes a file of ours, whole or not at all.
+    pub(crate) async fn write_json(&mut self, path: &str, value: &impl Serialize) -> Result<()> {
+        let bytes = serde_json::to_vec(value)
+            .map_err(|error| Problem::new(FailureCode::Other, format!("{path}: {error}")))?;
+        let source = Source::Inline {
+            bytes: Bytes(bytes),
+        };
+        placing::put(self, path, source, Rights::Private, None).await
+    }
+}

@@ -1,0 +1,9 @@
+//! The core over the simulated host: each behaviour that the program is wanted for, and what is left when it is killed.
+
+mod cuts;
+mod files;
+mod guards;
+mod harness;
+mod network;
+mod services;
+mod system;

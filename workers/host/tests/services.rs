@@ -1,0 +1,442 @@
+//! Services: stopped with all that belongs to them, started again, configured as Windows keeps it.
+
+use dormer_host::ops::{Restarts, ServiceSettings, ServiceState, Start, Value};
+use dormer_host_sim::{Behaviour, SimulatedHost};
+use dormer_profile::{
+    answer::{FailureCode, ItemState},
+    item::{Priority, PriorityClass, What},
+};
+
+use crate::harness::{
+    apply, assert_as_asked, assert_converged, code, deaf, detail, file, file_for, foreign_service,
+    node, of, plan, service, state,
+};
+
+const CONTAINERD: &str = r"C:\k\v1\containerd.exe";
+
+fn running(host: &SimulatedHost, name: &str) -> bool {
+    host.service_state(name) == Some(ServiceState::Running)
+}
+
+/// A host on which the small node was converged.
+fn converged() -> SimulatedHost {
+    let mut host = SimulatedHost::new();
+    assert_converged(&apply(&mut host, &node("v1")));
+    host
+}
+
+#[test]
+fn what_depends_on_a_service_stops_before_it_and_runs_again_whoever_it_belongs_to() {
+    let mut host = converged();
+    foreign_service(&mut host, "agent", &["kubelet"]);
+    let mut changed = node("v1");
+    changed.items[8] = service(
+        "containerd",
+        &format!("{CONTAINERD} --run-service --debug"),
+        &[],
+    );
+    let answer = apply(&mut host, &changed);
+    assert_converged(&answer);
+    assert_eq!(host.stops(), ["agent", "kubelet", "containerd"]);
+    host.pass(1_000);
+    for name in ["agent", "kubelet", "containerd"] {
+        assert!(running(&host, name), "{name}");
+    }
+}
+
+#[test]
+fn what_was_stopped_runs_again_when_the_call_fails() {
+    let mut host = converged();
+    foreign_service(&mut host, "agent", &["kubelet"]);
+    // The new configuration cannot be put in its place, and kubelet was stopped for it.
+    host.hold(r"C:\k\kubelet.conf", None, false);
+    let mut changed = node("v1");
+    changed.items[6] = file_for(r"C:\k\kubelet.conf", "v2", &["kubelet"]);
+    let answer = apply(&mut host, &changed);
+    assert_eq!(code(&answer), Some(FailureCode::FileLocked));
+    assert_eq!(host.stops(), ["agent", "kubelet"]);
+    host.pass(1_000);
+    assert!(running(&host, "kubelet") && running(&host, "agent"));
+}
+
+#[test]
+fn a_stopped_service_is_free_only_when_its_processes_have_ended() {
+    let mut host = SimulatedHost::new();
+    let lingers = Behaviour {
+        linger_ms: 9_000,
+        ..Behaviour::default()
+    };
+    host.behave("kubelet.exe", lingers);
+    assert_converged(&apply(&mut host, &node("v1")));
+    let mut changed = node("v1");
+    changed.items[6] = file_for(r"C:\k\kubelet.conf", "v2", &["kubelet"]);
+    let before = host.process_of("kubelet");
+    assert_converged(&apply(&mut host, &changed));
+    assert_ne!(host.process_of("kubelet"), before);
+    let kubelets = host
+        .programs()
+        .iter()
+        .filter(|path| path.ends_with(r"\kubelet.exe"))
+        .count();
+    assert_eq!(kubelets, 1, "the one that shuts down was waited for");
+}
+
+#[test]
+fn another_services_process_of_the_same_program_is_left_alone() {
+    let mut host = converged();
+    // Another service's logging, by the same wrapper.
+    let settings = ServiceSettings {
+        command: Some(
+            r"C:\k\v1\kube-log-runner.exe -log-file=C:\x.log C:\Program Files\agent\agent.exe"
+                .into(),
+        ),
+        ..ServiceSettings::default()
+    };
+    host.install("agent", &settings);
+    assert!(host.start("agent"));
+    let agent = host.process_of("agent");
+    host.behave("kubelet.exe", deaf());
+    let mut changed = node("v1");
+    changed.items[6] = file_for(r"C:\k\kubelet.conf", "v2", &["kubelet"]);
+    assert_converged(&apply(&mut host, &changed));
+    assert_eq!(host.process_of("agent"), agent);
+    assert!(running(&host, "agent"));
+}
+
+#[test]
+fn an_orphan_is_ended_before_a_start() {
+    let mut host = converged();
+    host.spawn(r"C:\k\v1\kubelet.exe");
+    let stranger = r"c:\tools\kubelet.exe";
+    host.spawn(stranger);
+    let mut changed = node("v1");
+    changed.items[6] = file_for(r"C:\k\kubelet.conf", "v2", &["kubelet"]);
+    assert_converged(&apply(&mut host, &changed));
+    host.pass(1_000);
+    let programs = host.programs();
+    assert_eq!(
+        programs
+            .iter()
+            .filter(|path| *path == r"c:\k\v1\kubelet.exe")
+            .count(),
+        1
+    );
+    assert!(
+        programs.contains(&stranger.to_owned()),
+        "only those of our own folders"
+    );
+}
+
+#[test]
+fn before_a_forced_end_the_restarts_are_off_and_come_back_after_it() {
+    let mut host = SimulatedHost::new();
+    host.behave("containerd.exe", deaf());
+    let document = |config| {
+        of(vec![
+            file(CONTAINERD, "MZ containerd"),
+            file_for(r"C:\k\containerd.toml", config, &["containerd"]),
+            service("containerd", &format!("{CONTAINERD} --run-service"), &[]),
+        ])
+    };
+    assert_converged(&apply(&mut host, &document("one")));
+    // Its configuration takes longer to replace than Windows waits before a restart.
+    host.scanner(20_000);
+    let answer = apply(&mut host, &document("two"));
+    assert_converged(&answer);
+    let started = (ItemState::Changed, "started");
+    let of_service = (
+        state(&answer, "service:containerd"),
+        detail(&answer, "service:containerd"),
+    );
+    assert_eq!(
+        of_service, started,
+        "its own item started it, and no restart of Windows'"
+    );
+    let failure = host.service("containerd").and_then(|config| config.failure);
+    let wanted = Restarts {
+        reset_seconds: 86_400,
+        delays_ms: vec![5_000],
+        other: false,
+    };
+    assert_eq!(failure, Some(wanted));
+}
+
+#[test]
+fn a_plan_after_an_apply_is_empty_without_a_display_name() {
+    let mut host = converged();
+    let kubelet = host.service("kubelet").expect("kubelet");
+    assert_eq!(
+        (kubelet.display.as_str(), kubelet.start),
+        ("kubelet", Start::Demand)
+    );
+    assert_eq!(kubelet.description.as_deref(), Some("kubelet of ours"));
+    assert_as_asked(&mut host, &node("v1"));
+    let answer = apply(&mut host, &node("v1"));
+    assert!(
+        answer.items.iter().all(|item| item.state == ItemState::Ok),
+        "{:#?}",
+        answer.items
+    );
+}
+
+#[test]
+fn a_display_name_that_is_another_services_is_named() {
+    let mut host = SimulatedHost::new();
+    let settings = ServiceSettings {
+        command: Some(r"C:\x.exe".into()),
+        display: Some("kubelet".into()),
+        ..ServiceSettings::default()
+    };
+    host.install("somebody", &settings);
+    let answer = apply(&mut host, &node("v1"));
+    assert_eq!(code(&answer), Some(FailureCode::ServiceConfigFailed));
+    assert!(
+        detail(&answer, "service:kubelet").contains("bears the name `kubelet`"),
+        "{:#?}",
+        answer.items
+    );
+}
+
+#[test]
+fn a_service_that_is_marked_for_deletion_is_waited_for_and_made_anew() {
+    let mut host = converged();
+    host.hold_service("kubelet", 40_000);
+    host.delete_service("kubelet");
+    host.set_registry(
+        r"SYSTEM\CurrentControlSet\Services\kubelet",
+        "DeleteFlag",
+        Value::Number(1),
+    );
+    host.kill("kubelet");
+    let differs = plan(&mut host, &node("v1"));
+    assert_eq!(
+        detail(&differs, "service:kubelet"),
+        "is marked for deletion"
+    );
+    // The flag goes with the record.
+    host.pass(40_000);
+    host.set_registry(
+        r"SYSTEM\CurrentControlSet\Services\kubelet",
+        "DeleteFlag",
+        Value::Number(0),
+    );
+    assert_converged(&apply(&mut host, &node("v1")));
+}
+
+#[test]
+fn one_that_stays_marked_is_named_so_and_not_as_disabled() {
+    let mut host = converged();
+    host.hold_service("kubelet", 400_000);
+    host.delete_service("kubelet");
+    host.set_registry(
+        r"SYSTEM\CurrentControlSet\Services\kubelet",
+        "DeleteFlag",
+        Value::Number(1),
+    );
+    host.kill("kubelet");
+    let answer = apply(&mut host, &node("v1"));
+    assert_eq!(code(&answer), Some(FailureCode::ServiceMarkedForDeletion));
+}
+
+#[test]
+fn the_removal_of_a_service_ends_when_it_is_gone() {
+    let mut host = converged();
+    host.hold_service("kubelet", 20_000);
+    let answer = crate::harness::remove(&mut host);
+    assert_eq!(answer.failure, None);
+    assert_eq!(host.services(), Vec::<String>::new());
+}
+
+#[test]
+fn the_old_priority_goes_and_no_debuggers_key_comes() {
+    let key = r"SOFTWARE\Microsoft\Windows NT\CurrentVersion\Image File Execution Options\kubelet.exe\PerfOptions";
+    let mut host = converged();
+    let mut document = node("v1");
+    if let What::Service(what) = &mut document.items[9].what {
+        what.priority = Some(Priority {
+            executable: "kubelet.exe".into(),
+            class: PriorityClass::AboveNormal,
+        });
+    }
+    assert_as_asked(&mut host, &document);
+    host.set_registry(key, "CpuPriorityClass", Value::Number(6));
+    assert_eq!(
+        detail(&plan(&mut host, &document), "service:kubelet"),
+        "differs in priority"
+    );
+    assert_converged(&apply(&mut host, &document));
+    assert_eq!(host.registry(key, "CpuPriorityClass"), None);
+}
+
+#[test]
+fn a_start_that_fails_says_why() {
+    let mut host = SimulatedHost::new();
+    let crashes = Behaviour {
+        fails: Some(3),
+        ..Behaviour::default()
+    };
+    host.behave("kubelet.exe", crashes);
+    host.put(
+        r"C:\var\log\kubelet\kubelet.log",
+        b"first\r\nno node-ip\r\n",
+    );
+    let mut document = node("v1");
+    if let What::Service(what) = &mut document.items[9].what {
+        what.log = Some(r"C:\var\log\kubelet\kubelet.log".into());
+    }
+    let failure = apply(&mut host, &document).failure.expect("a failure");
+    assert_eq!(failure.code, FailureCode::ServiceCrashed);
+    assert_eq!(failure.message, "kubelet ended with 3");
+    assert_eq!(failure.log_tail, "first\nno node-ip");
+}
+
+#[test]
+fn a_dependency_that_does_not_start_is_named() {
+    let mut host = converged();
+    host.kill("containerd");
+    host.kill("kubelet");
+    host.behave(
+        "containerd.exe",
+        Behaviour {
+            refuses_start: vec![193; 9],
+            ..Behaviour::default()
+        },
+    );
+    let only_kubelet = of(vec![node("v1").items[9].clone()]);
+    let failure = apply(&mut host, &only_kubelet).failure.expect("a failure");
+    assert_eq!(failure.code, FailureCode::DependencyFailed);
+    assert!(
+        failure.message.contains("containerd does not run"),
+        "{}",
+        failure.message
+    );
+}
+
+#[test]
+fn a_start_that_takes_windows_too_long_is_tried_once_more() {
+    let mut host = SimulatedHost::new();
+    let busy = |times| Behaviour {
+        refuses_start: vec![1053; times],
+        ..Behaviour::default()
+    };
+    host.behave("containerd.exe", busy(1));
+    assert_converged(&apply(&mut host, &node("v1")));
+    let mut host = SimulatedHost::new();
+    host.behave("containerd.exe", busy(2));
+    assert_eq!(
+        code(&apply(&mut host, &node("v1"))),
+        Some(FailureCode::ServiceStartTimeout)
+    );
+}
+
+#[test]
+fn a_program_that_is_gone_before_its_start_was_taken() {
+    let mut host = SimulatedHost::new();
+    let mut document = node("v1");
+    document.items.remove(3);
+    let answer = apply(&mut host, &document);
+    assert_eq!(code(&answer), Some(FailureCode::QuarantineSuspected));
+    assert_eq!(state(&answer, "service:kubelet"), ItemState::Skipped);
+}
+
+#[test]
+fn a_busy_service_manager_is_asked_again() {
+    for number in [1061, 1052, 1053, 109, 232] {
+        let mut host = converged();
+        host.refuse("service_stop", 2, number);
+        let mut changed = node("v1");
+        changed.items[6] = file_for(r"C:\k\kubelet.conf", "v2", &["kubelet"]);
+        assert_converged(&apply(&mut host, &changed));
+        assert_eq!(host.stops(), ["kubelet"], "{number}");
+    }
+}
+
+/// A document with items that only the program knows.
+fn with_own(items: serde_json::Value) -> Vec<u8> {
+    let document =
+        serde_json::json!({ "schema": 1, "section": "host", "version": "v1", "items": items });
+    document.to_string().into_bytes()
+}
+
+fn own(
+    host: &mut SimulatedHost,
+    mode: dormer_profile::invocation::Mode,
+    items: &serde_json::Value,
+) -> dormer_profile::answer::Answer {
+    let document = Ok(Some(with_own(items.clone())));
+    let call = crate::harness::call(mode, 1);
+    let answer = dormer_host_sim::until_cut(dormer_host::run(call, document, &mut *host))
+        .expect("an answer");
+    host.process_ended();
+    answer
+}
+
+#[test]
+fn a_disabled_service_of_somebody_else_stays_stopped_and_is_restored() {
+    use dormer_profile::invocation::Mode;
+    let mut host = SimulatedHost::new();
+    let wicd = "windows-instance-config-daemon";
+    foreign_service(&mut host, wicd, &[]);
+    let change = ServiceSettings {
+        start: Some(Start::Auto),
+        ..ServiceSettings::default()
+    };
+    host.configure(wicd, &change);
+    let items = serde_json::json!([
+        { "id": "directory", "change": "live", "kind": "directory", "path": r"C:\k" },
+        { "id": "wicd", "change": "live", "kind": "disabled_service", "name": wicd },
+        { "id": "gone", "change": "live", "kind": "disabled_service", "name": "not-there" },
+    ]);
+    let differs = own(&mut host, Mode::Plan, &items);
+    assert_eq!(detail(&differs, "wicd"), "is not disabled");
+    let answer = own(&mut host, Mode::Apply, &items);
+    assert_converged(&answer);
+    let ids: Vec<&str> = answer.items.iter().map(|item| item.id.as_str()).collect();
+    assert_eq!(
+        ids,
+        ["directory", "wicd", "gone"],
+        "in the order of the document"
+    );
+    host.pass(60_000);
+    let start = |host: &SimulatedHost| host.service(wicd).map(|config| config.start);
+    assert_eq!(
+        (start(&host), running(&host, wicd)),
+        (Some(Start::Disabled), false)
+    );
+    assert!(
+        own(&mut host, Mode::Apply, &items)
+            .items
+            .iter()
+            .all(|item| item.state == ItemState::Ok)
+    );
+    // Going back.
+    assert_eq!(crate::harness::remove(&mut host).failure, None);
+    assert_eq!(start(&host), Some(Start::Auto));
+}
+
+#[test]
+fn the_newest_certificates_and_the_one_in_use_stay() {
+    use dormer_profile::invocation::Mode;
+    let mut host = SimulatedHost::new();
+    let path = |name: &str| format!(r"C:\k\cni\config\ovnkube-client-{name}.pem");
+    for name in ["2026-01", "2026-02", "2026-03", "2026-04"] {
+        host.put(&path(name), name.as_bytes());
+        host.pass(1_000);
+    }
+    host.put(&path("current"), b"2026-01");
+    host.put(r"C:\k\cni\config\cni.conf", b"");
+    let items = serde_json::json!([{
+        "id": "pem", "change": "live", "kind": "newest_files", "under": r"C:\k\cni\config",
+        "prefix": "ovnkube-client-", "suffix": ".pem", "keep": 2, "current": "ovnkube-client-current.pem",
+    }]);
+    assert_converged(&own(&mut host, Mode::Apply, &items));
+    let left = host.paths(r"C:\k\cni\config\");
+    let wanted: Vec<String> = ["2026-01", "2026-03", "2026-04", "current"]
+        .iter()
+        .map(|name| path(name))
+        .collect();
+    assert_eq!(
+        left,
+        [vec![r"C:\k\cni\config\cni.conf".to_owned()], wanted].concat()
+    );
+}

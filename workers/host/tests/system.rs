@@ -1,0 +1,504 @@
+//! Windows itself: features, names, reboots, environment, roots, firewall, Defender, evidence.
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use dormer_host::ops::{DismState, Exclusions, FirewallPolicy, FirewallRule, Root, Value};
+use dormer_host_sim::SimulatedHost;
+use dormer_profile::{
+    answer::{FailureCode, FeatureState, ItemState, Reboot},
+    item::{
+        Certificate, DefenderExclusion, Feature, Firewall, Hostname, Http, Item, OnlyCertificates,
+        Protocol, SteadyService, What,
+    },
+    sha256_hex,
+};
+
+use crate::harness::{
+    apply, ask, assert_as_asked, assert_converged, call, code, detail, environment, item, node, of,
+    plan, remove, state,
+};
+use dormer_profile::invocation::Mode as Asked;
+
+fn feature(name: &str) -> Item {
+    item(
+        &format!("feature:{name}"),
+        What::Feature(Feature { name: name.into() }),
+    )
+}
+
+fn hostname(name: &str) -> Item {
+    item("hostname", What::Hostname(Hostname { name: name.into() }))
+}
+
+#[test]
+fn what_dism_calls_done_is_done() {
+    for (answer, needs_reboot) in [
+        (Ok(0), false),
+        (Ok(1), false),
+        (Ok(3_010), true),
+        (Err(0x8007_0bc2), true),
+    ] {
+        let mut host = SimulatedHost::new();
+        host.answer_feature(answer);
+        let document = of(vec![feature("Containers")]);
+        let answered = apply(&mut host, &document);
+        assert_eq!(answered.failure, None, "{answer:?}");
+        let owed = Reboot::Needed {
+            why: vec!["feature:Containers".into()],
+        };
+        assert_eq!(
+            answered.reboot,
+            if needs_reboot { owed } else { Reboot::None },
+            "{answer:?}"
+        );
+        if needs_reboot {
+            assert_eq!(answered.facts.containers, FeatureState::Pending);
+            host.reboot();
+        }
+        let answered = apply(&mut host, &document);
+        assert_converged(&answered);
+        assert_eq!(answered.facts.containers, FeatureState::Enabled);
+    }
+}
+
+#[test]
+fn a_busy_dism_is_waited_for() {
+    let mut host = SimulatedHost::new();
+    for _ in 0..4 {
+        host.answer_feature(Err(0x800f_0902));
+    }
+    host.refuse("feature_read", 3, 0x800f_0902);
+    assert_eq!(
+        apply(&mut host, &of(vec![feature("Containers")])).failure,
+        None
+    );
+    assert_eq!(host.feature("Containers"), Some(DismState::InstallPending));
+}
+
+#[test]
+fn what_windows_does_only_after_a_reboot_asks_for_one() {
+    for code_of in [0x800f_0806, 0x8007_0bc9] {
+        let mut host = SimulatedHost::new();
+        host.answer_feature(Err(code_of));
+        let answer = apply(&mut host, &of(vec![feature("Containers")]));
+        assert_eq!(code(&answer), Some(FailureCode::RebootPending));
+        let owed = Reboot::Needed {
+            why: vec!["feature:Containers".into()],
+        };
+        assert_eq!(answer.reboot, owed);
+    }
+}
+
+#[test]
+fn a_feature_without_its_source_is_a_persons() {
+    for code_of in [0x800f_081f, 0x800f_0906, 0x800f_0907, 0x800f_0954] {
+        let mut host = SimulatedHost::new();
+        host.answer_feature(Err(code_of));
+        let answer = apply(&mut host, &of(vec![feature("Containers")]));
+        assert_eq!(code(&answer), Some(FailureCode::FeatureInstallFailed));
+        assert!(
+            detail(&answer, "feature:Containers").contains("a person has to"),
+            "{:#?}",
+            answer.items
+        );
+        assert_eq!(answer.reboot, Reboot::None);
+    }
+}
+
+#[test]
+fn a_feature_is_asked_for_by_the_name_that_dism_knows() {
+    let mut host = SimulatedHost::new();
+    host.set_feature("Microsoft-Hyper-V", DismState::Installed);
+    assert_converged(&apply(&mut host, &of(vec![feature("Hyper-V")])));
+    let answer = apply(&mut host, &of(vec![feature("Nonsense")]));
+    assert!(detail(&answer, "feature:Nonsense").contains("no such feature"));
+}
+
+#[test]
+fn a_name_holds_from_the_next_boot_on_and_nothing_starts_before_it() {
+    let mut host = SimulatedHost::new();
+    let name = "winworker-eu-west-1a-0042";
+    let mut document = node("v1");
+    document.items.insert(0, hostname(name));
+    let answer = apply(&mut host, &document);
+    assert_eq!(answer.failure, None);
+    assert_eq!(
+        answer.reboot,
+        Reboot::Needed {
+            why: vec!["hostname".into()]
+        }
+    );
+    assert_eq!(answer.facts.hostname_pending.as_deref(), Some(name));
+    assert_eq!(state(&answer, "service:kubelet"), ItemState::Skipped);
+    assert_eq!(
+        host.services(),
+        Vec::<String>::new(),
+        "no kubelet under the old name"
+    );
+    assert!(
+        host.file(r"C:\k\v1\kubelet.exe").is_some(),
+        "the rest is made meanwhile"
+    );
+    assert!(
+        answer.facts.installed.is_empty(),
+        "and nothing is called converged"
+    );
+    // The same call again in the same boot: nothing else.
+    assert_eq!(apply(&mut host, &document).reboot, answer.reboot);
+    host.reboot();
+    let answer = apply(&mut host, &document);
+    assert_converged(&answer);
+    assert_eq!(
+        answer.facts.hostname, name,
+        "more than NetBIOS' 15 characters"
+    );
+}
+
+#[test]
+fn a_member_of_a_domain_is_never_renamed() {
+    let mut host = SimulatedHost::new();
+    host.join_domain("corp.example");
+    let answer = apply(&mut host, &of(vec![hostname("other")]));
+    assert_eq!(code(&answer), Some(FailureCode::HostnameFailed));
+    assert!(detail(&answer, "hostname").contains("corp.example"));
+    assert_eq!(answer.facts.hostname_pending, None);
+}
+
+#[test]
+fn a_name_that_no_node_may_bear_is_refused() {
+    let mut host = SimulatedHost::new();
+    for name in ["a_b", "-a", "a.b"] {
+        assert_eq!(
+            code(&apply(&mut host, &of(vec![hostname(name)]))),
+            Some(FailureCode::HostnameFailed),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn a_node_that_bears_a_cut_name_keeps_it() {
+    let tcpip = r"SYSTEM\CurrentControlSet\Services\Tcpip\Parameters";
+    let mut host = SimulatedHost::new();
+    for value in ["Hostname", "NV Hostname"] {
+        host.set_registry(tcpip, value, Value::Text("WINWORKER-AAAAA".into()));
+    }
+    let long = of(vec![hostname("winworker-aaaaab")]);
+    // A host that serves nobody is renamed; one that serves keeps its name, with a finding.
+    assert_eq!(
+        state(&plan(&mut host, &long), "hostname"),
+        ItemState::Differs
+    );
+    assert_converged(&apply(&mut host, &node("v1")));
+    let answer = plan(&mut host, &long);
+    assert_eq!(state(&answer, "hostname"), ItemState::Ok);
+    assert!(detail(&answer, "hostname").contains("was cut to 15"));
+}
+
+#[test]
+fn a_variable_for_services_waits_for_a_reboot_even_when_its_value_is_right() {
+    let mut host = SimulatedHost::new();
+    let document = of(vec![environment("NO_PROXY", ".svc", true)]);
+    let owed = Reboot::Needed {
+        why: vec!["environment:NO_PROXY".into()],
+    };
+    assert_eq!(apply(&mut host, &document).reboot, owed);
+    assert_eq!(apply(&mut host, &document).reboot, owed);
+    assert_eq!(plan(&mut host, &document).reboot, owed);
+    host.reboot();
+    assert_as_asked(&mut host, &document);
+}
+
+#[test]
+fn windows_own_signs_of_a_reboot_hold_nothing_up() {
+    let mut host = SimulatedHost::new();
+    host.make_key(
+        r"SOFTWARE\Microsoft\Windows\CurrentVersion\Component Based Servicing\RebootPending",
+    );
+    let answer = apply(&mut host, &node("v1"));
+    assert_converged(&answer);
+    assert!(answer.facts.reboot_pending, "but they are a fact");
+}
+
+#[test]
+fn a_variable_keeps_its_type_and_one_of_somebody_else_stays() {
+    let key = r"SYSTEM\CurrentControlSet\Control\Session Manager\Environment";
+    let mut host = SimulatedHost::new();
+    host.set_registry(key, "TOOLS", Value::Expand(r"%SystemRoot%\x".into()));
+    host.set_registry(key, "NO_PROXY", Value::Text(".svc".into()));
+    let document = of(vec![
+        environment("TOOLS", r"%SystemRoot%\y", false),
+        environment("NO_PROXY", ".svc", false),
+    ]);
+    assert_converged(&apply(&mut host, &document));
+    assert_eq!(
+        host.registry(key, "TOOLS"),
+        Some(Value::Expand(r"%SystemRoot%\y".into()))
+    );
+    remove(&mut host);
+    assert_eq!(host.registry(key, "TOOLS"), None);
+    assert_eq!(
+        host.registry(key, "NO_PROXY"),
+        Some(Value::Text(".svc".into())),
+        "it was so before us"
+    );
+}
+
+fn root(der: &[u8]) -> Item {
+    let sha256 = sha256_hex(der);
+    let what = Certificate {
+        sha256: sha256.clone(),
+        base64: STANDARD.encode(der),
+    };
+    item(&format!("certificate:{sha256}"), What::Certificate(what))
+}
+
+fn only_roots(ders: &[&[u8]]) -> Item {
+    let keep = ders.iter().map(|der| sha256_hex(der)).collect();
+    item("roots", What::OnlyCertificates(OnlyCertificates { keep }))
+}
+
+fn in_store(der: &[u8], name: &str, own: bool) -> Root {
+    Root {
+        sha256: sha256_hex(der),
+        name: name.into(),
+        own,
+    }
+}
+
+#[test]
+fn only_our_own_roots_go() {
+    let mut host = SimulatedHost::new();
+    // One of the customer's that we ask for, too; one that is there by policy alone.
+    host.roots().push(in_store(b"customer", "", true));
+    host.roots().push(in_store(b"policy", "", false));
+    let all: [&[u8]; 3] = [b"customer", b"policy", b"ours"];
+    let document = of(vec![
+        root(b"customer"),
+        root(b"policy"),
+        root(b"ours"),
+        only_roots(&all),
+    ]);
+    assert_converged(&apply(&mut host, &document));
+    assert_as_asked(&mut host, &document);
+    let added: Vec<Root> = host
+        .roots()
+        .iter()
+        .filter(|root| root.name == "dormer")
+        .cloned()
+        .collect();
+    assert_eq!(
+        added,
+        [
+            in_store(b"policy", "dormer", true),
+            in_store(b"ours", "dormer", true)
+        ]
+    );
+    // No longer asked for.
+    let less = of(vec![root(b"customer"), only_roots(&all[..1])]);
+    assert_converged(&apply(&mut host, &less));
+    assert_eq!(
+        *host.roots(),
+        [
+            in_store(b"customer", "", true),
+            in_store(b"policy", "", false)
+        ]
+    );
+    remove(&mut host);
+    assert_eq!(host.roots().len(), 2, "the customer's root stays");
+}
+
+#[test]
+fn a_root_that_somebody_adds_meanwhile_is_his() {
+    let mut host = SimulatedHost::new();
+    let document = of(vec![root(b"ours")]);
+    host.refuse("root_add", 1, 0x8009_2005);
+    assert_converged(&apply(&mut host, &document));
+    host.roots().push(in_store(b"ours", "", true));
+    remove(&mut host);
+    assert_eq!(host.roots().len(), 1);
+}
+
+fn kubelet_port() -> Item {
+    let what = Firewall {
+        name: "dormer-kubelet".into(),
+        protocol: Protocol::Tcp,
+        port: 10_250,
+    };
+    item("firewall:dormer-kubelet", What::Firewall(what))
+}
+
+fn rule(ports: &str) -> FirewallRule {
+    FirewallRule {
+        name: "dormer-kubelet".into(),
+        description: String::new(),
+        protocol: 6,
+        ports: ports.into(),
+        direction: 1,
+        action: 1,
+        profiles: 7,
+        enabled: true,
+        remote: "*".into(),
+        program: String::new(),
+    }
+}
+
+#[test]
+fn a_firewall_rule_is_changed_in_place() {
+    let mut host = SimulatedHost::new();
+    host.rules().push(rule("1-9"));
+    host.take_log();
+    assert_converged(&apply(&mut host, &of(vec![kubelet_port()])));
+    let log = host.take_log();
+    assert!(
+        log.contains(&"firewall_change")
+            && !log.contains(&"firewall_remove")
+            && !log.contains(&"firewall_add")
+    );
+    assert_eq!(host.rules().len(), 1);
+    assert_eq!(host.rules()[0].ports, "10250");
+    // Every profile may be said as 7.
+    host.rules()[0] = rule("10250");
+    assert_as_asked(&mut host, &of(vec![kubelet_port()]));
+}
+
+#[test]
+fn every_rule_of_our_name_goes() {
+    let mut host = SimulatedHost::new();
+    assert_converged(&apply(&mut host, &of(vec![kubelet_port()])));
+    host.rules().push(rule("10250"));
+    host.rules().push(FirewallRule {
+        name: "theirs".into(),
+        ..rule("1")
+    });
+    remove(&mut host);
+    let names: Vec<&str> = host.rules().iter().map(|rule| rule.name.as_str()).collect();
+    assert_eq!(names, ["theirs"]);
+}
+
+#[test]
+fn a_firewall_that_others_rule_is_a_finding() {
+    let document = of(vec![kubelet_port()]);
+    for (off, policy, said) in [
+        (false, FirewallPolicy::Overridden, "group policy"),
+        (false, FirewallPolicy::InboundBlocked, "blocks everything"),
+        (true, FirewallPolicy::Ok, "nothing is filtered"),
+    ] {
+        let mut host = SimulatedHost::new();
+        host.set_firewall(off, policy);
+        let answer = apply(&mut host, &document);
+        assert_converged(&answer);
+        assert!(
+            detail(&answer, "firewall:dormer-kubelet").contains(said),
+            "{:#?}",
+            answer.items
+        );
+        assert_as_asked(&mut host, &document);
+    }
+}
+
+#[test]
+fn only_one_number_says_that_there_is_no_rule() {
+    let mut host = SimulatedHost::new();
+    host.refuse("firewall_read", 1, 0x8000_4001);
+    assert_eq!(
+        code(&apply(&mut host, &of(vec![kubelet_port()]))),
+        Some(FailureCode::FirewallFailed)
+    );
+    assert!(host.rules().is_empty());
+}
+
+fn excluded(process: &str) -> Item {
+    let what = DefenderExclusion {
+        process: process.into(),
+    };
+    item(
+        &format!("defender:{process}"),
+        What::DefenderExclusion(what),
+    )
+}
+
+const CONTAINERD: &str = r"C:\k\v1\containerd.exe";
+
+#[test]
+fn a_program_is_excluded_by_its_path_as_well() {
+    let mut host = SimulatedHost::new();
+    let theirs = Exclusions {
+        paths: vec![r"D:\sql".into()],
+        processes: vec![CONTAINERD.to_uppercase()],
+    };
+    *host.exclusions() = Some(theirs.clone());
+    assert_converged(&apply(&mut host, &of(vec![excluded(CONTAINERD)])));
+    let now = host.exclusions().clone().expect("Defender");
+    assert_eq!(now.paths, [r"D:\sql", CONTAINERD]);
+    assert_eq!(
+        now.processes.len(),
+        1,
+        "what is there in other letters is not added again"
+    );
+    assert_as_asked(&mut host, &of(vec![excluded(CONTAINERD)]));
+    // The next payload's comes, the old one's goes.
+    let next = of(vec![excluded(r"C:\k\v2\containerd.exe")]);
+    assert_converged(&apply(&mut host, &next));
+    let now = host.exclusions().clone().expect("Defender");
+    assert_eq!(now.paths, [r"D:\sql", r"C:\k\v2\containerd.exe"]);
+}
+
+#[test]
+fn a_list_that_a_policy_hides_is_a_finding_once() {
+    let mut host = SimulatedHost::new();
+    host.hide_exclusions();
+    let document = of(vec![excluded(CONTAINERD)]);
+    let answer = apply(&mut host, &document);
+    assert_converged(&answer);
+    assert!(detail(&answer, &format!("defender:{CONTAINERD}")).contains("a policy hides the list"));
+    let paths = host.exclusions().clone().expect("Defender").paths;
+    assert_eq!(paths, [CONTAINERD]);
+    assert_as_asked(&mut host, &document);
+    let answer = apply(&mut host, &document);
+    assert!(
+        answer
+            .items
+            .iter()
+            .all(|item| item.state == ItemState::Ok && item.detail.is_empty())
+    );
+}
+
+#[test]
+fn a_host_without_defender_needs_no_exclusion() {
+    let mut host = SimulatedHost::new();
+    *host.exclusions() = None;
+    assert_converged(&apply(&mut host, &of(vec![excluded(CONTAINERD)])));
+    let mut host = SimulatedHost::new();
+    host.refuse("defender_read", 9, 0x8001_06ba);
+    assert_converged(&apply(&mut host, &of(vec![excluded(CONTAINERD)])));
+}
+
+#[test]
+fn evidence_is_read_and_nothing_else() {
+    let steady = SteadyService {
+        service: "kubelet".into(),
+        steady_ms: 3_000,
+        log: None,
+    };
+    let page = Http {
+        url: "http://127.0.0.1:10248/healthz".into(),
+        wait_ms: 5_000,
+        log: None,
+    };
+    let mut document = node("v1");
+    document
+        .items
+        .push(item("steady", What::SteadyService(steady)));
+    document.items.push(item("healthz", What::Http(page)));
+    let mut host = SimulatedHost::new();
+    let answer = apply(&mut host, &document);
+    assert_eq!(code(&answer), Some(FailureCode::NotHealthy));
+    assert_eq!(state(&answer, "steady"), ItemState::Ok);
+    host.set_page("http://127.0.0.1:10248/healthz", 200);
+    assert_converged(&apply(&mut host, &document));
+    host.kill("kubelet");
+    let answer = plan(&mut host, &document);
+    assert_eq!(answer.failure, None);
+    assert_eq!(detail(&answer, "steady"), "kubelet is not running");
+    assert_eq!(ask(&mut host, call(Asked::Probe, 1), None).failure, None);
+}
