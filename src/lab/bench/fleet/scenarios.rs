@@ -2,6 +2,7 @@
 //! has to.
 
 mod left_behind;
+mod people;
 mod power;
 mod stage;
 mod windows;
@@ -217,6 +218,15 @@ fn a_pod_with_a_finalizer_is_named() {
 
 #[test]
 fn a_node_that_goes_silent_in_its_drain_is_replaced_all_the_same() {
+    upgraded(
+        &["not-ready-in-drain/300"],
+        "both serve the new version",
+        both_serve,
+    );
+}
+
+#[test]
+fn a_node_that_stays_silent_in_its_drain_is_replaced_all_the_same() {
     upgraded(
         &["not-ready-in-drain"],
         "both serve the new version",

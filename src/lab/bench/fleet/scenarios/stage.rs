@@ -283,7 +283,7 @@ impl Scenario {
         let struck: Vec<_> = struck.iter().map(|(fault, ..)| fault.name()).collect();
         // That nothing comes is nothing that strikes.
         let ordered = faults.iter().filter(|fault| **fault != "replacement-never");
-        let mut named = ordered.map(|fault| fault.split('@').next().unwrap_or_default());
+        let mut named = ordered.map(|fault| fault.split(['@', '/']).next().unwrap_or_default());
         assert!(
             named.all(|fault| struck.contains(&fault)),
             "{faults:?}: only {struck:?}"
@@ -292,6 +292,16 @@ impl Scenario {
 
     pub(super) fn max_unavailable(&self) -> usize {
         self.world.record.max_unavailable_observed()
+    }
+
+    /// The most nodes that were taken at one moment, by the world's record.
+    pub(super) fn max_taken(&self) -> usize {
+        self.world.record.max_taken_observed()
+    }
+
+    /// How often a kubelet was started that had run before.
+    pub(super) fn kubelet_restarts(&self) -> u64 {
+        self.world.record.tally().kubelet_restarts
     }
 
     /// Certificate requests that nobody has decided.
