@@ -68,6 +68,8 @@ pub(super) struct Measured {
     pub(super) powershell_starts: f64,
     pub(super) sftp_sessions: f64,
     pub(super) gap_p99_s: Option<f64>,
+    /// The most nodes that were taken at one moment, by the world's record.
+    pub(super) max_taken: usize,
 }
 
 /// Plays on a thread and a runtime of its own, whose clock stands still while anything can be done.
@@ -114,6 +116,7 @@ async fn run_simulation(plan: Plan) -> anyhow::Result<Measured> {
         catalog.add(payload(1));
         watch.until_serving(wanted, before).await?;
         came.gap_p99_s = Some(watch.gap_p99().await?);
+        came.max_taken = world.record.max_taken_observed();
     }
     let ended = tokio::time::timeout(Duration::ZERO, running.ended()).await;
     anyhow::ensure!(
@@ -286,6 +289,7 @@ impl<'a> Watch<'a> {
             powershell_starts: per(tally.powershell_starts),
             sftp_sessions: per(tally.sftp_sessions),
             gap_p99_s: None,
+            max_taken: self.world.record.max_taken_observed(),
         }
     }
 
