@@ -6,6 +6,7 @@ mod pipe;
 #[cfg(test)]
 mod scenarios;
 mod stage;
+mod trouble;
 
 use anyhow::Context;
 use clap::Args;
@@ -57,6 +58,19 @@ pub struct Options {
     /// Attempts that each of those worker processes holds at once
     #[arg(long, default_value_t = 2)]
     worker_slots: usize,
+    /// Plays what other people and the network do to a fleet for days, by seed, and nothing else: it fails if more
+    /// serving nodes are taken at once than may be
+    #[arg(long)]
+    trouble: bool,
+    /// With --trouble: how many seeds are played
+    #[arg(long, default_value_t = 15, requires = "trouble")]
+    seeds: u64,
+    /// With --trouble: the first of them
+    #[arg(long, default_value_t = 1, requires = "trouble")]
+    first_seed: u64,
+    /// With --trouble: simulated days of each
+    #[arg(long, default_value_t = 2, requires = "trouble")]
+    days: u64,
     /// One JSON object on standard output in place of a table
     #[arg(long)]
     json: bool,
@@ -95,6 +109,9 @@ struct Figures {
 /// Measures, prints, and answers success.
 pub(crate) async fn run(options: Options) -> anyhow::Result<ExitCode> {
     anyhow::ensure!(options.machines > 0, "--machines 0: at least one is needed");
+    if options.trouble {
+        return trouble::run(&options);
+    }
     anyhow::ensure!(
         (0.0..=0.9).contains(&options.dead),
         "--dead {}: it must lie between 0 and 0.9",

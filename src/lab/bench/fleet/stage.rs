@@ -322,7 +322,7 @@ fn waited(samples: u64, machines: usize) -> f64 {
     samples as f64 * POLL_EVERY.as_secs_f64() / machines.max(1) as f64
 }
 
-fn is_grant(event: &HistoryEvent<Dormer>) -> bool {
+pub(super) fn is_grant(event: &HistoryEvent<Dormer>) -> bool {
     let HistoryEvent::SignalTaken { signal, .. } = event else {
         return false;
     };
