@@ -32,7 +32,7 @@ struct Plan {
 
 /// What one seed came to, or several.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-struct Played {
+struct Simulated {
     seeds: u64,
     /// Things that happened: messages, tasks, kubelets, people.
     events: u64,
@@ -45,7 +45,7 @@ struct Played {
     digest: u64,
 }
 
-impl Played {
+impl Simulated {
     fn and(self, other: Self) -> Self {
         Self {
             seeds: self.seeds + other.seeds,
@@ -110,7 +110,7 @@ fn shape(seed: u64, plan: Plan) -> Shape {
 }
 
 /// Plays one seed.
-fn play(seed: u64, plan: Plan) -> Result<Played, Violation> {
+fn simulate(seed: u64, plan: Plan) -> Result<Simulated, Violation> {
     let shape = shape(seed, plan);
     let limit = shape.limit as usize;
     let mut world = World::new(&shape);
@@ -135,7 +135,7 @@ fn play(seed: u64, plan: Plan) -> Result<Played, Violation> {
             });
         }
     }
-    Ok(Played {
+    Ok(Simulated {
         seeds: 1,
         events,
         steps: world.engine.steps,
@@ -146,9 +146,9 @@ fn play(seed: u64, plan: Plan) -> Result<Played, Violation> {
 }
 
 /// Plays several seeds, on all processors; the first violation that is found ends it.
-fn play_all(first: u64, seeds: u64, plan: Plan) -> Result<Played, Violation> {
+fn simulate_all(first: u64, seeds: u64, plan: Plan) -> Result<Simulated, Violation> {
     let next = AtomicU64::new(first);
-    let all = Mutex::new(Ok(Played::default()));
+    let all = Mutex::new(Ok(Simulated::default()));
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let work = || {
         loop {
@@ -156,7 +156,7 @@ fn play_all(first: u64, seeds: u64, plan: Plan) -> Result<Played, Violation> {
             if seed >= first + seeds {
                 return;
             }
-            let played = play(seed, plan);
+            let played = simulate(seed, plan);
             let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
             *all = match (all.clone(), played) {
                 (Ok(so_far), Ok(played)) => Ok(so_far.and(played)),
@@ -185,7 +185,7 @@ pub(super) fn run(options: &Options) -> anyhow::Result<ExitCode> {
         machines: options.machines,
         days: options.days,
     };
-    let played = play_all(options.first_seed, options.seeds, plan)?;
+    let played = simulate_all(options.first_seed, options.seeds, plan)?;
     if options.json {
         println!("{}", serde_json::to_string(&played)?);
     } else {
@@ -223,8 +223,9 @@ mod tests {
         days: 7,
     };
 
-    fn played(first: u64, seeds: u64, plan: Plan) -> Played {
-        let played = play_all(first, seeds, plan).unwrap_or_else(|violation| panic!("{violation}"));
+    fn simulated(first: u64, seeds: u64, plan: Plan) -> Simulated {
+        let played =
+            simulate_all(first, seeds, plan).unwrap_or_else(|violation| panic!("{violation}"));
         println!("{played:?}");
         assert_eq!(played.seeds, seeds);
         // A play in which nobody is upgraded shows nothing.
@@ -236,14 +237,17 @@ mod tests {
     #[test]
     fn never_more_nodes_are_taken_than_may_be_whatever_people_do() {
         dormer_testkit::full!();
-        played(1, 15, SMALL);
+        simulated(1, 15, SMALL);
     }
 
     #[test]
     fn one_seed_twice_is_the_same_play() {
-        let once = play(3, SMALL);
-        assert_eq!(once, play(3, SMALL));
-        assert_ne!(once.map(|it| it.digest), play(7, SMALL).map(|it| it.digest));
+        let once = simulate(3, SMALL);
+        assert_eq!(once, simulate(3, SMALL));
+        assert_ne!(
+            once.map(|it| it.digest),
+            simulate(7, SMALL).map(|it| it.digest)
+        );
     }
 
     #[test]
@@ -270,7 +274,7 @@ mod tests {
             $(#[test]
             fn $name() {
                 let part = long!("trouble");
-                let played = played($first, $seeds, $plan);
+                let played = simulated($first, $seeds, $plan);
                 part.passed(&[
                     ("seeds", played.seeds.to_string()),
                     ("events", played.events.to_string()),

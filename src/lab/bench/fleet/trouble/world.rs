@@ -63,7 +63,7 @@ pub(super) enum Event {
     /// The kubelet of a Machine's host starts.
     Kubelet(String),
     /// A Node is what its kubelet has made of it by now.
-    Settle(String),
+    Reconcile(String),
     /// The instance of a Machine that is being deleted goes, and its Node.
     Terminate(String),
     /// People and networks do something.
@@ -233,7 +233,7 @@ impl World {
             Event::Perform(order) => self.perform(&order),
             Event::Sets => self.bring_to_size(),
             Event::Kubelet(uid) => self.kubelet_starts(&uid),
-            Event::Settle(name) => self.settle(&name),
+            Event::Reconcile(name) => self.reconcile_node(&name),
             Event::Terminate(uid) => self.terminate(&uid),
             Event::Trouble => self.trouble(),
             Event::Undo(undo) => self.undo(undo),
@@ -323,7 +323,10 @@ impl World {
                 continue;
             };
             let wanted = self.about(machine, &settings);
-            let known = self.published.insert(uid, wanted.clone()).unwrap_or_default();
+            let known = self
+                .published
+                .insert(uid, wanted.clone())
+                .unwrap_or_default();
             self.tell_differences(&run, &known, wanted);
         }
         if !std::mem::take(&mut self.owners_dirty) {
@@ -576,7 +579,7 @@ impl World {
         });
         self.change_node(&name, |_| {});
         self.touch(uid);
-        self.later(READY_AFTER, Event::Settle(name));
+        self.later(READY_AFTER, Event::Reconcile(name));
     }
 
     /// A kubelet that speaks makes its Node Ready at once; one that is silent is found out after the grace.
@@ -584,7 +587,7 @@ impl World {
         let speaks = self.speaks(name);
         self.later(
             if speaks { SECOND } else { GRACE },
-            Event::Settle(name.to_owned()),
+            Event::Reconcile(name.to_owned()),
         );
     }
 
@@ -596,7 +599,7 @@ impl World {
         !node.cut && machine.is_some_and(|machine| machine.host.kubelet && !machine.host.dead)
     }
 
-    fn settle(&mut self, name: &str) {
+    fn reconcile_node(&mut self, name: &str) {
         let speaks = self.speaks(name);
         self.change_node(name, |node| node.ready = speaks);
     }
