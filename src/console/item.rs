@@ -6,6 +6,7 @@ use dormer_proto::{
     id::Timestamp,
     phase::{Listed, MachinePhase, MachineState},
 };
+use dormer_views::explain;
 use dormer_workflows::{State, machine::View};
 
 /// States in the list's order: those that need a person first.
@@ -105,8 +106,8 @@ impl<'a> Item<'a> {
     /// One line about it: why it failed, or what it waits for.
     pub(super) fn reason_text(&self) -> String {
         let view = &self.view;
-        if self.state() == MachineState::Failed {
-            return view.reason.clone().unwrap_or_default();
+        if let Some((_, failure)) = &view.failure {
+            return explain::cause(&failure.code, &failure.message);
         }
         let waits = view
             .waiting_for
@@ -117,7 +118,7 @@ impl<'a> Item<'a> {
                 "{} failed at attempt {}: {}",
                 task.body.name(),
                 task.attempt.0,
-                failure.message
+                explain::cause(&failure.code, &failure.message)
             )),
             TaskPhase::InFlight { .. } => None,
         });
@@ -151,13 +152,68 @@ fn need(view: &View, for_ms: u64) -> Option<Need> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dormer_workflows::machine::Halt;
+    use dormer_engine_core::{Entered, Run};
+    use dormer_proto::{
+        id::{Seq, Sum},
+        message::Failure,
+    };
+    use dormer_workflows::machine::{Halt, Phase};
+    use std::{
+        collections::{BTreeMap, VecDeque},
+        sync::Arc,
+    };
 
     fn view(phase: MachinePhase) -> View {
         View {
             phase,
             ..dormer_workflows::machine::State::default().view()
         }
+    }
+
+    fn run_in(phase: Phase) -> SharedRun {
+        let state = dormer_workflows::machine::State {
+            phase,
+            ..dormer_workflows::machine::State::default()
+        };
+        Arc::new(Run {
+            id: "machine/u1".parse().expect("an id"),
+            seq: Seq(1),
+            began: Timestamp(0),
+            state: state.into(),
+            entered: Entered {
+                seq: Seq(1),
+                at: Timestamp(0),
+            },
+            tasks: Vec::new(),
+            timers: BTreeMap::new(),
+            outbox: Vec::new(),
+            taken: BTreeMap::new(),
+            requests: VecDeque::new(),
+            facts: BTreeMap::new(),
+            episodes: VecDeque::new(),
+            closed: None,
+            sum: Sum(0),
+        })
+    }
+
+    #[test]
+    fn a_failure_leads_with_its_cause_and_not_with_its_code() {
+        let failed = |code, message| {
+            let run = run_in(Phase::Failed {
+                from: Box::new(Phase::Probing),
+                failure: Failure::lasting(code, message),
+            });
+            let item = Item::of(&run, Timestamp(0)).expect("a machine");
+            item.reason_text()
+        };
+        assert_eq!(
+            failed("ClockSkew", "its clock is -600 s off: run w32tm /resync"),
+            "its clock is -600 s off: run w32tm /resync (ClockSkew)"
+        );
+        assert_eq!(
+            failed("access_denied", "cannot write C:\\k"),
+            "access denied: cannot write C:\\k (access_denied)"
+        );
     }
 
     #[test]

@@ -7,9 +7,13 @@ use super::{
 };
 use axum::extract::{Path, State as Of};
 use dormer_api::{Api, ApiError, pages::Turn, reads, views};
-use dormer_proto::{phase::MachineState, work::rollout_run};
+use dormer_proto::{
+    phase::{MachineState, Unavailable},
+    work::rollout_run,
+};
 use dormer_views::{
     moment::{lasted, rough},
+    open_enum::OpenEnum,
     rollout::{Rollout, Slot},
 };
 use dormer_workflows::{
@@ -186,7 +190,7 @@ fn machines(rollout: &Rollout) -> Markup {
     let away = rollout.away.iter().map(|away| Row {
         uid: &away.uid,
         name: &away.name,
-        cells: [away.why.to_string()],
+        cells: [away_text(&away.why).to_owned()],
     });
     let gaps = rollout.gaps.iter().map(|gap| Row {
         uid: &gap.uid,
@@ -202,6 +206,14 @@ fn machines(rollout: &Rollout) -> Markup {
         (list("Queue for the lease", ["Place", "Away already"], queue))
         (list("Unavailable machines", ["Why"], away))
         (list("Missing machines", ["Of", "Since", "Waits for"], gaps))
+    }
+}
+
+/// Reason for which a machine counts as unavailable, in words. An id that only a newer dormer knows stays an id.
+fn away_text(why: &OpenEnum<Unavailable>) -> &str {
+    match why.known() {
+        Some(why) => why.text(),
+        None => why.id(),
     }
 }
 
@@ -312,6 +324,20 @@ mod tests {
             assert!(shown.contains(expected), "{expected}: {shown}");
         }
         assert_eq!(list("Who", [""], std::iter::empty()).into_string(), "");
+    }
+
+    #[test]
+    fn why_a_machine_counts_as_unavailable_is_said_in_words() {
+        let away_for = |why| away_text(&why).to_owned();
+        assert_eq!(
+            away_for(OpenEnum::Known(Unavailable::OpenToken)),
+            "carries an open token"
+        );
+        assert_eq!(
+            away_for(OpenEnum::Known(Unavailable::Cordoned)),
+            "is cordoned by somebody else"
+        );
+        assert_eq!(away_for(OpenEnum::Newer("asleep".into())), "asleep");
     }
 
     fn turn(token: u64, from: u64, to: Option<u64>) -> Turn {

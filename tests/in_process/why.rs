@@ -53,6 +53,9 @@ const GOT_OVER: &[&str] = &[
     "route-lost",
     "csr-twice",
     "csr-approved-before",
+    "partition",
+    "provider-id-case",
+    "relabelled",
 ];
 
 /// A machine in trouble, as the API shows it, and its rollout if that matters.
@@ -453,6 +456,11 @@ fn clusters() -> Vec<(&'static str, Trouble)> {
         ("replacement-never", behind(json!({"away": [{"uid": "uid-b", "name": "win-b", "why": "holds"}], "waitingFor": "win-b"}))),
         ("replacement-never", behind(json!({"halted": "the replacement of win-b failed"}))),
         ("instance-vanishes", shown_as(&no_instance, Vec::new())),
+        ("cordoned-by-admin", behind(json!({"away": [{"uid": "uid-a", "name": "win-a", "why": "cordoned"}], "waitingFor": "an uncordon of win-a: somebody else cordoned the Node, and dormer takes no such Node"}))),
+        ("node-unreadable", shown_as(&State { node: None, ..serving(Phase::Serving) }, Vec::new())),
+        ("host-claims-name", failed(Phase::NodeWait, "NodeOverdue", "no Node master-0 appeared; a certificate request was not approved: the Node master-0 belongs to another Machine")),
+        ("prune-settings", behind(json!({"held": "there is no WindowsPool dormer/windows: kubectl -n dormer apply -f deploy/pool.yaml"}))),
+        ("dead-for-good", evicting("shop/cart-7", "it is Terminating, and its node does not answer")),
     ]
 }
 

@@ -15,6 +15,7 @@ const MODEL: &str = "workflows/tests/rollout_model.rs";
 const ROLLOUT: &str = "workflows/tests/rollout_stories.rs";
 const STORY: &str = "workflows/tests/machine_stories.rs";
 const WHOLE: &str = "src/lab/bench/fleet/scenarios.rs";
+const PEOPLE: &str = "src/lab/bench/fleet/scenarios/people.rs";
 const WINDOWS: &str = "src/lab/bench/fleet/scenarios/windows.rs";
 const WMCO: &str = "src/lab/bench/fleet/scenarios/wmco.rs";
 const EVICT: &str = "workers/tests/kubernetes/evict.rs";
@@ -528,6 +529,57 @@ pub(crate) const SCENARIOS: &[(u8, &str, &CoveringTests)] = &[
         &[(
             "src/lab/bench/fleet/scenarios/left_behind.rs",
             "machines_go_after_dormer_is_gone_in_the_middle_of_an_upgrade",
+        )],
+    ),
+    (
+        61,
+        "a person cordons a node, and uncordons it hours later",
+        &[
+            (
+                PEOPLE,
+                "a_node_that_a_person_cordoned_is_left_alone_until_they_uncordon_it",
+            ),
+            (ROLLOUT, "what_a_person_cordoned_is_not_taken"),
+        ],
+    ),
+    (
+        62,
+        "a partition of a minute while an upgrade goes on",
+        &[
+            (
+                PEOPLE,
+                "a_partition_of_a_minute_makes_nobody_be_taken_beside_the_one_that_is",
+            ),
+            (ROLLOUT, "a_partition_grants_nothing"),
+        ],
+    ),
+    (
+        64,
+        "nobody may read Nodes for a while",
+        &[(PEOPLE, "a_node_that_nobody_may_read_is_not_taken_for_gone")],
+    ),
+    (
+        66,
+        "the pool is pruned in the middle of an upgrade",
+        &[(
+            PEOPLE,
+            "a_pool_that_is_pruned_in_mid_upgrade_grants_nothing_until_it_is_back",
+        )],
+    ),
+    (
+        68,
+        "other people write labels and annotations",
+        &[(
+            PEOPLE,
+            "what_others_write_on_nodes_and_machines_changes_nothing",
+        )],
+    ),
+    (
+        69,
+        "all that other people and the network do, for days, by seed",
+        &[(
+            "src/lab/bench/fleet/trouble.rs",
+            "never_more_nodes_are_taken_than_may_be_whatever_people_do",
         )],
     ),
     (

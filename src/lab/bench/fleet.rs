@@ -6,6 +6,7 @@ mod pipe;
 #[cfg(test)]
 mod scenarios;
 mod stage;
+mod trouble;
 
 use anyhow::Context;
 use clap::Args;
@@ -23,6 +24,8 @@ const ALONE_MAX: u32 = 100;
 const ALONE_LEAST: u32 = 10;
 /// Machines in the part over real sockets and the real clock.
 const REAL_MACHINES: u32 = 50;
+/// Nodes that may be taken at once: `maxUnavailable` of the bench's pool, which says nothing and so has the default.
+const TAKEN_MAX: usize = 1;
 /// WMCO's remote work for one fresh node (docs/field-notes.md, What a bring-up by WMCO costs): commands run one after
 /// another, most of them PowerShell.
 const WMCO_COMMANDS: f64 = 84.0;
@@ -55,6 +58,19 @@ pub struct Options {
     /// Attempts that each of those worker processes executes at once
     #[arg(long, default_value_t = 2)]
     worker_slots: usize,
+    /// Play what other people and the network do to a fleet for days, by seed, and nothing else; fail if more serving
+    /// nodes are taken at once than the limit allows
+    #[arg(long)]
+    trouble: bool,
+    /// With --trouble: number of seeds
+    #[arg(long, default_value_t = 15, requires = "trouble")]
+    seeds: u64,
+    /// With --trouble: first seed
+    #[arg(long, default_value_t = 1, requires = "trouble")]
+    first_seed: u64,
+    /// With --trouble: simulated days of each seed
+    #[arg(long, default_value_t = 2, requires = "trouble")]
+    days: u64,
     /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
@@ -78,6 +94,9 @@ struct Figures {
     dead_share: f64,
     healthy_delay_share: Option<f64>,
     upgrade_gap_p99_s: Option<f64>,
+    /// Most nodes that were taken at one moment, by the world's own record: nodes that served when an upgrade began on
+    /// them, and were not back yet, nor replaced. The bench fails above `maxUnavailable`, which is 1.
+    max_taken_observed: usize,
     /// A model, not a measurement: WMCO's work, one machine after another, with this world's latencies.
     wmco_model_makespan_ratio: f64,
     cpu_s_per_node: Option<f64>,
@@ -90,6 +109,9 @@ struct Figures {
 /// Runs the benchmark and prints its figures.
 pub(crate) async fn run(options: Options) -> anyhow::Result<ExitCode> {
     anyhow::ensure!(options.machines > 0, "--machines 0: it must be at least 1");
+    if options.trouble {
+        return trouble::run(&options);
+    }
     anyhow::ensure!(
         (0.0..=0.9).contains(&options.dead),
         "--dead {}: it must be between 0 and 0.9",
@@ -119,6 +141,11 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<ExitCode> {
         ..measure(&options, real)?
     };
     print(&figures, options.json)?;
+    let taken = figures.max_taken_observed;
+    anyhow::ensure!(
+        taken <= TAKEN_MAX,
+        "{taken} nodes were taken at once, and at most {TAKEN_MAX} may be"
+    );
     Ok(ExitCode::SUCCESS)
 }
 
@@ -157,7 +184,10 @@ fn measure(options: &Options, real: Option<Real>) -> anyhow::Result<Figures> {
             ..plan(n)
         })?),
     };
+    let simulated = [Some(&all), with_dead.as_ref(), upgraded.as_ref()];
+    let taken = simulated.into_iter().flatten().map(|came| came.max_taken);
     Ok(Figures {
+        max_taken_observed: taken.max().unwrap_or(0),
         machines: options.machines,
         one_machine_s: one,
         makespan_s: all.makespan_s,
@@ -277,6 +307,10 @@ fn print(figures: &Figures, json: bool) -> anyhow::Result<()> {
             "s between one upgrade's end and the next one's start (p99)",
         );
     }
+    println!(
+        "{:12} nodes taken at once, at most, of {TAKEN_MAX} that may be",
+        figures.max_taken_observed
+    );
     line(
         figures.wmco_model_makespan_ratio,
         "times as long as one alone: a model of WMCO",

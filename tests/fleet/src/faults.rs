@@ -2,12 +2,14 @@
 //!
 //! A fault is ordered as `name[/STEP][=MACHINES][xTIMES][@MACHINE]`. Without `@MACHINE` the seed chooses
 //! which of the world's machines are struck, in the order of their making; `@3` is the third
-//! machine made, `@*` every one, anything else a machine's name or the beginning of it. The list
+//! machine made, `@*` every one, anything else a machine's name or the beginning of it. `STEP` is where in a bring-up
+//! it strikes; for a fault that ends by itself it is after how many seconds of the world. The list
 //! is that of `tests/SCENARIOS.md`; each fault is applied by whoever owns its effect (see [`Owner`]).
 
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 /// Machines that one order may strike.
@@ -86,7 +88,7 @@ faults! {
     AddressLate "address-late" 45 Cluster 1 "the cloud gives no address for 5 min, then changes it once",
     WatchGone "watch-gone" 46 Api 1 "a watch dies with 410 Gone, and a Machine is deleted in the gap",
     BudgetNever "budget-never" 49 Cluster 1 "a budget allows no eviction, ever",
-    NotReadyInDrain "not-ready-in-drain" 51 Host 1 "the node goes silent in the middle of its drain",
+    NotReadyInDrain "not-ready-in-drain" 51 Host 1 "the node goes silent in the middle of its drain, for good, or for the seconds that not-ready-in-drain/SECONDS names",
     Uncordoned "uncordoned" 54 Cluster 1 "a person uncordons the node in the middle of its drain",
     HolderDies "holder-dies" 56 Scenario 1 "the worker dies between drain and delete",
     LateRenewal "late-renewal" 57 Scenario 1 "a claim runs out while an irreversible call is under way",
@@ -119,6 +121,14 @@ faults! {
     FinalizerHolds "finalizer-holds" 52 Cluster 1 "a pod's finalizer is never removed",
     StubbornPod "stubborn-pod" 53 Cluster 1 "a new pod that ignores the cordon lands on the node",
     VolumeAttached "volume-attached" 55 Cluster 1 "a volume stays attached for 6 min after the drain",
+    CordonedByAdmin "cordoned-by-admin" 61 Cluster 1 "a person cordons a node that serves, and uncordons it after 30 min",
+    Partition "partition" 62 Host 1 "once an upgrade begins, the kubelet does not reach the API server for 90 s",
+    ProviderIdCase "provider-id-case" 63 Host 1 "the Node's providerID is written in another case than the Machine's",
+    NodeUnreadable "node-unreadable" 64 Api 1 "nobody but kubelets may read Nodes for 20 min while the node serves",
+    HostClaimsName "host-claims-name" 65 Host 1 "a host that has not joined says that its name is that of a Node which serves",
+    PruneSettings "prune-settings" 66 Cluster 1 "once an upgrade of the node begins, the pool is pruned, and comes back after 10 min",
+    DeadForGood "dead-for-good" 67 Host 1 "once an upgrade begins, the host is without power and the kubelet silent, for good",
+    Relabelled "relabelled" 68 Cluster 1 "other people write labels and annotations on the Node and the Machine while it serves",
     WmcoBeside "wmco-beside" 70 Cluster 1 "the Windows Machine Config Operator runs beside dormer for 30 min",
     ConfigureFails "configure-fails" 0 Host 1 "the converge script ends with an error that only a retry by a person mends",
     InstanceVanishes "instance-vanishes" 0 Cluster 1 "the instance is deleted behind the Machine's back",
@@ -316,6 +326,15 @@ impl Faults {
         true
     }
 
+    /// For how long this fault lasts on this machine, if its order says so: the seconds after the slash.
+    pub fn lasts(&self, fault: Fault, machine: &str) -> Option<Duration> {
+        let inner = self.lock();
+        let orders = inner.orders.iter();
+        let mut ours = orders.filter(|o| o.fault == fault && inner.strikes(o, machine));
+        let seconds = ours.find_map(|order| order.step.as_deref()?.parse().ok());
+        seconds.map(Duration::from_secs)
+    }
+
     /// Whether this fault is ordered at all, for whomever.
     pub fn ordered(&self, fault: Fault) -> bool {
         self.lock().orders.iter().any(|o| o.fault == fault)
@@ -437,6 +456,22 @@ mod tests {
         );
         assert_eq!(read("no-such"), Err(FaultError::Unknown("no-such".into())));
         assert_eq!(read("dead=0"), Err(FaultError::Count("0".into())));
+    }
+
+    #[test]
+    fn an_order_says_how_long_a_fault_lasts() {
+        let orders = [
+            "partition/120@win-a".to_owned(),
+            "partition@win-b".to_owned(),
+        ];
+        let faults = Faults::parse(&orders, 1, 2).expect("orders");
+        let lasts = |machine| faults.lasts(Fault::Partition, machine);
+        assert_eq!(lasts("win-a"), Some(Duration::from_secs(120)));
+        assert_eq!((lasts("win-b"), lasts("win-c")), (None, None));
+        assert!(
+            faults.strike(Fault::Partition, "win-a"),
+            "it strikes all the same"
+        );
     }
 
     #[test]

@@ -88,6 +88,23 @@ pub const PARTS: &[Part] = &[
         minutes: 2,
     },
     Part {
+        name: "trouble",
+        what: "other people's trouble: 1,000 seeds of 20 machines for two days, 10 of 200 for a week, instead of 15 of 8",
+        // The plays use all processors by themselves.
+        select: &[
+            "-p",
+            "dormer-lab",
+            "--lib",
+            "bench::fleet::trouble",
+            "--",
+            "--test-threads=1",
+        ],
+        env: &[],
+        needs: None,
+        whole: false,
+        minutes: 15,
+    },
+    Part {
         name: "api-absence",
         what: "an API server that is away for five minutes instead of six seconds",
         select: &["-p", "dormer", "--test", "integration", "real::bookmarks"],

@@ -6,7 +6,7 @@ use crate::{
     rollout::Rollout,
 };
 use dormer_profile::answer::FailureCode;
-use dormer_proto::phase::{MachinePhase, MachineState};
+use dormer_proto::phase::{MachinePhase, MachineState, Unavailable};
 
 /// Machine data for advice.
 struct Advice<'a> {
@@ -265,6 +265,14 @@ impl Advice<'_> {
             return format!(
                 "The rollout is paused by {}. To continue it: dormer resume --pool {pool}.",
                 dotless(paused)
+            );
+        }
+        let ours = rollout.away.iter().find(|it| it.uid == self.machine.uid);
+        if ours.is_some_and(|it| it.why == Unavailable::Cordoned) {
+            let node = self.machine.node.as_deref().unwrap_or(self.name);
+            return format!(
+                "Somebody else cordoned its Node: dormer takes no such Node, and it counts against the limit meanwhile. \
+                 Once it may be upgraded: kubectl uncordon {node}. {details}"
             );
         }
         let away: Vec<&str> = rollout

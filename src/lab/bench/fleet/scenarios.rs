@@ -1,6 +1,7 @@
 //! Scenarios of `tests/SCENARIOS.md` with all of dormer and a faulty fleet, on a virtual clock: each ends as it must.
 
 mod left_behind;
+mod people;
 mod power;
 mod stage;
 mod windows;
@@ -276,6 +277,15 @@ fn a_pod_with_a_finalizer_is_named() {
 
 #[test]
 fn a_node_that_goes_silent_in_its_drain_is_replaced_all_the_same() {
+    upgraded(
+        &["not-ready-in-drain/300"],
+        "both serve the new version",
+        both_serve,
+    );
+}
+
+#[test]
+fn a_node_that_stays_silent_in_its_drain_is_replaced_all_the_same() {
     upgraded(
         &["not-ready-in-drain"],
         "both serve the new version",

@@ -68,6 +68,8 @@ pub(super) struct Measured {
     pub(super) powershell_starts: f64,
     pub(super) sftp_sessions: f64,
     pub(super) gap_p99_s: Option<f64>,
+    /// The most nodes that were taken at one moment, by the world's record.
+    pub(super) max_taken: usize,
 }
 
 /// Simulates on its own thread and runtime, whose clock stands still while any task is ready.
@@ -114,6 +116,7 @@ async fn run_simulation(plan: Plan) -> anyhow::Result<Measured> {
         catalog.add(payload(1));
         watch.until_serving(wanted, before).await?;
         came.gap_p99_s = Some(watch.gap_p99().await?);
+        came.max_taken = world.record.max_taken_observed();
     }
     let ended = tokio::time::timeout(Duration::ZERO, running.ended()).await;
     anyhow::ensure!(
@@ -286,6 +289,7 @@ impl<'a> Watch<'a> {
             powershell_starts: per(tally.powershell_starts),
             sftp_sessions: per(tally.sftp_sessions),
             gap_p99_s: None,
+            max_taken: self.world.record.max_taken_observed(),
         }
     }
 
@@ -318,7 +322,7 @@ fn waited(samples: u64, machines: usize) -> f64 {
     samples as f64 * POLL_EVERY.as_secs_f64() / machines.max(1) as f64
 }
 
-fn is_grant(event: &HistoryEvent<Dormer>) -> bool {
+pub(super) fn is_grant(event: &HistoryEvent<Dormer>) -> bool {
     let HistoryEvent::SignalTaken { signal, .. } = event else {
         return false;
     };

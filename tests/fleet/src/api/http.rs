@@ -218,7 +218,22 @@ impl ApiServer {
         Err(Refusal::forbidden(target.kind, name, &why))
     }
 
+    /// Refuses to show Nodes while the right to read them is taken away. Controllers of the cluster read the store.
+    fn may_read(&self, call: &Call, target: &Target) -> Result<(), Refusal> {
+        let taken = self.inner.unreadable.load(Ordering::Relaxed) > 0;
+        let kubelet = call.user.groups.iter().any(|group| group == "system:nodes");
+        if !taken || kubelet || call.method != Method::GET || target.kind.store != kinds::NODE.store
+        {
+            return Ok(());
+        }
+        let name = target.name.as_deref().unwrap_or_default();
+        let verb = if target.name.is_some() { "get" } else { "list" };
+        let why = format!("User {:?} cannot {verb} resource \"nodes\"", call.user.name);
+        Err(Refusal::forbidden(target.kind, name, &why))
+    }
+
     fn dispatch(&self, call: &Call, target: &Target) -> Result<Response<Body>, Refusal> {
+        self.may_read(call, target)?;
         match (&target.name, target.sub.as_deref()) {
             (None, _) => self.collection(call, target),
             (Some(name), sub) => {

@@ -43,6 +43,8 @@ pub(crate) struct Inner {
     pub(crate) tokens: Tokens,
     pub(crate) available: AtomicBool,
     pub(crate) requests: AtomicU64,
+    /// How often the right to read Nodes was taken away and not given back.
+    pub(crate) unreadable: AtomicU64,
     record: OnceLock<Record>,
     drawn: AtomicU64,
     seed: u64,
@@ -144,6 +146,7 @@ impl ApiServer {
             ca: Ca::new()?,
             tokens: Tokens::default(),
             available: AtomicBool::new(true),
+            unreadable: AtomicU64::new(0),
             requests: AtomicU64::new(0),
             record: OnceLock::new(),
             drawn: AtomicU64::new(0),
@@ -200,6 +203,17 @@ impl ApiServer {
     pub fn set_available(&self, available: bool) {
         self.inner.available.store(available, Ordering::Relaxed);
         if !available {
+            self.inner.store.end_watches();
+        }
+    }
+
+    /// Takes the right to read Nodes from everybody but kubelets and the cluster's own controllers, or gives it back;
+    /// once for each time that it was taken.
+    pub fn set_nodes_readable(&self, readable: bool) {
+        if readable {
+            self.inner.unreadable.fetch_sub(1, Ordering::Relaxed);
+        } else {
+            self.inner.unreadable.fetch_add(1, Ordering::Relaxed);
             self.inner.store.end_watches();
         }
     }

@@ -65,7 +65,7 @@ fn node(record: &Record, tx: &Tx<'_>, event: &Event) {
 }
 
 /// Whether the Node carries an open lease token (docs/decisions/0004-fences.md).
-fn fenced(node: &Value) -> bool {
+pub(super) fn fenced(node: &Value) -> bool {
     let fence = node.annotation("dormer.io/fence");
     fence.is_some_and(|text| text.ends_with(" open"))
 }

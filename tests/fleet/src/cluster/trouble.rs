@@ -1,18 +1,28 @@
 //! Trouble that comes through the API by somebody else's hand: deletions, uncordons, watches that
-//! die, budgets that never allow.
+//! die, budgets that never allow; and what other people write: cordons, labels, the pool's settings.
 
 use std::{sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
 
-use super::{client::Client, machine::is_windows};
+use super::{client::Client, machine::is_windows, observe};
 use crate::{
     api::{DeleteOptions, Key, Meta, Refusal, kinds, store::Event},
     faults::{Fault, Faults},
     world::Pace,
 };
 
-const OURS: [Fault; 11] = [
+/// How long a node has been Ready before somebody does something to it.
+const SERVES_FOR: Duration = Duration::from_secs(180);
+/// How long a person keeps a node cordoned: a look at the node, or a meeting. Nothing in Kubernetes ends a cordon.
+const CORDONED_FOR: Duration = Duration::from_secs(1_800);
+/// How long a role is gone until somebody puts it back.
+const UNREADABLE_FOR: Duration = Duration::from_secs(1_200);
+/// How long what was pruned is away: a GitOps tool deletes what is not in its source any more (Argo CD 3.0, `prune:
+/// true`), and makes it again once it is back there.
+const PRUNED_FOR: Duration = Duration::from_secs(600);
+
+const OURS: [Fault; 15] = [
     Fault::OldNode,
     Fault::FinalizerHolds,
     Fault::StubbornPod,
@@ -24,6 +34,10 @@ const OURS: [Fault; 11] = [
     Fault::Uncordoned,
     Fault::BudgetNever,
     Fault::TwoBudgets,
+    Fault::CordonedByAdmin,
+    Fault::NodeUnreadable,
+    Fault::PruneSettings,
+    Fault::Relabelled,
 ];
 
 /// Watches Machines and Nodes and strikes where it is ordered to. Ends never; does nothing when
@@ -116,6 +130,15 @@ async fn node(client: &Client, faults: &Faults, pace: Pace, event: &Arc<Event>) 
     let Some((_, machine)) = machine.filter(|_| !event.deleted) else {
         return;
     };
+    let fenced_before = event
+        .before
+        .as_ref()
+        .is_some_and(|b| observe::fenced(&b.value));
+    if observe::fenced(value) && !fenced_before && faults.strike(Fault::PruneSettings, machine) {
+        let lasts = faults.lasts(Fault::PruneSettings, machine);
+        let prune = prune_settings(client.clone(), pace, lasts.unwrap_or(PRUNED_FOR));
+        later(pace, Duration::ZERO, prune);
+    }
     let cordoned = |v: &Value| v["spec"]["unschedulable"] == true;
     let newly = cordoned(value) && !event.before.as_ref().is_some_and(|b| cordoned(&b.value));
     let key = Key::of(value);
@@ -142,6 +165,7 @@ async fn node(client: &Client, faults: &Faults, pace: Pace, event: &Arc<Event>) 
     if !value.is("Ready") {
         return;
     }
+    people(client, faults, pace, machine, &key);
     if faults.strike(Fault::FinalizerHolds, machine) {
         let hold = ["fleet.dormer.io/never"];
         let made = guarded_pod(client, &key.name, Fault::FinalizerHolds.name(), 0, &hold).await;
@@ -154,6 +178,84 @@ async fn node(client: &Client, faults: &Faults, pace: Pace, event: &Arc<Event>) 
             debug_assert!(made.is_ok(), "{made:?}");
         }
     }
+}
+
+/// What people do to a node that serves.
+fn people(client: &Client, faults: &Faults, pace: Pace, machine: &str, node: &Key) {
+    if faults.strike(Fault::CordonedByAdmin, machine) {
+        let lasts = faults.lasts(Fault::CordonedByAdmin, machine);
+        let cordon = cordon(
+            client.clone(),
+            pace,
+            node.clone(),
+            lasts.unwrap_or(CORDONED_FOR),
+        );
+        later(pace, SERVES_FOR, cordon);
+    }
+    if faults.strike(Fault::NodeUnreadable, machine) {
+        let lasts = faults.lasts(Fault::NodeUnreadable, machine);
+        let server = client.server().clone();
+        later(pace, SERVES_FOR, async move {
+            server.set_nodes_readable(false);
+            pace.sleep(lasts.unwrap_or(UNREADABLE_FOR)).await;
+            server.set_nodes_readable(true);
+            Ok(())
+        });
+    }
+    if faults.strike(Fault::Relabelled, machine) {
+        let machine = machine.to_owned();
+        later(
+            pace,
+            SERVES_FOR,
+            relabel(client.clone(), pace, node.clone(), machine),
+        );
+    }
+}
+
+/// A person cordons a node, and uncordons it some time later.
+async fn cordon(client: Client, pace: Pace, node: Key, lasts: Duration) -> Result<(), Refusal> {
+    let unschedulable = |to: Value| json!({"spec": {"unschedulable": to}});
+    let on = unschedulable(Value::Bool(true));
+    client.merge(&kinds::NODE, &node, &on).await?;
+    pace.sleep(lasts).await;
+    let off = unschedulable(Value::Null);
+    client.merge(&kinds::NODE, &node, &off).await.map(drop)
+}
+
+/// Deletes every pool, and makes them again as they were.
+async fn prune_settings(client: Client, pace: Pace, lasts: Duration) -> Result<(), Refusal> {
+    let pools = client.all(&kinds::WINDOWS_POOL);
+    for pool in &pools {
+        let key = Key::of(&pool.value);
+        let options = DeleteOptions::default();
+        client.delete(&kinds::WINDOWS_POOL, &key, &options).await?;
+    }
+    pace.sleep(lasts).await;
+    for pool in &pools {
+        let again = json!({"apiVersion": pool.value["apiVersion"], "kind": "WindowsPool",
+            "metadata": {"name": pool.value.name()}, "spec": pool.value["spec"]});
+        let namespace = pool.value.namespace();
+        client
+            .create(&kinds::WINDOWS_POOL, namespace, again)
+            .await?;
+    }
+    Ok(())
+}
+
+/// An inventory writes what it knows on Node and Machine, three times.
+async fn relabel(client: Client, pace: Pace, node: Key, machine: String) -> Result<(), Refusal> {
+    for time in 1..=3 {
+        let written = json!({"metadata": {"labels": {"example.com/rack": format!("r{time}")},
+            "annotations": {"example.com/seen": client.stamp()}}});
+        client.merge(&kinds::NODE, &node, &written).await?;
+        let all = client.all(&kinds::MACHINE);
+        for found in all.iter().filter(|m| m.value.name() == machine) {
+            let key = Key::of(&found.value);
+            client.merge(&kinds::MACHINE, &key, &written).await?;
+        }
+        pace.sleep(Duration::from_secs(60)).await;
+    }
+    Ok(())
 }
 
 fn later(

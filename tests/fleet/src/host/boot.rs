@@ -152,6 +152,15 @@ impl Host {
         if first && self.strike(Fault::ClockSkew) {
             self.state().clock_offset_ms = -600_000;
         }
+        if first
+            && self.armed(Fault::HostClaimsName)
+            && let Some(name) = self.context.record.a_serving_node()
+            && self.strike(Fault::HostClaimsName)
+        {
+            let mut state = self.state();
+            state.hostname = name;
+            state.claims_name = true;
+        }
         if first && self.strike(Fault::OldBom) {
             for path in OLD_CONFIGS {
                 let _ = self.state().disk.put(path, b"\xef\xbb\xbfversion = 2\r\n");

@@ -59,6 +59,8 @@ pub struct Host {
     pub(super) kubelet_api: Mutex<Option<(Arc<super::kubelet::Api>, String)>>,
     /// Whether the Node was last posted as Ready.
     pub(super) ready: watch::Sender<bool>,
+    /// Whether its kubelet is cut off from the API server.
+    pub(super) cut: watch::Sender<bool>,
     instance: Mutex<Instance>,
     state: Mutex<State>,
     draws: AtomicU64,
@@ -94,6 +96,7 @@ impl Host {
             line_free: Mutex::default(),
             kubelet_api: Mutex::default(),
             ready: watch::Sender::new(false),
+            cut: watch::Sender::new(false),
             instance: Mutex::new(instance),
             state: Mutex::new(state),
             draws: AtomicU64::new(0),

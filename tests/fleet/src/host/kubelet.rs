@@ -25,7 +25,9 @@ const STATUS_BEATS: u64 = 30;
 const AGAIN: Duration = Duration::from_secs(10);
 /// How far the clock may be off before certificates are not valid.
 const SKEW_MAX_MS: i64 = 300_000;
-/// Taints that a node may have from its configuration.
+/// How long [`Fault::Partition`] lasts: longer than a node may be silent, shorter than its pods are tolerated.
+const PARTITION: Duration = Duration::from_secs(90);
+/// Where hybrid-overlay's subnet of a node stands.
 const HYBRID_SUBNET: &str = "k8s.ovn.org/hybrid-overlay-node-subnet";
 
 impl Host {
@@ -48,7 +50,7 @@ impl Host {
         };
         let api = loop {
             match self.client_api(&settings).await {
-                Ok(api) => break Arc::new(api),
+                Ok(api) => break Arc::new(api.behind(self.cut.subscribe())),
                 Err(why) => self.complain("bootstrap", &why).await,
             }
         };
@@ -74,9 +76,7 @@ impl Host {
     async fn beat(&self, api: &Api, settings: &Settings) {
         let mut last_status = None;
         for beat in 0_u64.. {
-            if self.silent_in_drain(api, settings).await {
-                self.sleep(Duration::from_secs(300)).await;
-            }
+            self.may_be_cut_off(api, settings).await;
             let ready = self.node_ready();
             let flap = ready.is_ok() && self.strike(Fault::Flapping);
             if flap {
@@ -105,6 +105,36 @@ impl Host {
             let _ = self.post_status(api, settings, &not).await;
             self.sleep(Duration::from_secs(20)).await;
         }
+    }
+
+    /// What may come between a kubelet and its API server. A kubelet that is cut off says nothing and ends no pod; the
+    /// containers of its node run on.
+    async fn may_be_cut_off(&self, api: &Api, settings: &Settings) {
+        let lasts = |fault| self.context.faults.lasts(fault, self.name());
+        if self.silent_in_drain(api, settings).await {
+            self.cut_off(lasts(Fault::NotReadyInDrain));
+        }
+        if !*self.ready.borrow() || !self.context.record.upgrade_begun() {
+            return;
+        }
+        if self.strike(Fault::Partition) {
+            self.cut_off(Some(lasts(Fault::Partition).unwrap_or(PARTITION)));
+        }
+        if self.strike(Fault::DeadForGood) {
+            self.power_off();
+        }
+    }
+
+    /// Cuts the way to the API server, for so long or for good; a restart of the kubelet mends nothing.
+    fn cut_off(&self, lasts: Option<Duration>) {
+        self.cut.send_replace(true);
+        let (Some(host), Some(lasts)) = (self.me.upgrade(), lasts) else {
+            return;
+        };
+        tokio::spawn(async move {
+            host.sleep(lasts).await;
+            host.cut.send_replace(false);
+        });
     }
 
     /// [`Fault::NotReadyInDrain`]: silence once the node is cordoned and one of its pods is on its way out.

@@ -39,6 +39,8 @@ pub struct State {
     pub features: BTreeMap<String, FeatureState>,
     /// Computer name now.
     pub hostname: String,
+    /// Whether that name is a lie, which its kubelet tells, too.
+    pub claims_name: bool,
     /// Computer name after the next reboot.
     pub hostname_pending: Option<String>,
     /// Machine-wide environment.

@@ -145,6 +145,8 @@ struct Inner {
     unavailable: usize,
     unavailable_max: usize,
     unavailable_max_nodes: Vec<String>,
+    /// A lease token was opened on a Node.
+    begun: bool,
     taken_max: usize,
     taken_max_nodes: Vec<String>,
     tally: Tally,
@@ -206,6 +208,13 @@ impl SetLedger {
             .map_or(usize::MAX, |want| want.saturating_sub(self.up))
     }
 
+    /// Whether a node that goes leaves a gap: its replacement may have served before it went, and a smaller set misses
+    /// nobody.
+    fn lacks_one(&self) -> bool {
+        let there = self.up + self.down + self.gaps;
+        self.replicas.is_none_or(|want| there < want)
+    }
+
     fn unavailable(&self) -> usize {
         (self.down + self.gaps).min(self.missing())
     }
@@ -255,6 +264,7 @@ impl Record {
     /// it, or another node of its set in its place, serves without such a token.
     pub fn node_fenced(&self, node: &str) {
         let mut inner = self.lock();
+        inner.begun = true;
         if let Some(ledger) = inner.nodes.get_mut(node) {
             ledger.taken |= ledger.served && ledger.up();
         }
@@ -267,6 +277,21 @@ impl Record {
         if let Some(ledger) = inner.nodes.get_mut(node) {
             ledger.taken &= !ledger.up();
         }
+    }
+
+    /// Whether an upgrade has begun on any node.
+    pub fn upgrade_begun(&self) -> bool {
+        self.lock().begun
+    }
+
+    /// The name of a node that serves now: of several the first in their order.
+    pub fn a_serving_node(&self) -> Option<String> {
+        let inner = self.lock();
+        let mut up = inner
+            .nodes
+            .iter()
+            .filter(|(_, node)| node.served && node.up());
+        up.next().map(|(name, _)| name.clone())
     }
 
     /// A Node object was deleted. Its place counts as unavailable until another node of its set
@@ -284,8 +309,9 @@ impl Record {
             .get_mut(ledger.set.as_deref().unwrap_or_default())
         {
             set.down = set.down.saturating_sub(1);
-            set.gaps += usize::from(ledger.set.is_some());
-            set.taken_gaps += usize::from(ledger.set.is_some() && ledger.taken);
+            let gap = ledger.set.is_some() && set.lacks_one();
+            set.gaps += usize::from(gap);
+            set.taken_gaps += usize::from(gap && ledger.taken);
         }
         inner.count();
     }
@@ -597,6 +623,26 @@ mod tests {
         record.node_unfenced("c");
         record.node_fenced("d");
         assert_eq!(record.max_taken_observed(), 2, "c is cordoned still");
+    }
+
+    #[tokio::test]
+    async fn a_replacement_that_serves_before_the_old_node_goes_leaves_no_gap() {
+        let record = record();
+        record.set_size("s", Some(2));
+        for node in ["a", "b"] {
+            record.node_state(node, Some("s"), because(&[]), None);
+        }
+        record.node_fenced("a");
+        record.node_state("a", None, because(&[Unavailable::Cordoned]), None);
+        record.node_state("c", Some("s"), because(&[]), None);
+        record.node_deleted("a", None);
+        assert_eq!(record.unavailable_now(), 0);
+        record.node_fenced("b");
+        record.node_state("b", None, because(&[Unavailable::Cordoned]), None);
+        assert_eq!(
+            (record.max_taken_observed(), record.unavailable_now()),
+            (1, 1)
+        );
     }
 
     #[tokio::test]

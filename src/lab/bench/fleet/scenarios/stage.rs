@@ -288,7 +288,7 @@ impl Scenario {
         let struck: Vec<_> = struck.iter().map(|(fault, ..)| fault.name()).collect();
         // A fault that withholds something never counts as struck.
         let ordered = faults.iter().filter(|fault| **fault != "replacement-never");
-        let mut named = ordered.map(|fault| fault.split('@').next().unwrap_or_default());
+        let mut named = ordered.map(|fault| fault.split(['@', '/']).next().unwrap_or_default());
         assert!(
             named.all(|fault| struck.contains(&fault)),
             "{faults:?}: only {struck:?}"
@@ -297,6 +297,16 @@ impl Scenario {
 
     pub(super) fn max_unavailable(&self) -> usize {
         self.world.record.max_unavailable_observed()
+    }
+
+    /// Most nodes that were taken at one moment, by the world's record.
+    pub(super) fn max_taken(&self) -> usize {
+        self.world.record.max_taken_observed()
+    }
+
+    /// Number of starts of a kubelet that had run before.
+    pub(super) fn kubelet_restarts(&self) -> u64 {
+        self.world.record.tally().kubelet_restarts
     }
 
     /// Pending certificate requests.

@@ -11,7 +11,7 @@ use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject as _};
 use serde_json::Value;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 use tokio_rustls::TlsConnector;
 
 use crate::net::Dialer;
@@ -40,6 +40,8 @@ pub(crate) struct Api {
     tls: Arc<ClientConfig>,
     token: Option<String>,
     kept: Mutex<Option<SendRequest<Full<Bytes>>>>,
+    /// Whether the way to the server is cut: requests then wait until it is not.
+    cut: Option<watch::Receiver<bool>>,
 }
 
 impl Api {
@@ -76,7 +78,25 @@ impl Api {
             tls,
             token,
             kept: Mutex::default(),
+            cut: None,
         })
+    }
+
+    /// The same, of a host whose way to the server may be cut.
+    pub(crate) fn behind(self, cut: watch::Receiver<bool>) -> Self {
+        let cut = Some(cut);
+        Self { cut, ..self }
+    }
+
+    /// Packets of a host that is cut off are dropped, and its kubelet tries again until they are not.
+    async fn way(&self) {
+        let Some(mut cut) = self.cut.clone() else {
+            return;
+        };
+        if cut.wait_for(|cut| !*cut).await.is_err() {
+            // The host is gone, and with it whoever asks.
+            std::future::pending().await
+        }
     }
 
     async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, String> {
@@ -132,6 +152,7 @@ impl Api {
         kind: &str,
         body: Option<&Value>,
     ) -> Result<(u16, Value), String> {
+        self.way().await;
         let mut kept = self.kept.lock().await;
         let mut sender = match kept.take().filter(|sender| !sender.is_closed()) {
             Some(sender) => sender,
@@ -184,6 +205,7 @@ impl Api {
 
     /// GET on a connection of its own, to be read as it comes: a watch.
     pub(crate) async fn stream(&self, path: &str) -> Result<Response<Incoming>, String> {
+        self.way().await;
         let mut sender = self.connect().await?;
         let request = self.request("GET", path, "application/json", None)?;
         let response = sender

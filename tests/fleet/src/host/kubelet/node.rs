@@ -4,16 +4,20 @@ use serde_json::{Map, Value, json};
 
 use super::api::Api;
 use super::settings::Settings;
+use crate::faults::Fault;
 use crate::host::computer::Host;
 use crate::host::path::WinPath;
 use crate::host::scm::{ServiceState, executables, flag};
 use crate::host::services::Role;
 
 impl Host {
-    /// Makes the Node, or takes the one that is there as its own.
+    /// Makes the Node, or takes the one of its name as its own, whoever's it was: a kubelet with a certificate for the
+    /// name updates what is there. It compares no providerID, leaves that of the Node as it is, and of labels sets the
+    /// default ones alone (Kubernetes 1.33, pkg/kubelet/kubelet_node_status.go: `tryRegisterWithAPIServer`,
+    /// `updateDefaultLabels`). From then on it posts its own status there.
     pub(super) async fn register(&self, api: &Api, settings: &Settings) -> Result<(), String> {
         let path = format!("/api/v1/nodes/{}", settings.node);
-        let (code, found) = api.get(&path).await?;
+        let (code, _) = api.get(&path).await?;
         if code == 404 {
             let (code, made) = api.post("/api/v1/nodes", &self.node(settings)).await?;
             return match code {
@@ -27,12 +31,7 @@ impl Host {
         if code != 200 {
             return Err(format!("the Node was answered with {code}"));
         }
-        let theirs = found["spec"]["providerID"].as_str().unwrap_or_default();
-        let mine = self.instance().provider_id;
-        if !theirs.is_empty() && theirs != mine {
-            return Err(format!("a Node of this name belongs to {theirs}"));
-        }
-        let labels = json!({"metadata": {"labels": self.labels(settings)}});
+        let labels = json!({"metadata": {"labels": self.default_labels(settings)}});
         let (code, _) = api.merge(&path, &labels).await?;
         if code == 200 {
             Ok(())
@@ -42,7 +41,11 @@ impl Host {
     }
 
     fn node(&self, settings: &Settings) -> Value {
-        let mut spec = json!({"providerID": self.instance().provider_id});
+        let mut id = self.instance().provider_id;
+        if self.strike(Fault::ProviderIdCase) {
+            id = in_another_case(&id);
+        }
+        let mut spec = json!({ "providerID": id });
         if settings.taints.is_array() {
             spec["taints"] = settings.taints.clone();
         }
@@ -55,7 +58,7 @@ impl Host {
         })
     }
 
-    fn labels(&self, settings: &Settings) -> Value {
+    fn default_labels(&self, settings: &Settings) -> Map<String, Value> {
         let build = self.image.release.build();
         let mut labels = Map::new();
         for (key, value) in [
@@ -66,6 +69,11 @@ impl Host {
         ] {
             labels.insert(key.into(), value.into());
         }
+        labels
+    }
+
+    fn labels(&self, settings: &Settings) -> Value {
+        let mut labels = self.default_labels(settings);
         for (key, value) in &settings.labels {
             labels.insert(key.clone(), value.clone().into());
         }
@@ -195,6 +203,18 @@ impl Host {
     }
 }
 
+/// A providerID as another party writes it. Azure's names are compared without case, and its tools spell resource groups
+/// in upper or in lower case as they please, so the cloud provider's library brings them into one
+/// (cloud-provider-azure, pkg/provider/azure_wrap.go: `ConvertResourceGroupNameToLower`).
+fn in_another_case(id: &str) -> String {
+    match id.split_once("://") {
+        Some((cloud, rest)) if rest.chars().any(|c| c.is_ascii_lowercase()) => {
+            format!("{cloud}://{}", rest.to_ascii_uppercase())
+        }
+        _ => id.to_ascii_lowercase(),
+    }
+}
+
 fn version_in(head: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(head);
     let mut words = text.split(|c: char| !c.is_ascii_alphanumeric() && !".-+".contains(c));
@@ -214,6 +234,14 @@ fn version_in(head: &[u8]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn another_case_is_the_same_name_to_whoever_compares_without_case() {
+        let id = "azure:///subscriptions/s/resourceGroups/g/providers/p/virtualMachines/win";
+        let other = in_another_case(id);
+        assert!(other != id && other.eq_ignore_ascii_case(id), "{other}");
+        assert!(other.starts_with("azure:///"), "{other}");
+    }
 
     #[test]
     fn a_version_is_found_in_an_executable() {

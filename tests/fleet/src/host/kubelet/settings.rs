@@ -53,6 +53,10 @@ impl Settings {
         if host.armed(Fault::NameMismatch) && host.strike(Fault::NameMismatch) {
             node.push_str("-other");
         }
+        if host.state().claims_name {
+            // It says so whatever it is told to say.
+            node = host.state().hostname.to_lowercase();
+        }
         let labels = flag(command, "node-labels").unwrap_or_default();
         let labels = labels.split(',').filter_map(|one| one.split_once('='));
         let cert_dir = flag(command, "cert-dir").unwrap_or(r"C:\var\lib\kubelet\pki".into());

@@ -1,0 +1,118 @@
+//! What other people and the network do to a fleet that is upgraded (scenarios 61 to 68): none of it makes dormer take
+//! more than it may.
+
+use super::{both_serve, stage, stage::MachineStatus, stage::Scenario};
+use dormer_fleet::api::kinds;
+use serde_json::Value;
+
+/// So many machines with an upgrade that begins once all serve, and what holds in the end; never more than one is taken.
+fn upgraded(
+    machines: u32,
+    faults: &[&'static str],
+    what: &str,
+    holds: impl Fn(&Scenario, &[MachineStatus]) -> bool,
+) {
+    let faults = faults.to_vec();
+    stage::on_a_virtual_clock(async {
+        let mut scenario = Scenario::start(machines, &faults).await;
+        let all = machines as usize;
+        let serve =
+            |scenario: &Scenario, statuses: &[MachineStatus]| scenario.all_serve(statuses, all);
+        scenario.until("all serve", serve).await;
+        scenario.upgrade().await;
+        scenario.until(what, &holds).await;
+        scenario.all_struck(&faults);
+        assert!(
+            scenario.max_taken() <= 1,
+            "{} at once",
+            scenario.max_taken()
+        );
+    });
+}
+
+fn cordoned(scenario: &Scenario) -> Vec<Value> {
+    let mut nodes = scenario.all(&kinds::NODE);
+    nodes.retain(|node| node["spec"]["unschedulable"] == true);
+    nodes
+}
+
+#[test]
+fn a_node_that_a_person_cordoned_is_left_alone_until_they_uncordon_it() {
+    stage::on_a_virtual_clock(async {
+        let fault = "cordoned-by-admin/7200@1";
+        let mut scenario = Scenario::start(2, &[fault]).await;
+        scenario
+            .until("one of two that serve is cordoned", |scenario, statuses| {
+                let joined = statuses.iter().filter(|one| one.state == "Joined");
+                joined.count() == 2 && cordoned(scenario).len() == 1
+            })
+            .await;
+        let kept = cordoned(&scenario).remove(0)["metadata"]["uid"].clone();
+        scenario.upgrade().await;
+        scenario
+            .until("nothing more happens", |scenario, _| {
+                scenario.unchanged_for(20)
+            })
+            .await;
+        let still = cordoned(&scenario);
+        assert!(
+            still.len() == 1 && still[0]["metadata"]["uid"] == kept,
+            "its own Node, cordoned: {still:?}"
+        );
+        scenario
+            .until("both serve the new version", both_serve)
+            .await;
+        assert_eq!(scenario.max_taken(), 1);
+    });
+}
+
+#[test]
+fn a_partition_of_a_minute_makes_nobody_be_taken_beside_the_one_that_is() {
+    upgraded(
+        4,
+        &["partition@*"],
+        "all serve the new version",
+        |scenario, statuses| scenario.all_serve(statuses, 4),
+    );
+}
+
+#[test]
+fn a_node_that_nobody_may_read_is_not_taken_for_gone() {
+    stage::on_a_virtual_clock(async {
+        let mut scenario = Scenario::start(2, &["node-unreadable@1"]).await;
+        scenario
+            .until("both serve", |s, all| s.all_serve(all, 2))
+            .await;
+        let kubelets = scenario.kubelet_restarts();
+        scenario
+            .until("nobody may read Nodes", |s, _| s.struck())
+            .await;
+        scenario
+            .until("the right is back, and nothing happened", |s, all| {
+                s.unchanged_for(45) && s.all_serve(all, 2)
+            })
+            .await;
+        assert_eq!(scenario.kubelet_restarts(), kubelets, "no host was touched");
+        assert_eq!(scenario.max_taken(), 0);
+    });
+}
+
+#[test]
+fn a_pool_that_is_pruned_in_mid_upgrade_grants_nothing_until_it_is_back() {
+    upgraded(
+        3,
+        &["prune-settings@*"],
+        "all serve the new version",
+        |scenario, statuses| scenario.all_serve(statuses, 3),
+    );
+}
+
+#[test]
+fn what_others_write_on_nodes_and_machines_changes_nothing() {
+    upgraded(
+        2,
+        &["relabelled@*"],
+        "both serve the new version",
+        both_serve,
+    );
+}
