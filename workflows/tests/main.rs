@@ -5,7 +5,6 @@ mod common;
 mod histories;
 mod machine_stories;
 mod machine_table;
-mod machine_walk;
 mod rollout_common;
 mod rollout_model;
 mod rollout_size;
