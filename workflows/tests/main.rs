@@ -6,7 +6,6 @@ mod histories;
 mod machine_guard;
 mod machine_stories;
 mod machine_table;
-mod machine_walk;
 mod rollout_common;
 mod rollout_model;
 mod rollout_size;

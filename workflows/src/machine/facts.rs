@@ -70,10 +70,6 @@ impl Draft<'_> {
     /// The label `ignore=true` came or went. What is under way under the lease is undone as long as nothing is destroyed
     /// yet; from a tear-down on the node is not whole, and is set up to its end.
     fn label_changed(&mut self, ignored: bool) {
-        if self.s.phase.leaving() {
-            // An old word of a Machine that goes.
-            return;
-        }
         let held = self.s.lease.token().is_some();
         match (ignored, held) {
             (true, true) => {
