@@ -400,9 +400,9 @@ async fn a_cordon_that_its_maker_lifts_in_mid_drain_is_not_restored() {
     let site = Site::new(plane!(), "lifted").await;
     let executor = worker(&site).await;
     let m = &site.joined("win-1").await;
-    let cordon = |cordon: Value| async {
+    let cordon = |cordon: Value| {
         let change = json!({"spec": {"unschedulable": cordon}});
-        site.world.patch(NODE, "", &m.name, change).await;
+        site.world.patch(NODE, "", &m.name, change)
     };
     cordon(json!(true)).await;
     let found = |was_cordoned| Ok(Outcome::FenceOpened { was_cordoned });

@@ -157,7 +157,7 @@ fn at(step: &str) -> Story {
 const STEPS: [&str; 4] = ["open-fence", "evict", "delete-machine", "tear-down"];
 
 #[test]
-fn what_is_under_way_is_undone_when_the_pool_is_stopped_or_the_node_is_ready_again() {
+fn a_step_is_undone_when_the_pool_is_stopped_or_the_node_is_ready_again() {
     for why in [FenceRefusal::Stopped, FenceRefusal::NodeServes] {
         for step in STEPS {
             let mut story = at(step);

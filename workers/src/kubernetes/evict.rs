@@ -159,7 +159,7 @@ impl KubernetesExecutor {
         pass: &Pass<'_>,
         progress: &Progress,
     ) -> Result<Outcome, Failure> {
-        let Some((object, live)) = self.standing(pass).await? else {
+        let Some((object, live)) = self.under_token(pass).await? else {
             return Ok(Outcome::FenceClosedMeanwhile);
         };
         if let Some(refused) = self.refusal(&object, live.as_ref(), pass.guard).await? {
@@ -187,7 +187,7 @@ impl KubernetesExecutor {
                 Leaving::Move => left += 1,
             }
             // Without budgets nothing else protects the pods: the token is read before each.
-            if rule.force && self.standing(pass).await?.is_none() {
+            if rule.force && self.under_token(pass).await?.is_none() {
                 return Ok(Outcome::FenceClosedMeanwhile);
             }
             if let Some(refused) = self.stopped(pass.guard).await? {
@@ -211,7 +211,7 @@ impl KubernetesExecutor {
     }
 
     /// The Machine and its Node, if the token stands open on both. A Node that is gone has no pods to protect.
-    async fn standing(
+    async fn under_token(
         &self,
         pass: &Pass<'_>,
     ) -> Result<Option<(DynamicObject, Option<LiveNode>)>, Failure> {
