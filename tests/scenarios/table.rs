@@ -280,10 +280,6 @@ pub(crate) const SCENARIOS: &[(u8, &str, &CoveringTests)] = &[
                 "tests/real/csr.rs",
                 "a_host_does_not_become_another_node_by_saying_so",
             ),
-            (
-                WHOLE,
-                "an_older_node_of_the_same_name_is_named_and_left_to_a_person",
-            ),
         ],
     ),
     (

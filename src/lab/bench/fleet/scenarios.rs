@@ -8,7 +8,7 @@ mod windows;
 mod wmco;
 mod workloads;
 
-use dormer_fleet::api::{DeleteOptions, Key, kinds};
+use dormer_fleet::api::kinds;
 use stage::{MachineStatus, Scenario};
 
 /// Runs two machines, one with the faults, until the condition holds.
@@ -211,38 +211,6 @@ fn a_node_by_another_name_than_the_expected_one_gets_no_certificate() {
                 && expected.is_some_and(asks)
         },
     );
-}
-
-#[test]
-fn an_older_node_of_the_same_name_is_named_and_left_to_a_person() {
-    stage::on_a_virtual_clock(async {
-        let mut scenario = Scenario::start(2, &["old-node"]).await;
-        let belongs = "belongs to old:///an-earlier-instance";
-        let refused = |scenario: &Scenario, statuses: &[MachineStatus]| {
-            assert!(
-                !both_serve(scenario, statuses),
-                "a certificate for another's Node"
-            );
-            let events = scenario.all(&kinds::EVENT_V1);
-            let mut refusals = events
-                .iter()
-                .filter(|it| it["reason"] == "CertificateRefused");
-            refusals.any(|it| it["note"].as_str().is_some_and(|it| it.contains(belongs)))
-        };
-        scenario.until("it is named", refused).await;
-        let nodes = scenario.all(&kinds::NODE);
-        let mut old = nodes
-            .iter()
-            .filter(|it| it["spec"]["providerID"] == "old:///an-earlier-instance");
-        let name = old.next().map(|it| it["metadata"]["name"].clone());
-        let name = name.as_ref().and_then(|it| it.as_str()).expect("it stays");
-        let admin = scenario.admin();
-        let gone = admin
-            .delete(&kinds::NODE, &Key::new("", name), &DeleteOptions::now())
-            .await;
-        gone.expect("a person deletes it");
-        scenario.until("both serve", both_serve).await;
-    });
 }
 
 #[test]
