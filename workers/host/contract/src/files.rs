@@ -220,6 +220,10 @@ const FOR_NOBODY: &[(&str, u32)] = &[("S-1-5-18", ALL), ("S-1-5-32-544", ALL)];
 /// Why rights cannot be shown.
 const MODE_BITS: &str = "rights are Unix mode bits: no protection, no owner but the user";
 
+#[expect(
+    clippy::type_complexity,
+    reason = "each row is given the function that names its files"
+)]
 pub(crate) fn rows(scope: &Scope) -> Vec<Row> {
     let mut rows = Vec::new();
     let mut number = 0;
