@@ -356,7 +356,7 @@ mod tests {
         assert_eq!(
             shown.text,
             "1970-01-01T00:00:00.000Z  converge-host 12.0 attempt 1 failed after 2.5s at w1: \
-             DiskFull: C: is full; the next is due in 10s"
+             DiskFull: C: is full; the next attempt is due in 10s"
         );
         assert_eq!(shown.mark(), shown.text);
         let under_way = task(Attempt {
