@@ -146,6 +146,10 @@ pub struct OwnerFact {
 
 /// Fact for a rollout.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a message holds one fact, and most are of the largest kind"
+)]
 pub enum Fact {
     /// The pool's accepted settings.
     Pool(PoolSettings),

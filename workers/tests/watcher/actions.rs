@@ -3,7 +3,10 @@
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use dormer_fleet::{
     Pace, World, WorldConfig,
-    api::{Key, Meta, Part, User, WriteOptions, kinds, kinds::Kind, patch::PatchKind},
+    api::{
+        Key, Meta, Part, User, WriteOptions, auth::NODE_BOOTSTRAPPER, kinds, kinds::Kind,
+        patch::PatchKind,
+    },
     world::BareCloud,
 };
 use serde_json::{Value, json};
@@ -72,11 +75,15 @@ pub(crate) fn csr(world: &World, name: &str, node: &str) {
         .expect("a request")
         .pem()
         .expect("PEM");
-    let made = world.create(json!({
+    let csr = json!({
         "apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
         "metadata": {"name": name},
         "spec": {"signerName": "kubernetes.io/kube-apiserver-client-kubelet",
             "usages": ["digital signature", "client auth"], "request": STANDARD.encode(pem)},
-    }));
+    });
+    // Requests of others are routed to no machine.
+    let (_, account) = NODE_BOOTSTRAPPER.rsplit_once(':').expect("an account");
+    let user = User::service_account("openshift-machine-config-operator", account);
+    let made = world.api.create(&user, &kinds::CSR, "", csr, false);
     made.expect("a request");
 }

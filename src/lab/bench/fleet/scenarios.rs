@@ -8,7 +8,7 @@ mod windows;
 mod wmco;
 mod workloads;
 
-use dormer_fleet::api::kinds;
+use dormer_fleet::api::{DeleteOptions, Key, kinds};
 use stage::{MachineStatus, Scenario};
 
 /// Runs two machines, one with the faults, until the condition holds.

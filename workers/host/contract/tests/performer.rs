@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeSet,
-    future::Future,
     io::{BufRead, BufReader, Lines, Write},
     process::{Child, ChildStdin, ChildStdout, Stdio},
 };
@@ -56,8 +55,8 @@ impl Performer {
 }
 
 impl Host for Performer {
-    fn perform(&mut self, request: Request) -> impl Future<Output = Outcome> + Send {
-        async move { self.ask(&request) }
+    async fn perform(&mut self, request: Request) -> Outcome {
+        self.ask(&request)
     }
 }
 

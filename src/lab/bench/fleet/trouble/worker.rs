@@ -9,7 +9,8 @@ use dormer_fleet::world::Happened;
 use dormer_proto::{
     id::LeaseToken,
     machine::{
-        Blocker, ChangeClass, FenceRefusal, HostFacts, HostFence, Outcome, Section, Task, TokenMark,
+        Blocker, ChangeClass, FenceRefusal, Guard, HostFacts, HostFence, Outcome, Section, Task,
+        TokenMark,
     },
     message::{Failure, Inbound, InboxMessage, TaskReport},
     pool::Desired,
@@ -38,6 +39,7 @@ impl World {
             | Task::CloseFence { .. }
             | Task::Evict { .. }
             | Task::SetPayload { .. }
+            | Task::FindNode { .. }
             | Task::DeleteMachine { .. } => (50, 2 * SECOND),
         };
         let takes = self.chance.between(low, high);
@@ -97,6 +99,11 @@ impl World {
                 generation,
                 ..
             } => self.converge(&uid, *section, desired, fence(generation)),
+            // As `Executors::execute` does: asked before the host is reached.
+            Task::TearDown { guard, .. } if self.refusal(&uid, guard).is_some() => {
+                let why = self.refusal(&uid, guard);
+                Ok(why.unwrap_or(Outcome::FenceClosedMeanwhile))
+            }
             Task::TearDown { generation, .. } => self.tear_down(&uid, fence(generation)),
             Task::Reboot { .. } => Ok(Outcome::RebootAsked),
             Task::ApproveCsr { csr, .. } => Ok(Outcome::CsrApproved { csr: csr.clone() }),
@@ -106,13 +113,25 @@ impl World {
                 token,
                 marked,
                 cordon,
+                guard,
                 ..
-            } => Ok(self.open(&uid, node.as_deref(), *token, *marked, *cordon)),
+            } => Ok(self
+                .stopped(guard)
+                .unwrap_or_else(|| self.open(&uid, node.as_deref(), *token, *marked, *cordon))),
             Task::CloseFence { node, token, .. } => Ok(self.close(&uid, node.as_deref(), *token)),
             Task::Evict {
-                node, token, force, ..
-            } => Ok(self.evict(&uid, node, *token, *force)),
-            Task::DeleteMachine { token, .. } => Ok(self.delete(&uid, *token)),
+                node,
+                token,
+                force,
+                guard,
+                ..
+            } => Ok(self
+                .refusal(&uid, guard)
+                .unwrap_or_else(|| self.evict(&uid, node, *token, *force))),
+            Task::DeleteMachine { token, guard, .. } => Ok(self
+                .refusal(&uid, guard)
+                .unwrap_or_else(|| self.delete(&uid, *token))),
+            Task::FindNode { .. } => Ok(self.find_node(&uid)),
             Task::SetPayload { .. } => Ok(Outcome::PayloadSet),
         }
     }
@@ -224,6 +243,33 @@ impl World {
 
     // === the API server ===
 
+    /// What a live read of the pool answers before something is taken away: a pool that was pruned stops everything.
+    fn stopped(&self, _guard: &Guard) -> Option<Outcome> {
+        self.pruned
+            .then(|| refused(FenceRefusal::Stopped, "the pool is gone"))
+    }
+
+    /// What a live read of pool and Node answers before each write under a lease: over the limit, a Node that is Ready
+    /// again is not taken.
+    fn refusal(&self, uid: &str, guard: &Guard) -> Option<Outcome> {
+        let ready = self
+            .nodes
+            .values()
+            .any(|node| node.machine == uid && node.ready);
+        let back = guard.down_ms.is_some() && ready;
+        self.stopped(guard)
+            .or_else(|| back.then(|| refused(FenceRefusal::NodeServes, "its Node is Ready again")))
+    }
+
+    /// The Node of a Machine by its provider id, whatever name it has now, and whether or not a watch tells of it.
+    fn find_node(&self, uid: &str) -> Outcome {
+        let mut nodes = self.nodes.iter();
+        match nodes.find(|(_, node)| node.machine == uid) {
+            Some((name, _)) => Outcome::NodeFound { name: name.clone() },
+            None => Outcome::NodeAbsent,
+        }
+    }
+
     fn mark(&mut self, node: &str, version: &str) -> Done {
         if !self.nodes.contains_key(node) {
             return Err(Failure::transient("NodeGone", "the Node is not there"));
@@ -240,7 +286,7 @@ impl World {
         marked: bool,
         cordon: bool,
     ) -> Outcome {
-        let refused = |why| Outcome::FenceRefused { why };
+        let refused = |why| refused(why, "");
         let Some(machine) = self.machines.get(uid) else {
             return refused(FenceRefusal::Gone);
         };
@@ -341,6 +387,7 @@ impl World {
             evicted,
             left,
             blockers: if left > 0 { vec![blocker] } else { Vec::new() },
+            skipped: Vec::new(),
         }
     }
 
@@ -355,6 +402,11 @@ impl World {
         self.delete_machine(uid);
         Outcome::MachineDeleted
     }
+}
+
+fn refused(why: FenceRefusal, said: &str) -> Outcome {
+    let said = said.to_owned();
+    Outcome::FenceRefused { why, said }
 }
 
 impl Machine {

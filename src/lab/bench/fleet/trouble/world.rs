@@ -419,6 +419,7 @@ impl World {
     fn about_rollout(&self, settings: PoolSettings) -> BTreeMap<ObjectRef, Fact> {
         let listed = rollout::Fact::Listed {
             with_node: Vec::new(),
+            sets: Some(self.sets.iter().map(|set| set.uid.clone()).collect()),
         };
         let mut about = BTreeMap::from([
             (
