@@ -416,7 +416,7 @@ pub(crate) const SCENARIOS: &[(u8, &str, &CoveringTests)] = &[
             ),
             (
                 REAL_STRESS,
-                "the_host_stays_so_the_pods_of_a_silent_node_are_kept_and_the_cure_is_told",
+                "the_host_stays_so_the_pods_of_a_silent_node_are_kept_and_the_cure_is_named",
             ),
         ],
     ),
@@ -550,9 +550,22 @@ pub(crate) const SCENARIOS: &[(u8, &str, &CoveringTests)] = &[
         ],
     ),
     (
+        63,
+        "the Node's providerID is written in another case",
+        &[(PEOPLE, "a_provider_id_in_another_case_is_the_same_machine")],
+    ),
+    (
         64,
         "nobody may read Nodes for a while",
         &[(PEOPLE, "a_node_that_nobody_may_read_is_not_taken_for_gone")],
+    ),
+    (
+        65,
+        "a host says that its name is that of a Node which serves",
+        &[(
+            PEOPLE,
+            "a_host_that_claims_the_name_of_a_node_gets_no_certificate_for_it",
+        )],
     ),
     (
         66,
@@ -560,6 +573,14 @@ pub(crate) const SCENARIOS: &[(u8, &str, &CoveringTests)] = &[
         &[(
             PEOPLE,
             "a_pool_that_is_pruned_in_mid_upgrade_grants_nothing_until_it_is_back",
+        )],
+    ),
+    (
+        67,
+        "a host is dead for good",
+        &[(
+            PEOPLE,
+            "a_host_that_is_dead_for_good_is_replaced_and_keeps_no_other_waiting",
         )],
     ),
     (

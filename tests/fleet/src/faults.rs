@@ -123,7 +123,7 @@ faults! {
     VolumeAttached "volume-attached" 55 Cluster 1 "a volume stays attached for 6 min after the drain",
     CordonedByAdmin "cordoned-by-admin" 61 Cluster 1 "a person cordons a node that serves, and uncordons it after 30 min",
     Partition "partition" 62 Host 1 "once an upgrade begins, the kubelet does not reach the API server for 90 s",
-    ProviderIdCase "provider-id-case" 63 Host 1 "the Node's providerID is written in another case than the Machine's",
+    ProviderIdCase "provider-id-case" 63 Host 1 "on Azure the Node's providerID is written in another case than the Machine's",
     NodeUnreadable "node-unreadable" 64 Api 1 "nobody but kubelets may read Nodes for 20 min while the node serves",
     HostClaimsName "host-claims-name" 65 Host 1 "a host that has not joined says that its name is that of a Node which serves",
     PruneSettings "prune-settings" 66 Cluster 1 "once an upgrade of the node begins, the pool is pruned, and comes back after 10 min",

@@ -315,8 +315,8 @@ fn key(process: &Process) -> ProcessKey {
     }
 }
 
-/// What a process made and did not outlive it by design. A parent's id alone proves nothing: it may be another's by now
-/// (win32-process.md), so a child is never older than its parent.
+/// Child processes of a process. A parent's id alone proves nothing: Windows uses ids again (Microsoft Learn,
+/// `PROCESSENTRY32`), so a child is never older than its parent.
 fn children(all: &[Process], parent: ProcessKey) -> impl Iterator<Item = &Process> {
     all.iter().filter(move |process| {
         process.parent == parent.pid

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::machine_names::{self, dns};
 use dormer_proto::{
-    machine::{CsrExpectation, MachineRef, TokenMark},
+    machine::{CsrExpectation, MachineRef, TokenMark, same_provider_id},
     message::Failure,
 };
 use k8s_openapi::api::core::v1::Node;
@@ -127,7 +127,7 @@ fn check_machine(
     }
     let provider = text(&machine.data["spec"]["providerID"]);
     if let (Some(expected), found) = (&expect.provider_id, provider)
-        && found.is_none_or(|found| !same_provider(found, expected))
+        && found.is_none_or(|found| !same_provider_id(found, expected))
     {
         let found = found.unwrap_or("none");
         return Err(format!(
@@ -212,7 +212,7 @@ fn check_node(node: &Node, machine: &DynamicObject, expect: &CsrExpectation) -> 
     let ours = text(&machine.data["spec"]["providerID"]);
     let taken = expect.node_uid.is_some() && expect.node_uid == node.uid();
     match (ours, theirs) {
-        (Some(ours), Some(theirs)) if same_provider(ours, theirs) => Ok(()),
+        (Some(ours), Some(theirs)) if same_provider_id(ours, theirs) => Ok(()),
         (Some(ours), Some(theirs)) => Err(format!(
             "the Node {name} is there, and belongs to {theirs}, not {ours}"
         )),
@@ -270,12 +270,6 @@ pub(super) fn fits(pattern: &str, name: &str) -> bool {
                 && name.ends_with(back)
         }
     }
-}
-
-/// Whether two provider ids are of the same instance. On Azure one side writes the resource group in lower case
-/// (kubernetes-sigs/cloud-provider-azure, `ConvertResourceGroupNameToLower`), the other as it was made.
-fn same_provider(one: &str, other: &str) -> bool {
-    one.eq_ignore_ascii_case(other)
 }
 
 fn text(value: &serde_json::Value) -> Option<&str> {

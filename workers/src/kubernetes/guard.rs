@@ -6,7 +6,7 @@
 use super::{KubernetesExecutor, api::call_if_there, error::NOT_FOUND, keys};
 use crate::pool::v1beta1::WindowsPool;
 use dormer_proto::{
-    machine::{FenceRefusal, Guard, MachineRef, Outcome},
+    machine::{FenceRefusal, Guard, MachineRef, Outcome, same_provider_id},
     message::Failure,
     pool::DEFAULT_POOL,
 };
@@ -287,8 +287,7 @@ pub(super) fn is_of(machine: &DynamicObject, node: &Node) -> Result<(), Refused>
         .filter(|id| !id.is_empty());
     let there = node.spec.as_ref().and_then(|it| it.provider_id.as_deref());
     match (wanted, there) {
-        // Clouds write the same one in different cases.
-        (Some(wanted), Some(there)) if wanted.eq_ignore_ascii_case(there) => Ok(()),
+        (Some(wanted), Some(there)) if same_provider_id(wanted, there) => Ok(()),
         (Some(wanted), there) => foreign(format!(
             "its providerID is {wanted}, and that of the Node {}",
             there.unwrap_or("is not there")

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn one_seed_twice_is_the_same_play() {
+    fn one_seed_gives_the_same_simulation_twice() {
         let once = simulate(3, SMALL);
         assert_eq!(once, simulate(3, SMALL));
         assert_ne!(
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_violation_says_how_it_is_played_again() {
+    fn a_violation_names_the_command_that_repeats_it() {
         let violation = Violation {
             seed: 7,
             machines: 20,

@@ -340,7 +340,7 @@ impl SimulatedHost {
 
     fn start_service(&mut self, name: &str) -> Result<(), WinError> {
         let disk = self.disk.clone();
-        // 2: no such file; 3: no such folder (services.md §3).
+        // 2: no such file; 3: no such folder (Microsoft Learn, `StartServiceW`, return value).
         let exists = |path: &str| disk.stat(path).err().map(|error| error.code);
         self.scm.start(name, &exists)
     }

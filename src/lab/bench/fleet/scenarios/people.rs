@@ -2,7 +2,7 @@
 //! more than it may.
 
 use super::{both_serve, stage, stage::MachineStatus, stage::Scenario};
-use dormer_fleet::api::kinds;
+use dormer_fleet::{api::kinds, world::WorldConfig};
 use serde_json::Value;
 
 /// So many machines with an upgrade that begins once all serve, and what holds in the end; never more than one is taken.
@@ -115,4 +115,75 @@ fn what_others_write_on_nodes_and_machines_changes_nothing() {
         "both serve the new version",
         both_serve,
     );
+}
+
+#[test]
+fn a_provider_id_in_another_case_is_the_same_machine() {
+    stage::on_a_virtual_clock(async {
+        let faults = ["provider-id-case@*"];
+        let config = WorldConfig {
+            faults: faults.map(str::to_owned).into(),
+            two_sets: true,
+            ..WorldConfig::in_memory(2)
+        };
+        let mut scenario = Scenario::start_in(config).await;
+        let all = |scenario: &Scenario, statuses: &[MachineStatus]| scenario.all_serve(statuses, 2);
+        scenario.until("both serve", all).await;
+        scenario.upgrade().await;
+        scenario.until("both serve the new version", all).await;
+        scenario.all_struck(&faults);
+        assert!(scenario.max_taken() <= 1);
+    });
+}
+
+#[test]
+fn a_host_that_is_dead_for_good_is_replaced_and_keeps_no_other_waiting() {
+    let three = |scenario: &Scenario, all: &[MachineStatus]| scenario.all_serve(all, 3);
+    upgraded(3, &["dead-for-good@2"], "all serve the new version", three);
+}
+
+#[test]
+fn a_host_that_claims_the_name_of_a_node_gets_no_certificate_for_it() {
+    stage::on_a_virtual_clock(async {
+        let config = WorldConfig {
+            faults: vec!["host-claims-name@*".into()],
+            two_sets: true,
+            ..WorldConfig::in_memory(2)
+        };
+        let mut scenario = Scenario::start_in(config).await;
+        let masters = |scenario: &Scenario| {
+            let mut nodes = scenario.all(&kinds::NODE);
+            nodes.retain(|node| node["metadata"]["labels"]["kubernetes.io/os"] == "linux");
+            let identity = |node: &Value| {
+                let metadata = &node["metadata"];
+                let provider_id = node["spec"]["providerID"].clone();
+                (
+                    metadata["uid"].clone(),
+                    provider_id,
+                    metadata["labels"].clone(),
+                )
+            };
+            nodes.iter().map(identity).collect::<Vec<_>>()
+        };
+        scenario
+            .until("the Linux nodes are there", |scenario, _| {
+                masters(scenario).len() == 4
+            })
+            .await;
+        let before = masters(&scenario);
+        scenario
+            .until(
+                "both hosts that lie about their name are named",
+                |scenario, all| {
+                    let failed = all.iter().filter(|one| one.state == "Failed").count();
+                    failed == 2 && scenario.unchanged_for(30)
+                },
+            )
+            .await;
+        assert_eq!(masters(&scenario), before, "their Nodes are as they were");
+        assert!(
+            scenario.undecided_for("system:node:") > 0,
+            "nobody approved it"
+        );
+    });
 }

@@ -89,7 +89,7 @@ impl Api {
     }
 
     /// Packets of a host that is cut off are dropped, and its kubelet tries again until they are not.
-    async fn way(&self) {
+    async fn until_connected(&self) {
         let Some(mut cut) = self.cut.clone() else {
             return;
         };
@@ -152,7 +152,7 @@ impl Api {
         kind: &str,
         body: Option<&Value>,
     ) -> Result<(u16, Value), String> {
-        self.way().await;
+        self.until_connected().await;
         let mut kept = self.kept.lock().await;
         let mut sender = match kept.take().filter(|sender| !sender.is_closed()) {
             Some(sender) => sender,
@@ -205,7 +205,7 @@ impl Api {
 
     /// GET on a connection of its own, to be read as it comes: a watch.
     pub(crate) async fn stream(&self, path: &str) -> Result<Response<Incoming>, String> {
-        self.way().await;
+        self.until_connected().await;
         let mut sender = self.connect().await?;
         let request = self.request("GET", path, "application/json", None)?;
         let response = sender

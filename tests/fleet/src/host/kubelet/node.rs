@@ -42,7 +42,8 @@ impl Host {
 
     fn node(&self, settings: &Settings) -> Value {
         let mut id = self.instance().provider_id;
-        if self.strike(Fault::ProviderIdCase) {
+        // Only there is one computer's id written in two cases.
+        if id.starts_with("azure://") && self.strike(Fault::ProviderIdCase) {
             id = in_another_case(&id);
         }
         let mut spec = json!({ "providerID": id });
