@@ -316,7 +316,7 @@ fn key(process: &Process) -> ProcessKey {
 }
 
 /// Child processes of a process. A parent's id alone proves nothing: Windows uses ids again (Microsoft Learn,
-/// `PROCESSENTRY32`), so a child is never older than its parent.
+/// `Win32_Process.ParentProcessId`), so a child is never older than its parent.
 fn children(all: &[Process], parent: ProcessKey) -> impl Iterator<Item = &Process> {
     all.iter().filter(move |process| {
         process.parent == parent.pid
