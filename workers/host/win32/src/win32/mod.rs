@@ -17,7 +17,11 @@ mod text;
 
 pub use program::{as_service, serve};
 
-use std::{collections::BTreeMap, fs::File, future::Future, os::windows::io::OwnedHandle};
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    fs::File,
+    os::windows::io::OwnedHandle,
+};
 
 use dormer_host::ops::{Answer, Host, Operation, Outcome, ProcessKey, Request};
 
@@ -38,8 +42,8 @@ impl Win32 {
 }
 
 impl Host for Win32 {
-    fn perform(&mut self, request: Request) -> impl Future<Output = Outcome> + Send {
-        async move { self.answer(request.operation) }
+    async fn perform(&mut self, request: Request) -> Outcome {
+        self.answer(request.operation)
     }
 }
 
@@ -128,9 +132,8 @@ impl Win32 {
     }
 
     fn take(&mut self, path: &str) -> Result<(), dormer_host::ops::WinError> {
-        let key = path.to_lowercase();
-        if !self.locks.contains_key(&key) {
-            self.locks.insert(key, files::lock(path)?);
+        if let Entry::Vacant(free) = self.locks.entry(path.to_lowercase()) {
+            free.insert(files::lock(path)?);
         }
         Ok(())
     }
