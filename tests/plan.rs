@@ -217,7 +217,7 @@ fn how_long_it_took(held: &Held, payload: &str, plan: &[Value]) {
     }
     let said = held.say(&["plan", "--payload", payload]);
     assert!(said.contains("EXPECTED"), "{said}");
-    let output = "The last time, with the lease: drained, its Machine replaced (2 machines):";
+    let output = "Last durations, with the lease: drained, its Machine replaced (2 machines):";
     assert!(
         said.contains(output) && said.contains("\n  converging the host: "),
         "{said}"

@@ -317,6 +317,21 @@ impl Site {
         machine
     }
 
+    /// Links a Machine with the Node of its name, as the Machine API does once a kubelet has made that.
+    pub(crate) async fn link(&self, machine: &MachineRef) {
+        let node = self.world.get(NODE, "", &machine.name).await;
+        let uid = &node.expect("its Node")["metadata"]["uid"];
+        let node_ref = json!({"kind": "Node", "name": machine.name, "uid": uid});
+        self.world
+            .status(
+                MACHINE,
+                &self.machines,
+                &machine.name,
+                json!({"nodeRef": node_ref}),
+            )
+            .await;
+    }
+
     /// A Machine with a Node of its name that is Ready.
     pub(crate) async fn joined(&self, short: &str) -> MachineRef {
         let machine = self.machine(short).await;

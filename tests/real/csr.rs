@@ -126,7 +126,12 @@ async fn a_kubelet_joins_by_a_bootstrap_token_and_asks_for_its_serving_certifica
     assert!(
         matches!(&refused, Ok(Outcome::CsrRefused { why, .. }) if why.contains("the Node exists"))
     );
-    run(&executor, open(&machine, 7)).await.expect("it is open");
+    site.link(&machine).await;
+    let opened = run(&executor, open(&machine, 7)).await;
+    assert!(
+        matches!(opened, Ok(Outcome::FenceOpened { .. })),
+        "{opened:?}"
+    );
     let refused = run(&executor, in_place(Some(LeaseToken(6)))).await;
     assert!(matches!(&refused, Ok(Outcome::CsrRefused { .. })));
     assert_eq!(

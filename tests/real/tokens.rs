@@ -70,6 +70,8 @@ async fn a_machine_joins_by_its_own_token_and_by_no_other() {
         .await
         .expect_err("a token makes none");
 
+    site.link(&first).await;
+
     // It is a node: the token is gone, and lets nobody in.
     let name = |machine: &MachineRef| {
         format!(

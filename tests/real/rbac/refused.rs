@@ -174,7 +174,6 @@ async fn what_is_not_granted_is_refused_and_the_engine_may_nothing() {
         );
     }
     for one in [
-        ("", "", "nodes", "", "list"),
         (
             "refused-machines",
             "machine.openshift.io",
