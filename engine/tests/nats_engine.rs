@@ -184,7 +184,7 @@ async fn backed_up(store: &NatsStore, server: &NatsServer) {
         .await
         .err()
         .expect("refused");
-    assert!(again.to_string().contains("20 runs already"), "{again}");
+    assert!(again.to_string().contains("already has 20 runs"), "{again}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -355,7 +355,9 @@ async fn an_unfit_server_or_stream_is_refused_with_what_to_change() {
     js.delete_stream("dormer-history-2").await.expect("deleted");
     let refused = NatsStore::open(&accepting).await.err().expect("refused");
     assert!(
-        refused.to_string().contains("no stream dormer-history-2"),
+        refused
+            .to_string()
+            .contains("the stream dormer-history-2 does not exist"),
         "{refused}"
     );
     js.delete_stream("dormer-dead").await.expect("deleted");

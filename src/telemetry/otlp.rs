@@ -399,7 +399,9 @@ mod tests {
         let wrong = ("OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4317");
         let error = chosen(Traces, None, &[wrong]).unwrap_err();
         assert!(
-            error.starts_with("OTEL_EXPORTER_OTLP_ENDPOINT collector:4317: it is http://HOST:PORT"),
+            error.starts_with(
+                "OTEL_EXPORTER_OTLP_ENDPOINT collector:4317: it must be http://HOST:PORT"
+            ),
             "{error}"
         );
     }

@@ -524,9 +524,9 @@ mod tests {
 
     /// A process that bears the prefix' mark.
     fn process(prefix: &Path) -> Child {
-        let mut command = Command::new("cat");
-        command.env("WINEPREFIX", prefix).stdin(Stdio::piped());
-        command.spawn().expect("cat")
+        let mut command = Command::new("sleep");
+        command.arg("600").env("WINEPREFIX", prefix);
+        command.stdin(Stdio::null()).spawn().expect("sleep")
     }
 
     #[test]

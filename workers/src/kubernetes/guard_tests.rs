@@ -67,7 +67,7 @@ fn a_node_is_its_machines_by_uid_or_else_by_name_and_provider_id() {
         (
             machine(None, one),
             node("win-1", "u", Some("AWS:///zone/I-1")),
-            None,
+            Some(NotItsNode),
         ),
         (machine(None, None), node("win-1", "u", one), None),
         // No nodeRef yet: what the host says of its name is no proof by itself.
