@@ -55,10 +55,19 @@ const VERSION: &str = r#"Windows Registry Editor Version 5.00
 "CSDVersion"=dword:00000000
 "#;
 
-/// Kills the prefix' processes and removes its folder when we are gone, even by SIGKILL. `$1` the prefix, `$2` the
-/// wineserver, `$3` the folder. A line on standard input stands it down.
-const WATCHDOG: &str =
-    r#"trap '' INT HUP TERM; read -r _ && exit 0; WINEPREFIX="$1" "$2" -k; rm -rf "$3""#;
+/// Kills the prefix' processes and removes its folder when we are gone, even by SIGKILL. `$1` is the variable by which
+/// the processes are known, `$2` the folder. A line on standard input stands it down.
+const WATCHDOG: &str = r#"trap '' INT HUP TERM
+read -r _ && exit 0
+empty=0
+while [ $empty -lt 2 ]; do
+    empty=$((empty + 1))
+    for process in /proc/[0-9]*; do
+        grep -qzxF -e "$1" "$process/environ" && empty=0 && kill -9 "${process#/proc/}"
+    done
+    sleep 0.1
+done
+rm -rf "$2""#;
 
 /// Wine's programs.
 #[derive(Debug, Clone)]
@@ -281,19 +290,25 @@ fn marked(mark: &[u8]) -> Vec<String> {
     found
 }
 
-/// Kills the processes of a prefix, and those that they started meanwhile.
+/// Kills the processes of a prefix, and those that they started meanwhile. It ends after two empty scans: in mid-exec a
+/// process shows no variables yet (Linux, `fs/exec.c`: the new image is mapped before its environment is known).
 fn kill_all(prefix: &Path) {
     let mark = mark(prefix);
+    let mut empty_scans = 0;
     block_until(END_MAX, || {
         let found = marked(&mark);
-        if !found.is_empty() {
-            let _ = Command::new("kill")
-                .arg("-9")
+        if found.is_empty() {
+            empty_scans += 1;
+        } else {
+            empty_scans = 0;
+            // The shell's own: a small machine has no program of that name.
+            let _ = Command::new("sh")
+                .args(["-c", r#"kill -9 "$@""#, "kill"])
                 .args(&found)
                 .stderr(Stdio::null())
                 .status();
         }
-        found.is_empty()
+        empty_scans == 2
     });
 }
 
