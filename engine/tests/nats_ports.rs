@@ -375,7 +375,7 @@ async fn an_unfit_server_or_stream_is_refused_with_what_to_change() {
     assert!(
         refused
             .to_string()
-            .starts_with("stream other-dead has discard Old, and must have New"),
+            .starts_with("stream other-dead has discard Old, but must have New"),
         "{refused}"
     );
 }
