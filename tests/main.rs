@@ -9,6 +9,7 @@ mod bench_sftp;
 mod browser;
 #[cfg(feature = "demo")]
 mod changes_nats;
+mod chart;
 mod cli;
 mod dependencies;
 mod in_process;
