@@ -38,7 +38,7 @@ enum Command {
     /// Show profiles: the configuration of a Windows node
     #[command(subcommand)]
     Profile(crate::profile_command::Profile),
-    /// Check and list payloads: the files that are installed on Windows nodes
+    /// Make, check and list payloads: the files that are installed on Windows nodes
     #[command(subcommand)]
     Payload(crate::payload_command::Payload),
     /// Convert an earlier build's settings into a WindowsPool
