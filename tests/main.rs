@@ -12,6 +12,7 @@ mod changes_nats;
 mod chart;
 mod cli;
 mod dependencies;
+mod image;
 mod in_process;
 #[cfg(feature = "demo")]
 mod key;
