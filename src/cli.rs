@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 /// Durable workflows for the Windows nodes of Kubernetes and OpenShift.
 #[derive(Debug, Parser)]
-#[command(name = "dormer", version, max_term_width = 100)]
+#[command(name = "dormer", version, long_version = crate::version::LONG.as_str(), max_term_width = 100)]
 pub(crate) struct Cli {
     /// Format of the log on standard error; DORMER_LOG filters it (`info`, `dormer_engine=debug`)
     #[arg(
@@ -38,7 +38,7 @@ enum Command {
     /// Show profiles: the configuration of a Windows node
     #[command(subcommand)]
     Profile(crate::profile_command::Profile),
-    /// Check and list payloads: the files that are installed on Windows nodes
+    /// Make, check and list payloads: the files that are installed on Windows nodes
     #[command(subcommand)]
     Payload(crate::payload_command::Payload),
     /// Convert an earlier build's settings into a WindowsPool
@@ -46,6 +46,8 @@ enum Command {
     Pool(crate::pool_command::Pool),
     /// Inspect a Windows host before dormer configures it: changes nothing, and prints a report
     Preflight(Box<crate::preflight::Options>),
+    /// Print which build this is: version, commit, target, and the formats that it reads
+    Version(crate::version::Asked),
     /// Print completions for a shell
     Completions(shell::Completions),
     /// Write man pages, one for each command, into a folder
@@ -96,6 +98,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Payload(asked) => Ok(crate::payload_command::run(asked).await),
         Command::Pool(asked) => Ok(crate::pool_command::run(asked).await),
         Command::Preflight(options) => Ok(crate::preflight::run(*options).await),
+        Command::Version(asked) => Ok(asked.run()),
         Command::Completions(asked) => asked.run(Cli::command()),
         Command::Man(asked) => asked.run(Cli::command()),
         Command::Bench(bench) => bench::run(bench).await,

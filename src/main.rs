@@ -9,6 +9,7 @@ mod profile_command;
 mod replay;
 mod shell;
 mod store_command;
+mod version;
 
 use std::process::ExitCode;
 

@@ -149,3 +149,34 @@ fn a_closed_pipe_ends_a_command_silently() {
     assert_eq!(output.status.code(), Some(141));
     assert_eq!(text(&output.stderr), "");
 }
+
+#[test]
+fn the_version_names_the_build_and_every_format_that_outlives_it() {
+    let output = dormer(&["version", "-o", "json"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let version: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(version["version"], env!("CARGO_PKG_VERSION"));
+    assert!(
+        version["target"]
+            .as_str()
+            .unwrap()
+            .starts_with(std::env::consts::ARCH)
+    );
+    let schemas = version["schemas"].as_object().unwrap();
+    let formats = [
+        "convergeDocument",
+        "dump",
+        "embeddedStore",
+        "envelope",
+        "export",
+        "workflows",
+    ];
+    assert_eq!(schemas.keys().collect::<Vec<_>>(), formats);
+    assert!(schemas.values().all(|number| number.as_u64() > Some(0)));
+    let people = text(&dormer(&["version"]).stdout);
+    assert_eq!(people, text(&dormer(&["--version"]).stdout));
+    let first = format!("dormer {}\ncommit: ", env!("CARGO_PKG_VERSION"));
+    assert!(people.starts_with(&first), "{people}");
+    let short = text(&dormer(&["-V"]).stdout);
+    assert_eq!(short, format!("dormer {}\n", env!("CARGO_PKG_VERSION")));
+}

@@ -9,8 +9,10 @@ mod bench_sftp;
 mod browser;
 #[cfg(feature = "demo")]
 mod changes_nats;
+mod chart;
 mod cli;
 mod dependencies;
+mod image;
 mod in_process;
 #[cfg(feature = "demo")]
 mod key;

@@ -178,3 +178,238 @@ fn payloads_are_listed_oldest_first_with_what_they_may_follow() {
     let nothing = dormer(&["list", &folder.path().join("nowhere").display().to_string()]);
     assert_eq!(nothing.status.code(), Some(1));
 }
+
+/// A small program for 64-bit Windows without code. With a version it has a version resource, laid out as `verrsrc.h`
+/// and Microsoft's description of the PE format say.
+fn program(machine: u16, version: Option<[u16; 4]>) -> Vec<u8> {
+    let resource = version.map(version_resource).unwrap_or_default();
+    let mut headers = vec![0; 0x200];
+    let mut put = |at: usize, bytes: &[u8]| headers[at..at + bytes.len()].copy_from_slice(bytes);
+    put(0, b"MZ");
+    put(0x3c, &0x40_u32.to_le_bytes());
+    put(0x40, b"PE\0\0");
+    let file = 0x44;
+    put(file, &machine.to_le_bytes());
+    put(file + 2, &1_u16.to_le_bytes());
+    put(file + 16, &240_u16.to_le_bytes());
+    put(file + 18, &0x22_u16.to_le_bytes());
+    let optional = file + 20;
+    put(optional, &0x20b_u16.to_le_bytes());
+    put(optional + 32, &0x1000_u32.to_le_bytes());
+    put(optional + 36, &0x200_u32.to_le_bytes());
+    put(optional + 68, &3_u16.to_le_bytes());
+    put(optional + 108, &16_u32.to_le_bytes());
+    let size = u32::try_from(resource.len()).expect("small").to_le_bytes();
+    if !resource.is_empty() {
+        put(optional + 112 + 16, &0x1000_u32.to_le_bytes());
+        put(optional + 112 + 20, &size);
+    }
+    let section = optional + 240;
+    put(section, b".rsrc");
+    put(section + 8, &size);
+    put(section + 12, &0x1000_u32.to_le_bytes());
+    put(section + 16, &size);
+    put(section + 20, &0x200_u32.to_le_bytes());
+    headers.extend(resource);
+    headers
+}
+
+/// A resource section with one version resource: tables of types, of names and of languages, each with one entry.
+fn version_resource([major, minor, patch, build]: [u16; 4]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (id, next) in [
+        (16_u32, 0x8000_0000_u32 | 24),
+        (1, 0x8000_0000 | 48),
+        (0x409, 72),
+    ] {
+        bytes.extend([0; 14]);
+        bytes.extend(1_u16.to_le_bytes());
+        bytes.extend(id.to_le_bytes());
+        bytes.extend(next.to_le_bytes());
+    }
+    let mut info = vec![0; 6];
+    info.extend(
+        "VS_VERSION_INFO\0\0"
+            .encode_utf16()
+            .flat_map(u16::to_le_bytes),
+    );
+    info.extend(0xFEEF_04BD_u32.to_le_bytes());
+    // The structure's version, and a file's version that is not the product's.
+    info.extend([1; 12]);
+    info.extend(
+        [minor, major, build, patch]
+            .into_iter()
+            .flat_map(u16::to_le_bytes),
+    );
+    info.extend([0; 28]);
+    bytes.extend(0x1058_u32.to_le_bytes());
+    bytes.extend(u32::try_from(info.len()).expect("small").to_le_bytes());
+    bytes.extend([0; 8]);
+    bytes.extend(info);
+    bytes
+}
+
+const AMD64: u16 = 0x8664;
+const ARM64: u16 = 0xaa64;
+const NEEDED: [&str; 4] = [
+    "containerd.exe",
+    "containerd-shim-runhcs-v1.exe",
+    "kubelet.exe",
+    "kube-log-runner.exe",
+];
+
+fn programs(folder: &Path) {
+    for name in NEEDED {
+        let version = (name == "kubelet.exe").then_some([1, 35, 2, 0]);
+        std::fs::write(folder.join(name), program(AMD64, version)).expect("written");
+    }
+}
+
+fn make(folder: &Path, more: &[&str]) -> Output {
+    let shown = folder.display().to_string();
+    let mut arguments = vec!["make", &shown, "--version=11.1.0", "--kubelet=1.35"];
+    arguments.extend(more);
+    dormer(&arguments)
+}
+
+#[test]
+fn a_payload_is_made_of_programs_and_verified() {
+    let folder = test_dir("payload");
+    programs(folder.path());
+    let made = make(
+        folder.path(),
+        &["--profile=upstream", "--may-follow=11.0.0"],
+    );
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    assert!(
+        text(&made.stdout).contains("4 files"),
+        "{}",
+        text(&made.stdout)
+    );
+    let path = folder.path().display().to_string();
+    let verified = dormer(&["verify", &path, "--profile", "upstream", "-o", "json"]);
+    let report: Value = serde_json::from_slice(&verified.stdout).expect("JSON");
+    assert_eq!(report["good"], true, "{report}");
+    assert_eq!(report["mayFollow"][0], "11.0.0");
+    let manifest = std::fs::read_to_string(folder.path().join(MANIFEST_FILE)).expect("written");
+    let manifest = Manifest::parse(&manifest).expect("a manifest");
+    let shim = manifest.file("containerd-shim-runhcs-v1.exe").expect("it");
+    assert_eq!(
+        shim.destination,
+        r"containerd\containerd-shim-runhcs-v1.exe"
+    );
+
+    // And brought to a pod's volume, twice as after a crash.
+    let to = folder.path().join("copied");
+    let shown = to.display().to_string();
+    for _ in 0..2 {
+        let copied = dormer(&["copy", &path, &shown]);
+        assert!(copied.status.success(), "{}", text(&copied.stderr));
+        std::fs::write(to.join("kubelet.exe"), "torn").expect("written");
+    }
+    let copied = dormer(&["copy", &path, &shown]);
+    assert!(copied.status.success(), "{}", text(&copied.stderr));
+    assert!(dormer(&["verify", &shown]).status.success());
+}
+
+#[test]
+fn what_is_no_program_for_these_hosts_makes_no_payload() {
+    let kubelet = |version| program(AMD64, Some(version));
+    let mut library = program(AMD64, None);
+    library[0x44 + 18..0x44 + 20].copy_from_slice(&0x2022_u16.to_le_bytes());
+    for (bytes, says) in [
+        (b"#!/bin/sh\n".to_vec(), "no 64-bit program for Windows"),
+        (program(ARM64, None), "0xaa64"),
+        (library, "a library"),
+        (kubelet([1, 34, 9, 0]), "1.34.9.0, but --kubelet says 1.35"),
+    ] {
+        let folder = test_dir("payload");
+        programs(folder.path());
+        std::fs::write(folder.path().join("kubelet.exe"), bytes).expect("written");
+        let made = make(folder.path(), &["--profile=upstream"]);
+        assert!(!made.status.success(), "{says}");
+        assert!(text(&made.stderr).contains(says), "{}", text(&made.stderr));
+        assert!(!folder.path().join(MANIFEST_FILE).exists(), "{says}");
+    }
+    let folder = test_dir("payload");
+    programs(folder.path());
+    std::fs::remove_file(folder.path().join("containerd.exe")).expect("removed");
+    let made = make(folder.path(), &["--profile=upstream"]);
+    assert!(
+        text(&made.stderr).contains("not there: containerd.exe"),
+        "{}",
+        text(&made.stderr)
+    );
+}
+
+#[test]
+fn a_payload_is_made_from_the_image_of_wmco() {
+    // As openshift/windows-machine-config-operator lays it out: the Containerfile of 10.20 has programs in folders, and
+    // later images have archives.
+    let image = test_dir("image");
+    let at = |path: &str| {
+        let path = image.path().join(path);
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+        path
+    };
+    let kubelet = program(AMD64, Some([1, 35, 2, 0]));
+    for name in [
+        "windows-instance-config-daemon.exe",
+        "hybrid-overlay-node.exe",
+        "cni/host-local.exe",
+        "cni/win-overlay.exe",
+        "cni/win-bridge.exe",
+        "containerd/containerd.exe",
+        "csi-proxy/csi-proxy.exe",
+        "kube-node/kubelet.exe",
+        "kube-node/kube-log-runner.exe",
+        "kube-node/kube-proxy.exe",
+        "azure-cloud-node-manager.exe",
+    ] {
+        std::fs::write(at(name), &kubelet).expect("written");
+    }
+    std::fs::write(at("powershell/hns.psm1"), "# a script").expect("written");
+    let archive = at("containerd/containerd-shim-runhcs-v1.exe.tar.gz");
+    let file = std::fs::File::create(archive).expect("made");
+    let packed = flate2::write::GzEncoder::new(file, flate2::Compression::fast());
+    let mut archive = tar::Builder::new(packed);
+    let mut header = tar::Header::new_gnu();
+    header.set_size(kubelet.len() as u64);
+    archive
+        .append_data(&mut header, "containerd-shim-runhcs-v1.exe", &kubelet[..])
+        .expect("packed");
+    archive
+        .into_inner()
+        .and_then(flate2::write::GzEncoder::finish)
+        .expect("packed");
+
+    let folder = test_dir("payload");
+    let from = format!("--from-wmco={}", image.path().display());
+    let made = make(folder.path(), &[&from, "--platform=azure"]);
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    let manifest = std::fs::read_to_string(folder.path().join(MANIFEST_FILE)).expect("written");
+    let manifest = Manifest::parse(&manifest).expect("a manifest");
+    let names: Vec<&str> = manifest
+        .files
+        .iter()
+        .map(|file| file.name.as_str())
+        .collect();
+    assert_eq!(names.len(), 10, "{names:?}");
+    assert!(
+        names.contains(&"containerd-shim-runhcs-v1.exe"),
+        "{names:?}"
+    );
+    assert!(
+        !names.contains(&"windows-instance-config-daemon.exe"),
+        "{names:?}"
+    );
+    let again = make(folder.path(), &[&from]);
+    assert!(text(&again.stderr).contains("must not change"));
+
+    // On Azure its cloud node manager is needed as well.
+    std::fs::remove_file(image.path().join("azure-cloud-node-manager.exe")).expect("removed");
+    let other = test_dir("payload");
+    let made = make(other.path(), &[&from, "--platform=azure"]);
+    assert!(text(&made.stderr).contains("azure-cloud-node-manager.exe"));
+    assert!(make(other.path(), &[&from]).status.success());
+}

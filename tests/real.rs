@@ -9,6 +9,7 @@ pub(crate) mod ask;
 mod attacks;
 mod bookmarks;
 mod both;
+mod chart;
 pub(crate) mod cluster;
 mod csr;
 mod drain;

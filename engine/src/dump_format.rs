@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use std::io::Write;
 
 /// Layout of the lines. A newer dormer wrote a dump with a greater number.
-pub(crate) const LAYOUT: u64 = 1;
+pub const LAYOUT: u64 = 1;
 
 /// A line of a dump.
 #[derive(Serialize, Deserialize)]

@@ -12,3 +12,5 @@ pub mod nats;
 pub mod observer;
 pub mod port;
 pub mod shard;
+
+pub use dump_format::LAYOUT as DUMP_LAYOUT;

@@ -1,11 +1,19 @@
-//! `dormer payload`: lists payload folders, and checks their files against the manifests.
+//! `dormer payload`: makes, lists and copies payload folders, and checks their files against the manifests.
 
+mod collect;
+mod copy;
 mod list;
+mod make;
+mod pe;
 mod verify;
 
 use clap::{Args, Subcommand};
 use dormer_client::{EXIT_CODES, Failure, finish, output::Output};
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    io,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 /// Subcommands for payloads.
 #[derive(Debug, Subcommand)]
@@ -16,6 +24,12 @@ pub(crate) enum Payload {
     /// List the payloads in folders: version, kubelet, Windows builds, and which versions each may follow
     #[command(after_help = EXIT_CODES)]
     List(list::List),
+    /// Write a payload's manifest: checksums, sizes, destinations; checks that every program is one for these hosts
+    #[command(after_help = EXIT_CODES)]
+    Make(make::Make),
+    /// Copy a payload into another folder, checked by checksum
+    #[command(after_help = EXIT_CODES)]
+    Copy(copy::Copy),
 }
 
 /// Output format.
@@ -32,6 +46,8 @@ pub(crate) async fn run(asked: Payload) -> ExitCode {
     let done = tokio::task::spawn_blocking(move || match asked {
         Payload::Verify(verify) => verify.run(),
         Payload::List(list) => list.run().map(|text| (text, true)),
+        Payload::Make(make) => make.run().map(|text| (text, true)),
+        Payload::Copy(copy) => copy.run().map(|text| (text, true)),
     });
     finish(
         done.await
@@ -55,6 +71,19 @@ fn folders(folder: &std::path::Path) -> Result<Vec<PathBuf>, Failure> {
     let mut found: Vec<PathBuf> = found.into_iter().map(|(folder, _)| folder).collect();
     found.sort();
     Ok(found)
+}
+
+/// Ending of a manifest that is being written.
+const UNFINISHED: &str = "unfinished";
+
+/// Writes a file so that a reader finds all of it or none: under another name, then renamed.
+///
+/// # Errors
+/// It cannot be written.
+fn whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let unfinished = path.with_extension(UNFINISHED);
+    std::fs::write(&unfinished, bytes)?;
+    std::fs::rename(&unfinished, path)
 }
 
 /// Bytes in a readable unit.

@@ -33,7 +33,8 @@ use dormer_proto::{
 };
 use overlay::{Layer, Overlay};
 use redb::{Builder, Database, ReadableDatabase, StorageBackend};
-use state::{LAYOUT, Log, State};
+pub use state::LAYOUT;
+use state::{Log, State};
 use std::{
     collections::BTreeMap,
     ops::Bound,

@@ -10,7 +10,7 @@ use redb::{Database, ReadableDatabase, ReadableTable, WriteTransaction};
 /// Layout of a closed store: one redb file, which builds without a log can open as well.
 pub(super) const CLOSED: u64 = 1;
 /// Layout while a log belongs to it. A newer dormer wrote a greater number.
-pub(super) const LAYOUT: u64 = 2;
+pub const LAYOUT: u64 = 2;
 
 /// Relation of the redb file to the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

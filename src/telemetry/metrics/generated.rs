@@ -41,7 +41,7 @@ const DORMER_HEAD: &str = "\
 # Has dormer's own pods scraped by a Prometheus of the Prometheus Operator: those with the label
 # app.kubernetes.io/name=dormer, at the port that is named http or https (that of --listen). Over TLS the certificate of
 # --tls-certificate has to name dormer.dormer.svc, as one does that OpenShift makes for a Service; without OpenShift
-# caFile names your own authority. On OpenShift the namespace wants the label openshift.io/cluster-monitoring=true.
+# `ca` names your own authority. On OpenShift the namespace wants the label openshift.io/cluster-monitoring=true.
 ";
 
 /// Name of the Service and its ServiceMonitor.
@@ -536,7 +536,10 @@ const SERVICE_CA: &str = "/etc/prometheus/configmaps/serving-certs-ca-bundle/ser
 /// Objects that scrape dormer's own pods, on either of their two ports.
 fn own_pods() -> Vec<Value> {
     let labels = json!({"app.kubernetes.io/name": "dormer"});
-    let tls = json!({"caFile": SERVICE_CA, "serverName": "dormer.dormer.svc"});
+    // A PodMonitor may name no file (only a ServiceMonitor may). OpenShift puts this ConfigMap into every namespace.
+    let authority =
+        json!({"configMap": {"name": "openshift-service-ca.crt", "key": "service-ca.crt"}});
+    let tls = json!({"ca": authority, "serverName": "dormer.dormer.svc"});
     let monitor = json!({"apiVersion": "monitoring.coreos.com/v1", "kind": "PodMonitor",
     "metadata": {"name": "dormer", "namespace": "dormer", "labels": labels},
     "spec": {

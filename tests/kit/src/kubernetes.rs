@@ -21,6 +21,9 @@ use crate::{block_until, free_port, source, test_dir};
 /// The folder under `tests/servers` that pins OpenShift's API, and so its CRDs.
 const OPENSHIFT: &str = "openshift-api-20260511";
 
+/// The folder that pins the Prometheus Operator, and so its CRDs.
+const MONITORING: &str = "prometheus-operator-0.90.1";
+
 /// A control plane is up in about ten seconds; a busy machine gets this much for each of its servers.
 const START_MAX: Duration = Duration::from_secs(120);
 /// Tries at a port that somebody else took between our look and the server's bind.
@@ -228,6 +231,22 @@ pub fn openshift_crd(path: &str) -> Result<String, Skipped> {
     };
     read().map_err(|error| Skipped {
         server: "openshift-api".to_owned(),
+        reason: format!("{error:#}"),
+    })
+}
+
+/// A definition of the Prometheus Operator by its plural, such as `podmonitors`, as its module has it.
+///
+/// # Errors
+/// The module cannot be had here.
+pub fn monitoring_crd(plural: &str) -> Result<String, Skipped> {
+    let read = || {
+        let folder = source::module_files(MONITORING)?;
+        let file = format!("example/prometheus-operator-crd/monitoring.coreos.com_{plural}.yaml");
+        std::fs::read_to_string(folder.join(&file)).with_context(|| format!("no {file}"))
+    };
+    read().map_err(|error| Skipped {
+        server: "monitoring-crds".to_owned(),
         reason: format!("{error:#}"),
     })
 }

@@ -4,7 +4,7 @@ use std::process::{Command, ExitCode};
 
 use dormer_testkit::tier::{self, PARTS, Part, Running};
 use dormer_testkit::{
-    Etcd, Kubernetes, NatsServer, NatsVersion, OtlpReceiver, Start, Wine, cache, host_program,
+    Etcd, Helm, Kubernetes, NatsServer, NatsVersion, OtlpReceiver, Start, Wine, cache, host_program,
 };
 
 const USAGE: &str = "usage: cargo tier fast | full | long PART,… | list | servers | windows
@@ -162,6 +162,7 @@ fn servers() -> Result<(), String> {
         OtlpReceiver::program(),
         Etcd::program(),
         Kubernetes::api_server(),
+        Helm::program(),
     ];
     for program in programs {
         let program = program.map_err(|why| format!("{}: {}", why.server, why.reason))?;

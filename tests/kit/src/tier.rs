@@ -148,6 +148,15 @@ pub const PARTS: &[Part] = &[
         minutes: 1,
     },
     Part {
+        name: "image",
+        what: "the image, built twice: one digest, nothing in it but two programs and authorities; needs buildah and musl",
+        select: &["-p", "dormer", "--test", "integration", "image::"],
+        env: &[],
+        needs: None,
+        whole: false,
+        minutes: 25,
+    },
+    Part {
         name: "kubernetes-oldest",
         what: "the tests on real servers against the oldest Kubernetes that dormer promises",
         select: &["-p", "dormer", "--test", "integration", "real::"],

@@ -1,0 +1,340 @@
+{{/* The account of a role: (list . ROLE). One process has one account. */}}
+{{- define "dormer.account" -}}
+{{- if eq (index . 0).Values.mode "single" }}dormer{{ else }}dormer-{{ index . 1 }}{{ end }}
+{{- end }}
+
+{{/* Role or ClusterRole, for the rules about Machines. */}}
+{{- define "dormer.machines.kind" -}}
+{{- if eq .Values.machineNamespace "*" }}ClusterRole{{ else }}Role{{ end }}
+{{- end }}
+
+{{- define "dormer.machines.namespace" -}}
+{{- if ne .Values.machineNamespace "*" }}
+  namespace: {{ .Values.machineNamespace }}
+{{- end }}
+{{- end }}
+
+{{/* Whether each machine gets a bootstrap token of its own; empty: no. */}}
+{{- define "dormer.machineTokens" -}}
+{{- if kindIs "bool" .Values.join.machineTokens }}
+{{- if .Values.join.machineTokens }}true{{ end }}
+{{- else if and (eq .Values.platform "upstream") (not .Values.join.bootstrapSecret) }}true
+{{- end }}
+{{- end }}
+
+{{- define "dormer.bootstrap.namespace" -}}
+{{- if .Values.join.bootstrapSecret }}{{ first (splitList "/" .Values.join.bootstrapSecret) }}{{ else }}openshift-machine-config-operator{{ end }}
+{{- end }}
+
+{{- define "dormer.bootstrap.name" -}}
+{{- if .Values.join.bootstrapSecret }}{{ last (splitList "/" .Values.join.bootstrapSecret) }}{{ else }}node-bootstrapper-token{{ end }}
+{{- end }}
+
+{{- define "dormer.namespace.labels" -}}
+pod-security.kubernetes.io/enforce: restricted
+{{- if eq .Values.platform "openshift" }}
+openshift.io/cluster-monitoring: "true"
+{{- end }}
+{{- end }}
+
+{{- define "dormer.labels" -}}
+app.kubernetes.io/name: dormer
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end }}
+
+{{- define "dormer.image" -}}
+{{- with .Values.image }}
+{{- if .digest }}{{ .repository }}@{{ .digest }}{{ else }}{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
+{{- end }}
+{{- end }}
+
+{{/* The Secret with the server's certificate; empty: plain HTTP. */}}
+{{- define "dormer.tls" -}}
+{{- if .Values.http.tlsSecret }}{{ .Values.http.tlsSecret }}{{ else if eq .Values.platform "openshift" }}dormer-tls{{ end }}
+{{- end }}
+
+{{- define "dormer.scheme" -}}
+{{- if include "dormer.tls" . }}https{{ else }}http{{ end }}
+{{- end }}
+
+{{- define "dormer.session" -}}
+{{ .Values.http.session.secret | default "dormer-session" }}
+{{- end }}
+
+{{/* What a role is given, and with it which files it needs. */}}
+{{- define "dormer.needs" -}}
+{{- $needs := dict "single" (list "payloads" "console") "watcher" (list "payloads") "engine" list "worker" (list "payloads") "console" (list "payloads" "console") }}
+{{- index $needs . | toJson }}
+{{- end }}
+
+{{- define "dormer.container.security" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end }}
+
+{{/* Arguments of `dormer run`: (list . ROLE). */}}
+{{- define "dormer.arguments" -}}
+{{- $role := index . 1 }}
+{{- with index . 0 }}
+{{- $needs := fromJsonArray (include "dormer.needs" $role) }}
+- --log-format={{ .Values.logFormat }}
+- run
+{{- if eq $role "single" }}
+- --store=/var/lib/dormer/store
+{{- else }}
+- --role={{ $role }}
+- --store={{ required "nats.url: `mode: split` needs the URL of NATS" .Values.nats.url }}
+{{- with .Values.nats.monitor }}
+- --nats-monitor={{ . }}
+{{- end }}
+{{- if .Values.nats.acceptLazySync }}
+- --nats-accept-lazy-sync
+{{- end }}
+{{- with .Values.nats.replicas }}
+- --nats-replicas={{ . }}
+{{- end }}
+{{- with .Values.nats.prefix }}
+- --nats-prefix={{ . }}
+{{- end }}
+{{- if .Values.nats.tls.secret }}
+- --nats-ca=/etc/dormer/nats/ca.crt
+{{- if .Values.nats.tls.client }}
+- --nats-certificate=/etc/dormer/nats/tls.crt
+- --nats-key=/etc/dormer/nats/tls.key
+{{- end }}
+{{- end }}
+{{- end }}
+- --listen=0.0.0.0:{{ .Values.http.port }}
+- --namespace={{ .Release.Namespace }}
+- --pool={{ .Values.pool.name }}
+- --machine-namespace={{ .Values.machineNamespace }}
+- --private-key-secret={{ .Values.privateKeySecret }}
+- --ssh-port={{ .Values.sshPort }}
+- --slots={{ .Values.slots }}
+{{- if has "payloads" $needs }}
+{{- range .Values.payloads }}
+- --payload=/payloads/{{ .name }}
+{{- end }}
+{{- range $name, $text := .Values.profileLayers }}
+- --profile-layer=/etc/dormer/layers/{{ $name }}
+{{- end }}
+{{- with .Values.hostProgram }}
+- --host-program={{ . }}
+{{- end }}
+{{- end }}
+{{- if include "dormer.machineTokens" . }}
+- --machine-tokens
+{{- end }}
+{{- with .Values.join.bootstrapSecret }}
+- --bootstrap-secret={{ . }}
+{{- end }}
+{{- with .Values.join.apiUrl }}
+- --api-url={{ . }}
+{{- end }}
+{{- with .Values.join.serviceCidr }}
+- --service-cidr={{ . }}
+{{- end }}
+{{- with .Values.join.clusterDomain }}
+- --cluster-domain={{ . }}
+{{- end }}
+{{- with .Values.join.clientCa }}
+- --client-ca={{ . }}
+{{- end }}
+{{- if has "console" $needs }}
+- --authentication={{ .Values.http.authentication }}
+{{- with .Values.http.audience }}
+- --audience={{ . }}
+{{- end }}
+{{- end }}
+{{- if include "dormer.tls" . }}
+- --tls-certificate=/etc/dormer/tls/tls.crt
+- --tls-key=/etc/dormer/tls/tls.key
+{{- end }}
+{{- with .Values.otlpEndpoint }}
+- --otlp-endpoint={{ . }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Metadata and spec of a pod: (list . ROLE), where the role `single` has all. */}}
+{{- define "dormer.pod" -}}
+{{- $root := index . 0 }}
+{{- $role := index . 1 }}
+{{- with index . 0 }}
+{{- $needs := fromJsonArray (include "dormer.needs" $role) }}
+{{- $payloads := ternary .Values.payloads list (has "payloads" $needs) }}
+{{- $layers := and (has "payloads" $needs) .Values.profileLayers }}
+metadata:
+  labels:
+    {{- include "dormer.labels" . | nindent 4 }}
+    app.kubernetes.io/component: {{ $role }}
+  annotations:
+    kubectl.kubernetes.io/default-container: dormer
+    {{- if $layers }}
+    dormer.io/layers: {{ toJson .Values.profileLayers | sha256sum }}
+    {{- end }}
+    {{- if eq .Values.platform "openshift" }}
+    openshift.io/required-scc: restricted-v2
+    {{- end }}
+spec:
+  serviceAccountName: {{ include "dormer.account" (list . $role) }}
+  {{- if eq $role "engine" }}
+  automountServiceAccountToken: false
+  {{- end }}
+  {{- with .Values.imagePullSecrets }}
+  imagePullSecrets:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with .Values.priorityClassName }}
+  priorityClassName: {{ . }}
+  {{- end }}
+  nodeSelector:
+    kubernetes.io/os: linux
+    {{- if kindIs "map" .Values.nodeSelector }}
+    {{- with .Values.nodeSelector }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+    {{- else if eq .Values.platform "openshift" }}
+    node-role.kubernetes.io/master: ""
+    {{- end }}
+  {{- with .Values.tolerations }}
+  tolerations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- if ne $role "single" }}
+  topologySpreadConstraints:
+    - maxSkew: 1
+      topologyKey: kubernetes.io/hostname
+      whenUnsatisfiable: ScheduleAnyway
+      labelSelector:
+        matchLabels:
+          app.kubernetes.io/name: dormer
+          app.kubernetes.io/component: {{ $role }}
+  {{- end }}
+  enableServiceLinks: false
+  # A worker gives back what it has not finished after 10 seconds. The engine then stores what it has taken.
+  terminationGracePeriodSeconds: 60
+  securityContext:
+    runAsNonRoot: true
+    {{- if eq .Values.platform "upstream" }}
+    runAsUser: {{ .Values.podSecurity.user }}
+    runAsGroup: {{ .Values.podSecurity.user }}
+    fsGroup: {{ .Values.podSecurity.user }}
+    fsGroupChangePolicy: OnRootMismatch
+    {{- end }}
+    seccompProfile:
+      type: RuntimeDefault
+  {{- $images := list }}
+  {{- range $payloads }}{{ if .image }}{{ $images = append $images . }}{{ end }}{{ end }}
+  {{- with $images }}
+  initContainers:
+    {{- range $n, $payload := . }}
+    - name: payload-{{ $n }}
+      image: {{ $payload.image }}
+      imagePullPolicy: {{ $root.Values.image.pullPolicy }}
+      args: [payload, copy, /payload, /payloads/{{ $payload.name }}]
+      resources:
+        {{- toYaml $root.Values.resources | nindent 8 }}
+      securityContext:
+        {{- include "dormer.container.security" $root | nindent 8 }}
+      volumeMounts:
+        - {name: payloads, mountPath: /payloads}
+    {{- end }}
+  {{- end }}
+  containers:
+    - name: dormer
+      image: {{ include "dormer.image" . }}
+      imagePullPolicy: {{ .Values.image.pullPolicy }}
+      args:
+        {{- include "dormer.arguments" (list . $role) | trim | nindent 8 }}
+      env:
+        - name: DORMER_NAME
+          valueFrom: {fieldRef: {fieldPath: metadata.name}}
+        {{- if has "console" $needs }}
+        - name: DORMER_SESSION_KEY
+          valueFrom: {secretKeyRef: {name: {{ include "dormer.session" . }}, key: key, optional: true}}
+        {{- end }}
+        {{- if ne $role "single" }}
+        {{- with index .Values.nats.secrets $role | default .Values.nats.secrets.all }}
+        - name: DORMER_NATS_USER
+          valueFrom: {secretKeyRef: {name: {{ . }}, key: user, optional: true}}
+        - name: DORMER_NATS_PASSWORD
+          valueFrom: {secretKeyRef: {name: {{ . }}, key: password, optional: true}}
+        - name: DORMER_NATS_TOKEN
+          valueFrom: {secretKeyRef: {name: {{ . }}, key: token, optional: true}}
+        {{- end }}
+        {{- end }}
+        {{- with .Values.env }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+      ports:
+        - {name: {{ include "dormer.scheme" . }}, containerPort: {{ .Values.http.port }}}
+      # It answers when its store is open. It waits half a minute for NATS, and then starts again.
+      startupProbe:
+        httpGet: {path: /healthz, port: {{ include "dormer.scheme" . }}, scheme: {{ include "dormer.scheme" . | upper }}}
+        periodSeconds: 5
+        failureThreshold: 24
+      livenessProbe:
+        httpGet: {path: /healthz, port: {{ include "dormer.scheme" . }}, scheme: {{ include "dormer.scheme" . | upper }}}
+        periodSeconds: 20
+        timeoutSeconds: 5
+        failureThreshold: 3
+      readinessProbe:
+        httpGet: {path: /readyz, port: {{ include "dormer.scheme" . }}, scheme: {{ include "dormer.scheme" . | upper }}}
+        periodSeconds: 10
+        timeoutSeconds: 5
+      resources:
+        {{- toYaml .Values.resources | nindent 8 }}
+      securityContext:
+        {{- include "dormer.container.security" . | nindent 8 }}
+      volumeMounts:
+        - {name: tmp, mountPath: /tmp}
+        {{- if eq $role "single" }}
+        - {name: store, mountPath: /var/lib/dormer}
+        {{- end }}
+        {{- if include "dormer.tls" . }}
+        - {name: tls, mountPath: /etc/dormer/tls, readOnly: true}
+        {{- end }}
+        {{- if and (ne $role "single") .Values.nats.tls.secret }}
+        - {name: nats, mountPath: /etc/dormer/nats, readOnly: true}
+        {{- end }}
+        {{- if $layers }}
+        - {name: layers, mountPath: /etc/dormer/layers, readOnly: true}
+        {{- end }}
+        {{- range $n, $payload := $payloads }}
+        {{- if .image }}
+        - {name: payloads, mountPath: /payloads/{{ .name }}, subPath: {{ .name | quote }}, readOnly: true}
+        {{- else }}
+        - {name: payload-{{ $n }}, mountPath: /payloads/{{ .name }}, subPath: {{ .subPath | default "" | quote }}, readOnly: true}
+        {{- end }}
+        {{- end }}
+  volumes:
+    - name: tmp
+      emptyDir: {sizeLimit: 64Mi}
+    {{- if include "dormer.tls" . }}
+    - name: tls
+      secret: {secretName: {{ include "dormer.tls" . }}}
+    {{- end }}
+    {{- if and (ne $role "single") .Values.nats.tls.secret }}
+    - name: nats
+      secret: {secretName: {{ .Values.nats.tls.secret }}}
+    {{- end }}
+    {{- if $layers }}
+    - name: layers
+      configMap: {name: dormer-layers}
+    {{- end }}
+    {{- if $images }}
+    - name: payloads
+      emptyDir: {}
+    {{- end }}
+    {{- range $n, $payload := $payloads }}
+    {{- if not .image }}
+    - name: payload-{{ $n }}
+      persistentVolumeClaim: {claimName: {{ required "payloads: each needs an `image` or a `claim`" .claim }}, readOnly: true}
+    {{- end }}
+    {{- end }}
+{{- end }}
+{{- end }}

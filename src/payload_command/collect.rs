@@ -1,0 +1,124 @@
+//! Files for a payload: as they are, or in archives as newer images of WMCO hold them.
+
+use dormer_client::Failure;
+use dormer_profile::payload::PAYLOAD_FILE_BYTES_MAX;
+use flate2::read::GzDecoder;
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io::Read,
+    path::{Path, PathBuf},
+};
+
+/// Ending of an archive.
+const ARCHIVE: &str = ".tar.gz";
+
+/// Place of a file.
+#[derive(Debug)]
+pub(super) enum Found {
+    /// A file of its own.
+    File(PathBuf),
+    /// A file in an archive, by its place in it.
+    Member(PathBuf, PathBuf),
+}
+
+impl Found {
+    /// Content of the file.
+    ///
+    /// # Errors
+    /// It cannot be read, in a sentence.
+    pub(super) fn bytes(&self) -> Result<Vec<u8>, String> {
+        match self {
+            Self::File(path) => {
+                let file = File::open(path).map_err(|error| error.to_string())?;
+                limited(file)
+            }
+            Self::Member(archive, member) => {
+                let mut archive = open(archive)?;
+                for entry in archive.entries().map_err(|error| error.to_string())? {
+                    let entry = entry.map_err(|error| error.to_string())?;
+                    if entry.path().is_ok_and(|path| path == member.as_path()) {
+                        return limited(entry);
+                    }
+                }
+                Err("it is no longer in its archive".to_owned())
+            }
+        }
+    }
+}
+
+/// At most as many bytes as a payload's file may have, and one more so that the manifest's check refuses it.
+fn limited(from: impl Read) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::new();
+    let mut from = from.take(PAYLOAD_FILE_BYTES_MAX + 1);
+    from.read_to_end(&mut bytes)
+        .map_err(|error| error.to_string())?;
+    Ok(bytes)
+}
+
+fn open(archive: &Path) -> Result<tar::Archive<GzDecoder<File>>, String> {
+    let file = File::open(archive).map_err(|error| error.to_string())?;
+    Ok(tar::Archive::new(GzDecoder::new(file)))
+}
+
+/// Files at these places and in their folders, by name; only the `wanted` ones, if names are given. Archives are opened
+/// for wanted ones only.
+///
+/// # Errors
+/// A place cannot be read, or two files have one name.
+pub(super) fn collect(
+    places: &[PathBuf],
+    wanted: Option<&[String]>,
+) -> Result<BTreeMap<String, Found>, Failure> {
+    let mut found = BTreeMap::new();
+    let mut left: Vec<PathBuf> = places.to_vec();
+    while let Some(path) = left.pop() {
+        let failed = |why: String| Failure::refused(format!("{}: {why}", path.display()), "");
+        if path.is_dir() {
+            let entries = std::fs::read_dir(&path).map_err(|e| failed(e.to_string()))?;
+            for entry in entries {
+                left.push(entry.map_err(|e| failed(e.to_string()))?.path());
+            }
+            continue;
+        }
+        for (name, one) in files(&path, wanted).map_err(failed)? {
+            if wanted.is_some_and(|wanted| !wanted.contains(&name)) {
+                continue;
+            }
+            if let Some(before) = found.insert(name.clone(), one) {
+                let why = format!("{name} is there twice: {before:?}");
+                return Err(failed(why));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// A file, or those in an archive.
+fn files(path: &Path, wanted: Option<&[String]>) -> Result<Vec<(String, Found)>, String> {
+    let name = path
+        .file_name()
+        .map(|name| name.to_string_lossy().into_owned())
+        .ok_or("it has no name")?;
+    if wanted.is_none() || !name.ends_with(ARCHIVE) {
+        // What cannot be read fails here, and not after the first files were written.
+        File::open(path).map_err(|error| error.to_string())?;
+        return Ok(vec![(name, Found::File(path.to_owned()))]);
+    }
+    let mut members = Vec::new();
+    for entry in open(path)?.entries().map_err(|error| error.to_string())? {
+        let entry = entry.map_err(|error| error.to_string())?;
+        let member = entry
+            .path()
+            .map_err(|error| error.to_string())?
+            .into_owned();
+        if !entry.header().entry_type().is_file() {
+            continue;
+        }
+        if let Some(name) = member.file_name() {
+            let name = name.to_string_lossy().into_owned();
+            members.push((name, Found::Member(path.to_owned(), member)));
+        }
+    }
+    Ok(members)
+}

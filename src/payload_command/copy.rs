@@ -1,0 +1,51 @@
+//! `dormer payload copy`: brings a payload into another folder, as a pod's init container does.
+
+use clap::Args;
+use dormer_client::Failure;
+use dormer_profile::payload::MANIFEST_FILE;
+use dormer_workers::catalog::{CatalogError, Folder};
+use std::path::{Path, PathBuf};
+
+/// Arguments of `dormer payload copy`.
+#[derive(Debug, Args)]
+pub(crate) struct Copy {
+    /// Folder of the payload
+    #[arg(value_name = "DIR")]
+    from: PathBuf,
+    /// Folder that it is brought to, created if missing
+    #[arg(value_name = "TO")]
+    to: PathBuf,
+}
+
+impl Copy {
+    /// Copies the files that the manifest names, and the manifest at the end. A second run ends what a first one began.
+    pub(super) fn run(&self) -> Result<String, Failure> {
+        let unreadable = |error: CatalogError| Failure::refused(error.to_string(), "");
+        let manifest = Folder(self.from.clone()).manifest().map_err(unreadable)?;
+        let failed =
+            |what: &Path, why: String| Failure::refused(format!("{}: {why}", what.display()), "");
+        std::fs::create_dir_all(&self.to).map_err(|e| failed(&self.to, e.to_string()))?;
+        let to = Folder(self.to.clone());
+        for file in &manifest.files {
+            if file.compare(&to).is_none() {
+                continue;
+            }
+            let path = self.to.join(&file.name);
+            std::fs::copy(self.from.join(&file.name), &path)
+                .map_err(|e| failed(&path, e.to_string()))?;
+            if let Some(why) = file.compare(&to) {
+                return Err(failed(&path, why));
+            }
+        }
+        let text = std::fs::read(self.from.join(MANIFEST_FILE))
+            .map_err(|e| failed(&self.from, e.to_string()))?;
+        super::whole(&self.to.join(MANIFEST_FILE), &text)
+            .map_err(|e| failed(&self.to, e.to_string()))?;
+        Ok(format!(
+            "payload {}: {} files are in {}",
+            manifest.version,
+            manifest.files.len(),
+            self.to.display()
+        ))
+    }
+}

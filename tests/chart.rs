@@ -1,0 +1,306 @@
+//! The chart: what it renders to, and that this build takes the arguments which it gives to the pods.
+//!
+//! `deploy/chart` is written by hand. The other manifests in `deploy` are rendered from it, or copied into it, by a test
+//! here: `UPDATE_EXPECT=1 cargo test --test integration chart::`.
+
+use dormer_profile::yaml;
+use dormer_testkit::{Helm, started};
+use serde_json::Value;
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// First line of what is rendered.
+const HEAD: &str = "# Rendered from deploy/chart by a test: UPDATE_EXPECT=1 cargo test --test integration chart::\n";
+
+/// Any URL of NATS; nothing is connected.
+const NATS: &str = "--set=nats.url=nats://nats:4222";
+
+/// Rendered manifests: the file, and Helm's arguments.
+const RENDERED: [(&str, &[&str]); 4] = [
+    (
+        "install.yaml",
+        &[
+            "--set=namespace.create=true",
+            "--set=http.session.generate=false",
+            "--api-versions=dormer.io/v1beta1/WindowsPool",
+        ],
+    ),
+    (
+        "rbac.yaml",
+        &[
+            "--show-only=templates/rbac.yaml",
+            "--set=namespace.create=true",
+            "--set=mode=split",
+        ],
+    ),
+    (
+        "machine-tokens.yaml",
+        &[
+            "--show-only=templates/machine-tokens.yaml",
+            "--set=join.machineTokens=true",
+            "--set=mode=split",
+        ],
+    ),
+    (
+        "people.yaml",
+        &["--show-only=templates/people.yaml", "--set=mode=split"],
+    ),
+];
+
+/// Files that the chart holds a copy of: Helm reads none beyond its folder.
+const COPIED: [(&str, &str); 3] = [
+    ("crd.yaml", "chart/files/crd.yaml"),
+    ("monitoring/alerts.yaml", "chart/files/alerts.yaml"),
+    ("monitoring/dashboard.json", "chart/files/dashboard.json"),
+];
+
+/// Values that touch every branch of the templates, each set with a name.
+pub(crate) const VARIANTS: [(&str, &[&str]); 5] = [
+    ("single", &[]),
+    (
+        "single-upstream",
+        &[
+            "--set=platform=upstream",
+            "--set=join.apiUrl=https://10.0.0.1:6443",
+            "--set=join.serviceCidr=10.96.0.0/12",
+            "--set=join.clusterDomain=cluster.test",
+            "--set=join.clientCa=kube-system/ca/ca.crt",
+            "--set=store.storageClass=fast",
+            "--set=http.session.secret=own",
+            "--set=image.digest=sha256:0123456789012345678901234567890123456789012345678901234567890123",
+        ],
+    ),
+    (
+        "split",
+        &[
+            "--set=mode=split",
+            NATS,
+            "--set=payloads[0].name=1.0.0",
+            "--set=payloads[0].image=registry.example/payload:1.0.0",
+            "--set=payloads[1].name=0.9.0",
+            "--set=payloads[1].claim=payloads",
+            "--set=profileLayers.site\\.yaml=name: site",
+            "--set=nats.secrets.all=nats",
+            "--set=nats.secrets.worker=nats-worker",
+            "--set=nats.tls.secret=nats-tls",
+            "--set=nats.tls.client=true",
+            "--set=nats.monitor=http://nats:8222",
+            "--set=nats.prefix=one",
+            "--set=nats.replicas=3",
+            "--set=otlpEndpoint=http://collector:4318",
+            "--set=monitoring.scrape=PodMonitor",
+            "--set=monitoring.alerts=true",
+            "--set=monitoring.dashboard=true",
+        ],
+    ),
+    (
+        "split-upstream",
+        &[
+            "--set=mode=split",
+            NATS,
+            "--set=platform=upstream",
+            "--set=machineNamespace=*",
+            "--set=join.bootstrapSecret=kube-system/token",
+            "--set=nats.acceptLazySync=true",
+            "--set=http.tlsSecret=own-tls",
+            "--set=http.audience=dormer",
+            "--set=forcedDrains=false",
+            "--set=networkPolicy.enabled=false",
+            "--set=roles.console.replicas=1",
+            "--set=monitoring.scrape=ServiceMonitor",
+        ],
+    ),
+    (
+        "upgrade",
+        &[
+            "--api-versions=dormer.io/v1beta1/WindowsPool",
+            "--set=pool.spec.strategy.maxUnavailable=2",
+            "--set=namespace.create=true",
+        ],
+    ),
+];
+
+fn deploy() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy")
+}
+
+/// The chart rendered for a namespace.
+pub(crate) fn rendered(helm: &Helm, namespace: &str, arguments: &[&str]) -> String {
+    let namespace = format!("--namespace={namespace}");
+    let mut all = vec![namespace.as_str(), "--kube-version=1.36.0"];
+    all.extend(arguments);
+    // A part that is shown alone does not need the values of the others, but Helm renders all of them.
+    if arguments.contains(&"--set=mode=split") {
+        all.push(NATS);
+    }
+    helm.template(&deploy().join("chart"), &all)
+        .unwrap_or_else(|why| panic!("{arguments:?}: {why}"))
+}
+
+/// The objects of a rendering.
+pub(crate) fn objects(text: &str) -> Vec<Value> {
+    yaml::documents(text).expect("objects")
+}
+
+/// Compares a file with what it should be, or writes it.
+fn same(file: &str, wanted: &str) {
+    let path = deploy().join(file);
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        std::fs::write(&path, wanted).expect("written");
+        return;
+    }
+    let found = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        found == wanted,
+        "deploy/{file} is stale: UPDATE_EXPECT=1 cargo test --test integration chart::"
+    );
+}
+
+/// A rendering without Helm's own comments and without what empty branches leave behind.
+fn tidied(text: &str) -> String {
+    let mut lines = String::new();
+    let mut blank = false;
+    for line in text.lines().map(str::trim_end) {
+        if line.starts_with("# Source: ") {
+            continue;
+        }
+        if line.is_empty() {
+            blank = true;
+            continue;
+        }
+        // An empty line counts only where text goes on.
+        if blank && line != "---" && !lines.ends_with("---\n") {
+            lines.push('\n');
+        }
+        blank = false;
+        lines.push_str(line);
+        lines.push('\n');
+    }
+    lines.strip_prefix("---\n").unwrap_or(&lines).to_owned()
+}
+
+#[test]
+fn what_is_rendered_and_copied_is_fresh() {
+    // First the copies, which Helm reads.
+    for (from, to) in COPIED {
+        let text = std::fs::read_to_string(deploy().join(from)).expect("a file");
+        same(to, &text);
+    }
+    let helm = started!(Helm::start());
+    for (file, arguments) in RENDERED {
+        let text = rendered(&helm, "dormer", arguments);
+        same(file, &format!("{HEAD}{}", tidied(&text)));
+    }
+}
+
+/// Pods that a rendering makes: each one's component and spec.
+pub(crate) fn pods(objects: &[Value]) -> Vec<(String, Value)> {
+    let templates = objects.iter().map(|object| &object["spec"]["template"]);
+    templates
+        .filter(|template| template["spec"]["containers"].is_array())
+        .map(|template| {
+            let component = &template["metadata"]["labels"]["app.kubernetes.io/component"];
+            let component = component.as_str().expect("a component").to_owned();
+            (component, template["spec"].clone())
+        })
+        .collect()
+}
+
+#[test]
+fn this_build_takes_the_arguments_of_every_pod() {
+    let helm = started!(Helm::start());
+    for (variant, arguments) in VARIANTS {
+        let pods = pods(&objects(&rendered(&helm, "dormer", arguments)));
+        let wanted = if variant.starts_with("split") { 4 } else { 1 };
+        assert_eq!(pods.len(), wanted, "{variant}");
+        for (component, pod) in pods {
+            let printed = configured(&pod["containers"][0], variant);
+            let roles = match component.as_str() {
+                "single" => r#"role = ["watcher", "engine", "worker", "console"]"#.to_owned(),
+                role => format!(r#"role = ["{role}"]"#),
+            };
+            assert!(
+                printed.lines().any(|line| line == roles),
+                "{variant}: {component} runs with {printed}"
+            );
+            assert!(printed.contains("listen = \"0.0.0.0:7080\""), "{printed}");
+        }
+    }
+}
+
+/// What dormer says its settings are with a container's arguments and variables.
+fn configured(container: &Value, variant: &str) -> String {
+    let mut dormer = Command::new(env!("CARGO_BIN_EXE_dormer"));
+    for argument in container["args"].as_array().expect("arguments") {
+        dormer.arg(argument.as_str().expect("a text"));
+    }
+    for variable in container["env"].as_array().expect("variables") {
+        let name = variable["name"].as_str().expect("a name");
+        // A Secret for NATS has either a user or a token.
+        if name != "DORMER_NATS_TOKEN" {
+            dormer.env(name, "0123456789abcdef0123456789abcdef");
+        }
+    }
+    let output = dormer.arg("--print-config").output().expect("dormer");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{variant}: {said}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn a_pod_may_write_nothing_but_its_volumes_and_is_probed_where_dormer_answers() {
+    let helm = started!(Helm::start());
+    for (variant, arguments) in VARIANTS {
+        for (component, pod) in pods(&objects(&rendered(&helm, "dormer", arguments))) {
+            let init = pod["initContainers"].as_array().into_iter().flatten();
+            for container in init.chain(pod["containers"].as_array().expect("containers")) {
+                let security = &container["securityContext"];
+                assert_eq!(security["readOnlyRootFilesystem"], true, "{variant}");
+                assert_eq!(security["allowPrivilegeEscalation"], false, "{variant}");
+                assert_eq!(security["capabilities"]["drop"][0], "ALL", "{variant}");
+            }
+            assert_eq!(pod["securityContext"]["runAsNonRoot"], true, "{variant}");
+            let container = &pod["containers"][0];
+            let port = &container["ports"][0]["name"];
+            for (probe, path) in [
+                ("startupProbe", "/healthz"),
+                ("livenessProbe", "/healthz"),
+                ("readinessProbe", "/readyz"),
+            ] {
+                let get = &container[probe]["httpGet"];
+                assert_eq!(get["path"], path, "{variant} {component}");
+                assert_eq!(&get["port"], port, "{variant} {component}");
+                let scheme = get["scheme"].as_str().expect("a scheme").to_lowercase();
+                assert_eq!(Some(scheme.as_str()), port.as_str(), "{variant}");
+            }
+            let token = component != "engine";
+            assert_eq!(
+                pod["automountServiceAccountToken"] != false,
+                token,
+                "an engine has no token: {variant} {component}"
+            );
+        }
+    }
+}
+
+#[test]
+fn values_that_do_not_exist_or_do_not_fit_are_refused() {
+    let helm = started!(Helm::start());
+    let chart = deploy().join("chart");
+    for (argument, says) in [
+        ("--set=moed=single", "moed"),
+        ("--set=mode=double", "mode"),
+        ("--set=mode=split", "nats.url"),
+        ("--set=payloads[0].name=1.0.0", "payloads"),
+        ("--set=slots=0", "slots"),
+    ] {
+        let said = helm
+            .template(&chart, &[argument])
+            .expect_err("Helm refuses it");
+        assert!(said.contains(says), "{argument}: {said}");
+    }
+    let old = helm.template(&chart, &["--kube-version=1.32.9"]);
+    assert!(old.expect_err("too old").contains("1.33"));
+}

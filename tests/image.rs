@@ -1,0 +1,84 @@
+//! The image: two builds of one commit give one digest, and it holds nothing but what it should.
+//!
+//! `DORMER_PROGRAM` and `DORMER_HOST_PROGRAM` name programs that are already built, as they do for the script itself; the
+//! long tier then counts nothing as passed.
+
+use dormer_testkit::{long, test_dir};
+use flate2::read::GzDecoder;
+use serde_json::Value;
+use std::{
+    fs::File,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// Builds the image into a folder in OCI's layout, and answers the digest of its manifest.
+fn built(folder: &Path) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let done = Command::new(root.join("deploy/image/build.sh"))
+        .arg("localhost/dormer:test")
+        .arg(format!("oci:{}", folder.display()))
+        .output()
+        .expect("the script");
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{said}");
+    let index = json(&folder.join("index.json"));
+    let digest = index["manifests"][0]["digest"].as_str();
+    digest.expect("a digest").to_owned()
+}
+
+fn json(path: &Path) -> Value {
+    let text = std::fs::read(path).expect("a file of the layout");
+    serde_json::from_slice(&text).expect("JSON")
+}
+
+fn blob(folder: &Path, digest: &Value) -> PathBuf {
+    let digest = digest.as_str().expect("a digest");
+    let (_, sum) = digest.split_once(':').expect("its sum");
+    folder.join("blobs/sha256").join(sum)
+}
+
+#[test]
+fn two_builds_give_one_image_with_nothing_superfluous() {
+    let part = long!("image");
+    let (first, second) = (test_dir("image"), test_dir("image"));
+    let digest = built(first.path());
+    assert_eq!(digest, built(second.path()), "two builds give one digest");
+
+    let manifest = json(&blob(first.path(), &digest.as_str().into()));
+    let config = json(&blob(first.path(), &manifest["config"]["digest"]));
+    assert_eq!(config["config"]["User"], "65532:65532");
+    assert_eq!(config["config"]["Entrypoint"][0], "/usr/bin/dormer");
+    let mut files = Vec::new();
+    for layer in manifest["layers"].as_array().expect("layers") {
+        let packed = File::open(blob(first.path(), &layer["digest"])).expect("a layer");
+        let mut archive = tar::Archive::new(GzDecoder::new(packed));
+        for entry in archive.entries().expect("files") {
+            let entry = entry.expect("a file");
+            assert_eq!(entry.header().mode().expect("a mode") & 0o6022, 0);
+            if entry.header().entry_type().is_file() {
+                let path = entry.path().expect("a path").into_owned();
+                files.push((path, entry.size()));
+            }
+        }
+    }
+    files.sort();
+    let names: Vec<&str> = files.iter().filter_map(|(path, _)| path.to_str()).collect();
+    assert_eq!(
+        names,
+        [
+            "etc/ssl/certs/ca-certificates.crt",
+            "usr/bin/dormer",
+            "usr/share/dormer/dormer-host.exe"
+        ]
+    );
+    if std::env::var_os("DORMER_PROGRAM").is_some() {
+        // The figures are those of what a build from nothing makes.
+        return;
+    }
+    let bytes: u64 = files.iter().map(|(_, size)| size).sum();
+    part.passed(&[
+        ("files", format!("{} MiB", bytes >> 20)),
+        ("digest", digest),
+    ]);
+}
