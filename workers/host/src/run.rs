@@ -9,6 +9,8 @@ use dormer_profile::{
     item::{Item, What},
 };
 
+use dormer_proto::boot::same_boot;
+
 use crate::{
     arguments::{Call, Mode},
     boot_id,
@@ -131,7 +133,7 @@ impl<H: Host> Run<H> {
 
     fn check_boot(&self) -> Result<()> {
         match &self.call.boot {
-            Some(expected) if !boot_id::same_boot(expected, &self.boot_id) => Err(Problem::new(
+            Some(expected) if !same_boot(expected, &self.boot_id) => Err(Problem::new(
                 FailureCode::BootChanged,
                 format!("boot {}, expected {expected}", self.boot_id),
             )),

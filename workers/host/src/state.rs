@@ -5,10 +5,10 @@ use dormer_profile::{
     document::{Fence, Section},
     item::Item,
 };
+use dormer_proto::boot::same_boot;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    boot_id::same_boot,
     ops::{Host, LockRelease, LockTake, Start},
     paths::{BIN, OLD_ROOT, ROOT, STAGING, STATE, same, state},
     placing,
