@@ -208,6 +208,30 @@ fn a_host_that_will_not_let_us_in() {
     holds(&story, expect_file!["stories/auth_rejected.txt"]);
 }
 
+/// Where Windows has no number of its boot, the second of it is read again and again, and is rounded each time.
+#[test]
+fn a_boots_second_that_moved_a_little_is_the_same_boot() {
+    let mut story = Story::begin(machine());
+    story
+        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .done("probe", probed_at("t1700000000"))
+        .done(
+            "converge-host",
+            Outcome::Converged {
+                section: Section::Host,
+                changed: 3,
+                reboot: true,
+                boot_id: "t1700000000".into(),
+            },
+        )
+        .done("reboot", Outcome::RebootAsked)
+        .tell("ten seconds later", Input::Fired(Timer::Again))
+        .done("probe", probed_at("t1700000001"))
+        .tell("ten seconds later", Input::Fired(Timer::Again))
+        .done("probe", probed_at("t1700000200"));
+    holds(&story, expect_file!["stories/boot_seconds.txt"]);
+}
+
 #[test]
 fn a_second_reboot_is_one_too_many() {
     let mut story = Story::begin(machine());

@@ -14,7 +14,8 @@ const SERVER: &str = "mingw";
 /// The compiler of C programs for Windows.
 const COMPILER: &str = "x86_64-w64-mingw32-gcc";
 /// What the program is made of, from the root of the workspace.
-const SOURCES: [&str; 4] = [
+const SOURCES: [&str; 5] = [
+    "proto",
     "workers/host",
     "workers/profile",
     "Cargo.toml",

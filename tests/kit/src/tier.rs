@@ -79,6 +79,15 @@ pub const PARTS: &[Part] = &[
         minutes: 10,
     },
     Part {
+        name: "host-cuts",
+        what: "500 generated documents for a Windows host, killed before and after each operation, instead of 50",
+        select: &["-p", "dormer-host", "--test", "integration", "generated::"],
+        env: &[],
+        needs: None,
+        whole: false,
+        minutes: 15,
+    },
+    Part {
         name: "demo-fleets",
         what: "scaling, adoption and health checks with 20 and 50 machines instead of 3 to 12",
         select: &["-p", "dormer-lab", "--lib", "demo::scenarios"],

@@ -6,9 +6,9 @@ use dormer_profile::{
     document::{Document, Section},
     item::{Item, What},
 };
+use dormer_proto::boot::same_boot;
 
 use crate::{
-    boot_id::same_boot,
     items,
     ops::{
         Host, ServiceChange, ServiceCreate, ServiceDescribe, ServiceSettings, ServiceState, Start,

@@ -1,5 +1,11 @@
 //! What calls leave in our own folders: uploads that were never finished, programs that nobody uses any more.
 
+use std::collections::BTreeSet;
+
+use dormer_profile::{
+    document::Document,
+    item::{File, FileSource, Item, What},
+};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -58,17 +64,31 @@ pub(crate) async fn programs<H: Host>(run: &mut Run<H>) -> Result<()> {
 }
 
 /// Uploads that this task, up to this attempt, or an older one left unfinished. Those of a newer attempt are under way
-/// and stay.
-pub(crate) async fn uploads<H: Host>(run: &mut Run<H>) {
+/// and stay. All files of the document are in place: what was uploaded for them and is there still was kept by a call that
+/// was killed between placing and deleting it.
+pub(crate) async fn uploads<H: Host>(run: &mut Run<H>, document: &Document) {
     let (seq, attempt) = (run.call.fence.seq, run.call.attempt);
+    let placed: BTreeSet<&str> = document.items.iter().filter_map(staged_as).collect();
     for folder in [BIN, STAGING] {
         for entry in list(run, folder).await {
             let old =
                 part(&entry.name).is_some_and(|(of, at)| of < seq || (of == seq && at <= attempt));
-            if old {
+            let name = entry.name.strip_suffix(".gz").unwrap_or(&entry.name);
+            if old || (folder == STAGING && placed.contains(name)) {
                 delete(run, folder, &entry.name).await;
             }
         }
+    }
+}
+
+/// The name of a file's upload.
+fn staged_as(item: &Item) -> Option<&str> {
+    match &item.what {
+        What::File(File {
+            source: FileSource::Staged { name },
+            ..
+        }) => Some(name),
+        _ => None,
     }
 }
 

@@ -7,7 +7,7 @@
 
 pub mod arguments;
 mod block_on;
-pub mod boot_id;
+mod boot_id;
 mod boot_run;
 pub mod content;
 pub mod document;

@@ -5,8 +5,8 @@ use dormer_profile::answer::FailureCode;
 use crate::{
     ops::{
         ATTRIBUTE_NORMAL, ATTRIBUTE_READ_ONLY, DirectoryCreate, FileAttributes, FileDelete,
-        FileLook, FileProbe, FileRename, FileWriteNew, Host, Look, Rights, Source, TreeRemove,
-        WinError,
+        FileInformation, FileProbe, FileRename, FileWriteNew, Host, Look, Rights, Source,
+        TreeRemove, WinError,
     },
     paths::parent,
     problem::{Doing as _, Problem, Result},
@@ -28,7 +28,7 @@ pub(crate) fn passes(error: &WinError) -> bool {
 
 /// What is at a path; none if nothing is.
 pub(crate) async fn stat<H: Host>(host: &mut Session<H>, path: &str) -> Result<Option<Look>> {
-    match host.ask(FileLook { path: path.into() }).await {
+    match host.ask(FileInformation { path: path.into() }).await {
         Ok(look) => Ok(Some(look)),
         Err(error) if error.is_any(&[2, 3]) => Ok(None),
         Err(error) => Err(Problem::windows(

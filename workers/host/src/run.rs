@@ -9,6 +9,8 @@ use dormer_profile::{
     item::{Item, What},
 };
 
+use dormer_proto::boot::same_boot;
+
 use crate::{
     arguments::{Call, Mode},
     boot_id,
@@ -38,7 +40,7 @@ pub(crate) struct Run<H> {
     pub(crate) inventory: Inventory,
     /// Items that wait for a reboot, those of earlier calls in this boot included.
     pub(crate) waiting: Vec<String>,
-    /// Services that this call stopped and has to start again, in the order in which they were stopped.
+    /// Services that this call, or one of this boot that was killed, stopped and that have to run again, in that order.
     pub(crate) stopped: Vec<String>,
     /// SHA-256 of the roots in the store, read once a call.
     pub(crate) roots: Option<Vec<crate::ops::Root>>,
@@ -117,6 +119,9 @@ impl<H: Host> Run<H> {
         }
         self.inventory = self.host.inventory().await?;
         self.waiting = self.host.waiting(&self.boot_id).await?;
+        if self.apply {
+            crate::services::stopped_before(self).await?;
+        }
         let done = match (mode, document) {
             (None, _) => crate::boot_run::put_back(self).await,
             (Some(Asked::Plan | Asked::Apply), Some(document)) => self.converge(&document).await,
@@ -131,7 +136,7 @@ impl<H: Host> Run<H> {
 
     fn check_boot(&self) -> Result<()> {
         match &self.call.boot {
-            Some(expected) if !boot_id::same_boot(expected, &self.boot_id) => Err(Problem::new(
+            Some(expected) if !same_boot(expected, &self.boot_id) => Err(Problem::new(
                 FailureCode::BootChanged,
                 format!("boot {}, expected {expected}", self.boot_id),
             )),
@@ -188,7 +193,7 @@ impl<H: Host> Run<H> {
         if self.clean() && self.waiting.is_empty() {
             removal::no_longer_wanted(self, wanted).await?;
             crate::boot_run::remember(self, document).await?;
-            crate::leftovers::uploads(self).await;
+            crate::leftovers::uploads(self, document).await;
             crate::leftovers::programs(self).await?;
             self.note_installed(Some(&document.version)).await?;
         }

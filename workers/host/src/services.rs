@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 
 use dormer_profile::answer::FailureCode;
+use dormer_proto::boot::same_boot;
 
 use crate::{
     ops::{
@@ -14,10 +15,12 @@ use crate::{
         ProcessRelease, Restarts, ServiceDelete, ServiceFailure, ServiceList, ServiceRead,
         ServiceStart, ServiceState, ServiceStatus, ServiceStatusRead, ServiceStop, WinError,
     },
-    paths::{name as file_name, same},
+    paths::{name as file_name, same, state},
+    placing,
     problem::{Doing as _, Problem, Result},
     run::Run,
     session::Session,
+    state::{Waiting, file},
 };
 
 /// For so long without progress a service may take to stop, where it asks for no more.
@@ -137,7 +140,7 @@ async fn tell<H: Host>(run: &mut Run<H>, name: &str, tree: &mut Tree) -> Result<
         }
         if !noted {
             noted = true;
-            remember(run, name);
+            remember(run, name).await?;
         }
         tree.take(&mut run.host, now.pid).await?;
         if !stopped && !told {
@@ -223,10 +226,27 @@ async fn force<H: Host>(run: &mut Run<H>, name: &str, tree: &mut Tree) -> Result
     Err(Problem::new(FailureCode::ServiceStopTimeout, said))
 }
 
-fn remember<H: Host>(run: &mut Run<H>, name: &str) {
-    if !run.stopped.iter().any(|stopped| same(stopped, name)) {
-        run.stopped.push(name.to_owned());
+/// Notes what has to run again before it is told to stop: when this call is killed, the next one starts it.
+async fn remember<H: Host>(run: &mut Run<H>, name: &str) -> Result<()> {
+    if run.stopped.iter().any(|stopped| same(stopped, name)) {
+        return Ok(());
     }
+    run.stopped.push(name.to_owned());
+    let noted = Waiting {
+        boot_id: run.boot_id.clone(),
+        items: run.stopped.clone(),
+    };
+    run.host.write_json(&state(file::STOPPED), &noted).await
+}
+
+/// What an earlier call of this boot stopped, and was killed before it could start it again. Only calls that change a
+/// host ask.
+pub(crate) async fn stopped_before<H: Host>(run: &mut Run<H>) -> Result<()> {
+    let noted: Option<Waiting> = run.host.read_json(&state(file::STOPPED)).await?;
+    // After a boot Windows starts what starts by itself, and the boot run what is ours.
+    let noted = noted.filter(|noted| same_boot(&noted.boot_id, &run.boot_id));
+    run.stopped = noted.unwrap_or_default().items;
+    Ok(())
 }
 
 /// Starts what this call stopped and nobody started yet, the last stopped first. What does not start is told by its own
@@ -240,6 +260,10 @@ pub(crate) async fn start_again<H: Host>(run: &mut Run<H>) {
         {
             let _ = run.host.ask(ServiceStart { name }).await;
         }
+    }
+    if run.apply {
+        // Left there, it is read once more, and what runs is not started.
+        let _ = placing::delete(&mut run.host, &state(file::STOPPED)).await;
     }
 }
 

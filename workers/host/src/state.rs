@@ -5,10 +5,10 @@ use dormer_profile::{
     document::{Fence, Section},
     item::Item,
 };
+use dormer_proto::boot::same_boot;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    boot_id::same_boot,
     ops::{Host, LockRelease, LockTake, Start},
     paths::{BIN, OLD_ROOT, ROOT, STAGING, STATE, same, state},
     placing,
@@ -155,12 +155,13 @@ impl Inventory {
     }
 }
 
-/// What waits for a reboot, and since which boot. Written down, because it may look right already.
+/// What waits, and since which boot: items for a reboot, written down because they may look right already; services
+/// that were stopped for their start.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Waiting {
     /// The boot in which it began to wait.
     pub(crate) boot_id: String,
-    /// Ids of items.
+    /// Ids of items; names of services.
     pub(crate) items: Vec<String>,
 }
 
@@ -219,6 +220,7 @@ pub(crate) mod file {
     pub(crate) const INVENTORY: &str = "inventory.json";
     pub(crate) const INSTALLED: &str = "installed.json";
     pub(crate) const WAITING: &str = "reboot.json";
+    pub(crate) const STOPPED: &str = "stopped.json";
     pub(crate) const LAST: &str = "last.json";
     pub(crate) const BOOT: &str = "boot.json";
     pub(crate) const BOOT_RUN: &str = "boot-run.json";

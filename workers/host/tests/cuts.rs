@@ -5,12 +5,14 @@ use dormer_host_sim::{Cut, SimulatedHost, When, until_cut};
 use dormer_profile::{document::Document, invocation::Mode as Asked};
 
 use crate::harness::{
-    ask, assert_as_asked, assert_converged, call, environment, file, file_for, folder,
-    host_with_overlay, network_section, node, of, service,
+    ask, assert_as_asked, assert_converged, call, foreign_service, host_with_overlay,
+    network_section, node,
 };
 
 /// What is left of a host once what tells times, tasks and ids is left out.
 fn end(host: &SimulatedHost) -> Vec<String> {
+    let mut host = host.clone();
+    host.pass(10_000);
     let telling =
         |line: &String| line.contains(r"\state\holder.json") || line.contains(r"\state\last.json");
     let mut all: Vec<String> = host
@@ -109,65 +111,6 @@ fn a_removal_that_is_cut_anywhere_ends_as_one_that_is_not() {
     assert!(cuts > 40, "{cuts} operations");
 }
 
-/// A small document of its own for each seed: folders, files (some private, some in use by a service), variables, rules
-/// and services in an order of their own.
-fn generated(seed: u64) -> Document {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut below = |n: u64| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state % n
-    };
-    let mut items = vec![folder(r"C:\k")];
-    for n in 0..1 + below(3) {
-        let name = format!("svc{n}");
-        let program = format!(r"C:\k\{name}-{}.exe", below(2));
-        items.push(file(&program, &format!("MZ {name} {}", below(3))));
-        let config = format!(r"C:\k\{name}.conf");
-        items.push(file_for(&config, &format!("conf {}", below(3)), &[&name]));
-        let before = format!("svc{}", below(n + 1));
-        let depends: &[&str] = if n > 0 && before != name {
-            &[&before]
-        } else {
-            &[]
-        };
-        items.push(service(
-            &name,
-            &format!("{program} --x={}", below(2)),
-            depends,
-        ));
-    }
-    for n in 0..below(3) {
-        items.push(environment(
-            &format!("VAR{n}"),
-            &format!("{}", below(3)),
-            false,
-        ));
-    }
-    if below(2) == 0 {
-        items.push(folder(r"C:\k\tls\certs"));
-        items.push(file(r"C:\k\tls\certs\tls.key", "s3cret"));
-    }
-    of(items)
-}
-
-#[test]
-fn generated_documents_that_are_cut_anywhere_end_as_those_that_are_not() {
-    let mut cuts = 0;
-    for seed in 1..=8 {
-        let mut host = SimulatedHost::new();
-        cuts += every_cut(&host, Asked::Apply, Some(&generated(seed)));
-        assert_converged(&ask(
-            &mut host,
-            call(Asked::Apply, 1),
-            Some(&generated(seed)),
-        ));
-        cuts += every_cut(&host, Asked::Apply, Some(&generated(seed + 100)));
-    }
-    assert!(cuts > 500, "{cuts} operations");
-}
-
 #[test]
 fn a_boot_run_that_is_cut_anywhere_is_done_by_the_next() {
     let mut host = host_with_overlay();
@@ -195,4 +138,13 @@ fn a_boot_run_that_is_cut_anywhere_is_done_by_the_next() {
         assert_as_asked(&mut host, &node("v1"));
         assert_as_asked(&mut host, &network_section("v1"));
     }
+}
+
+#[test]
+fn somebody_elses_service_that_was_stopped_on_the_way_runs_again_whatever_is_cut() {
+    let mut host = host_with_overlay();
+    assert_converged(&ask(&mut host, call(Asked::Apply, 1), Some(&node("v1"))));
+    foreign_service(&mut host, "audit", &["kubelet"]);
+    let cuts = every_cut(&host, Asked::Apply, Some(&node("v2")));
+    assert!(cuts > 40, "{cuts} operations");
 }

@@ -2,6 +2,7 @@
 
 mod cuts;
 mod files;
+mod generated;
 mod guards;
 mod harness;
 mod network;

@@ -208,6 +208,35 @@ fn a_variable_for_services_waits_for_a_reboot_even_when_its_value_is_right() {
     assert_as_asked(&mut host, &document);
 }
 
+/// Who asked compares the lists of two boots: a shorter or another one goes on, the same one never ends.
+#[test]
+fn what_is_owed_is_told_by_name_after_each_boot() {
+    let mut host = SimulatedHost::new();
+    let document = of(vec![
+        hostname("winworker-0042"),
+        feature("Containers"),
+        environment("NO_PROXY", ".svc", true),
+    ]);
+    let owes = |host: &mut SimulatedHost| match apply(host, &document) {
+        answer if answer.failure.is_none() => answer.reboot,
+        answer => panic!("{:#?}", answer.failure),
+    };
+    let owed = |why: &[&str]| Reboot::Needed {
+        why: why.iter().map(|id| (*id).to_owned()).collect(),
+    };
+    host.answer_feature(Ok(3_010));
+    let first = owed(&["hostname", "feature:Containers", "environment:NO_PROXY"]);
+    assert_eq!(owes(&mut host), first);
+    for _ in 0..2 {
+        host.reboot();
+        // A feature can read "install pending" after a boot, too (win32/system.md §1).
+        host.set_feature("Containers", DismState::InstallPending);
+        assert_eq!(owes(&mut host), owed(&["feature:Containers"]));
+    }
+    host.reboot();
+    assert_as_asked(&mut host, &document);
+}
+
 #[test]
 fn windows_own_signs_of_a_reboot_hold_nothing_up() {
     let mut host = SimulatedHost::new();

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds dormer-host.exe for x86_64-pc-windows-gnu into a folder, with dormer-host-perform.exe, which the contract suite
-# runs: the same way in the continuous integration, for the tests and for a release. Two builds of one commit by one
-# compiler are byte-equal. Exits with 3 where a tool is missing, and names it.
+# runs: the same way in the continuous integration, for the tests and for a release. Exits with 3 where a tool is
+# missing, and names it.
 #
 #   workers/host/win32/build.sh FOLDER    builds and prints size and SHA-256
 #   workers/host/win32/build.sh --clippy  clippy and documentation for the Windows target

@@ -295,6 +295,8 @@ pub enum FailureCode {
     CertificateFailed,
     /// Windows Defender refused an exclusion.
     DefenderFailed,
+    /// An operation lasted longer than it may: the program on the host ended itself, so that nothing of it goes on.
+    TimedOut,
     /// Windows refused access.
     AccessDenied,
     /// Any other failure; see the message.
@@ -303,7 +305,7 @@ pub enum FailureCode {
 
 impl FailureCode {
     /// Every code, for tables and tests.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 30] = [
         Self::FenceTooOld,
         Self::HostBusy,
         Self::DocumentRejected,
@@ -331,6 +333,7 @@ impl FailureCode {
         Self::FirewallFailed,
         Self::CertificateFailed,
         Self::DefenderFailed,
+        Self::TimedOut,
         Self::AccessDenied,
         Self::Other,
     ];
@@ -392,6 +395,7 @@ impl FailureCode {
             Self::FirewallFailed => "A group policy may own the firewall.",
             Self::CertificateFailed => "Check the certificate in the trusted bundle.",
             Self::DefenderFailed => "A group policy may own Defender (tamper protection).",
+            Self::TimedOut => "The call is repeated; if it stays, look at what the message names.",
             Self::AccessDenied => "The SSH user must be an administrator of the host.",
             Self::Other => "Read the message.",
         }

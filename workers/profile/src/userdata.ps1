@@ -59,7 +59,13 @@ function Set-Access([string]$Key) {
     $lines = Set-Option $lines 'PasswordAuthentication' 'no'
     [IO.File]::WriteAllLines($config, $lines)
     $keys = "$folder\administrators_authorized_keys"
-    [IO.File]::WriteAllText($keys, "$Key`r`n")
+    # Ours are the lines with our comment, and this key in whatever line. Other administrators keep theirs.
+    $others = @()
+    if ([IO.File]::Exists($keys)) {
+        $others = @([IO.File]::ReadAllLines($keys) |
+            Where-Object { -not ($_.TrimEnd().EndsWith(' dormer') -or $_.Contains($Key)) })
+    }
+    [IO.File]::WriteAllLines($keys, [string[]](@("$Key dormer") + $others))
     # Administrators and SYSTEM, by their numbers: their names are translated. sshd takes no file that others may write.
     $acl = New-Object -TypeName Security.AccessControl.FileSecurity
     $acl.SetAccessRuleProtection($true, $false)

@@ -71,6 +71,19 @@ mod tests {
         assert_eq!(of("vsphere"), of("none"));
     }
 
+    /// No PowerShell runs here: this reads the text. The file is read before it is written, and what is written is our
+    /// line and all that is not ours.
+    #[test]
+    fn the_keys_of_other_administrators_stay() {
+        let text = user_data(PUBLIC, "none").expect("user data");
+        let at = |words: &str| text.find(words).unwrap_or_else(|| panic!("no {words}"));
+        let read = at("[IO.File]::ReadAllLines($keys)");
+        let filtered = at("-not ($_.TrimEnd().EndsWith(' dormer') -or $_.Contains($Key))");
+        let written = at(r#"::WriteAllLines($keys, [string[]](@("$Key dormer") + $others))"#);
+        assert!(read < filtered && filtered < written);
+        assert_eq!(text.matches("($keys, ").count(), 1, "it is written once");
+    }
+
     #[test]
     fn what_is_no_key_gets_no_user_data() {
         for wrong in [

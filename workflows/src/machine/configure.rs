@@ -9,6 +9,7 @@ use super::{
     table::TaskKind,
 };
 use dormer_proto::{
+    boot::same_boot,
     machine::{Outcome, Section},
     message::Failure,
     pool::Desired,
@@ -77,7 +78,7 @@ impl ConfigurePhase {
                 });
             }
             (Self::Rebooting { boot_id, .. }, Outcome::Probed { facts, .. }) => {
-                match facts.boot_id == boot_id {
+                match same_boot(&facts.boot_id, &boot_id) {
                     true => {
                         draft.wait(Timer::Again);
                     }

@@ -3,6 +3,7 @@
 
 use super::{draft::Draft, phase::Phase, stage::News};
 use dormer_proto::{
+    boot::same_boot,
     machine::{self, MachineFact, NodeFact},
     message::ObjectRef,
     pool::PoolSettings,
@@ -168,7 +169,7 @@ impl Draft<'_> {
         self.approve_csrs();
         let rebooted = before
             .as_ref()
-            .is_some_and(|n| !n.boot_id.is_empty() && n.boot_id != boot);
+            .is_some_and(|n| !n.boot_id.is_empty() && !same_boot(&n.boot_id, &boot));
         let uncordoned = !cordoned && before.is_some_and(|n| n.cordoned);
         self.saw(News::Node {
             ready,

@@ -2,9 +2,9 @@
 
 use dormer_host::ops::{
     ATTRIBUTE_NORMAL, ATTRIBUTE_READ_ONLY, Answer, Ask, Bytes, Content, Digest, DirectoryCreate,
-    DirectoryList, DirectoryRemove, FileAttributes, FileDelete, FileDigest, FileLook, FileProbe,
-    FileRead, FileRename, FileRights, FileSecurity, FileVersion, FileWriteNew, LockRelease,
-    LockTake, Look, Operation, Rights, Source, Space, TreeRemove, VolumeSpace,
+    DirectoryList, DirectoryRemove, FileAttributes, FileDelete, FileDigest, FileInformation,
+    FileProbe, FileRead, FileRename, FileRights, FileSecurity, FileVersion, FileWriteNew,
+    LockRelease, LockTake, Look, Operation, Rights, Source, Space, TreeRemove, VolumeSpace,
 };
 
 use crate::{
@@ -78,7 +78,7 @@ fn part(path: &str, most: u64, end: bool) -> Operation {
 }
 
 fn stat(path: &str) -> Operation {
-    FileLook { path: path.into() }.operation()
+    FileInformation { path: path.into() }.operation()
 }
 
 fn delete(path: &str) -> Operation {
@@ -138,7 +138,7 @@ fn content(text: &str, size: u64) -> Answer {
 fn stat_is(what: &'static str, so: fn(&Look) -> bool) -> Wanted {
     Wanted::Answer(
         what,
-        Box::new(move |answer| matches!(answer, Answer::FileLook(look) if so(look))),
+        Box::new(move |answer| matches!(answer, Answer::FileInformation(look) if so(look))),
     )
 }
 
@@ -996,7 +996,7 @@ fn stat_rows(add: Add<'_>) {
             }),
             "sdk-api ns-fileapi-by_handle_file_information",
         )
-        .liar(Ok(Answer::FileLook(stat_of(8, 0x20))))
+        .liar(Ok(Answer::FileInformation(stat_of(8, 0x20))))
     });
     add(&|at| {
         Row::new(
@@ -1046,7 +1046,7 @@ fn stat_rows(add: Add<'_>) {
             Refused(&[2]),
             CODES,
         )
-        .liar(Ok(Answer::FileLook(stat_of(0, 0x20))))
+        .liar(Ok(Answer::FileInformation(stat_of(0, 0x20))))
     });
     add(&|at| {
         Row::new(
@@ -1056,7 +1056,7 @@ fn stat_rows(add: Add<'_>) {
             Refused(&[3]),
             CODES,
         )
-        .liar(Ok(Answer::FileLook(stat_of(0, 0x20))))
+        .liar(Ok(Answer::FileInformation(stat_of(0, 0x20))))
     });
     add(&|at| {
         Row::new(

@@ -9,6 +9,7 @@ mod disk;
 mod network;
 mod perform;
 mod services;
+mod snapshots;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -19,6 +20,7 @@ use dormer_host::ops::{
 
 pub use cut::{Cut, When, until_cut};
 pub use services::Behaviour;
+pub use snapshots::{Snapshot, Snapshots};
 
 use disk::Disk;
 use network::Network;

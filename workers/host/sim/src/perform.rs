@@ -33,7 +33,7 @@ impl SimulatedHost {
     fn answer(&mut self, operation: Operation) -> Outcome {
         use Operation as O;
         Ok(match operation {
-            O::FileLook(ask) => Answer::FileLook(self.disk.stat(&ask.path)?),
+            O::FileInformation(ask) => Answer::FileInformation(self.disk.stat(&ask.path)?),
             O::FileSecurity(ask) => Answer::FileSecurity(self.disk.security(&ask.path)?),
             O::FileRights(ask) => Answer::FileRights(self.disk.set_rights(&ask.path, ask.rights)?),
             O::FileDigest(ask) => Answer::FileDigest(self.disk.digest(&ask.path)?),

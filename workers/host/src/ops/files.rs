@@ -9,7 +9,7 @@ ask! {
     /// `GetFileInformationByHandleEx`. A link is described itself, never what it leads to.
     ///
     /// Refuses with 2 (not there), 3 (a folder above it is not there), 5, 123 (no name for a file).
-    FileLook, "file_look", reads, |_| QUICK_MS, {
+    FileInformation, "file_information", reads, |_| QUICK_MS, {
         /// The path.
         path: String,
     } -> Stat;

@@ -137,7 +137,7 @@ macro_rules! operations {
 
 operations! {
     // files
-    FileLook = "file_look",
+    FileInformation = "file_information",
     FileSecurity = "file_security",
     FileRights = "file_rights",
     FileDigest = "file_digest",

@@ -52,7 +52,7 @@ impl Win32 {
         use Answer as A;
         use Operation as O;
         match operation {
-            O::FileLook(ask) => files::describe(&ask.path).map(A::FileLook),
+            O::FileInformation(ask) => files::describe(&ask.path).map(A::FileInformation),
             O::FileSecurity(ask) => files::security(&ask.path).map(A::FileSecurity),
             O::FileRights(ask) => files::set_rights(&ask).map(A::FileRights),
             O::FileDigest(ask) => files::digest(&ask.path).map(A::FileDigest),

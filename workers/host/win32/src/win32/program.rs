@@ -77,7 +77,7 @@ fn give_signs(watch: &Watch, call: &Call, output: &Output<Stdout>) {
         let sign = Sign::of(&step, elapsed_ms(&step, began));
         if number > 0 && sign.overdue() {
             let message = format!("{} lasted longer than {} ms", sign.doing, sign.limit_ms);
-            output.answer(&wire::broken(call, FailureCode::Other, &message));
+            output.answer(&wire::broken(call, FailureCode::TimedOut, &message));
             std::process::exit(i32::from(FAILED));
         }
         if said.elapsed() >= SIGN {

@@ -1,0 +1,70 @@
+//! A host as it was before and after each operation that changed something: one run shows every place where it could
+//! have been cut.
+
+use dormer_host::ops::{Host, Operation, Outcome, Request};
+
+use crate::{SimulatedHost, When};
+
+/// A host on which the process was killed.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    /// The host. Windows has closed what the process had open.
+    pub host: SimulatedHost,
+    /// On which side of the operation.
+    pub when: When,
+    /// The operation's name.
+    pub operation: &'static str,
+}
+
+/// A host that keeps a copy of itself at each cut. The cost is linear: nothing is run again up to the cut.
+#[derive(Debug)]
+pub struct Snapshots<'a> {
+    host: &'a mut SimulatedHost,
+    /// Since the last copy time has passed.
+    moved: bool,
+    taken: Vec<Snapshot>,
+}
+
+impl<'a> Snapshots<'a> {
+    /// `host`, copied before and after each operation that changes something.
+    pub const fn new(host: &'a mut SimulatedHost) -> Self {
+        Self {
+            host,
+            moved: true,
+            taken: Vec::new(),
+        }
+    }
+
+    /// The copies, in the order in which they were made.
+    pub fn taken(self) -> Vec<Snapshot> {
+        self.taken
+    }
+
+    fn take(&mut self, when: When, operation: &'static str) {
+        let mut host = self.host.clone();
+        host.process_ended();
+        self.taken.push(Snapshot {
+            host,
+            when,
+            operation,
+        });
+    }
+}
+
+impl Host for Snapshots<'_> {
+    async fn perform(&mut self, request: Request) -> Outcome {
+        let name = request.operation.name();
+        if !request.operation.changes() {
+            // What was only read left the host as it was after the last change; in a pause services come up.
+            self.moved |= matches!(request.operation, Operation::Pause(_));
+            return self.host.perform(request).await;
+        }
+        if self.moved {
+            self.take(When::Before, name);
+        }
+        let outcome = self.host.perform(request).await;
+        self.take(When::After, name);
+        self.moved = false;
+        outcome
+    }
+}
