@@ -11,4 +11,5 @@ pub mod memory;
 pub mod nats;
 pub mod observer;
 pub mod port;
+pub mod quarantine;
 pub mod shard;

@@ -65,6 +65,14 @@ pub fn situation(
     rollout: Option<&Rollout>,
 ) -> Vec<String> {
     let mut sentences = vec![headline(machine)];
+    if let Some(quarantine) = &machine.status.quarantine {
+        let since = quarantine.since.clock(now(machine));
+        sentences.push(format!(
+            "Its run is quarantined since {since}, and nothing happens to it until it is released: {}.",
+            cause(&quarantine.code, &quarantine.why)
+        ));
+        return sentences;
+    }
     if let Some(what) = &machine.lacks {
         sentences.push(format!(
             "It waits for one thing, as all machines do: {}.",
