@@ -86,6 +86,9 @@ pub async fn run_observed<W: Workflow, P: Ports, E: EngineObserver<W>>(
     let mut tasks: JoinSet<Result<Counters, StoreError>> = JoinSet::new();
     let mut queues = Vec::with_capacity(shards);
     let known = Arc::new(KnownNotes::default());
+    // Without an answer the watch over the quarantine reads them later.
+    let noted = tokio::time::timeout(ASK_AGAIN_AFTER, known.refresh(ports.as_ref())).await;
+    tracing::debug!(?noted, "the notes about quarantined runs");
     for _ in 0..shards {
         let (queue, messages) = mpsc::channel(options.batch_max * 2);
         let build = options.build.clone();

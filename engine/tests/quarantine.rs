@@ -449,8 +449,8 @@ async fn another_build_tries_once_and_its_success_releases_the_run() {
     let builds = async || place.store.notes().await.expect("notes").remove(0).builds;
     assert_eq!(builds().await, ["one"]);
 
+    // It has just begun, and has not read the notes yet.
     let known = Arc::new(KnownNotes::default());
-    known.refresh(place.as_ref()).await.expect("read");
     let mut two = shard(&place, "two").knowing(Arc::clone(&known));
     put(&place.inbox, vec![fact("big", 1, "x")]).await;
     work(&place, &mut two).await;

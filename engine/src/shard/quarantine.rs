@@ -15,6 +15,7 @@ use std::{
     any::Any,
     collections::BTreeMap,
     panic::{AssertUnwindSafe, catch_unwind},
+    slice,
 };
 
 /// Most builds that a note names.
@@ -95,8 +96,10 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         acks: &mut Vec<(u64, Ack)>,
     ) {
         self.cache.forget(run);
-        let before = self.known.get(run);
-        let known = before.is_some();
+        // An engine that has just begun does not know the notes yet. A release lets every build try again.
+        let noted = self.ports.quarantine().notes_of(slice::from_ref(run)).await;
+        let before = noted.map_or_else(|_| self.known.get(run), |mut notes| notes.pop().flatten());
+        let before = before.filter(|note| note.released.is_none());
         let mut builds = before.map(|note| note.builds).unwrap_or_default();
         builds.retain(|build| *build != self.build);
         builds.push(self.build.clone());
@@ -119,7 +122,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
             );
             return;
         }
-        tracing::warn!(%run, code = note.code, why = note.why, known, "a run is quarantined");
+        tracing::warn!(%run, code = note.code, why = note.why, "a run is quarantined");
         self.counters.quarantined += 1;
         self.observer.quarantined(run, &note.code, &note.why);
         self.known.set(run, Some(note));

@@ -411,6 +411,29 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn a_quarantine_is_told_before_everything_else() {
+        let mut machine = failed_while(MachinePhase::Probing, "AuthRejected", "no key");
+        machine.status.quarantine = Some(crate::run::Quarantine {
+            code: "RecordRefused".into(),
+            why: "record message has 2000000 bytes.".into(),
+            since: machine.status.since,
+            builds: vec!["dormer 1".into()],
+        });
+        let said = paragraph(&machine, Some("The last failure."), None);
+        for part in [
+            "Its run is quarantined since",
+            "record message has 2000000 bytes (RecordRefused).",
+            "dormer unquarantine",
+        ] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+        assert!(
+            !said.contains("The last failure") && !said.contains("retry"),
+            "{said}"
+        );
+    }
+
+    #[test]
     fn the_last_failure_is_shown_until_the_machine_serves_or_the_task_succeeds() {
         let about = |kind: EventKind, text: &str| Event {
             task: Some("probe".into()),

@@ -398,6 +398,10 @@ const PANELS: &[Panel] = &[
                 "max by (code) (dormer_quarantined_runs)",
                 "quarantined runs: {{code}}",
             ),
+            (
+                "sum by (workflow, code) (increase(dormer_runs_quarantined_total[5m]))",
+                "{{workflow}} quarantined in 5 m: {{code}}",
+            ),
         ],
     },
     Panel {
