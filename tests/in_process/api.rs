@@ -183,7 +183,9 @@ async fn a_dead_letter_is_shown_and_goes_back_to_the_inbox() {
         origin: "inbox 1".into(),
         bytes: b"nonsense".to_vec(),
     };
-    DeadLetters::put(site.ports.dead(), message).await.expect("put");
+    DeadLetters::put(site.ports.dead(), message)
+        .await
+        .expect("put");
     let (_, listed) = site.get("/dead-letters").await;
     let id = listed["items"][0]["id"].as_u64().expect("an id");
     let (_, shown) = site.get(&format!("/dead-letters/{id}")).await;
@@ -221,7 +223,9 @@ async fn a_quarantined_run_is_shown_refuses_requests_at_once_and_is_released() {
         released: None,
         version: 0,
     };
-    Quarantine::put(site.ports.quarantine(), note).await.expect("put");
+    Quarantine::put(site.ports.quarantine(), note)
+        .await
+        .expect("put");
     let (status, listed) = site.get("/quarantine").await;
     assert_eq!(status, StatusCode::OK, "{listed}");
     assert_eq!(faults("/quarantine", &listed), Vec::<String>::new());
@@ -326,7 +330,9 @@ async fn answers_are_as_the_document_says() {
         origin: "inbox 1".into(),
         bytes: b"nonsense".to_vec(),
     };
-    DeadLetters::put(site.ports.dead(), message).await.expect("put");
+    DeadLetters::put(site.ports.dead(), message)
+        .await
+        .expect("put");
     for (path, asked) in [
         ("/machines", "/machines?all=true"),
         ("/machines/{machine}", "/machines/win-u1"),
