@@ -3,8 +3,10 @@
 use crate::{
     local::timer_due,
     observer::EngineObserver,
-    port::{Ack, Alarms, Clock, Head, History, HistoryReader, Inbox, Ports, StoreError},
-    quarantine::{KnownNotes, watch_for_ever},
+    port::{
+        Ack, Alarms, Clock, Head, History, HistoryReader, Inbox, Ports, Quarantine, StoreError,
+    },
+    quarantine::KnownNotes,
     shard::{Counters, DecodedDelivery, Shard},
 };
 use dormer_engine_core::Workflow;
@@ -24,6 +26,10 @@ const REVISITS_AT_START_PER_S: usize = 20_000;
 const SWEEP_MAX: Duration = Duration::from_secs(300);
 /// Most time for one page of a pass that carries out outstanding work again.
 const PAGE_TIME_MAX: Duration = Duration::from_secs(120);
+/// Interval at which an engine reads the notes about quarantined runs.
+const NOTES_EVERY: Duration = Duration::from_secs(5);
+/// Runs per second whose outstanding work is carried out again after a release.
+const REVISITS_AFTER_RELEASE_PER_S: usize = 500;
 /// Pause before the next try, if the store did not answer.
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(5);
 /// Retention of a closed run's records after its end: 30 days, in milliseconds.
@@ -364,6 +370,37 @@ pub async fn revisit_page<W: Workflow, P: Ports>(
         .revisit(open.into_iter().map(|head| head.run).collect())
         .await?;
     Ok(Some(Revisited { last, runs, cost }))
+}
+
+/// Reads the notes at intervals, and completes releases: carries out what is outstanding, as the messages that were
+/// taken away are gone, and then removes the notes.
+async fn watch_for_ever<W: Workflow, P: Ports>(ports: Arc<P>, known: Arc<KnownNotes>) {
+    loop {
+        if let Err(error) = complete_releases::<W, P>(&ports, &known).await {
+            tracing::debug!(%error, "the quarantine is read again later");
+        }
+        tokio::time::sleep(NOTES_EVERY).await;
+    }
+}
+
+/// Carries out everything outstanding if a run was released, and then removes the released notes.
+///
+/// # Errors
+/// Errors of the store.
+pub async fn complete_releases<W: Workflow, P: Ports>(
+    ports: &Arc<P>,
+    known: &KnownNotes,
+) -> Result<(), StoreError> {
+    let released = known.refresh(ports.as_ref()).await?;
+    if released.is_empty() {
+        return Ok(());
+    }
+    let runs = revisit_all::<W, P>(Arc::clone(ports), REVISITS_AFTER_RELEASE_PER_S).await?;
+    for note in released {
+        ports.quarantine().remove(&note.run, note.version).await?;
+        tracing::info!(run = %note.run, runs, "a run left the quarantine");
+    }
+    Ok(())
 }
 
 fn sum(a: Counters, b: Counters) -> Counters {

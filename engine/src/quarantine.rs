@@ -4,22 +4,12 @@
 //! consumer that all engines share. So an engine notes the run beside the history, and from then on takes its messages
 //! away: whatever is still valid is sent again after the release.
 
-use crate::{
-    engine::revisit_all,
-    port::{Clock, Ports, Quarantine, QuarantineNote, StoreError},
-};
-use dormer_engine_core::Workflow;
+use crate::port::{Clock, Ports, Quarantine, QuarantineNote, StoreError};
 use dormer_proto::id::RunId;
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    sync::{Mutex, MutexGuard, PoisonError},
 };
-
-/// Interval at which an engine reads the notes.
-const WATCH_EVERY: Duration = Duration::from_secs(5);
-/// Runs per second whose outstanding work is carried out again after a release.
-const REVISITS_PER_S: usize = 500;
 
 /// Notes that an engine knows. They are a reason to read the store's note, and never count by themselves.
 #[derive(Debug, Default)]
@@ -95,35 +85,4 @@ pub async fn release<P: Ports>(ports: &P, run: &RunId) -> Result<bool, StoreErro
             .await?;
     }
     Ok(true)
-}
-
-/// Reads the notes at intervals, and completes releases: carries out what is outstanding, as the messages that were
-/// taken away are gone, and then removes the notes.
-pub(crate) async fn watch_for_ever<W: Workflow, P: Ports>(ports: Arc<P>, known: Arc<KnownNotes>) {
-    loop {
-        if let Err(error) = complete_releases::<W, P>(&ports, &known).await {
-            tracing::debug!(%error, "the quarantine is read again later");
-        }
-        tokio::time::sleep(WATCH_EVERY).await;
-    }
-}
-
-/// Carries out everything outstanding if a run was released, and then removes the released notes.
-///
-/// # Errors
-/// Errors of the store.
-pub async fn complete_releases<W: Workflow, P: Ports>(
-    ports: &Arc<P>,
-    known: &KnownNotes,
-) -> Result<(), StoreError> {
-    let released = known.refresh(ports.as_ref()).await?;
-    if released.is_empty() {
-        return Ok(());
-    }
-    let runs = revisit_all::<W, P>(Arc::clone(ports), REVISITS_PER_S).await?;
-    for note in released {
-        ports.quarantine().remove(&note.run, note.version).await?;
-        tracing::info!(run = %note.run, runs, "a run left the quarantine");
-    }
-    Ok(())
 }

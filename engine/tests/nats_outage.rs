@@ -176,7 +176,7 @@ async fn a_rewound_history_ends_the_store() {
 }
 
 /// News about the page of the run `page`.
-fn told_of_a_page(ours: Incarnation, resource: u64) -> (RunId, Vec<u8>) {
+fn page_observed(ours: Incarnation, resource: u64) -> (RunId, Vec<u8>) {
     let object = ObjectRef {
         cluster: String::new(),
         kind: "Page".into(),
@@ -210,7 +210,7 @@ async fn a_run_that_another_engine_deleted_ends_nobody() {
         .expect("another process");
     let mut shard = Shard::<Old, _>::new(Arc::clone(&store), "test", 8);
     let mut told = async |resource| {
-        let delivery = told_of_a_page(store.incarnation(), resource);
+        let delivery = page_observed(store.incarnation(), resource);
         store.inbox().put(vec![delivery]).await.expect("put");
         shard.turn(vec![taken(&store).await]).await
     };

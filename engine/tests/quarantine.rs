@@ -2,7 +2,7 @@
 
 use dormer_engine::{
     embedded::EmbeddedStore,
-    engine,
+    engine::{self, complete_releases},
     local::{Local, LocalInbox},
     memory::MemoryStore,
     nats::{NatsStore, Options, Sync},
@@ -11,7 +11,7 @@ use dormer_engine::{
         Append, AppendError, Clock, DeadLetter, DeadLetters, Expected, Head, History,
         HistoryReader, Inbox, Ports, Quarantine, QuarantineNote, StoreError, Stored,
     },
-    quarantine::{KnownNotes, complete_releases, release},
+    quarantine::{KnownNotes, release},
     shard::{Counters, Shard},
 };
 use dormer_engine_core::{
@@ -194,9 +194,9 @@ impl Quarantine for Refusing {
 
 /// What an engine told of.
 #[derive(Default)]
-struct Told(Mutex<Vec<String>>);
+struct Reported(Mutex<Vec<String>>);
 
-impl EngineObserver<Shop> for Told {
+impl EngineObserver<Shop> for Reported {
     type StateBefore = ();
     fn state_before(&self, _: &Run<Shop>) {}
     fn stored(&self, _: Option<()>, _: &Record<Shop>) {}
@@ -218,13 +218,13 @@ impl Clock for Still {
     }
 }
 
-type Place = Local<Refusing, Still>;
+type Site = Local<Refusing, Still>;
 
-fn place() -> Arc<Place> {
-    place_with(false)
+fn site() -> Arc<Site> {
+    site_with(false)
 }
 
-fn place_with(moody: bool) -> Arc<Place> {
+fn site_with(moody: bool) -> Arc<Site> {
     let store = Refusing {
         store: MemoryStore::new(Incarnation(5)),
         refused: Mutex::default(),
@@ -234,8 +234,8 @@ fn place_with(moody: bool) -> Arc<Place> {
     Arc::new(Local::new(Arc::new(store), Still))
 }
 
-fn shard(place: &Arc<Place>, build: &str) -> Shard<Shop, Place> {
-    Shard::new(Arc::clone(place), build, 8)
+fn shard(site: &Arc<Site>, build: &str) -> Shard<Shop, Site> {
+    Shard::new(Arc::clone(site), build, 8)
 }
 
 fn fact(to: &str, object: u64, says: &str) -> (RunId, Vec<u8>) {
@@ -283,8 +283,8 @@ fn message(to: &str, body: Inbound<String, String, String>) -> (RunId, Vec<u8>) 
 }
 
 /// Works off what waits in the inbox now, and what comes of it.
-async fn work<E: EngineObserver<Shop>>(place: &Place, shard: &mut Shard<Shop, Place, E>) {
-    while let Some(batch) = place.inbox.take(1_000).now_or_never() {
+async fn work<E: EngineObserver<Shop>>(site: &Site, shard: &mut Shard<Shop, Site, E>) {
+    while let Some(batch) = site.inbox.take(1_000).now_or_never() {
         shard
             .turn(batch.expect("messages"))
             .await
@@ -297,8 +297,8 @@ async fn put(inbox: &LocalInbox, messages: Vec<(RunId, Vec<u8>)>) {
 }
 
 /// The run as it is stored.
-async fn stored(place: &Place, key: &str) -> Run<Shop> {
-    let bytes = place
+async fn stored(site: &Site, key: &str) -> Run<Shop> {
+    let bytes = site
         .store
         .load(&[run(key)])
         .await
@@ -311,8 +311,8 @@ async fn stored(place: &Place, key: &str) -> Run<Shop> {
         .run
 }
 
-async fn noted(place: &Place) -> Vec<(String, String)> {
-    let notes = place.store.notes().await.expect("notes");
+async fn noted(site: &Site) -> Vec<(String, String)> {
+    let notes = site.store.notes().await.expect("notes");
     notes
         .into_iter()
         .map(|note| (note.run.key().to_owned(), note.code))
@@ -320,8 +320,8 @@ async fn noted(place: &Place) -> Vec<(String, String)> {
 }
 
 /// The report of the order that waits, with this outcome.
-async fn report(place: &Place, outcome: &str) -> (RunId, Vec<u8>) {
-    let order = place.tasks.take(1).await.remove(0);
+async fn report(site: &Site, outcome: &str) -> (RunId, Vec<u8>) {
+    let order = site.tasks.take(1).await.remove(0);
     let (order, _) = envelope::decode::<TaskOrder<u64>>(&order.bytes, 1).expect("an order");
     let key = order.task.run.key().to_owned();
     message(
@@ -336,9 +336,8 @@ async fn report(place: &Place, outcome: &str) -> (RunId, Vec<u8>) {
     )
 }
 
-fn fates(place: &Place) -> Vec<ReceiptStatus> {
-    place
-        .tasks
+fn fates(site: &Site) -> Vec<ReceiptStatus> {
+    site.tasks
         .receipts()
         .into_iter()
         .map(|receipt| receipt.fate)
@@ -347,34 +346,31 @@ fn fates(place: &Place) -> Vec<ReceiptStatus> {
 
 #[tokio::test]
 async fn messages_to_a_refused_run_leave_the_inbox_and_the_run_is_noted_once() {
-    let place = place();
-    let told = Arc::new(Told::default());
+    let site = site();
+    let told = Arc::new(Reported::default());
     let mut engine =
-        Shard::<Shop, Place, Told>::observed_by(Arc::clone(&place), "one", 8, Arc::clone(&told));
-    place.store.refuse(Some(run("big")));
+        Shard::<Shop, Site, Reported>::observed_by(Arc::clone(&site), "one", 8, Arc::clone(&told));
+    site.store.refuse(Some(run("big")));
     for round in 0..3 {
         let mut batch: Vec<_> = (0..300)
             .map(|n| fact("big", round * 300 + n, "x"))
             .collect();
         batch.push(fact("small", round, "x"));
-        put(&place.inbox, batch).await;
-        work(&place, &mut engine).await;
+        put(&site.inbox, batch).await;
+        work(&site, &mut engine).await;
         assert_eq!(
-            place.inbox.depth(),
+            site.inbox.depth(),
             0,
             "nothing stays for other engines to trip over"
         );
     }
     assert_eq!(
-        stored(&place, "small").await.state.facts,
+        stored(&site, "small").await.state.facts,
         3,
         "nobody waits for it"
     );
-    assert_eq!(
-        noted(&place).await,
-        [("big".into(), "RecordRefused".into())]
-    );
-    let note = place.store.notes().await.expect("notes").remove(0);
+    assert_eq!(noted(&site).await, [("big".into(), "RecordRefused".into())]);
+    let note = site.store.notes().await.expect("notes").remove(0);
     assert_eq!(
         (note.builds, note.why.as_str(), note.at),
         (vec!["one".into()], "no", Timestamp(1_000))
@@ -389,48 +385,40 @@ async fn messages_to_a_refused_run_leave_the_inbox_and_the_run_is_noted_once() {
 
 #[tokio::test]
 async fn a_released_run_gets_again_what_it_missed() {
-    let place = place();
-    let mut engine = shard(&place, "one");
+    let site = site();
+    let mut engine = shard(&site, "one");
     put(
-        &place.inbox,
+        &site.inbox,
         vec![fact("big", 1, "x"), fact("small", 1, "x")],
     )
     .await;
-    work(&place, &mut engine).await;
-    place.store.refuse(Some(run("big")));
-    let reported = report(&place, "done").await;
+    work(&site, &mut engine).await;
+    site.store.refuse(Some(run("big")));
+    let reported = report(&site, "done").await;
     assert_eq!(reported.0, run("big"));
-    put(&place.inbox, vec![reported, wish("small", "greet big")]).await;
-    work(&place, &mut engine).await;
-    assert_eq!(place.inbox.depth(), 0);
+    put(&site.inbox, vec![reported, wish("small", "greet big")]).await;
+    work(&site, &mut engine).await;
+    assert_eq!(site.inbox.depth(), 0);
+    assert_eq!(fates(&site), [ReceiptStatus::Unknown], "the worker lets go");
     assert_eq!(
-        fates(&place),
-        [ReceiptStatus::Unknown],
-        "the worker lets go"
-    );
-    assert_eq!(
-        stored(&place, "small").await.outbox.len(),
+        stored(&site, "small").await.outbox.len(),
         1,
         "neither receipted nor refused"
     );
-    assert_eq!(noted(&place).await.len(), 1);
+    assert_eq!(noted(&site).await.len(), 1);
 
-    place.store.refuse(None);
-    assert!(
-        release(place.as_ref(), &run("big"))
-            .await
-            .expect("released")
-    );
-    complete_releases::<Shop, _>(&place, &KnownNotes::default())
+    site.store.refuse(None);
+    assert!(release(site.as_ref(), &run("big")).await.expect("released"));
+    complete_releases::<Shop, _>(&site, &KnownNotes::default())
         .await
         .expect("completed");
-    assert_eq!(noted(&place).await, []);
-    work(&place, &mut engine).await;
-    let big = stored(&place, "big").await;
+    assert_eq!(noted(&site).await, []);
+    work(&site, &mut engine).await;
+    let big = stored(&site, "big").await;
     assert_eq!(big.state.greeted, 1, "its sender sent it again");
-    assert!(stored(&place, "small").await.outbox.is_empty());
+    assert!(stored(&site, "small").await.outbox.is_empty());
     let mut orders = BTreeSet::new();
-    while let Some(taken) = place.tasks.take(8).now_or_never() {
+    while let Some(taken) = site.tasks.take(8).now_or_never() {
         orders.extend(taken.into_iter().map(|order| order.task.run));
     }
     assert!(
@@ -441,40 +429,40 @@ async fn a_released_run_gets_again_what_it_missed() {
 
 #[tokio::test]
 async fn another_build_tries_once_and_its_success_releases_the_run() {
-    let place = place();
-    place.store.refuse(Some(run("big")));
-    let mut one = shard(&place, "one");
-    put(&place.inbox, vec![fact("big", 1, "x")]).await;
-    work(&place, &mut one).await;
-    let builds = async || place.store.notes().await.expect("notes").remove(0).builds;
+    let site = site();
+    site.store.refuse(Some(run("big")));
+    let mut one = shard(&site, "one");
+    put(&site.inbox, vec![fact("big", 1, "x")]).await;
+    work(&site, &mut one).await;
+    let builds = async || site.store.notes().await.expect("notes").remove(0).builds;
     assert_eq!(builds().await, ["one"]);
 
     // It has just begun, and has not read the notes yet.
     let known = Arc::new(KnownNotes::default());
-    let mut two = shard(&place, "two").knowing(Arc::clone(&known));
-    put(&place.inbox, vec![fact("big", 1, "x")]).await;
-    work(&place, &mut two).await;
+    let mut two = shard(&site, "two").knowing(Arc::clone(&known));
+    put(&site.inbox, vec![fact("big", 1, "x")]).await;
+    work(&site, &mut two).await;
     assert_eq!(builds().await, ["one", "two"], "it tried");
     let tries = two.counters.refused;
-    put(&place.inbox, vec![fact("big", 1, "x")]).await;
-    work(&place, &mut two).await;
+    put(&site.inbox, vec![fact("big", 1, "x")]).await;
+    work(&site, &mut two).await;
     assert_eq!(two.counters.refused, tries, "and not again");
 
-    place.store.refuse(None);
-    let mut three = shard(&place, "three").knowing(known);
-    put(&place.inbox, vec![fact("big", 1, "x")]).await;
-    work(&place, &mut three).await;
-    assert_eq!(stored(&place, "big").await.state.facts, 1);
-    complete_releases::<Shop, _>(&place, &KnownNotes::default())
+    site.store.refuse(None);
+    let mut three = shard(&site, "three").knowing(known);
+    put(&site.inbox, vec![fact("big", 1, "x")]).await;
+    work(&site, &mut three).await;
+    assert_eq!(stored(&site, "big").await.state.facts, 1);
+    complete_releases::<Shop, _>(&site, &KnownNotes::default())
         .await
         .expect("completed");
-    assert_eq!(noted(&place).await, [], "its success released the run");
+    assert_eq!(noted(&site).await, [], "its success released the run");
 }
 
 #[tokio::test]
 async fn a_damaged_record_and_a_decision_that_panics_stop_their_runs_alone() {
-    let place = place();
-    let mut engine = shard(&place, "one");
+    let site = site();
+    let mut engine = shard(&site, "one");
     let damaged = Append {
         run: run("damaged"),
         expected: Expected::Nothing,
@@ -484,34 +472,34 @@ async fn a_damaged_record_and_a_decision_that_panics_stop_their_runs_alone() {
         closed: None,
         quiet: false,
     };
-    assert!(place.store.append(vec![damaged]).await[0].is_ok());
-    put(&place.inbox, vec![fact("poisoned", 1, "x")]).await;
-    work(&place, &mut engine).await;
+    assert!(site.store.append(vec![damaged]).await[0].is_ok());
+    put(&site.inbox, vec![fact("poisoned", 1, "x")]).await;
+    work(&site, &mut engine).await;
     let batch = vec![
         fact("poisoned", 2, "poison"),
         fact("new", 1, "poison"),
         fact("damaged", 1, "x"),
         fact("sound", 1, "x"),
     ];
-    put(&place.inbox, batch).await;
-    work(&place, &mut engine).await;
+    put(&site.inbox, batch).await;
+    work(&site, &mut engine).await;
     let expected = [
         ("damaged", "RecordUnreadable"),
         ("new", "DecisionPanicked"),
         ("poisoned", "DecisionPanicked"),
     ];
     let expected = expected.map(|(key, code)| (key.to_owned(), code.to_owned()));
-    assert_eq!(noted(&place).await, expected);
-    let notes = place.store.notes().await.expect("notes");
+    assert_eq!(noted(&site).await, expected);
+    let notes = site.store.notes().await.expect("notes");
     assert!(
         notes[2].why.contains("nobody expected this"),
         "{}",
         notes[2].why
     );
-    assert_eq!(place.inbox.depth(), 0);
-    assert_eq!(stored(&place, "sound").await.state.facts, 1);
+    assert_eq!(site.inbox.depth(), 0);
+    assert_eq!(stored(&site, "sound").await.state.facts, 1);
     assert_eq!(
-        stored(&place, "poisoned").await.state.facts,
+        stored(&site, "poisoned").await.state.facts,
         1,
         "its record is as it was"
     );
@@ -524,35 +512,35 @@ async fn a_damaged_record_and_a_decision_that_panics_stop_their_runs_alone() {
 
 #[tokio::test]
 async fn messages_that_do_not_fit_together_are_stored_in_parts() {
-    let place = place();
-    let mut engine = shard(&place, "one");
+    let site = site();
+    let mut engine = shard(&site, "one");
     let page = "x".repeat(20_000);
     put(
-        &place.inbox,
+        &site.inbox,
         (0..64).map(|n| fact("big", n, &page)).collect(),
     )
     .await;
-    work(&place, &mut engine).await;
-    assert_eq!(stored(&place, "big").await.state.facts, 64);
-    assert_eq!((place.inbox.depth(), noted(&place).await), (0, Vec::new()));
+    work(&site, &mut engine).await;
+    assert_eq!(stored(&site, "big").await.state.facts, 64);
+    assert_eq!((site.inbox.depth(), noted(&site).await), (0, Vec::new()));
     assert_eq!(engine.counters.dead, 0);
 }
 
 #[tokio::test]
 async fn a_message_that_does_not_fit_alone_is_left_out_and_the_run_goes_on() {
-    let place = place();
-    let mut engine = shard(&place, "one");
-    put(&place.inbox, vec![fact("big", 1, "x")]).await;
-    work(&place, &mut engine).await;
+    let site = site();
+    let mut engine = shard(&site, "one");
+    put(&site.inbox, vec![fact("big", 1, "x")]).await;
+    work(&site, &mut engine).await;
     let whole = "x".repeat(999_700);
-    let mut batch = vec![report(&place, &whole).await, fact("big", 2, &whole)];
+    let mut batch = vec![report(&site, &whole).await, fact("big", 2, &whole)];
     batch.extend((3..20).map(|n| fact("big", n, "x")));
-    put(&place.inbox, batch).await;
-    work(&place, &mut engine).await;
+    put(&site.inbox, batch).await;
+    work(&site, &mut engine).await;
     // The watcher repeats its fact.
-    put(&place.inbox, vec![fact("big", 2, &whole)]).await;
-    work(&place, &mut engine).await;
-    let big = stored(&place, "big").await.state;
+    put(&site.inbox, vec![fact("big", 2, &whole)]).await;
+    work(&site, &mut engine).await;
+    let big = stored(&site, "big").await.state;
     assert_eq!((big.facts, big.finished), (18, 0));
     assert_eq!(
         big.exhausted,
@@ -560,17 +548,17 @@ async fn a_message_that_does_not_fit_alone_is_left_out_and_the_run_goes_on() {
         "the task has failed, with a reason"
     );
     assert_eq!(
-        fates(&place),
+        fates(&site),
         [ReceiptStatus::Taken],
         "and the worker stops repeating it"
     );
-    let dead = place.store.list(0, 9).await.expect("dead letters");
+    let dead = site.store.list(0, 9).await.expect("dead letters");
     assert_eq!(dead.len(), 2, "each once");
     assert!(
         dead.iter()
             .all(|dead| dead.run == Some(run("big")) && dead.bytes.len() > 999_700)
     );
-    assert_eq!((place.inbox.depth(), noted(&place).await), (0, Vec::new()));
+    assert_eq!((site.inbox.depth(), noted(&site).await), (0, Vec::new()));
 }
 
 #[tokio::test]
@@ -656,15 +644,15 @@ async fn on_nats_a_panic_quarantines_its_run_for_every_engine_of_the_build() {
 
 #[tokio::test(start_paused = true)]
 async fn the_sweep_goes_on_after_a_panic_and_after_a_page_that_never_comes() {
-    let place = place_with(true);
+    let site = site_with(true);
     let (halt, halted) = watch::channel(false);
     let running = tokio::spawn(engine::run::<Shop, _>(
-        Arc::clone(&place),
+        Arc::clone(&site),
         engine::Options::default(),
         halted,
     ));
     await_condition("more pages", Duration::from_secs(3_600), || async {
-        place.store.pages.load(Ordering::SeqCst) > 3
+        site.store.pages.load(Ordering::SeqCst) > 3
     })
     .await;
     halt.send_replace(true);

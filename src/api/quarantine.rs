@@ -1,35 +1,14 @@
-//! Quarantined runs: their list, their release, and what their views say.
+//! Quarantined runs: their list, and their release.
 
-use super::{Api, ApiError, ask::Body, live::Live, reads::run_id, run_cache::SharedRun, views};
+use super::{Api, ApiError, ask::Body, reads::run_id, run_cache::SharedRun, views};
 use axum::{
     Json,
     extract::{Path, State as Of},
 };
-use dormer_engine::port::QuarantineNote;
 use dormer_proto::id::RunId;
-use dormer_views::run::{List, Quarantine, QuarantinedRun};
+use dormer_views::run::{List, QuarantinedRun};
 use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
-
-/// Quarantine of a run in its view.
-pub(crate) fn of(run: &RunId, live: &Live) -> Option<Quarantine> {
-    live.note(run).map(view)
-}
-
-/// What people and other runs wait for while this run is quarantined.
-pub(crate) fn waits_for(run: &RunId, quarantine: &Quarantine) -> String {
-    let code = &quarantine.code;
-    format!("its release from quarantine ({code}): dormer unquarantine {run}")
-}
-
-fn view(note: QuarantineNote) -> Quarantine {
-    Quarantine {
-        code: note.code,
-        why: note.why,
-        since: note.at.into(),
-        builds: note.builds,
-    }
-}
 
 /// Answers every quarantined run, ordered by id.
 ///
@@ -46,7 +25,7 @@ pub async fn all(Of(api): Of<Arc<Api>>) -> Result<Json<List<QuarantinedRun>>, Ap
     let items = notes.map(|note| QuarantinedRun {
         run: note.run.as_str().to_owned(),
         name: named(&note.run),
-        quarantine: view(note),
+        quarantine: views::quarantine(note),
     });
     let items = items.collect();
     Ok(Json(List { items }))

@@ -1,10 +1,11 @@
 //! Conversion of runs into the typed views that API, console and commands share.
 
-use super::{lacks, quarantine, run_cache::SharedRun};
+use super::{lacks, run_cache::SharedRun};
 use crate::live::Live;
+use dormer_engine::port::QuarantineNote;
 use dormer_engine_core::{OpenTask, Run, Workflow};
 use dormer_proto::{
-    id::{TaskId, Timestamp},
+    id::{RunId, TaskId, Timestamp},
     message,
     work::machine_run,
 };
@@ -12,7 +13,10 @@ use dormer_views::{
     machine::{Blocker, Condition, Drain, Halt, HaltKind, Machine, PhaseFailure},
     moment::Moment,
     rollout::{ApprovalMode, Away, Gap, MachineSet, Pool, Rollout, Slot, Waiting},
-    run::{self, EpisodeStatus, Heartbeat, RemoteCommand, RunStatus, Task, TaskFailure, TaskPhase},
+    run::{
+        self, EpisodeStatus, Heartbeat, Quarantine, RemoteCommand, RunStatus, Task, TaskFailure,
+        TaskPhase,
+    },
 };
 use dormer_workflows::{
     Dormer, State,
@@ -61,7 +65,7 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
     let lacks = lacks::of(run, live);
     let status = status(run, live, now);
     let waiting_for = match (&status.quarantine, &lacks) {
-        (Some(quarantine), _) => Some(quarantine::waits_for(&run.id, quarantine)),
+        (Some(quarantine), _) => Some(waits_for_release(&run.id, quarantine)),
         (None, Some(_)) => Some(LACKING.to_owned()),
         (None, None) => waiting_for,
     };
@@ -162,7 +166,7 @@ pub fn rollout(
     // A quarantined holder keeps its slot.
     let held_back = |holder: &str| {
         let holder = machine_run(holder).ok()?;
-        quarantine::of(&holder, live).map(|found| quarantine::waits_for(&holder, &found))
+        quarantine_of(&holder, live).map(|found| waits_for_release(&holder, &found))
     };
     let stuck = view.slots.iter().find_map(|slot| {
         let what = held_back(&slot.holder)?;
@@ -172,7 +176,7 @@ pub fn rollout(
         ))
     });
     let waiting_for = match &status.quarantine {
-        Some(found) => Some(quarantine::waits_for(&run.id, found)),
+        Some(found) => Some(waits_for_release(&run.id, found)),
         None => stuck.or(view.waiting_for),
     };
     Some(Rollout {
@@ -393,6 +397,27 @@ fn status(run: &Run<Dormer>, live: &Live, now: Timestamp) -> RunStatus {
             to: episode.to.map(Moment),
             result: episode.result.to_string(),
         }),
-        quarantine: quarantine::of(&run.id, live),
+        quarantine: quarantine_of(&run.id, live),
+    }
+}
+
+/// Quarantine of a run in its view.
+fn quarantine_of(run: &RunId, live: &Live) -> Option<Quarantine> {
+    live.note(run).map(quarantine)
+}
+
+/// What people and other runs wait for while this run is quarantined.
+fn waits_for_release(run: &RunId, quarantine: &Quarantine) -> String {
+    let code = &quarantine.code;
+    format!("its release from quarantine ({code}): dormer unquarantine {run}")
+}
+
+/// View of a note about a quarantined run.
+pub(crate) fn quarantine(note: QuarantineNote) -> Quarantine {
+    Quarantine {
+        code: note.code,
+        why: note.why,
+        since: note.at.into(),
+        builds: note.builds,
     }
 }

@@ -411,7 +411,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_quarantine_is_told_before_everything_else() {
+    fn a_quarantine_comes_before_everything_else() {
         let mut machine = failed_while(MachinePhase::Probing, "AuthRejected", "no key");
         machine.status.quarantine = Some(crate::run::Quarantine {
             code: "RecordRefused".into(),
