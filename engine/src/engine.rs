@@ -3,7 +3,10 @@
 use crate::{
     local::timer_due,
     observer::EngineObserver,
-    port::{Ack, Alarms, Clock, Head, History, HistoryReader, Inbox, Ports, StoreError},
+    port::{
+        Ack, Alarms, Clock, Head, History, HistoryReader, Inbox, Ports, Quarantine, StoreError,
+    },
+    quarantine::KnownNotes,
     shard::{Counters, DecodedDelivery, Shard},
 };
 use dormer_engine_core::Workflow;
@@ -19,6 +22,14 @@ const SWEEP_PAGE: usize = 1_000;
 /// Runs per second whose outstanding work is carried out again when an engine starts on its own store. New input does
 /// not wait for it.
 const REVISITS_AT_START_PER_S: usize = 20_000;
+/// Most time for one sweep.
+const SWEEP_MAX: Duration = Duration::from_secs(300);
+/// Most time for one page of a pass that carries out outstanding work again.
+const PAGE_TIME_MAX: Duration = Duration::from_secs(120);
+/// Interval at which an engine reads the notes about quarantined runs.
+const NOTES_EVERY: Duration = Duration::from_secs(5);
+/// Runs per second whose outstanding work is carried out again after a release.
+const REVISITS_AFTER_RELEASE_PER_S: usize = 500;
 /// Pause before the next try, if the store did not answer.
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(5);
 /// Retention of a closed run's records after its end: 30 days, in milliseconds.
@@ -80,6 +91,10 @@ pub async fn run_observed<W: Workflow, P: Ports, E: EngineObserver<W>>(
     let shards = options.shards.max(1);
     let mut tasks: JoinSet<Result<Counters, StoreError>> = JoinSet::new();
     let mut queues = Vec::with_capacity(shards);
+    let known = Arc::new(KnownNotes::default());
+    // Without an answer the watch over the quarantine reads them later.
+    let noted = tokio::time::timeout(ASK_AGAIN_AFTER, known.refresh(ports.as_ref())).await;
+    tracing::debug!(?noted, "the notes about quarantined runs");
     for _ in 0..shards {
         let (queue, messages) = mpsc::channel(options.batch_max * 2);
         let build = options.build.clone();
@@ -89,15 +104,26 @@ pub async fn run_observed<W: Workflow, P: Ports, E: EngineObserver<W>>(
             build,
             cached_max,
             Arc::clone(&observer),
-        );
+        )
+        .knowing(Arc::clone(&known));
         tasks.spawn(shard_loop(shard, messages, options.batch_max));
         queues.push(queue);
     }
     let mut background = JoinSet::new();
-    background.spawn(sweep_for_ever(Arc::clone(&ports), options.clone()));
+    let (own, swept) = (Arc::clone(&ports), options.clone());
+    background.spawn(supervised("the sweep", move || {
+        sweep_for_ever(Arc::clone(&own), swept.clone())
+    }));
+    let own = Arc::clone(&ports);
+    background.spawn(supervised("the watch over the quarantine", move || {
+        watch_for_ever::<W, P>(Arc::clone(&own), Arc::clone(&known))
+    }));
     if ports.history().exclusive() {
         // A store with one owner has its queues in memory, so outstanding work is carried out again at the start.
-        background.spawn(ask_again::<W, P>(Arc::clone(&ports)));
+        let own = Arc::clone(&ports);
+        background.spawn(supervised("the pass at the start", move || {
+            ask_again::<W, P>(Arc::clone(&own))
+        }));
     }
     let result = tokio::select! {
         biased;
@@ -115,6 +141,22 @@ pub async fn run_observed<W: Workflow, P: Ports, E: EngineObserver<W>>(
         }
     }
     first_error.map_or(Ok(total), Err)
+}
+
+/// Runs background work in a task of its own, and begins it again if it panics.
+async fn supervised<F>(what: &'static str, begin: impl Fn() -> F + Send + 'static)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    loop {
+        let mut task = JoinSet::new();
+        task.spawn(begin());
+        match task.join_next().await {
+            Some(Err(error)) => tracing::error!(what, %error, "it ended, and begins again"),
+            _ => return,
+        }
+        tokio::time::sleep(ASK_AGAIN_AFTER).await;
+    }
 }
 
 async fn ask_again<W: Workflow, P: Ports>(ports: Arc<P>) {
@@ -215,8 +257,11 @@ pub fn shard_of(run: Option<&RunId>, shards: usize) -> usize {
 /// Fires alarms of runs whose deadline has passed, and deletes runs that ended long ago.
 async fn sweep_for_ever<P: Ports>(ports: Arc<P>, options: Options) {
     loop {
-        if let Err(error) = sweep(ports.as_ref(), options.sweep_grace_ms).await {
-            tracing::warn!(%error, "the sweep ended early");
+        let pass = sweep(ports.as_ref(), options.sweep_grace_ms);
+        match tokio::time::timeout(SWEEP_MAX, pass).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "the sweep ended early"),
+            Err(_) => tracing::warn!("the sweep hung, and begins again"),
         }
         tokio::time::sleep(options.sweep_every).await;
     }
@@ -272,7 +317,10 @@ pub async fn revisit_all<W: Workflow, P: Ports>(
     let mut after: Option<RunId> = None;
     let mut count = 0;
     loop {
-        let page = revisit_page(&mut shard, ports.as_ref(), after.as_ref(), per_s).await?;
+        let page = revisit_page(&mut shard, ports.as_ref(), after.as_ref(), per_s);
+        let page = tokio::time::timeout(PAGE_TIME_MAX, page).await;
+        let hung = |_| StoreError::Unavailable("a page of the pass over all runs hung".into());
+        let page = page.map_err(hung)??;
         let Some(Revisited { last, runs, cost }) = page else {
             return Ok(count);
         };
@@ -324,6 +372,37 @@ pub async fn revisit_page<W: Workflow, P: Ports>(
     Ok(Some(Revisited { last, runs, cost }))
 }
 
+/// Reads the notes at intervals, and completes releases: carries out what is outstanding, as the messages that were
+/// taken away are gone, and then removes the notes.
+async fn watch_for_ever<W: Workflow, P: Ports>(ports: Arc<P>, known: Arc<KnownNotes>) {
+    loop {
+        if let Err(error) = complete_releases::<W, P>(&ports, &known).await {
+            tracing::debug!(%error, "the quarantine is read again later");
+        }
+        tokio::time::sleep(NOTES_EVERY).await;
+    }
+}
+
+/// Carries out everything outstanding if a run was released, and then removes the released notes.
+///
+/// # Errors
+/// Errors of the store.
+pub async fn complete_releases<W: Workflow, P: Ports>(
+    ports: &Arc<P>,
+    known: &KnownNotes,
+) -> Result<(), StoreError> {
+    let released = known.refresh(ports.as_ref()).await?;
+    if released.is_empty() {
+        return Ok(());
+    }
+    let runs = revisit_all::<W, P>(Arc::clone(ports), REVISITS_AFTER_RELEASE_PER_S).await?;
+    for note in released {
+        ports.quarantine().remove(&note.run, note.version).await?;
+        tracing::info!(run = %note.run, runs, "a run left the quarantine");
+    }
+    Ok(())
+}
+
 fn sum(a: Counters, b: Counters) -> Counters {
     Counters {
         records: a.records + b.records,
@@ -334,5 +413,7 @@ fn sum(a: Counters, b: Counters) -> Counters {
         dead: a.dead + b.dead,
         newer: a.newer + b.newer,
         refused: a.refused + b.refused,
+        quarantined: a.quarantined + b.quarantined,
+        taken_away: a.taken_away + b.taken_away,
     }
 }

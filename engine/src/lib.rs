@@ -11,6 +11,7 @@ pub mod memory;
 pub mod nats;
 pub mod observer;
 pub mod port;
+pub mod quarantine;
 pub mod shard;
 
 pub use dump_format::LAYOUT as DUMP_LAYOUT;

@@ -373,7 +373,10 @@ impl<S, C: Clock> Local<S, C> {
 
 impl<S, C> crate::port::Ports for Local<S, C>
 where
-    S: crate::port::History + crate::port::HistoryReader + crate::port::DeadLetters,
+    S: crate::port::History
+        + crate::port::HistoryReader
+        + crate::port::DeadLetters
+        + crate::port::Quarantine,
     C: Clock,
 {
     type History = S;
@@ -382,6 +385,7 @@ where
     type Tasks = LocalTasks;
     type Alarms = LocalAlarms;
     type Dead = S;
+    type Quarantine = S;
     type Clock = C;
 
     fn history(&self) -> &S {
@@ -400,6 +404,9 @@ where
         &self.alarms
     }
     fn dead(&self) -> &S {
+        &self.store
+    }
+    fn quarantine(&self) -> &S {
         &self.store
     }
     fn clock(&self) -> &C {

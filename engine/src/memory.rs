@@ -2,7 +2,7 @@
 
 use crate::port::{
     Append, AppendError, DeadLetter, DeadLetters, Expected, Head, History, HistoryReader,
-    StoreError, Stored,
+    Quarantine, QuarantineNote, StoreError, Stored,
 };
 use dormer_proto::{
     id::{Epoch, Incarnation, Revision, RunId, Seq, Timestamp},
@@ -28,6 +28,8 @@ struct Inner {
     epoch: u64,
     dead: BTreeMap<u64, DeadLetter>,
     dead_last: u64,
+    notes: BTreeMap<RunId, QuarantineNote>,
+    note_last: u64,
 }
 
 #[derive(Debug, Default)]
@@ -192,6 +194,40 @@ impl DeadLetters for MemoryStore {
 
     async fn remove(&self, id: u64) -> Result<(), StoreError> {
         self.lock().dead.remove(&id);
+        Ok(())
+    }
+}
+
+impl Quarantine for MemoryStore {
+    async fn put(&self, mut note: QuarantineNote) -> Result<(), StoreError> {
+        let mut inner = self.lock();
+        inner.note_last += 1;
+        note.version = inner.note_last;
+        inner.notes.insert(note.run.clone(), note);
+        Ok(())
+    }
+
+    async fn notes_of(&self, runs: &[RunId]) -> Result<Vec<Option<QuarantineNote>>, StoreError> {
+        let inner = self.lock();
+        Ok(runs
+            .iter()
+            .map(|run| inner.notes.get(run).cloned())
+            .collect())
+    }
+
+    async fn notes(&self) -> Result<Vec<QuarantineNote>, StoreError> {
+        Ok(self.lock().notes.values().cloned().collect())
+    }
+
+    async fn remove(&self, run: &RunId, version: u64) -> Result<(), StoreError> {
+        let mut inner = self.lock();
+        if inner
+            .notes
+            .get(run)
+            .is_some_and(|note| note.version == version)
+        {
+            inner.notes.remove(run);
+        }
         Ok(())
     }
 }

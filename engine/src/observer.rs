@@ -34,10 +34,9 @@ pub trait EngineObserver<W: Workflow>: Send + Sync + 'static {
     /// A round of appends ended after `took`.
     fn appended(&self, took: Duration, what: Appended);
 
-    /// The store will never accept this run's next record (too large, or not serializable). The run is blocked until
-    /// a person acts. Called once per run; [`EngineObserver::appended`] counts the tries.
-    fn refused(&self, run: &RunId, why: &str) {
-        let _ = (run, why);
+    /// A run was quarantined: engines leave it alone until it is released. `code` is stable.
+    fn quarantined(&self, run: &RunId, code: &str, why: &str) {
+        let _ = (run, code, why);
     }
 
     /// Messages changed nothing; `unknown` of them belong to another incarnation, or to a lost tail of the store.

@@ -88,6 +88,11 @@ pub trait History: Send + Sync + 'static {
     fn incarnation(&self) -> Incarnation;
     /// Whether only this process can write, so that its memory equals the stored state.
     fn exclusive(&self) -> bool;
+    /// Error for a read that contradicts what this process was told before: the store has lost records, or the answer
+    /// is an old one.
+    fn contradiction(&self, what: String) -> StoreError {
+        StoreError::Broken(what)
+    }
     /// Loads the last record of each run.
     fn load(
         &self,
@@ -275,6 +280,61 @@ pub trait DeadLetters: Send + Sync + 'static {
     fn remove(&self, id: u64) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
 
+/// Note about a quarantined run: one that engines leave alone, because its next record can be neither decided nor
+/// stored, or its last one cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct QuarantineNote {
+    /// Run.
+    pub run: RunId,
+    /// Stable code in `PascalCase`.
+    pub code: String,
+    /// Cause, in a sentence.
+    pub why: String,
+    /// Time of the note.
+    pub at: Timestamp,
+    /// Builds that failed with the run, oldest first. Another build tries once by itself.
+    #[serde(default)]
+    pub builds: Vec<String>,
+    /// Time of the release. An engine removes a released note once what was outstanding has been carried out again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub released: Option<Timestamp>,
+    /// Version of the note, which the store assigns.
+    #[serde(default)]
+    pub version: u64,
+}
+
+impl QuarantineNote {
+    /// Whether an engine of `build` leaves the run alone.
+    #[must_use]
+    pub fn holds(&self, build: &str) -> bool {
+        self.released.is_none() && self.builds.iter().any(|tried| tried == build)
+    }
+}
+
+/// Quarantine: notes about runs that engines leave alone. A note lies beside the history and changes none of it.
+///
+/// # Contract
+/// - A run has at most one note; `put` replaces an earlier one.
+/// - A `notes_of` that starts after a successful `put` sees it, from any process.
+/// - `remove` removes a note if its version is still the given one.
+pub trait Quarantine: Send + Sync + 'static {
+    /// Writes a note.
+    fn put(&self, note: QuarantineNote) -> impl Future<Output = Result<(), StoreError>> + Send;
+    /// Notes of these runs, one answer for each.
+    fn notes_of(
+        &self,
+        runs: &[RunId],
+    ) -> impl Future<Output = Result<Vec<Option<QuarantineNote>>, StoreError>> + Send;
+    /// Every note, ordered by run.
+    fn notes(&self) -> impl Future<Output = Result<Vec<QuarantineNote>, StoreError>> + Send;
+    /// Removes a note.
+    fn remove(
+        &self,
+        run: &RunId,
+        version: u64,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+}
+
 /// Clock.
 pub trait Clock: Send + Sync + 'static {
     /// Present time.
@@ -312,6 +372,8 @@ pub trait Ports: Send + Sync + 'static {
     type Alarms: Alarms;
     /// Dead-letter port.
     type Dead: DeadLetters;
+    /// Quarantine port.
+    type Quarantine: Quarantine;
     /// Clock port.
     type Clock: Clock;
     /// The history.
@@ -326,6 +388,8 @@ pub trait Ports: Send + Sync + 'static {
     fn alarms(&self) -> &Self::Alarms;
     /// The dead letters.
     fn dead(&self) -> &Self::Dead;
+    /// The quarantine.
+    fn quarantine(&self) -> &Self::Quarantine;
     /// The clock.
     fn clock(&self) -> &Self::Clock;
 }

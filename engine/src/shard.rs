@@ -12,12 +12,14 @@ mod decide;
 mod effects;
 mod intake;
 mod newer_builds;
-mod refused;
+mod quarantine;
+mod split;
 mod store;
 
 use crate::{
     observer::EngineObserver,
     port::{Ack, Clock, DeadLetter, DeadLetters, History, Inbox, Ports, StoreError},
+    quarantine::KnownNotes,
 };
 use cache::{Cache, Cached};
 use decide::Plan;
@@ -33,7 +35,7 @@ use effects::EffectBatch;
 pub use intake::DecodedDelivery;
 use intake::{Received, sort};
 use newer_builds::{DeferredRuns, read_up_to};
-use refused::Refused;
+use quarantine::Fault;
 use std::{collections::BTreeMap, sync::Arc};
 
 /// Redelivery delay of messages when the store did not answer, in milliseconds.
@@ -58,6 +60,10 @@ pub struct Counters {
     pub newer: u64,
     /// Tries to append records that the store will never accept.
     pub refused: u64,
+    /// Runs that were quarantined, each time.
+    pub quarantined: u64,
+    /// Messages to quarantined runs that were taken out of the inbox.
+    pub taken_away: u64,
 }
 
 /// Shard of an engine.
@@ -67,7 +73,11 @@ pub struct Shard<W: Workflow, P: Ports, E: EngineObserver<W> = ()> {
     cache: Cache<W>,
     observer: Arc<E>,
     left: DeferredRuns,
-    refused: Refused,
+    known: Arc<KnownNotes>,
+    /// Runs of this turn whose last record is damaged.
+    damaged: BTreeMap<RunId, String>,
+    /// Repeats of messages that were dead-lettered although they can be read.
+    too_large: split::TooLarge,
     /// Counters so far.
     pub counters: Counters,
 }
@@ -99,7 +109,6 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         let build = build.into();
         let cache = Cache::new(cached_max);
         let left = DeferredRuns::default();
-        let refused = Refused::default();
         let counters = Counters::default();
         Self {
             ports,
@@ -107,9 +116,17 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
             cache,
             observer,
             left,
-            refused,
+            known: Arc::default(),
+            damaged: BTreeMap::new(),
+            too_large: split::TooLarge::default(),
             counters,
         }
+    }
+
+    /// Shares the notes about quarantined runs with the engine's other shards.
+    #[must_use]
+    pub fn knowing(self, known: Arc<KnownNotes>) -> Self {
+        Self { known, ..self }
     }
 
     /// Processes a batch of deliveries.
@@ -145,7 +162,11 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         for run in &runs {
             self.cache.forget(run);
         }
-        self.load(&runs).await.map(drop)
+        let loaded = self.load(&runs).await.map(drop);
+        for (run, why) in std::mem::take(&mut self.damaged) {
+            tracing::warn!(%run, why, "what is outstanding of a run cannot be read");
+        }
+        loaded
     }
 
     /// Handles an unreadable message: it waits if a newer build wrote it, otherwise it is dead-lettered.
@@ -190,6 +211,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         received: BTreeMap<RunId, Vec<Received<W>>>,
         acks: &mut Vec<(u64, Ack)>,
     ) -> Result<(), StoreError> {
+        let received = self.without_quarantined(received, acks).await;
         let runs: Vec<RunId> = received.keys().cloned().collect();
         let mut open = match self.load(&runs).await {
             Ok(open) => open,
@@ -202,20 +224,38 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         };
         let mut plans = Vec::new();
         let mut doubtful: BTreeMap<RunId, Vec<Received<W>>> = BTreeMap::new();
-        for (run, mut messages) in received {
+        for (run, messages) in received {
             let Some(opened) = open.remove(&run) else {
-                acks.extend(self.left.acks(self.ports.clock().now(), &run, &messages));
+                self.not_opened(&run, messages, acks).await;
                 continue;
             };
-            let plan = self.decide(&run, opened, &mut messages).await;
+            let mut plan = self.decide(&run, opened, messages).await;
             if plan.confirm {
-                doubtful.insert(run, messages);
+                doubtful.insert(run, plan.messages);
+            } else if let Some(fault) = plan.fault.take() {
+                self.quarantine(&run, fault, plan.messages, acks).await;
             } else {
                 plans.push(plan);
             }
         }
         self.confirm(doubtful, &mut plans, acks).await?;
-        self.store(plans, acks).await
+        self.store_or_split(plans, acks).await
+    }
+
+    /// Messages to a run whose last record this build cannot read: it is a newer build's, or damaged.
+    async fn not_opened(
+        &mut self,
+        run: &RunId,
+        messages: Vec<Received<W>>,
+        acks: &mut Vec<(u64, Ack)>,
+    ) {
+        match self.damaged.remove(run) {
+            Some(why) => {
+                self.quarantine(run, Fault::unreadable(why), messages, acks)
+                    .await;
+            }
+            None => acks.extend(self.left.acks(self.ports.clock().now(), run, &messages)),
+        }
     }
 
     /// Reads runs again whose drops were decided on cached state, and decides again.
@@ -237,10 +277,15 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
             }
             Err(broken) => return Err(broken),
         };
-        for (run, mut messages) in doubtful {
-            match open.remove(&run) {
-                Some(opened) => plans.push(self.decide(&run, opened, &mut messages).await),
-                None => acks.extend(self.left.acks(self.ports.clock().now(), &run, &messages)),
+        for (run, messages) in doubtful {
+            let Some(opened) = open.remove(&run) else {
+                self.not_opened(&run, messages, acks).await;
+                continue;
+            };
+            let mut plan = self.decide(&run, opened, messages).await;
+            match plan.fault.take() {
+                Some(fault) => self.quarantine(&run, fault, plan.messages, acks).await,
+                None => plans.push(plan),
             }
         }
         Ok(())
@@ -282,7 +327,9 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         let mut open = BTreeMap::new();
         let mut work = EffectBatch::new(self.ports.history().incarnation());
         for (run, stored) in runs.iter().zip(stored) {
-            self.cache.check(run, stored.as_ref().map(|s| s.revision))?;
+            let found = stored.as_ref().map(|stored| stored.revision);
+            let checked = self.cache.check(run, found);
+            checked.map_err(|what| self.ports.history().contradiction(what))?;
             let Some(stored) = stored else {
                 open.insert(
                     run.clone(),
@@ -313,10 +360,9 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
                 }
                 Err(DecodeError::Newer { .. }) => self.counters.newer += 1,
                 Err(damage) => {
-                    return Err(StoreError::Broken(format!(
-                        "the last record of {run} (revision {}) cannot be read: {damage}",
-                        stored.revision
-                    )));
+                    let revision = stored.revision;
+                    let why = format!("the last record (revision {revision}): {damage}");
+                    self.damaged.insert(run.clone(), why);
                 }
             }
         }

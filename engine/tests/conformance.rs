@@ -18,6 +18,7 @@ async fn memory_keeps_the_contracts() {
     let store = MemoryStore::new(Incarnation(7));
     contract::history(&store, &store).await;
     contract::dead_letters(&store).await;
+    contract::quarantine(&store).await;
 }
 
 #[tokio::test]
@@ -26,6 +27,7 @@ async fn the_embedded_store_keeps_the_contracts() {
     let store = EmbeddedStore::open(folder.path()).expect("a store");
     contract::history(&store, &store).await;
     contract::dead_letters(&store).await;
+    contract::quarantine(&store).await;
 }
 
 #[tokio::test]
@@ -68,5 +70,6 @@ async fn nats_keeps_the_contracts() {
         let neighbour = NatsStore::open(&options).await.expect("another process");
         contract::alarms(store.alarms(), Some(neighbour.alarms()), store.inbox()).await;
         contract::dead_letters(store.dead()).await;
+        contract::quarantine(store.quarantine()).await;
     }
 }

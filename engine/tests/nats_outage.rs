@@ -1,14 +1,24 @@
 //! Outages and losses on a real server: what was acknowledged stands, what was lost is noticed.
 
-use crate::nats_common;
+use crate::{
+    builds::{self, old, old::Old},
+    nats_common,
+};
 
 use dormer_engine::{
     nats::NatsStore,
-    port::{Ack, AppendError, Expected, History, Inbox, Ports, StoreError},
+    port::{Ack, Append, AppendError, Expected, History, HistoryReader, Inbox, Ports, StoreError},
+    shard::Shard,
+};
+use dormer_engine_core::InboxMessageOf;
+use dormer_proto::{
+    envelope,
+    id::{Epoch, Incarnation, RunId},
+    message::{Inbound, InboxMessage, ObjectRef, Observation, Version},
 };
 use dormer_testkit::{NatsOptions, NatsServer, await_condition, await_some, started};
 use nats_common::{append, options, run, taken};
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 const SOON: Duration = Duration::from_secs(30);
 
@@ -163,4 +173,76 @@ async fn a_rewound_history_ends_the_store() {
     })
     .await;
     assert!(broken.contains("acknowledged sequence"), "{broken}");
+}
+
+/// News about the page of the run `page`.
+fn page_observed(ours: Incarnation, resource: u64) -> (RunId, Vec<u8>) {
+    let object = ObjectRef {
+        cluster: String::new(),
+        kind: "Page".into(),
+        uid: "page".into(),
+    };
+    let version = Version {
+        epoch: Epoch(1),
+        resource,
+    };
+    let size = u32::try_from(resource).expect("small");
+    let message: InboxMessageOf<Old> = InboxMessage {
+        run: builds::run("page"),
+        incarnation: Some(ours),
+        body: Inbound::Observed(Observation {
+            object,
+            version,
+            fact: Some(old::Fact { size }),
+            may_start: true,
+        }),
+    };
+    let (bytes, _) = envelope::encode(&message, 1).expect("a message");
+    (message.run, bytes)
+}
+
+#[tokio::test]
+async fn a_run_that_another_engine_deleted_ends_nobody() {
+    let server = started!(NatsServer::start(NatsOptions::default()));
+    let store = Arc::new(NatsStore::open(&options(&server)).await.expect("a store"));
+    let theirs = NatsStore::open(&options(&server))
+        .await
+        .expect("another process");
+    let mut shard = Shard::<Old, _>::new(Arc::clone(&store), "test", 8);
+    let mut told = async |resource| {
+        let delivery = page_observed(store.incarnation(), resource);
+        store.inbox().put(vec![delivery]).await.expect("put");
+        shard.turn(vec![taken(&store).await]).await
+    };
+    let page = builds::run("page");
+    told(1).await.expect("stored");
+    let stored = store
+        .history()
+        .load(std::slice::from_ref(&page))
+        .await
+        .expect("loaded");
+    let revision = stored[0].as_ref().expect("a record").revision;
+    // It takes the run from its memory, and loses the race.
+    let newer = Append {
+        run: page.clone(),
+        ..append(&page, Expected::At(revision), 2, None)
+    };
+    let revision = *theirs.history().append(vec![newer]).await[0]
+        .as_ref()
+        .expect("stored");
+    told(2).await.expect("a conflict");
+    theirs
+        .reader()
+        .forget(&page, revision)
+        .await
+        .expect("deleted");
+    for resource in 3..6 {
+        told(resource).await.expect("the engine goes on");
+    }
+    let stored = store
+        .history()
+        .load(std::slice::from_ref(&page))
+        .await
+        .expect("loaded");
+    assert!(stored[0].is_some(), "the run begins anew");
 }

@@ -9,7 +9,7 @@ use dormer_engine::{
     engine::{self, Options},
     local::{Local, deliver_due_timers},
     memory::MemoryStore,
-    port::{Clock, DeadLetters, History, HistoryReader, Inbox, OrderOut},
+    port::{Clock, DeadLetters, History, HistoryReader, Inbox, OrderOut, Quarantine},
     shard::Counters,
 };
 use dormer_engine_core::{InboxMessageOf, Record, Workflow, replay_record};
@@ -138,7 +138,7 @@ fn wish<S>(id: &str, signal: S) -> Request<S> {
 /// One build at work on these ports, until `done`. It then stops as on a SIGTERM.
 async fn life<B: Build, S>(ports: &Ports<S>, checks: bool, done: impl AsyncFn() -> bool) -> Counters
 where
-    S: History + HistoryReader + DeadLetters,
+    S: History + HistoryReader + DeadLetters + Quarantine,
 {
     let ours = ports.store.incarnation();
     let (halt, halted) = watch::channel(false);
@@ -205,7 +205,7 @@ async fn begin<B: Workflow, S: History>(ports: &Ports<S>, runs: &[RunId], fact: 
 /// and at last the newer takes over.
 async fn back_and_forth<S>(store: Arc<S>)
 where
-    S: History + HistoryReader + DeadLetters,
+    S: History + HistoryReader + DeadLetters + Quarantine,
 {
     let ports: Ports<S> = Arc::new(Local::new(store, Skipping(Instant::now())));
     let store = Arc::clone(&ports.store);
@@ -252,7 +252,7 @@ where
 /// The older build meets runs and messages of the newer.
 async fn rolled_back<S>(ports: &Ports<S>, theirs: &[RunId], own: &[RunId])
 where
-    S: History + HistoryReader + DeadLetters,
+    S: History + HistoryReader + DeadLetters + Quarantine,
 {
     let store = ports.store.as_ref();
     let ours = Some(store.incarnation());

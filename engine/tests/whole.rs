@@ -6,7 +6,7 @@ use dormer_engine::{
     engine::{self, Options},
     local::{Local, LocalInbox, LocalTasks, deliver_due_timers},
     memory::MemoryStore,
-    port::{DeadLetters, History, HistoryReader, Inbox, SystemClock},
+    port::{DeadLetters, History, HistoryReader, Inbox, Quarantine, SystemClock},
 };
 use dormer_engine_core::{
     Command, Decision, Input, Now, Record, RetryPolicy, Workflow, replay_record,
@@ -160,7 +160,7 @@ async fn flaky_worker(tasks: Arc<LocalTasks>, inbox: Arc<LocalInbox>, ours: Inca
 /// One life of a process: engine, worker and alarms, until `until` says so; then everything is dropped at once.
 async fn live<S>(store: &Arc<S>, facts: Option<u32>, until: impl AsyncFn(&S) -> bool) -> bool
 where
-    S: History + HistoryReader + DeadLetters,
+    S: History + HistoryReader + DeadLetters + Quarantine,
 {
     let ours = store.incarnation();
     let ports = Arc::new(Local::new(Arc::clone(store), SystemClock));

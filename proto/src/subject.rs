@@ -258,6 +258,24 @@ impl Names {
         format!("{}.meta.{}", self.prefix, token(word))
     }
 
+    /// Subject of the note about one quarantined run. It lies in the identity stream, which holds one message for each
+    /// subject.
+    #[must_use]
+    pub fn quarantine(&self, run: &RunId) -> String {
+        format!(
+            "{}.meta.quarantine.{}.{}",
+            self.prefix,
+            token(run.workflow()),
+            token(run.key())
+        )
+    }
+
+    /// Subjects of the notes about all quarantined runs.
+    #[must_use]
+    pub fn quarantine_all(&self) -> String {
+        format!("{}.meta.quarantine.>", self.prefix)
+    }
+
     /// Name of the stream of changes: the last state of each run, for external readers.
     #[must_use]
     pub fn changes_stream(&self) -> String {
@@ -460,6 +478,7 @@ mod tests {
             names.inbox(&run),
             names.timer_due(&run),
             names.dead(&run),
+            names.quarantine(&run),
             names.change(&run),
         ] {
             assert_eq!(Names::run_of(&subject), Some(run.clone()), "{subject}");

@@ -254,7 +254,7 @@ pub(crate) fn of_rollout(word: &str) -> Option<Signal> {
 /// Sends `wish` to `run`, waits until the history holds it, and answers the run.
 ///
 /// # Errors
-/// 409: the run has ended, has left the state of the precondition, or has nothing to retry. 504: no engine recorded
+/// 409: the run is quarantined, has ended, has left the state of the precondition, or has nothing to retry. 504: no engine recorded
 /// the request in time.
 pub(crate) async fn ask(
     ports: &dyn Store,
@@ -277,6 +277,9 @@ pub(crate) async fn ask(
             "dormer why shows what it waits for",
         ));
     }
+    if let Some(found) = run_cache.quarantine(&run.id).await? {
+        return Err(ApiError::quarantined(&run.id, &found.code, &found.why));
+    }
     let id = request.id.clone();
     let to = run.id.clone();
     let message: RequestMessage = InboxMessage {
@@ -295,7 +298,10 @@ pub(crate) async fn ask(
             return Ok(run);
         }
     }
-    Err(ApiError::not_confirmed(&id))
+    match run_cache.quarantine(&to).await? {
+        Some(found) => Err(ApiError::quarantined(&to, &found.code, &found.why)),
+        None => Err(ApiError::not_confirmed(&id)),
+    }
 }
 
 /// The run, if its history holds the request.

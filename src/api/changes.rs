@@ -287,9 +287,9 @@ impl Api {
         if let Some(machine) = machine {
             return AnyRun::Machine(Box::new(machine));
         }
-        match views::rollout(run, names, now) {
+        match views::rollout(run, names, &self.live, now) {
             Some(rollout) => AnyRun::Rollout(Box::new(rollout)),
-            None => AnyRun::Run(Box::new(views::run(run, now))),
+            None => AnyRun::Run(Box::new(views::run(run, &self.live, now))),
         }
     }
 

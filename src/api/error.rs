@@ -6,7 +6,10 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use dormer_engine::port::StoreError;
-use dormer_proto::envelope::{DecodeError, EncodeError};
+use dormer_proto::{
+    envelope::{DecodeError, EncodeError},
+    id::RunId,
+};
 use serde_json::json;
 
 /// Error answer to a request.
@@ -108,6 +111,17 @@ impl ApiError {
     /// 409: the present state does not permit the request.
     pub fn conflict(error: impl Into<String>, what_to_do: impl Into<String>) -> Self {
         Self::new(StatusCode::CONFLICT, error, what_to_do)
+    }
+
+    /// 409: engines leave the run alone, so that nobody would take the request.
+    pub fn quarantined(run: &RunId, code: &str, why: &str) -> Self {
+        Self::conflict(
+            format!("{run} is quarantined ({code}): {why}"),
+            format!(
+                "mend the cause (docs/runbook.md, DormerRunQuarantined), then dormer unquarantine \
+                 {run}, and repeat the request"
+            ),
+        )
     }
 
     /// 504: the request is in the inbox, and no engine has recorded it yet.

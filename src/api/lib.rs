@@ -13,6 +13,7 @@ pub mod pages;
 pub mod plan;
 mod planned;
 pub mod projection;
+pub mod quarantine;
 pub mod reads;
 pub mod replay;
 mod run_cache;
@@ -36,7 +37,7 @@ use dormer_proto::id::Timestamp;
 use dormer_telemetry::metrics::{SnapshotSource, fleet::FleetMetrics};
 use futures::future::BoxFuture;
 use run_cache::RunCache;
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 /// Most dead letters that a scrape counts.
 const DEAD_COUNTED_MAX: usize = 1_000;
@@ -59,7 +60,7 @@ impl Api {
         renderer: Option<Arc<PlanRenderer>>,
     ) -> Arc<Self> {
         let ports: Arc<dyn Store> = ports;
-        let run_cache = RunCache::new(Arc::clone(&ports));
+        let run_cache = RunCache::new(Arc::clone(&ports), Arc::clone(&live));
         Arc::new(Self {
             run_cache,
             ports,
@@ -95,6 +96,9 @@ impl SnapshotSource for Api {
                 now,
                 dead,
             );
+            self.run_cache.read_notes(Duration::ZERO).await?;
+            let notes = self.live.noted();
+            to.tell_quarantined(notes.iter().map(|note| note.code.as_str()));
             Ok(())
         })
     }
@@ -133,6 +137,11 @@ pub fn router(api: Arc<Api>) -> Router {
         .route("/dead-letters", get(reads::dead))
         .route("/dead-letters/{id}", get(reads::dead_letter))
         .route("/dead-letters/{id}/requeue", post(writes::requeue))
+        .route("/quarantine", get(quarantine::all))
+        .route(
+            "/runs/{workflow}/{key}/unquarantine",
+            post(quarantine::unquarantine),
+        )
         .route("/openapi.json", get(openapi::openapi))
         .fallback(nowhere);
     Router::new().nest("/api/v1", v1).with_state(api)

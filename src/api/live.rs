@@ -1,6 +1,7 @@
-//! Latest heartbeat of every attempt, and the latest remote commands. They are for people: no decision depends on
-//! them, and they end with the process.
+//! Latest heartbeat of every attempt, the latest remote commands, and the notes about quarantined runs. They are for
+//! people: no decision depends on them, and they end with the process.
 
+use dormer_engine::port::QuarantineNote;
 use dormer_proto::{
     id::{Attempt, RunId, Seq, TaskId},
     message::{Heartbeat, RemoteCommand},
@@ -33,6 +34,8 @@ pub struct Live {
     commands: Mutex<Commands>,
     /// Number of remote commands received.
     command_count: watch::Sender<u64>,
+    /// Notes about quarantined runs at the last read. Lock held as the ones above.
+    notes: Mutex<BTreeMap<RunId, QuarantineNote>>,
 }
 
 /// Remote commands by task, with their order of arrival.
@@ -113,6 +116,26 @@ fn size(command: &RemoteCommand) -> usize {
 impl Live {
     fn beats(&self) -> MutexGuard<'_, BTreeMap<TaskId, (Instant, Heartbeat)>> {
         self.beats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn notes(&self) -> MutexGuard<'_, BTreeMap<RunId, QuarantineNote>> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Replaces the notes about quarantined runs. Released ones are left out.
+    pub fn note_all(&self, notes: Vec<QuarantineNote>) {
+        let held = notes.into_iter().filter(|note| note.released.is_none());
+        *self.notes() = held.map(|note| (note.run.clone(), note)).collect();
+    }
+
+    /// Notes about all quarantined runs, ordered by run.
+    pub fn noted(&self) -> Vec<QuarantineNote> {
+        self.notes().values().cloned().collect()
+    }
+
+    /// Note about a run, if it is quarantined.
+    pub fn note(&self, run: &RunId) -> Option<QuarantineNote> {
+        self.notes().get(run).cloned()
     }
 
     /// Stores a heartbeat.

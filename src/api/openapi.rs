@@ -8,7 +8,7 @@ use dormer_views::{
     plan::Plan,
     record::History,
     rollout::{Pool, Rollout},
-    run::{DeadLetter, RemoteCommand, Run},
+    run::{DeadLetter, QuarantinedRun, RemoteCommand, Run},
     timeline::Timeline,
 };
 use dormer_workflows::actions::{ACTIONS, ActionTarget, ROLLBACK};
@@ -38,6 +38,7 @@ fn schemas() -> Map<String, Value> {
     generator.subschema_for::<Run>();
     generator.subschema_for::<RemoteCommand>();
     generator.subschema_for::<DeadLetter>();
+    generator.subschema_for::<QuarantinedRun>();
     generator.subschema_for::<History>();
     generator.subschema_for::<Timeline>();
     generator.subschema_for::<Plan>();

@@ -57,7 +57,7 @@ impl Api {
     /// View of a rollout.
     pub(super) async fn shown_rollout(&self, run: &SharedRun) -> Answer<Rollout> {
         let names = names(&self.run_cache.all().await?);
-        let shown = views::rollout(run, &names, self.now());
+        let shown = views::rollout(run, &names, &self.live, self.now());
         let absent = || ApiError::absent("rollout", run.id.key(), "dormer get rollouts");
         shown.map(Json).ok_or_else(absent)
     }
@@ -113,7 +113,11 @@ pub async fn machine(Of(api): Asked, Path(called): Path<String>) -> Answer<Machi
 pub(super) async fn runs(Of(api): Asked) -> Answer<List<Run>> {
     let runs = api.run_cache.all().await?;
     let now = api.now();
-    items(runs.iter().map(|run| views::run(run, now)).collect())
+    items(
+        runs.iter()
+            .map(|run| views::run(run, &api.live, now))
+            .collect(),
+    )
 }
 
 pub(super) async fn run(
@@ -121,7 +125,7 @@ pub(super) async fn run(
     Path((workflow, key)): Path<(String, String)>,
 ) -> Answer<Run> {
     let run = api.found(&run_id(&workflow, &key)?).await?;
-    Ok(Json(views::run(&run, api.now())))
+    Ok(Json(views::run(&run, &api.live, api.now())))
 }
 
 pub(crate) async fn rollouts(Of(api): Asked) -> Answer<List<Rollout>> {
@@ -130,7 +134,7 @@ pub(crate) async fn rollouts(Of(api): Asked) -> Answer<List<Rollout>> {
     let names = names(&runs);
     items(
         runs.iter()
-            .filter_map(|run| views::rollout(run, &names, now))
+            .filter_map(|run| views::rollout(run, &names, &api.live, now))
             .collect(),
     )
 }

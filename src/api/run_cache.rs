@@ -1,7 +1,7 @@
 //! Cache of every run. A run is read again only if the store has a newer revision.
 
-use super::{ApiError, store::Store};
-use dormer_engine::port::{Head, StoreError};
+use super::{ApiError, live::Live, store::Store};
+use dormer_engine::port::{Head, QuarantineNote, StoreError};
 use dormer_engine_core::{Record, Run};
 use dormer_proto::{
     envelope,
@@ -9,11 +9,13 @@ use dormer_proto::{
     work::{MACHINE, SCHEMA, machine_run},
 };
 use dormer_workflows::{Dormer, State};
-use std::{collections::BTreeMap, sync::Arc};
-use tokio::sync::Mutex;
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use tokio::{sync::Mutex, time::Instant};
 
 /// Runs read in one step.
 const PAGE: usize = 1_000;
+/// Age at which the notes about quarantined runs are read again. One read of all runs may follow another at once.
+const NOTES_FOR: Duration = Duration::from_secs(1);
 
 /// Run, shared by its readers.
 pub type SharedRun = Arc<Run<Dormer>>;
@@ -23,14 +25,32 @@ pub(crate) struct RunCache {
     ports: Arc<dyn Store>,
     /// Lock held during a read of the store, so that concurrent readers cause one read.
     runs: Mutex<BTreeMap<RunId, (Revision, SharedRun)>>,
+    live: Arc<Live>,
+    /// Time at which the notes were read. Lock held during the read.
+    noted: Mutex<Option<Instant>>,
 }
 
 impl RunCache {
-    pub(crate) fn new(ports: Arc<dyn Store>) -> Self {
+    pub(crate) fn new(ports: Arc<dyn Store>, live: Arc<Live>) -> Self {
         Self {
             ports,
             runs: Mutex::default(),
+            live,
+            noted: Mutex::default(),
         }
+    }
+
+    /// Reads the notes about quarantined runs, unless those known are younger than `age`.
+    ///
+    /// # Errors
+    /// The store does not answer.
+    pub(crate) async fn read_notes(&self, age: Duration) -> Result<(), ApiError> {
+        let mut noted = self.noted.lock().await;
+        if noted.is_none_or(|at| at.elapsed() >= age) {
+            self.live.note_all(self.ports.notes().await?);
+            *noted = Some(Instant::now());
+        }
+        Ok(())
     }
 
     /// Every run of the store, ordered by id.
@@ -38,6 +58,7 @@ impl RunCache {
     /// # Errors
     /// The store does not answer.
     pub(crate) async fn all(&self) -> Result<Vec<SharedRun>, ApiError> {
+        self.read_notes(NOTES_FOR).await?;
         let mut runs = self.runs.lock().await;
         let heads = self.heads().await?;
         let changed: Vec<RunId> = heads
@@ -63,6 +84,15 @@ impl RunCache {
         Ok(runs.values().map(|(_, run)| Arc::clone(run)).collect())
     }
 
+    /// Note about a run, if it is quarantined now.
+    ///
+    /// # Errors
+    /// The store does not answer.
+    pub(crate) async fn quarantine(&self, run: &RunId) -> Result<Option<QuarantineNote>, ApiError> {
+        self.read_notes(Duration::ZERO).await?;
+        Ok(self.live.note(run))
+    }
+
     /// Heads of all runs, ordered by id.
     async fn heads(&self) -> Result<Vec<Head>, StoreError> {
         let mut all: Vec<Head> = Vec::new();
@@ -82,6 +112,7 @@ impl RunCache {
     /// # Errors
     /// The store does not answer, or its answer cannot be read.
     pub(crate) async fn one(&self, run: &RunId) -> Result<Option<SharedRun>, ApiError> {
+        self.read_notes(NOTES_FOR).await?;
         let stored = self.ports.load(std::slice::from_ref(run)).await?;
         let stored = stored.into_iter().flatten().next();
         Ok(stored.map(|stored| read(&stored.bytes)).transpose()?)

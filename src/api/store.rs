@@ -1,8 +1,10 @@
 //! Store interface of the API: the engine's ports behind one object, so that API and console are compiled once.
 
 use dormer_engine::port::{
-    Clock, DeadLetter, DeadLetters, Head, History, HistoryReader, Inbox, Ports, StoreError, Stored,
+    Clock, DeadLetter, DeadLetters, Head, History, HistoryReader, Inbox, Ports, Quarantine,
+    QuarantineNote, StoreError, Stored,
 };
+use dormer_engine::quarantine::release;
 use dormer_proto::id::{Incarnation, RunId, Seq, Timestamp};
 use futures::future::BoxFuture;
 
@@ -27,6 +29,10 @@ pub(crate) trait Store: Send + Sync + 'static {
     fn dead_letters(&self, after: u64, limit: usize) -> Answer<'_, Vec<DeadLetter>>;
     /// Removes a dead letter.
     fn remove_dead_letter(&self, id: u64) -> Answer<'_, ()>;
+    /// Notes about every quarantined run.
+    fn notes(&self) -> Answer<'_, Vec<QuarantineNote>>;
+    /// Releases a run. The answer is whether it was quarantined.
+    fn release<'a>(&'a self, run: &'a RunId) -> Answer<'a, bool>;
 }
 
 impl<P: Ports> Store for P {
@@ -60,5 +66,13 @@ impl<P: Ports> Store for P {
 
     fn remove_dead_letter(&self, id: u64) -> Answer<'_, ()> {
         Box::pin(self.dead().remove(id))
+    }
+
+    fn notes(&self) -> Answer<'_, Vec<QuarantineNote>> {
+        Box::pin(self.quarantine().notes())
+    }
+
+    fn release<'a>(&'a self, run: &'a RunId) -> Answer<'a, bool> {
+        Box::pin(release(self, run))
     }
 }

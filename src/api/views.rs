@@ -2,16 +2,21 @@
 
 use super::{lacks, run_cache::SharedRun};
 use crate::live::Live;
+use dormer_engine::port::QuarantineNote;
 use dormer_engine_core::{OpenTask, Run, Workflow};
 use dormer_proto::{
-    id::{TaskId, Timestamp},
+    id::{RunId, TaskId, Timestamp},
     message,
+    work::machine_run,
 };
 use dormer_views::{
     machine::{Blocker, Condition, Drain, Halt, HaltKind, Machine, PhaseFailure},
     moment::Moment,
     rollout::{ApprovalMode, Away, Gap, MachineSet, Pool, Rollout, Slot, Waiting},
-    run::{self, EpisodeStatus, Heartbeat, RemoteCommand, RunStatus, Task, TaskFailure, TaskPhase},
+    run::{
+        self, EpisodeStatus, Heartbeat, Quarantine, RemoteCommand, RunStatus, Task, TaskFailure,
+        TaskPhase,
+    },
 };
 use dormer_workflows::{
     Dormer, State,
@@ -58,9 +63,11 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
         created,
     } = state.view();
     let lacks = lacks::of(run, live);
-    let waiting_for = match &lacks {
-        Some(_) => Some(LACKING.to_owned()),
-        None => waiting_for,
+    let status = status(run, live, now);
+    let waiting_for = match (&status.quarantine, &lacks) {
+        (Some(quarantine), _) => Some(waits_for_release(&run.id, quarantine)),
+        (None, Some(_)) => Some(LACKING.to_owned()),
+        (None, None) => waiting_for,
     };
     Some(Machine {
         name,
@@ -110,7 +117,7 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
         attempt: run.tasks.iter().map(|task| task.attempt.0).max(),
         tasks: tasks(run, live, now),
         lacks,
-        status: status(run, now),
+        status,
     })
 }
 
@@ -146,6 +153,7 @@ fn halt_view(halt: &machine::Halt) -> Halt {
 pub fn rollout(
     run: &Run<Dormer>,
     names: &BTreeMap<String, String>,
+    live: &Live,
     now: Timestamp,
 ) -> Option<Rollout> {
     let State::Rollout(state) = &run.state else {
@@ -154,6 +162,23 @@ pub fn rollout(
     let name = |uid: &str| names.get(uid).map_or(uid, String::as_str).to_owned();
     let view = state.view_with(&name);
     let named = |uids: Vec<String>| uids.iter().map(|uid| name(uid)).collect();
+    let status = status(run, live, now);
+    // A quarantined holder keeps its slot.
+    let held_back = |holder: &str| {
+        let holder = machine_run(holder).ok()?;
+        quarantine_of(&holder, live).map(|found| waits_for_release(&holder, &found))
+    };
+    let stuck = view.slots.iter().find_map(|slot| {
+        let what = held_back(&slot.holder)?;
+        Some(format!(
+            "{}, which holds the lease and waits for {what}",
+            name(&slot.holder)
+        ))
+    });
+    let waiting_for = match &status.quarantine {
+        Some(found) => Some(waits_for_release(&run.id, found)),
+        None => stuck.or(view.waiting_for),
+    };
     Some(Rollout {
         pool: run.id.key().to_owned(),
         state: view.state.into(),
@@ -188,12 +213,12 @@ pub fn rollout(
             .into_iter()
             .map(|slot| Slot {
                 token: slot.token.0,
+                waits_for: held_back(&slot.holder).or(slot.waits_for),
                 name: name(&slot.holder),
                 holder: slot.holder,
                 marked: slot.marked,
                 seq: slot.seq.0,
                 since: slot.since.into(),
-                waits_for: slot.waits_for,
             })
             .collect(),
         gaps: view
@@ -216,8 +241,8 @@ pub fn rollout(
         payload: view.payload,
         rollback: view.rollback,
         machine_sets: view.machine_sets.into_iter().map(machine_set).collect(),
-        waiting_for: view.waiting_for,
-        status: status(run, now),
+        waiting_for,
+        status,
     })
 }
 
@@ -241,11 +266,11 @@ pub fn names(runs: &[SharedRun]) -> BTreeMap<String, String> {
 }
 
 /// Summary of any run.
-pub(crate) fn run(run: &Run<Dormer>, now: Timestamp) -> run::Run {
+pub(crate) fn run(run: &Run<Dormer>, live: &Live, now: Timestamp) -> run::Run {
     run::Run {
-        status: status(run, now),
+        status: status(run, live, now),
         workflow: run.id.workflow().to_owned(),
-        name: name(&run.state).unwrap_or_else(|| run.id.key().to_owned()),
+        name: called(run),
         state: Dormer::label(&run.state).to_owned(),
         tasks: run.tasks.len() as u64,
         deadline: run.deadline().map(Moment),
@@ -330,6 +355,11 @@ fn name(state: &State) -> Option<String> {
     }
 }
 
+/// Name of a run for people, or else its key.
+pub(crate) fn called(run: &Run<Dormer>) -> String {
+    name(&run.state).unwrap_or_else(|| run.id.key().to_owned())
+}
+
 /// Settings of a pool as its rollout knows them. `None`: the run is not a rollout's.
 pub(crate) fn pool(run: &Run<Dormer>) -> Option<Pool> {
     let State::Rollout(state) = &run.state else {
@@ -351,7 +381,7 @@ pub(crate) fn pool(run: &Run<Dormer>) -> Option<Pool> {
 }
 
 /// Common fields of every run.
-fn status(run: &Run<Dormer>, now: Timestamp) -> RunStatus {
+fn status(run: &Run<Dormer>, live: &Live, now: Timestamp) -> RunStatus {
     RunStatus {
         run: run.id.as_str().to_owned(),
         seq: run.seq.0,
@@ -367,5 +397,27 @@ fn status(run: &Run<Dormer>, now: Timestamp) -> RunStatus {
             to: episode.to.map(Moment),
             result: episode.result.to_string(),
         }),
+        quarantine: quarantine_of(&run.id, live),
+    }
+}
+
+/// Quarantine of a run in its view.
+fn quarantine_of(run: &RunId, live: &Live) -> Option<Quarantine> {
+    live.note(run).map(quarantine)
+}
+
+/// What people and other runs wait for while this run is quarantined.
+fn waits_for_release(run: &RunId, quarantine: &Quarantine) -> String {
+    let code = &quarantine.code;
+    format!("its release from quarantine ({code}): dormer unquarantine {run}")
+}
+
+/// View of a note about a quarantined run.
+pub(crate) fn quarantine(note: QuarantineNote) -> Quarantine {
+    Quarantine {
+        code: note.code,
+        why: note.why,
+        since: note.at.into(),
+        builds: note.builds,
     }
 }

@@ -1,4 +1,4 @@
-//! `dormer get`: machines, runs, rollouts, tasks and pools, one per line.
+//! `dormer get`: machines, runs, rollouts, tasks, pools and quarantined runs, one per line.
 
 use super::{
     Failure, To,
@@ -12,7 +12,7 @@ use dormer_views::{
     machine::Machine,
     moment::span,
     rollout::{Pool, Rollout},
-    run::{List, Run, Task},
+    run::{List, QuarantinedRun, Run, Task},
 };
 use serde::{Deserialize, de::DeserializeOwned};
 
@@ -34,6 +34,9 @@ pub(crate) enum Kind {
     /// Pools
     #[value(aliases = ["pool"])]
     Pools,
+    /// Quarantined runs, which engines leave alone until they are released
+    #[value(aliases = ["quarantined"])]
+    Quarantine,
 }
 
 impl Kind {
@@ -44,6 +47,7 @@ impl Kind {
             Self::Rollouts => "/rollouts",
             Self::Tasks => "/tasks",
             Self::Pools => "/pools",
+            Self::Quarantine => "/quarantine",
         }
     }
 
@@ -191,6 +195,21 @@ impl Item for Pool {
     }
 }
 
+impl Item for QuarantinedRun {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("RUN", |it| it.run.clone()),
+        Column::new("NAME", |it| optional(&it.name)),
+        Column::new("CODE", |it| it.quarantine.code.clone()),
+        Column::new("SINCE", |it| it.quarantine.since.to_string()),
+        Column::wide("BUILDS", |it| it.quarantine.builds.join(", ")),
+        Column::new("WHY", |it| it.quarantine.why.clone()),
+    ];
+
+    fn sort_key(&self) -> (&str, &str) {
+        (&self.run, "")
+    }
+}
+
 /// Arguments of `dormer get`.
 #[derive(Debug, Args)]
 pub struct Get {
@@ -229,6 +248,7 @@ impl Get {
             (Kind::Runs, _) => self.found::<Run>(&server).await,
             (Kind::Rollouts, _) => self.found::<Rollout>(&server).await,
             (Kind::Pools, _) => self.found::<Pool>(&server).await,
+            (Kind::Quarantine, _) => self.quarantined(&server).await,
             (Kind::Tasks, None) => self.found::<Task>(&server).await,
             (Kind::Tasks, Some(machine)) => self.tasks_of(&server, machine).await,
         }
@@ -253,6 +273,17 @@ impl Get {
         let mut listing: Listing<T> = server.get(&self.path()).await?;
         listing.items.retain(|item| {
             fits(&self.pool, item.view.pool()) && fits(&self.state, item.view.state())
+        });
+        self.listed(listing)
+    }
+
+    /// Reads the quarantined runs; the name selects one by its id or its name.
+    async fn quarantined(&self, server: &Server) -> Result<String, Failure> {
+        let mut listing: Listing<QuarantinedRun> = server.get(&self.path()).await?;
+        listing.items.retain(|item| {
+            let QuarantinedRun { run, name, .. } = &item.view;
+            let wanted = self.name.as_ref();
+            wanted.is_none_or(|wanted| wanted == run || Some(wanted) == name.as_ref())
         });
         self.listed(listing)
     }

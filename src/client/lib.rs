@@ -21,6 +21,7 @@ mod samples;
 pub mod server;
 mod sse;
 mod trace;
+mod unquarantine;
 mod watch;
 mod why;
 
@@ -57,7 +58,7 @@ fn help_on_either(machine: &Action, pool: &Action) -> String {
 /// Commands for a running dormer.
 #[derive(Debug, Subcommand)]
 pub enum Ask {
-    /// List machines, runs, rollouts, tasks or pools
+    /// List machines, runs, rollouts, tasks, pools or quarantined runs
     #[command(after_help = EXIT_CODES)]
     Get(get::Get),
     /// Show all fields of one machine or rollout
@@ -115,6 +116,9 @@ pub enum Ask {
     /// Reset a run to an earlier record
     #[command(about = actions::RESET.what, after_help = help(&actions::RESET))]
     Reset(action_commands::Reset),
+    /// Release quarantined runs; engines then try them again
+    #[command(after_help = EXIT_CODES)]
+    Unquarantine(unquarantine::Unquarantine),
     /// Show which nodes would change, what on them, and how: with the present settings, or with a candidate
     #[command(after_help = EXIT_CODES)]
     Plan(plan::Plan),
@@ -184,6 +188,7 @@ async fn answer(ask: Ask) -> Result<String, Failure> {
         Ask::Remove(on) => on.run(&actions::REMOVE).await,
         Ask::TrustHostKey(trust) => trust.run().await,
         Ask::Reset(reset) => reset.run().await,
+        Ask::Unquarantine(release) => release.run().await,
         Ask::Plan(plan) => plan.run().await,
         Ask::Rollback(rollback) => rollback.run().await,
         Ask::DeadLetters(dead) => dead.run().await,

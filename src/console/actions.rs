@@ -110,6 +110,7 @@ pub(super) mod tests {
                 since_seconds: 312,
                 closed: None,
                 episode: None,
+                quarantine: None,
             },
         }
     }

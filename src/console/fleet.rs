@@ -120,7 +120,7 @@ pub(super) fn fleet(snapshot: &Snapshot, live: &Live, filter: &Filter) -> Conten
     let mut all: Vec<Item<'_>> = snapshot
         .runs
         .iter()
-        .filter_map(|run| Item::of(run, snapshot.now))
+        .filter_map(|run| Item::of(run, live, snapshot.now))
         .collect();
     all.sort_by(|one, other| one.sort_key().cmp(&other.sort_key()));
     let needy = all.iter().filter(|item| item.need.is_some()).count();
@@ -132,7 +132,7 @@ pub(super) fn fleet(snapshot: &Snapshot, live: &Live, filter: &Filter) -> Conten
     let rollouts = snapshot
         .runs
         .iter()
-        .filter_map(|run| views::rollout(run, &names, snapshot.now));
+        .filter_map(|run| views::rollout(run, &names, live, snapshot.now));
     let rollouts: Vec<Rollout> = rollouts.collect();
     let main = html! {
         h1 { "Windows nodes" }

@@ -1,6 +1,6 @@
 //! Machine in the list of the fleet's page: its state, and whether it needs a person.
 
-use dormer_api::SharedRun;
+use dormer_api::{SharedRun, live::Live};
 use dormer_engine_core::TaskPhase;
 use dormer_proto::{
     id::Timestamp,
@@ -31,6 +31,8 @@ const HELD_UP_MS: u64 = 600_000;
 /// Reason for which a machine needs a person, most urgent first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Need {
+    /// Its run is quarantined, and nothing happens to it until it is released.
+    Quarantined,
     /// It failed, and does nothing until it is retried.
     Failed,
     /// The Machine API has marked its Machine as failed.
@@ -51,7 +53,7 @@ pub(super) struct Item<'a> {
 
 impl<'a> Item<'a> {
     /// Row of a run. `None`: the run is not a machine's, or has ended.
-    pub(super) fn of(run: &'a SharedRun, now: Timestamp) -> Option<Self> {
+    pub(super) fn of(run: &'a SharedRun, live: &Live, now: Timestamp) -> Option<Self> {
         let State::Machine(state) = &run.state else {
             return None;
         };
@@ -59,7 +61,8 @@ impl<'a> Item<'a> {
             return None;
         }
         let view = state.view();
-        let need = need(&view, now.since_ms(run.entered.at));
+        let quarantined = live.note(&run.id).map(|_| Need::Quarantined);
+        let need = quarantined.or_else(|| need(&view, now.since_ms(run.entered.at)));
         Some(Self { run, view, need })
     }
 
@@ -203,7 +206,7 @@ mod tests {
                 from: Box::new(Phase::Probing),
                 failure: Failure::lasting(code, message),
             });
-            let item = Item::of(&run, Timestamp(0)).expect("a machine");
+            let item = Item::of(&run, &Live::default(), Timestamp(0)).expect("a machine");
             item.reason_text()
         };
         assert_eq!(

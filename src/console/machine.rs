@@ -8,7 +8,7 @@ use super::{
     picture,
 };
 use axum::extract::{Path, State as Of};
-use dormer_api::{Api, ApiError, SharedRun, reads, views};
+use dormer_api::{Api, ApiError, SharedRun, live::Live, reads, views};
 use dormer_proto::{
     id::Timestamp,
     message::RemoteCommand,
@@ -62,7 +62,7 @@ pub(super) async fn read(
     let records = history::read(api, run, part).await?;
     let (episodes, now) = api.timeline_of(&run.id).await?;
     let commands = api.live().commands(&run.id);
-    let rollout = rollout_of(&machine, snapshot);
+    let rollout = rollout_of(&machine, snapshot, api.live());
     let from = run.seq.0.saturating_sub(explain::RECORDS_BACK).max(1);
     let latest = api
         .part_of(&run.id, from, explain::RECORDS_BACK as usize + 1)
@@ -87,9 +87,9 @@ pub(super) async fn read(
 }
 
 /// Rollout of the machine's pool.
-fn rollout_of(machine: &Machine, snapshot: &Snapshot) -> Option<Rollout> {
+fn rollout_of(machine: &Machine, snapshot: &Snapshot, live: &Live) -> Option<Rollout> {
     let run = snapshot.run(&rollout_run(&machine.pool).ok()?)?;
-    views::rollout(run, &views::names(&snapshot.runs), snapshot.now)
+    views::rollout(run, &views::names(&snapshot.runs), live, snapshot.now)
 }
 
 fn page(content: &MachinePage<'_>) -> Markup {

@@ -5,7 +5,7 @@ use dormer_engine::{
     embedded::EmbeddedStore,
     local::{LocalInbox, LocalTasks},
     memory::MemoryStore,
-    port::{DeadLetters, History, HistoryReader, Inbox, OrderOut, StoreError},
+    port::{DeadLetters, History, HistoryReader, Inbox, OrderOut, Quarantine, StoreError},
 };
 use dormer_proto::{
     id::{Epoch, Incarnation, RunId},
@@ -35,7 +35,7 @@ const MESSAGES_MAX: usize = 50_000;
 const FULL_PAUSE: Duration = Duration::from_millis(20);
 
 /// Store that one process owns, with a counter of epochs.
-pub trait OwnStore: History + HistoryReader + DeadLetters {
+pub trait OwnStore: History + HistoryReader + DeadLetters + Quarantine {
     /// Allocates the next epoch. Epochs only grow.
     fn draw_epoch(&self) -> impl Future<Output = Result<Epoch, StoreError>> + Send;
 }

@@ -171,12 +171,11 @@ impl dormer_engine::observer::EngineObserver<Dormer> for Telemetry {
         self.metrics.engine.appended(took, what);
     }
 
-    fn refused(&self, run: &RunId, why: &str) {
-        self.metrics.engine.refused(run.workflow());
+    fn quarantined(&self, run: &RunId, code: &str, why: &str) {
+        self.metrics.engine.quarantined(run.workflow(), code);
         tracing::error!(
-            %run, why, advice = "docs/runbook.md, DormerStoreRefuses",
-            "the store will never accept this run's next record; the run is blocked until a \
-             person acts"
+            %run, code, why, advice = "docs/runbook.md, DormerRunQuarantined",
+            "the run is quarantined until a person releases it"
         );
     }
 

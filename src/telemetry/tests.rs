@@ -64,13 +64,16 @@ async fn an_endpoint_that_cannot_be_spoken_to_is_refused_and_one_that_is_silent_
 }
 
 #[test]
-fn a_run_that_the_store_refuses_is_counted_for_its_workflow() {
+fn a_quarantined_run_is_counted_for_its_workflow_and_its_cause() {
     let telemetry = Telemetry::default();
     let run = machine_run("u1").unwrap();
-    EngineObserver::<Dormer>::refused(&telemetry, &run, "the record has 2,000,000 bytes");
+    let why = "the record has 2,000,000 bytes";
+    EngineObserver::<Dormer>::quarantined(&telemetry, &run, "RecordRefused", why);
     let page = telemetry.metrics().page();
     assert!(
-        page.contains("dormer_runs_refused_total{workflow=\"machine\"} 1"),
+        page.contains(
+            "dormer_runs_quarantined_total{workflow=\"machine\",code=\"RecordRefused\"} 1"
+        ),
         "{page}"
     );
 }

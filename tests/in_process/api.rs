@@ -5,7 +5,7 @@ use axum::{
     body::{Body, to_bytes},
     http::{Request, StatusCode},
 };
-use dormer_engine::port::{DeadLetter, DeadLetters, Ports};
+use dormer_engine::port::{DeadLetter, DeadLetters, Ports, Quarantine, QuarantineNote};
 use dormer_proto::{id::Timestamp, work::machine_run};
 use dormer_telemetry::health::{Health, RoleStatus, router};
 use serde_json::{Value, json};
@@ -183,7 +183,9 @@ async fn a_dead_letter_is_shown_and_goes_back_to_the_inbox() {
         origin: "inbox 1".into(),
         bytes: b"nonsense".to_vec(),
     };
-    site.ports.dead().put(message).await.expect("put");
+    DeadLetters::put(site.ports.dead(), message)
+        .await
+        .expect("put");
     let (_, listed) = site.get("/dead-letters").await;
     let id = listed["items"][0]["id"].as_u64().expect("an id");
     let (_, shown) = site.get(&format!("/dead-letters/{id}")).await;
@@ -205,6 +207,72 @@ async fn a_dead_letter_is_shown_and_goes_back_to_the_inbox() {
         site.get(&format!("/dead-letters/{id}")).await,
         404,
         "dead letter",
+    );
+    site.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_quarantined_run_is_shown_refuses_requests_at_once_and_is_released() {
+    let site = Site::new().await;
+    let note = QuarantineNote {
+        run: machine_run("u1").expect("a run"),
+        code: "RecordRefused".into(),
+        why: "record message has 2000000 bytes".into(),
+        at: Timestamp(1_000),
+        builds: vec!["dormer 1".into()],
+        released: None,
+        version: 0,
+    };
+    Quarantine::put(site.ports.quarantine(), note)
+        .await
+        .expect("put");
+    let (status, listed) = site.get("/quarantine").await;
+    assert_eq!(status, StatusCode::OK, "{listed}");
+    assert_eq!(faults("/quarantine", &listed), Vec::<String>::new());
+    let one = &listed["items"][0];
+    assert_eq!(
+        (&one["run"], &one["name"], &one["code"]),
+        (
+            &json!("machine/u1"),
+            &json!("win-u1"),
+            &json!("RecordRefused")
+        )
+    );
+    let (_, machine) = site.get("/machines/win-u1").await;
+    assert_eq!(
+        faults("/machines/{machine}", &machine),
+        Vec::<String>::new()
+    );
+    assert_eq!(machine["quarantine"]["builds"], json!(["dormer 1"]));
+    let waits_for = machine["waitingFor"].as_str().unwrap_or_default();
+    assert!(
+        waits_for.contains("dormer unquarantine machine/u1"),
+        "{machine}"
+    );
+    let (_, run) = site.get("/runs/machine/u1").await;
+    assert_eq!(run["quarantine"]["code"], "RecordRefused");
+    let asked = site
+        .post("/machines/win-u1/actions/pause", &json!({}))
+        .await;
+    refused(asked, 409, "quarantined");
+
+    let path = "/runs/machine/u1/unquarantine";
+    let (status, answer) = site.post(path, &json!({})).await;
+    assert_eq!(
+        (status, &answer["released"]),
+        (StatusCode::OK, &json!(true))
+    );
+    let (_, machine) = site.get("/machines/win-u1").await;
+    assert_eq!(machine["quarantine"], Value::Null, "{machine}");
+    let (status, machine) = site
+        .post("/machines/win-u1/actions/pause", &json!({}))
+        .await;
+    assert_eq!(status, StatusCode::OK, "{machine}");
+    refused(
+        site.post("/runs/machine/nobody/unquarantine", &json!({}))
+            .await,
+        409,
+        "not",
     );
     site.end().await;
 }
@@ -262,7 +330,9 @@ async fn answers_are_as_the_document_says() {
         origin: "inbox 1".into(),
         bytes: b"nonsense".to_vec(),
     };
-    site.ports.dead().put(message).await.expect("put");
+    DeadLetters::put(site.ports.dead(), message)
+        .await
+        .expect("put");
     for (path, asked) in [
         ("/machines", "/machines?all=true"),
         ("/machines/{machine}", "/machines/win-u1"),

@@ -372,7 +372,7 @@ fn rollout_with(fields: Value) -> Rollout {
         state: dormer_workflows::rollout::State::default().into(),
         ..run_of("rollout/windows")
     };
-    let rollout = views::rollout(&run, &BTreeMap::new(), NOW).expect("a rollout");
+    let rollout = views::rollout(&run, &BTreeMap::new(), &Live::default(), NOW).expect("a rollout");
     let mut rollout = serde_json::to_value(rollout).expect("JSON");
     for (key, value) in fields.as_object().expect("fields") {
         rollout[key] = value.clone();

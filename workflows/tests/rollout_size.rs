@@ -2,13 +2,17 @@
 
 use crate::rollout_common;
 
+use dormer_engine_core::{EVENTS_PER_RECORD_MAX, InboxMessageOf, Record, Run, Transition, Verdict};
 use dormer_proto::{
-    id::{LeaseToken, Timestamp},
-    machine::TokenMark,
+    envelope::{self, MESSAGE_BYTES_MAX},
+    id::{Epoch, Incarnation, LeaseToken, Seq, SignalId, Sum, Timestamp},
+    machine::{self, TokenMark},
+    message::{Inbound, InboxMessage, ObjectRef, Observation, Signalled, Version},
     pool::PoolSettings,
     rollout::{Fact, MEMBERS_MAX, MemberReport, OwnedMachine, OwnerFact, Signal},
+    work::{self, machine_run, rollout_run},
 };
-use dormer_workflows::rollout::State;
+use dormer_workflows::{Dormer, rollout::State};
 use rollout_common::{Pool, observed, serving, signalled};
 
 /// Bytes that one member may cost, encoded as the engine stores it.
@@ -37,28 +41,35 @@ fn report() -> MemberReport {
     }
 }
 
-fn full() -> Pool {
-    let mut pool = Pool::new();
-    // A pool that is as old as pools get.
-    pool.state.tick = u64::MAX >> 8;
+fn settings() -> Fact {
+    Fact::Pool(PoolSettings {
+        paused: true,
+        ..PoolSettings::default()
+    })
+}
+
+fn owner(ready: u32) -> Fact {
     let machines = (0..MEMBERS_MAX).map(|at| OwnedMachine {
         uid: uid(at),
         created: report().created,
         deleting: false,
     });
-    let fact = OwnerFact {
+    Fact::Owner(OwnerFact {
         uid: OWNER.into(),
         name: "winworker".into(),
         replicas: 5_000,
-        ready: Some(4_999),
-        available: Some(4_999),
+        ready: Some(ready),
+        available: Some(ready),
         machines: machines.collect(),
-    };
-    pool.decide(observed(Fact::Pool(PoolSettings {
-        paused: true,
-        ..PoolSettings::default()
-    })));
-    pool.decide(observed(Fact::Owner(fact)));
+    })
+}
+
+fn full() -> Pool {
+    let mut pool = Pool::new();
+    // A pool that is as old as pools get.
+    pool.state.tick = u64::MAX >> 8;
+    pool.decide(observed(settings()));
+    pool.decide(observed(owner(4_999)));
     for at in 0..MEMBERS_MAX {
         pool.decide(signalled(&uid(at), Signal::Request { report: report() }));
     }
@@ -130,4 +141,108 @@ fn who_left_is_forgotten_in_the_end() {
     assert_eq!(pool.text.matches("→ forget ").count(), 300 - 256);
     assert!(pool.text.contains(&format!("→ forget {}", uid(43))));
     assert_eq!(pool.state.departed.len(), 256);
+}
+
+/// What a message to a run says.
+type Body = Inbound<work::Fact, machine::Outcome, work::Signal>;
+
+/// Whole records of a run: its state, the senders that it remembers, and what it took.
+struct Recorded {
+    run: Option<Run<Dormer>>,
+    at: Timestamp,
+    /// Largest record so far, as the store gets it.
+    largest: usize,
+}
+
+impl Recorded {
+    fn take(&mut self, bodies: Vec<Body>) {
+        let ours = Incarnation(u64::MAX);
+        let id = rollout_run("windows").expect("a run");
+        let mut transition = self.run.take().map(|run| Transition::of(run, self.at));
+        for body in bodies {
+            let message: InboxMessageOf<Dormer> = InboxMessage {
+                run: id.clone(),
+                incarnation: Some(ours),
+                body,
+            };
+            let transition = transition.get_or_insert_with(|| {
+                Transition::begin(self.at, ours, &message).expect("a start")
+            });
+            assert_eq!(transition.offer(ours, message).verdict, Verdict::Taken);
+        }
+        let finished = transition.and_then(|it| it.finish("dormer 99.99.99", Vec::new()));
+        let (Record { run, .. }, bytes) = finished
+            .map(|(record, _)| {
+                let bytes = envelope::encode(&record, work::SCHEMA)
+                    .expect("it fits")
+                    .0
+                    .len();
+                (record, bytes)
+            })
+            .expect("a record");
+        self.largest = self.largest.max(bytes);
+        let mut run = run;
+        run.sealed(Sum(u64::MAX));
+        // Its members have got everything that it told them.
+        run.outbox.clear();
+        self.run = Some(run);
+    }
+}
+
+fn fact(kind: &str, resource: u64, fact: Fact) -> Body {
+    let object = ObjectRef {
+        cluster: String::new(),
+        kind: kind.into(),
+        uid: OWNER.into(),
+    };
+    let version = Version {
+        epoch: Epoch(u64::MAX >> 8),
+        resource,
+    };
+    Inbound::Observed(Observation {
+        object,
+        version,
+        fact: Some(work::Fact::Rollout(fact)),
+        may_start: true,
+    })
+}
+
+fn asks(at: usize) -> Body {
+    Inbound::Signalled(Signalled {
+        from: machine_run(&uid(at)).expect("a run"),
+        id: SignalId {
+            seq: Seq(u64::from(u32::MAX)),
+            ordinal: 7,
+        },
+        issued: Sum(u64::MAX),
+        signal: work::Signal::Rollout(Signal::Request { report: report() }),
+    })
+}
+
+#[test]
+fn the_whole_record_of_a_full_pool_fits_and_who_was_turned_away_leaves_nothing_in_it() {
+    let at = Timestamp(1_700_000_000_000);
+    let mut pool = Recorded {
+        run: None,
+        at,
+        largest: 0,
+    };
+    pool.take(vec![fact("Pool", 1, settings())]);
+    let all: Vec<usize> = (0..MEMBERS_MAX).collect();
+    for page in all.chunks(EVENTS_PER_RECORD_MAX) {
+        pool.take(page.iter().map(|at| asks(*at)).collect());
+    }
+    // Thousands more than there is room for.
+    for page in (MEMBERS_MAX..MEMBERS_MAX + 4_096)
+        .collect::<Vec<_>>()
+        .chunks(256)
+    {
+        pool.take(page.iter().map(|at| asks(*at)).collect());
+    }
+    // The largest event alone: a MachineSet with every Machine of the pool.
+    pool.take(vec![fact("MachineSet", 1, owner(4_999))]);
+    let run = pool.run.as_ref().expect("a run");
+    assert_eq!(run.taken.len(), MEMBERS_MAX, "members, and nobody else");
+    let spare = MESSAGE_BYTES_MAX.saturating_sub(pool.largest);
+    assert!(spare >= MESSAGE_BYTES_MAX / 20, "{} bytes", pool.largest);
 }

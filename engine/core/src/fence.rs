@@ -114,8 +114,15 @@ pub(crate) fn pass<W: Workflow>(
     if foreign(ours, message.incarnation) {
         return FenceResult::Not(unknown::<W>(&message));
     }
-    let answers = matches!(message.body, Inbound::Answered(_));
-    if run.outbox.len() >= OUTBOX_MAX && !answers {
+    let outbox_max = match &message.body {
+        // They empty outboxes: an answer ours, a signal its sender's. Two runs with full outboxes to each other would
+        // otherwise wait for ever.
+        Inbound::Answered(_) | Inbound::Signalled(_) => usize::MAX,
+        // A time limit must not wait for a receiver.
+        Inbound::TimerDue => 2 * OUTBOX_MAX,
+        _ => OUTBOX_MAX,
+    };
+    if run.outbox.len() >= outbox_max {
         return FenceResult::Not(Offer {
             verdict: Verdict::Later,
             answer: None,

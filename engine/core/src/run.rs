@@ -10,7 +10,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// Most open tasks of one run. A further one is exhausted at once, as `TooManyTasks`.
 pub const TASKS_MAX: usize = 64;
-/// Most signals of one run without a receipt. At the limit the run accepts only answers.
+/// Most signals of one run without a receipt. At the limit the run accepts only answers, signals and, up to twice the
+/// limit, due timers.
 pub const OUTBOX_MAX: usize = 1_024;
 /// Most objects whose version a run remembers. Objects that are gone are dropped first.
 pub const FACTS_MAX: usize = 1_024;

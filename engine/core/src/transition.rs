@@ -21,6 +21,11 @@ pub const EVENTS_PER_RECORD_MAX: usize = 256;
 /// Most deadlines handled per alarm; the rest fire again. So a workflow whose timers re-arm in the past (after a
 /// clock step) cannot block the engine.
 const DUE_TIMERS_MAX: usize = 256;
+/// Most decisions within each other about a task beyond [`TASKS_MAX`]. A workflow that answers each with another task
+/// would exhaust the stack.
+const TOO_MANY_DEPTH_MAX: u16 = 16;
+/// Delay in milliseconds of a task that is beyond both limits.
+const TOO_MANY_DELAY_MS: u64 = 60_000;
 
 /// Effects to carry out once the record is stored. Each is safe to repeat.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -72,6 +77,8 @@ pub struct Transition<W: Workflow> {
     fired: bool,
     tasks: u16,
     signals: u16,
+    /// Decisions under way about tasks beyond the limit.
+    too_many: u16,
 }
 
 impl<W: Workflow> Transition<W> {
@@ -92,6 +99,7 @@ impl<W: Workflow> Transition<W> {
             fired: false,
             tasks: 0,
             signals: 0,
+            too_many: 0,
         }
     }
 
@@ -361,12 +369,16 @@ impl<W: Workflow> Transition<W> {
     }
 
     fn open_task(&mut self, body: W::Task, policy: crate::RetryPolicy) {
-        if self.run.tasks.len() >= TASKS_MAX {
-            let failure = Failure::lasting("TooManyTasks", format!("{TASKS_MAX} tasks are open"));
-            return self.decide(Input::Exhausted {
+        let too_many = self.run.tasks.len() >= TASKS_MAX;
+        let failure = || Failure::lasting("TooManyTasks", format!("{TASKS_MAX} tasks are open"));
+        if too_many && self.too_many < TOO_MANY_DEPTH_MAX {
+            self.too_many += 1;
+            self.decide(Input::Exhausted {
                 task: body,
-                failure,
+                failure: failure(),
             });
+            self.too_many -= 1;
+            return;
         }
         let key = TaskKey {
             seq: self.run.seq,
@@ -380,12 +392,21 @@ impl<W: Workflow> Transition<W> {
             first_at: self.at,
             attempt: Attempt(1),
             episode: self.run.episode().map_or(Seq(0), |episode| episode.seq),
-            phase: TaskPhase::InFlight {
-                at: self.at,
-                issued: None,
+            phase: if too_many {
+                TaskPhase::Waiting {
+                    until: self.at.plus_ms(TOO_MANY_DELAY_MS),
+                    failure: failure(),
+                }
+            } else {
+                TaskPhase::InFlight {
+                    at: self.at,
+                    issued: None,
+                }
             },
         });
-        self.effects.orders.push(key);
+        if !too_many {
+            self.effects.orders.push(key);
+        }
     }
 
     fn close_task(&mut self, key: TaskKey) -> Option<OpenTask<W>> {

@@ -1,8 +1,8 @@
 //! Each fence by itself, on a toy workflow: which messages a run takes, drops, and answers.
 
 use dormer_engine_core::{
-    Answer, Command, Decision, Dropped, Effects, InboxMessageOf, Input, Now, Record, RetryPolicy,
-    Run, Transition, Verdict, Workflow, replay_record,
+    Answer, Command, Decision, Dropped, Effects, InboxMessageOf, Input, Now, OUTBOX_MAX, Record,
+    RetryPolicy, Run, TASKS_MAX, TaskPhase, Transition, Verdict, Workflow, replay_record,
 };
 use dormer_proto::{
     envelope,
@@ -48,7 +48,11 @@ impl Workflow for Toy {
                 fact.map(|f| Command::Run(f, RetryPolicy::PROMPT)),
             ),
             Input::Finished { outcome, .. } => (format!("done {outcome}"), None),
-            Input::Exhausted { failure, .. } => (format!("exhausted {}", failure.code), None),
+            // From 1,000 on it never gives up.
+            Input::Exhausted { task, failure } => (
+                format!("exhausted {}", failure.code),
+                (task >= 1_000).then(|| Command::Run(task + 1, RetryPolicy::PROMPT)),
+            ),
             Input::Fired(timer) => (format!("fired {timer:?}"), None),
             Input::Signalled { signal, .. } if signal == "end" => {
                 ("end".to_owned(), Some(Command::Complete))
@@ -515,4 +519,43 @@ fn outstanding_is_what_was_asked_and_not_answered() {
     let done = report(world.run(), 1, Ok(1));
     world.tell(12, done);
     assert!(Effects::outstanding(world.run()).orders.is_empty());
+}
+
+#[test]
+fn two_runs_with_full_outboxes_to_each_other_go_on() {
+    let mut world = World::default();
+    world.tell(10, signal(1, "wait"));
+    for id in 0..OUTBOX_MAX as u64 {
+        world.tell(11, signal(2 + id, "tell"));
+    }
+    assert_eq!(world.run().outbox.len(), OUTBOX_MAX);
+    let (verdict, ..) = world.tell(12, fact(1, 5, Some(3)));
+    assert_eq!(verdict, Verdict::Later, "news waits for the receivers");
+    // What the other run sent is taken, so that its outbox empties.
+    let (verdict, answer, _) = world.tell(12, signal(9_999, "tell"));
+    assert_eq!(verdict, Verdict::Taken);
+    assert!(matches!(answer, Some(Answer::Signal { .. })), "{answer:?}");
+    let (verdict, ..) = world.tell(2_000, message(Inbound::TimerDue));
+    assert_eq!(verdict, Verdict::Taken, "a time limit waits for nobody");
+    assert!(world.inputs().contains(&"fired A".to_owned()));
+}
+
+#[test]
+fn a_workflow_that_never_gives_up_a_task_beyond_the_limit_does_not_exhaust_the_stack() {
+    let mut world = World::default();
+    for at in 0..TASKS_MAX as u64 {
+        world.tell(
+            10 + at,
+            fact(1, 5 + at, Some(1 + u32::try_from(at).unwrap())),
+        );
+    }
+    assert_eq!(world.run().tasks.len(), TASKS_MAX);
+    let (verdict, _, effects) = world.tell(200, fact(1, 500, Some(1_000)));
+    assert_eq!((verdict, effects.orders.len()), (Verdict::Taken, 0));
+    let waiting = |phase: &TaskPhase| matches!(phase, TaskPhase::Waiting { .. });
+    let last = world.run().tasks.last().expect("a task");
+    assert!(
+        waiting(&last.phase),
+        "it waits until there is room: {last:?}"
+    );
 }

@@ -3,9 +3,9 @@
 use super::{
     overlay::Layer,
     state::{Log, note},
-    tables::{DEAD, HEADS, META, RECORDS},
+    tables::{DEAD, HEADS, META, QUARANTINE, RECORDS},
 };
-use crate::port::DeadLetter;
+use crate::port::{DeadLetter, QuarantineNote};
 use dormer_proto::{
     id::{Revision, RunId},
     subject::RECORDS_PER_RUN_MAX,
@@ -18,6 +18,9 @@ pub(super) enum SmallWrite {
     Forget(RunId, Revision),
     DeadLetter(DeadLetter),
     Unbury(u64),
+    Quarantine(QuarantineNote),
+    /// A note of this version.
+    Unquarantine(RunId, u64),
 }
 
 /// Commits everything or nothing. The answer is the results of the small changes.
@@ -74,6 +77,24 @@ fn grant(change: &WriteTransaction, write: SmallWrite) -> Result<u64, redb::Erro
         SmallWrite::Unbury(id) => {
             change.open_table(DEAD)?.remove(id)?;
             Ok(id)
+        }
+        SmallWrite::Quarantine(mut note) => {
+            note.version = count(change, "quarantine")?;
+            let text = serde_json::to_vec(&note).map_err(std::io::Error::other)?;
+            let mut notes = change.open_table(QUARANTINE)?;
+            notes.insert(note.run.as_str(), text.as_slice())?;
+            Ok(note.version)
+        }
+        SmallWrite::Unquarantine(run, version) => {
+            let mut notes = change.open_table(QUARANTINE)?;
+            let same = notes
+                .get(run.as_str())?
+                .and_then(|text| serde_json::from_slice::<QuarantineNote>(text.value()).ok())
+                .is_some_and(|note| note.version == version);
+            if same {
+                notes.remove(run.as_str())?;
+            }
+            Ok(version)
         }
     }
 }

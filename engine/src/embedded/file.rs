@@ -3,8 +3,9 @@
 use super::{
     FILE, OpenError, WAL_FILE,
     apply::commit,
-    builder, damaged,
+    builder, damaged, failed,
     overlay::Layer,
+    room::{Room, Waiting, is_of_disk},
     state::{LAYOUT, Log, State, state},
     wal::{Fault, recover, verify_spent},
 };
@@ -12,7 +13,9 @@ use redb::{Database, DatabaseError, StorageBackend, backends::FileBackend};
 use std::{
     fs::{File, OpenOptions},
     io,
+    panic::AssertUnwindSafe,
     path::Path,
+    sync::Arc,
 };
 
 /// Name of a file under construction. Only a complete file gets the real name, so an empty or short file under the
@@ -20,7 +23,10 @@ use std::{
 const UNFINISHED: &str = "dormer.redb.new";
 
 /// Opens the store in `folder`, and creates both if they do not exist. Afterwards the redb file holds everything.
-pub(super) fn open_or_create(folder: &Path) -> Result<(Database, State), OpenError> {
+pub(super) fn open_or_create(
+    folder: &Path,
+    room: &Arc<Room>,
+) -> Result<(Database, State), OpenError> {
     if !folder.join(FILE).exists() {
         if folder.join(WAL_FILE).exists() {
             let detail = format!("{FILE} is missing");
@@ -31,15 +37,19 @@ pub(super) fn open_or_create(folder: &Path) -> Result<(Database, State), OpenErr
         }
         create(folder, |_| Ok(()))?;
     }
-    open(folder)
+    open_on(folder, room)
 }
 
 /// Opens an existing store. Afterwards the redb file holds everything, and there is no log.
 pub(super) fn open(folder: &Path) -> Result<(Database, State), OpenError> {
+    open_on(folder, &Arc::default())
+}
+
+fn open_on(folder: &Path, room: &Arc<Room>) -> Result<(Database, State), OpenError> {
     let file = folder.join(FILE);
     let wal = folder.join(WAL_FILE);
     // redb panics on some damaged pages. The caller gets an error with a sentence instead.
-    let opened = std::panic::catch_unwind(|| builder().open(&file));
+    let opened = std::panic::catch_unwind(AssertUnwindSafe(|| database(&file, room)));
     let opened = opened.map_err(|_| damaged(&file, &"a page of it stopped redb"))?;
     let database = opened.map_err(|error| named(folder, &file, error))?;
     let log = wal.exists().then(|| wal_file(folder)).transpose()?;
@@ -47,6 +57,16 @@ pub(super) fn open(folder: &Path) -> Result<(Database, State), OpenError> {
     drop(log);
     forget_wal(folder);
     Ok((database, state))
+}
+
+fn database(file: &Path, room: &Arc<Room>) -> Result<Database, DatabaseError> {
+    let opened = OpenOptions::new().read(true).write(true).open(file)?;
+    if opened.metadata()?.len() == 0 {
+        let error = io::Error::new(io::ErrorKind::InvalidData, "the file is empty");
+        return Err(error.into());
+    }
+    let backend = Waiting::new(Box::new(FileBackend::new(opened)?), room);
+    builder().create_with_backend(backend)
 }
 
 /// Opens the log's file, or creates an empty one.
@@ -60,7 +80,7 @@ pub(super) fn wal_file(folder: &Path) -> Result<Box<dyn StorageBackend>, OpenErr
         .truncate(false)
         .open(&file);
     let backend = FileBackend::new(options.map_err(trouble)?);
-    Ok(Box::new(backend.map_err(|error| damaged(&file, &error))?))
+    Ok(Box::new(backend.map_err(|error| failed(&file, error))?))
 }
 
 /// Removes a log that the redb file no longer needs. A leftover is recognized as spent.
@@ -75,7 +95,7 @@ pub(super) fn reconcile(
     file: &Path,
     wal_file: &Path,
 ) -> Result<State, OpenError> {
-    let mut state = state(database).map_err(|error| damaged(file, &error))?;
+    let mut state = state(database).map_err(|error| failed(file, error))?;
     if state.layout > LAYOUT {
         return Err(OpenError::Newer {
             file: file.to_owned(),
@@ -83,6 +103,10 @@ pub(super) fn reconcile(
         });
     }
     let refused = |fault: Fault| match fault {
+        Fault::Io(error) if is_of_disk(&error) => OpenError::Disk {
+            file: wal_file.to_owned(),
+            error,
+        },
         Fault::Io(_) | Fault::Damaged { .. } => damaged(wal_file, &fault),
         Fault::Unpaired(what) => OpenError::Unpaired {
             file: wal_file.to_owned(),
@@ -104,7 +128,7 @@ pub(super) fn reconcile(
                 layer.entry(run).or_default().push(entry);
             }
             state.log = Log::Spent(found.generation);
-            commit(database, &layer, Vec::new(), state.log).map_err(|e| damaged(file, &e))?;
+            commit(database, &layer, Vec::new(), state.log).map_err(|e| failed(file, e))?;
         }
     }
     Ok(state)
@@ -129,7 +153,7 @@ pub(super) fn create(
     let database = database.map_err(|error| named(folder, &file, error))?;
     state(&database)
         .and_then(|_| fill(&database))
-        .map_err(|error| damaged(&file, &error))?;
+        .map_err(|error| failed(&file, error))?;
     drop(database);
     std::fs::rename(&file, folder.join(FILE)).map_err(&trouble)?;
     keep_names(folder)
@@ -152,6 +176,6 @@ fn in_folder(folder: &Path) -> impl Fn(io::Error) -> OpenError {
 fn named(folder: &Path, file: &Path, error: DatabaseError) -> OpenError {
     match error {
         DatabaseError::DatabaseAlreadyOpen => OpenError::InUse(folder.to_owned()),
-        other => damaged(file, &other),
+        other => failed(file, other),
     }
 }

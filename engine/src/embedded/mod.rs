@@ -13,6 +13,7 @@ mod apply;
 mod file;
 mod json;
 mod overlay;
+mod room;
 mod state;
 mod tables;
 mod upkeep;
@@ -24,7 +25,8 @@ pub(crate) use tables::{HeadRow, head_of, head_row};
 pub use upkeep::{DumpError, Fault, Report, check, dump, restore};
 
 use crate::port::{
-    Append, AppendError, DeadLetter, DeadLetters, Head, History, HistoryReader, StoreError, Stored,
+    Append, AppendError, DeadLetter, DeadLetters, Head, History, HistoryReader, Quarantine,
+    QuarantineNote, StoreError, Stored,
 };
 use apply::{SmallWrite, commit};
 use dormer_proto::{
@@ -32,7 +34,8 @@ use dormer_proto::{
     subject::RECORDS_PER_RUN_MAX,
 };
 use overlay::{Layer, Overlay};
-use redb::{Builder, Database, ReadableDatabase, StorageBackend};
+use redb::{Builder, Database, ReadableDatabase, ReadableTable, StorageBackend};
+use room::{Room, Waiting, is_of_disk};
 pub use state::LAYOUT;
 use state::{Log, State};
 use std::{
@@ -41,7 +44,7 @@ use std::{
     path::{Path, PathBuf},
     sync::Arc,
 };
-use tables::{DEAD, HEADS, RECORDS};
+use tables::{DEAD, HEADS, QUARANTINE, RECORDS};
 use wal::Wal;
 use writer::{AtEnd, Writer, Writing};
 
@@ -71,6 +74,17 @@ pub enum OpenError {
     Folder {
         /// Which.
         folder: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// The disk does not let it be read or written.
+    #[error(
+        "{file} cannot be read or written ({error}); nothing says that the store is damaged: make room on the \
+        disk, or mend it, and start again"
+    )]
+    Disk {
+        /// Which.
+        file: PathBuf,
         /// Why.
         error: std::io::Error,
     },
@@ -127,8 +141,9 @@ impl EmbeddedStore {
     /// # Errors
     /// [`OpenError`], which says what to do.
     pub fn open_with(folder: &Path, segment_bytes: u64) -> Result<Self, OpenError> {
-        let (database, state) = file::open_or_create(folder)?;
-        let wal = file::wal_file(folder)?;
+        let room = Arc::new(Room::default());
+        let (database, state) = file::open_or_create(folder, &room)?;
+        let wal = Box::new(Waiting::new(file::wal_file(folder)?, &room));
         let file = folder.join(FILE);
         let wal = begin(wal, segment_bytes, &state, &folder.join(WAL_FILE))?;
         file::keep_names(folder)?;
@@ -139,6 +154,7 @@ impl EmbeddedStore {
             wal,
             &file,
             Box::new(move || file::forget_wal(&folder)),
+            room,
         )
     }
 
@@ -154,11 +170,14 @@ impl EmbeddedStore {
     ) -> Result<Self, OpenError> {
         let file = Path::new("the given file layer");
         let wal_file = Path::new("the given log");
+        let room = Arc::new(Room::default());
+        let backend = Waiting::new(Box::new(backend), &room);
+        let wal = Waiting::new(Box::new(wal), &room);
         let database = builder().create_with_backend(backend);
-        let database = database.map_err(|error| damaged(file, &error))?;
+        let database = database.map_err(|error| failed(file, error))?;
         let state = file::reconcile(&database, Some(&wal), file, wal_file)?;
         let wal = begin(Box::new(wal), segment_bytes, &state, wal_file)?;
-        Self::on(database, &state, wal, file, Box::new(|| ()))
+        Self::on(database, &state, wal, file, Box::new(|| ()), room)
     }
 
     /// Starts the log. From here on the redb file depends on it.
@@ -168,14 +187,17 @@ impl EmbeddedStore {
         wal: Wal,
         file: &Path,
         at_end: AtEnd,
+        room: Arc<Room>,
     ) -> Result<Self, OpenError> {
         commit(&database, &Layer::new(), Vec::new(), Log::From(wal.mark()))
-            .map_err(|error| damaged(file, &error))?;
+            .map_err(|error| failed(file, error))?;
+        room.wait(true);
         let database = Arc::new(database);
         let overlay = Arc::new(Overlay::default());
         let own = Arc::clone(&database);
         let read_overlay = Arc::clone(&overlay);
-        let writer = Writer::start(Writing::new(wal, own, read_overlay, state.revision, at_end));
+        let writing = Writing::new(wal, own, read_overlay, state.revision, at_end);
+        let writer = Writer::start(writing, room);
         Ok(Self {
             database,
             overlay,
@@ -196,10 +218,14 @@ impl EmbeddedStore {
         &self,
         job: impl FnOnce(&Database) -> Result<T, redb::Error> + Send + 'static,
     ) -> Result<T, StoreError> {
+        self.writer.sound()?;
         let database = Arc::clone(&self.database);
         let done = tokio::task::spawn_blocking(move || job(&database)).await;
         let done = done.map_err(|error| StoreError::Broken(format!("a read ended: {error}")))?;
-        done.map_err(|error| broken(&error))
+        done.map_err(|error| match &error {
+            redb::Error::Io(io) if is_of_disk(io) => StoreError::Unavailable(error.to_string()),
+            _ => broken(&error),
+        })
     }
 }
 
@@ -207,6 +233,17 @@ fn builder() -> Builder {
     let mut builder = Builder::new();
     builder.set_cache_size(CACHE_BYTES_MAX);
     builder
+}
+
+/// Error of redb: the disk's, or damage.
+fn failed(file: &Path, error: impl Into<redb::Error>) -> OpenError {
+    match error.into() {
+        redb::Error::Io(error) if is_of_disk(&error) => OpenError::Disk {
+            file: file.to_owned(),
+            error,
+        },
+        error => damaged(file, &error),
+    }
 }
 
 fn damaged(file: &Path, error: &impl std::fmt::Display) -> OpenError {
@@ -248,6 +285,7 @@ impl History for EmbeddedStore {
     }
 
     async fn load(&self, runs: &[RunId]) -> Result<Vec<Option<Stored>>, StoreError> {
+        self.writer.sound()?;
         let stored = |entry: &overlay::Entry| Stored {
             bytes: entry.bytes.clone(),
             revision: Revision(entry.head.0),
@@ -388,5 +426,46 @@ impl DeadLetters for EmbeddedStore {
 
     async fn remove(&self, id: u64) -> Result<(), StoreError> {
         self.writer.ask(SmallWrite::Unbury(id)).await.map(drop)
+    }
+}
+
+impl Quarantine for EmbeddedStore {
+    async fn put(&self, note: QuarantineNote) -> Result<(), StoreError> {
+        let write = SmallWrite::Quarantine(note);
+        self.writer.ask(write).await.map(drop)
+    }
+
+    async fn notes_of(&self, runs: &[RunId]) -> Result<Vec<Option<QuarantineNote>>, StoreError> {
+        let mut notes: BTreeMap<RunId, QuarantineNote> = BTreeMap::new();
+        notes.extend(
+            self.notes()
+                .await?
+                .into_iter()
+                .map(|note| (note.run.clone(), note)),
+        );
+        Ok(runs.iter().map(|run| notes.get(run).cloned()).collect())
+    }
+
+    async fn notes(&self) -> Result<Vec<QuarantineNote>, StoreError> {
+        self.read(move |database| {
+            let read = database.begin_read()?;
+            let notes = match read.open_table(QUARANTINE) {
+                Ok(notes) => notes,
+                // The first note creates it.
+                Err(redb::TableError::TableDoesNotExist(_)) => return Ok(Vec::new()),
+                Err(error) => return Err(error.into()),
+            };
+            let mut found = Vec::new();
+            for row in notes.iter()? {
+                found.extend(serde_json::from_slice(row?.1.value()).ok());
+            }
+            Ok(found)
+        })
+        .await
+    }
+
+    async fn remove(&self, run: &RunId, version: u64) -> Result<(), StoreError> {
+        let write = SmallWrite::Unquarantine(run.clone(), version);
+        self.writer.ask(write).await.map(drop)
     }
 }

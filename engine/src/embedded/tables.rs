@@ -17,6 +17,9 @@ pub(super) const RECORDS: TableDefinition<'static, (&str, u64), &[u8]> =
 pub(super) const HEADS: TableDefinition<'static, &str, HeadRow> = TableDefinition::new("heads");
 /// Dead letters by id.
 pub(super) const DEAD: TableDefinition<'static, u64, &[u8]> = TableDefinition::new("dead");
+/// Notes about quarantined runs, as JSON. A build that does not know the table leaves it as it is.
+pub(super) const QUARANTINE: TableDefinition<'static, &str, &[u8]> =
+    TableDefinition::new("quarantine");
 /// Incarnation, layout, epoch, the last dead letter's id, and the file's relation to the log.
 pub(super) const META: TableDefinition<'static, &str, u64> = TableDefinition::new("meta");
 

@@ -3,6 +3,7 @@
 use super::{
     apply::{SmallWrite, commit},
     overlay::{Entry, Overlay},
+    room::Room,
     state::Log,
     tables::{HEADS, row_of},
     wal::{Frame, Wal, record_bytes},
@@ -18,6 +19,12 @@ const WAITING_MAX: usize = 4_096;
 /// Most requests in one sync.
 const GATHERED_MAX: usize = 1_024;
 
+const STOPPED: &str = "the store's writer has stopped; the log says why";
+
+fn no_room(why: &str) -> String {
+    format!("no room on the store's disk: {why}")
+}
+
 type Appended = Vec<Result<Revision, AppendError>>;
 type Granted = oneshot::Sender<Result<u64, StoreError>>;
 
@@ -31,11 +38,14 @@ pub(super) struct Writer {
     /// `None` only during drop, as is `thread`.
     jobs: Option<mpsc::Sender<Job>>,
     thread: Option<JoinHandle<()>>,
+    room: Arc<Room>,
 }
 
 impl Drop for Writer {
     fn drop(&mut self) {
         self.jobs = None;
+        // A full disk must not keep the process from ending. The log holds everything acknowledged.
+        self.room.wait(false);
         if let Some(thread) = self.thread.take() {
             // If the thread panicked, the log still holds everything acknowledged.
             let _ = thread.join();
@@ -44,37 +54,61 @@ impl Drop for Writer {
 }
 
 impl Writer {
-    pub(super) fn start(writing: Writing) -> Self {
+    pub(super) fn start(writing: Writing, room: Arc<Room>) -> Self {
         let (jobs, waiting) = mpsc::channel(WAITING_MAX);
         let thread = std::thread::spawn(move || writing.write_for_ever(waiting));
         Self {
             jobs: Some(jobs),
             thread: Some(thread),
+            room,
         }
     }
 
-    /// Sends a job and waits for its answer. `None`: the thread has stopped.
+    /// Fails while the disk is full, and once the thread has stopped.
+    pub(super) fn sound(&self) -> Result<(), StoreError> {
+        if self.jobs.as_ref().is_none_or(mpsc::Sender::is_closed) {
+            return Err(StoreError::Broken(STOPPED.into()));
+        }
+        match self.room.lack() {
+            Some(why) => Err(StoreError::Unavailable(no_room(&why))),
+            None => Ok(()),
+        }
+    }
+
+    /// Sends a job and waits for its answer. `None`: the thread has stopped, or the disk is full. The thread passes
+    /// over a job whose caller has given up.
     async fn asked<T>(&self, job: Job, mut answered: oneshot::Receiver<T>) -> Option<T> {
         let jobs = self.jobs.as_ref()?;
-        jobs.send(job).await.ok()?;
+        tokio::select! {
+            biased;
+            sent = jobs.send(job) => sent.ok()?,
+            () = self.room.lacking() => return None,
+        }
         tokio::select! {
             biased;
             answer = &mut answered => answer.ok(),
             // A job sent while the thread stops stays in the channel, and nothing receives or drops it.
             () = jobs.closed() => answered.try_recv().ok(),
+            () = self.room.lacking() => None,
         }
     }
 
     pub(super) async fn append(&self, batch: Vec<Append>) -> Appended {
         let count = batch.len();
         let (answer, answered) = oneshot::channel();
-        let gone = || AppendError::Unknown("the store's writer has stopped".into());
+        let gone = || {
+            let lack = self.room.lack();
+            AppendError::Unknown(lack.map_or_else(|| STOPPED.into(), |why| no_room(&why)))
+        };
         let results = self.asked(Job::Append(batch, answer), answered).await;
         results.unwrap_or_else(|| vec![Err(gone()); count])
     }
 
     pub(super) async fn ask(&self, write: SmallWrite) -> Result<u64, StoreError> {
-        let gone = || StoreError::Broken("the store's writer has stopped".into());
+        let gone = || match self.sound() {
+            Err(error) => error,
+            Ok(()) => StoreError::Unavailable("the store's disk was full".into()),
+        };
         let (answer, answered) = oneshot::channel();
         self.asked(Job::SmallWrite(write, answer), answered)
             .await
@@ -147,6 +181,9 @@ impl Writing {
         let mut wished = Vec::new();
         for job in jobs {
             match job {
+                // Its caller has told everybody that it may not be stored.
+                Job::Append(_, answer) if answer.is_closed() => {}
+                Job::SmallWrite(_, answer) if answer.is_closed() => {}
                 Job::Append(batch, answer) => {
                     let results = self.stage(batch)?;
                     self.answers.push((results, answer));

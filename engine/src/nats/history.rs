@@ -233,9 +233,16 @@ impl History for NatsHistory {
         false
     }
 
+    /// A leader that was deposed may still answer for a moment, and another engine deletes what ended long ago. The
+    /// watch over the streams decides whether records are lost.
+    fn contradiction(&self, what: String) -> StoreError {
+        self.link.doubted.notify_one();
+        StoreError::Unavailable(what)
+    }
+
     async fn load(&self, runs: &[RunId]) -> Result<Vec<Option<Stored>>, StoreError> {
         self.link.sound()?;
-        if self.link.single {
+        if self.link.single.load(Ordering::Acquire) {
             return self.load_single(runs).await;
         }
         // Direct reads may ask a replica that lags behind the leader.

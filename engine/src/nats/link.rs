@@ -11,8 +11,9 @@ use dormer_proto::{id::Incarnation, subject::Names};
 use futures::StreamExt;
 use std::sync::{
     OnceLock,
-    atomic::{AtomicU64, Ordering},
+    atomic::{AtomicBool, AtomicU64, Ordering},
 };
+use tokio::sync::Notify;
 
 /// "wrong last sequence", and the same during another publish to the subject in a cluster.
 const WRONG_SEQUENCE: [u64; 2] = [10_071, 10_164];
@@ -49,7 +50,9 @@ pub(super) struct Link {
     pub(super) names: Names,
     pub(super) incarnation: Incarnation,
     /// Whether each stream has one copy, so that every read is answered by the leader.
-    pub(super) single: bool,
+    pub(super) single: AtomicBool,
+    /// Wakes the watch over the streams: a read contradicted what was acknowledged.
+    pub(super) doubted: Notify,
     /// Highest sequence acknowledged to this process, per history stream.
     pub(super) acknowledged: Vec<AtomicU64>,
     broken: OnceLock<String>,
@@ -73,7 +76,8 @@ impl Link {
             post,
             names,
             incarnation,
-            single,
+            single: AtomicBool::new(single),
+            doubted: Notify::new(),
             acknowledged,
             broken,
         }

@@ -17,6 +17,7 @@ mod link;
 mod options;
 mod post;
 mod pull;
+mod quarantine;
 mod streams;
 mod tasks;
 mod watch;
@@ -29,6 +30,7 @@ pub use dormer_nats::{Login, Tls};
 pub use history::NatsHistory;
 pub use inbox::NatsInbox;
 pub use options::{OpenError, Options, Sync, Synced};
+pub use quarantine::NatsQuarantine;
 pub use tasks::NatsTasks;
 
 use crate::{
@@ -62,6 +64,7 @@ pub struct NatsStore<C = SystemClock> {
     tasks: NatsTasks,
     alarms: NatsAlarms,
     dead: NatsDead,
+    quarantine: NatsQuarantine,
     clock: C,
     synced: Synced,
     lost: channel::Receiver<u64>,
@@ -118,6 +121,7 @@ impl<C: Clock> NatsStore<C> {
             tasks: NatsTasks::new(Arc::clone(&link)),
             alarms: NatsAlarms::new(Arc::clone(&link)),
             dead: NatsDead::new(Arc::clone(&link)),
+            quarantine: NatsQuarantine::new(Arc::clone(&link)),
             link,
             replicas: options.replicas,
             clock,
@@ -225,6 +229,7 @@ impl<C: Clock> Ports for NatsStore<C> {
     type Tasks = NatsTasks;
     type Alarms = NatsAlarms;
     type Dead = NatsDead;
+    type Quarantine = NatsQuarantine;
     type Clock = C;
 
     fn history(&self) -> &NatsHistory {
@@ -244,6 +249,9 @@ impl<C: Clock> Ports for NatsStore<C> {
     }
     fn dead(&self) -> &NatsDead {
         &self.dead
+    }
+    fn quarantine(&self) -> &NatsQuarantine {
+        &self.quarantine
     }
     fn clock(&self) -> &C {
         &self.clock

@@ -20,6 +20,10 @@ use tokio::sync::{Notify, watch};
 
 /// Interval of the checks.
 const POLL_EVERY: Duration = Duration::from_secs(15);
+/// Answers that must agree before a history counts as lost.
+const ANSWERS_MIN: usize = 3;
+/// Time between them. A deposed leader notices within a few seconds.
+const ANSWERS_APART: Duration = Duration::from_secs(2);
 /// Least time between requested checks.
 const CHECK_PAUSE: Duration = Duration::from_millis(200);
 
@@ -35,7 +39,10 @@ pub(super) async fn watch_for_ever(
     lost: watch::Sender<u64>,
 ) {
     loop {
-        let _ = tokio::time::timeout(POLL_EVERY, woken.notified()).await;
+        let doubted = async {
+            tokio::select! { () = woken.notified() => {}, () = link.doubted.notified() => {} }
+        };
+        let _ = tokio::time::timeout(POLL_EVERY, doubted).await;
         check_history(&link).await;
         match check(&link, replicas, &mut known).await {
             Ok(true) => {
@@ -115,21 +122,42 @@ async fn plant(link: &Link, stream: &str, subject: &str) -> Result<Vec<u8>, Stor
         .ok_or_else(|| StoreError::Unavailable(format!("{stream} does not store its canary")))
 }
 
-/// Detects a history stream that ends before a sequence that it acknowledged to this process.
+/// Detects a history stream that ends before a sequence that it acknowledged to this process. A leader that was deposed
+/// may answer for a moment, so one answer is not enough.
 async fn check_history(link: &Link) {
     for (index, acknowledged) in (0..HISTORY_STREAMS).zip(&link.acknowledged) {
         let floor = acknowledged.load(Ordering::Acquire);
-        let name = link.names.history_stream(index);
-        let found_stream =
-            tokio::time::timeout(ANSWER_MAX, super::streams::find(&link.js, &name)).await;
-        let Ok(Ok(found)) = found_stream else {
-            continue;
-        };
-        let end = found.map_or(0, |info| info.state.last_sequence);
-        if end < floor {
+        let mut end = end_of(link, index).await;
+        for _ in 1..ANSWERS_MIN {
+            if end.is_none_or(|end| end >= floor) {
+                break;
+            }
+            tokio::time::sleep(ANSWERS_APART).await;
+            end = end_of(link, index).await;
+        }
+        if let Some(end) = end.filter(|end| *end < floor) {
+            let name = link.names.history_stream(index);
             link.break_down(format!(
                 "{name} acknowledged sequence {floor} and now ends at {end}"
             ));
         }
     }
+}
+
+/// Last sequence of a history stream, if the server answers. It also notes whether the stream has copies by now.
+async fn end_of(link: &Link, index: u64) -> Option<u64> {
+    let name = link.names.history_stream(index);
+    let found = tokio::time::timeout(ANSWER_MAX, super::streams::find(&link.js, &name)).await;
+    let found = found.ok()?.ok()?;
+    if found
+        .as_ref()
+        .is_some_and(|info| info.config.num_replicas > 1)
+        && link.single.swap(false, Ordering::AcqRel)
+    {
+        tracing::info!(
+            name,
+            "the store has copies by now: runs are read from each stream's leader"
+        );
+    }
+    Some(found.map_or(0, |info| info.state.last_sequence))
 }

@@ -1,6 +1,12 @@
 //! Step 2: deciding in memory what a run's messages lead to.
 
-use super::{Open, Shard, alarm::Alarm, cache::Cached, intake::Received};
+use super::{
+    Open, Shard,
+    alarm::Alarm,
+    cache::Cached,
+    intake::Received,
+    quarantine::{Fault, guarded},
+};
 use crate::{
     observer::EngineObserver,
     port::{Ack, Clock, Expected, History, HistoryReader, Ports, StoreError},
@@ -36,6 +42,10 @@ pub(super) struct Plan<W: Workflow, G> {
     pub(super) unknown: u64,
     /// Whether a drop was decided on a possibly old run, which must be read and decided again.
     pub(super) confirm: bool,
+    /// Panic of the decision, after which there is no record.
+    pub(super) fault: Option<Fault>,
+    /// The run's messages.
+    pub(super) messages: Vec<Received<W>>,
 }
 
 impl<W: Workflow, G> Plan<W, G> {
@@ -53,6 +63,8 @@ impl<W: Workflow, G> Plan<W, G> {
             dropped: 0,
             unknown: 0,
             confirm: false,
+            fault: None,
+            messages: Vec::new(),
         }
     }
 
@@ -79,7 +91,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         &mut self,
         id: &RunId,
         open: Open<W>,
-        messages: &mut [Received<W>],
+        mut messages: Vec<Received<W>>,
     ) -> Plan<W, E::StateBefore> {
         let at = self.ports.clock().now();
         let before = open.run.as_ref().map(|run| self.observer.state_before(run));
@@ -100,7 +112,27 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
             } else {
                 received.message.clone()
             };
-            let offer = self.offer(id, at, &mut transition, message).await;
+            let offer = match self.offer(id, at, &mut transition, message).await {
+                Ok(offer) => offer,
+                Err(fault) => {
+                    let confirm = !open.fresh && enforced(Fence::RereadBeforeDrop);
+                    return Plan {
+                        run: plan.run,
+                        expected: plan.expected,
+                        before: None,
+                        alarm: Alarm::default(),
+                        record: None,
+                        unchanged: None,
+                        answers: Vec::new(),
+                        acks: Vec::new(),
+                        dropped: 0,
+                        unknown: 0,
+                        confirm,
+                        fault: Some(fault),
+                        messages,
+                    };
+                }
+            };
             plan.alarm.offered(timer_due, offer.verdict);
             match offer.verdict {
                 Verdict::Taken => causes.push(received.cause.clone()),
@@ -124,6 +156,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
             Some(transition) => plan.record = transition.finish(&self.build, causes),
             None => {}
         }
+        plan.messages = messages;
         plan
     }
 
@@ -133,33 +166,33 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         at: Timestamp,
         transition: &mut Option<Transition<W>>,
         message: InboxMessageOf<W>,
-    ) -> Offer {
+    ) -> Result<Offer, Fault> {
         let ours = self.ports.history().incarnation();
         let Some(transition) = transition else {
-            return match Transition::begin(at, ours, &message) {
+            return guarded(|| match Transition::begin(at, ours, &message) {
                 Ok(mut begun) => {
                     let offer = begun.offer(ours, message);
                     *transition = Some(begun);
                     offer
                 }
                 Err(offer) => offer,
-            };
+            });
         };
         match message.body {
             Inbound::Requested(request) if matches!(request.ask, Ask::Reset { .. }) => {
                 let Ask::Reset { to } = request.ask else {
-                    return transition.offer_reset(request, None);
+                    return guarded(|| transition.offer_reset(request, None));
                 };
                 match self.state_at(id, to).await {
-                    Ok(then) => transition.offer_reset(request, then),
+                    Ok(then) => guarded(|| transition.offer_reset(request, then)),
                     // The request stays in the inbox, because the store does not answer now.
-                    Err(_) => Offer {
+                    Err(_) => Ok(Offer {
                         verdict: Verdict::Later,
                         answer: None,
-                    },
+                    }),
                 }
             }
-            _ => transition.offer(ours, message),
+            _ => guarded(|| transition.offer(ours, message)),
         }
     }
 

@@ -15,6 +15,8 @@ pub(super) struct Received<W: Workflow> {
     pub(super) message: InboxMessageOf<W>,
     pub(super) token: u64,
     pub(super) cause: String,
+    /// Envelope of the message.
+    pub(super) bytes: Vec<u8>,
 }
 
 impl<W: Workflow> Received<W> {
@@ -25,6 +27,20 @@ impl<W: Workflow> Received<W> {
             run: self.message.run.clone(),
             incarnation: self.message.incarnation,
             body,
+        }
+    }
+
+    /// The message as it came, also after [`Received::spend`].
+    pub(super) fn original(self) -> InboxMessageOf<W> {
+        self.renewed().message
+    }
+
+    /// The same with the message as it came.
+    pub(super) fn renewed(self) -> Self {
+        let read = envelope::decode::<InboxMessageOf<W>>(&self.bytes, read_up_to(W::SCHEMA));
+        match read {
+            Ok((message, _)) => Self { message, ..self },
+            Err(_) => self,
         }
     }
 }
@@ -77,6 +93,7 @@ pub(super) fn sort<W: Workflow>(batch: Vec<DecodedDelivery<W>>) -> Sorted<W> {
                     token: delivery.token,
                     cause: delivery.cause,
                     message,
+                    bytes: delivery.bytes,
                 };
                 sorted
                     .received

@@ -1,6 +1,9 @@
 //! Steps 3 to 5: append the decisions, carry out the effects of stored records, and return the acknowledgements.
 
-use super::{Shard, UNAVAILABLE_AGAIN_MS, cache::Cached, decide::Plan, effects::EffectBatch};
+use super::{
+    Shard, UNAVAILABLE_AGAIN_MS, cache::Cached, decide::Plan, effects::EffectBatch,
+    split::RefusedMessages,
+};
 use crate::{
     observer::{Appended, EngineObserver},
     port::{Ack, Append, AppendError, History, Ports, StoreError},
@@ -10,13 +13,10 @@ use dormer_engine_core::{
     unfenced::{Fence, enforced},
 };
 use dormer_proto::{
-    envelope,
+    envelope::{self, EncodeError},
     id::{Revision, RunId, Sum},
 };
 use tokio::time::Instant;
-
-/// Redelivery delay of messages whose record the store refuses, in milliseconds. A person must act.
-const REFUSED_AGAIN_MS: u64 = 60_000;
 
 /// Plan whose record is being appended.
 struct Sent<W: Workflow, G> {
@@ -24,10 +24,11 @@ struct Sent<W: Workflow, G> {
     record: Record<W>,
     effects: Effects,
     sum: Sum,
+    bytes: usize,
 }
 
 /// Results of a batch.
-struct Batch<'a> {
+struct Batch<'a, W: Workflow> {
     /// Effects to carry out after the append.
     work: EffectBatch,
     /// Acknowledgements that are valid only if the effects were carried out.
@@ -36,21 +37,28 @@ struct Batch<'a> {
     acks: &'a mut Vec<(u64, Ack)>,
     /// Records that could not be encoded.
     unwritten: u64,
+    /// Messages whose record is refused for good.
+    refused: Vec<RefusedMessages<W>>,
+    /// Runs with a record stored in spite of a note.
+    freed: Vec<RunId>,
 }
 
 impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
-    /// Appends, carries out the effects, and returns the acknowledgements.
+    /// Appends, carries out the effects, and returns the acknowledgements. The answer is the messages whose record is
+    /// refused for good.
     pub(super) async fn store(
         &mut self,
         plans: Vec<Plan<W, E::StateBefore>>,
         acks: &mut Vec<(u64, Ack)>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Vec<RefusedMessages<W>>, StoreError> {
         let work = EffectBatch::new(self.ports.history().incarnation());
         let mut batch = Batch {
             work,
             held: Vec::new(),
             acks,
             unwritten: 0,
+            refused: Vec::new(),
+            freed: Vec::new(),
         };
         let mut appends = Vec::new();
         let mut sent = Vec::new();
@@ -67,17 +75,21 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         for (one, result) in sent.into_iter().zip(results) {
             match result {
                 Ok(revision) => self.stored(one, revision, &mut batch),
-                Err(error) => self.not_stored(one.plan, &error, &mut batch),
+                Err(error) => self.not_stored(one, &error, &mut batch),
             }
         }
-        self.carry_out(batch).await
+        let refused = std::mem::take(&mut batch.refused);
+        let freed = std::mem::take(&mut batch.freed);
+        self.carry_out(batch).await?;
+        self.free(freed).await;
+        Ok(refused)
     }
 
     /// Append of this plan, if it has a record. A plan without one is finished here.
     fn prepare(
         &mut self,
         mut plan: Plan<W, E::StateBefore>,
-        batch: &mut Batch<'_>,
+        batch: &mut Batch<'_, W>,
     ) -> Option<(Append, Sent<W, E::StateBefore>)> {
         self.counters.dropped += plan.dropped;
         self.counters.unknown += plan.unknown;
@@ -95,11 +107,12 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         };
         plan.alarm.after(&record, &mut effects);
         match envelope::encode(&record, W::SCHEMA) {
-            Ok((bytes, sum)) => {
+            Ok((encoded, sum)) => {
+                let bytes = encoded.len();
                 let append = Append {
                     run: plan.run.clone(),
                     expected: plan.expected,
-                    bytes,
+                    bytes: encoded,
                     seq: record.run.seq,
                     deadline: record.run.deadline(),
                     closed: record.run.closed,
@@ -112,13 +125,17 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
                         record,
                         effects,
                         sum,
+                        bytes,
                     },
                 ))
             }
             Err(error) => {
                 batch.unwritten += 1;
-                self.refuse(&plan.run, &error.to_string());
-                batch.acks.extend(again(plan.acks, REFUSED_AGAIN_MS));
+                let bytes = match &error {
+                    EncodeError::TooLarge { bytes, .. } => Some(*bytes),
+                    EncodeError::Value { .. } => None,
+                };
+                self.refuse(plan, bytes, error.to_string(), batch);
                 None
             }
         }
@@ -156,18 +173,26 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         results
     }
 
-    fn stored(&mut self, one: Sent<W, E::StateBefore>, revision: Revision, batch: &mut Batch<'_>) {
+    fn stored(
+        &mut self,
+        one: Sent<W, E::StateBefore>,
+        revision: Revision,
+        batch: &mut Batch<'_, W>,
+    ) {
         let Sent {
             plan,
             record,
             effects,
             sum,
+            ..
         } = one;
         self.counters.records += 1;
         self.counters.events += record.events.len() as u64;
         tracing::debug!(run = %plan.run, seq = %record.run.seq, "appended");
         self.observer.stored(plan.before, &record);
-        self.refused.stored(&plan.run);
+        if self.known.get(&plan.run).is_some() {
+            batch.freed.push(plan.run.clone());
+        }
         let mut run = record.run;
         run.sealed(sum);
         batch.work.add(&run, effects);
@@ -178,36 +203,52 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
 
     fn not_stored(
         &mut self,
-        plan: Plan<W, E::StateBefore>,
+        one: Sent<W, E::StateBefore>,
         error: &AppendError,
-        batch: &mut Batch<'_>,
+        batch: &mut Batch<'_, W>,
     ) {
+        let Sent { plan, bytes, .. } = one;
         let wait = match error {
             AppendError::Conflict => 0,
             AppendError::Unknown(_) => UNAVAILABLE_AGAIN_MS,
-            AppendError::Refused(_) => REFUSED_AGAIN_MS,
+            AppendError::Refused(why) => {
+                return self.refuse(plan, Some(bytes), why.clone(), batch);
+            }
         };
         self.counters.conflicts += u64::from(*error == AppendError::Conflict);
-        if let AppendError::Refused(why) = error {
-            self.refuse(&plan.run, why);
-        } else {
-            tracing::debug!(run = %plan.run, %error, "not appended; the messages come again");
-        }
+        tracing::debug!(run = %plan.run, %error, "not appended; the messages come again");
         self.cache.forget(&plan.run);
         batch.acks.extend(again(plan.acks, wait));
     }
 
-    /// Reports a blocked run: logged once, counted each time.
-    fn refuse(&mut self, run: &RunId, why: &str) {
+    /// Sorts out the messages of a record that is refused for good. `bytes`: the size of the record.
+    fn refuse(
+        &mut self,
+        plan: Plan<W, E::StateBefore>,
+        bytes: Option<usize>,
+        why: String,
+        batch: &mut Batch<'_, W>,
+    ) {
         self.counters.refused += 1;
-        if self.refused.first(run) {
-            tracing::warn!(%run, why, "the store refuses a record for good: the run is blocked");
-            self.observer.refused(run, why);
-        }
+        self.cache.forget(&plan.run);
+        // Those that were not taken come again in any case.
+        let (taken, later): (Vec<_>, Vec<_>) = plan
+            .acks
+            .into_iter()
+            .partition(|(_, ack)| *ack == Ack::Done);
+        batch.acks.extend(later);
+        let was_taken = |token: u64| taken.iter().any(|(taken, _)| *taken == token);
+        let messages = plan.messages.into_iter();
+        batch.refused.push(RefusedMessages {
+            run: plan.run,
+            messages: messages.filter(|it| was_taken(it.token)).collect(),
+            bytes,
+            why,
+        });
     }
 
     /// Carries out the effects of stored records. After a failure the next load of these runs carries out the rest.
-    async fn carry_out(&mut self, batch: Batch<'_>) -> Result<(), StoreError> {
+    async fn carry_out(&mut self, batch: Batch<'_, W>) -> Result<(), StoreError> {
         let Batch {
             work, held, acks, ..
         } = batch;

@@ -3,8 +3,8 @@
 use dormer_engine::{
     embedded::EmbeddedStore,
     port::{
-        Append, AppendError, DeadLetter, DeadLetters, Head, History, HistoryReader, StoreError,
-        Stored,
+        Append, AppendError, DeadLetter, DeadLetters, Head, History, HistoryReader, Quarantine,
+        QuarantineNote, StoreError, Stored,
     },
 };
 use dormer_proto::id::{Incarnation, Revision, RunId, Seq};
@@ -68,6 +68,25 @@ impl DeadLetters for Awaited {
         self.0.list(after, limit).await
     }
     async fn remove(&self, id: u64) -> Result<(), StoreError> {
-        self.job(async move |store| store.remove(id).await).await
+        self.job(async move |store| DeadLetters::remove(store.as_ref(), id).await)
+            .await
+    }
+}
+
+impl Quarantine for Awaited {
+    async fn put(&self, note: QuarantineNote) -> Result<(), StoreError> {
+        self.job(async move |store| Quarantine::put(store.as_ref(), note).await)
+            .await
+    }
+    async fn notes_of(&self, runs: &[RunId]) -> Result<Vec<Option<QuarantineNote>>, StoreError> {
+        self.0.notes_of(runs).await
+    }
+    async fn notes(&self) -> Result<Vec<QuarantineNote>, StoreError> {
+        self.0.notes().await
+    }
+    async fn remove(&self, run: &RunId, version: u64) -> Result<(), StoreError> {
+        let run = run.clone();
+        self.job(async move |store| Quarantine::remove(store.as_ref(), &run, version).await)
+            .await
     }
 }

@@ -2,7 +2,7 @@
 
 use dormer_engine::port::{
     Ack, Alarms, Append, AppendError, Clock, DeadLetter, DeadLetters, Expected, History,
-    HistoryReader, Inbox, SystemClock,
+    HistoryReader, Inbox, Quarantine, QuarantineNote, SystemClock,
 };
 use dormer_proto::{
     envelope,
@@ -335,4 +335,46 @@ pub(crate) async fn dead_letters<D: DeadLetters>(dead: &D) {
     dead.remove(list[1].id).await.expect("removed");
     dead.remove(list[1].id).await.expect("again is harmless");
     assert_eq!(dead.list(list[0].id, 10).await.expect("list"), list[2..]);
+}
+
+/// What a quarantine promises. There must be no note.
+pub(crate) async fn quarantine<Q: Quarantine>(quarantine: &Q) {
+    let note = |key: &str, why: &str| QuarantineNote {
+        run: run(key),
+        code: "RecordRefused".into(),
+        why: why.into(),
+        at: Timestamp(7),
+        builds: vec!["one".into()],
+        released: None,
+        version: 0,
+    };
+    let whys = |notes: &[QuarantineNote]| notes.iter().map(|n| n.why.clone()).collect::<Vec<_>>();
+    assert_eq!(quarantine.notes().await.expect("notes"), []);
+    for (key, why) in [("q.2", "b"), ("q.1", "a"), ("q.1/x", "c")] {
+        quarantine.put(note(key, why)).await.expect("put");
+    }
+    let notes = quarantine.notes().await.expect("notes");
+    assert_eq!(whys(&notes), ["a", "c", "b"], "ordered by run");
+    let asked = [run("q.3"), run("q.2")];
+    let found = quarantine.notes_of(&asked).await.expect("notes");
+    assert_eq!(found, [None, Some(notes[2].clone())]);
+    let first = &notes[0];
+    quarantine.put(note("q.1", "anew")).await.expect("put");
+    quarantine
+        .remove(&first.run, first.version)
+        .await
+        .expect("an answer");
+    let now = quarantine.notes().await.expect("notes");
+    assert_eq!(whys(&now), ["anew", "c", "b"], "a newer note stays");
+    for note in now {
+        quarantine
+            .remove(&note.run, note.version)
+            .await
+            .expect("removed");
+        quarantine
+            .remove(&note.run, note.version)
+            .await
+            .expect("again is harmless");
+    }
+    assert_eq!(quarantine.notes().await.expect("notes"), []);
 }

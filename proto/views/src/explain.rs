@@ -65,6 +65,14 @@ pub fn situation(
     rollout: Option<&Rollout>,
 ) -> Vec<String> {
     let mut sentences = vec![headline(machine)];
+    if let Some(quarantine) = &machine.status.quarantine {
+        let since = quarantine.since.clock(now(machine));
+        sentences.push(format!(
+            "Its run is quarantined since {since}, and nothing happens to it until it is released: {}.",
+            cause(&quarantine.code, &quarantine.why)
+        ));
+        return sentences;
+    }
     if let Some(what) = &machine.lacks {
         sentences.push(format!(
             "It waits for one thing, as all machines do: {}.",
@@ -399,6 +407,29 @@ pub(crate) mod tests {
             task_text(&task, now),
             "Attempt 2 of converge-host failed: 10.0.0.9:22 refuses (ConnectRefused). \
              The next attempt is due in 15 seconds."
+        );
+    }
+
+    #[test]
+    fn a_quarantine_comes_before_everything_else() {
+        let mut machine = failed_while(MachinePhase::Probing, "AuthRejected", "no key");
+        machine.status.quarantine = Some(crate::run::Quarantine {
+            code: "RecordRefused".into(),
+            why: "record message has 2000000 bytes.".into(),
+            since: machine.status.since,
+            builds: vec!["dormer 1".into()],
+        });
+        let said = paragraph(&machine, Some("The last failure."), None);
+        for part in [
+            "Its run is quarantined since",
+            "record message has 2000000 bytes (RecordRefused).",
+            "dormer unquarantine",
+        ] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+        assert!(
+            !said.contains("The last failure") && !said.contains("retry"),
+            "{said}"
         );
     }
 

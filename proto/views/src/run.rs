@@ -25,6 +25,36 @@ pub struct RunStatus {
     pub closed: Option<Moment>,
     /// The latest episode.
     pub episode: Option<EpisodeStatus>,
+    /// Quarantine, while engines leave the run alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quarantine: Option<Quarantine>,
+}
+
+/// Quarantine of a run that cannot go on: engines leave it alone until it is released.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Quarantine {
+    /// Stable code, such as `RecordRefused`.
+    pub code: String,
+    /// Cause, in a sentence.
+    pub why: String,
+    /// Time at which it was quarantined.
+    pub since: Moment,
+    /// Builds that failed with the run. Another build tries once by itself.
+    pub builds: Vec<String>,
+}
+
+/// Quarantined run, in a line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct QuarantinedRun {
+    /// Id of the run: WORKFLOW/KEY.
+    pub run: String,
+    /// Name for people, where its last record can be read.
+    pub name: Option<String>,
+    /// Its quarantine.
+    #[serde(flatten)]
+    pub quarantine: Quarantine,
 }
 
 /// The latest episode of a run, without its phases.

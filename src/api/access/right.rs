@@ -133,6 +133,7 @@ fn of_reading(path: &str, parameters: &[String]) -> Option<Vec<Right>> {
             .map(|resource| on("watch", resource, Object::All))
             .into(),
         "/dead-letters" => every(DeadLetters),
+        "/quarantine" => [every(Machines), every(Rollouts)].concat(),
         "/dead-letters/{id}" => one(DeadLetters),
         _ => return None,
     })
@@ -148,6 +149,7 @@ fn of_asking(path: &str, parameters: &[String]) -> Option<Vec<Right>> {
         "/rollouts/{pool}/actions/rollback" => vec![on("rollback", Rollouts, first())],
         "/rollouts/{pool}/actions/{action}" => vec![on(action(), Rollouts, first())],
         "/runs/{workflow}/{key}/reset" => vec![of_run("reset", parameters)?],
+        "/runs/{workflow}/{key}/unquarantine" => vec![of_run("unquarantine", parameters)?],
         // A plan changes nothing. It is a POST because its body carries the candidate.
         "/pools/{pool}/plan" => return of_reading(path, parameters),
         "/dead-letters/{id}/requeue" => vec![on("requeue", DeadLetters, first())],

@@ -13,7 +13,7 @@ use dormer_engine::{
     local::{Local, deliver_due_timers},
     memory::MemoryStore,
     nats,
-    port::{DeadLetters, History, HistoryReader, Inbox, Ports, SystemClock},
+    port::{DeadLetters, History, HistoryReader, Inbox, Ports, Quarantine, SystemClock},
 };
 use dormer_proto::{
     envelope,
@@ -107,7 +107,7 @@ async fn measure<S>(
     calibration: Calibration,
 ) -> anyhow::Result<Figures>
 where
-    S: History + HistoryReader + DeadLetters,
+    S: History + HistoryReader + DeadLetters + Quarantine,
 {
     let incarnation = store.incarnation();
     let ports = Arc::new(Local::new(store, SystemClock));

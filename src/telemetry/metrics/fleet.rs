@@ -26,6 +26,7 @@ pub struct FleetMetrics {
     queue_oldest: LabelledGauge<1>,
     rollout: Rollout,
     dead: LabelledGauge<0>,
+    quarantined: LabelledGauge<1>,
     codes: Codes,
     /// Time at which this process first saw a machine wait for a lease. Lock held for one map operation, never across
     /// an await.
@@ -82,6 +83,12 @@ impl FleetMetrics {
             ),
             rollout: Rollout::new(registry),
             dead: registry.gauge("dead_letters", [], None, "Dead letters, up to 1000"),
+            quarantined: registry.gauge(
+                "quarantined_runs",
+                ["code"],
+                None,
+                "Runs that engines leave alone until a person releases them, by cause",
+            ),
             codes: Codes::default(),
             waiting: Mutex::default(),
         }
@@ -120,6 +127,17 @@ impl FleetMetrics {
         self.tasks(runs, is_alive, now);
     }
 
+    /// Sets the number of quarantined runs from the code of each.
+    pub fn tell_quarantined<'a>(&self, codes: impl Iterator<Item = &'a str>) {
+        let mut count: BTreeMap<Word, u64> = BTreeMap::new();
+        for code in codes {
+            *count.entry(self.codes.bounded(code)).or_default() += 1;
+        }
+        for (code, runs) in count {
+            self.quarantined.set([code], runs as f64);
+        }
+    }
+
     /// Clears the gauges, so that stale values do not appear as present ones.
     pub(super) fn clear(&self) {
         self.machines.clear();
@@ -128,6 +146,7 @@ impl FleetMetrics {
         self.queue.clear();
         self.queue_oldest.clear();
         self.dead.clear();
+        self.quarantined.clear();
         self.rollout.clear();
     }
 

@@ -125,11 +125,11 @@ const ALERTS: &[Alert] = &[
         summary: "The store does not answer the engine in {{ $labels.pod }}",
     },
     Alert {
-        name: "DormerStoreRefuses",
+        name: "DormerRunQuarantined",
         severity: "critical",
         lasts: "1m",
-        expr: r#"sum(increase(dormer_store_appends_total{result="refused"}[15m])) > 0"#,
-        summary: "The store refuses records",
+        expr: "max by (code) (dormer_quarantined_runs) > 0",
+        summary: "{{ $value }} runs are quarantined ({{ $labels.code }}) and wait for a person",
     },
     Alert {
         name: "DormerMessagesUnknown",
@@ -395,8 +395,12 @@ const PANELS: &[Panel] = &[
                 "{{result}}",
             ),
             (
-                "sum by (workflow) (dormer_runs_refused_total)",
-                "{{workflow}} runs that are blocked",
+                "max by (code) (dormer_quarantined_runs)",
+                "quarantined runs: {{code}}",
+            ),
+            (
+                "sum by (workflow, code) (increase(dormer_runs_quarantined_total[5m]))",
+                "{{workflow}} quarantined in 5 m: {{code}}",
             ),
         ],
     },

@@ -37,7 +37,7 @@ pub(crate) struct EngineMetrics {
     lease_hold: LabelledHistogram<0>,
     append_duration: LabelledHistogram<0>,
     appends: LabelledCounter<1>,
-    refused: LabelledCounter<1>,
+    quarantined: LabelledCounter<2>,
     dropped: LabelledCounter<1>,
     dead_lettered: LabelledCounter<0>,
     store_up: LabelledGauge<0>,
@@ -102,12 +102,12 @@ impl EngineMetrics {
                 None,
                 "Records handed to the store: stored, conflict (another engine was faster), unknown (no answer), refused",
             ),
-            refused: registry.counter(
-                "runs_refused",
-                ["workflow"],
+            quarantined: registry.counter(
+                "runs_quarantined",
+                ["workflow", "code"],
                 None,
-                "Runs whose next record the store will never accept, each counted once: they are \
-                 blocked until a person acts",
+                "Runs that this process quarantined: their next record cannot be decided or stored, \
+                 or their last one cannot be read",
             ),
             dropped: registry.counter(
                 "messages_dropped",
@@ -178,8 +178,9 @@ impl EngineMetrics {
         }
     }
 
-    pub(crate) fn refused(&self, workflow: &str) {
-        self.refused.add([workflow.to_owned().into()], 1);
+    pub(crate) fn quarantined(&self, workflow: &str, code: &str) {
+        let code = self.codes.bounded(code);
+        self.quarantined.add([workflow.to_owned().into(), code], 1);
     }
 
     pub(crate) fn dropped(&self, messages: u64, unknown: u64) {

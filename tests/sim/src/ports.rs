@@ -2,8 +2,9 @@
 
 use crate::world::{Entry, World, fault};
 use dormer_engine::port::{
-    Ack, Alarms, Append, AppendError, Clock, DeadLetter, DeadLetters, Delivery, Expected, Head,
-    History, HistoryReader, Inbox, OrderOut, Ports, StoreError, Stored, TaskQueue, earlier,
+    Ack, Alarms, Append, AppendError, Clock, DeadLetter, DeadLetters, Delivery, Head, History,
+    HistoryReader, Inbox, OrderOut, Ports, Quarantine, QuarantineNote, StoreError, Stored,
+    TaskQueue, earlier,
 };
 use dormer_proto::{
     id::{Incarnation, Revision, RunId, Seq, Timestamp},
@@ -100,17 +101,22 @@ impl History for Sim {
                     results.push(Err(AppendError::Unknown("not stored".to_owned())));
                     continue;
                 }
-                let found = world.last(&append.run).map(|entry| entry.revision);
-                let fits = match append.expected {
-                    Expected::Nothing => found.is_none(),
-                    Expected::At(revision) => found == Some(revision),
-                    Expected::Anything => true,
-                };
-                if !fits {
-                    results.push(Err(AppendError::Conflict));
+                if world.strikes(fault::TOO_LARGE, 5) {
+                    results.push(Err(AppendError::Refused("too large".to_owned())));
                     continue;
                 }
-                let revision = world.store(append);
+                if !world.exclusive && world.strikes(fault::LANDS_LATE, 3) {
+                    world.appends.push(append);
+                    results.push(Err(AppendError::Unknown("it lands later".to_owned())));
+                    continue;
+                }
+                let revision = match world.append(append) {
+                    Ok(revision) => revision,
+                    Err(error) => {
+                        results.push(Err(error));
+                        continue;
+                    }
+                };
                 let silent = world.strikes(fault::UNKNOWN, 4);
                 let unknown = || AppendError::Unknown("stored all the same".to_owned());
                 results.push(if silent { Err(unknown()) } else { Ok(revision) });
@@ -235,6 +241,35 @@ impl DeadLetters for Sim {
     }
 }
 
+impl Quarantine for Sim {
+    async fn put(&self, note: QuarantineNote) -> Result<(), StoreError> {
+        self.reach().await?;
+        self.world().notes.insert(note.run.clone(), note);
+        Ok(())
+    }
+    async fn notes_of(&self, runs: &[RunId]) -> Result<Vec<Option<QuarantineNote>>, StoreError> {
+        self.reach().await?;
+        let notes = {
+            let world = self.world();
+            runs.iter()
+                .map(|run| world.notes.get(run).cloned())
+                .collect()
+        };
+        // The answer is on its way while people release.
+        Yield(false).await;
+        Ok(notes)
+    }
+    async fn notes(&self) -> Result<Vec<QuarantineNote>, StoreError> {
+        self.reach().await?;
+        Ok(self.world().notes.values().cloned().collect())
+    }
+    async fn remove(&self, run: &RunId, _: u64) -> Result<(), StoreError> {
+        self.reach().await?;
+        self.world().notes.remove(run);
+        Ok(())
+    }
+}
+
 impl Clock for Sim {
     fn now(&self) -> Timestamp {
         self.world().now
@@ -248,6 +283,7 @@ impl Ports for Sim {
     type Tasks = Self;
     type Alarms = Self;
     type Dead = Self;
+    type Quarantine = Self;
     type Clock = Self;
     fn history(&self) -> &Self {
         self
@@ -265,6 +301,9 @@ impl Ports for Sim {
         self
     }
     fn dead(&self) -> &Self {
+        self
+    }
+    fn quarantine(&self) -> &Self {
         self
     }
     fn clock(&self) -> &Self {

@@ -10,6 +10,7 @@ use dormer_engine::{
     engine::sweep,
     port::{Delivery, StoreError},
 };
+use dormer_proto::id::Incarnation;
 use std::{
     future::Future,
     pin::Pin,
@@ -17,7 +18,7 @@ use std::{
 };
 
 /// Every kind of fault.
-pub const FAULTS_ALL: u16 = 4_095;
+pub const FAULTS_ALL: u16 = 16_383;
 /// Steps after the end of the faults within which everything must rest.
 const CALM_STEPS_MAX: usize = 20_000;
 /// Runs that a simulated engine keeps in memory: fewer than there are, so that some are shed.
@@ -300,7 +301,14 @@ impl Scheduler {
                         At::Idle(idle)
                     }
                     Poll::Ready((idle, Err(StoreError::Unavailable(_)))) => At::Idle(idle),
-                    Poll::Ready((_, Err(StoreError::Broken(_)))) => return self.die(engine),
+                    Poll::Ready((_, Err(StoreError::Broken(why)))) => {
+                        let mut world = self.sim.world();
+                        if !world.tail_lost && world.incarnation == Incarnation(1) {
+                            world.violated(format!("an engine ended on a sound store: {why}"));
+                        }
+                        drop(world);
+                        return self.die(engine);
+                    }
                 }
             }
         };
@@ -356,7 +364,11 @@ impl Scheduler {
     /// The faults end: everything must come to rest. Where no alarm was lost, alarms alone find what is due. Elsewhere
     /// none rings any more: the sweep alone does.
     fn calm(&mut self) {
-        self.sim.world().faults = 0;
+        {
+            let mut world = self.sim.world();
+            world.faults = 0;
+            world.land();
+        }
         for engine in 0..self.engines.len() {
             if self.engines[engine].build == Build::Older {
                 self.become_build(engine, Build::Newer);
@@ -377,6 +389,11 @@ impl Scheduler {
                 continue;
             }
             let mut world = self.sim.world();
+            // A person releases every run.
+            if !std::mem::take(&mut world.notes).is_empty() {
+                world.revisit = true;
+                continue;
+            }
             if !world.orders.is_empty() {
                 world.work();
                 continue;
@@ -413,7 +430,7 @@ impl Scheduler {
 pub fn report(seed: u64, options: Options) -> Option<String> {
     run(seed, options).violation?;
     let mut least = options;
-    for bit in 0..12 {
+    for bit in 0..14 {
         let fewer = Options {
             faults: least.faults & !(1 << bit),
             ..least

@@ -5,7 +5,9 @@ use crate::{
     older_build::Elder,
     toy::{self, Signal, Toy},
 };
-use dormer_engine::port::{Ack, Head, OrderOut, Stored};
+use dormer_engine::port::{
+    Ack, Append, AppendError, Expected, Head, OrderOut, QuarantineNote, Stored,
+};
 use dormer_engine_core::{InboxMessageOf, Record, Run, Workflow};
 use dormer_proto::{
     envelope,
@@ -31,6 +33,10 @@ pub(crate) mod fault {
     pub(crate) const TAIL: u16 = 512;
     pub(crate) const RESTORE: u16 = 1_024;
     pub(crate) const BUILD: u16 = 2_048;
+    /// A record is refused for good, together with others or alone.
+    pub(crate) const TOO_LARGE: u16 = 4_096;
+    /// An append without an answer lands later, after engines have read again.
+    pub(crate) const LANDS_LATE: u16 = 8_192;
 }
 
 /// One stored record, opened.
@@ -77,6 +83,10 @@ pub(crate) struct World {
     pub(crate) orders: BTreeMap<(TaskId, Attempt), OrderOut>,
     /// When each rings, and which engine set it last; `None`: one that is dead.
     pub(crate) alarms: BTreeMap<RunId, (Timestamp, Option<usize>)>,
+    /// Notes about quarantined runs.
+    pub(crate) notes: BTreeMap<RunId, QuarantineNote>,
+    /// Appends on their way, whose engines got no answer.
+    pub(crate) appends: Vec<Append>,
     /// No alarm is lost, nor what it follows from: none may wait for the sweep.
     pub(crate) punctual: bool,
     pub(crate) tail_lost: bool,
@@ -108,6 +118,8 @@ impl World {
             token: 0,
             orders: BTreeMap::new(),
             alarms: BTreeMap::new(),
+            notes: BTreeMap::new(),
+            appends: Vec::new(),
             tail_lost: false,
             revisit: false,
             truth: BTreeMap::new(),
@@ -367,6 +379,7 @@ impl World {
         } else if self.strikes(fault::CLOCK, 5) {
             self.now = self.now.plus_ms(60_000);
         }
+        self.land();
         self.deliver_due_alarms();
         let set: Vec<RunId> = self.alarms.keys().cloned().collect();
         for run in set {
@@ -434,6 +447,7 @@ impl World {
         let lost = self.chance.index(self.entries.len().min(6)) + 1;
         self.entries
             .truncate(self.entries.len().saturating_sub(lost));
+        self.appends.clear();
         if restored {
             self.incarnation = Incarnation(self.incarnation.0 + 1);
         } else {
@@ -446,6 +460,29 @@ impl World {
         }
         self.revisit = true;
         self.relist();
+    }
+
+    /// Stores a record if its precondition holds.
+    pub(crate) fn append(&mut self, append: Append) -> Result<Revision, AppendError> {
+        let found = self.last(&append.run).map(|entry| entry.revision);
+        let fits = match append.expected {
+            Expected::Nothing => found.is_none(),
+            Expected::At(revision) => found == Some(revision),
+            Expected::Anything => true,
+        };
+        if fits {
+            Ok(self.store(append))
+        } else {
+            Err(AppendError::Conflict)
+        }
+    }
+
+    /// Appends land whose engines gave up waiting.
+    pub(crate) fn land(&mut self) {
+        for append in std::mem::take(&mut self.appends) {
+            // Nobody hears the answer.
+            let _ = self.append(append);
+        }
     }
 
     /// Signals that `run` took from `from`, as stored.

@@ -158,7 +158,11 @@ impl<'a> Draft<'a> {
     /// It is over the limit: said so, and asked again when there is room.
     pub(super) fn turn_away(&mut self, uid: Uid) {
         if self.s.turned_away.len() < TURNED_AWAY_MAX && !self.s.turned_away.contains(&uid) {
-            self.s.turned_away.push(uid);
+            self.s.turned_away.push(uid.clone());
+        }
+        // It leaves nothing else in the record. A repeat of its signal would be turned away again, or has room by then.
+        if let Ok(run) = work::machine_run(&uid.to_string()) {
+            self.push(Command::Forget(run));
         }
     }
 

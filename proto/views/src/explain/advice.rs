@@ -32,6 +32,12 @@ pub fn next_step(machine: &Machine, rollout: Option<&Rollout>) -> String {
     if machine.state == MachineState::Gone {
         return "There is nothing left to do.".into();
     }
+    if machine.status.quarantine.is_some() {
+        return format!(
+            "A newer build of dormer tries it once by itself. Otherwise mend the cause (docs/runbook.md, \
+             DormerRunQuarantined); then: dormer unquarantine {name}."
+        );
+    }
     if machine.lacks.is_some() {
         return "Once that is mended, dormer continues by itself.".into();
     }

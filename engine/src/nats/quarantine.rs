@@ -1,0 +1,89 @@
+//! Quarantine on NATS: notes in the identity stream, one subject for each run.
+
+use super::link::{Link, number};
+use crate::port::{Quarantine, QuarantineNote, StoreError};
+use async_nats::{HeaderMap, Message, jetstream::stream::LastRawMessageErrorKind};
+use dormer_proto::{id::RunId, subject::DEAD_LETTERS_MAX};
+use std::sync::Arc;
+
+/// Notes in one read.
+const PAGE_MAX: i64 = 1_000;
+
+/// Quarantine of a NATS store.
+pub struct NatsQuarantine {
+    link: Arc<Link>,
+}
+
+impl NatsQuarantine {
+    pub(super) fn new(link: Arc<Link>) -> Self {
+        Self { link }
+    }
+
+    /// Note of one run, from the stream's leader.
+    async fn note_of(&self, run: &RunId) -> Result<Option<QuarantineNote>, StoreError> {
+        let lost = |e: String| StoreError::Unavailable(format!("reading the note of {run}: {e}"));
+        let name = self.link.names.meta_stream();
+        let stream = self.link.js.get_stream_no_info(&name).await;
+        let stream = stream.map_err(|e| lost(e.to_string()))?;
+        let subject = self.link.names.quarantine(run);
+        match stream.get_last_raw_message_by_subject(&subject).await {
+            Ok(message) => Ok(read(&message.payload, message.sequence)),
+            Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(None),
+            Err(error) => Err(lost(error.to_string())),
+        }
+    }
+}
+
+fn read(payload: &[u8], version: u64) -> Option<QuarantineNote> {
+    let note = serde_json::from_slice::<QuarantineNote>(payload).ok()?;
+    Some(QuarantineNote { version, ..note })
+}
+
+impl Quarantine for NatsQuarantine {
+    async fn put(&self, note: QuarantineNote) -> Result<(), StoreError> {
+        let subject = self.link.names.quarantine(&note.run);
+        let body = serde_json::to_vec(&note);
+        let body = body.map_err(|error| StoreError::Unavailable(error.to_string()))?;
+        let sent = self.link.publish(subject, HeaderMap::new(), body.into());
+        sent.await?;
+        Ok(())
+    }
+
+    async fn notes_of(&self, runs: &[RunId]) -> Result<Vec<Option<QuarantineNote>>, StoreError> {
+        futures::future::try_join_all(runs.iter().map(|run| self.note_of(run))).await
+    }
+
+    async fn notes(&self) -> Result<Vec<QuarantineNote>, StoreError> {
+        let stream = self.link.names.meta_stream();
+        let mut notes: Vec<QuarantineNote> = Vec::new();
+        let mut next = 1;
+        while notes.len() < usize::try_from(DEAD_LETTERS_MAX).unwrap_or(usize::MAX) {
+            let request = serde_json::json!({
+                "next_by_subj": self.link.names.quarantine_all(), "seq": next, "batch": PAGE_MAX,
+            });
+            let (messages, cut) = self.link.read(&stream, request).await?;
+            let sequence = |message: &Message| number(message, "Nats-Sequence");
+            let read = |message: &Message| read(&message.payload, sequence(message)?);
+            notes.extend(messages.iter().filter_map(read));
+            next = messages.last().and_then(sequence).map_or(next, |at| at + 1);
+            if !cut || messages.is_empty() {
+                break;
+            }
+        }
+        notes.sort_by(|a, b| a.run.cmp(&b.run));
+        Ok(notes)
+    }
+
+    async fn remove(&self, run: &RunId, version: u64) -> Result<(), StoreError> {
+        let lost = |e: String| StoreError::Unavailable(format!("removing the note of {run}: {e}"));
+        let name = self.link.names.meta_stream();
+        let stream = self.link.js.get_stream_no_info(&name).await;
+        let stream = stream.map_err(|e| lost(e.to_string()))?;
+        // Up to and including this version, so that a note written meanwhile stays.
+        let purge = stream
+            .purge()
+            .filter(self.link.names.quarantine(run))
+            .sequence(version + 1);
+        purge.await.map(drop).map_err(|e| lost(e.to_string()))
+    }
+}

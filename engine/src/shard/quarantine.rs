@@ -1,0 +1,163 @@
+//! Quarantine of runs that cannot go on: what a shard notes about them, and what becomes of their messages.
+
+use super::{Shard, UNAVAILABLE_AGAIN_MS, intake::Received};
+use crate::{
+    observer::EngineObserver,
+    port::{Ack, Clock, Ports, Quarantine, QuarantineNote, TaskQueue},
+    quarantine::release,
+};
+use dormer_engine_core::Workflow;
+use dormer_proto::{
+    id::RunId,
+    message::{Inbound, ReceiptStatus, ReportReceipt, cut},
+};
+use std::{
+    any::Any,
+    collections::BTreeMap,
+    panic::{AssertUnwindSafe, catch_unwind},
+    slice,
+};
+
+/// Most builds that a note names.
+const BUILDS_MAX: usize = 16;
+
+/// Cause of a quarantine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Fault {
+    pub(super) code: &'static str,
+    pub(super) why: String,
+}
+
+impl Fault {
+    /// The store will never accept the run's next record.
+    pub(super) fn refused(why: String) -> Self {
+        let code = "RecordRefused";
+        Self { code, why }
+    }
+
+    /// The run's last record is damaged.
+    pub(super) fn unreadable(why: String) -> Self {
+        let code = "RecordUnreadable";
+        Self { code, why }
+    }
+
+    fn panicked(panic: &(dyn Any + Send)) -> Self {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+        Self {
+            code: "DecisionPanicked",
+            why: text.unwrap_or_else(|| "the decision panicked".to_owned()),
+        }
+    }
+}
+
+/// Calls a decision. A panic is a fault of the one run, whose state is then thrown away.
+pub(super) fn guarded<T>(decide: impl FnOnce() -> T) -> Result<T, Fault> {
+    catch_unwind(AssertUnwindSafe(decide)).map_err(|panic| Fault::panicked(panic.as_ref()))
+}
+
+impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
+    /// Takes away the messages to quarantined runs. A known note is a reason to read the store's: only that counts,
+    /// as a person may have released the run.
+    pub(super) async fn without_quarantined(
+        &mut self,
+        mut received: BTreeMap<RunId, Vec<Received<W>>>,
+        acks: &mut Vec<(u64, Ack)>,
+    ) -> BTreeMap<RunId, Vec<Received<W>>> {
+        let noted = self.known.of(received.keys());
+        if noted.is_empty() {
+            return received;
+        }
+        let notes = self.ports.quarantine().notes_of(&noted).await;
+        let Ok(notes) = notes else {
+            for run in noted {
+                let messages = received.remove(&run).into_iter().flatten();
+                acks.extend(messages.map(|it| (it.token, Ack::Again(UNAVAILABLE_AGAIN_MS))));
+            }
+            return received;
+        };
+        for (run, note) in noted.into_iter().zip(notes) {
+            let note = note.filter(|note| note.released.is_none());
+            let held = note.as_ref().is_some_and(|note| note.holds(&self.build));
+            self.known.set(&run, note);
+            if held && let Some(messages) = received.remove(&run) {
+                self.take_away(messages, acks).await;
+            }
+        }
+        received
+    }
+
+    /// Notes a run that cannot go on, and takes its messages away. Without a note they come again.
+    pub(super) async fn quarantine(
+        &mut self,
+        run: &RunId,
+        fault: Fault,
+        messages: Vec<Received<W>>,
+        acks: &mut Vec<(u64, Ack)>,
+    ) {
+        self.cache.forget(run);
+        // An engine that has just begun does not know the notes yet. A release lets every build try again.
+        let noted = self.ports.quarantine().notes_of(slice::from_ref(run)).await;
+        let before = noted.map_or_else(|_| self.known.get(run), |mut notes| notes.pop().flatten());
+        let before = before.filter(|note| note.released.is_none());
+        let mut builds = before.map(|note| note.builds).unwrap_or_default();
+        builds.retain(|build| *build != self.build);
+        builds.push(self.build.clone());
+        builds.drain(..builds.len().saturating_sub(BUILDS_MAX));
+        let note = QuarantineNote {
+            run: run.clone(),
+            code: fault.code.to_owned(),
+            why: cut(fault.why),
+            at: self.ports.clock().now(),
+            builds,
+            released: None,
+            version: 0,
+        };
+        if let Err(error) = self.ports.quarantine().put(note.clone()).await {
+            tracing::debug!(%run, %error, "a quarantine could not be noted; the messages come again");
+            acks.extend(
+                messages
+                    .iter()
+                    .map(|it| (it.token, Ack::Again(UNAVAILABLE_AGAIN_MS))),
+            );
+            return;
+        }
+        tracing::warn!(%run, code = note.code, why = note.why, "a run is quarantined");
+        self.counters.quarantined += 1;
+        self.observer.quarantined(run, &note.code, &note.why);
+        self.known.set(run, Some(note));
+        self.take_away(messages, acks).await;
+    }
+
+    /// Takes messages to a quarantined run out of the inbox. Facts, due timers and answers are repeated by themselves,
+    /// or follow from the history. A worker lets go of its task. A signal gets no answer, so that its sender keeps it.
+    /// The API refuses a person's request while there is a note.
+    async fn take_away(&mut self, messages: Vec<Received<W>>, acks: &mut Vec<(u64, Ack)>) {
+        let mut receipts = Vec::new();
+        for received in messages {
+            self.counters.taken_away += 1;
+            acks.push((received.token, Ack::Done));
+            if let Inbound::Reported(report) = received.original().body {
+                receipts.push(ReportReceipt {
+                    task: report.task,
+                    attempt: report.attempt,
+                    worker: report.worker,
+                    fate: ReceiptStatus::Unknown,
+                });
+            }
+        }
+        if !receipts.is_empty() {
+            self.ports.tasks().receipt(receipts).await;
+        }
+    }
+
+    /// Releases runs of which a record was stored although another build had noted them.
+    pub(super) async fn free(&mut self, stored: Vec<RunId>) {
+        for run in stored {
+            match release(self.ports.as_ref(), &run).await {
+                Ok(_) => self.known.set(&run, None),
+                Err(error) => tracing::debug!(%run, %error, "the note stays for now"),
+            }
+        }
+    }
+}

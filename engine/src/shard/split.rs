@@ -1,0 +1,188 @@
+//! Messages whose record is refused for good: halved until they fit. One that does not fit alone is dead-lettered, and
+//! its run goes on. A run that no small message can move on is quarantined.
+
+use super::{Shard, decide::Plan, intake::Received, quarantine::Fault};
+use crate::{
+    observer::EngineObserver,
+    port::{Ack, Ports, StoreError},
+    shard::UNAVAILABLE_AGAIN_MS,
+};
+use dormer_engine_core::Workflow;
+use dormer_proto::{
+    envelope,
+    id::{RunId, hash64},
+    message::{Failure, Inbound},
+};
+use std::{
+    collections::{BTreeMap, HashSet},
+    slice,
+};
+
+/// Share of a record from which on a message alone is to blame for the record's size.
+const BLAMED_SHARE: usize = 4;
+/// Size in bytes below which a message is never to blame.
+const BLAMED_BYTES_MIN: usize = 64 << 10;
+/// Most remembered messages. Beyond it all are forgotten, and some are dead-lettered twice.
+const REMEMBERED_MAX: usize = 1_000;
+/// Failure code of a report that does not fit into a record.
+const REPORT_TOO_LARGE: &str = "ReportTooLarge";
+
+/// Messages that were dead-lettered for their size. Their senders may repeat them.
+#[derive(Default)]
+pub(super) struct TooLarge(HashSet<u64>);
+
+impl TooLarge {
+    /// Whether the message with this checksum was not dead-lettered before.
+    fn first(&mut self, sum: u64) -> bool {
+        if self.0.len() >= REMEMBERED_MAX {
+            self.0.clear();
+        }
+        self.0.insert(sum)
+    }
+
+    fn forget(&mut self, sum: u64) {
+        self.0.remove(&sum);
+    }
+}
+
+/// Messages of one run whose common record is refused.
+pub(super) struct RefusedMessages<W: Workflow> {
+    pub(super) run: RunId,
+    pub(super) messages: Vec<Received<W>>,
+    /// Size of the record. `None`: it could not be written at all.
+    pub(super) bytes: Option<usize>,
+    pub(super) why: String,
+}
+
+/// Messages to decide and store again, the next one last.
+type Work<W> = Vec<(RunId, Vec<Received<W>>)>;
+
+impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
+    /// Stores the plans. Messages whose common record is refused are decided again in halves.
+    pub(super) async fn store_or_split(
+        &mut self,
+        plans: Vec<Plan<W, E::StateBefore>>,
+        acks: &mut Vec<(u64, Ack)>,
+    ) -> Result<(), StoreError> {
+        let mut work = Work::new();
+        let refused = self.store(plans, acks).await?;
+        self.divide(refused, &mut work, acks).await;
+        while let Some((run, messages)) = work.pop() {
+            // An earlier half may have put the run into quarantine.
+            let rest = BTreeMap::from([(run, messages)]);
+            let mut rest = self.without_quarantined(rest, acks).await;
+            if let Some((run, messages)) = rest.pop_first() {
+                let refused = self.store_again(run, messages, acks).await?;
+                self.divide(refused, &mut work, acks).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Decides these messages on the run as it is stored now.
+    async fn store_again(
+        &mut self,
+        run: RunId,
+        messages: Vec<Received<W>>,
+        acks: &mut Vec<(u64, Ack)>,
+    ) -> Result<Vec<RefusedMessages<W>>, StoreError> {
+        let mut open = match self.reload(slice::from_ref(&run)).await {
+            Ok(open) => open,
+            Err(StoreError::Unavailable(_)) => {
+                let again = Ack::Again(UNAVAILABLE_AGAIN_MS);
+                acks.extend(messages.iter().map(|received| (received.token, again)));
+                return Ok(Vec::new());
+            }
+            Err(broken) => return Err(broken),
+        };
+        let Some(opened) = open.remove(&run) else {
+            self.not_opened(&run, messages, acks).await;
+            return Ok(Vec::new());
+        };
+        let mut plan = self.decide(&run, opened, messages).await;
+        if let Some(fault) = plan.fault.take() {
+            self.quarantine(&run, fault, plan.messages, acks).await;
+            return Ok(Vec::new());
+        }
+        self.store(vec![plan], acks).await
+    }
+
+    async fn divide(
+        &mut self,
+        refused: Vec<RefusedMessages<W>>,
+        work: &mut Work<W>,
+        acks: &mut Vec<(u64, Ack)>,
+    ) {
+        for RefusedMessages {
+            run,
+            messages,
+            bytes,
+            why,
+        } in refused
+        {
+            let mut first: Vec<_> = messages.into_iter().map(Received::renewed).collect();
+            let second = first.split_off(first.len() / 2);
+            if !first.is_empty() {
+                work.push((run.clone(), second));
+                work.push((run, first));
+                continue;
+            }
+            for alone in second {
+                let own = alone.bytes.len();
+                let share = bytes.is_some_and(|bytes| own * BLAMED_SHARE >= bytes);
+                if share && own >= BLAMED_BYTES_MIN {
+                    work.extend(self.leave_out(&run, alone, &why, acks).await);
+                } else {
+                    let fault = Fault::refused(why.clone());
+                    self.quarantine(&run, fault, vec![alone], acks).await;
+                }
+            }
+        }
+    }
+
+    /// Dead-letters a message that does not fit into a record of its own. The answer is what its run gets in its
+    /// place: a report that the attempt failed.
+    async fn leave_out(
+        &mut self,
+        run: &RunId,
+        received: Received<W>,
+        why: &str,
+        acks: &mut Vec<(u64, Ack)>,
+    ) -> Option<(RunId, Vec<Received<W>>)> {
+        let Received {
+            mut message,
+            token,
+            cause,
+            bytes,
+        } = received;
+        let sum = hash64(&bytes);
+        if self.too_large.first(sum) {
+            let reason = format!("it does not fit into a record: {why}");
+            let size = bytes.len();
+            let ack = self
+                .dead_letter(Some(run.clone()), cause.clone(), bytes, reason)
+                .await;
+            if ack != Ack::Done {
+                self.too_large.forget(sum);
+                acks.push((token, ack));
+                return None;
+            }
+            tracing::debug!(%run, size, "a message is left out of the history");
+        }
+        if let Inbound::Reported(report) = &mut message.body {
+            let why = "the report of this attempt does not fit into the history; dormer dead-letters has it";
+            report.result = Err(Failure::lasting(REPORT_TOO_LARGE, why));
+            if let Ok((bytes, _)) = envelope::encode(&message, W::SCHEMA) {
+                let instead = Received {
+                    message,
+                    token,
+                    cause,
+                    bytes,
+                };
+                return Some((run.clone(), vec![instead]));
+            }
+        }
+        acks.push((token, Ack::Done));
+        None
+    }
+}

@@ -1,0 +1,660 @@
+//! One run that cannot go on stops nobody: it is noted, its messages leave the inbox, and it goes on after its release.
+
+use dormer_engine::{
+    embedded::EmbeddedStore,
+    engine::{self, complete_releases},
+    local::{Local, LocalInbox},
+    memory::MemoryStore,
+    nats::{NatsStore, Options, Sync},
+    observer::{Appended, EngineObserver},
+    port::{
+        Append, AppendError, Clock, DeadLetter, DeadLetters, Expected, Head, History,
+        HistoryReader, Inbox, Ports, Quarantine, QuarantineNote, StoreError, Stored,
+    },
+    quarantine::{KnownNotes, release},
+    shard::{Counters, Shard},
+};
+use dormer_engine_core::{
+    Command, Decision, InboxMessageOf, Input, Now, Record, RetryPolicy, Run, Workflow,
+};
+use dormer_proto::{
+    envelope,
+    id::{Epoch, Incarnation, Revision, RunId, Seq, Timestamp},
+    message::{
+        Ask, Inbound, InboxMessage, ObjectRef, Observation, ReceiptStatus, Request, TaskOrder,
+        TaskReport, Version,
+    },
+};
+use dormer_testkit::{NatsOptions, NatsServer, await_condition, started};
+use futures::FutureExt;
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+use tokio::sync::watch;
+
+/// A workflow that orders one task for each fact, and greets its neighbour when asked to.
+#[derive(Debug, Clone, PartialEq)]
+struct Shop;
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+struct Till {
+    facts: u64,
+    finished: u64,
+    exhausted: Vec<String>,
+    greeted: u64,
+}
+
+impl Workflow for Shop {
+    const SCHEMA: u16 = 1;
+    type State = Till;
+    type Task = u64;
+    type Outcome = String;
+    type Fact = String;
+    type Timer = u8;
+    type Signal = String;
+
+    fn start(_: &RunId, _: bool) -> Option<Till> {
+        Some(Till::default())
+    }
+
+    fn decide(_: Now<'_>, mut state: Till, input: Input<Self>) -> Decision<Self> {
+        match input {
+            Input::Observed { fact, .. } => {
+                assert_ne!(fact.as_deref(), Some("poison"), "nobody expected this");
+                state.facts += 1;
+                let task = state.facts;
+                Decision::to(state).run(task, RetryPolicy::PATIENT)
+            }
+            Input::Finished { .. } => {
+                state.finished += 1;
+                Decision::to(state)
+            }
+            Input::Exhausted { failure, .. } => {
+                state.exhausted.push(failure.code);
+                Decision::to(state)
+            }
+            Input::Signalled { signal, .. } => {
+                state.greeted += 1;
+                let to = signal.strip_prefix("greet ").map(run);
+                let greets = |to| Command::Signal(to, "hello".to_owned());
+                to.into_iter()
+                    .map(greets)
+                    .fold(Decision::to(state), Decision::and)
+            }
+            _ => Decision::to(state),
+        }
+    }
+
+    fn label(_: &Till) -> &'static str {
+        "Open"
+    }
+}
+
+fn run(key: &str) -> RunId {
+    RunId::new("shop", key).expect("a run id")
+}
+
+/// A store that refuses the records of one run, as it would refuse one that is too large.
+struct Refusing {
+    store: MemoryStore,
+    refused: Mutex<Option<RunId>>,
+    /// Whether the first page of heads panics, and the second never comes.
+    moody: bool,
+    pages: AtomicU64,
+}
+
+impl Refusing {
+    fn refuse(&self, run: Option<RunId>) {
+        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = run;
+    }
+}
+
+impl History for Refusing {
+    fn incarnation(&self) -> Incarnation {
+        self.store.incarnation()
+    }
+    fn exclusive(&self) -> bool {
+        // One that is not asks for heads in its sweep alone.
+        !self.moody
+    }
+    async fn load(&self, runs: &[RunId]) -> Result<Vec<Option<Stored>>, StoreError> {
+        self.store.load(runs).await
+    }
+    async fn append(&self, batch: Vec<Append>) -> Vec<Result<Revision, AppendError>> {
+        let refused = self
+            .refused
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        let mut results = Vec::new();
+        for append in batch {
+            results.push(if Some(&append.run) == refused.as_ref() {
+                Err(AppendError::Refused("no".into()))
+            } else {
+                self.store.append(vec![append]).await.remove(0)
+            });
+        }
+        results
+    }
+}
+
+impl HistoryReader for Refusing {
+    async fn records(
+        &self,
+        run: &RunId,
+        from: Seq,
+        limit: usize,
+    ) -> Result<Vec<Vec<u8>>, StoreError> {
+        self.store.records(run, from, limit).await
+    }
+    async fn heads(&self, after: Option<&RunId>, limit: usize) -> Result<Vec<Head>, StoreError> {
+        match self.pages.fetch_add(1, Ordering::SeqCst) {
+            0 if self.moody => panic!("nobody expected this"),
+            1 if self.moody => std::future::pending().await,
+            _ => self.store.heads(after, limit).await,
+        }
+    }
+    async fn forget(&self, run: &RunId, revision: Revision) -> Result<(), StoreError> {
+        self.store.forget(run, revision).await
+    }
+}
+
+impl DeadLetters for Refusing {
+    async fn put(&self, message: DeadLetter) -> Result<(), StoreError> {
+        DeadLetters::put(&self.store, message).await
+    }
+    async fn list(&self, after: u64, limit: usize) -> Result<Vec<DeadLetter>, StoreError> {
+        self.store.list(after, limit).await
+    }
+    async fn remove(&self, id: u64) -> Result<(), StoreError> {
+        DeadLetters::remove(&self.store, id).await
+    }
+}
+
+impl Quarantine for Refusing {
+    async fn put(&self, note: QuarantineNote) -> Result<(), StoreError> {
+        Quarantine::put(&self.store, note).await
+    }
+    async fn notes_of(&self, runs: &[RunId]) -> Result<Vec<Option<QuarantineNote>>, StoreError> {
+        self.store.notes_of(runs).await
+    }
+    async fn notes(&self) -> Result<Vec<QuarantineNote>, StoreError> {
+        self.store.notes().await
+    }
+    async fn remove(&self, run: &RunId, version: u64) -> Result<(), StoreError> {
+        Quarantine::remove(&self.store, run, version).await
+    }
+}
+
+/// What an engine told of.
+#[derive(Default)]
+struct Reported(Mutex<Vec<String>>);
+
+impl EngineObserver<Shop> for Reported {
+    type StateBefore = ();
+    fn state_before(&self, _: &Run<Shop>) {}
+    fn stored(&self, _: Option<()>, _: &Record<Shop>) {}
+    fn appended(&self, _: Duration, _: Appended) {}
+    fn quarantined(&self, run: &RunId, code: &str, _: &str) {
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        told.push(format!("{run}: {code}"));
+    }
+    fn dropped(&self, _: u64, _: u64) {}
+    fn dead_lettered(&self) {}
+}
+
+#[derive(Clone, Copy)]
+struct Still;
+
+impl Clock for Still {
+    fn now(&self) -> Timestamp {
+        Timestamp(1_000)
+    }
+}
+
+type Site = Local<Refusing, Still>;
+
+fn site() -> Arc<Site> {
+    site_with(false)
+}
+
+fn site_with(moody: bool) -> Arc<Site> {
+    let store = Refusing {
+        store: MemoryStore::new(Incarnation(5)),
+        refused: Mutex::default(),
+        moody,
+        pages: AtomicU64::new(0),
+    };
+    Arc::new(Local::new(Arc::new(store), Still))
+}
+
+fn shard(site: &Arc<Site>, build: &str) -> Shard<Shop, Site> {
+    Shard::new(Arc::clone(site), build, 8)
+}
+
+fn fact(to: &str, object: u64, says: &str) -> (RunId, Vec<u8>) {
+    let object = ObjectRef {
+        cluster: String::new(),
+        kind: "Page".into(),
+        uid: object.to_string(),
+    };
+    let version = Version {
+        epoch: Epoch(1),
+        resource: 1,
+    };
+    message(
+        to,
+        Inbound::Observed(Observation {
+            object,
+            version,
+            fact: Some(says.to_owned()),
+            may_start: true,
+        }),
+    )
+}
+
+fn wish(to: &str, says: &str) -> (RunId, Vec<u8>) {
+    message(
+        to,
+        Inbound::Requested(Request {
+            id: says.to_owned(),
+            who: "ada".into(),
+            why: String::new(),
+            against: Seq(0),
+            ask: Ask::Signal(says.to_owned()),
+        }),
+    )
+}
+
+fn message(to: &str, body: Inbound<String, String, String>) -> (RunId, Vec<u8>) {
+    let message: InboxMessageOf<Shop> = InboxMessage {
+        run: run(to),
+        incarnation: Some(Incarnation(5)),
+        body,
+    };
+    let (bytes, _) = envelope::encode(&message, 1).expect("a message");
+    (run(to), bytes)
+}
+
+/// Works off what waits in the inbox now, and what comes of it.
+async fn work<E: EngineObserver<Shop>>(site: &Site, shard: &mut Shard<Shop, Site, E>) {
+    while let Some(batch) = site.inbox.take(1_000).now_or_never() {
+        shard
+            .turn(batch.expect("messages"))
+            .await
+            .expect("the engine goes on");
+    }
+}
+
+async fn put(inbox: &LocalInbox, messages: Vec<(RunId, Vec<u8>)>) {
+    inbox.put(messages).await.expect("put");
+}
+
+/// The run as it is stored.
+async fn stored(site: &Site, key: &str) -> Run<Shop> {
+    let bytes = site
+        .store
+        .load(&[run(key)])
+        .await
+        .expect("loaded")
+        .remove(0);
+    let bytes = bytes.expect("a record").bytes;
+    envelope::decode::<Record<Shop>>(&bytes, 1)
+        .expect("a record")
+        .0
+        .run
+}
+
+async fn noted(site: &Site) -> Vec<(String, String)> {
+    let notes = site.store.notes().await.expect("notes");
+    notes
+        .into_iter()
+        .map(|note| (note.run.key().to_owned(), note.code))
+        .collect()
+}
+
+/// The report of the order that waits, with this outcome.
+async fn report(site: &Site, outcome: &str) -> (RunId, Vec<u8>) {
+    let order = site.tasks.take(1).await.remove(0);
+    let (order, _) = envelope::decode::<TaskOrder<u64>>(&order.bytes, 1).expect("an order");
+    let key = order.task.run.key().to_owned();
+    message(
+        &key,
+        Inbound::Reported(TaskReport {
+            task: order.task,
+            attempt: order.attempt,
+            issued: order.issued,
+            worker: "w".into(),
+            result: Ok(outcome.to_owned()),
+        }),
+    )
+}
+
+fn fates(site: &Site) -> Vec<ReceiptStatus> {
+    site.tasks
+        .receipts()
+        .into_iter()
+        .map(|receipt| receipt.fate)
+        .collect()
+}
+
+#[tokio::test]
+async fn messages_to_a_refused_run_leave_the_inbox_and_the_run_is_noted_once() {
+    let site = site();
+    let told = Arc::new(Reported::default());
+    let mut engine =
+        Shard::<Shop, Site, Reported>::observed_by(Arc::clone(&site), "one", 8, Arc::clone(&told));
+    site.store.refuse(Some(run("big")));
+    for round in 0..3 {
+        let mut batch: Vec<_> = (0..300)
+            .map(|n| fact("big", round * 300 + n, "x"))
+            .collect();
+        batch.push(fact("small", round, "x"));
+        put(&site.inbox, batch).await;
+        work(&site, &mut engine).await;
+        assert_eq!(
+            site.inbox.depth(),
+            0,
+            "nothing stays for other engines to trip over"
+        );
+    }
+    assert_eq!(
+        stored(&site, "small").await.state.facts,
+        3,
+        "nobody waits for it"
+    );
+    assert_eq!(noted(&site).await, [("big".into(), "RecordRefused".into())]);
+    let note = site.store.notes().await.expect("notes").remove(0);
+    assert_eq!(
+        (note.builds, note.why.as_str(), note.at),
+        (vec!["one".into()], "no", Timestamp(1_000))
+    );
+    let told = told
+        .0
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .clone();
+    assert_eq!(told, ["shop/big: RecordRefused"]);
+}
+
+#[tokio::test]
+async fn a_released_run_gets_again_what_it_missed() {
+    let site = site();
+    let mut engine = shard(&site, "one");
+    put(
+        &site.inbox,
+        vec![fact("big", 1, "x"), fact("small", 1, "x")],
+    )
+    .await;
+    work(&site, &mut engine).await;
+    site.store.refuse(Some(run("big")));
+    let reported = report(&site, "done").await;
+    assert_eq!(reported.0, run("big"));
+    put(&site.inbox, vec![reported, wish("small", "greet big")]).await;
+    work(&site, &mut engine).await;
+    assert_eq!(site.inbox.depth(), 0);
+    assert_eq!(fates(&site), [ReceiptStatus::Unknown], "the worker lets go");
+    assert_eq!(
+        stored(&site, "small").await.outbox.len(),
+        1,
+        "neither receipted nor refused"
+    );
+    assert_eq!(noted(&site).await.len(), 1);
+
+    site.store.refuse(None);
+    assert!(release(site.as_ref(), &run("big")).await.expect("released"));
+    complete_releases::<Shop, _>(&site, &KnownNotes::default())
+        .await
+        .expect("completed");
+    assert_eq!(noted(&site).await, []);
+    work(&site, &mut engine).await;
+    let big = stored(&site, "big").await;
+    assert_eq!(big.state.greeted, 1, "its sender sent it again");
+    assert!(stored(&site, "small").await.outbox.is_empty());
+    let mut orders = BTreeSet::new();
+    while let Some(taken) = site.tasks.take(8).now_or_never() {
+        orders.extend(taken.into_iter().map(|order| order.task.run));
+    }
+    assert!(
+        orders.contains(&big.id),
+        "its task is ordered again: {orders:?}"
+    );
+}
+
+#[tokio::test]
+async fn another_build_tries_once_and_its_success_releases_the_run() {
+    let site = site();
+    site.store.refuse(Some(run("big")));
+    let mut one = shard(&site, "one");
+    put(&site.inbox, vec![fact("big", 1, "x")]).await;
+    work(&site, &mut one).await;
+    let builds = async || site.store.notes().await.expect("notes").remove(0).builds;
+    assert_eq!(builds().await, ["one"]);
+
+    // It has just begun, and has not read the notes yet.
+    let known = Arc::new(KnownNotes::default());
+    let mut two = shard(&site, "two").knowing(Arc::clone(&known));
+    put(&site.inbox, vec![fact("big", 1, "x")]).await;
+    work(&site, &mut two).await;
+    assert_eq!(builds().await, ["one", "two"], "it tried");
+    let tries = two.counters.refused;
+    put(&site.inbox, vec![fact("big", 1, "x")]).await;
+    work(&site, &mut two).await;
+    assert_eq!(two.counters.refused, tries, "and not again");
+
+    site.store.refuse(None);
+    let mut three = shard(&site, "three").knowing(known);
+    put(&site.inbox, vec![fact("big", 1, "x")]).await;
+    work(&site, &mut three).await;
+    assert_eq!(stored(&site, "big").await.state.facts, 1);
+    complete_releases::<Shop, _>(&site, &KnownNotes::default())
+        .await
+        .expect("completed");
+    assert_eq!(noted(&site).await, [], "its success released the run");
+}
+
+#[tokio::test]
+async fn a_damaged_record_and_a_decision_that_panics_stop_their_runs_alone() {
+    let site = site();
+    let mut engine = shard(&site, "one");
+    let damaged = Append {
+        run: run("damaged"),
+        expected: Expected::Nothing,
+        bytes: b"not a record".to_vec(),
+        seq: Seq(1),
+        deadline: None,
+        closed: None,
+        quiet: false,
+    };
+    assert!(site.store.append(vec![damaged]).await[0].is_ok());
+    put(&site.inbox, vec![fact("poisoned", 1, "x")]).await;
+    work(&site, &mut engine).await;
+    let batch = vec![
+        fact("poisoned", 2, "poison"),
+        fact("new", 1, "poison"),
+        fact("damaged", 1, "x"),
+        fact("sound", 1, "x"),
+    ];
+    put(&site.inbox, batch).await;
+    work(&site, &mut engine).await;
+    let expected = [
+        ("damaged", "RecordUnreadable"),
+        ("new", "DecisionPanicked"),
+        ("poisoned", "DecisionPanicked"),
+    ];
+    let expected = expected.map(|(key, code)| (key.to_owned(), code.to_owned()));
+    assert_eq!(noted(&site).await, expected);
+    let notes = site.store.notes().await.expect("notes");
+    assert!(
+        notes[2].why.contains("nobody expected this"),
+        "{}",
+        notes[2].why
+    );
+    assert_eq!(site.inbox.depth(), 0);
+    assert_eq!(stored(&site, "sound").await.state.facts, 1);
+    assert_eq!(
+        stored(&site, "poisoned").await.state.facts,
+        1,
+        "its record is as it was"
+    );
+    let all = vec![run("damaged"), run("poisoned")];
+    engine
+        .revisit(all)
+        .await
+        .expect("a pass over all runs goes on");
+}
+
+#[tokio::test]
+async fn messages_that_do_not_fit_together_are_stored_in_parts() {
+    let site = site();
+    let mut engine = shard(&site, "one");
+    let page = "x".repeat(20_000);
+    put(
+        &site.inbox,
+        (0..64).map(|n| fact("big", n, &page)).collect(),
+    )
+    .await;
+    work(&site, &mut engine).await;
+    assert_eq!(stored(&site, "big").await.state.facts, 64);
+    assert_eq!((site.inbox.depth(), noted(&site).await), (0, Vec::new()));
+    assert_eq!(engine.counters.dead, 0);
+}
+
+#[tokio::test]
+async fn a_message_that_does_not_fit_alone_is_left_out_and_the_run_goes_on() {
+    let site = site();
+    let mut engine = shard(&site, "one");
+    put(&site.inbox, vec![fact("big", 1, "x")]).await;
+    work(&site, &mut engine).await;
+    let whole = "x".repeat(999_700);
+    let mut batch = vec![report(&site, &whole).await, fact("big", 2, &whole)];
+    batch.extend((3..20).map(|n| fact("big", n, "x")));
+    put(&site.inbox, batch).await;
+    work(&site, &mut engine).await;
+    // The watcher repeats its fact.
+    put(&site.inbox, vec![fact("big", 2, &whole)]).await;
+    work(&site, &mut engine).await;
+    let big = stored(&site, "big").await.state;
+    assert_eq!((big.facts, big.finished), (18, 0));
+    assert_eq!(
+        big.exhausted,
+        ["ReportTooLarge"],
+        "the task has failed, with a reason"
+    );
+    assert_eq!(
+        fates(&site),
+        [ReceiptStatus::Taken],
+        "and the worker stops repeating it"
+    );
+    let dead = site.store.list(0, 9).await.expect("dead letters");
+    assert_eq!(dead.len(), 2, "each once");
+    assert!(
+        dead.iter()
+            .all(|dead| dead.run == Some(run("big")) && dead.bytes.len() > 999_700)
+    );
+    assert_eq!((site.inbox.depth(), noted(&site).await), (0, Vec::new()));
+}
+
+#[tokio::test]
+async fn the_quarantine_outlasts_the_process() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let poison = [("sick", "poison"), ("well", "x")];
+    for reopened in [false, true] {
+        let store = EmbeddedStore::open(folder.path()).expect("a store");
+        let incarnation = store.incarnation();
+        let ports = Arc::new(Local::new(Arc::new(store), Still));
+        let known = Arc::new(KnownNotes::default());
+        known.refresh(ports.as_ref()).await.expect("read");
+        let mut shard =
+            Shard::<Shop, _>::new(Arc::clone(&ports), "one", 8).knowing(Arc::clone(&known));
+        for (to, says) in poison {
+            let (run, bytes) = fact(to, 1, says);
+            let (mut message, _) =
+                envelope::decode::<InboxMessageOf<Shop>>(&bytes, 1).expect("ours");
+            message.incarnation = Some(incarnation);
+            let (bytes, _) = envelope::encode(&message, 1).expect("a message");
+            ports.inbox.put(vec![(run, bytes)]).await.expect("put");
+        }
+        let batch = ports.inbox.take(8).await.expect("messages");
+        shard.turn(batch).await.expect("the engine goes on");
+        assert_eq!(ports.inbox.depth(), 0);
+        let Counters {
+            quarantined,
+            taken_away,
+            ..
+        } = shard.counters;
+        assert_eq!((quarantined, taken_away), (u64::from(!reopened), 1));
+    }
+}
+
+#[tokio::test]
+async fn on_nats_a_panic_quarantines_its_run_for_every_engine_of_the_build() {
+    let server = started!(NatsServer::start(NatsOptions::default()));
+    let options = Options {
+        servers: server.url(),
+        sync: Sync::LazyAccepted,
+        ..Options::default()
+    };
+    let ours = Arc::new(NatsStore::open(&options).await.expect("a store"));
+    let theirs = Arc::new(NatsStore::open(&options).await.expect("another process"));
+    let to = |says: &str, object| {
+        let (run, bytes) = fact("sick", object, says);
+        let (mut message, _) = envelope::decode::<InboxMessageOf<Shop>>(&bytes, 1).expect("ours");
+        message.incarnation = Some(ours.incarnation());
+        (run, envelope::encode(&message, 1).expect("a message").0)
+    };
+    ours.inbox().put(vec![to("poison", 1)]).await.expect("put");
+    let mut one = Shard::<Shop, _>::new(Arc::clone(&ours), "one", 8);
+    one.turn(ours.inbox().take(8).await.expect("a message"))
+        .await
+        .expect("the engine goes on");
+    assert_eq!(one.counters.quarantined, 1);
+    ours.close().await;
+
+    let known = Arc::new(KnownNotes::default());
+    known.refresh(theirs.as_ref()).await.expect("read");
+    let mut two = Shard::<Shop, _>::new(Arc::clone(&theirs), "one", 8).knowing(Arc::clone(&known));
+    theirs.inbox().put(vec![to("x", 2)]).await.expect("put");
+    two.turn(theirs.inbox().take(8).await.expect("a message"))
+        .await
+        .expect("the engine goes on");
+    assert_eq!((two.counters.taken_away, two.counters.records), (1, 0));
+
+    assert!(
+        release(theirs.as_ref(), &run("sick"))
+            .await
+            .expect("released")
+    );
+    theirs.inbox().put(vec![to("x", 2)]).await.expect("put");
+    two.turn(theirs.inbox().take(8).await.expect("a message"))
+        .await
+        .expect("the engine goes on");
+    assert_eq!(two.counters.records, 1, "the release counts at once");
+    complete_releases::<Shop, _>(&theirs, &known)
+        .await
+        .expect("completed");
+    assert_eq!(theirs.quarantine().notes().await.expect("notes"), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_sweep_goes_on_after_a_panic_and_after_a_page_that_never_comes() {
+    let site = site_with(true);
+    let (halt, halted) = watch::channel(false);
+    let running = tokio::spawn(engine::run::<Shop, _>(
+        Arc::clone(&site),
+        engine::Options::default(),
+        halted,
+    ));
+    await_condition("more pages", Duration::from_secs(3_600), || async {
+        site.store.pages.load(Ordering::SeqCst) > 3
+    })
+    .await;
+    halt.send_replace(true);
+    running.await.expect("no panic").expect("sound");
+}

@@ -1,0 +1,106 @@
+//! `dormer unquarantine`: releases runs that engines leave alone.
+
+use super::{Failure, To, action_commands::run_path, answer::Answer};
+use clap::Args;
+use dormer_views::run::{List, QuarantinedRun};
+use serde_json::{Value, json};
+
+/// Arguments of `dormer unquarantine`.
+#[derive(Debug, Args)]
+pub struct Unquarantine {
+    /// The run: WORKFLOW/KEY, or its machine's name; `dormer get quarantine` lists them
+    #[arg(required_unless_present = "all", conflicts_with = "all")]
+    run: Option<String>,
+    /// All quarantined runs
+    #[arg(long)]
+    all: bool,
+    /// Only those with this code, such as `RecordRefused`
+    #[arg(long, requires = "all")]
+    code: Option<String>,
+    #[command(flatten)]
+    to: To,
+}
+
+impl Unquarantine {
+    /// Whether the command means this run.
+    fn means(&self, one: &QuarantinedRun) -> bool {
+        match &self.run {
+            Some(run) => *run == one.run || Some(run) == one.name.as_ref(),
+            None => self
+                .code
+                .as_ref()
+                .is_none_or(|code| *code == one.quarantine.code),
+        }
+    }
+
+    pub(crate) async fn run(self) -> Result<String, Failure> {
+        let server = self.to.server()?;
+        let listed: List<Answer<QuarantinedRun>> = server.get("/quarantine").await?;
+        let all = listed.items.into_iter().map(|item| item.view);
+        let meant: Vec<QuarantinedRun> = all.filter(|one| self.means(one)).collect();
+        if let (Some(run), true) = (&self.run, meant.is_empty()) {
+            let what_to_do = "dormer get quarantine lists the runs that are";
+            return Err(Failure::refused(
+                format!("{run} is not quarantined"),
+                what_to_do,
+            ));
+        }
+        let mut answers: Vec<Value> = Vec::new();
+        for one in &meant {
+            let path = format!("{}/unquarantine", run_path(&one.run));
+            answers.push(server.post(&path, &json!({})).await?);
+        }
+        if let Some(text) = self.to.programs(&answers)? {
+            return Ok(text);
+        }
+        if meant.is_empty() {
+            return Ok("No run is quarantined.".into());
+        }
+        let released = meant.iter().map(|one| format!("{} is released.", one.run));
+        Ok(released.collect::<Vec<_>>().join("\n"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        asked: Unquarantine,
+    }
+
+    fn one(run: &str, name: Option<&str>, code: &str) -> QuarantinedRun {
+        let since = "2026-11-21T07:00:00.000Z";
+        let value = json!({"run": run, "name": name, "code": code, "why": "w", "since": since, "builds": []});
+        serde_json::from_value(value).expect("a run")
+    }
+
+    fn meant(arguments: &[&str]) -> Vec<String> {
+        let line = Line::try_parse_from([&["x"], arguments].concat()).expect("arguments");
+        let all = [
+            one("machine/u1", Some("win-1"), "RecordRefused"),
+            one("machine/u2", None, "RecordUnreadable"),
+        ];
+        let meant = all.into_iter().filter(|one| line.asked.means(one));
+        meant.map(|one| one.run).collect()
+    }
+
+    #[test]
+    fn runs_are_meant_by_id_by_name_by_code_or_all() {
+        assert_eq!(meant(&["machine/u2"]), ["machine/u2"]);
+        assert_eq!(meant(&["win-1"]), ["machine/u1"]);
+        assert_eq!(meant(&["--all"]).len(), 2);
+        assert_eq!(
+            meant(&["--all", "--code", "RecordUnreadable"]),
+            ["machine/u2"]
+        );
+        assert!(
+            Line::try_parse_from(["x"]).is_err(),
+            "nothing is released by accident"
+        );
+        assert!(Line::try_parse_from(["x", "--code", "RecordRefused"]).is_err());
+    }
+}
