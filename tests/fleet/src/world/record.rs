@@ -325,8 +325,12 @@ impl Record {
     pub fn set_size(&self, set: &str, replicas: Option<usize>) {
         let mut inner = self.lock();
         let ledger = inner.sets.entry(set.to_owned()).or_default();
-        ledger.replicas = Some(replicas.unwrap_or(0));
-        let real = ledger.replicas.unwrap_or(0).saturating_sub(ledger.up);
+        let replicas = replicas.unwrap_or(0);
+        // In a smaller set a node that is there, and down by itself, fills a place that needs no replacement any more.
+        let smaller = ledger.replicas.is_some_and(|before| replicas < before);
+        let there = ledger.up + if smaller { ledger.down } else { 0 };
+        ledger.replicas = Some(replicas);
+        let real = replicas.saturating_sub(there);
         ledger.gaps = ledger.gaps.min(real);
         ledger.taken_gaps = ledger.taken_gaps.min(real);
         inner.count();
@@ -677,6 +681,26 @@ mod tests {
         record.node_deleted("b", None);
         record.node_fenced("c");
         assert_eq!(record.max_taken_observed(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_set_that_was_made_smaller_owes_no_replacement_for_who_is_down_by_themselves() {
+        let record = record();
+        record.set_size("s", Some(4));
+        for node in ["a", "b", "c", "d"] {
+            record.node_state(node, Some("s"), because(&[]), None);
+        }
+        record.node_state("d", None, because(&[Unavailable::NotReady]), None);
+        record.node_fenced("a");
+        record.node_state("a", None, because(&[Unavailable::Cordoned]), None);
+        record.node_deleted("a", None);
+        record.set_size("s", Some(4));
+        record.node_fenced("b");
+        assert_eq!(record.max_taken_observed(), 2, "a's place is still empty");
+        record.node_unfenced("b");
+        // b, c and d are all that are wanted.
+        record.set_size("s", Some(3));
+        assert_eq!(record.unavailable_now(), 1, "d alone");
     }
 
     #[tokio::test]
