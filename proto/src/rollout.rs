@@ -97,6 +97,10 @@ pub enum Signal {
         /// Only the run ends (a person closed it, or it is to be ignored): the Machine is still there.
         #[serde(default)]
         stays: bool,
+        /// Its Machine is to be ignored and has served nobody yet: it replaces no other until it does, which is told by
+        /// the same signal without this.
+        #[serde(default, skip_serializing_if = "is_false")]
+        never_served: bool,
         /// The lease that it held, if any.
         token: Option<LeaseToken>,
         /// The Machine's deletionTimestamp, if it was seen: a replacement is not older.

@@ -550,6 +550,11 @@ pub(crate) const SCENARIOS: &[(u8, &str, &CoveringTests)] = &[
         ],
     ),
     (
+        63,
+        "the Node's providerID is written in another case",
+        &[(PEOPLE, "a_provider_id_in_another_case_is_the_same_machine")],
+    ),
+    (
         64,
         "nobody may read Nodes for a while",
         &[(PEOPLE, "a_node_that_nobody_may_read_is_not_taken_for_gone")],

@@ -979,6 +979,29 @@ fn ignored_machine() {
     holds(&story, expect_file!["stories/ignored.txt"]);
 }
 
+/// Labelled before it ever served: the node that it was made to replace is still missing, and the rollout is told so;
+/// and again when other hands have brought it up.
+#[test]
+fn ignored_before_it_ever_served() {
+    let label = |ignored| MachineFact {
+        ignored,
+        ..machine()
+    };
+    let mut story = Story::begin(machine());
+    story
+        .tell("it is labelled ignore=true", saw(label(true)))
+        .tell("its Node registers", node_is(node()))
+        .tell("it is Ready", node_is(ready()))
+        .tell("the same Node", node_is(ready()));
+    holds(&story, expect_file!["stories/ignored_early.txt"]);
+    // Whoever closes its run decides that nobody waits for it.
+    let mut story = Story::begin(machine());
+    story.tell("it is labelled ignore=true", saw(label(true)));
+    story.text.clear();
+    story.person(Signal::Remove);
+    assert!(story.text.contains("left\n"), "{}", story.text);
+}
+
 #[test]
 fn a_reset_keeps_the_world_and_the_lease() {
     let mut story = Story::begin(machine());

@@ -199,7 +199,7 @@ fn named(name: &str) -> Task {
 }
 
 /// One of each input, and the more telling ones in several kinds.
-fn inputs() -> Vec<(String, In)> {
+pub(crate) fn inputs() -> Vec<(String, In)> {
     let here = || MachineFact {
         node: Some("win-a".into()),
         ..machine()

@@ -6,6 +6,7 @@ mod histories;
 mod machine_guard;
 mod machine_stories;
 mod machine_table;
+mod machine_walk;
 mod rollout_common;
 mod rollout_model;
 mod rollout_size;

@@ -10,7 +10,7 @@ use dormer_proto::{
     pool::{MaxUnavailable, PoolSettings, Terms},
     rollout::{MemberReport, Signal},
 };
-use dormer_workflows::rollout::Timer;
+use dormer_workflows::rollout::{Timer, Uid};
 use expect_test::{ExpectFile, expect_file};
 use rollout_common::{
     Pool, SET, barred, carrying, coming, cordoned, down, failed, going, granted, long_down,
@@ -189,6 +189,57 @@ fn a_machine_is_replaced() {
         },
     );
     holds(&pool, expect_file!["rollout_stories/replaced.txt"]);
+}
+
+/// A person labels the replacement to be ignored before it ever served: the node that it was made for is still missing.
+#[test]
+fn a_replacement_that_is_to_be_ignored_ends_nothing_before_it_serves() {
+    let replaced = || {
+        let mut pool = Pool::of(&["a", "b", "c"]);
+        pool.request("a").request("b").member("a", going());
+        pool.owner(3, &["b", "c", "r@20"], &["a"])
+            .member("r@20", coming(20))
+            .ignored("r@20", true);
+        pool.replace("a", 1, 20_000)
+            .owner(3, &["b", "c", "r@20"], &[]);
+        assert_eq!(pool.state.slots.len(), 1, "a is not replaced");
+        pool
+    };
+    let serves = MemberReport {
+        created: Timestamp(20_000),
+        ..serving()
+    };
+    // The label goes, and dormer brings it up.
+    let mut pool = replaced();
+    let waits = pool.state.view().slots[0].waits_for.clone();
+    pool.member("r@20", coming(20)).member("r@20", serves);
+    holds(
+        &pool,
+        expect_file!["rollout_stories/ignored_replacement.txt"],
+    );
+    let says =
+        "r@20 to serve, which is labelled to be ignored: remove the label, or delete its Machine";
+    assert_eq!(waits.as_deref(), Some(says));
+    // Other hands bring it up.
+    let mut pool = replaced();
+    pool.ignored("r@20", false);
+    assert!(pool.state.slot_of(&Uid::new("b")).is_some());
+    // It is deleted, and another comes.
+    let mut pool = replaced();
+    pool.owner(3, &["b", "c", "s@30"], &["r@20"]);
+    pool.owner(3, &["b", "c", "s@30"], &[]);
+    assert!(pool.state.slot_of(&Uid::new("b")).is_none());
+    pool.member("s@30", coming(30));
+    let serves = MemberReport {
+        created: Timestamp(30_000),
+        ..serving()
+    };
+    pool.member("s@30", serves);
+    assert!(pool.state.slot_of(&Uid::new("b")).is_some());
+    // The set is made smaller: nobody is missing.
+    let mut pool = replaced();
+    pool.owner(2, &["b", "c", "r@20"], &[]);
+    assert!(pool.state.slot_of(&Uid::new("b")).is_some());
 }
 
 #[test]
@@ -406,6 +457,7 @@ fn a_machine_without_owner() {
         owner: None,
         gap: true,
         stays: false,
+        never_served: false,
         token: None,
         deleted: None,
     };

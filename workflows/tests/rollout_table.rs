@@ -81,6 +81,7 @@ fn kinds() -> Vec<(&'static str, Make)> {
                 owner,
                 gap: true,
                 stays: false,
+                never_served: false,
                 token: None,
                 deleted,
             };
@@ -165,6 +166,7 @@ fn inputs() -> Vec<(&'static str, Input<Rollout>)> {
         owner: Some(SET.into()),
         gap,
         stays: false,
+        never_served: false,
         token,
         deleted: Some(Timestamp(1_000)),
     };
@@ -172,6 +174,7 @@ fn inputs() -> Vec<(&'static str, Input<Rollout>)> {
         owner: Some(SET.into()),
         gap: false,
         stays: true,
+        never_served: false,
         token: None,
         deleted: None,
     };

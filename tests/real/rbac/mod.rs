@@ -47,3 +47,14 @@ async fn each_rule_is_needed_and_together_they_suffice() {
             .unwrap_or_else(|why| panic!("{step:?} in the end: {why}"));
     }
 }
+
+#[test]
+fn the_page_about_tests_counts_the_rights_and_the_refused_wishes() {
+    let row = format!(
+        "each of {} rights removed in turn stops a named step; {} wishes are refused",
+        rights().len(),
+        refused::FORBIDDEN.len()
+    );
+    let page = include_str!("../../../docs/testing.md");
+    assert!(page.contains(&row), "docs/testing.md does not say: {row}");
+}

@@ -48,6 +48,10 @@ impl Draft<'_> {
         if deleting {
             return self.machine_leaves();
         }
+        if self.s.phase.leaving() {
+            // An old word of a Machine that goes.
+            return;
+        }
         if ignored != before.as_ref().is_some_and(|m| m.ignored) {
             self.label_changed(ignored);
         }
@@ -166,6 +170,10 @@ impl Draft<'_> {
         let boot = node.boot_id.clone();
         let before = self.s.node.replace(node);
         self.s.node_is(ready, self.now.at);
+        let served = before.as_ref().is_some_and(|n| n.ready && !n.cordoned);
+        if self.s.node_serves() && !served {
+            self.served_by_others();
+        }
         self.approve_csrs();
         let rebooted = before
             .as_ref()

@@ -106,16 +106,35 @@ impl Draft<'_> {
     }
 
     /// The rollout hears that it is a member no more.
-    /// `stays`: only the run ends, the Machine is still there.
+    /// `stays`: only the run ends, or rests, and the Machine is still there.
     pub(super) fn leave_rollout(&mut self, gap: bool, stays: bool) {
-        if self.s.reported.take().is_none() {
-            return;
+        if self.s.reported.take().is_some() {
+            let never_served = self.s.ignored() && self.s.first_bring_up() && !self.s.node_serves();
+            self.left(gap, stays, never_served);
         }
+    }
+
+    /// A person closes the run, and decides with that what becomes of its Machine: nobody waits for it.
+    pub(super) fn removed_from_rollout(&mut self) {
+        if self.s.reported.take().is_some() || self.s.ignored() {
+            self.left(false, true, false);
+        }
+    }
+
+    /// A machine that is to be ignored, and that others have brought up: the rollout hears that it serves.
+    pub(super) fn served_by_others(&mut self) {
+        if self.s.ignored() && self.s.lease == Lease::None && self.s.first_bring_up() {
+            self.left(false, true, false);
+        }
+    }
+
+    fn left(&mut self, gap: bool, stays: bool, never_served: bool) {
         let deleted = self.s.machine.as_ref().and_then(|m| m.deleted);
         self.report_to_rollout(rollout::Signal::Left {
             owner: self.s.owner().map(|owner| owner.uid.clone()),
             gap,
             stays,
+            never_served,
             token: self.s.lease.token(),
             deleted,
         });

@@ -90,7 +90,7 @@ impl Draft<'_> {
             self.s.note = Some("it holds the lease: abort or finish the upgrade first".into());
             return;
         }
-        self.leave_rollout(false, true);
+        self.removed_from_rollout();
         self.end_episode("removed");
         self.enter(Phase::Gone);
     }

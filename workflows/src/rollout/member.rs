@@ -50,6 +50,8 @@ pub enum Flag {
     /// A person asked for the change that it waits for.
     Wished = 1 << 19,
     // 1 << 20 to 1 << 24: the number of what keeps its host from being compared, see `Member::trouble`.
+    /// It left before it ever served, because its Machine is to be ignored: it is nobody's replacement until it serves.
+    NeverServed = 1 << 25,
 }
 
 /// Where the number of a member's trouble stands among the flags.
@@ -192,6 +194,7 @@ impl Member {
         self.set(Flag::Wished, report.wished);
         self.set(Flag::Asking, false);
         self.set(Flag::Left, false);
+        self.set(Flag::NeverServed, false);
         // One that has a Node has enrolled when it was adopted, and so says what it found there.
         if report.had_node || report.joined || report.failed || report.deleting {
             self.set(Flag::Awaited, false);

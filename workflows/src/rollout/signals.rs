@@ -43,6 +43,7 @@ impl Draft<'_> {
                     owner,
                     gap,
                     stays,
+                    never_served,
                     token,
                     deleted,
                 },
@@ -51,6 +52,9 @@ impl Draft<'_> {
                 // With the lease, too, it was deleted: a run that lives gives it back first.
                 let missing = owner.filter(|_| gap || token.is_some());
                 self.left(&uid, missing.as_deref(), stays, deleted);
+                if let Some(member) = self.s.members.get_mut(&uid) {
+                    member.set(Flag::NeverServed, stays && never_served);
+                }
             }
             // Only a machine's run can be a member.
             (_, None) => {}

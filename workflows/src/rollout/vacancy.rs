@@ -79,7 +79,18 @@ impl State {
         self.members.iter().filter(|(uid, m)| vacancy.fits(uid, m))
     }
 
-    /// Whether the owner has as many Machines as it wants, without those that are gone or going.
+    /// Machines of the owner that would be candidates if they were not to be ignored.
+    pub(super) fn ignored_candidates<'a>(
+        &'a self,
+        vacancy: &'a Vacancy,
+    ) -> impl Iterator<Item = &'a Uid> {
+        let ours = move |m: &Member| m.owner == vacancy.owner && m.is(Flag::NeverServed);
+        let ignored = self.members.iter().filter(move |(_, m)| ours(m));
+        ignored.map(|(uid, _)| uid)
+    }
+
+    /// Whether the owner has as many Machines as it wants, without those that are gone or going, and those that are to be
+    /// ignored before they ever served.
     fn owner_is_content(&self, vacancy: &Vacancy) -> bool {
         let Some(owner) = self.owners.get(&vacancy.owner) else {
             return true;
@@ -97,7 +108,8 @@ impl State {
                     .any(|slot| slot.vacant && slot.uid == *uid)
         };
         let stays = |uid: &Uid, m: &Member| {
-            m.owner == vacancy.owner && m.is(Flag::Listed) && !m.leaves() && !missing(uid)
+            let serves_nobody = m.leaves() || m.is(Flag::NeverServed);
+            m.owner == vacancy.owner && m.is(Flag::Listed) && !serves_nobody && !missing(uid)
         };
         let live = self.members.iter().filter(|(uid, m)| stays(uid, m)).count();
         // One for which there was no place may be the candidate: then we wait for it.

@@ -349,12 +349,16 @@ impl NamedState<'_> {
         let failed = candidates.iter().all(|(_, m)| m.is(Flag::Failed));
         let owner = self.state.owners.get(&vacancy.owner);
         let names = self.names(candidates.iter().map(|(uid, _)| *uid));
+        let ignored = self.names(self.state.ignored_candidates(vacancy));
         match (candidates.is_empty(), owner) {
             (false, _) if failed => format!("{names}, failed: retry it, or delete its Machine"),
             (false, _) => format!("{names} to be Joined"),
             (true, Some(owner)) if owner.wants == Wants::Unknown => {
                 "the MachineSet that owns it to be seen".to_owned()
             }
+            (true, Some(_)) if !ignored.is_empty() => format!(
+                "{ignored} to serve, which is labelled to be ignored: remove the label, or delete its Machine"
+            ),
             (true, Some(owner)) => format!("{} to create a Machine", owner.name),
             (true, None) => "nothing".to_owned(),
         }

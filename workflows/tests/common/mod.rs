@@ -273,10 +273,16 @@ fn signal_text(signal: &rollout::Signal) -> String {
                 }
             )
         }
-        rollout::Signal::Left { gap, token, .. } => {
+        rollout::Signal::Left {
+            gap,
+            token,
+            never_served,
+            ..
+        } => {
             format!(
-                "left{}{}",
+                "left{}{}{}",
                 if *gap { ", a gap is left" } else { "" },
+                if *never_served { ", never served" } else { "" },
                 token
                     .map(|t| format!(", with token {t}"))
                     .unwrap_or_default()

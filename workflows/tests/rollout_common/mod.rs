@@ -135,6 +135,7 @@ impl Pool {
                 owner,
                 gap,
                 stays: false,
+                never_served: false,
                 token: None,
                 deleted,
             },
@@ -148,10 +149,28 @@ impl Pool {
             owner,
             gap: false,
             stays: true,
+            never_served: false,
             token: None,
             deleted: None,
         };
         self.signal(who, "its run is closed", left)
+    }
+
+    /// The Machine of a member that never served is to be ignored; or it was, and serves by other hands.
+    pub(crate) fn ignored(&mut self, who: &str, never_served: bool) -> &mut Self {
+        let left = Signal::Left {
+            owner: Some(SET.to_owned()),
+            gap: false,
+            stays: true,
+            never_served,
+            token: None,
+            deleted: None,
+        };
+        let what = match never_served {
+            true => "it is to be ignored, and never served",
+            false => "it is to be ignored, and serves",
+        };
+        self.signal(who, what, left)
     }
 
     pub(crate) fn person(&mut self, signal: Signal) -> &mut Self {

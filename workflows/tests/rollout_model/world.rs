@@ -367,6 +367,7 @@ impl Say {
                     owner: Some(SET.into()),
                     gap,
                     stays,
+                    never_served: false,
                     token: None,
                     deleted,
                 }

@@ -409,6 +409,10 @@ fn cure(code: &str) -> Option<&'static str> {
             "Find out which host has the Node's name: compare kubectl get node -o yaml with the Machine's nodeRef and \
              providerID"
         }
+        "NodeDownTooShort" => {
+            "Wait until the Node has not been Ready for the pool's repairAfter: before that it is repaired only within the \
+             limit"
+        }
         "PoolStopped" => "End the stop of the pool: kubectl edit windowspool in dormer's namespace",
         "NotReadyOverdue" => "See what the Node lacks: kubectl describe node",
         "RebootOverdue" => {
@@ -488,6 +492,15 @@ mod tests {
             "{advice}"
         );
         assert!(advice.ends_with("dormer recreate m."), "{advice}");
+    }
+
+    #[test]
+    fn a_node_that_was_down_too_short_is_waited_for() {
+        let said = "the Node m has been as it is, not Ready, for 20 s";
+        let machine = failed_while(MachinePhase::Opening, "NodeDownTooShort", said);
+        let advice = next_step(&machine, None);
+        assert!(advice.contains("the pool's repairAfter"), "{advice}");
+        assert!(advice.contains("Then: dormer retry m."), "{advice}");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::nodelink::MACHINE;
+use super::{machine::STATIC_NODE, nodelink::MACHINE};
 use crate::{
     api::{
         Key, Meta, kinds,
@@ -26,6 +26,10 @@ pub fn observer(record: Record) -> Observer {
 
 fn node(record: &Record, tx: &Tx<'_>, event: &Event) {
     let node = &event.object.value;
+    // Linux nodes, which nobody upgrades.
+    if node.annotation(STATIC_NODE).is_some() {
+        return;
+    }
     if event.deleted {
         return record.node_deleted(node.name(), Some(tx.by));
     }

@@ -200,6 +200,8 @@ struct SetLedger {
     gaps: usize,
     /// Gaps that nodes left which were taken.
     taken_gaps: usize,
+    /// New nodes that serve already for ones that are taken and still there.
+    early: usize,
 }
 
 impl SetLedger {
@@ -309,7 +311,10 @@ impl Record {
             .get_mut(ledger.set.as_deref().unwrap_or_default())
         {
             set.down = set.down.saturating_sub(1);
-            let gap = ledger.set.is_some() && set.lacks_one();
+            // What else a set misses that was made larger is nobody's gap.
+            let replaced = ledger.taken && set.early > 0;
+            set.early -= usize::from(replaced);
+            let gap = ledger.set.is_some() && !replaced && set.lacks_one();
             set.gaps += usize::from(gap);
             set.taken_gaps += usize::from(gap && ledger.taken);
         }
@@ -320,8 +325,12 @@ impl Record {
     pub fn set_size(&self, set: &str, replicas: Option<usize>) {
         let mut inner = self.lock();
         let ledger = inner.sets.entry(set.to_owned()).or_default();
-        ledger.replicas = Some(replicas.unwrap_or(0));
-        let real = ledger.replicas.unwrap_or(0).saturating_sub(ledger.up);
+        let replicas = replicas.unwrap_or(0);
+        // In a smaller set a node that is there, and down by itself, fills a place that needs no replacement any more.
+        let smaller = ledger.replicas.is_some_and(|before| replicas < before);
+        let there = ledger.up + if smaller { ledger.down } else { 0 };
+        ledger.replicas = Some(replicas);
+        let real = replicas.saturating_sub(there);
         ledger.gaps = ledger.gaps.min(real);
         ledger.taken_gaps = ledger.taken_gaps.min(real);
         inner.count();
@@ -458,7 +467,9 @@ impl Inner {
             self.set_mut(was_set.as_deref()).count_out(was_up);
         }
         if served || up {
-            self.set_mut(set.as_deref()).count_in(up, !served);
+            let taken = self.nodes.values().filter(|n| n.taken && n.set == set);
+            let taken = taken.count();
+            self.set_mut(set.as_deref()).count_in(up, !served, taken);
         }
         self.count();
         let node = node.to_owned();
@@ -505,10 +516,14 @@ impl SetLedger {
         *side = side.saturating_sub(1);
     }
 
-    fn count_in(&mut self, up: bool, first: bool) {
+    /// `taken`: how many nodes of the set are taken now, and still there.
+    fn count_in(&mut self, up: bool, first: bool, taken: usize) {
+        self.early = self.early.min(taken);
         if up {
             self.up += 1;
-            // A new node that serves takes the place of one that was removed.
+            // A new node that serves takes the place of one that was removed, or that goes.
+            let goes = first && self.gaps == 0 && self.early < taken;
+            self.early += usize::from(goes);
             self.gaps = self.gaps.saturating_sub(usize::from(first));
             self.taken_gaps = self.taken_gaps.saturating_sub(usize::from(first));
         } else {
@@ -643,6 +658,49 @@ mod tests {
             (record.max_taken_observed(), record.unavailable_now()),
             (1, 1)
         );
+    }
+
+    #[tokio::test]
+    async fn a_set_that_was_made_larger_meanwhile_lacks_nobody_that_was_taken() {
+        let record = record();
+        record.set_size("s", Some(2));
+        for node in ["a", "b"] {
+            record.node_state(node, Some("s"), because(&[]), None);
+        }
+        record.set_size("s", Some(3));
+        record.node_fenced("a");
+        record.node_state("a", None, because(&[Unavailable::Cordoned]), None);
+        record.node_state("c", Some("s"), because(&[]), None);
+        record.node_deleted("a", None);
+        // The third has never served, and c serves in a's place.
+        assert_eq!(record.unavailable_now(), 0);
+        record.node_fenced("b");
+        record.node_state("b", None, because(&[Unavailable::Cordoned]), None);
+        assert_eq!(record.max_taken_observed(), 1);
+        // b goes, and nobody serves in its place yet: the third one taken is the second at once.
+        record.node_deleted("b", None);
+        record.node_fenced("c");
+        assert_eq!(record.max_taken_observed(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_set_that_was_made_smaller_owes_no_replacement_for_who_is_down_by_themselves() {
+        let record = record();
+        record.set_size("s", Some(4));
+        for node in ["a", "b", "c", "d"] {
+            record.node_state(node, Some("s"), because(&[]), None);
+        }
+        record.node_state("d", None, because(&[Unavailable::NotReady]), None);
+        record.node_fenced("a");
+        record.node_state("a", None, because(&[Unavailable::Cordoned]), None);
+        record.node_deleted("a", None);
+        record.set_size("s", Some(4));
+        record.node_fenced("b");
+        assert_eq!(record.max_taken_observed(), 2, "a's place is still empty");
+        record.node_unfenced("b");
+        // b, c and d are all that are wanted.
+        record.set_size("s", Some(3));
+        assert_eq!(record.unavailable_now(), 1, "d alone");
     }
 
     #[tokio::test]

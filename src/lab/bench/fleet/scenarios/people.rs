@@ -118,6 +118,25 @@ fn what_others_write_on_nodes_and_machines_changes_nothing() {
 }
 
 #[test]
+fn a_provider_id_in_another_case_is_the_same_machine() {
+    stage::on_a_virtual_clock(async {
+        let faults = ["provider-id-case@*"];
+        let config = WorldConfig {
+            faults: faults.map(str::to_owned).into(),
+            two_sets: true,
+            ..WorldConfig::in_memory(2)
+        };
+        let mut scenario = Scenario::start_in(config).await;
+        let all = |scenario: &Scenario, statuses: &[MachineStatus]| scenario.all_serve(statuses, 2);
+        scenario.until("both serve", all).await;
+        scenario.upgrade().await;
+        scenario.until("both serve the new version", all).await;
+        scenario.all_struck(&faults);
+        assert!(scenario.max_taken() <= 1);
+    });
+}
+
+#[test]
 fn a_host_that_is_dead_for_good_is_replaced_and_keeps_no_other_waiting() {
     let three = |scenario: &Scenario, all: &[MachineStatus]| scenario.all_serve(all, 3);
     upgraded(3, &["dead-for-good@2"], "all serve the new version", three);
