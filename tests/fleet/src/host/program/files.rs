@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::{Answered, Process, refused};
 use crate::faults::Fault;
-use crate::host::body::Body;
+use crate::host::body::{Body, unpack};
 use crate::host::computer::Host;
 use crate::host::disk::{Disk, DiskError, Stat};
 use crate::host::path::WinPath;
@@ -199,7 +199,7 @@ async fn write_new(host: &Host, path: &str, source: Source, rights: Rights) -> O
             let body = on(host, &path, |disk, path| disk.read(path).map_err(number))?;
             match (&body.unpacked, gzip) {
                 (_, false) => body,
-                (Some((sha256, _)), true) => super::super::body::unpack(&body, &sha256.clone()),
+                (Some((sha256, _)), true) => unpack(&body, sha256),
                 // ERROR_INVALID_DATA: no whole gzip stream.
                 (None, true) => return refused(13),
             }
