@@ -12,7 +12,7 @@ use super::{
 use crate::{
     observer::{self, Operation},
     progress::Progress,
-    ssh::{Command, Heard, Output, Session, SshError},
+    ssh::{Command, Output, Session, Signal, SshError},
 };
 use bytes::Bytes;
 use dormer_host::{
@@ -241,8 +241,8 @@ impl<C: Cluster> HostExecutor<C> {
         let operation = observer::begin(Operation::Command);
         let output = session
             .exec_with(command, |heard| match heard {
-                Heard::Said(bytes) => signs.read(bytes, &step, progress),
-                Heard::Taken(_) | Heard::Complained(_) => {
+                Signal::Said(bytes) => signs.read(bytes, &step, progress),
+                Signal::Taken(_) | Signal::Complained(_) => {
                     progress.advance(0);
                     ControlFlow::Continue(())
                 }
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_in_the_way_is_known_by_its_number_or_its_words() {
+    fn an_obstacle_is_known_by_its_number_or_its_words() {
         let output = |status, stderr: &str| Output {
             status: Some(status),
             stderr: stderr.as_bytes().to_vec(),

@@ -48,7 +48,7 @@ pub struct Output {
 
 /// What happens while a command runs.
 #[derive(Debug)]
-pub enum Heard<'a> {
+pub enum Signal<'a> {
     /// So many bytes of its input were taken.
     Taken(usize),
     /// It said this on standard output.
@@ -192,8 +192,8 @@ impl Session {
             input: Bytes::new(),
             silent_max: None,
         };
-        let hear = |heard: Heard<'_>| {
-            if let Heard::Said(bytes) | Heard::Complained(bytes) = heard {
+        let hear = |heard: Signal<'_>| {
+            if let Signal::Said(bytes) | Signal::Complained(bytes) = heard {
                 on_bytes(bytes.len());
             }
             ControlFlow::Continue(())
@@ -210,7 +210,7 @@ impl Session {
     pub async fn exec_with(
         &self,
         command: Command<'_>,
-        hear: impl FnMut(Heard<'_>) -> ControlFlow<String>,
+        hear: impl FnMut(Signal<'_>) -> ControlFlow<String>,
     ) -> Result<Output, SshError> {
         self.shared.whole(self.run(command, hear)).await
     }
@@ -218,7 +218,7 @@ impl Session {
     async fn run(
         &self,
         command: Command<'_>,
-        mut hear: impl FnMut(Heard<'_>) -> ControlFlow<String>,
+        mut hear: impl FnMut(Signal<'_>) -> ControlFlow<String>,
     ) -> Result<Output, SshError> {
         self.touch();
         let channel = self.channel().await?;
@@ -253,12 +253,12 @@ impl Session {
                 message = reading.wait() => match message {
                     None => break,
                     Some(ChannelMsg::Data { data }) => {
-                        let heard = hear(Heard::Said(&data));
+                        let heard = hear(Signal::Said(&data));
                         said += keep(&mut output.stdout, &data);
                         heard
                     }
                     Some(ChannelMsg::ExtendedData { data, .. }) => {
-                        let heard = hear(Heard::Complained(&data));
+                        let heard = hear(Signal::Complained(&data));
                         said += keep(&mut output.stderr, &data);
                         heard
                     }
@@ -276,7 +276,7 @@ impl Session {
                     Some(_) => ControlFlow::Continue(()),
                 },
                 piece = pieces.next(), if !written => match piece {
-                    Some(length) => hear(Heard::Taken(length)),
+                    Some(length) => hear(Signal::Taken(length)),
                     None => {
                         written = true;
                         ControlFlow::Continue(())

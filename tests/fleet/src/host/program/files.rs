@@ -21,7 +21,7 @@ pub(super) async fn answer(process: &mut Process, operation: Operation) -> Answe
     use Operation as O;
     let host = Arc::clone(&process.host);
     Ok(match operation {
-        O::FileLook(ask) => look(&host, &ask.path).map(Answer::FileLook),
+        O::FileLook(ask) => stat(&host, &ask.path).map(Answer::FileLook),
         O::FileSecurity(ask) => on(&host, &ask.path, |disk, path| {
             disk.stat(path).map_err(number)?;
             Ok(Answer::FileSecurity(disk.security(path)))
@@ -68,9 +68,9 @@ pub(super) async fn answer(process: &mut Process, operation: Operation) -> Answe
                 Ok(Answer::FileProbe(()))
             })
         }
-        O::FileAttributes(ask) => look(&host, &ask.path).map(|_| Answer::FileAttributes(())),
+        O::FileAttributes(ask) => stat(&host, &ask.path).map(|_| Answer::FileAttributes(())),
         // No program of this host has a version in its resources: 1812 (sdk-api, GetFileVersionInfoW).
-        O::FileVersion(ask) => look(&host, &ask.path).and_then(|_| refused(1812)),
+        O::FileVersion(ask) => stat(&host, &ask.path).and_then(|_| refused(1812)),
         O::DirectoryCreate(ask) => on(&host, &ask.path, |disk, path| {
             match disk.make_folder(path) {
                 Ok(()) => {}
@@ -87,7 +87,7 @@ pub(super) async fn answer(process: &mut Process, operation: Operation) -> Answe
             let all = disk.list(path).into_iter();
             let entry = |(name, stat)| Entry {
                 name,
-                look: look_of(stat),
+                look: stat_of(stat),
             };
             Ok(Answer::DirectoryList(all.map(entry).collect()))
         }),
@@ -150,13 +150,13 @@ fn on<T>(
     work(&mut state.disk, &path)
 }
 
-fn look(host: &Host, path: &str) -> Result<Look, dormer_host::ops::WinError> {
+fn stat(host: &Host, path: &str) -> Result<Look, dormer_host::ops::WinError> {
     on(host, path, |disk, path| {
-        disk.stat(path).map(look_of).map_err(number)
+        disk.stat(path).map(stat_of).map_err(number)
     })
 }
 
-fn look_of(stat: Stat) -> Look {
+fn stat_of(stat: Stat) -> Look {
     Look {
         folder: stat.directory,
         size: stat.size,

@@ -41,8 +41,10 @@ pub(super) async fn answer(process: &mut Process, operation: Operation) -> Answe
         O::ServiceCreate(ask) => create(&host, &ask.name, ask.settings).await,
         O::ServiceChange(ask) => {
             host.pause(20, 80).await;
-            change(&host, &ask.name, |config| settle(config, ask.settings))
-                .map(Answer::ServiceChange)
+            change(&host, &ask.name, |config| {
+                apply_settings(config, ask.settings)
+            })
+            .map(Answer::ServiceChange)
         }
         O::ServiceDescribe(ask) => change(&host, &ask.name, |config| {
             config.description = ask.description;
@@ -180,7 +182,7 @@ fn change(host: &Host, name: &str, work: impl FnOnce(&mut Service)) -> Result<()
     }
 }
 
-fn settle(config: &mut Service, settings: ServiceSettings) {
+fn apply_settings(config: &mut Service, settings: ServiceSettings) {
     let ServiceSettings {
         command,
         display,
@@ -225,7 +227,7 @@ async fn create(host: &Arc<Host>, name: &str, settings: ServiceSettings) -> Outc
         start_timeout_ms: 0,
         log: None,
     };
-    settle(&mut config, settings);
+    apply_settings(&mut config, settings);
     if Role::of(&config.command) == Role::Containerd && host.strike(Fault::RebootInInstall) {
         let _ = host.state().scm.create(config, Instant::now());
         host.reboot_in(Duration::ZERO);
