@@ -25,7 +25,12 @@ const EDGES: &[(&str, &[&str])] = &[
     ("dormer-contract", &["dormer-host"]),
     (
         "dormer-workers",
-        &["dormer-nats", "dormer-proto", "dormer-profile"],
+        &[
+            "dormer-nats",
+            "dormer-proto",
+            "dormer-profile",
+            "dormer-host",
+        ],
     ),
     (
         "dormer-telemetry",
@@ -104,7 +109,10 @@ const EDGES: &[(&str, &[&str])] = &[
             "dormer-workflows",
         ],
     ),
-    ("dormer-fleet", &["dormer-proto", "dormer-profile"]),
+    (
+        "dormer-fleet",
+        &["dormer-proto", "dormer-profile", "dormer-host"],
+    ),
     ("dormer-testkit", &[]),
     (
         "dormer-sim",

@@ -57,6 +57,10 @@ pub struct Options {
     /// Folder to write simulated payloads to, for `dormer run --payload`
     #[arg(long, value_name = "DIR")]
     payload: Option<PathBuf>,
+    /// File to write the stand-in for dormer-host.exe to, which simulated hosts take for it; for `dormer run
+    /// --host-program`
+    #[arg(long, value_name = "FILE")]
+    host_program: Option<PathBuf>,
 }
 
 /// Summary of the world, printed at its end as one line of JSON.
@@ -163,6 +167,12 @@ async fn run_until_stopped(options: Options) -> anyhow::Result<ExitCode> {
         "\n  kubectl --kubeconfig {} get machinesets,machines,nodes -A\n",
         options.kubeconfig.display()
     );
+    let mut by_program = String::new();
+    if let Some(file) = &options.host_program {
+        let written = tokio::fs::write(file, dormer_fleet::host::stand_in()).await;
+        written.with_context(|| format!("cannot write {}", file.display()))?;
+        by_program = format!(" --host-program {}", file.display());
+    }
     if let Some(folder) = &options.payload {
         write_payload(&folder.join("11.0.0"), 0).await?;
         write_payload(&folder.join("later").join("11.1.0"), 1).await?;
@@ -174,7 +184,7 @@ async fn run_until_stopped(options: Options) -> anyhow::Result<ExitCode> {
         // The path as typed, because dormer may not be in PATH.
         let dormer = std::env::args().next().unwrap_or_else(|| "dormer".into());
         println!(
-            "  {dormer} run --kubeconfig {kubeconfig} --payload {folder} --ssh-port {SSH_PORT}\n  \
+            "  {dormer} run --kubeconfig {kubeconfig} --payload {folder} --ssh-port {SSH_PORT}{by_program}\n  \
              mv {folder}/later/11.1.0 {folder}/\n"
         );
     }

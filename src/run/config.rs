@@ -58,6 +58,8 @@ pub struct Config {
     pub payloads: Vec<PathBuf>,
     /// Files of profile layers, topmost last.
     pub layers: Vec<PathBuf>,
+    /// File with the program that works on hosts in place of the converge script.
+    pub host_program: Option<PathBuf>,
     /// Namespace of dormer.
     pub namespace: String,
     /// Namespace of the Machines. `None`: all namespaces.
@@ -167,6 +169,7 @@ impl Config {
             roles,
             payloads: payload,
             layers: profile_layer,
+            host_program: all.host_program,
             namespace: all.namespace.unwrap_or_default(),
             machine_namespace: all.machine_namespace.filter(|name| name != "*"),
             pool: all.pool.unwrap_or_default(),

@@ -5,7 +5,7 @@ use crate::config::Config;
 use dormer_workers::{
     catalog::Catalog,
     execute::Executors,
-    host::HostExecutor,
+    host::{HostExecutor, HostProgram},
     kubernetes::{KubernetesExecutor, Settings},
     ssh::{Dialer, Limits, TcpDial},
 };
@@ -35,11 +35,16 @@ pub(crate) fn source(config: &Config, client: &kube::Client) -> KeySource {
 }
 
 /// Builds both executors for the cluster of `client`. Tasks on hosts wait until the private key exists.
+///
+/// # Errors
+/// The host program is given and cannot be read, or no Windows node could run it.
 pub(crate) async fn both(
     config: &Config,
     client: &kube::Client,
     catalog: &Catalog,
-) -> HostAndKubernetes {
+) -> anyhow::Result<HostAndKubernetes> {
+    let program = config.host_program.as_deref().map(HostProgram::read);
+    let program = program.transpose()?.map(Arc::new);
     let source = source(config, client);
     let kubernetes = kubernetes(config, client);
     let cluster = Arc::new(kubernetes.clone());
@@ -50,10 +55,14 @@ pub(crate) async fn both(
     let host = Keyed::follow(source, config.slots, move |key| {
         let dialer = Arc::clone(&dialer);
         let cluster = Arc::clone(&cluster);
-        HostExecutor::new(dialer, key, Limits::default(), catalog.clone(), cluster)
+        let host = HostExecutor::new(dialer, key, Limits::default(), catalog.clone(), cluster);
+        match &program {
+            Some(program) => host.with_program(Arc::clone(program)),
+            None => host,
+        }
     });
-    Executors {
+    Ok(Executors {
         host: host.await,
         kubernetes,
-    }
+    })
 }

@@ -395,7 +395,7 @@ impl Cluster<'_> {
 
     async fn executor(&self) -> anyhow::Result<Arc<executors::HostAndKubernetes>> {
         Ok(Arc::new(
-            executors::both(self.config, self.client()?, &self.catalog).await,
+            executors::both(self.config, self.client()?, &self.catalog).await?,
         ))
     }
 

@@ -32,6 +32,7 @@ const ENTERED: Timestamp = Timestamp(NOW.0 - 480_000);
 /// about.
 const GOT_OVER: &[&str] = &[
     "shell-varies",
+    "program-vanishes",
     "drop-during-script",
     "feature-needs-reboot",
     "reboot-in-install",
@@ -420,6 +421,11 @@ fn hosts() -> Vec<(&'static str, Trouble)> {
         ("hns-restarts", converging(1, "hns_missing", "no HNS network OVNKubernetesHybridOverlayNetwork")),
         ("slow-reboot", waits(reboot(), probe(), 4, "ConnectTimeout", timeout)),
         ("sshd-dead-after-reboot", waits(reboot(), probe(), 9, "ConnectRefused", refused)),
+        ("applocker", failed(Phase::Probing, "ProgramBlockedByAppLocker", "Windows does not run dormer's program (exit 1260); AppLocker blocks it (1260): allow its publisher or its hash for administrators; the default rules allow all of C:\\Windows")),
+        ("wdac", failed(Phase::Probing, "ProgramBlockedByWdac", "Windows does not run dormer's program (exit 4551); Windows Defender Application Control blocks it (4551): add its hash or its publisher to the policy of this host")),
+        ("scanner-blocks", failed(Phase::Probing, "ProgramQuarantined", "Windows does not run dormer's program (exit 225); the virus scanner blocks it (225): restore it there and exclude C:\\Windows\\dormer\\bin")),
+        ("sftp-missing", failed(Phase::Probing, "SftpMissing", "10.0.0.9 has no SFTP: its sshd_config lacks the line 'Subsystem sftp sftp-server.exe'")),
+        ("other-processor", failed(Phase::Probing, "ProgramForOtherProcessor", "Windows does not run dormer's program (exit 216); this Windows is not one for x86-64 (216): take it out of the pool")),
         ("configure-fails", failed(host(), "access_denied", "Access is denied. The SSH user must be an administrator of the host.")),
     ]
 }

@@ -4,6 +4,7 @@ mod again;
 mod bench;
 mod faults;
 mod packed;
+mod program;
 mod secrets;
 
 use bench::{Bench, damaged, payload};

@@ -101,6 +101,12 @@ pub struct Settings {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub profile_layer: Vec<PathBuf>,
 
+    /// File with dormer-host.exe, the program that works on Windows hosts in place of the converge script; each host gets
+    /// it by SFTP [default: the converge script]
+    #[arg(long, env = "DORMER_HOST_PROGRAM", value_name = "FILE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_program: Option<PathBuf>,
+
     /// Namespace of the WindowsPool, the private key's Secret and the watchers' Lease [default: the pod's own, else
     /// dormer]
     #[arg(long, env = "DORMER_NAMESPACE", value_name = "NAME")]
@@ -405,8 +411,8 @@ impl Settings {
     /// These settings, completed by the lower ones.
     pub fn over(self, lower: Self) -> Self {
         over!(self, lower;
-            kubeconfig, context, store, namespace, machine_namespace, pool, private_key, private_key_secret,
-            ssh_port, slots, listen, authentication, audience, review_seconds, access_token, tls_certificate, tls_key, name,
+            kubeconfig, context, store, host_program, namespace, machine_namespace, pool, private_key,
+            private_key_secret, ssh_port, slots, listen, authentication, audience, review_seconds, access_token, tls_certificate, tls_key, name,
             otlp_endpoint, operator_condition;
             role, payload, profile_layer, session_key)
     }

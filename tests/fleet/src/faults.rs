@@ -131,6 +131,12 @@ faults! {
     Relabelled "relabelled" 68 Cluster 1 "other people write labels and annotations on the Node and the Machine while it serves",
     WmcoBeside "wmco-beside" 70 Cluster 1 "the Windows Machine Config Operator runs beside dormer for 30 min",
     ConfigureFails "configure-fails" 0 Host 1 "the converge script ends with an error that only a retry by a person mends",
+    AppLocker "applocker" 0 Host 1 "AppLocker keeps the host program from running (1260)",
+    Wdac "wdac" 0 Host 1 "Windows Defender Application Control keeps the host program from running (4551)",
+    ScannerBlocks "scanner-blocks" 0 Host 1 "the virus scanner keeps the host program from running (225)",
+    ProgramVanishes "program-vanishes" 0 Host 1 "the host program is gone right after it was uploaded",
+    SftpMissing "sftp-missing" 0 Host 1 "sshd of the host knows no SFTP",
+    OtherProcessor "other-processor" 0 Host 1 "the host's processor is none that the host program is for (216)",
     InstanceVanishes "instance-vanishes" 0 Cluster 1 "the instance is deleted behind the Machine's back",
     PowerOff "power-off" 0 Host 1 "the host loses its power for 1 min: at its first step, or at the one that power-off/STEP names",
 }

@@ -2,8 +2,8 @@
 //! host through the host interface ([`ops`]), and makes it so. It knows Windows through that interface alone, so the same
 //! code runs over Win32, over the simulated host and over a recording.
 //!
-//! **The product does not use it yet.** Hosts are converged by `workers/profile/src/converge.ps1` until this program can
-//! take over completely; then that script goes.
+//! Workers run it where `dormer run --host-program` names it. Otherwise hosts are converged by
+//! `workers/profile/src/converge.ps1` until this program takes over completely; then that script goes.
 
 pub mod arguments;
 mod block_on;

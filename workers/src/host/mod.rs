@@ -5,6 +5,8 @@ mod facts;
 mod known_secrets;
 mod platform;
 mod prepare;
+mod program;
+mod program_call;
 mod remote_command;
 mod script_call;
 mod scrub;
@@ -17,7 +19,7 @@ use crate::{
     kubernetes::keys,
     packed::Packer,
     progress::Progress,
-    ssh::{Dialer, Key, Limits, Pool, fingerprint, is_fingerprint},
+    ssh::{Dialer, Key, Limits, Pool, Session, fingerprint, is_fingerprint},
 };
 use cluster::{Cluster, MachineInCluster};
 use dormer_profile::{
@@ -34,6 +36,7 @@ use dormer_proto::{
     work::Order,
 };
 use known_secrets::KnownSecrets;
+pub use program::{HostProgram, ProgramError};
 use script_call::Asked;
 use std::sync::Arc;
 
@@ -49,6 +52,8 @@ pub struct HostExecutor<C> {
     packer: Arc<Packer>,
     known: Arc<KnownSecrets>,
     now_ms: Arc<dyn Fn() -> i64 + Send + Sync>,
+    /// None: hosts are worked on by the converge script.
+    program: Option<Arc<HostProgram>>,
 }
 
 impl<C> Clone for HostExecutor<C> {
@@ -61,6 +66,7 @@ impl<C> Clone for HostExecutor<C> {
             packer: Arc::clone(&self.packer),
             known: Arc::clone(&self.known),
             now_ms: Arc::clone(&self.now_ms),
+            program: self.program.clone(),
         }
     }
 }
@@ -88,6 +94,7 @@ impl<C: Cluster> HostExecutor<C> {
             packer,
             known,
             now_ms,
+            program: None,
         }
     }
 
@@ -95,6 +102,15 @@ impl<C: Cluster> HostExecutor<C> {
     #[must_use]
     pub fn packing(self, packer: Arc<Packer>) -> Self {
         Self { packer, ..self }
+    }
+
+    /// Hands that work on hosts by this program, and not by the converge script.
+    #[must_use]
+    pub fn with_program(self, program: Arc<HostProgram>) -> Self {
+        Self {
+            program: Some(program),
+            ..self
+        }
     }
 
     /// Hands that compare the hosts' clocks with `now_ms` (milliseconds since 1970) in place of the system's, for a
@@ -272,6 +288,10 @@ impl<C: Cluster> HostExecutor<C> {
     ) -> Result<Outcome, Failure> {
         let prepared = self.prepare(host, wanted, progress).await?;
         let session = self.session(host).await?;
+        if let Some(program) = &self.program {
+            self.send_program(program, order, host, &session, progress)
+                .await?;
+        }
         self.upload_payload(order, host, &session, &prepared, progress)
             .await?;
         for _ in 0..ROUNDS_MAX {
@@ -392,6 +412,11 @@ impl<C: Cluster> HostExecutor<C> {
         progress: &Progress,
     ) -> Result<Outcome, Failure> {
         let session = self.session(host).await?;
+        if self.program.is_some() {
+            return self
+                .remove_all(order, host, &session, fence, progress)
+                .await;
+        }
         progress.step("read facts", 0, "");
         let installed = self
             .bootstrap(order, host, &session, progress)
@@ -423,6 +448,27 @@ impl<C: Cluster> HostExecutor<C> {
             };
             self.ask(order, host, &session, asked, progress).await?;
         }
+        self.sent.forget(host);
+        Ok(Outcome::TornDown)
+    }
+
+    /// The program knows what it made: one call removes both sections.
+    async fn remove_all(
+        &self,
+        order: &Order,
+        host: &HostRef,
+        session: &Session,
+        fence: HostFence,
+        progress: &Progress,
+    ) -> Result<Outcome, Failure> {
+        progress.step("remove", 0, "");
+        let asked = Asked {
+            mode: Mode::Remove,
+            fence,
+            boot: None,
+            rendered: None,
+        };
+        self.ask(order, host, session, asked, progress).await?;
         self.sent.forget(host);
         Ok(Outcome::TornDown)
     }

@@ -40,6 +40,11 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
+    /// The document, as it goes to the host.
+    pub(super) fn document(&self) -> &[u8] {
+        &self.bytes
+    }
+
     /// How the command line names the document.
     pub(super) fn document_ref(&self) -> DocumentRef {
         document_ref(self.section, &self.bytes)
@@ -209,7 +214,7 @@ impl<C: Cluster> HostExecutor<C> {
                 .sftp()
                 .await
                 .map_err(|error| self.failed(host, error))?;
-            let put = put(order, &sftp, &path, bytes).await;
+            let put = put(order, &sftp, &path, bytes, |_| {}).await;
             put.map_err(|error| self.failed(host, error))?;
             self.sent.put(host, path);
         }
@@ -322,7 +327,7 @@ impl<C: Cluster> HostExecutor<C> {
         progress: &Progress,
     ) -> Result<(), Unsent> {
         let file = transfer.file;
-        let path = format!(r"{STAGING}\{}", file.sha256);
+        let path = format!(r"{}\{}", self.staging(), file.sha256);
         if sftp.size(&path).await? == Some(file.size) {
             progress.advance(transfer.bytes());
             return Ok(());
@@ -386,6 +391,14 @@ impl<C: Cluster> HostExecutor<C> {
         Ok(operation.ended(sent)?)
     }
 
+    /// The folder that uploads go to: the program's own, or the script's.
+    fn staging(&self) -> &'static str {
+        match &self.program {
+            Some(_) => dormer_host::paths::STAGING,
+            None => STAGING,
+        }
+    }
+
     fn unsent(&self, host: &HostRef, error: Unsent) -> Failure {
         match error {
             Unsent::Host(error) => self.failed(host, error),
@@ -434,7 +447,13 @@ fn part(order: &Order, path: &str) -> String {
 }
 
 /// Writes a small file that is named by its content, unless it is there.
-async fn put(order: &Order, sftp: &Sftp, path: &str, bytes: &[u8]) -> Result<(), SshError> {
+pub(super) async fn put(
+    order: &Order,
+    sftp: &Sftp,
+    path: &str,
+    bytes: &[u8],
+    moved: impl Fn(u64),
+) -> Result<(), SshError> {
     let size = bytes.len() as u64;
     if sftp.size(path).await? == Some(size) {
         return Ok(());
@@ -451,7 +470,7 @@ async fn put(order: &Order, sftp: &Sftp, path: &str, bytes: &[u8]) -> Result<(),
                 sha256: &sha256,
             },
             bytes,
-            |_| {},
+            moved,
         )
         .await,
     )

@@ -26,7 +26,7 @@ use std::sync::Arc;
 const SAID_CHARS_MAX: usize = 400;
 
 /// The code of a call that ended without an answer.
-const NO_FRAME: &str = "NoFrame";
+pub(super) const NO_FRAME: &str = "NoFrame";
 
 /// What the script is asked for.
 #[derive(Clone, Copy)]
@@ -51,7 +51,8 @@ impl<C: Cluster> HostExecutor<C> {
         error.into()
     }
 
-    /// The built-in probe, which needs nothing on the host.
+    /// A look at a host of which nothing is known yet: by the program, else by the built-in probe, which needs nothing on
+    /// the host.
     pub(super) async fn bootstrap(
         &self,
         order: &Order,
@@ -59,6 +60,15 @@ impl<C: Cluster> HostExecutor<C> {
         session: &Session,
         progress: &Progress,
     ) -> Result<Answer, Failure> {
+        if self.program.is_some() {
+            let asked = Asked {
+                mode: Mode::Probe,
+                fence: HostFence::default(),
+                boot: None,
+                rendered: None,
+            };
+            return self.ask(order, host, session, asked, progress).await;
+        }
         let (task, attempt) = names(order);
         let line = script::bootstrap_line(&task, attempt).map_err(unusable)?;
         let running = Running::begin(
@@ -73,7 +83,7 @@ impl<C: Cluster> HostExecutor<C> {
         self.answered(&output, &task, attempt)
     }
 
-    /// One call of the converge script, which is sent first if it is not there.
+    /// One call of the program, or of the converge script; either is sent first if it is not there.
     pub(super) async fn ask(
         &self,
         order: &Order,
@@ -82,6 +92,11 @@ impl<C: Cluster> HostExecutor<C> {
         asked: Asked<'_>,
         progress: &Progress,
     ) -> Result<Answer, Failure> {
+        if let Some(program) = &self.program {
+            return self
+                .ask_program(program, order, host, session, asked, progress)
+                .await;
+        }
         self.send_script(order, host, session, asked.rendered)
             .await?;
         let (task, attempt) = names(order);
@@ -137,7 +152,7 @@ impl<C: Cluster> HostExecutor<C> {
         })?;
         match &answer.failure {
             None => Ok(answer),
-            Some(failure) => Err(of_script(failure, &self.known)),
+            Some(failure) => Err(of_host(failure, &self.known)),
         }
     }
 }
@@ -150,11 +165,11 @@ pub(super) fn names(order: &Order) -> (String, u32) {
     )
 }
 
-fn unusable(error: impl std::fmt::Display) -> Failure {
+pub(super) fn unusable(error: impl std::fmt::Display) -> Failure {
     Failure::lasting("CommandUnusable", error.to_string())
 }
 
-fn of_script(failure: &answer::Failure, known: &KnownSecrets) -> Failure {
+pub(super) fn of_host(failure: &answer::Failure, known: &KnownSecrets) -> Failure {
     let item = failure
         .item
         .as_ref()
@@ -175,7 +190,7 @@ fn of_script(failure: &answer::Failure, known: &KnownSecrets) -> Failure {
     }
 }
 
-fn said(output: &Output, known: &KnownSecrets) -> String {
+pub(super) fn said(output: &Output, known: &KnownSecrets) -> String {
     let text = if output.stderr.is_empty() {
         &output.stdout
     } else {

@@ -11,7 +11,7 @@ mod sftp;
 pub use dial::{BoxIo, Dial, Dialer, Io, TcpDial};
 pub use error::{SshError, fingerprint, is_fingerprint};
 pub use pool::Pool;
-pub use session::{Output, Session};
+pub use session::{Command, Output, Session, Signal};
 pub use sftp::{FILES_AT_ONCE, Sftp, Upload, at_once};
 
 use russh::keys::{self, PrivateKey, decode_secret_key};

@@ -4,17 +4,21 @@ use super::{
     Dialer, Key, Limits, Sftp, SshError,
     guard::{CutReason, Guard, SharedState, refused},
 };
+use bytes::Bytes;
 use dormer_profile::frame::OUTPUT_BYTES_MAX;
+use futures::{StreamExt, stream};
 use russh::{
     Channel, ChannelMsg, Preferred,
     client::{self, AuthResult},
     keys::{Algorithm, HashAlg, PrivateKeyWithHashAlg},
 };
 use std::{
+    ops::ControlFlow,
+    pin::pin,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
-use tokio::time::{Instant, interval, timeout};
+use tokio::time::{Instant, interval, sleep_until, timeout};
 
 /// Keepalives without an answer that end a connection: with 15 s between them, after 45 s (scenario 13).
 const KEEPALIVES_MAX: usize = 2;
@@ -24,6 +28,10 @@ const SILENT_KEEPALIVES: u32 = 5;
 const ROOM_POLLS_MAX: usize = 30;
 /// Longest wait for sshd's word on SFTP.
 const SUBSYSTEM_MAX: Duration = Duration::from_secs(20);
+/// Bytes of a command's input that are sent at once: what every sshd takes as one packet.
+const INPUT_PIECE: usize = 32 << 10;
+/// A wait that never ends, as far as a command goes.
+const FOR_EVER: Duration = Duration::from_secs(30 * 24 * 3_600);
 /// Pause between two such looks.
 const ROOM_POLL: Duration = Duration::from_millis(100);
 
@@ -36,6 +44,28 @@ pub struct Output {
     pub stderr: Vec<u8>,
     /// The exit status, if one came. A hint, never evidence (docs/field-notes.md, Exit status).
     pub status: Option<u32>,
+}
+
+/// What happens while a command runs.
+#[derive(Debug)]
+pub enum Signal<'a> {
+    /// So many bytes of its input were taken.
+    Taken(usize),
+    /// It said this on standard output.
+    Said(&'a [u8]),
+    /// It said this on standard error.
+    Complained(&'a [u8]),
+}
+
+/// A command with what it is given, and how long it may say nothing.
+#[derive(Debug, Clone)]
+pub struct Command<'a> {
+    /// The line.
+    pub line: &'a str,
+    /// Its standard input.
+    pub input: Bytes,
+    /// It is ended when it neither takes nor says anything for so long.
+    pub silent_max: Option<Duration>,
 }
 
 /// A connection that is logged in.
@@ -157,36 +187,110 @@ impl Session {
     /// # Errors
     /// The connection broke: the command may still be running on the host. Or it talks without end.
     pub async fn exec(&self, line: &str, on_bytes: impl Fn(usize)) -> Result<Output, SshError> {
-        self.shared.whole(self.run(line, on_bytes)).await
+        let command = Command {
+            line,
+            input: Bytes::new(),
+            silent_max: None,
+        };
+        let hear = |heard: Signal<'_>| {
+            if let Signal::Said(bytes) | Signal::Complained(bytes) = heard {
+                on_bytes(bytes.len());
+            }
+            ControlFlow::Continue(())
+        };
+        self.exec_with(command, hear).await
     }
 
-    async fn run(&self, line: &str, on_bytes: impl Fn(usize)) -> Result<Output, SshError> {
+    /// Runs a command to its end, with something on its standard input: that is written while what it says is read, so
+    /// neither side waits for the other. `hear` is told of each piece, and may end the command with a reason. Input that
+    /// is refused is no error by itself: what the command said before it ended counts.
+    ///
+    /// # Errors
+    /// As [`Session::exec`]; or it was silent for too long, or `hear` ended it.
+    pub async fn exec_with(
+        &self,
+        command: Command<'_>,
+        hear: impl FnMut(Signal<'_>) -> ControlFlow<String>,
+    ) -> Result<Output, SshError> {
+        self.shared.whole(self.run(command, hear)).await
+    }
+
+    async fn run(
+        &self,
+        command: Command<'_>,
+        mut hear: impl FnMut(Signal<'_>) -> ControlFlow<String>,
+    ) -> Result<Output, SshError> {
         self.touch();
-        let mut channel = self.channel().await?;
+        let channel = self.channel().await?;
         channel
-            .exec(true, line)
+            .exec(true, command.line)
             .await
             .map_err(|error| self.broken(error))?;
-        // Windows' sshd waits for the end of the input of some commands.
-        channel.eof().await.map_err(|error| self.broken(error))?;
+        let (mut reading, writing) = channel.split();
+        // The end of the input is said in any case: Windows' sshd waits for it with some commands.
+        let pieces = stream::unfold(Some((writing, command.input)), |left| async move {
+            let (writing, mut rest) = left?;
+            if rest.is_empty() {
+                let _ = writing.eof().await;
+                return None;
+            }
+            let piece = rest.split_to(rest.len().min(INPUT_PIECE));
+            let length = piece.len();
+            match writing.data_bytes(piece).await {
+                Ok(()) => Some((length, Some((writing, rest)))),
+                Err(_) => None,
+            }
+        });
+        let mut pieces = pin!(pieces.fuse());
+        let mut written = false;
         let mut output = Output::default();
         let mut ended = false;
         let mut said = 0;
-        while let Some(message) = channel.wait().await {
-            said += match message {
-                ChannelMsg::Data { data } => keep(&mut output.stdout, &data, &on_bytes),
-                ChannelMsg::ExtendedData { data, .. } => keep(&mut output.stderr, &data, &on_bytes),
-                ChannelMsg::ExitStatus { exit_status } => {
-                    output.status = Some(exit_status);
-                    0
+        let silent_max = command.silent_max.unwrap_or(FOR_EVER);
+        let mut moved = Instant::now();
+        loop {
+            let heard = tokio::select! {
+                message = reading.wait() => match message {
+                    None => break,
+                    Some(ChannelMsg::Data { data }) => {
+                        let heard = hear(Signal::Said(&data));
+                        said += keep(&mut output.stdout, &data);
+                        heard
+                    }
+                    Some(ChannelMsg::ExtendedData { data, .. }) => {
+                        let heard = hear(Signal::Complained(&data));
+                        said += keep(&mut output.stderr, &data);
+                        heard
+                    }
+                    Some(ChannelMsg::ExitStatus { exit_status }) => {
+                        output.status = Some(exit_status);
+                        ControlFlow::Continue(())
+                    }
+                    Some(ChannelMsg::Close | ChannelMsg::Eof) => {
+                        ended = true;
+                        ControlFlow::Continue(())
+                    }
+                    Some(ChannelMsg::Failure) => {
+                        return Err(self.broken("sshd refuses to run commands"));
+                    }
+                    Some(_) => ControlFlow::Continue(()),
+                },
+                piece = pieces.next(), if !written => match piece {
+                    Some(length) => hear(Signal::Taken(length)),
+                    None => {
+                        written = true;
+                        ControlFlow::Continue(())
+                    }
+                },
+                () = sleep_until(moved + silent_max) => {
+                    let said = format!("a command said nothing for {} s", silent_max.as_secs());
+                    return Err(SshError::Silent(self.address.clone(), said));
                 }
-                ChannelMsg::Close | ChannelMsg::Eof => {
-                    ended = true;
-                    0
-                }
-                ChannelMsg::Failure => return Err(self.broken("sshd refuses to run commands")),
-                _ => 0,
             };
+            moved = Instant::now();
+            if let ControlFlow::Break(why) = heard {
+                return Err(SshError::Silent(self.address.clone(), why));
+            }
             if said > self.output_max {
                 let address = self.address.clone();
                 return Err(SshError::Endless(address, "output", self.output_max));
@@ -320,13 +424,12 @@ fn preferred(pin: Option<&str>) -> Preferred {
 }
 
 /// Keeps the end of what is said: the answer stands there.
-fn keep(buffer: &mut Vec<u8>, data: &[u8], on_bytes: &impl Fn(usize)) -> u64 {
+fn keep(buffer: &mut Vec<u8>, data: &[u8]) -> u64 {
     buffer.extend_from_slice(data);
     // Twice the limit, so that bytes are moved once each and not with every piece.
     if buffer.len() >= 2 * OUTPUT_BYTES_MAX {
         cut(buffer);
     }
-    on_bytes(data.len());
     data.len() as u64
 }
 

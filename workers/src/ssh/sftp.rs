@@ -114,6 +114,21 @@ impl Sftp {
         removed.map(drop).map_err(|error| self.file(path, &error))
     }
 
+    /// Makes a folder. One that is there already is no error: sshd has one word for that and for all else, and whoever
+    /// writes into it finds out.
+    ///
+    /// # Errors
+    /// The session broke.
+    pub async fn make_folder(&self, path: &str) -> Result<(), SshError> {
+        let made = async {
+            match self.raw.mkdir(path, FileAttributes::empty()).await {
+                Ok(_) | Err(Error::Status(_)) => Ok(()),
+                Err(error) => Err(self.broken(&error)),
+            }
+        };
+        self.shared.whole(made).await
+    }
+
     async fn size_of(&self, path: &str) -> Result<Option<u64>, SshError> {
         match self.raw.stat(path).await {
             Ok(attrs) => Ok(Some(attrs.attrs.size.unwrap_or(0))),

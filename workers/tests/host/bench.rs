@@ -23,7 +23,7 @@ use dormer_workers::{
     catalog::{Catalog, Payload},
     execute::Execute,
     host::{
-        HostExecutor,
+        HostExecutor, HostProgram,
         cluster::{Bootstrap, Cluster, MachineInCluster},
     },
     pool::Installed,
@@ -274,6 +274,19 @@ impl Bench {
         };
         bench.until("a host", |bench| bench.phase().is_some()).await;
         bench
+    }
+
+    /// From now on hosts are worked on by the native program.
+    pub(crate) fn by_program(mut self) -> Self {
+        let program = HostProgram::of(dormer_fleet::host::stand_in()).expect("a program");
+        self.executor = self.executor.with_program(Arc::new(program));
+        self
+    }
+
+    /// The simulated host itself.
+    pub(crate) fn simulated(&self) -> Arc<dormer_fleet::host::Host> {
+        let hosts = self.world.hosts.as_ref().expect("hosts");
+        hosts.all().pop().expect("a host")
     }
 
     pub(crate) fn counts(&self) -> HostCounts {

@@ -392,6 +392,19 @@ fn cure(code: &str) -> Option<&'static str> {
         "QuarantineSuspected" => {
             "Restore the file in the host's virus scanner and exclude dormer's folder there"
         }
+        "ProgramBlockedByAppLocker" => {
+            "Allow dormer-host.exe in AppLocker for administrators, by its publisher or its hash; the default rules allow all \
+             of C:\\Windows"
+        }
+        "ProgramBlockedByWdac" => {
+            "Add dormer-host.exe to the host's application control policy, by its hash or its publisher"
+        }
+        "ProgramQuarantined" => {
+            "Restore dormer-host.exe in the host's virus scanner and exclude C:\\Windows\\dormer\\bin there"
+        }
+        "ProgramForOtherProcessor" => {
+            "Take the Machine out of the pool: dormer-host.exe runs on x86-64 alone"
+        }
         "UnknownFile" | "ProfileUnusable" | "DocumentUnusable" | "Invalid" => {
             "Correct the profile: dormer profile render shows what it makes"
         }

@@ -7,6 +7,8 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 
+use super::program::STAND_IN_BODY_AT;
+
 /// Bytes of a file that are kept for reading; what follows is only counted and hashed.
 pub const HEAD_BYTES_MAX: usize = 1 << 20;
 /// Bytes of out-of-order writes that wait for the gap before them.
@@ -75,12 +77,35 @@ pub fn modelled_body(name: &str, actual: usize, modelled: u64) -> Vec<u8> {
 
 /// `(actual, modelled)` of a modelled body, read from its first bytes.
 pub fn modelled_sizes(head: &[u8]) -> Option<(u64, u64)> {
+    // The stand-in for the host program begins with a program's headers.
+    if head.starts_with(b"MZ") {
+        let (actual, modelled) = modelled_sizes(head.get(STAND_IN_BODY_AT..)?)?;
+        return Some((actual + STAND_IN_BODY_AT as u64, modelled));
+    }
     let rest = head.strip_prefix(MODELLED_MARK.as_bytes())?;
     let line = rest.split(|byte| *byte == b'\n').next()?;
     let mut words = std::str::from_utf8(line).ok()?.split(' ');
     let actual: u64 = words.next()?.parse().ok()?;
     let modelled: u64 = words.next()?.parse().ok()?;
     (actual > 0 && modelled >= actual).then_some((actual, modelled))
+}
+
+/// What a gzip stream unpacks to: its bytes if they are kept, else a body that is known by its hash alone.
+pub(super) fn unpack(body: &Arc<Body>, sha256: &str) -> Arc<Body> {
+    if let Some(bytes) = body.gunzip() {
+        let whole = Body::of(&bytes);
+        if whole.sha256 == sha256 {
+            return whole;
+        }
+    }
+    let size = body.unpacked.as_ref().map_or(body.size, |(_, size)| *size);
+    Arc::new(Body {
+        size,
+        sha256: sha256.to_owned(),
+        head: Bytes::new(),
+        unpacked: None,
+        modelled: body.modelled.max(size),
+    })
 }
 
 /// Collects what is written to an open file.

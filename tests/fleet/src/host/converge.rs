@@ -126,7 +126,7 @@ impl Host {
         Ok(())
     }
 
-    fn note(
+    pub(super) fn note(
         &self,
         task: &str,
         attempt: u32,

@@ -4,6 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use dormer_host::ops::{Ace, Rights, Security};
+
 use super::body::{Body, BodyWriter};
 use super::path::WinPath;
 
@@ -13,6 +15,9 @@ pub const HANDLES_MAX: usize = 4_096;
 pub const CAPACITY_BYTES: u64 = 128 << 30;
 /// Bytes that Windows itself takes.
 pub const WINDOWS_BYTES: u64 = 24 << 30;
+
+/// Folders in which only administrators write, by their keys.
+const PROTECTED: [&str; 3] = [r"c:\windows", r"c:\programdata", r"c:\program files"];
 
 /// Why the disk refuses; the names are Windows' error codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -62,6 +67,7 @@ struct Node {
     shown: String,
     entry: Entry,
     modified_s: u32,
+    rights: Rights,
 }
 
 /// What is known of a path.
@@ -179,6 +185,7 @@ impl Disk {
                 shown: path.shown().to_owned(),
                 entry: Entry::Directory,
                 modified_s: self.now_s,
+                rights: Rights::Inherited,
             });
     }
 
@@ -229,6 +236,60 @@ impl Disk {
         matches!(node, Some(Entry::File { private: true, .. }))
     }
 
+    /// Gives what is at `path` rights of its own, or those of the folder above.
+    pub fn give(&mut self, path: &WinPath, rights: Rights) {
+        if let Some(node) = self.nodes.get_mut(path.key()) {
+            node.rights = rights;
+            if let Entry::File { private, .. } = &mut node.entry {
+                *private = rights == Rights::Private;
+            }
+        }
+    }
+
+    /// Owner and rights of what is at `path`: its own, or what the folders above pass on. Users may make folders in `C:\`
+    /// and files in every folder that inherits from there (csi-proxy#382); in Windows' own folders only administrators
+    /// write (icacls).
+    pub fn security(&self, path: &WinPath) -> Security {
+        let ace = |sid: &str, mask| Ace {
+            allow: true,
+            sid: sid.into(),
+            mask,
+            flags: 3,
+        };
+        let mut entries = vec![
+            ace("S-1-5-18", 0x001f_01ff),
+            ace("S-1-5-32-544", 0x001f_01ff),
+        ];
+        let users = "S-1-5-32-545";
+        let mut at = Some(path.clone());
+        let mut protected = false;
+        loop {
+            let Some(here) = at else {
+                entries.push(ace(users, 0x0012_00a9 | 0x4 | 0x2));
+                break;
+            };
+            let rights = self.nodes.get(here.key()).map(|node| node.rights);
+            match rights.unwrap_or_default() {
+                Rights::Users => entries.push(ace(users, 0x0012_00a9)),
+                Rights::Private => {}
+                Rights::Inherited if PROTECTED.contains(&here.key()) => {
+                    entries.push(ace(users, 0x0012_00a9));
+                }
+                Rights::Inherited => {
+                    at = here.parent();
+                    continue;
+                }
+            }
+            protected = here == *path;
+            break;
+        }
+        Security {
+            owner: "S-1-5-32-544".into(),
+            protected,
+            entries: Some(entries),
+        }
+    }
+
     /// Writes a whole file, as a process on the host does it: folders must exist.
     pub fn write(
         &mut self,
@@ -260,6 +321,10 @@ impl Disk {
             Some(Entry::Directory) => {}
             Some(Entry::File { .. }) | None => return Err(DiskError::NotFound),
         }
+        let rights = self
+            .nodes
+            .get(path.key())
+            .map_or(Rights::Inherited, |node| node.rights);
         let (before, shown) = match self.nodes.get(path.key()) {
             Some(Node {
                 entry: Entry::Directory,
@@ -280,6 +345,7 @@ impl Disk {
             shown,
             entry: Entry::File { body, private },
             modified_s: self.now_s,
+            rights,
         };
         self.nodes.insert(path.key().to_owned(), node);
         Ok(())
@@ -419,6 +485,11 @@ impl Disk {
         }
     }
 
+    /// Whether somebody has `path` open by SFTP.
+    pub fn is_open(&self, path: &WinPath) -> bool {
+        self.open.values().any(|open| open.path == *path)
+    }
+
     /// Whether somebody has `path` open, or runs it.
     pub fn in_use(&self, path: &WinPath) -> bool {
         self.running.contains(path.key()) || self.open.values().any(|open| open.path == *path)
@@ -466,6 +537,8 @@ impl Disk {
                 return Err(error);
             }
             self.nodes.remove(from.key());
+            // A rename keeps the rights of what is renamed.
+            self.give(to, node.rights);
         }
         Ok(())
     }

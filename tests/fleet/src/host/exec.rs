@@ -4,13 +4,15 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use dormer_host::arguments::Call;
 use dormer_profile::frame;
 use dormer_profile::invocation::{Invocation, Mode, parse};
-use russh::ChannelId;
-use russh::server::Handle;
+use russh::server::{Handle, Msg};
+use russh::{Channel, ChannelId};
 
 use super::computer::{Host, lock};
 use super::link::Link;
+use super::program::{self, Watch};
 use super::shell::{ParsedCommand, powershell_start_up};
 use crate::faults::Fault;
 use crate::world::Happened;
@@ -31,13 +33,47 @@ const ASK_LANGUAGE: &str =
 const ASK_SHELL: &str = r"reg.exe query HKLM\SOFTWARE\OpenSSH /v DefaultShell";
 
 /// What a command leaves behind.
-struct Ended {
-    stdout: Vec<u8>,
-    stderr: Vec<u8>,
-    code: u32,
+pub(super) struct Ended {
+    pub(super) stdout: Vec<u8>,
+    pub(super) stderr: Vec<u8>,
+    pub(super) code: u32,
+}
+
+/// What a command line turns out to be.
+enum Known {
+    Program(Call),
+    Script(Invocation),
+    Plain,
+}
+
+impl Known {
+    fn of(text: &str) -> Self {
+        match (program::parse(text), parse(text)) {
+            (Some(call), _) => Self::Program(call),
+            (None, Some(invocation)) => Self::Script(invocation),
+            (None, None) => Self::Plain,
+        }
+    }
 }
 
 impl Ended {
+    pub(super) fn of(stdout: Vec<u8>, code: u32) -> Self {
+        Self {
+            stdout,
+            stderr: Vec::new(),
+            code,
+        }
+    }
+
+    /// Exit code 0, and nothing of what should have been said.
+    pub(super) fn nothing() -> Self {
+        Self {
+            stdout: Vec::new(),
+            stderr: CLIXML.into(),
+            code: 0,
+        }
+    }
+
     fn saying(text: &str, code: u32) -> Self {
         Self {
             stdout: text.as_bytes().to_vec(),
@@ -54,7 +90,7 @@ impl Host {
         &self,
         command: String,
         handle: Handle,
-        channel: ChannelId,
+        (channel, input): (ChannelId, Option<Channel<Msg>>),
         link: Link,
     ) -> bool {
         let parsed = self.image.shell.parse(&command);
@@ -66,11 +102,13 @@ impl Host {
         };
         self.spawn_powered(async move {
             let pid = host.begin_process(&command);
-            let mut running = pin!(host.run_command(&command, parsed, &link, pid));
+            let watch = Watch::default();
+            let process = (pid, Arc::clone(&watch));
+            let mut running = pin!(host.run_command(&command, parsed, input, &link, process));
             let ended = loop {
                 tokio::select! {
                     ended = &mut running => break ended,
-                    () = host.sleep(SIGN_EVERY) => host.sign(&command, &handle, channel).await,
+                    () = host.sleep(SIGN_EVERY) => host.sign(&command, &watch, &handle, channel).await,
                 }
             };
             host.end_process(pid);
@@ -80,8 +118,13 @@ impl Host {
         true
     }
 
-    /// The script's sign of life. Once the connection is lost, nobody hears it.
-    async fn sign(&self, command: &str, handle: &Handle, channel: ChannelId) {
+    /// The sign of life of the program, or of the script. Once the connection is lost, nobody hears it.
+    async fn sign(&self, command: &str, watch: &Watch, handle: &Handle, channel: ChannelId) {
+        if let Some(sign) = program::sign(self, watch) {
+            let _ = handle
+                .data(channel, format!("{sign}\r\n").into_bytes())
+                .await;
+        }
         if matches!(parse(command), Some(Invocation::Script(_))) {
             let _ = handle.data(channel, &b"dormer: working\r\n"[..]).await;
         }
@@ -138,8 +181,9 @@ impl Host {
         self: &Arc<Self>,
         command: &str,
         parsed: ParsedCommand,
+        input: Option<Channel<Msg>>,
         link: &Link,
-        pid: u32,
+        (pid, watch): (u32, Watch),
     ) -> Ended {
         self.sleep(self.image.shell.start_up(self.draw())).await;
         let text = match parsed {
@@ -154,9 +198,10 @@ impl Host {
         for _ in 0..powershells_in(&text) {
             self.sleep(powershell_start_up(self.draw())).await;
         }
-        match parse(&text) {
-            Some(invocation) => self.run_invocation(invocation, link, pid).await,
-            None => self.run_plain(&text, command),
+        match Known::of(&text) {
+            Known::Program(call) => self.run_program(call, input, link, (pid, watch)).await,
+            Known::Script(invocation) => self.run_invocation(invocation, link, pid).await,
+            Known::Plain => self.run_plain(&text, command),
         }
     }
 
@@ -168,23 +213,14 @@ impl Host {
     ) -> Ended {
         let changes = matches!(&invocation, Invocation::Script(call) if call.mode == Mode::Apply);
         if changes && self.strike(Fault::NoFrame) {
-            return Ended {
-                stdout: Vec::new(),
-                stderr: CLIXML.into(),
-                code: 0,
-            };
+            return Ended::nothing();
         }
         if changes && self.strike(Fault::HalfOpen) {
             link.silence();
         }
         let dropped = changes && self.strike(Fault::DropDuringScript);
         if dropped {
-            let host = self.clone();
-            let link = link.clone();
-            self.spawn_powered(async move {
-                host.sleep(DROP_AFTER).await;
-                link.cut();
-            });
+            self.cut_soon(link);
         }
         let answer = match invocation {
             Invocation::Bootstrap { task, attempt } => {
@@ -213,13 +249,23 @@ impl Host {
         }
     }
 
+    /// Cuts a connection in the middle of what it runs.
+    pub(super) fn cut_soon(self: &Arc<Self>, link: &Link) {
+        let host = self.clone();
+        let link = link.clone();
+        self.spawn_powered(async move {
+            host.sleep(DROP_AFTER).await;
+            link.cut();
+        });
+    }
+
     /// How long a script that lost its connection goes on at least.
     pub(super) fn script_goes_on() -> Duration {
         SCRIPT_GOES_ON
     }
 
     /// Text in the host's code page that may stand before an answer.
-    fn noise(&self) -> Vec<u8> {
+    pub(super) fn noise(&self) -> Vec<u8> {
         if self.image.code_page == 850 {
             b"Gr\x94\xE1e aus der Konsole\r\n".to_vec()
         } else {

@@ -1,7 +1,8 @@
 //! The simulated Windows hosts: SSH and SFTP as OpenSSH for Windows speaks them, the converge document executed
 //! against a virtual disk and service table, a kubelet that bootstraps over TLS.
 //!
-//! No PowerShell is emulated: a host knows dormer's own command lines and fails loudly on anything else.
+//! No PowerShell is emulated: a host knows dormer's own command lines and fails loudly on anything else. Where a worker
+//! sends the native program, the program's own core runs here.
 
 pub mod body;
 mod boot;
@@ -16,6 +17,7 @@ pub mod link;
 mod listener;
 pub mod path;
 pub mod profile;
+mod program;
 pub mod scm;
 mod services;
 mod sftp;
@@ -28,4 +30,5 @@ pub use cloud::{Hosts, Reach};
 pub use computer::{Host, Phase};
 pub use counts::{Execution, HostCounts};
 pub use profile::{Image, Release};
+pub use program::stand_in;
 pub use shell::Shell;

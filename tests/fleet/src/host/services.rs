@@ -1,6 +1,7 @@
 //! Starting and stopping services of a host, and what their processes then do (docs/field-notes.md, Services and
 //! features).
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -22,11 +23,16 @@ pub(super) enum Role {
     Containerd,
     Kubelet,
     HybridOverlay,
+    /// The service that puts back what a boot takes.
+    Boot,
     Other,
 }
 
 impl Role {
     pub(super) fn of(command: &str) -> Self {
+        if super::program::parse(command).is_some() {
+            return Self::Boot;
+        }
         let names: Vec<String> = executables(command)
             .iter()
             .map(|path| path.name().to_lowercase())
@@ -129,7 +135,7 @@ impl Host {
             state.refresh_running(Instant::now());
         }
         if !sick {
-            self.begin_role(role, command.to_owned(), life);
+            self.begin_role(name, role, command.to_owned(), life);
         }
         Ok(())
     }
@@ -149,16 +155,23 @@ impl Host {
         };
         match role {
             Role::Containerd | Role::Kubelet => clean("config"),
-            Role::HybridOverlay | Role::Other => true,
+            Role::HybridOverlay | Role::Boot | Role::Other => true,
         }
     }
 
-    fn begin_role(&self, role: Role, command: String, life: CancellationToken) {
+    fn begin_role(&self, name: &str, role: Role, command: String, life: CancellationToken) {
         let Some(host) = self.me.upgrade() else {
             return;
         };
+        let name = name.to_owned();
         let work = async move {
             match role {
+                Role::Boot => {
+                    let boot = Arc::clone(&host).run_boot_service(&command);
+                    Box::pin(boot).await;
+                    // The work is done, and it stops by itself.
+                    host.stop_one(&name).await;
+                }
                 Role::Kubelet => host.run_kubelet(command).await,
                 Role::HybridOverlay => host.run_hybrid_overlay().await,
                 Role::Containerd | Role::Other => {}
@@ -199,7 +212,7 @@ impl Host {
         Ok(())
     }
 
-    async fn stop_one(&self, name: &str) {
+    pub(super) async fn stop_one(&self, name: &str) {
         self.set_state(name, ServiceState::StopPending);
         self.pause(500, 2_000).await;
         let until = Instant::now() + self.context.pace.real(self.between(HELD_MS.0, HELD_MS.1));

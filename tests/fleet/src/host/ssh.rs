@@ -245,9 +245,14 @@ impl server::Handler for Door {
         session: &mut server::Session,
     ) -> Result<(), Self::Error> {
         let command = String::from_utf8_lossy(data).into_owned();
-        let started = self
-            .host
-            .exec(command, session.handle(), channel, self.link.clone());
+        // What comes in on it belongs to the command.
+        let input = self.channels.get_mut(&channel).and_then(Option::take);
+        let started = self.host.exec(
+            command,
+            session.handle(),
+            (channel, input),
+            self.link.clone(),
+        );
         if started {
             session.channel_success(channel)
         } else {
@@ -263,6 +268,9 @@ impl server::Handler for Door {
     ) -> Result<(), Self::Error> {
         let stream = self.channels.get_mut(&channel).and_then(Option::take);
         match stream {
+            Some(_) if name == "sftp" && self.host.strike(Fault::SftpMissing) => {
+                session.channel_failure(channel)
+            }
             Some(stream) if name == "sftp" => {
                 let host = self.host.clone();
                 let link = self.link.clone();

@@ -26,6 +26,12 @@ pub struct Hns {
     pub endpoints: BTreeMap<String, String>,
     /// Process id of the service.
     pub pid: u32,
+    /// Types of networks that were made on request, by name.
+    pub kinds: BTreeMap<String, String>,
+    /// Networks of endpoints, by the endpoint's name.
+    pub homes: BTreeMap<String, String>,
+    /// Endpoints that are made and not attached yet.
+    pub unattached: BTreeSet<String>,
 }
 
 /// Everything that a host remembers.
@@ -53,6 +59,10 @@ pub struct State {
     pub firewall: BTreeMap<String, (dormer_profile::item::Protocol, u16)>,
     /// Processes that Defender leaves alone.
     pub exclusions: BTreeSet<String>,
+    /// Files that Defender does not scan.
+    pub excluded_paths: BTreeSet<String>,
+    /// Values of the registry by key and name, both in lower case: those that nothing else of this state stands for.
+    pub registry: BTreeMap<String, BTreeMap<String, dormer_host::ops::Value>>,
     /// SHA-256 of certificates in `LocalMachine\Root`.
     pub certificates: BTreeSet<String>,
     /// Leftover processes by name, such as `containerd-shim-runhcs-v1`; lost on a reboot.
@@ -81,6 +91,10 @@ pub struct State {
     pub had_kubelet: bool,
     /// Files that a process holds open until then (the exe of a service that stopped just now).
     pub held: BTreeMap<String, Instant>,
+    /// Files that somebody holds open without sharing, by path in lower case: until when.
+    pub locked: BTreeMap<String, Instant>,
+    /// Looks at the health of a kubelet that serves nobody.
+    pub(super) sick_looks: u32,
     /// The last process id that was given out, less 4,000.
     pub(super) next_pid: u32,
 }
@@ -117,6 +131,7 @@ impl State {
         self.lingering.clear();
         self.processes.clear();
         self.held.clear();
+        self.locked.clear();
         self.mutex = None;
         self.doing = None;
         self.shutting_down = false;

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::{FILE_WAIT, HASH_BYTES_PER_S, Step};
 use crate::faults::Fault;
-use crate::host::body::Body;
+use crate::host::body::{Body, unpack};
 use crate::host::computer::Host;
 use crate::host::disk::DiskError;
 use crate::host::path::WinPath;
@@ -188,7 +188,7 @@ impl Host {
     }
 
     /// [`Fault::Quarantine`]: Defender takes the file away 3 s later.
-    fn maybe_quarantine(&self, path: &WinPath) {
+    pub(in crate::host) fn maybe_quarantine(&self, path: &WinPath) {
         let Some(host) = self.me.upgrade() else {
             return;
         };
@@ -204,7 +204,7 @@ impl Host {
     }
 
     /// Takes the time that hashing so many bytes takes.
-    pub(super) async fn hashing(&self, bytes: u64) {
+    pub(in crate::host) async fn hashing(&self, bytes: u64) {
         let time = Duration::from_secs_f64(bytes as f64 / HASH_BYTES_PER_S);
         if time > Duration::from_millis(2) {
             self.sleep(time).await;
@@ -396,24 +396,6 @@ fn part_of(name: &str) -> Option<(u64, u32)> {
     let _ = numbers.next()?;
     let attempt = numbers.next()?;
     Some((seq.parse().ok()?, attempt.parse().ok()?))
-}
-
-/// What a gzip stream unpacks to: its bytes if they are kept, else a body that is known by its hash alone.
-fn unpack(body: &Arc<Body>, sha256: &str) -> Arc<Body> {
-    if let Some(bytes) = body.gunzip() {
-        let whole = Body::of(&bytes);
-        if whole.sha256 == sha256 {
-            return whole;
-        }
-    }
-    let size = body.unpacked.as_ref().map_or(body.size, |(_, size)| *size);
-    Arc::new(Body {
-        size,
-        sha256: sha256.to_owned(),
-        head: bytes::Bytes::new(),
-        unpacked: None,
-        modelled: body.modelled.max(size),
-    })
 }
 
 fn bad_path(path: &str) -> Step {

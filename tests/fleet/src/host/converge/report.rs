@@ -60,7 +60,7 @@ impl Host {
         }
     }
 
-    fn internal_dns(&self) -> Option<String> {
+    pub(in crate::host) fn internal_dns(&self) -> Option<String> {
         let addresses = self.instance().addresses;
         addresses
             .into_iter()

@@ -1,0 +1,348 @@
+//! `dormer-host.exe` on a simulated host: the program's own core, over this host's state.
+//!
+//! The program that workers send is a stand-in: a PE header and some bytes. A host that finds exactly that one at the path
+//! of the command line runs the core in its place; any other it cannot run.
+
+mod files;
+mod network;
+mod services;
+mod system;
+
+use std::sync::{Arc, LazyLock, Mutex};
+
+use dormer_host::arguments::{self, Call, Mode};
+use dormer_host::ops::{self, Operation, Outcome, ProcessKey, Request, WinError};
+use dormer_host::paths::{BIN, program_path};
+use dormer_host::signs::Sign;
+use dormer_host::wire::read_document;
+use dormer_profile::answer::{Answer, FailureCode, ItemState};
+use dormer_profile::document::Document;
+use dormer_profile::invocation::Mode as Asked;
+use dormer_profile::item::What;
+use dormer_profile::{frame, sha256_hex};
+use russh::server::Msg;
+use russh::{Channel, ChannelMsg};
+use tokio::time::Instant;
+
+use super::body::{MODELLED_MARK, modelled_body};
+use super::computer::{Host, lock};
+use super::exec::Ended;
+use super::link::Link;
+use crate::faults::Fault;
+use crate::world::Happened;
+
+/// Bytes of the stand-in, and what it counts for: as many as ours has.
+const STAND_IN_BYTES: (usize, u64) = (16 << 10, 1_100 << 10);
+/// Where the stand-in's modelled body begins, behind its headers.
+pub(super) const STAND_IN_BODY_AT: usize = 0x90;
+
+/// The program that simulated hosts take for `dormer-host.exe`.
+#[must_use]
+pub fn stand_in() -> &'static [u8] {
+    static PROGRAM: LazyLock<Vec<u8>> = LazyLock::new(|| {
+        let mut bytes = b"MZ".to_vec();
+        bytes.resize(0x3c, 0);
+        bytes.extend(0x80_u32.to_le_bytes());
+        bytes.resize(0x80, 0);
+        bytes.extend(b"PE\0\0\x64\x86");
+        bytes.resize(STAND_IN_BODY_AT, 0);
+        let (actual, modelled) = STAND_IN_BYTES;
+        bytes.extend(modelled_body("dormer-host.exe", actual, modelled));
+        debug_assert!(bytes[STAND_IN_BODY_AT..].starts_with(MODELLED_MARK.as_bytes()));
+        bytes
+    });
+    &PROGRAM
+}
+
+fn stand_in_sha256() -> &'static str {
+    static SHA256: LazyLock<String> = LazyLock::new(|| sha256_hex(stand_in()));
+    &SHA256
+}
+
+/// The call of a command line; none if it is no line of the program.
+pub(super) fn parse(line: &str) -> Option<Call> {
+    let mut words = line.split_ascii_whitespace();
+    let path = words.next()?;
+    let name = path.strip_prefix(BIN)?.strip_prefix(r"\dormer-host-")?;
+    let words: Vec<String> = words.map(str::to_owned).collect();
+    let call = arguments::parse(&words).ok()?;
+    let own = call.mode == Mode::Boot || path == program_path(&call.program);
+    (own && name.ends_with(".exe")).then_some(call)
+}
+
+/// What the program is about, for signs of life.
+pub(super) type Watch = Arc<Mutex<Option<(ops::Step, Instant)>>>;
+
+/// One process of the program: this host behind the program's host interface.
+struct Process {
+    host: Arc<Host>,
+    pid: u32,
+    mode: Mode,
+    /// `host ` or `node `, as steps of a bring-up begin.
+    section: String,
+    watch: Watch,
+    held: Vec<ProcessKey>,
+    /// The connection of this call is cut, and it goes on for so long.
+    long: bool,
+}
+
+/// Something that a host says in place of running a program: a number of Windows with its words.
+struct Obstacle(u32, &'static str);
+
+impl Host {
+    /// Runs one call of the program, with what comes on its standard input.
+    pub(super) async fn run_program(
+        self: &Arc<Self>,
+        call: Call,
+        input: Option<Channel<Msg>>,
+        link: &Link,
+        (pid, watch): (u32, Watch),
+    ) -> Ended {
+        if let Some(obstacle) = self.obstacle(&call) {
+            return self.refuse(&call, obstacle);
+        }
+        self.pause(20, 60).await;
+        let applies = call.mode == Mode::Asked(Asked::Apply);
+        if applies && self.strike(Fault::NoFrame) {
+            return Ended::nothing();
+        }
+        if applies && self.strike(Fault::HalfOpen) {
+            link.silence();
+        }
+        let long = applies && self.strike(Fault::DropDuringScript);
+        if long {
+            self.cut_soon(link);
+        }
+        let document = match (&call.document, input) {
+            (None, _) => Ok(None),
+            (Some(announced), input) => {
+                let bytes = read_input(input, announced.bytes).await;
+                read_document(announced, &bytes[..]).map(Some)
+            }
+        };
+        let wanted = document.as_ref().ok().and_then(Option::as_ref);
+        let wanted = wanted.and_then(|bytes| Document::from_bytes(bytes).ok());
+        if applies && let Some(wanted) = &wanted {
+            self.note_asked_for(wanted);
+        }
+        let section = wanted.map(|wanted| format!("{} ", wanted.section.as_str()));
+        let process = Process {
+            host: Arc::clone(self),
+            pid,
+            mode: call.mode,
+            section: section.unwrap_or_default(),
+            watch,
+            held: Vec::new(),
+            long,
+        };
+        let answer = dormer_host::run(call.clone(), document, process).await;
+        if call.mode == Mode::Asked(Asked::Probe) {
+            self.at("probe").await;
+        }
+        self.note_answer(&call, &answer);
+        let mut stdout = self.noise();
+        stdout.extend(frame::write(&answer));
+        Ended::of(stdout, u32::from(answer.failure.is_some()))
+    }
+
+    /// The service that puts back what a boot takes.
+    pub(super) async fn run_boot_service(self: Arc<Self>, command: &str) {
+        let Some(call) = parse(command) else {
+            return;
+        };
+        let pid = self.state().new_pid();
+        let process = Process {
+            host: Arc::clone(&self),
+            pid,
+            mode: call.mode,
+            section: String::new(),
+            watch: Watch::default(),
+            held: Vec::new(),
+            long: false,
+        };
+        let answer = dormer_host::run(call, Ok(None), process).await;
+        if let Some(failure) = answer.failure {
+            tracing::debug!(
+                machine = self.name(),
+                why = failure.message,
+                "the boot run failed"
+            );
+        }
+        let mut state = self.state();
+        if state.mutex == Some(pid) {
+            state.mutex = None;
+        }
+    }
+
+    /// What Windows says in place of running the program.
+    ///
+    /// Numbers and words: Microsoft Learn, "System error codes".
+    fn obstacle(&self, call: &Call) -> Option<Obstacle> {
+        let path = program_path(&call.program);
+        if self.strike(Fault::ProgramVanishes) {
+            self.state().disk.remove_like(&path);
+        }
+        let body = self.state().disk.read_text_path(&path).ok();
+        let Some(body) = body else {
+            return Some(Obstacle(
+                9_009,
+                "is not recognized as an internal or external command,\r\noperable program or batch file.",
+            ));
+        };
+        if self.strike(Fault::AppLocker) {
+            return Some(Obstacle(
+                1_260,
+                "This program is blocked by group policy. For more information, contact your system administrator.",
+            ));
+        }
+        if self.strike(Fault::Wdac) {
+            return Some(Obstacle(
+                4_551,
+                "An Application Control policy has blocked this file.",
+            ));
+        }
+        if self.strike(Fault::ScannerBlocks) {
+            return Some(Obstacle(
+                225,
+                "Operation did not complete successfully because the file contains a virus or potentially unwanted software.",
+            ));
+        }
+        if self.strike(Fault::OtherProcessor) || body.sha256 != stand_in_sha256() {
+            return Some(Obstacle(
+                216,
+                "This version of the program is not compatible with the version of Windows you're running. Check your computer's system information and then contact the software publisher.",
+            ));
+        }
+        None
+    }
+
+    fn refuse(&self, call: &Call, Obstacle(number, words): Obstacle) -> Ended {
+        let path = program_path(&call.program);
+        let said = if self.image.shell.is_powershell() {
+            format!("Program '{path}' failed to run: {words}\r\n")
+        } else {
+            format!("'{path}' {words}\r\n")
+        };
+        Ended {
+            stdout: Vec::new(),
+            stderr: said.into_bytes(),
+            code: number,
+        }
+    }
+
+    fn note_asked_for(&self, document: &Document) {
+        let mut state = self.state();
+        for item in &document.items {
+            if let What::File(what) = &item.what {
+                state
+                    .asked_for
+                    .insert(what.path.clone(), what.sha256.clone());
+            }
+        }
+    }
+
+    /// Writes down what was done: in the counts, and in the world's record.
+    fn note_answer(&self, call: &Call, answer: &Answer) {
+        let changed: Vec<String> = answer
+            .items
+            .iter()
+            .filter(|item| item.state == ItemState::Changed)
+            .map(|item| item.id.clone())
+            .collect();
+        let machine = self.uid().to_owned();
+        let any = !changed.is_empty();
+        let failure = answer.failure.as_ref();
+        self.note(
+            &call.task,
+            call.attempt,
+            answer.mode,
+            changed,
+            failure.map(|failure| failure.code.as_str()),
+        );
+        let busy = failure.is_some_and(|failure| failure.code == FailureCode::HostBusy);
+        match answer.mode {
+            Asked::Apply => self.context.record.push(Happened::Converged {
+                machine,
+                task: format!("{}/{}", call.task, call.attempt),
+                changed: any,
+            }),
+            Asked::Remove if !busy => self.context.record.push(Happened::TornDown { machine }),
+            _ => {}
+        }
+    }
+}
+
+/// Reads what a command is given, no more than `most` bytes, up to its end or the connection's.
+async fn read_input(channel: Option<Channel<Msg>>, most: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let Some(mut channel) = channel else {
+        return bytes;
+    };
+    while bytes.len() < most {
+        match channel.wait().await {
+            Some(ChannelMsg::Data { data }) => bytes.extend_from_slice(&data),
+            Some(ChannelMsg::Eof | ChannelMsg::Close) | None => break,
+            Some(_) => {}
+        }
+    }
+    bytes
+}
+
+/// What a program says while it works.
+pub(super) fn sign(host: &Host, watch: &Watch) -> Option<Sign> {
+    let (step, began) = lock(watch).clone()?;
+    let elapsed_ms = match step.since_ms {
+        0 => {
+            let elapsed = host.context.pace.simulated(began.elapsed());
+            u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
+        }
+        since => host.tick_ms().saturating_sub(since),
+    };
+    Some(Sign::of(&step, elapsed_ms))
+}
+
+/// A number of Windows.
+pub(super) fn refused<T>(code: u32) -> Result<T, WinError> {
+    Err(WinError::new(code))
+}
+
+impl ops::Host for Process {
+    async fn perform(&mut self, request: Request) -> Outcome {
+        let Request { step, operation } = request;
+        *lock(&self.watch) = Some((step.clone(), Instant::now()));
+        let name = operation.name();
+        let changes = operation.changes();
+        // The item in hand, where the power may fail in its middle.
+        let item = (!step.item.is_empty()).then(|| format!("{}{}", self.section, step.item));
+        self.host.state().doing = item.clone().filter(|_| self.applies());
+        let answer = self.answer(operation).await;
+        self.host.state().doing = None;
+        if changes && self.applies() && answer.is_ok() {
+            let at = item.unwrap_or_else(|| format!("{}call", self.section));
+            self.host.at(&format!("{at} {name}")).await;
+        }
+        answer
+    }
+}
+
+impl Process {
+    fn applies(&self) -> bool {
+        matches!(self.mode, Mode::Asked(Asked::Apply) | Mode::Boot)
+    }
+
+    async fn answer(&mut self, operation: Operation) -> Outcome {
+        match files::answer(self, operation).await {
+            Ok(outcome) => outcome,
+            Err(operation) => match services::answer(self, *operation).await {
+                Ok(outcome) => outcome,
+                Err(operation) => match system::answer(self, *operation).await {
+                    Ok(outcome) => outcome,
+                    Err(operation) => network::answer(&self.host, *operation).await,
+                },
+            },
+        }
+    }
+}
+
+/// An operation's outcome, or the operation itself where another file answers it.
+type Answered = Result<Outcome, Box<Operation>>;

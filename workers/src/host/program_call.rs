@@ -1,0 +1,380 @@
+//! One call of the native program on a host: the program sent if it is not there, a document on its standard input, signs
+//! of life and a framed answer back.
+
+use super::{
+    HostExecutor,
+    cluster::Cluster,
+    program::HostProgram,
+    remote_command::Running,
+    script_call::{Asked, NO_FRAME, names, of_host, said, unusable},
+    script_fence,
+};
+use crate::{
+    observer::{self, Operation},
+    progress::Progress,
+    ssh::{Command, Output, Session, Signal, SshError},
+};
+use bytes::Bytes;
+use dormer_host::{
+    arguments::{Announced, Call, Mode, command_line},
+    paths::{BIN, ROOT, STAGING, program_path},
+    signs::Sign,
+};
+use dormer_profile::{
+    answer::{Answer, FailureCode},
+    frame, sha256_hex,
+};
+use dormer_proto::{machine::HostRef, message::Failure, work::Order};
+use std::{ops::ControlFlow, time::Duration};
+
+/// For so long the program may say nothing: it gives a sign of life every 10 s.
+const SILENT_MAX: Duration = Duration::from_secs(60);
+/// The program ends itself at an operation's limit; a sign that is later by so much says that it cannot.
+const LATE_MS: u64 = 60_000;
+/// When a host on which another call works is asked again.
+const BUSY_MS: u64 = 15_000;
+/// Longest line that may be a sign of life; a longer one is none.
+const SIGN_BYTES_MAX: usize = 4 << 10;
+
+/// What keeps Windows from running a program: the number, its words in English, our code, and what to do.
+///
+/// Numbers and words: Microsoft Learn, "System error codes". A shell that is PowerShell makes 1 of every number, so the
+/// words count, too; what neither tells is a call without an answer.
+const OBSTACLES: [Obstacle; 4] = [
+    Obstacle {
+        number: 1260,
+        words: "blocked by group policy",
+        code: "ProgramBlockedByAppLocker",
+        advice: "AppLocker blocks it (1260): allow its publisher or its hash for administrators; the default rules allow \
+                 all of C:\\Windows",
+    },
+    Obstacle {
+        number: 4551,
+        words: "Application Control policy",
+        code: "ProgramBlockedByWdac",
+        advice: "Windows Defender Application Control blocks it (4551): add its hash or its publisher to the policy of \
+                 this host",
+    },
+    Obstacle {
+        number: 225,
+        words: "contains a virus",
+        code: "ProgramQuarantined",
+        advice: "the virus scanner blocks it (225): restore it there and exclude C:\\Windows\\dormer\\bin",
+    },
+    Obstacle {
+        number: 216,
+        words: "not compatible with the version of Windows",
+        code: "ProgramForOtherProcessor",
+        advice: "this Windows is not one for x86-64 (216): take it out of the pool",
+    },
+];
+
+struct Obstacle {
+    number: u32,
+    words: &'static str,
+    code: &'static str,
+    advice: &'static str,
+}
+
+/// Whether a program that is gone may have been taken away by somebody's mistake.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fresh {
+    /// It was not sent for this call.
+    No,
+    /// It was sent a moment ago.
+    Yes,
+}
+
+impl<C: Cluster> HostExecutor<C> {
+    /// One call of the program, which is sent first if it is not there. Where it is gone although it was there, it is sent
+    /// once more before a virus scanner is blamed.
+    pub(super) async fn ask_program(
+        &self,
+        program: &HostProgram,
+        order: &Order,
+        host: &HostRef,
+        session: &Session,
+        asked: Asked<'_>,
+        progress: &Progress,
+    ) -> Result<Answer, Failure> {
+        let mut fresh = Fresh::No;
+        loop {
+            self.send_program(program, order, host, session, progress)
+                .await?;
+            let output = self
+                .run_program(program, order, host, session, asked, progress)
+                .await?;
+            let (task, attempt) = names(order);
+            let error = match frame::extract(&output.stdout, &task, attempt) {
+                Ok(answer) => return self.program_answered(program, answer),
+                Err(error) => error,
+            };
+            self.sent.forget(host);
+            let told = said(&output, &self.known);
+            if let Some(obstacle) = obstacle(&output) {
+                let message = format!(
+                    "Windows does not run dormer's program{told}; {}",
+                    obstacle.advice
+                );
+                return Err(Failure::lasting(obstacle.code, message));
+            }
+            let there = self.program_is_there(program, host, session).await?;
+            match (there, fresh) {
+                (false, Fresh::No) => fresh = Fresh::Yes,
+                (false, Fresh::Yes) => {
+                    let path = program_path(program.sha256());
+                    let message = format!(
+                        "{path} was sent twice and is gone: a virus scanner takes it away; restore it there and exclude {BIN}"
+                    );
+                    return Err(Failure::lasting("ProgramQuarantined", message));
+                }
+                (true, _) => {
+                    let message = format!("{error}{told}; the program is sent anew");
+                    return Err(Failure::transient(NO_FRAME, message));
+                }
+            }
+        }
+    }
+
+    /// Whether the program lies in its place. What is there and gave no answer may be damaged: it is taken away, unless
+    /// it runs, so that the next attempt sends it anew.
+    async fn program_is_there(
+        &self,
+        program: &HostProgram,
+        host: &HostRef,
+        session: &Session,
+    ) -> Result<bool, Failure> {
+        let path = program_path(program.sha256());
+        let sftp = session
+            .sftp()
+            .await
+            .map_err(|error| self.failed(host, error))?;
+        let size = sftp
+            .size(&path)
+            .await
+            .map_err(|error| self.failed(host, error))?;
+        if size.is_some()
+            && let Err(error) = sftp.remove(&path).await
+            && error.breaks()
+        {
+            return Err(self.failed(host, error));
+        }
+        Ok(size.is_some())
+    }
+
+    /// Sends the program, and makes the folder that uploads go to. It lies in a folder that only administrators may write
+    /// to.
+    pub(super) async fn send_program(
+        &self,
+        program: &HostProgram,
+        order: &Order,
+        host: &HostRef,
+        session: &Session,
+        progress: &Progress,
+    ) -> Result<(), Failure> {
+        let path = program_path(program.sha256());
+        if self.sent.has(host, &path) {
+            return Ok(());
+        }
+        let sending = async {
+            let sftp = session.sftp().await?;
+            for folder in [ROOT, BIN, STAGING] {
+                sftp.make_folder(folder).await?;
+            }
+            let size = program.bytes().len() as u64;
+            if sftp.size(&path).await? == Some(size) {
+                return Ok(());
+            }
+            progress.step("send the host program", size, "bytes");
+            super::prepare::put(order, &sftp, &path, program.bytes(), |more| {
+                progress.advance(more)
+            })
+            .await
+        };
+        let sent: Result<(), SshError> = sending.await;
+        sent.map_err(|error| self.failed(host, error))?;
+        self.sent.put(host, path);
+        Ok(())
+    }
+
+    async fn run_program(
+        &self,
+        program: &HostProgram,
+        order: &Order,
+        host: &HostRef,
+        session: &Session,
+        asked: Asked<'_>,
+        progress: &Progress,
+    ) -> Result<Output, Failure> {
+        let (task, attempt) = names(order);
+        let takes = matches!(
+            asked.mode,
+            dormer_profile::invocation::Mode::Plan | dormer_profile::invocation::Mode::Apply
+        );
+        let document = asked.rendered.filter(|_| takes).map(|it| it.document());
+        let input = document.map_or_else(Bytes::new, Bytes::copy_from_slice);
+        let call = Call {
+            mode: Mode::Asked(asked.mode),
+            task,
+            attempt,
+            fence: script_fence(asked.fence),
+            boot: asked.boot.map(str::to_owned),
+            document: document.map(|bytes| Announced {
+                bytes: bytes.len(),
+                sha256: sha256_hex(bytes),
+            }),
+            program: program.sha256().to_owned(),
+        };
+        let line = command_line(&call).map_err(unusable)?;
+        let name = match asked.rendered.filter(|_| takes) {
+            Some(prepared) => format!("{} {}", asked.mode, prepared.section.as_str()),
+            None => asked.mode.to_string(),
+        };
+        let step = progress.step_name();
+        let running = Running::begin(order, name, &line, progress, &self.now_ms, &self.known);
+        let mut signs = Signs::default();
+        let command = Command {
+            line: &line,
+            input,
+            silent_max: Some(SILENT_MAX),
+        };
+        let operation = observer::begin(Operation::Command);
+        let output = session
+            .exec_with(command, |heard| match heard {
+                Signal::Said(bytes) => signs.read(bytes, &step, progress),
+                Signal::Taken(_) | Signal::Complained(_) => {
+                    progress.advance(0);
+                    ControlFlow::Continue(())
+                }
+            })
+            .await;
+        let output = operation.ended(output);
+        running.ended(&output, &self.known);
+        output.map_err(|error| self.failed(host, error))
+    }
+
+    fn program_answered(&self, program: &HostProgram, answer: Answer) -> Result<Answer, Failure> {
+        if answer.script != program.sha256() {
+            let message = "another program answered than the one that was sent";
+            return Err(Failure::transient(NO_FRAME, message));
+        }
+        match &answer.failure {
+            None => Ok(answer),
+            // What is missing is sent, and the same task asks again.
+            Some(failure)
+                if failure.code == FailureCode::FileMissing && !answer.missing_files.is_empty() =>
+            {
+                Ok(answer)
+            }
+            // Nothing was tried: the attempt is returned, however long the other call takes.
+            Some(failure) if failure.code == FailureCode::HostBusy => Err(Failure {
+                after_ms: Some(BUSY_MS),
+                uncounted: true,
+                ..of_host(failure, &self.known)
+            }),
+            Some(failure) => Err(of_host(failure, &self.known)),
+        }
+    }
+}
+
+/// What Windows says in place of running the program; none if it says nothing of the kind.
+fn obstacle(output: &Output) -> Option<&'static Obstacle> {
+    let text = [&output.stdout[..], &output.stderr[..]].concat();
+    let text = String::from_utf8_lossy(&text);
+    // A console breaks lines anywhere.
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    OBSTACLES
+        .iter()
+        .find(|one| output.status == Some(one.number) || text.contains(one.words))
+}
+
+/// The signs of life in what a program says.
+#[derive(Default)]
+struct Signs {
+    line: Vec<u8>,
+}
+
+impl Signs {
+    /// Reads on; each whole sign is told to people. Every byte is a sign of life, too.
+    fn read(&mut self, bytes: &[u8], step: &str, progress: &Progress) -> ControlFlow<String> {
+        progress.advance(0);
+        for byte in bytes {
+            if *byte != b'\n' {
+                if self.line.len() < SIGN_BYTES_MAX {
+                    self.line.push(*byte);
+                }
+                continue;
+            }
+            let line = std::mem::take(&mut self.line);
+            let Ok(sign) = String::from_utf8_lossy(&line).parse::<Sign>() else {
+                continue;
+            };
+            if sign.elapsed_ms > sign.limit_ms.saturating_add(LATE_MS) {
+                let Sign {
+                    item,
+                    doing,
+                    limit_ms,
+                    ..
+                } = sign;
+                return ControlFlow::Break(format!(
+                    "{doing} of {item} has gone on past its limit of {} s",
+                    limit_ms / 1_000
+                ));
+            }
+            let doing = match sign.item.as_str() {
+                "-" => format!("{step}: {}", sign.doing),
+                item => format!("{step}: {item}, {}", sign.doing),
+            };
+            progress.step(doing, sign.limit_ms / 1_000, "s");
+            progress.advance(sign.elapsed_ms / 1_000);
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dormer_proto::id::{Attempt, RunId, Seq, TaskId};
+
+    #[test]
+    fn a_sign_is_progress_and_a_late_one_is_the_end() {
+        let progress = Progress::default();
+        let mut signs = Signs::default();
+        let said = b"Loading personal profile...\r\ndormer: service:kubelet kubelet_stops 12000 of 60000 ms\r\ndorm";
+        assert_eq!(
+            signs.read(said, "converge host", &progress),
+            ControlFlow::Continue(())
+        );
+        let task = TaskId {
+            run: RunId::new("machine", "u").expect("a run"),
+            seq: Seq(1),
+            ordinal: 0,
+        };
+        let told = progress.heartbeat(&task, Attempt(1), "w");
+        assert_eq!(told.step, "converge host: service:kubelet, kubelet_stops");
+        assert_eq!((told.done, told.of, told.unit.as_str()), (12, 60, "s"));
+        let late = b"er: - file_digest 360001 of 300000 ms\r\n";
+        let ControlFlow::Break(why) = signs.read(late, "converge host", &progress) else {
+            panic!("it goes on")
+        };
+        assert_eq!(why, "file_digest of - has gone on past its limit of 300 s");
+    }
+
+    #[test]
+    fn an_obstacle_is_known_by_its_number_or_its_words() {
+        let output = |status, stderr: &str| Output {
+            status: Some(status),
+            stderr: stderr.as_bytes().to_vec(),
+            ..Output::default()
+        };
+        let code = |output: &Output| obstacle(output).map(|one| one.code);
+        assert_eq!(code(&output(1260, "")), Some("ProgramBlockedByAppLocker"));
+        let words = "Program 'dormer-host-0.exe' failed to run: This program is blocked by\r\ngroup policy.";
+        assert_eq!(code(&output(1, words)), Some("ProgramBlockedByAppLocker"));
+        assert_eq!(code(&output(4551, "")), Some("ProgramBlockedByWdac"));
+        assert_eq!(code(&output(225, "")), Some("ProgramQuarantined"));
+        assert_eq!(code(&output(216, "")), Some("ProgramForOtherProcessor"));
+        assert_eq!(code(&output(1, "no such thing")), None);
+    }
+}
