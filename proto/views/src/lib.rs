@@ -14,3 +14,4 @@ pub mod rollout;
 pub mod run;
 pub mod secret;
 pub mod timeline;
+pub mod trouble;
