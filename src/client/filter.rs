@@ -15,7 +15,7 @@ pub(crate) struct Filter {
     #[arg(long)]
     pub(super) pool: Option<String>,
     /// Only those in this state; stuck, person and slow are machines that need attention
-    #[arg(long, ignore_case = true, value_parser = PossibleValuesParser::new(names()), hide_possible_values = true)]
+    #[arg(long, ignore_case = true, value_parser = PossibleValuesParser::new(names()))]
     pub(super) state: Option<String>,
     /// Only those with these fields, comma-separated: KEY=VALUE or KEY!=VALUE; keys are name, namespace, pool, state,
     /// phase, version, node, owner and code (of the failure)
