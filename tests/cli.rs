@@ -76,7 +76,7 @@ fn the_fleet_lists_its_faults_and_refuses_an_unknown_one() {
 }
 
 #[test]
-fn a_wrong_path_is_told_as_one_and_a_misspelt_flag_gets_the_near_one() {
+fn a_wrong_path_is_reported_as_one_and_a_misspelt_flag_gets_the_near_one() {
     let folder = tempfile::tempdir().unwrap();
     let here = folder.path().to_str().unwrap();
     let said = |arguments: &[&str]| {

@@ -1,6 +1,6 @@
 //! `dormer describe`: all fields of one object, including those that only a newer server knows.
 
-use super::{Failure, To, get::Kind, machines, output::one_line};
+use super::{Failure, To, items::Kind, machines, output::one_line};
 use clap::{Args, ValueEnum};
 use dormer_views::moment::span;
 use serde_json::Value;
@@ -120,6 +120,8 @@ const SECTIONS: &[(&str, &[&str])] = &[
 ];
 /// Fields that another one says already.
 const SAID: &[&str] = &["phase", "sinceSeconds"];
+/// Words that are written otherwise than their fields.
+const WORDS: &[(&str, &str)] = &[("uid", "UID"), ("phaseText", "Phase")];
 
 /// Fields in sections, without those that have no value.
 pub(super) fn described(thing: &Value) -> String {
@@ -222,6 +224,9 @@ fn plain(value: &Value) -> String {
 
 /// `waitingFor` as `Waiting for`.
 fn heading(key: &str) -> String {
+    if let Some((_, word)) = WORDS.iter().find(|(known, _)| *known == key) {
+        return (*word).to_owned();
+    }
     let mut words = String::new();
     for (at, character) in key.chars().enumerate() {
         if at == 0 {

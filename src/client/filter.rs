@@ -1,12 +1,12 @@
 //! Filters of lists: by pool, state and selector.
 
-use super::{Failure, get::Item};
+use super::{
+    Failure,
+    items::{Item, URGENCIES},
+};
 use clap::{Args, builder::PossibleValuesParser};
 use dormer_proto::phase::{Listed, MachineState, RolloutState};
 use std::str::FromStr;
-
-/// Names that `--state` takes beside the states: how urgently a machine needs attention.
-const URGENCIES: [&str; 3] = ["stuck", "person", "slow"];
 
 /// Filter of a list.
 #[derive(Debug, Clone, Default, Args)]
@@ -69,12 +69,6 @@ impl Filter {
             states.join(", ")
         )))
     }
-}
-
-/// States and urgencies of machines.
-pub(super) fn machine_states() -> Vec<&'static str> {
-    let states = MachineState::ALL.iter().map(|it| it.id());
-    states.chain(URGENCIES).collect()
 }
 
 /// Selector over an item's fields.

@@ -13,6 +13,7 @@ pub mod file;
 mod filter;
 mod get;
 mod history;
+mod items;
 mod logs;
 mod machines;
 pub mod output;
@@ -143,11 +144,11 @@ pub enum Ask {
 /// Server, and output format of its answer.
 #[derive(Debug, Args)]
 pub(crate) struct To {
-    #[command(flatten)]
-    address: server::Address,
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
+    #[command(flatten)]
+    address: server::Address,
 }
 
 impl To {

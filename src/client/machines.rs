@@ -3,7 +3,7 @@
 use super::{
     Failure,
     answer::Answer,
-    get::Kind,
+    items::Kind,
     server::{Server, segment},
 };
 use dormer_views::{machine::Machine, run::List};

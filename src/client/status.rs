@@ -2,7 +2,7 @@
 
 use super::{
     Failure,
-    get::{Progress, holders},
+    items::{Progress, holders},
     output::Output,
     server::{Address, Server},
     terminal::{self, Style},
@@ -37,11 +37,11 @@ pub struct Status {
     /// Look again every 2 s, until you press Ctrl-C
     #[arg(short, long)]
     watch: bool,
-    #[command(flatten)]
-    address: Address,
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
+    #[command(flatten)]
+    address: Address,
 }
 
 /// Answers that the screen is made of.
@@ -321,7 +321,7 @@ impl Found {
         section(&mut lines, "GOES ON", Style::Heading, coloured);
         lines.push(format!("  {} of {all} machines serve", self.serving()));
         lines.extend(self.rollouts.iter().map(|it| self.rollout(it)));
-        lines.extend(self.under_way());
+        lines.extend(self.changing());
         let versions = versions(&self.machines);
         if !versions.is_empty() {
             section(&mut lines, "VERSIONS", Style::Heading, coloured);
@@ -397,7 +397,7 @@ impl Found {
     }
 
     /// Machines that change without trouble, by phase.
-    fn under_way(&self) -> Vec<String> {
+    fn changing(&self) -> Vec<String> {
         let mut phases: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for machine in &self.machines {
             let serving = machine.phase == MachinePhase::Serving;

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn colours_are_escape_sequences_only_where_they_are_seen() {
+    fn colours_are_escape_sequences_on_a_terminal_only() {
         assert_eq!(Style::Bad.paint("x", true), "\x1b[31mx\x1b[0m");
         assert_eq!(Style::Bad.paint("x", false), "x");
         assert_eq!(Style::Plain.paint("x", true), "x");

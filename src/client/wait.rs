@@ -2,8 +2,8 @@
 
 use super::{
     Failure,
-    filter::{Filter, machine_states},
-    get::Item,
+    filter::Filter,
+    items::{Item, machine_states},
     machines,
     server::{Address, Server},
 };

@@ -4,7 +4,7 @@ use super::{
     Failure, To,
     answer::Answer,
     filter::Filter,
-    get::Item,
+    items::Item,
     output::{Output, one_line, table},
     sse::{Event, Parser},
 };

@@ -218,11 +218,12 @@ fn overdue(machine: &Machine) -> Option<(Urgency, String, String)> {
         _ if seconds >= slow => Urgency::Slow,
         _ => return None,
     };
+    // The code is the phase's, whether an attempt goes on or waits: a group must not change with each attempt.
+    let phase = machine.phase.id().to_owned();
     if let Some(failure) = machine.tasks.iter().find_map(|it| it.failure.as_ref()) {
         let text = cause(&failure.code, &failure.message);
-        return Some((urgency, failure.code.clone(), text));
+        return Some((urgency, phase, text));
     }
-    let phase = machine.phase.id().to_owned();
     let text = match &machine.waiting_for {
         Some(waits) => format!("{}: it waits for {waits}", machine.phase_text),
         None => machine.phase_text.clone(),

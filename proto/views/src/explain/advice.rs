@@ -377,9 +377,9 @@ fn cure(code: &str) -> Option<&'static str> {
              administrators_authorized_keys open to Administrators and SYSTEM alone"
         }
         "HostKeyChanged" => {
-            "Find out why the host shows another key. If it was rightfully reinstalled, compare its key on the host itself; dormer then \
-             continues after: dormer trust-host-key MACHINE --fingerprint SHA256:… --why TEXT. If not, the connection may \
-             be intercepted"
+            "Find out why the host shows another key. If it was rightfully reinstalled, compare its key on the host itself \
+             and trust it: dormer trust-host-key MACHINE --fingerprint SHA256:… --why TEXT. The step then continues. If \
+             not, the connection may be intercepted"
         }
         "ConnectTimeout" | "ConnectRefused" | "ConnectionLost" | "HandshakeFailed" | "NoAnswer" => {
             "Check that the host runs, that sshd runs, and that port 22 is open to dormer"
