@@ -5,6 +5,7 @@
 
 mod advice;
 mod steps;
+pub mod trouble;
 
 pub use advice::next_step;
 pub use steps::{Outside, Step, steps};
@@ -15,7 +16,6 @@ use crate::{
     record::{EventKind, Record},
     rollout::{MachineSet, Rollout},
     run::{Heartbeat, Task},
-    trouble,
 };
 use dormer_profile::answer::FailureCode;
 use dormer_proto::{id::Timestamp, phase::MachineState};

@@ -14,4 +14,5 @@ pub mod rollout;
 pub mod run;
 pub mod secret;
 pub mod timeline;
-pub mod trouble;
+
+pub use explain::trouble;

@@ -1,10 +1,9 @@
 //! Advice about a machine: one or two sentences, with commands.
 
-use super::dotless;
+use super::{dotless, trouble};
 use crate::{
     machine::{HaltKind, Machine},
     rollout::Rollout,
-    trouble,
 };
 use dormer_profile::answer::FailureCode;
 use dormer_proto::phase::{MachinePhase, MachineState, Unavailable};

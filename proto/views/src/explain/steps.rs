@@ -1,11 +1,10 @@
 //! Next steps as data: commands that can be executed as they are, and what has to be done outside of dormer.
 
-use super::{advice::Advice, dotless};
+use super::{advice::Advice, dotless, trouble};
 use crate::{
     machine::{HaltKind, Machine},
     open_enum::OpenEnum,
     rollout::Rollout,
-    trouble,
 };
 use dormer_proto::{
     listed,
