@@ -64,6 +64,75 @@ enum Command {
     Fleet(dormer_lab::fleet::Options),
 }
 
+/// Commands by what one wants to do, in the order of the help.
+const GROUPS: &[(&str, &[&str])] = &[
+    (
+        "See what goes on",
+        &["status", "get", "describe", "watch", "wait", "console"],
+    ),
+    (
+        "Understand a machine",
+        &["why", "trace", "history", "logs", "plan"],
+    ),
+    (
+        "Mend and change",
+        &[
+            "retry",
+            "approve",
+            "pause",
+            "resume",
+            "hold",
+            "drain",
+            "recreate",
+            "abort",
+            "rollback",
+            "reset",
+            "trust-host-key",
+            "remove",
+            "unquarantine",
+            "dead-letters",
+        ],
+    ),
+    (
+        "Install and prepare",
+        &["run", "preflight", "profile", "payload", "pool", "store"],
+    ),
+    ("Try and measure", &["demo", "fleet", "bench", "replay"]),
+    ("Your shell", &["completions", "man", "version", "help"]),
+];
+
+/// Column of a command's description.
+const ABOUT_AT: usize = 18;
+
+/// The command, with a help that groups its subcommands.
+fn command() -> clap::Command {
+    let whole = Cli::command();
+    let known = |name: &str| whole.get_subcommands().find(|it| it.get_name() == name);
+    let mut text = String::new();
+    for (heading, names) in GROUPS {
+        let lines: Vec<String> = names
+            .iter()
+            .filter_map(|name| {
+                let about = match known(name) {
+                    Some(it) => it.get_about().map(ToString::to_string).unwrap_or_default(),
+                    None if *name == "help" => "Print help of a command".to_owned(),
+                    // A build without the demonstration.
+                    None => return None,
+                };
+                // The first clause is enough here; the command's own help has the rest.
+                let short = about.split(['\n', ';', ':']).next().unwrap_or_default();
+                Some(format!("  {name:width$}{short}\n", width = ABOUT_AT - 2))
+            })
+            .collect();
+        if !lines.is_empty() {
+            text += &format!("{heading}:\n{}\n", lines.concat());
+        }
+    }
+    let template =
+        format!("{{about}}\n\n{{usage-heading}} {{usage}}\n\n{text}Options:\n{{options}}");
+    whole.help_template(template)
+}
+
 impl Cli {
     /// Default log filter. A long-running process also logs what it does.
     fn logged(&self) -> &'static str {
@@ -78,7 +147,7 @@ impl Cli {
 /// Parses the arguments of `dormer …` or `kubectl dormer …`. Invalid ones print help and end the process.
 pub(crate) fn arguments() -> Cli {
     let by = std::env::args_os().next();
-    let matches = shell::called(Cli::command(), by.as_deref()).get_matches();
+    let matches = shell::called(command(), by.as_deref()).get_matches();
     Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 
@@ -124,6 +193,30 @@ mod tests {
         assert!(!usage("/usr/bin/dormer").contains("kubectl"));
         assert!(usage("/usr/bin/kubectl-dormer").contains("kubectl dormer [OPTIONS] <COMMAND>"));
         assert!(usage("C:/tools/kubectl-dormer.exe").contains("kubectl dormer [OPTIONS]"));
+    }
+
+    #[test]
+    fn the_help_has_each_command_in_one_group() {
+        let grouped: Vec<&str> = GROUPS
+            .iter()
+            .flat_map(|(_, names)| *names)
+            .copied()
+            .collect();
+        let mut whole = command();
+        for subcommand in Cli::command().get_subcommands() {
+            let name = subcommand.get_name();
+            let times = grouped.iter().filter(|known| **known == name).count();
+            assert_eq!(times, 1, "{name}");
+        }
+        let help = whole.render_help().to_string();
+        let at = |text: &str| help.find(text).unwrap_or_else(|| panic!("{text}: {help}"));
+        assert!(
+            at("See what goes on:") < at("  status") && at("  status") < at("Mend and change:")
+        );
+        assert!(
+            help.lines().all(|line| line.chars().count() <= 110),
+            "{help}"
+        );
     }
 
     #[test]

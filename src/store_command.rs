@@ -84,7 +84,23 @@ pub(crate) async fn run(asked: StoreCommand) -> anyhow::Result<ExitCode> {
     }
 }
 
+/// Refuses a folder without a store. A path with a mistake in it is no damage.
+fn is_there(folder: &Path) -> anyhow::Result<()> {
+    let shown = folder.display();
+    anyhow::ensure!(folder.is_dir(), "{shown}: there is no such folder");
+    let empty = folder
+        .read_dir()
+        .with_context(|| format!("{shown}"))?
+        .next()
+        .is_none();
+    anyhow::ensure!(!empty, "{shown}: the folder is empty, so it has no store");
+    Ok(())
+}
+
 async fn check(config: &Config) -> anyhow::Result<ExitCode> {
+    if let Store::Folder(folder) = &config.store {
+        is_there(folder)?;
+    }
     let (runs, records, faults, named) = match &config.store {
         Store::Folder(folder) => {
             let found = embedded::check(folder)?;
@@ -122,6 +138,9 @@ async fn check(config: &Config) -> anyhow::Result<ExitCode> {
 }
 
 async fn dump(config: &Config, to: &Path) -> anyhow::Result<ExitCode> {
+    if let Store::Folder(folder) = &config.store {
+        is_there(folder)?;
+    }
     if to == Path::new("-") {
         write(config, &mut io::stdout()).await?;
         return Ok(ExitCode::SUCCESS);

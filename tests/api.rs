@@ -156,8 +156,27 @@ async fn the_machine_that_is_stuck_is_found_understood_and_mended() {
         name
     );
     let why = site.say(&["why", name]);
-    assert!(why.starts_with(&format!("{name} failed ")), "{why}");
-    assert!(why.contains(&format!("dormer retry {name}")), "{why}");
+    assert!(
+        why.starts_with(&format!("{name}\nState:   Failed, while ")),
+        "{why}"
+    );
+    let command = format!("\n           dormer retry {name}\n");
+    assert!(why.contains(&command), "on a line of its own: {why}");
+    let steps = site.json(&["why", name])["do"].clone();
+    assert_eq!(steps[1]["argv"], json!(["dormer", "retry", name]));
+    let stuck = site.say(&["get", "machines", "--state", "stuck", "-o", "name"]);
+    assert_eq!(stuck.trim_end(), format!("machine/{name}"));
+    let status = site.say(&["status"]);
+    assert!(
+        status.starts_with("WRONG: 1 of ") && status.contains(name),
+        "{status}"
+    );
+    let aborted = site.run(&["abort", name]);
+    let said = text(&aborted.stderr);
+    assert!(
+        aborted.status.code() == Some(1) && said.contains("nothing to abort"),
+        "{said}"
+    );
 
     let left = site.run(&["retry", name, "--against", "1"]);
     assert_eq!(
@@ -249,6 +268,23 @@ async fn what_cannot_be_done_is_said_with_an_exit_code_of_its_own() {
         unknown == 2 && said.contains("machines"),
         "{unknown}: {said}"
     );
+    let (misspelt, said) = code(&["get", "machines", "--state", "failled"]);
+    assert!(
+        misspelt == 2 && said.contains("'Failed'") && said.contains("stuck"),
+        "{misspelt}: {said}"
+    );
+    let (nowhere, said) = code(&["get", "machines", "--pool", "nope"]);
+    assert!(
+        nowhere == 2 && said.contains("windows"),
+        "{nowhere}: {said}"
+    );
+    let (none, said) = code(&["retry", "--all-failed", "--code", "nobody_has_it", "--yes"]);
+    assert!(
+        none == 1 && said.contains("nothing was done"),
+        "{none}: {said}"
+    );
+    let (early, said) = code(&["approve", name]);
+    assert!(early == 1 && said.contains("approv"), "{early}: {said}");
     let (dead, said) = code(&["dead-letters", "show", "77"]);
     assert!(
         dead == 3 && said.contains("dormer dead-letters list"),

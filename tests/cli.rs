@@ -76,6 +76,29 @@ fn the_fleet_lists_its_faults_and_refuses_an_unknown_one() {
 }
 
 #[test]
+fn a_wrong_path_is_reported_as_one_and_a_misspelt_flag_gets_the_near_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path().to_str().unwrap();
+    let said = |arguments: &[&str]| {
+        let output = dormer(arguments);
+        assert!(!output.status.success(), "{arguments:?}");
+        text(&output.stderr)
+    };
+    let payload = said(&["payload", "verify", here]);
+    assert!(payload.contains("has no payload.yaml"), "{payload}");
+    let nowhere = format!("{here}/nowhere");
+    let store = said(&["store", "check", "--store", &nowhere]);
+    assert!(
+        store.contains("there is no such folder") && !store.contains("damaged"),
+        "{store}"
+    );
+    let flag = said(&["get", "machines", "--sort-bye", "name"]);
+    assert!(flag.contains("'--sort-by'"), "{flag}");
+    let command = said(&["statsu"]);
+    assert!(command.contains("'status'"), "{command}");
+}
+
+#[test]
 fn completions_know_every_command_in_every_shell() {
     for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
         let output = dormer(&["completions", shell]);

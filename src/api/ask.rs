@@ -12,16 +12,17 @@ use axum::{
     http::{HeaderMap, header},
     response::{IntoResponse, Response},
 };
+use dormer_engine_core::{Decision, Input, Now, Sender, Workflow};
 use dormer_proto::{
     envelope,
-    id::Seq,
+    id::{Seq, Timestamp},
     machine,
     message::{Ask, Inbound, InboxMessage, Request, cut},
     phase::MachinePhase,
     rollout,
     work::{RequestMessage, SCHEMA, Signal},
 };
-use dormer_workflows::{State, actions::TRUST_HOST_KEY};
+use dormer_workflows::{Dormer, State, actions::TRUST_HOST_KEY};
 use serde::Deserialize;
 use serde_json::Value;
 use std::time::Duration;
@@ -254,7 +255,7 @@ pub(crate) fn of_rollout(word: &str) -> Option<Signal> {
 /// Sends `wish` to `run`, waits until the history holds it, and answers the run.
 ///
 /// # Errors
-/// 409: the run is quarantined, has ended, has left the state of the precondition, or has nothing to retry. 504: no engine recorded
+/// 409: the run is quarantined, has ended, has left the state of the precondition, or the wish would change nothing. 504: no engine recorded
 /// the request in time.
 pub(crate) async fn ask(
     ports: &dyn Store,
@@ -263,15 +264,14 @@ pub(crate) async fn ask(
     wish: Ask<Signal>,
     body: Body,
 ) -> Result<SharedRun, ApiError> {
-    let retry = Ask::Signal(Signal::Machine(machine::Signal::Retry));
-    let nothing_to_retry = wish == retry && !failed(&run);
     let request = body.request(wish);
     let against = request.against;
     if let Some(run) = taken(&run, &request.id, against)? {
         return Ok(run);
     }
-    if nothing_to_retry {
-        let error = "it has not failed, so there is nothing to retry";
+    if let Ask::Signal(signal) = &request.ask
+        && let Some(error) = changes_nothing(&run, ports.now(), signal)
+    {
         return Err(ApiError::conflict(
             error,
             "dormer why shows what it waits for",
@@ -327,8 +327,76 @@ fn taken(run: &SharedRun, id: &str, against: Seq) -> Result<Option<SharedRun>, A
     Ok(None)
 }
 
-fn failed(run: &SharedRun) -> bool {
-    matches!(&run.state, State::Machine(state) if state.phase.id() == MachinePhase::Failed)
+/// Why the signal would change nothing in the present state, as the workflow itself decides it. `None`: it changes
+/// something, or repeats a wish that holds already.
+fn changes_nothing(run: &SharedRun, now: Timestamp, signal: &Signal) -> Option<String> {
+    let early = match (&run.state, signal) {
+        (State::Machine(state), Signal::Machine(machine::Signal::Approve)) => !state.in_service,
+        _ => false,
+    };
+    if early {
+        return Some("it has not served yet, and what is new needs no approval".into());
+    }
+    let from = Sender::Person {
+        who: "somebody".into(),
+        why: String::new(),
+    };
+    let seq = run.seq.next();
+    let now = Now {
+        run: &run.id,
+        seq,
+        at: now,
+    };
+    let signalled = Input::Signalled {
+        from,
+        signal: signal.clone(),
+    };
+    let Decision {
+        state: after,
+        commands,
+    } = Dormer::decide(now, run.state.clone(), signalled);
+    if !commands.is_empty() {
+        return None;
+    }
+    match (&run.state, after, signal) {
+        (State::Machine(before), State::Machine(mut after), Signal::Machine(signal)) => {
+            let note = after
+                .note
+                .take()
+                .filter(|it| Some(it) != before.note.as_ref());
+            after.note.clone_from(&before.note);
+            (*before == after).then(|| note.or_else(|| idle(before, signal)))?
+        }
+        (State::Rollout(before), State::Rollout(after), Signal::Rollout(signal)) => {
+            let resumes = *signal == rollout::Signal::Resume;
+            (resumes && *before == after).then(|| "nobody has paused it with dormer pause".into())
+        }
+        _ => None,
+    }
+}
+
+/// What to say of a signal that changes nothing. `None`: it repeats a wish that holds already.
+fn idle(state: &dormer_workflows::machine::State, signal: &machine::Signal) -> Option<String> {
+    use machine::Signal as Wish;
+    let text = match signal {
+        Wish::Retry => "it has not failed, so there is nothing to retry",
+        Wish::Resume => "it is neither paused nor held nor drained, so there is nothing to resume",
+        Wish::Approve => "nothing waits for approval",
+        Wish::Abort => match state.phase.id() {
+            MachinePhase::Vanishing
+            | MachinePhase::Leaving
+            | MachinePhase::ClosingGone
+            | MachinePhase::ReplacementWait => "too late: its Machine is already deleted",
+            MachinePhase::TearingDown | MachinePhase::Reprobing => {
+                "too late: its host is already torn down"
+            }
+            MachinePhase::Undoing => "its upgrade is already being given up",
+            _ => "no upgrade goes on, so there is nothing to abort",
+        },
+        Wish::Remove => "it cannot be removed now",
+        _ => return None,
+    };
+    Some(text.into())
 }
 
 #[cfg(test)]
@@ -372,6 +440,57 @@ mod tests {
                 "{nonsense}"
             );
         }
+    }
+
+    #[test]
+    fn a_wish_that_changes_nothing_is_refused_with_its_reason() {
+        use dormer_engine_core::{Entered, Run};
+        use dormer_proto::{id::Sum, message::Failure};
+        use dormer_workflows::machine::{Phase, State as Machine};
+        use std::{collections::VecDeque, sync::Arc};
+        let refused = |phase: Phase, signal: machine::Signal| {
+            let state = Machine {
+                phase,
+                ..Machine::default()
+            };
+            let run: SharedRun = Arc::new(Run {
+                id: "machine/u1".parse().expect("an id"),
+                seq: Seq(1),
+                began: Timestamp(0),
+                state: state.into(),
+                entered: Entered {
+                    seq: Seq(1),
+                    at: Timestamp(0),
+                },
+                tasks: Vec::new(),
+                timers: Default::default(),
+                outbox: Vec::new(),
+                taken: Default::default(),
+                requests: VecDeque::new(),
+                facts: Default::default(),
+                episodes: VecDeque::new(),
+                closed: None,
+                sum: Sum(0),
+            });
+            changes_nothing(&run, Timestamp(1), &Signal::Machine(signal))
+        };
+        use machine::Signal as Wish;
+        for (phase, wish, part) in [
+            (Phase::Probing, Wish::Abort, "nothing to abort"),
+            (Phase::Probing, Wish::Approve, "has not served"),
+            (Phase::Probing, Wish::Resume, "nothing to resume"),
+            (Phase::Probing, Wish::Retry, "nothing to retry"),
+            (Phase::Vanishing, Wish::Abort, "already deleted"),
+        ] {
+            let why = refused(phase, wish).unwrap_or_default();
+            assert!(why.contains(part), "{part}: {why}");
+        }
+        let failed = Phase::Failed {
+            from: Box::new(Phase::Probing),
+            failure: Failure::lasting("Broken", "it broke"),
+        };
+        assert_eq!(refused(failed, Wish::Retry), None);
+        assert_eq!(refused(Phase::Probing, Wish::Pause), None);
     }
 
     #[test]

@@ -3,10 +3,13 @@
 use super::{
     Failure, To,
     answer::Answer,
+    filter::{Filter, Selector},
+    machines::{self, path_of},
     server::{Server, segment},
 };
 use clap::Args;
-use dormer_views::{any_run::AnyRun, machine};
+use dormer_proto::phase::MachineState;
+use dormer_views::{any_run::AnyRun, machine, run::List, trouble::trouble};
 use dormer_workflows::actions::{Action, RESET, ROLLBACK, TRUST_HOST_KEY};
 use serde::Serialize;
 use std::io::{BufRead, IsTerminal, Write};
@@ -90,15 +93,55 @@ impl RequestArgs {
         Ok(programs.unwrap_or_else(|| answer_line(&answer.view)))
     }
 
+    /// Posts the action for each of several machines, and goes on after a refusal.
+    async fn post_all(
+        &self,
+        server: &Server,
+        action: &str,
+        machines: &[machine::Machine],
+    ) -> Result<String, Failure> {
+        let mut answers = Vec::new();
+        let mut refused = 0;
+        for machine in machines {
+            let path = format!("{}/actions/{action}", path_of(machine));
+            let answer = server.post::<Answer<AnyRun>>(&path, &self.body()).await;
+            match answer {
+                Ok(answer) => answers.push(answer),
+                Err(Failure::Refused { error, .. }) => {
+                    eprintln!("dormer: {}: {error}", machine.name);
+                    refused += 1;
+                }
+                Err(other) => return Err(other),
+            }
+        }
+        let lines: Vec<String> = answers.iter().map(|it| answer_line(&it.view)).collect();
+        let text = self.to.programs(&answers)?;
+        let text = text.unwrap_or_else(|| lines.join("\n"));
+        if refused == 0 {
+            return Ok(text);
+        }
+        // What was done is said even though the command fails.
+        let _ = writeln!(std::io::stdout(), "{text}");
+        let all = machines.len();
+        Err(Failure::refused(
+            format!("{action}: refused for {refused} of {all} machines"),
+            "dormer why says what they wait for",
+        ))
+    }
+
     /// Asks for confirmation before a risky action.
     fn confirm(&self, what: &str, risk: Risk) -> Result<(), Failure> {
-        let Risk::Moves(consequence) = risk else {
-            return Ok(());
-        };
+        match risk {
+            Risk::None => Ok(()),
+            Risk::Moves(consequence) => self.asked(&format!("{what}: {consequence}.")),
+        }
+    }
+
+    /// Asks a question that only --yes, or a yes on a terminal, answers.
+    fn asked(&self, question: &str) -> Result<(), Failure> {
         if self.yes {
             return Ok(());
         }
-        let question = format!("{what}: {consequence}.");
         if !std::io::stdin().is_terminal() {
             return Err(Failure::Usage(format!("{question} Add --yes to confirm")));
         }
@@ -136,11 +179,24 @@ fn answer_line(run: &AnyRun) -> String {
     line
 }
 
-/// Arguments of an action on a machine.
+/// Arguments of an action on machines.
 #[derive(Debug, Args)]
 pub struct Machine {
-    /// The machine: its name, NAMESPACE/NAME, or its UID
-    machine: String,
+    /// The machines: names or the ends of them, NAMESPACE/NAME, or UIDs
+    #[arg(required_unless_present_any = ["all_failed", "selector"], conflicts_with_all = ["all_failed", "selector"])]
+    machines: Vec<String>,
+    /// All machines that have failed; --code and --pool narrow them
+    #[arg(long, alias = "failed")]
+    all_failed: bool,
+    /// Of those, only the ones that failed with this code
+    #[arg(long, requires = "all_failed")]
+    code: Option<String>,
+    /// Of those, only the ones of this pool
+    #[arg(long = "pool", value_name = "POOL", conflicts_with = "machines")]
+    of_pool: Option<String>,
+    /// All machines with these fields: KEY=VALUE or KEY!=VALUE, as in dormer get
+    #[arg(short = 'l', long, value_name = "SELECTOR")]
+    selector: Option<Selector>,
     #[command(flatten)]
     request: RequestArgs,
 }
@@ -148,15 +204,105 @@ pub struct Machine {
 impl Machine {
     pub(crate) async fn run(self, action: &Action) -> Result<String, Failure> {
         let risk = Risk::of(action);
-        let action = action.name;
-        self.request
-            .confirm(&format!("{action} {}", self.machine), risk)?;
         let server = self.request.to.server()?;
-        let path = format!("/machines/{}/actions/{action}", segment(&self.machine));
-        self.request
-            .post(&server, &path, &self.request.body())
-            .await
+        if let [only] = self.machines.as_slice() {
+            self.request
+                .confirm(&format!("{} {only}", action.name), risk)?;
+            let machine = machines::machine(&server, only).await?;
+            let path = format!("{}/actions/{}", path_of(&machine), action.name);
+            return self
+                .request
+                .post(&server, &path, &self.request.body())
+                .await;
+        }
+        if self.request.against.is_some() {
+            let message = "--against names a record of one machine: give one machine";
+            return Err(Failure::Usage(message.into()));
+        }
+        let chosen = self.chosen(&server).await?;
+        if chosen.is_empty() {
+            return Err(Failure::refused(
+                "no machine matches, so nothing was done",
+                "dormer get machines lists them",
+            ));
+        }
+        let what = summary(action, &chosen);
+        match risk {
+            Risk::None if self.machines.is_empty() => self.request.asked(&format!("{what}."))?,
+            risk => self.request.confirm(&what, risk)?,
+        }
+        self.request.post_all(&server, action.name, &chosen).await
     }
+
+    /// The machines that are named, or that the arguments select.
+    async fn chosen(&self, server: &Server) -> Result<Vec<machine::Machine>, Failure> {
+        if !self.machines.is_empty() {
+            let mut found = Vec::new();
+            for called in &self.machines {
+                found.push(machines::machine(server, called).await?);
+            }
+            return Ok(found);
+        }
+        let List { mut items } = server.get::<List<machine::Machine>>("/machines").await?;
+        let filter = Filter {
+            pool: self.of_pool.clone(),
+            state: None,
+            selector: self.selector.clone(),
+        };
+        items.retain(|it| filter.takes(it) && self.has_failed(it));
+        items.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(items)
+    }
+
+    /// Whether the machine has failed, and with the code that is asked for, where only such ones are meant.
+    fn has_failed(&self, machine: &machine::Machine) -> bool {
+        let code = machine.failure.as_ref().map(|it| it.code.as_str());
+        let fits = self
+            .code
+            .as_deref()
+            .is_none_or(|wanted| code == Some(wanted));
+        !self.all_failed || machine.state == MachineState::Failed && fits
+    }
+}
+
+/// Most names in a summary. The rest is a count.
+const NAMES_MAX: usize = 10;
+
+/// What an action on several machines would do: how many, which, and from which causes they stand still.
+fn summary(action: &Action, machines: &[machine::Machine]) -> String {
+    let mut names: Vec<&str> = machines
+        .iter()
+        .take(NAMES_MAX)
+        .map(|it| it.name.as_str())
+        .collect();
+    let more = machines.len().saturating_sub(NAMES_MAX);
+    let rest = format!("and {more} more");
+    if more > 0 {
+        names.push(&rest);
+    }
+    let mut codes: Vec<(String, usize)> = Vec::new();
+    for code in machines.iter().filter_map(trouble).map(|it| it.code) {
+        match codes.iter_mut().find(|(known, _)| *known == code) {
+            Some((_, count)) => *count += 1,
+            None => codes.push((code, 1)),
+        }
+    }
+    let codes: Vec<String> = codes
+        .iter()
+        .map(|(code, count)| format!("{count} {code}"))
+        .collect();
+    let causes = if codes.is_empty() {
+        String::new()
+    } else {
+        format!("; causes: {}", codes.join(", "))
+    };
+    let plural = if machines.len() == 1 { "" } else { "s" };
+    format!(
+        "{} {} machine{plural} ({}{causes})",
+        action.name,
+        machines.len(),
+        names.join(", ")
+    )
 }
 
 /// Arguments of `dormer trust-host-key`.
@@ -180,12 +326,12 @@ impl TrustHostKey {
         let what = format!("trust {} of {}", self.fingerprint, self.machine);
         self.request.confirm(&what, Risk::of(&TRUST_HOST_KEY))?;
         let server = self.request.to.server()?;
+        let machine = machines::machine(&server, &self.machine).await?;
         let body = RequestBody {
             fingerprint: Some(&self.fingerprint),
             ..self.request.body()
         };
-        let action = TRUST_HOST_KEY.name;
-        let path = format!("/machines/{}/actions/{action}", segment(&self.machine));
+        let path = format!("{}/actions/{}", path_of(&machine), TRUST_HOST_KEY.name);
         self.request.post(&server, &path, &body).await
     }
 }
@@ -210,12 +356,12 @@ impl MachineOrPool {
             .machine
             .as_ref()
             .and_then(|name| name.strip_prefix("rollout/"));
-        let (things, name) = match (&self.machine, pool.or(self.pool.as_deref())) {
-            (_, Some(pool)) => ("rollouts", pool),
-            (Some(machine), None) => ("machines", machine.as_str()),
+        let of = match (&self.machine, pool.or(self.pool.as_deref())) {
+            (_, Some(pool)) => format!("/rollouts/{}", segment(pool)),
+            (Some(machine), None) => path_of(&machines::machine(&server, machine).await?),
             (None, None) => return Err(Failure::Usage("give a machine, or --pool POOL".into())),
         };
-        let path = format!("/{things}/{}/actions/{action}", segment(name));
+        let path = format!("{of}/actions/{action}");
         self.request
             .post(&server, &path, &self.request.body())
             .await
@@ -284,8 +430,7 @@ pub(crate) async fn run_of(server: &Server, called: &str) -> Result<String, Fail
     if called.starts_with("rollout/") || called.starts_with("machine/") {
         return Ok(run_path(called));
     }
-    let path = format!("/machines/{}", segment(called));
-    let machine: machine::Machine = server.get(&path).await?;
+    let machine = machines::machine(server, called).await?;
     Ok(run_path(&machine.status.run))
 }
 
@@ -299,6 +444,7 @@ pub(super) fn run_path(run: &str) -> String {
 mod tests {
     use super::*;
     use crate::samples::{machine_with, rollout_with};
+    use dormer_workflows::actions::RETRY;
     use serde_json::json;
 
     #[test]
@@ -312,6 +458,23 @@ mod tests {
         );
         let answer = AnyRun::Rollout(Box::new(rollout_with(json!({"state": "Paused"}))));
         assert_eq!(answer_line(&answer), "windows: Paused");
+    }
+
+    #[test]
+    fn a_summary_names_the_machines_and_their_causes() {
+        let failed = |name: &str| {
+            machine_with(
+                json!({"name": name, "state": "Failed", "phase": "failed", "failure":
+                {"code": "access_denied", "message": "", "phase": "probing", "phaseText": "probing"}}),
+            )
+        };
+        let machines = [failed("a"), failed("b")];
+        assert_eq!(
+            summary(&RETRY, &machines),
+            "retry 2 machines (a, b; causes: 2 access_denied)"
+        );
+        let many: Vec<machine::Machine> = (0..12).map(|_| failed("m")).collect();
+        assert!(summary(&RETRY, &many).contains("and 2 more"));
     }
 
     #[test]

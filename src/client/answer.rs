@@ -15,6 +15,13 @@ pub(crate) struct Answer<T> {
     pub(crate) view: T,
 }
 
+impl<T> Answer<T> {
+    /// Answer as it was received.
+    pub(crate) fn raw(&self) -> &Value {
+        &self.raw
+    }
+}
+
 impl<T> Serialize for Answer<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.raw.serialize(serializer)

@@ -46,7 +46,7 @@ pub(crate) struct ClusterTarget {
     #[arg(short, long, value_name = "NAME")]
     pub(crate) namespace: Option<String>,
     /// Send requests as this service account, with a token of ten minutes; for kubeconfigs with a client certificate
-    #[arg(long, value_name = "NAMESPACE/NAME")]
+    #[arg(long, hide_short_help = true, value_name = "NAMESPACE/NAME")]
     pub(crate) as_account: Option<String>,
 }
 

@@ -1,7 +1,8 @@
 //! `dormer describe`: all fields of one object, including those that only a newer server knows.
 
-use super::{Failure, To, get::Kind, output::one_line};
+use super::{Failure, To, items::Kind, machines, output::one_line};
 use clap::{Args, ValueEnum};
+use dormer_views::moment::span;
 use serde_json::Value;
 
 /// Kinds of objects.
@@ -20,7 +21,7 @@ pub(crate) enum Described {
 pub struct Describe {
     /// Kind of object
     kind: Described,
-    /// Name; a machine also goes by its UID
+    /// Name; a machine also goes by the end of its name, or its UID
     name: String,
     #[command(flatten)]
     to: To,
@@ -29,36 +30,165 @@ pub struct Describe {
 impl Describe {
     pub(crate) async fn run(self) -> Result<String, Failure> {
         let server = self.to.server()?;
-        let kind = match self.kind {
-            Described::Machine => Kind::Machines,
-            Described::Rollout => Kind::Rollouts,
+        let found: Value = match self.kind {
+            Described::Machine => machines::answer(&server, &self.name).await?.raw().clone(),
+            Described::Rollout => server.get(&Kind::Rollouts.one(&self.name)).await?,
         };
-        let found: Value = server.get(&kind.one(&self.name)).await?;
         let programs = self.to.programs(&found)?;
         Ok(programs.unwrap_or_else(|| described(&found)))
     }
 }
 
-/// One line per field; lists of objects below.
+/// Sections of a description: heading, and the fields in it. What no section names stands under the last heading.
+const SECTIONS: &[(&str, &[&str])] = &[
+    (
+        "",
+        &[
+            "name",
+            "namespace",
+            "uid",
+            "pool",
+            "owner",
+            "created",
+            "payload",
+        ],
+    ),
+    (
+        "State",
+        &[
+            "state",
+            "phaseText",
+            "since",
+            "reason",
+            "failure",
+            "waitingFor",
+            "halt",
+            "halted",
+            "held",
+            "paused",
+            "lacks",
+            "neighbour",
+            "rollback",
+            "deleting",
+        ],
+    ),
+    ("Version", &["version", "desiredVersion", "differs"]),
+    (
+        "Node and Machine",
+        &[
+            "node",
+            "address",
+            "served",
+            "certificateRefused",
+            "notCompared",
+            "machinePhase",
+            "machineError",
+            "machineConditions",
+        ],
+    ),
+    (
+        "Machines",
+        &[
+            "members",
+            "joined",
+            "failed",
+            "unavailable",
+            "maxUnavailable",
+            "manualApproval",
+            "machineSets",
+        ],
+    ),
+    (
+        "Lease",
+        &[
+            "token",
+            "drain",
+            "slots",
+            "queue",
+            "away",
+            "gaps",
+            "awaited",
+            "turnedAway",
+        ],
+    ),
+    ("Tasks", &["attempt", "tasks"]),
+    (
+        "History",
+        &["run", "seq", "enteredSeq", "began", "closed", "episode"],
+    ),
+    ("More", &[]),
+];
+/// Fields that another one says already.
+const SAID: &[&str] = &["phase", "sinceSeconds"];
+/// Words that are written otherwise than their fields.
+const WORDS: &[(&str, &str)] = &[("uid", "UID"), ("phaseText", "Phase")];
+
+/// Fields in sections, without those that have no value.
 pub(super) fn described(thing: &Value) -> String {
     let Value::Object(fields) = thing else {
         return plain(thing);
     };
-    let width = fields.keys().map(|key| heading(key).len()).max();
-    let width = width.unwrap_or(0) + 2;
-    let (things, plainly): (Vec<_>, Vec<_>) =
-        fields.iter().partition(|(_, value)| holds_things(value));
-    let mut lines: Vec<String> = plainly
-        .iter()
-        .map(|(key, value)| format!("{:width$}{}", format!("{}:", heading(key)), plain(value)))
-        .collect();
-    for (key, value) in things {
-        lines.push(format!("{}:", heading(key)));
-        let items = value.as_array().map(Vec::as_slice);
-        let items = items.unwrap_or(std::slice::from_ref(value));
-        lines.extend(items.iter().map(|item| format!("  {}", in_a_line(item))));
+    let named = |key: &str| SECTIONS.iter().any(|(_, keys)| keys.contains(&key));
+    let mut lines = Vec::new();
+    for (heading, keys) in SECTIONS {
+        let found: Vec<(&str, &Value)> = if keys.is_empty() {
+            let rest = fields
+                .iter()
+                .filter(|(key, _)| !named(key) && !SAID.contains(&key.as_str()));
+            rest.map(|(key, value)| (key.as_str(), value)).collect()
+        } else {
+            let found = keys
+                .iter()
+                .filter_map(|key| Some((*key, fields.get(*key)?)));
+            found.collect()
+        };
+        let found: Vec<(&str, &Value)> =
+            found.into_iter().filter(|(_, it)| !is_empty(it)).collect();
+        if found.is_empty() {
+            continue;
+        }
+        let indent = if heading.is_empty() { "" } else { "  " };
+        if !heading.is_empty() {
+            lines.push(format!("{heading}:"));
+        }
+        let width = found
+            .iter()
+            .map(|(key, _)| self::heading(key).len())
+            .max()
+            .unwrap_or(0)
+            + 2;
+        for (key, value) in found {
+            let label = format!("{}:", self::heading(key));
+            if holds_things(value) {
+                lines.push(format!("{indent}{label}"));
+                let items = value.as_array().map(Vec::as_slice);
+                let items = items.unwrap_or(std::slice::from_ref(value));
+                lines.extend(
+                    items
+                        .iter()
+                        .map(|item| format!("{indent}  {}", in_a_line(item))),
+                );
+                continue;
+            }
+            let mut text = plain(value);
+            if key == "since"
+                && let Some(seconds) = fields.get("sinceSeconds").and_then(Value::as_u64)
+            {
+                text += &format!(" ({} ago)", span(seconds));
+            }
+            lines.push(format!("{indent}{label:width$}{text}"));
+        }
     }
     lines.join("\n")
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(items) => items.is_empty(),
+        Value::String(text) => text.is_empty(),
+        Value::Bool(_) | Value::Number(_) | Value::Object(_) => false,
+    }
 }
 
 fn holds_things(value: &Value) -> bool {
@@ -72,7 +202,7 @@ fn in_a_line(thing: &Value) -> String {
     let Value::Object(fields) = thing else {
         return plain(thing);
     };
-    let described = fields.iter().filter(|(_, value)| !value.is_null());
+    let described = fields.iter().filter(|(_, value)| !is_empty(value));
     described
         .map(|(key, value)| format!("{} {}", heading(key).to_lowercase(), plain(value)))
         .collect::<Vec<_>>()
@@ -94,6 +224,9 @@ fn plain(value: &Value) -> String {
 
 /// `waitingFor` as `Waiting for`.
 fn heading(key: &str) -> String {
+    if let Some((_, word)) = WORDS.iter().find(|(known, _)| *known == key) {
+        return (*word).to_owned();
+    }
     let mut words = String::new();
     for (at, character) in key.chars().enumerate() {
         if at == 0 {
@@ -114,20 +247,26 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_description_has_plain_fields_first_and_things_below() {
-        let thing = json!({"waitingFor": null, "name": "a", "halt": {"kind": "paused", "by": "ada"},
-            "tasks": [{"task": "probe", "of": null}]});
+    fn a_description_has_sections_without_what_has_no_value() {
+        let thing = json!({"waitingFor": null, "name": "a", "state": "Failed", "phase": "failed",
+            "since": "2026-11-21T07:00:00.000Z", "sinceSeconds": 312, "halt": {"kind": "paused", "by": "ada"},
+            "tasks": [{"task": "probe", "of": null}], "colourOfTomorrow": "blue", "differs": []});
         let text = described(&thing);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(
             lines,
             [
-                "Name:        a",
-                "Waiting for: -",
-                "Halt:",
-                "  by ada, kind paused",
+                "Name: a",
+                "State:",
+                "  State: Failed",
+                "  Since: 2026-11-21T07:00:00.000Z (5m12s ago)",
+                "  Halt:",
+                "    by ada, kind paused",
                 "Tasks:",
-                "  task probe"
+                "  Tasks:",
+                "    task probe",
+                "More:",
+                "  Colour of tomorrow: blue",
             ]
         );
     }

@@ -3,210 +3,50 @@
 use super::{
     Failure, To,
     answer::Answer,
-    output::{Column, optional, table},
-    server::{Server, segment},
+    filter::Filter,
+    items::{Item, Kind, NAMESPACE, Progress},
+    machines,
+    output::{Output, table},
+    server::{Address, Server},
+    terminal::{self, Style},
+    watch,
 };
 use clap::{Args, ValueEnum};
 use dormer_views::{
     lacks::Lack,
-    machine::Machine,
-    moment::span,
-    rollout::{Pool, Rollout},
+    machine::{Machine, Machines},
+    rollout::Pool,
     run::{List, QuarantinedRun, Run, Task},
 };
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::Value;
+use std::cmp::Ordering;
 
-/// Kinds that can be listed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Kind {
-    /// Machines
-    #[value(aliases = ["machine", "m"])]
-    Machines,
-    /// Runs of every workflow
-    #[value(aliases = ["run"])]
-    Runs,
-    /// Rollouts, one for each pool
-    #[value(aliases = ["rollout"])]
-    Rollouts,
-    /// Open tasks with their progress
-    #[value(aliases = ["task"])]
-    Tasks,
-    /// Pools
-    #[value(aliases = ["pool"])]
-    Pools,
-    /// Quarantined runs, which engines leave alone until they are released
-    #[value(aliases = ["quarantined"])]
-    Quarantine,
+/// Output format of `dormer get`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum GetOutput {
+    /// A table for people
+    #[default]
+    Table,
+    /// A table with more columns
+    Wide,
+    /// JSON, as the API answers it
+    Json,
+    /// The same as YAML
+    Yaml,
+    /// KIND/NAME, one per line
+    Name,
 }
 
-impl Kind {
-    fn path(self) -> &'static str {
+impl GetOutput {
+    /// The same format of other commands. [`Self::Name`] is one of this command only.
+    fn common(self) -> Output {
         match self {
-            Self::Machines => "/machines",
-            Self::Runs => "/runs",
-            Self::Rollouts => "/rollouts",
-            Self::Tasks => "/tasks",
-            Self::Pools => "/pools",
-            Self::Quarantine => "/quarantine",
+            Self::Table | Self::Name => Output::Table,
+            Self::Wide => Output::Wide,
+            Self::Json => Output::Json,
+            Self::Yaml => Output::Yaml,
         }
-    }
-
-    /// Path of the object called `name`.
-    pub(super) fn one(self, name: &str) -> String {
-        match (self, name.split_once('/')) {
-            (Self::Runs, Some((workflow, key))) => {
-                format!("/runs/{}/{}", segment(workflow), segment(key))
-            }
-            _ => format!("{}/{}", self.path(), segment(name)),
-        }
-    }
-}
-
-/// Item of a list: one line of a table.
-pub(super) trait Item: DeserializeOwned + 'static {
-    const COLUMNS: &'static [Column<Self>];
-
-    /// Pool of the item, for `--pool`.
-    fn pool(&self) -> Option<&str> {
-        None
-    }
-
-    /// Id of the item's state, for `--state`.
-    fn state(&self) -> Option<&str> {
-        None
-    }
-
-    /// Sort key of the table. Items with equal keys keep the server's order.
-    fn sort_key(&self) -> (&str, &str) {
-        ("", "")
-    }
-}
-
-impl Item for Machine {
-    const COLUMNS: &'static [Column<Self>] = &[
-        Column::new("NAME", |it| it.name.clone()),
-        Column::new("STATE", |it| it.state.to_string()),
-        Column::new("PHASE", |it| it.phase_text.clone()),
-        Column::new("VERSION", |it| optional(&it.version)),
-        Column::new("SINCE", |it| span(it.status.since_seconds)),
-        Column::new("WAITING FOR", |it| optional(&it.waiting_for)),
-        Column::wide("ATTEMPT", |it| optional(&it.attempt)),
-        Column::wide("DESIRED", |it| optional(&it.desired_version)),
-        Column::wide("NODE", |it| optional(&it.node)),
-        Column::wide("ADDRESS", |it| optional(&it.address)),
-        Column::wide("POOL", |it| it.pool.clone()),
-        Column::wide("NAMESPACE", |it| it.namespace.clone()),
-        Column::wide("UID", |it| it.uid.clone()),
-        Column::wide("REASON", |it| optional(&it.reason)),
-    ];
-
-    fn pool(&self) -> Option<&str> {
-        Some(&self.pool)
-    }
-
-    fn state(&self) -> Option<&str> {
-        Some(self.state.id())
-    }
-
-    fn sort_key(&self) -> (&str, &str) {
-        (&self.namespace, &self.name)
-    }
-}
-
-impl Item for Run {
-    const COLUMNS: &'static [Column<Self>] = &[
-        Column::new("RUN", |it| it.status.run.clone()),
-        Column::new("STATE", |it| it.state.clone()),
-        Column::new("SINCE", |it| span(it.status.since_seconds)),
-        Column::new("NAME", |it| it.name.clone()),
-        Column::new("SEQ", |it| it.status.seq.to_string()),
-        Column::new("TASKS", |it| it.tasks.to_string()),
-        Column::wide("BEGAN", |it| it.status.began.to_string()),
-        Column::wide("CLOSED", |it| optional(&it.status.closed)),
-    ];
-
-    fn state(&self) -> Option<&str> {
-        Some(&self.state)
-    }
-}
-
-impl Item for Rollout {
-    const COLUMNS: &'static [Column<Self>] = &[
-        Column::new("POOL", |it| it.pool.clone()),
-        Column::new("STATE", |it| it.state.to_string()),
-        Column::new("MEMBERS", |it| it.members.to_string()),
-        Column::new("JOINED", |it| it.joined.to_string()),
-        Column::new("FAILED", |it| it.failed.to_string()),
-        Column::new("UNAVAILABLE", |it| it.unavailable.to_string()),
-        Column::new("ALLOWED", |it| optional(&it.max_unavailable)),
-        Column::new("WAITING FOR", |it| optional(&it.waiting_for)),
-        Column::wide("TOKEN", |it| it.token.to_string()),
-        Column::wide("SINCE", |it| span(it.status.since_seconds)),
-    ];
-
-    fn pool(&self) -> Option<&str> {
-        Some(&self.pool)
-    }
-
-    fn state(&self) -> Option<&str> {
-        Some(self.state.id())
-    }
-}
-
-impl Item for Task {
-    const COLUMNS: &'static [Column<Self>] = &[
-        Column::new("MACHINE", |it| optional(&it.machine)),
-        Column::new("TASK", |it| it.name.clone()),
-        Column::new("ATTEMPT", |it| it.attempt.to_string()),
-        Column::new("PHASE", |it| it.phase.to_string()),
-        Column::new("SINCE", |it| optional(&it.since_seconds.map(span))),
-        Column::new("STEP", |it| {
-            optional(&it.heartbeat.as_ref().map(|at| &at.step))
-        }),
-        Column::new("DONE", |it| {
-            optional(&it.heartbeat.as_ref().map(|at| at.done))
-        }),
-        Column::new("OF", |it| optional(&it.heartbeat.as_ref().map(|at| at.of))),
-        Column::new("UNIT", |it| {
-            optional(&it.heartbeat.as_ref().map(|at| &at.unit))
-        }),
-        Column::wide("UNTIL", |it| it.until.to_string()),
-        Column::wide("WORKER", |it| {
-            optional(&it.heartbeat.as_ref().map(|at| &at.worker))
-        }),
-        Column::wide("FAILURE", |it| {
-            optional(&it.failure.as_ref().map(|at| &at.code))
-        }),
-        Column::wide("ID", |it| it.task.clone()),
-    ];
-}
-
-impl Item for Pool {
-    const COLUMNS: &'static [Column<Self>] = &[
-        Column::new("POOL", |it| it.pool.clone()),
-        Column::new("MAX UNAVAILABLE", |it| optional(&it.max_unavailable)),
-        Column::new("APPROVAL", |it| it.approval.to_string()),
-        Column::new("PAUSED", |it| optional(&it.paused)),
-        Column::new("MEMBERS", |it| it.members.to_string()),
-    ];
-
-    fn pool(&self) -> Option<&str> {
-        Some(&self.pool)
-    }
-}
-
-impl Item for QuarantinedRun {
-    const COLUMNS: &'static [Column<Self>] = &[
-        Column::new("RUN", |it| it.run.clone()),
-        Column::new("NAME", |it| optional(&it.name)),
-        Column::new("CODE", |it| it.quarantine.code.clone()),
-        Column::new("SINCE", |it| it.quarantine.since.to_string()),
-        Column::wide("BUILDS", |it| it.quarantine.builds.join(", ")),
-        Column::new("WHY", |it| it.quarantine.why.clone()),
-    ];
-
-    fn sort_key(&self) -> (&str, &str) {
-        (&self.run, "")
     }
 }
 
@@ -215,19 +55,30 @@ impl Item for QuarantinedRun {
 pub struct Get {
     /// Kind of objects
     kind: Kind,
-    /// Only this one: a name, a UID, or WORKFLOW/KEY of a run; for tasks, the machine
-    name: Option<String>,
-    /// Only machines of this pool
-    #[arg(long)]
-    pool: Option<String>,
-    /// Only those in this state, such as Failed
-    #[arg(long)]
-    state: Option<String>,
+    /// Only these: names, UIDs, or WORKFLOW/KEY of runs; for tasks, the machine
+    names: Vec<String>,
+    #[command(flatten)]
+    filter: Filter,
     /// Also machines that are gone
     #[arg(long)]
     all: bool,
+    /// Show the namespace, too; machines of all namespaces are listed in any case
+    #[arg(short = 'A', long)]
+    all_namespaces: bool,
+    /// Sort by this field of the JSON, such as since, name or failure.code [default: what needs attention first]
+    #[arg(long, value_name = "FIELD")]
+    sort_by: Option<String>,
+    /// Leave out the headings
+    #[arg(long)]
+    no_headers: bool,
+    /// Keep watching, until you press Ctrl-C; machines and rollouts only
+    #[arg(short, long)]
+    watch: bool,
+    /// Output format
+    #[arg(short, long, value_enum, default_value_t)]
+    output: GetOutput,
     #[command(flatten)]
-    to: To,
+    address: Address,
 }
 
 /// List in the server's answer.
@@ -242,16 +93,46 @@ struct Listing<T> {
 
 impl Get {
     pub(crate) async fn run(self) -> Result<String, Failure> {
-        let server = self.to.server()?;
-        match (self.kind, &self.name) {
-            (Kind::Machines, _) => self.found::<Machine>(&server).await,
-            (Kind::Runs, _) => self.found::<Run>(&server).await,
-            (Kind::Rollouts, _) => self.found::<Rollout>(&server).await,
-            (Kind::Pools, _) => self.found::<Pool>(&server).await,
-            (Kind::Quarantine, _) => self.quarantined(&server).await,
-            (Kind::Tasks, None) => self.found::<Task>(&server).await,
-            (Kind::Tasks, Some(machine)) => self.tasks_of(&server, machine).await,
+        if self.watch {
+            return self.watched()?.run().await;
         }
+        let server = self.address.server();
+        match self.kind {
+            Kind::Machines => self.found::<Machine>(&server).await,
+            Kind::Runs => self.found::<Run>(&server).await,
+            Kind::Rollouts => self.found::<Progress>(&server).await,
+            Kind::Pools => self.found::<Pool>(&server).await,
+            Kind::Quarantine => self.quarantined(&server).await,
+            Kind::Tasks => match self.names.as_slice() {
+                [] => self.found::<Task>(&server).await,
+                [machine] => self.tasks_of(&server, machine).await,
+                _ => Err(Failure::Usage("give one machine, or none".into())),
+            },
+        }
+    }
+
+    /// The same as `dormer watch`.
+    fn watched(self) -> Result<watch::Watch, Failure> {
+        let kind = match self.kind {
+            Kind::Machines => watch::Watched::Machines,
+            Kind::Rollouts => watch::Watched::Rollouts,
+            Kind::Runs | Kind::Tasks | Kind::Pools | Kind::Quarantine => {
+                let message = "--watch: only machines and rollouts can be watched";
+                return Err(Failure::Usage(message.into()));
+            }
+        };
+        let formats = self.output == GetOutput::Name || self.no_headers || self.sort_by.is_some();
+        if self.names.len() > 1 || formats {
+            let message =
+                "--watch takes one name, and neither -o name nor --sort-by nor --no-headers";
+            return Err(Failure::Usage(message.into()));
+        }
+        let to = To {
+            address: self.address,
+            output: self.output.common(),
+        };
+        let name = self.names.into_iter().next();
+        Ok(watch::Watch::new(kind, name, self.filter, self.all, to))
     }
 
     fn path(&self) -> String {
@@ -263,63 +144,219 @@ impl Get {
         format!("{}{ended}", self.kind.path())
     }
 
-    /// Reads the named object, or all that match the filters.
+    /// Reads the named objects, or all that match the filters.
     async fn found<T: Item>(&self, server: &Server) -> Result<String, Failure> {
-        if let Some(name) = &self.name {
-            let one: Answer<T> = server.get(&self.kind.one(name)).await?;
-            let programs = self.to.programs(&one)?;
-            return Ok(programs.unwrap_or_else(|| table([&one.view], T::COLUMNS, self.to.wide())));
+        self.filter
+            .check::<T>(self.kind.path().trim_start_matches('/'))?;
+        if self.names.is_empty() {
+            let mut listing: Listing<T> = server.get(&self.path()).await?;
+            listing.items.retain(|item| self.filter.takes(&item.view));
+            if listing.items.is_empty() {
+                self.check_pool(server).await?;
+            }
+            return self.listed(server, listing).await;
         }
-        let mut listing: Listing<T> = server.get(&self.path()).await?;
-        listing.items.retain(|item| {
-            fits(&self.pool, item.view.pool()) && fits(&self.state, item.view.state())
-        });
-        self.listed(listing)
+        let mut items = Vec::new();
+        for name in &self.names {
+            items.push(self.one::<T>(server, name).await?);
+        }
+        if let [one] = items.as_slice()
+            && let Some(text) = self.programs(one)?
+        {
+            return Ok(text);
+        }
+        let lacks = Vec::new();
+        self.listed(server, Listing { items, lacks }).await
     }
 
-    /// Reads the quarantined runs; the name selects one by its id or its name.
+    async fn one<T: Item>(&self, server: &Server, name: &str) -> Result<Answer<T>, Failure> {
+        if self.kind == Kind::Machines {
+            let found = machines::answer(server, name).await?;
+            let found = serde_json::to_value(&found).map_err(Failure::unreadable)?;
+            return serde_json::from_value(found).map_err(Failure::unreadable);
+        }
+        server.get(&self.kind.one(name)).await
+    }
+
+    /// Refuses a pool that nobody knows: an empty list would hide the mistake.
+    async fn check_pool(&self, server: &Server) -> Result<(), Failure> {
+        let Some(pool) = &self.filter.pool else {
+            return Ok(());
+        };
+        let Ok(List { items }) = server.get::<List<Pool>>("/pools").await else {
+            return Ok(());
+        };
+        let pools: Vec<&str> = items.iter().map(|it| it.pool.as_str()).collect();
+        if pools.contains(&pool.as_str()) {
+            return Ok(());
+        }
+        let known = match pools.as_slice() {
+            [] => "there are none yet".to_owned(),
+            pools => format!("there are {}", pools.join(", ")),
+        };
+        Err(Failure::Usage(format!(
+            "--pool {pool}: there is no such pool; {known}"
+        )))
+    }
+
+    /// Reads the quarantined runs; names select them by their ids or by their machines' names.
     async fn quarantined(&self, server: &Server) -> Result<String, Failure> {
+        self.filter.check::<QuarantinedRun>("quarantined runs")?;
         let mut listing: Listing<QuarantinedRun> = server.get(&self.path()).await?;
         listing.items.retain(|item| {
             let QuarantinedRun { run, name, .. } = &item.view;
-            let wanted = self.name.as_ref();
-            wanted.is_none_or(|wanted| wanted == run || Some(wanted) == name.as_ref())
+            let named = |wanted: &String| wanted == run || Some(wanted) == name.as_ref();
+            self.names.is_empty() || self.names.iter().any(named)
         });
-        self.listed(listing)
+        listing.items.retain(|item| self.filter.takes(&item.view));
+        self.listed(server, listing).await
     }
 
     /// Reads the open tasks of one machine.
     async fn tasks_of(&self, server: &Server, machine: &str) -> Result<String, Failure> {
-        let machine: Machine = server.get(&Kind::Machines.one(machine)).await?;
+        let machine = machines::machine(server, machine).await?;
         let List { mut items } = server.get::<List<Answer<Task>>>(self.kind.path()).await?;
         items.retain(|task| task.view.run == machine.status.run);
-        self.listed(Listing {
-            items,
-            lacks: Vec::new(),
-        })
+        let lacks = Vec::new();
+        self.listed(server, Listing { items, lacks }).await
     }
 
-    fn listed<T: Item>(&self, listing: Listing<T>) -> Result<String, Failure> {
-        let Listing { items, lacks } = listing;
-        if let Some(text) = self.to.programs(&items)? {
+    fn programs(&self, value: &impl Serialize) -> Result<Option<String>, Failure> {
+        self.output.common().for_programs(value)
+    }
+
+    async fn listed<T: Item>(
+        &self,
+        server: &Server,
+        listing: Listing<T>,
+    ) -> Result<String, Failure> {
+        let Listing { mut items, lacks } = listing;
+        match &self.sort_by {
+            Some(field) => sort_by(&mut items, field)?,
+            None => items.sort_by(|one, other| by_urgency(&one.view, &other.view)),
+        }
+        if let Some(text) = self.programs(&items)? {
             return Ok(text);
+        }
+        if self.output == GetOutput::Name {
+            let kind = self.kind.singular();
+            let lines = items.iter().map(|it| format!("{kind}/{}", it.view.name()));
+            return Ok(lines.collect::<Vec<_>>().join("\n"));
         }
         if items.is_empty() {
             return Ok("None found.".into());
         }
-        let mut shown: Vec<&T> = items.iter().map(|item| &item.view).collect();
-        shown.sort_by(|one, other| one.sort_key().cmp(&other.sort_key()));
+        let mut shown: Vec<T> = items.into_iter().map(|item| item.view).collect();
+        if self.kind == Kind::Rollouts {
+            shown = with_progress(server, shown).await;
+        }
         let mut parts: Vec<String> = lacks.iter().map(Lack::sentence).collect();
-        parts.push(table(shown, T::COLUMNS, self.to.wide()));
+        parts.push(self.table(shown));
         Ok(parts.join("\n\n"))
+    }
+
+    /// Table that fits the terminal: names are shortened first, then lines are cut.
+    fn table<T: Item>(&self, mut shown: Vec<T>) -> String {
+        let wide = self.output == GetOutput::Wide;
+        let columns = terminal::columns().filter(|_| !wide);
+        let mut text = self.lines(&shown, wide);
+        if let Some(columns) = columns
+            && text.lines().any(|line| line.chars().count() > columns)
+        {
+            let names: Vec<String> = shown.iter().map(Item::name).collect();
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            let short = machines::short_names(&names);
+            let renamed = shown.into_iter().zip(short);
+            shown = renamed.map(|(item, name)| item.called(name)).collect();
+            text = self.lines(&shown, wide);
+        }
+        let coloured = terminal::coloured();
+        let styles = std::iter::once(Style::Heading).chain(shown.iter().map(Item::style));
+        let lines = text.lines().zip(styles).map(|(line, style)| {
+            let line = columns.map_or_else(|| line.to_owned(), |most| terminal::cut(line, most));
+            style.paint(&line, coloured)
+        });
+        let skipped = usize::from(self.no_headers);
+        lines.skip(skipped).collect::<Vec<_>>().join("\n")
+    }
+
+    fn lines<T: Item>(&self, shown: &[T], wide: bool) -> String {
+        let text = table(shown, T::COLUMNS, wide);
+        let namespaces: Vec<&str> = shown.iter().map(|it| it.sort_key().0).collect();
+        if !self.all_namespaces || self.kind != Kind::Machines || wide {
+            return text;
+        }
+        let heading = NAMESPACE.heading;
+        let widest = namespaces.iter().map(|it| it.len()).max().unwrap_or(0);
+        let width = widest.max(heading.len()) + 2;
+        let cells = std::iter::once(heading).chain(namespaces);
+        let lines = cells.zip(text.lines());
+        let lines = lines.map(|(cell, line)| format!("{cell:width$}{line}"));
+        lines.collect::<Vec<_>>().join("\n")
     }
 }
 
-/// Whether a value matches a filter. A missing value matches no filter.
-pub(super) fn fits(wanted: &Option<String>, found: Option<&str>) -> bool {
-    wanted
-        .as_ref()
-        .is_none_or(|wanted| found.is_some_and(|found| found.eq_ignore_ascii_case(wanted)))
+/// Rollouts with what their machines say of them. Without a right to list machines those columns stay empty.
+async fn with_progress<T: Item>(server: &Server, shown: Vec<T>) -> Vec<T> {
+    let Ok(Machines { items, .. }) = server.get("/machines?all=true").await else {
+        return shown;
+    };
+    shown.into_iter().map(|it| it.with(&items)).collect()
+}
+
+/// Order of a table: the most urgent first, then by namespace and name.
+fn by_urgency<T: Item>(one: &T, other: &T) -> Ordering {
+    let urgency = |item: &T| item.urgency().map_or(usize::MAX, |it| it as usize);
+    urgency(one)
+        .cmp(&urgency(other))
+        .then_with(|| one.sort_key().cmp(&other.sort_key()))
+}
+
+/// Sorts by a field of the JSON, such as `since` or `failure.code`. Items without it come last.
+fn sort_by<T>(items: &mut [Answer<T>], field: &str) -> Result<(), Failure> {
+    let pointer: String = field
+        .trim_start_matches('.')
+        .split('.')
+        .map(|part| format!("/{part}"))
+        .collect();
+    let found = |item: &Answer<T>| {
+        item.raw()
+            .pointer(&pointer)
+            .filter(|it| !it.is_null())
+            .cloned()
+    };
+    let known = |item: &Answer<T>| item.raw().pointer(&pointer).is_some();
+    if !items.is_empty() && !items.iter().any(known) {
+        let fields = items.first().and_then(|it| it.raw().as_object());
+        let fields: Vec<&str> = fields
+            .into_iter()
+            .flatten()
+            .map(|(key, _)| key.as_str())
+            .collect();
+        return Err(Failure::Usage(format!(
+            "--sort-by {field}: there is no such field; there are {}",
+            fields.join(", ")
+        )));
+    }
+    items.sort_by(|one, other| compared(found(one).as_ref(), found(other).as_ref()));
+    Ok(())
+}
+
+fn compared(one: Option<&Value>, other: Option<&Value>) -> Ordering {
+    match (one, other) {
+        (Some(one), Some(other)) => match (one.as_f64(), other.as_f64()) {
+            (Some(one), Some(other)) => one.total_cmp(&other),
+            _ => {
+                let text = |value: &Value| {
+                    value
+                        .as_str()
+                        .map_or_else(|| value.to_string(), str::to_owned)
+                };
+                text(one).cmp(&text(other))
+            }
+        },
+        (one, other) => other.is_some().cmp(&one.is_some()),
+    }
 }
 
 #[cfg(test)]
@@ -330,7 +367,8 @@ mod tests {
 
     #[test]
     fn a_machines_row_has_its_phase_in_words_and_counts_by_the_clock_of_the_server() {
-        let machine = machine_with(json!({"version": "v1", "sinceSeconds": 312}));
+        let machine =
+            machine_with(json!({"version": "v1", "sinceSeconds": 312, "waitingFor": "SSH"}));
         let text = table([&machine], Machine::COLUMNS, false);
         let row = text.lines().nth(1).unwrap_or_default();
         for part in [
@@ -339,17 +377,49 @@ mod tests {
             "converging the host",
             "v1",
             "5m12s",
-            "-",
+            "1h5m",
+            "waits for SSH",
         ] {
             assert!(row.contains(part), "{part}: {text}");
         }
     }
 
     #[test]
-    fn a_state_is_compared_by_its_id_without_case() {
-        let machine = machine_with(json!({"state": "Failed"}));
-        assert!(fits(&Some("failed".into()), machine.state()));
-        assert!(!fits(&Some("Joined".into()), machine.state()));
-        assert!(fits(&None, None) && !fits(&Some("Joined".into()), None));
+    fn what_is_stuck_comes_first_and_then_the_names() {
+        let named = |name: &str, state: &str, phase: &str, seconds: u64| {
+            machine_with(
+                json!({"name": name, "state": state, "phase": phase, "sinceSeconds": seconds}),
+            )
+        };
+        let mut all = [
+            named("a", "Joined", "serving", 9),
+            named("c", "Provisioned", "probing", 7_200),
+            named("b", "Joined", "serving", 9),
+            named("d", "Provisioned", "probing", 1_000),
+        ];
+        all.sort_by(by_urgency);
+        assert_eq!(all.map(|it| it.name), ["c", "d", "a", "b"]);
+    }
+
+    #[test]
+    fn a_field_sorts_by_number_and_by_text_and_an_unknown_one_is_refused() {
+        let answer = |value: Value| serde_json::from_value::<Answer<Value>>(value).unwrap();
+        let mut items = [
+            json!({"n": 10, "t": "b"}),
+            json!({"n": 9, "t": "a", "in": {"x": 1}}),
+            json!({"n": null}),
+        ]
+        .map(answer);
+        let order = |items: &[Answer<Value>]| {
+            let numbers = items.iter().map(|it| it.raw()["n"].as_u64());
+            numbers.collect::<Vec<_>>()
+        };
+        sort_by(&mut items, ".n").unwrap();
+        assert_eq!(order(&items), [Some(9), Some(10), None]);
+        sort_by(&mut items, "t").unwrap();
+        assert_eq!(order(&items), [Some(9), Some(10), None]);
+        sort_by(&mut items, "in.x").unwrap();
+        let refused = sort_by(&mut items, "colour").unwrap_err().to_string();
+        assert!(refused.contains("n, t"), "{refused}");
     }
 }

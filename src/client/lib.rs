@@ -10,9 +10,12 @@ mod describe;
 mod export;
 mod failure;
 pub mod file;
+mod filter;
 mod get;
 mod history;
+mod items;
 mod logs;
+mod machines;
 pub mod output;
 mod plan;
 pub mod plugin;
@@ -20,8 +23,11 @@ pub mod plugin;
 mod samples;
 pub mod server;
 mod sse;
+mod status;
+mod terminal;
 mod trace;
 mod unquarantine;
+mod wait;
 mod watch;
 mod why;
 
@@ -58,6 +64,9 @@ fn help_on_either(machine: &Action, pool: &Action) -> String {
 /// Commands for a running dormer.
 #[derive(Debug, Subcommand)]
 pub enum Ask {
+    /// Show on one screen what is wrong, what waits for a person, what goes on, and which versions there are
+    #[command(after_help = EXIT_CODES)]
+    Status(status::Status),
     /// List machines, runs, rollouts, tasks, pools or quarantined runs
     #[command(after_help = EXIT_CODES)]
     Get(get::Get),
@@ -73,6 +82,9 @@ pub enum Ask {
     /// Watch machines or rollouts change, until you press Ctrl-C; a terminal is redrawn in place
     #[command(after_help = EXIT_CODES)]
     Watch(watch::Watch),
+    /// Wait until machines are in a state, for scripts
+    #[command(after_help = EXIT_CODES)]
+    Wait(wait::Wait),
     /// Show a machine's tasks, attempt by attempt: the worker, the result, and the latest remote commands
     ///
     /// Attempts come from the history. Remote commands, with the beginning and end of their output, come from the
@@ -136,11 +148,11 @@ pub enum Ask {
 /// Server, and output format of its answer.
 #[derive(Debug, Args)]
 pub(crate) struct To {
-    #[command(flatten)]
-    address: server::Address,
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
+    #[command(flatten)]
+    address: server::Address,
 }
 
 impl To {
@@ -170,6 +182,8 @@ async fn ask_and_print(ask: Ask) -> ExitCode {
 
 async fn answer(ask: Ask) -> Result<String, Failure> {
     match ask {
+        Ask::Status(status) => status.run().await,
+        Ask::Wait(wait) => wait.run().await,
         Ask::Get(get) => get.run().await,
         Ask::Describe(describe) => describe.run().await,
         Ask::History(history) => history.run().await,

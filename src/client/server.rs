@@ -17,6 +17,7 @@ use hyper::{
 };
 use hyper_util::{client::legacy::Client, rt::TokioExecutor};
 use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
 use std::{path::PathBuf, time::Duration};
 use tokio::sync::OnceCell;
 
@@ -29,6 +30,7 @@ const API: &str = "/api/v1";
 
 /// Arguments for the server's address and the caller's token.
 #[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Connection, the same for all commands (all of it: --help)")]
 pub struct Address {
     /// URL of dormer's API [default: http://127.0.0.1:7080; for kubectl dormer: the one in the cluster]
     #[arg(long, env = "DORMER_SERVER", value_name = "URL")]
@@ -38,6 +40,7 @@ pub struct Address {
         long,
         env = "DORMER_TOKEN",
         hide_env_values = true,
+        hide_short_help = true,
         value_name = "TOKEN"
     )]
     token: Option<Secret>,
@@ -45,12 +48,18 @@ pub struct Address {
     #[arg(
         long,
         env = "DORMER_TOKEN_FILE",
+        hide_short_help = true,
         value_name = "FILE",
         conflicts_with = "token"
     )]
     token_file: Option<PathBuf>,
     /// File with CA certificates (PEM) for https, instead of the system's
-    #[arg(long, env = "DORMER_CA_FILE", value_name = "FILE")]
+    #[arg(
+        long,
+        env = "DORMER_CA_FILE",
+        hide_short_help = true,
+        value_name = "FILE"
+    )]
     ca_file: Option<PathBuf>,
     #[command(flatten)]
     target: ClusterTarget,
@@ -329,6 +338,14 @@ impl Ready {
             {
                 Failure::refused(error, self.hint)
             }
+            // dormer's own 404 says what is missing, in JSON.
+            Failure::Absent { error, what_to_do }
+                if what_to_do.is_empty() && serde_json::from_slice::<Value>(body).is_err() =>
+            {
+                let error = format!("{error} at {}{API}", self.base);
+                let to_do = "check the URL: it ends after the port, unless a proxy adds a path";
+                Failure::refused(error, to_do)
+            }
             other => other,
         }
     }
@@ -340,9 +357,16 @@ impl Ready {
         while let Some(source) = innermost.source() {
             innermost = source;
         }
+        let mut text = innermost.to_string();
+        let tls = innermost.downcast_ref::<rustls::Error>();
+        if let Some(rustls::Error::InvalidMessage(_)) = tls {
+            // What answers does not speak TLS.
+            text =
+                "the port speaks no TLS; if it is dormer's, use http:// instead of https://".into();
+        }
         Failure::Unreachable {
             server: self.called.clone(),
-            why: innermost.to_string(),
+            why: text,
         }
     }
 }

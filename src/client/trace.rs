@@ -1,6 +1,6 @@
 //! `dormer trace`: an episode as a tree with bars to scale, from the history alone.
 
-use super::{Failure, To, action_commands::run_of, answer::Answer};
+use super::{Failure, To, action_commands::run_of, answer::Answer, terminal};
 use clap::Args;
 use dormer_proto::id::Timestamp;
 use dormer_views::{
@@ -29,9 +29,9 @@ pub struct Trace {
     /// Every episode
     #[arg(long)]
     all: bool,
-    /// Width of the bars, in cells
-    #[arg(long, default_value_t = BAR, value_parser = clap::value_parser!(u16).range(10..=400))]
-    width: u16,
+    /// Width of the bars, in cells [default: 40, and less where the terminal is narrow]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(10..=400))]
+    width: Option<u16>,
     /// Draw with ASCII characters only
     #[arg(long)]
     ascii: bool,
@@ -49,9 +49,18 @@ impl Trace {
         }
         let Timeline { now, episodes, .. } = answer.view;
         let chosen = self.chosen(&episodes)?;
-        let pen = Pen::new(usize::from(self.width), self.ascii);
+        let columns = terminal::columns();
+        let width = self.width.unwrap_or_else(|| bars_in(columns));
+        let pen = Pen::new(usize::from(width), self.ascii);
         let drawn: Vec<String> = chosen.iter().map(|it| draw(it, now, &pen)).collect();
-        Ok(drawn.join("\n\n"))
+        let text = drawn.join("\n\n");
+        Ok(match columns {
+            Some(most) => {
+                let lines = text.lines().map(|line| terminal::cut(line, most));
+                lines.collect::<Vec<_>>().join("\n")
+            }
+            None => text,
+        })
     }
 
     /// Episodes to draw. The default is the latest one with a name: episodes without a name hold little.
@@ -82,6 +91,12 @@ impl Trace {
             ))
         })
     }
+}
+
+/// Width of the bars in a terminal with so many columns: a quarter of it, so that labels and notes have room, too.
+fn bars_in(columns: Option<usize>) -> u16 {
+    let quarter = columns.and_then(|columns| u16::try_from(columns / 4).ok());
+    quarter.map_or(BAR, |quarter| quarter.clamp(10, BAR))
 }
 
 /// Characters of the drawing.
@@ -263,18 +278,50 @@ fn task(task: &Task, now: u64, pen: &Pen) -> Row {
         }
         attempts => {
             let result = attempts.last().map_or("under way", Attempt::result_text);
-            let below = attempts
-                .iter()
-                .flat_map(|it| with_wait(it, attempts, to, now, pen));
+            let rows = |some: &[Attempt]| {
+                let rows = some
+                    .iter()
+                    .flat_map(|it| with_wait(it, attempts, to, now, pen));
+                rows.collect::<Vec<Row>>()
+            };
+            let below = match attempts {
+                [first, middle @ .., one_but_last, last] if attempts.len() > ALIKE_MAX => {
+                    let mut below = rows(std::slice::from_ref(first));
+                    below.push(folded(middle, one_but_last.from, pen));
+                    below.extend(rows(&[one_but_last.clone(), last.clone()]));
+                    below
+                }
+                all => rows(all),
+            };
             Row {
                 label,
                 from: task.from,
                 to,
                 cell: pen.phase,
                 note: format!("{} attempts, {}", attempts.len(), result),
-                below: below.collect(),
+                below,
             }
         }
+    }
+}
+
+/// One row for many attempts and the waits between them.
+fn folded(attempts: &[Attempt], to: u64, pen: &Pen) -> Row {
+    let last = attempts.last();
+    Row {
+        label: format!("{} {} more attempts", pen.more, attempts.len()),
+        from: attempts.first().map_or(to, |it| it.from),
+        to,
+        cell: pen.wait,
+        note: last.map_or_else(String::new, |it| {
+            let detail = it.detail.as_deref().unwrap_or_default();
+            cut(
+                &format!("the last one {} ({detail})", it.result_text()),
+                NOTE_MAX,
+                pen,
+            )
+        }),
+        below: Vec::new(),
     }
 }
 
@@ -399,6 +446,39 @@ mod tests {
         assert!(
             text.contains("└─ converge-host 5.0") && text.contains("▒▒▒▒▒▒▒▒"),
             "{text}"
+        );
+    }
+
+    #[test]
+    fn many_attempts_are_drawn_as_a_few_and_bars_leave_room_for_notes() {
+        let one = |at: u64| {
+            json!({"attempt": at, "from": at * 10, "to": at * 10 + 5, "result": "failed", "worker": null,
+                "detail": "NoAnswer: nobody", "wait": at * 10 + 10})
+        };
+        let attempts: Vec<_> = (1..=20).map(one).collect();
+        let task_of =
+            json!({"id": "1.0", "name": "probe", "from": 10, "to": null, "attempts": attempts});
+        let row = task(
+            &serde_json::from_value(task_of).unwrap(),
+            300,
+            &Pen::new(10, true),
+        );
+        let labels: Vec<&str> = row.below.iter().map(|it| it.label.as_str()).collect();
+        assert_eq!(
+            labels,
+            [
+                "attempt 1",
+                "wait",
+                "... 17 more attempts",
+                "attempt 19",
+                "wait",
+                "attempt 20",
+                "wait"
+            ]
+        );
+        assert_eq!(
+            [bars_in(None), bars_in(Some(80)), bars_in(Some(20))],
+            [40, 20, 10]
         );
     }
 

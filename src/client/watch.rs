@@ -3,14 +3,14 @@
 use super::{
     Failure, To,
     answer::Answer,
-    get::{Item, fits},
+    filter::Filter,
+    items::Item,
     output::{Output, one_line, table},
     sse::{Event, Parser},
 };
 use bytes::Bytes;
 use clap::{Args, ValueEnum};
-use dormer_proto::phase::MachineState;
-use dormer_views::{any_run::AnyRun, machine::Machine, rollout::Rollout};
+use dormer_views::{any_run::AnyRun, machine::Machine, rollout::Rollout, trouble::Urgency};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use serde::{Deserialize, de::DeserializeOwned};
@@ -50,12 +50,8 @@ pub struct Watch {
     kind: Watched,
     /// Only this one: a machine's name or UID, or a pool
     name: Option<String>,
-    /// Only machines of this pool
-    #[arg(long)]
-    pool: Option<String>,
-    /// Only those in this state, such as Failed
-    #[arg(long)]
-    state: Option<String>,
+    #[command(flatten)]
+    filter: Filter,
     /// Also machines that are gone
     #[arg(long)]
     all: bool,
@@ -64,8 +60,28 @@ pub struct Watch {
 }
 
 impl Watch {
+    pub(super) fn new(
+        kind: Watched,
+        name: Option<String>,
+        filter: Filter,
+        all: bool,
+        to: To,
+    ) -> Self {
+        Self {
+            kind,
+            name,
+            filter,
+            all,
+            to,
+        }
+    }
+
     /// Watches until the user stops it.
     pub(crate) async fn run(self) -> Result<String, Failure> {
+        match self.kind {
+            Watched::Machines => self.filter.check::<Machine>("machines")?,
+            Watched::Rollouts => self.filter.check::<Rollout>("rollouts")?,
+        }
         let server = self.to.server()?;
         let mut view = View::new(&self);
         let mut again = AGAIN_AFTER;
@@ -106,9 +122,7 @@ impl Watch {
 
     /// Whether an item with these names matches the arguments.
     fn fits(&self, item: &impl Item, names: &[&String]) -> bool {
-        self.name.as_ref().is_none_or(|name| names.contains(&name))
-            && fits(&self.pool, item.pool())
-            && fits(&self.state, item.state())
+        self.name.as_ref().is_none_or(|name| names.contains(&name)) && self.filter.takes(item)
     }
 }
 
@@ -314,15 +328,13 @@ impl<'a> View<'a> {
     }
 }
 
-/// Sort key of the table: failed machines come first.
-fn sort_key(run: &AnyRun) -> (bool, &str, &str) {
+/// Sort key of the table: the most urgent come first.
+fn sort_key(run: &AnyRun) -> (usize, &str, &str) {
+    let place = |urgency: Option<Urgency>| urgency.map_or(usize::MAX, |it| it as usize);
     match run {
-        AnyRun::Machine(machine) => (
-            machine.state != MachineState::Failed,
-            &machine.namespace,
-            &machine.name,
-        ),
-        AnyRun::Rollout(_) | AnyRun::Run(_) => (true, "", run.name()),
+        AnyRun::Machine(machine) => (place(machine.urgency()), &machine.namespace, &machine.name),
+        AnyRun::Rollout(rollout) => (place(rollout.urgency()), "", run.name()),
+        AnyRun::Run(_) => (usize::MAX, "", run.name()),
     }
 }
 

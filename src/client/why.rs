@@ -1,51 +1,58 @@
-//! `dormer why`: one paragraph that explains a machine's state to a person on call.
+//! `dormer why`: a machine's state explained to a person on call, and to programs.
 
 use super::{
     Failure, To,
     action_commands::run_path,
+    machines,
     server::{Server, segment},
+    terminal,
 };
 use clap::Args;
 use dormer_views::{
-    explain::{RECORDS_BACK, failure_in, paragraph},
+    explain::{RECORDS_BACK, explanation, failure_in},
     machine::Machine,
     record::History,
     rollout::Rollout,
 };
-use serde::Serialize;
+
+/// Columns below the headings of the explanation.
+const INDENT: &str = "         ";
 
 /// Arguments of `dormer why`.
 #[derive(Debug, Args)]
 pub struct Why {
-    /// The machine: its name, NAMESPACE/NAME, or its UID
+    /// The machine: its name or the end of it, NAMESPACE/NAME, or its UID
     machine: String,
     #[command(flatten)]
     to: To,
 }
 
-/// Explanation in the form for programs.
-#[derive(Debug, Serialize)]
-struct Explanation<'a> {
-    name: &'a str,
-    uid: &'a str,
-    why: &'a str,
-}
-
 impl Why {
     pub(crate) async fn run(self) -> Result<String, Failure> {
         let server = self.to.server()?;
-        let path = format!("/machines/{}", segment(&self.machine));
-        let machine: Machine = server.get(&path).await?;
+        let machine = machines::machine(&server, &self.machine).await?;
         let last = last_failure(&server, &machine).await?;
         let rollout = rollout(&server, &machine).await;
-        let why = paragraph(&machine, last.as_deref(), rollout.as_ref());
-        let programs = self.to.programs(&Explanation {
-            name: &machine.name,
-            uid: &machine.uid,
-            why: &why,
-        })?;
-        Ok(programs.unwrap_or(why))
+        let why = explanation(&machine, last.as_deref(), rollout.as_ref());
+        let programs = self.to.programs(&why)?;
+        Ok(programs.unwrap_or_else(|| fitting(&why.lines(), terminal::columns())))
     }
+}
+
+/// Lines broken for the terminal. A command stays on one line, so that one can copy it.
+fn fitting(text: &str, columns: Option<usize>) -> String {
+    let Some(columns) = columns else {
+        return text.to_owned();
+    };
+    let command = format!("{INDENT}  ");
+    let lines = text.lines().map(|line| {
+        if line.starts_with(&command) {
+            line.to_owned()
+        } else {
+            terminal::wrap(line, columns, INDENT)
+        }
+    });
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 /// Rollout of the machine's pool. It is optional: the explanation is shorter without it.
@@ -62,4 +69,19 @@ async fn last_failure(server: &Server, machine: &Machine) -> Result<Option<Strin
     let path = format!("{run}/history?from={from}&limit={limit}");
     let page: History = server.get(&path).await?;
     Ok(failure_in(&page.items, machine))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_lines_are_broken_but_commands_are_not() {
+        let text = "Do now:  Say something that is long:\n           dormer retry a-long-name-of-a-machine";
+        assert_eq!(
+            fitting(text, Some(30)),
+            "Do now:  Say something that is\n         long:\n           dormer retry a-long-name-of-a-machine"
+        );
+        assert_eq!(fitting(text, None), text);
+    }
 }

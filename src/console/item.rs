@@ -6,7 +6,10 @@ use dormer_proto::{
     id::Timestamp,
     phase::{Listed, MachinePhase, MachineState},
 };
-use dormer_views::explain;
+use dormer_views::{
+    explain,
+    trouble::{self, HELD_UP_SECONDS},
+};
 use dormer_workflows::{State, machine::View};
 
 /// States in the list's order: those that need a person first.
@@ -22,11 +25,6 @@ pub(super) const STATES: [MachineState; 8] = [
 ];
 /// Machine API phase of a Machine whose creation failed for good.
 const GIVEN_UP: &str = "Failed";
-/// Age in milliseconds at which a machine in an intermediate phase counts as stuck: one hour, as in the alert
-/// `DormerMachineStuck`.
-const STUCK_MS: u64 = 3_600_000;
-/// Age in milliseconds at which a blocked drain counts as stuck.
-const HELD_UP_MS: u64 = 600_000;
 
 /// Reason for which a machine needs a person, most urgent first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,7 +37,7 @@ pub(super) enum Need {
     GivenUp,
     /// It serves, but its Node is not Ready.
     Down,
-    /// Its phase has not changed for [`STUCK_MS`], or its drain is blocked.
+    /// Its phase lasts longer than [`trouble::limits`] says, the cloud cannot create it, or its drain is blocked.
     Stuck,
 }
 
@@ -139,16 +137,24 @@ fn need(view: &View, for_ms: u64) -> Option<Need> {
     if view.halt.is_some() || view.deleting {
         return None;
     }
+    let seconds = for_ms / 1_000;
+    let conditions = view.machine_conditions.iter();
+    let refused = trouble::creation_refused(conditions.map(|it| it.kind.as_str()));
     let down = view.phase == MachinePhase::Serving && view.waiting_for.is_some();
     match view.phase.state() {
         MachineState::Failed => Some(Need::Failed),
         _ if view.machine_phase.as_deref() == Some(GIVEN_UP) => Some(Need::GivenUp),
         MachineState::Joined => down.then_some(Need::Down),
         MachineState::Gone => None,
+        // No wait mends a quota.
+        _ if !view.served && (refused || view.machine_error.is_some()) => Some(Need::Stuck),
         MachineState::Draining if view.reason.is_some() => {
-            (for_ms >= HELD_UP_MS).then_some(Need::Stuck)
+            (seconds >= HELD_UP_SECONDS).then_some(Need::Stuck)
         }
-        _ => (for_ms >= STUCK_MS).then_some(Need::Stuck),
+        _ => {
+            let (_, stuck) = trouble::limits(view.phase)?;
+            (seconds >= stuck).then_some(Need::Stuck)
+        }
     }
 }
 
@@ -158,6 +164,7 @@ mod tests {
     use dormer_engine_core::{Entered, Run};
     use dormer_proto::{
         id::{Seq, Sum},
+        machine::ConditionFact,
         message::Failure,
     };
     use dormer_workflows::machine::{Halt, Phase};
@@ -237,24 +244,34 @@ mod tests {
             ..view(MachinePhase::Serving)
         };
         assert_eq!(need(&down, 0), Some(Need::Down));
-        assert_eq!(need(&view(MachinePhase::LeaseWait), STUCK_MS), None);
-        let converging = view(MachinePhase::ConvergingHost);
+        assert_eq!(need(&view(MachinePhase::LeaseWait), 3_600_000), None);
+        let silent = view(MachinePhase::Probing);
         assert_eq!(
-            (need(&converging, STUCK_MS - 1), need(&converging, STUCK_MS)),
+            (need(&silent, 1_799_000), need(&silent, 1_800_000)),
             (None, Some(Need::Stuck))
         );
+        let no_room = View {
+            machine_conditions: vec![ConditionFact {
+                kind: "MachineCreation".into(),
+                status: "False".into(),
+                reason: "MachineCreationFailed".into(),
+                message: "InstanceLimitExceeded".into(),
+            }],
+            ..view(MachinePhase::AddressWait)
+        };
+        assert_eq!(need(&no_room, 0), Some(Need::Stuck), "the cloud refuses");
         let drain = View {
             reason: Some("a/pod (a budget)".into()),
             ..view(MachinePhase::Evicting)
         };
         assert_eq!(
-            (need(&drain, HELD_UP_MS - 1), need(&drain, HELD_UP_MS)),
+            (need(&drain, 599_000), need(&drain, 600_000)),
             (None, Some(Need::Stuck))
         );
         let held = View {
             halt: Some(Halt::Held { by: "ann".into() }),
             ..view(MachinePhase::Failed)
         };
-        assert_eq!(need(&held, STUCK_MS), None, "somebody takes care of it");
+        assert_eq!(need(&held, 3_600_000), None, "somebody takes care of it");
     }
 }

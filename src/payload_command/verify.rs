@@ -6,7 +6,11 @@ use dormer_client::{
     Failure,
     output::{Column, Output, optional, table},
 };
-use dormer_profile::{builtin, payload::Manifest, profile::Profile};
+use dormer_profile::{
+    builtin,
+    payload::{MANIFEST_FILE, Manifest},
+    profile::Profile,
+};
 use dormer_workers::catalog::{CatalogError, Folder};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -29,6 +33,15 @@ impl Verify {
     /// Report, and whether the payload is correct.
     pub(super) fn run(&self) -> Result<(String, bool), Failure> {
         let folder = Folder(self.folder.clone());
+        if self.folder.is_dir() && !self.folder.join(MANIFEST_FILE).exists() {
+            return Err(Failure::refused(
+                format!(
+                    "{}: the folder has no {MANIFEST_FILE}",
+                    self.folder.display()
+                ),
+                "dormer payload list DIR finds the payloads below a folder",
+            ));
+        }
         let manifest = folder.manifest().map_err(unreadable)?;
         let mut rows: Vec<Row> = manifest
             .files

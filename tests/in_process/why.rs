@@ -15,7 +15,11 @@ use dormer_proto::{
     neighbour::Neighbour,
     pool::{Desired, PoolSettings},
 };
-use dormer_views::{explain::paragraph, machine::Machine, rollout::Rollout};
+use dormer_views::{
+    explain::{paragraph, steps},
+    machine::Machine,
+    rollout::Rollout,
+};
 use dormer_workers::kubernetes::operators;
 use dormer_workflows::{
     Dormer,
@@ -470,6 +474,23 @@ fn clusters() -> Vec<(&'static str, Trouble)> {
     ]
 }
 
+/// Next steps as data: a command, an action outside of dormer, or neither where the machine heals by itself.
+fn verdict(trouble: &Trouble) -> String {
+    let steps = steps(&trouble.machine, trouble.rollout.as_ref());
+    if steps.is_empty() {
+        return "  heals: dormer continues by itself\n".into();
+    }
+    let lines = steps.iter().map(|step| {
+        let or = if step.instead { "or " } else { "" };
+        match (step.line(), &step.outside) {
+            (Some(line), _) => format!("  {or}command: {line}\n"),
+            (None, Some(kind)) => format!("  {or}outside: {kind} ({})\n", step.say),
+            (None, None) => format!("  {or}heals: {}\n", step.say),
+        }
+    });
+    lines.collect()
+}
+
 #[test]
 fn every_fault_has_its_true_cause_and_a_next_step_with_a_command() {
     let mut text = String::from(
@@ -483,6 +504,7 @@ fn every_fault_has_its_true_cause_and_a_next_step_with_a_command() {
         assert!(command, "{fault}: no next step with a command: {why}");
         assert!(!why.contains("Mend the cause"), "{fault}: {why}");
         text += &format!("\n{fault}\n  {}\n", why.replace(". ", ".\n  "));
+        text += &verdict(&trouble);
         found.push(fault);
     }
     text += "\n# And of what the Machine API says without any fault of ours:\n";
@@ -493,6 +515,7 @@ fn every_fault_has_its_true_cause_and_a_next_step_with_a_command() {
             "{what}: {why}"
         );
         text += &format!("\n{what}\n  {}\n", why.replace(". ", ".\n  "));
+        text += &verdict(&trouble);
     }
     text += "\n# dormer gets over these by itself:\n";
     for fault in GOT_OVER {

@@ -4,8 +4,11 @@
 //! The first sentence names the cause, the last ones the next step. A failure's code follows its words.
 
 mod advice;
+mod steps;
+pub mod trouble;
 
 pub use advice::next_step;
+pub use steps::{Outside, Step, steps};
 
 use crate::{
     machine::{Condition, Machine},
@@ -16,6 +19,8 @@ use crate::{
 };
 use dormer_profile::answer::FailureCode;
 use dormer_proto::{id::Timestamp, phase::MachineState};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 /// Number of latest records searched for the last failure.
 pub const RECORDS_BACK: u64 = 30;
@@ -45,6 +50,120 @@ pub fn failure_in(records: &[Record], machine: &Machine) -> Option<String> {
         }
     }
     None
+}
+
+/// Explanation in parts, for lines and for programs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Explanation {
+    /// Name of the machine.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// State, with the phase.
+    pub state: String,
+    /// Cause of the state; null for a machine that serves.
+    pub cause: Option<String>,
+    /// Stable code of its trouble; null if it has none.
+    pub code: Option<String>,
+    /// Time at which the state was entered.
+    pub since: Moment,
+    /// Seconds since then, by the server's clock.
+    pub since_seconds: u64,
+    /// Next steps, in their order.
+    #[serde(rename = "do")]
+    pub steps: Vec<Step>,
+    /// Everything else that is known, one sentence each.
+    pub details: Vec<String>,
+    /// All of it in one paragraph.
+    pub why: String,
+}
+
+/// Explanation of the machine's state.
+pub fn explanation(
+    machine: &Machine,
+    last_failure: Option<&str>,
+    rollout: Option<&Rollout>,
+) -> Explanation {
+    let trouble = trouble::trouble(machine);
+    let state = match (&machine.failure, machine.phase_beside_state()) {
+        (Some(failure), _) => format!("{}, while {}", machine.state, failure.phase_text),
+        (None, Some(phase)) => format!("{}, {phase}", machine.state),
+        (None, None) => machine.state.to_string(),
+    };
+    let waits = waits_for(machine).map(|text| dotless(&text).to_owned());
+    let cause = trouble.as_ref().map(|it| it.cause.clone()).or(waits);
+    // The headline says what state and cause say.
+    let mut details = situation(machine, last_failure, rollout).split_off(1);
+    details.retain(|text| Some(dotless(text)) != cause.as_deref());
+    Explanation {
+        name: machine.name.clone(),
+        uid: machine.uid.clone(),
+        state,
+        cause,
+        code: trouble.map(|it| it.code),
+        since: machine.status.since,
+        since_seconds: machine.status.since_seconds,
+        steps: steps(machine, rollout),
+        details,
+        why: paragraph(machine, last_failure, rollout),
+    }
+}
+
+/// Width of the headings of an explanation's lines.
+const HEADING: usize = 9;
+
+impl Explanation {
+    /// Lines for people: State, Cause, Since, Do now, Details.
+    pub fn lines(&self) -> String {
+        let since = self.since.clock(Timestamp(
+            self.since.0.0 + self.since_seconds.saturating_mul(1_000),
+        ));
+        let mut lines = vec![self.name.clone(), row("State", &self.state)];
+        lines.extend(self.cause.as_ref().map(|cause| row("Cause", cause)));
+        lines.push(row(
+            "Since",
+            &format!("{since}, for {}", length(self.since_seconds)),
+        ));
+        let steps = self.steps.iter().flat_map(step_lines);
+        lines.extend(block("Do now", steps, "Nothing. There is nothing to do."));
+        if !self.details.is_empty() {
+            lines.extend(block("Details", self.details.iter().cloned(), ""));
+        }
+        lines.join("\n")
+    }
+}
+
+fn row(heading: &str, text: &str) -> String {
+    format!("{:HEADING$}{text}", format!("{heading}:"))
+}
+
+/// Lines below one heading.
+fn block(heading: &str, texts: impl Iterator<Item = String>, none: &str) -> Vec<String> {
+    let mut texts: Vec<String> = texts.collect();
+    if texts.is_empty() {
+        texts.push(none.to_owned());
+    }
+    let rows = texts.iter().enumerate();
+    rows.map(|(at, text)| match at {
+        0 => row(heading, text),
+        _ => format!("{:HEADING$}{text}", ""),
+    })
+    .collect()
+}
+
+/// A step in words, and its command on a line of its own, so that one can copy it.
+fn step_lines(step: &Step) -> Vec<String> {
+    let mut say = step.say.clone();
+    if step.instead {
+        // Its first letter; a name in another script stays as it is.
+        say.get_mut(..1).map(str::make_ascii_lowercase);
+        say.insert_str(0, "Or ");
+    }
+    match step.line() {
+        Some(line) => vec![format!("{say}:"), format!("  {line}")],
+        None => vec![sentence(&say)],
+    }
 }
 
 /// Complete paragraph: the machine's state with its cause, and what to do.
@@ -364,6 +483,29 @@ pub(crate) mod tests {
             cause("access_denied", "C:\\k cannot be written."),
             "access denied: C:\\k cannot be written (access_denied)"
         );
+    }
+
+    #[test]
+    fn an_explanation_has_its_parts_on_lines_of_their_own() {
+        let machine = failed_while(MachinePhase::ConvergingHost, "access_denied", "No right.");
+        let found = explanation(&machine, None, None);
+        assert_eq!(
+            found.lines(),
+            "m\n\
+             State:   Failed, while converging the host\n\
+             Cause:   access denied: No right (access_denied)\n\
+             Since:   07:00 UTC, for 5 minutes\n\
+             Do now:  The SSH user must be an administrator of the host.\n         \
+             Then continue:\n           \
+             dormer retry m\n         \
+             Or replace it:\n           \
+             dormer recreate m --yes"
+        );
+        let json = serde_json::to_value(&found).expect("JSON");
+        assert_eq!(json["do"][1]["argv"], json!(["dormer", "retry", "m"]));
+        assert_eq!(json["do"][0]["outside"], "mend-host");
+        let serving = explanation(&machine_in(MachinePhase::Serving), None, None);
+        assert_eq!((serving.cause, serving.steps.len()), (None, 0));
     }
 
     #[test]

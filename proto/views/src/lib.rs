@@ -14,3 +14,5 @@ pub mod rollout;
 pub mod run;
 pub mod secret;
 pub mod timeline;
+
+pub use explain::trouble;

@@ -134,16 +134,27 @@ async fn demonstrate(options: Options) -> anyhow::Result<ExitCode> {
     let begun = Instant::now();
     let sets = manifest::sets(&options.sets)?;
     let mut stage = stage::Stage::set(&options, sets).await?;
+    if options.hold {
+        eprintln!("{}", stage.invitation()?);
+    }
     let show = show::Show::new(stage.machines() as u64, options.json);
     let mut script = script::Script::new(&mut stage, &show, begun, options.leave_failed);
+    let mut interrupted = false;
     let outcome = tokio::select! {
         outcome = script.run() => outcome,
-        signal = asked_to_stop() => Err(anyhow::anyhow!("interrupted by {}", signal?)),
+        signal = asked_to_stop() => {
+            interrupted = true;
+            Err(anyhow::anyhow!("interrupted by {}", signal?))
+        }
     };
     show.end();
     let result = finish(&options, outcome, &script);
-    if options.hold && result.is_ok() {
-        println!("{}", stage.invitation()?);
+    // What a demonstration got stuck on is there to be looked at, too.
+    if options.hold && !interrupted {
+        if let Err(error) = &result {
+            eprintln!("{error:#}");
+        }
+        eprintln!("The world keeps running; Ctrl-C ends it.");
         tokio::select! {
             signal = asked_to_stop() => { signal?; }
             ended = stage.pause(FOR_EVER) => ended?,

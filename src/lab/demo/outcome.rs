@@ -63,10 +63,16 @@ impl Outcome {
             1 => ", one that failed on the way was retried from its failed step".to_owned(),
             n => format!(", {n} that failed on the way were retried from their failed steps"),
         };
+        let (taken, away) = (self.max_taken_observed, self.max_unavailable_observed);
+        let by_faults = if away > taken {
+            format!(" ({away} were away at once, with those that faults took)")
+        } else {
+            String::new()
+        };
         format!(
-            "{} of {} Windows machines became nodes{retried}, and {} were upgraded, never more than {} taken out of \
-             service at once, in {:.0} s.",
-            self.joined, self.machines, self.upgraded, self.max_taken_observed, self.seconds,
+            "{} of {} Windows machines became nodes{retried}, and {} were upgraded, never more than {taken} taken out of \
+             service at once{by_faults}, in {:.0} s.",
+            self.joined, self.machines, self.upgraded, self.seconds,
         )
     }
 }

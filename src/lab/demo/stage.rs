@@ -341,9 +341,8 @@ impl Stage {
         let path = self.folder.join("kubeconfig");
         self.world.write_kubeconfig(&path)?;
         Ok(format!(
-            "\nThe world keeps running; Ctrl-C ends it.\n  kubectl --kubeconfig {} get \
-             machines,nodes -A\n  \
-             dormer get machines --server http://{address}\n  the console: http://{address}/",
+            "The world keeps running until Ctrl-C.\n  kubectl --kubeconfig {} get machines,nodes -A\n  \
+             dormer status --server http://{address}\n  the console: http://{address}/",
             path.display(),
             address = self.address,
         ))

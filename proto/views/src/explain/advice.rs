@@ -1,6 +1,6 @@
 //! Advice about a machine: one or two sentences, with commands.
 
-use super::dotless;
+use super::{dotless, trouble};
 use crate::{
     machine::{HaltKind, Machine},
     rollout::Rollout,
@@ -9,7 +9,7 @@ use dormer_profile::answer::FailureCode;
 use dormer_proto::phase::{MachinePhase, MachineState, Unavailable};
 
 /// Machine data for advice.
-struct Advice<'a> {
+pub(super) struct Advice<'a> {
     machine: &'a Machine,
     /// Name of the Machine for commands.
     name: &'a str,
@@ -19,16 +19,8 @@ struct Advice<'a> {
 
 /// Next step for a person. `rollout` is that of the machine's pool, if it is known.
 pub fn next_step(machine: &Machine, rollout: Option<&Rollout>) -> String {
-    let kubectl = match machine.namespace.as_str() {
-        "" => "kubectl".to_owned(),
-        namespace => format!("kubectl -n {namespace}"),
-    };
-    let name = machine.name.as_str();
-    let advice = Advice {
-        machine,
-        name,
-        kubectl,
-    };
+    let advice = Advice::of(machine);
+    let name = advice.name;
     if machine.state == MachineState::Gone {
         return "There is nothing left to do.".into();
     }
@@ -62,7 +54,24 @@ pub fn next_step(machine: &Machine, rollout: Option<&Rollout>) -> String {
     advice.waits(rollout)
 }
 
-impl Advice<'_> {
+impl<'a> Advice<'a> {
+    pub(super) fn of(machine: &'a Machine) -> Self {
+        let kubectl = match machine.namespace.as_str() {
+            "" => "kubectl".to_owned(),
+            namespace => format!("kubectl -n {namespace}"),
+        };
+        Self {
+            machine,
+            name: &machine.name,
+            kubectl,
+        }
+    }
+
+    /// Remedy of a failure code, without a full stop.
+    pub(super) fn cure(&self, code: &str) -> Option<&'static str> {
+        cure(code)
+    }
+
     /// Replacement of a Machine that does not serve yet.
     fn replaced(&self) -> String {
         format!(
@@ -175,7 +184,7 @@ impl Advice<'_> {
     }
 
     /// Name of its Node or, before there is one, the expected name.
-    fn node(&self) -> &str {
+    pub(super) fn node(&self) -> &str {
         let awaited = || {
             let waits = self.machine.waiting_for.as_deref()?;
             waits.strip_prefix("the Node ")?.split_whitespace().next()
@@ -208,10 +217,8 @@ impl Advice<'_> {
 
     /// Whether the provider's condition says that the instance could not be created.
     fn creation_refused(&self) -> bool {
-        let conditions = &self.machine.machine_conditions;
-        conditions
-            .iter()
-            .any(|it| it.kind.starts_with("MachineCreat"))
+        let conditions = self.machine.machine_conditions.iter();
+        trouble::creation_refused(conditions.map(|it| it.kind.as_str()))
     }
 
     fn no_node(&self) -> String {
@@ -358,6 +365,11 @@ impl Advice<'_> {
         }
         let cure = failure.and_then(|failure| cure(&failure.code));
         let cure = cure.unwrap_or("Mend the cause");
+        if failure.is_some_and(|failure| failure.code == "HostKeyChanged") {
+            // A retry would meet the same key. Trust in the new key continues the failed step.
+            let cure = cure.replace("MACHINE", name);
+            return format!("{cure}. Or replace it: dormer recreate {name}.");
+        }
         format!("{cure}. Then: dormer retry {name}. Or replace it: dormer recreate {name}.")
     }
 }
@@ -370,8 +382,9 @@ fn cure(code: &str) -> Option<&'static str> {
              administrators_authorized_keys open to Administrators and SYSTEM alone"
         }
         "HostKeyChanged" => {
-            "Find out why the host shows another key. If it was rightfully reinstalled, compare its key on the host itself: \
-             dormer trust-host-key MACHINE --fingerprint SHA256:… --why TEXT; if not, the connection may be intercepted"
+            "Find out why the host shows another key. If it was rightfully reinstalled, compare its key on the host itself \
+             and trust it: dormer trust-host-key MACHINE --fingerprint SHA256:… --why TEXT. The step then continues. If \
+             not, the connection may be intercepted"
         }
         "ConnectTimeout" | "ConnectRefused" | "ConnectionLost" | "HandshakeFailed" | "NoAnswer" => {
             "Check that the host runs, that sshd runs, and that port 22 is open to dormer"

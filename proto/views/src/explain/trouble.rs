@@ -1,0 +1,425 @@
+//! Machines that need attention: which, how urgently, and from which cause. `dormer status`, `dormer get` and the
+//! console share these limits.
+
+use crate::{
+    explain::cause,
+    machine::{Condition, HaltKind, Machine},
+    rollout::Rollout,
+};
+use dormer_proto::{
+    listed,
+    phase::{MachinePhase, MachineState},
+};
+
+/// Seconds in a minute.
+const MINUTE: u64 = 60;
+/// Seconds after which a drain that pods hold up counts as stuck.
+pub const HELD_UP_SECONDS: u64 = 10 * MINUTE;
+
+listed! {
+    /// How urgently a machine needs attention, most urgent first.
+    pub enum Urgency {
+        /// It does not continue by itself, or longer than a step may last.
+        Stuck = "stuck",
+        /// It waits for a person's decision.
+        Person = "person",
+        /// It continues, but slower than usual.
+        Slow = "slow",
+    }
+}
+
+/// Trouble of one machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trouble {
+    /// How urgent it is.
+    pub urgency: Urgency,
+    /// Stable code of the cause: machines with equal codes have equal causes.
+    pub code: String,
+    /// The cause, in one sentence without a full stop.
+    pub cause: String,
+}
+
+/// Seconds after which a machine in `phase` is slow, and after which it is stuck. `None`: the phase has no limit of
+/// its own.
+///
+/// A Windows bring-up of 40 minutes is normal, and a reboot with updates lasts up to 20 (docs/field-notes.md). A
+/// step that waits for the cloud, the network or another controller has no better known limit.
+pub fn limits(phase: MachinePhase) -> Option<(u64, u64)> {
+    use MachinePhase as P;
+    let (slow, stuck) = match phase {
+        P::ApprovalWait
+        | P::OwnerWait
+        | P::LeaseWait
+        | P::Drained
+        | P::Serving
+        | P::Failed
+        | P::Gone => return None,
+        P::PoolWait => (1, 5),
+        P::AddressWait => (5, 15),
+        P::Probing | P::KeyWait | P::Reprobing => (15, 30),
+        P::Rebooting => (20, 30),
+        P::NodeWait | P::ReadyWait => (5, 20),
+        P::Vanishing | P::Leaving => (10, 30),
+        P::Adopting
+        | P::ConvergingHost
+        | P::ConvergingNode
+        | P::Soaking
+        | P::Marking
+        | P::Checking
+        | P::Applying
+        | P::Closing
+        | P::Opening
+        | P::Evicting
+        | P::Deleting
+        | P::TearingDown
+        | P::Undoing
+        | P::ClosingGone
+        | P::ReplacementWait => (20, 60),
+    };
+    Some((slow * MINUTE, stuck * MINUTE))
+}
+
+/// Whether the provider says that it cannot create the instance.
+pub fn creation_refused<'a>(kinds: impl IntoIterator<Item = &'a str>) -> bool {
+    kinds
+        .into_iter()
+        .any(|kind| kind.starts_with("MachineCreat"))
+}
+
+/// Trouble of the machine. `None`: it serves, or continues at its usual speed.
+pub fn trouble(machine: &Machine) -> Option<Trouble> {
+    let (urgency, code, cause) = found(machine)?;
+    Some(Trouble {
+        urgency,
+        code,
+        cause: cause.trim_end_matches('.').to_owned(),
+    })
+}
+
+fn found(machine: &Machine) -> Option<(Urgency, String, String)> {
+    use Urgency::{Person, Stuck};
+    if machine.state == MachineState::Gone {
+        return None;
+    }
+    if let Some(lacks) = &machine.lacks {
+        return Some((Stuck, "lacks".into(), lacks.clone()));
+    }
+    if let Some(runs) = &machine.neighbour {
+        return Some((Person, "neighbour".into(), runs.clone()));
+    }
+    if let Some(halt) = &machine.halt {
+        let code = match halt.kind.known() {
+            Some(HaltKind::Paused) => "paused",
+            Some(HaltKind::Held) => "held",
+            Some(HaltKind::Ignored) => "ignored",
+            None => halt.kind.id(),
+        };
+        return Some((Person, code.into(), halt.text.clone()));
+    }
+    if let Some(failure) = &machine.failure {
+        let text = cause(&failure.code, &failure.message);
+        return Some((Stuck, failure.code.clone(), text));
+    }
+    if machine.deleting && machine.phase != MachinePhase::Evicting {
+        return overdue(machine);
+    }
+    if let Some((code, text)) = the_clouds(machine) {
+        return Some((Stuck, code, text));
+    }
+    let phase = machine.phase.known();
+    let waits = machine.waiting_for.clone();
+    match phase {
+        Some(MachinePhase::ApprovalWait) => Some((
+            Person,
+            "approval".into(),
+            "its upgrade needs approval".into(),
+        )),
+        Some(MachinePhase::Drained) => Some((
+            Person,
+            "drained".into(),
+            "a person drained it; it stays so until it is resumed".into(),
+        )),
+        Some(MachinePhase::OwnerWait) => Some((
+            Stuck,
+            "owner".into(),
+            "no MachineSet would replace its Machine".into(),
+        )),
+        Some(MachinePhase::Serving) => match (&machine.not_compared, waits) {
+            (_, None) => None,
+            (Some(failure), _) => {
+                let text = cause(&failure.code, &failure.message);
+                Some((Stuck, failure.code.clone(), text))
+            }
+            (None, Some(waits)) => Some((
+                Stuck,
+                "NotReady".into(),
+                format!("it serves no more: it waits for {waits}"),
+            )),
+        },
+        Some(MachinePhase::NodeWait) if machine.certificate_refused.is_some() => {
+            let why = machine.certificate_refused.clone().unwrap_or_default();
+            Some((Stuck, "CertificateRefused".into(), why))
+        }
+        Some(MachinePhase::Evicting) => held_up(machine).or_else(|| overdue(machine)),
+        _ => overdue(machine),
+    }
+}
+
+/// Error of the cloud, of a Machine that has no Node yet: stuck at once, since no wait mends a quota.
+fn the_clouds(machine: &Machine) -> Option<(String, String)> {
+    let refused = machine
+        .machine_conditions
+        .iter()
+        .find(|it| creation_refused([it.kind.as_str()]));
+    if let Some(Condition {
+        reason,
+        message,
+        kind,
+        ..
+    }) = refused
+        && !machine.served
+    {
+        let code = if reason.is_empty() { kind } else { reason };
+        let text = if message.is_empty() { code } else { message };
+        return Some((code.clone(), format!("the cloud cannot create it: {text}")));
+    }
+    if machine.given_up() {
+        let error = machine.machine_error.as_deref();
+        let error = error.unwrap_or("its Machine is in phase Failed, which is final");
+        return Some(("MachineFailed".into(), error.to_owned()));
+    }
+    let error = machine.machine_error.as_ref().filter(|_| !machine.served)?;
+    Some(("MachineError".into(), error.clone()))
+}
+
+/// Drain that pods hold up.
+fn held_up(machine: &Machine) -> Option<(Urgency, String, String)> {
+    let blockers = &machine.drain.as_ref()?.blockers;
+    let first = blockers.first()?;
+    let more = match blockers.len() - 1 {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let text = format!("{} holds up its drain: {}{more}", first.pod, first.why);
+    let urgency = if machine.status.since_seconds >= HELD_UP_SECONDS {
+        Urgency::Stuck
+    } else {
+        Urgency::Slow
+    };
+    Some((urgency, "DrainHeldUp".into(), text))
+}
+
+/// Machine whose phase lasts longer than usual, with its last failure if there is one.
+fn overdue(machine: &Machine) -> Option<(Urgency, String, String)> {
+    let (slow, stuck) = limits(machine.phase.known()?)?;
+    let seconds = machine.status.since_seconds;
+    let urgency = match seconds {
+        _ if seconds >= stuck => Urgency::Stuck,
+        _ if seconds >= slow => Urgency::Slow,
+        _ => return None,
+    };
+    // The code is the phase's, whether an attempt goes on or waits: a group must not change with each attempt.
+    let phase = machine.phase.id().to_owned();
+    if let Some(failure) = machine.tasks.iter().find_map(|it| it.failure.as_ref()) {
+        let text = cause(&failure.code, &failure.message);
+        return Some((urgency, phase, text));
+    }
+    let text = match &machine.waiting_for {
+        Some(waits) => format!("{}: it waits for {waits}", machine.phase_text),
+        None => machine.phase_text.clone(),
+    };
+    Some((urgency, phase, text))
+}
+
+/// Machines with one cause.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Group<'a> {
+    /// Trouble of the first of them.
+    pub trouble: Trouble,
+    /// The machines, the one that has it longest first.
+    pub machines: Vec<&'a Machine>,
+}
+
+/// Machines in trouble, grouped by equal causes: the most urgent first, then the largest group.
+pub fn groups<'a>(machines: impl IntoIterator<Item = &'a Machine>) -> Vec<Group<'a>> {
+    let mut groups: Vec<Group<'a>> = Vec::new();
+    for machine in machines {
+        let Some(trouble) = trouble(machine) else {
+            continue;
+        };
+        let known = groups.iter_mut().find(|group| {
+            group.trouble.urgency == trouble.urgency && group.trouble.code == trouble.code
+        });
+        match known {
+            Some(group) => group.machines.push(machine),
+            None => groups.push(Group {
+                trouble,
+                machines: vec![machine],
+            }),
+        }
+    }
+    for group in &mut groups {
+        group
+            .machines
+            .sort_by_key(|it| (std::cmp::Reverse(it.status.since_seconds), it.name.clone()));
+        if let Some(first) = group.machines.first().and_then(|first| trouble(first)) {
+            group.trouble = first;
+        }
+    }
+    groups.sort_by(|one, other| {
+        let order = |it: &Group<'_>| (it.trouble.urgency, std::cmp::Reverse(it.machines.len()));
+        order(one)
+            .cmp(&order(other))
+            .then_with(|| one.trouble.code.cmp(&other.trouble.code))
+    });
+    groups
+}
+
+/// Sentence about a rollout that grants nothing although machines wait. `None`: it grants, or nobody waits.
+pub fn stands_still(rollout: &Rollout) -> Option<String> {
+    if let Some(why) = &rollout.halted {
+        return Some(format!("halted: {why}"));
+    }
+    if let Some(why) = &rollout.held {
+        return Some(format!("no lease is granted: {why}"));
+    }
+    rollout.paused.as_ref().map(|by| format!("paused by {by}"))
+}
+
+/// What is to be said of a machine in a few words: its trouble, its planned changes, or what it waits for.
+pub fn in_short(machine: &Machine) -> Option<String> {
+    let changes = match machine.differs.as_slice() {
+        [] => None,
+        [one] => Some(format!("{one} differs")),
+        many => Some(format!("{} items differ, see dormer plan", many.len())),
+    };
+    let trouble = trouble(machine).map(|trouble| trouble.cause);
+    let waits = || {
+        let what = machine.waiting_for.as_ref()?;
+        Some(format!("waits for {what}"))
+    };
+    match (trouble, changes) {
+        (Some(trouble), Some(changes)) => Some(format!("{trouble}: {changes}")),
+        (Some(only), None) | (None, Some(only)) => Some(only),
+        (None, None) => waits(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        explain::tests::{failed_while, machine_in},
+        machine::{Blocker, Drain},
+    };
+
+    fn after(machine: Machine, minutes: u64) -> Machine {
+        let mut machine = machine;
+        machine.status.since_seconds = minutes * MINUTE;
+        machine
+    }
+
+    fn urgency(machine: &Machine) -> Option<Urgency> {
+        trouble(machine).map(|it| it.urgency)
+    }
+
+    #[test]
+    fn a_host_that_does_not_answer_is_slow_and_then_stuck() {
+        let probing = |minutes| after(machine_in(MachinePhase::Probing), minutes);
+        assert_eq!(urgency(&probing(5)), None);
+        assert_eq!(urgency(&probing(16)), Some(Urgency::Slow));
+        assert_eq!(urgency(&probing(39)), Some(Urgency::Stuck));
+        let queued = after(machine_in(MachinePhase::LeaseWait), 600);
+        assert_eq!(urgency(&queued), None, "a place in the queue is no trouble");
+    }
+
+    #[test]
+    fn a_refusal_of_the_cloud_is_stuck_at_once() {
+        let refused = Machine {
+            machine_conditions: vec![Condition {
+                kind: "MachineCreation".into(),
+                status: "False".into(),
+                reason: "MachineCreationFailed".into(),
+                message: "InstanceLimitExceeded: you have reached your quota.".into(),
+            }],
+            ..after(machine_in(MachinePhase::AddressWait), 0)
+        };
+        let found = trouble(&refused).expect("trouble");
+        assert_eq!(found.urgency, Urgency::Stuck);
+        assert!(found.cause.contains("InstanceLimitExceeded"), "{found:?}");
+        assert_eq!(
+            urgency(&after(machine_in(MachinePhase::AddressWait), 0)),
+            None
+        );
+    }
+
+    #[test]
+    fn a_drain_is_stuck_only_when_something_holds_it_up() {
+        let held = |blockers, minutes| {
+            let drain = Drain {
+                left: 1,
+                blockers,
+                ..Drain::default()
+            };
+            let machine = Machine {
+                drain: Some(drain),
+                ..machine_in(MachinePhase::Evicting)
+            };
+            urgency(&after(machine, minutes))
+        };
+        let blocker = vec![Blocker {
+            pod: "a/p".into(),
+            why: "a budget".into(),
+        }];
+        assert_eq!(held(Vec::new(), 11), None);
+        assert_eq!(held(blocker.clone(), 9), Some(Urgency::Slow));
+        assert_eq!(held(blocker, 10), Some(Urgency::Stuck));
+    }
+
+    #[test]
+    fn equal_causes_are_one_group_and_the_most_urgent_comes_first() {
+        let denied = |name: &str, minutes| Machine {
+            name: name.into(),
+            ..after(
+                failed_while(MachinePhase::ConvergingHost, "access_denied", "Denied."),
+                minutes,
+            )
+        };
+        let slow = after(machine_in(MachinePhase::Probing), 20);
+        let approval = machine_in(MachinePhase::ApprovalWait);
+        let serving = machine_in(MachinePhase::Serving);
+        let all = [slow, serving, denied("a", 1), approval, denied("b", 5)];
+        let groups = groups(&all);
+        let seen: Vec<(&str, Vec<&str>)> = groups
+            .iter()
+            .map(|group| {
+                let names = group.machines.iter().map(|it| it.name.as_str());
+                (group.trouble.code.as_str(), names.collect())
+            })
+            .collect();
+        assert_eq!(
+            seen,
+            [
+                ("access_denied", vec!["b", "a"]),
+                ("approval", vec!["m"]),
+                ("probing", vec!["m"]),
+            ]
+        );
+    }
+
+    #[test]
+    fn many_differences_are_a_number() {
+        let with = |differs: &[&str]| Machine {
+            differs: differs.iter().map(|it| (*it).to_owned()).collect(),
+            ..machine_in(MachinePhase::LeaseWait)
+        };
+        assert_eq!(
+            in_short(&with(&["file a"])).as_deref(),
+            Some("file a differs")
+        );
+        assert_eq!(
+            in_short(&with(&["a"; 16])).as_deref(),
+            Some("16 items differ, see dormer plan")
+        );
+    }
+}

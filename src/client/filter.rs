@@ -1,0 +1,184 @@
+//! Filters of lists: by pool, state and selector.
+
+use super::{
+    Failure,
+    items::{Item, URGENCIES},
+};
+use clap::{Args, builder::PossibleValuesParser};
+use dormer_proto::phase::{Listed, MachineState, RolloutState};
+use std::str::FromStr;
+
+/// Filter of a list.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct Filter {
+    /// Only those of this pool
+    #[arg(long)]
+    pub(super) pool: Option<String>,
+    /// Only those in this state; stuck, person and slow are machines that need attention
+    #[arg(long, ignore_case = true, value_parser = PossibleValuesParser::new(names()))]
+    pub(super) state: Option<String>,
+    /// Only those with these fields, comma-separated: KEY=VALUE or KEY!=VALUE; keys are name, namespace, pool, state,
+    /// phase, version, node, owner and code (of the failure)
+    #[arg(short = 'l', long, value_name = "SELECTOR")]
+    pub(super) selector: Option<Selector>,
+}
+
+/// Every state of a machine or a rollout.
+fn names() -> Vec<&'static str> {
+    let machines = MachineState::ALL.iter().map(|it| it.id());
+    let rollouts = RolloutState::ALL.iter().map(|it| it.id());
+    let mut names: Vec<&str> = machines.chain(URGENCIES).chain(rollouts).collect();
+    let mut known = Vec::new();
+    names.retain(|name| {
+        let fresh = !known.contains(name);
+        known.push(*name);
+        fresh
+    });
+    names
+}
+
+impl Filter {
+    pub(super) fn takes(&self, item: &impl Item) -> bool {
+        let state = |wanted: &String| {
+            let urgency = item.urgency().map(Listed::id);
+            [item.state(), urgency]
+                .into_iter()
+                .flatten()
+                .any(|it| it.eq_ignore_ascii_case(wanted))
+        };
+        let pool = |wanted: &String| item.pool() == Some(wanted);
+        self.pool.as_ref().is_none_or(pool)
+            && self.state.as_ref().is_none_or(state)
+            && self.selector.as_ref().is_none_or(|it| it.takes(item))
+    }
+
+    /// Refuses a state that items with these `states` never have.
+    ///
+    /// # Errors
+    /// [`Failure::Usage`] with the states that there are.
+    pub(super) fn check<T: Item>(&self, what: &str) -> Result<(), Failure> {
+        let Some(state) = &self.state else {
+            return Ok(());
+        };
+        let states = T::states();
+        if states.is_empty() || states.iter().any(|it| it.eq_ignore_ascii_case(state)) {
+            return Ok(());
+        }
+        Err(Failure::Usage(format!(
+            "--state {state}: {what} are never in that state; their states are {}",
+            states.join(", ")
+        )))
+    }
+}
+
+/// Selector over an item's fields.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Selector(Vec<Term>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Term {
+    key: String,
+    value: String,
+    equal: bool,
+}
+
+/// Keys of selectors.
+const KEYS: [&str; 9] = [
+    "name",
+    "namespace",
+    "pool",
+    "state",
+    "phase",
+    "version",
+    "node",
+    "owner",
+    "code",
+];
+
+impl FromStr for Selector {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let term = |text: &str| {
+            let (key, value) = text
+                .split_once('=')
+                .ok_or_else(|| format!("{text:?} is none of KEY=VALUE and KEY!=VALUE"))?;
+            let equal = !key.ends_with('!');
+            let key = key.trim_end_matches('!').trim();
+            if !KEYS.contains(&key) {
+                return Err(format!("the key {key:?} is none of {}", KEYS.join(", ")));
+            }
+            Ok(Term {
+                key: key.to_owned(),
+                value: value.trim_start_matches('=').trim().to_owned(),
+                equal,
+            })
+        };
+        text.split(',')
+            .map(term)
+            .collect::<Result<_, _>>()
+            .map(Self)
+    }
+}
+
+impl Selector {
+    fn takes(&self, item: &impl Item) -> bool {
+        self.0.iter().all(|term| {
+            let found = item.field(&term.key).unwrap_or_default();
+            found.eq_ignore_ascii_case(&term.value) == term.equal
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples::{machine_with, rollout_with};
+    use serde_json::json;
+
+    fn by(text: &str) -> Filter {
+        Filter {
+            selector: Some(text.parse().expect("a selector")),
+            ..Filter::default()
+        }
+    }
+
+    #[test]
+    fn a_selector_compares_fields() {
+        let machine = machine_with(
+            json!({"version": "v1", "state": "Failed", "phase": "failed",
+            "failure": {"code": "access_denied", "message": "", "phase": "probing", "phaseText": "probing"}}),
+        );
+        assert!(by("version=v1,state==failed").takes(&machine));
+        assert!(by("code=access_denied").takes(&machine));
+        assert!(!by("version!=v1").takes(&machine));
+        assert!(!by("node=n1").takes(&machine));
+        let wrong = "colour=red".parse::<Selector>().unwrap_err();
+        assert!(wrong.contains("version"), "{wrong}");
+        assert!("version".parse::<Selector>().is_err());
+    }
+
+    #[test]
+    fn stuck_is_a_state_of_machines_and_none_of_rollouts() {
+        let stuck = Filter {
+            state: Some("stuck".into()),
+            ..Filter::default()
+        };
+        let failed = json!({"state": "Failed", "phase": "failed", "failure":
+            {"code": "x_y", "message": "", "phase": "probing", "phaseText": "probing"}});
+        assert!(stuck.takes(&machine_with(failed)));
+        assert!(!stuck.takes(&machine_with(json!({}))));
+        assert!(
+            stuck
+                .check::<dormer_views::machine::Machine>("machines")
+                .is_ok()
+        );
+        let refused = stuck.check::<dormer_views::rollout::Rollout>("rollouts");
+        assert!(refused.unwrap_err().to_string().contains("Halted"));
+        let open = Filter {
+            state: Some("open".into()),
+            ..Filter::default()
+        };
+        assert!(open.takes(&rollout_with(json!({}))));
+    }
+}

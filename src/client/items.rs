@@ -1,0 +1,493 @@
+//! Objects that commands list: their kinds, and each as a row of a table.
+
+use super::{
+    output::{Column, optional},
+    server::segment,
+    terminal::Style,
+};
+use clap::ValueEnum;
+use dormer_proto::{
+    id::Timestamp,
+    phase::{Listed, MachineState, RolloutState},
+};
+use dormer_views::{
+    machine::Machine,
+    moment::{Moment, span},
+    rollout::{Pool, Rollout},
+    run::{QuarantinedRun, Run, Task},
+    trouble::{self, Urgency, trouble},
+};
+use serde::{Deserialize, de::DeserializeOwned};
+
+/// Names that `--state` takes beside the states: how urgently a machine needs attention.
+pub(super) const URGENCIES: [&str; 3] = ["stuck", "person", "slow"];
+
+/// Kinds that can be listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Kind {
+    /// Machines
+    #[value(aliases = ["machine", "m"])]
+    Machines,
+    /// Runs of every workflow
+    #[value(aliases = ["run"])]
+    Runs,
+    /// Rollouts, one for each pool
+    #[value(aliases = ["rollout"])]
+    Rollouts,
+    /// Open tasks with their progress
+    #[value(aliases = ["task"])]
+    Tasks,
+    /// Pools
+    #[value(aliases = ["pool"])]
+    Pools,
+    /// Quarantined runs, which engines leave alone until they are released
+    #[value(aliases = ["quarantined"])]
+    Quarantine,
+}
+
+impl Kind {
+    pub(super) fn path(self) -> &'static str {
+        match self {
+            Self::Machines => "/machines",
+            Self::Runs => "/runs",
+            Self::Rollouts => "/rollouts",
+            Self::Tasks => "/tasks",
+            Self::Pools => "/pools",
+            Self::Quarantine => "/quarantine",
+        }
+    }
+
+    /// Kind of one object, for `-o name`.
+    pub(super) fn singular(self) -> &'static str {
+        match self {
+            Self::Machines => "machine",
+            Self::Runs => "run",
+            Self::Rollouts => "rollout",
+            Self::Tasks => "task",
+            Self::Pools => "pool",
+            Self::Quarantine => "run",
+        }
+    }
+
+    /// Path of the object called `name`.
+    pub(super) fn one(self, name: &str) -> String {
+        match (self, name.split_once('/')) {
+            (Self::Runs, Some((workflow, key))) => {
+                format!("/runs/{}/{}", segment(workflow), segment(key))
+            }
+            _ => format!("{}/{}", self.path(), segment(name)),
+        }
+    }
+}
+
+/// Item of a list: one line of a table.
+pub(super) trait Item: DeserializeOwned + Clone + 'static {
+    const COLUMNS: &'static [Column<Self>];
+
+    /// Pool of the item, for `--pool`.
+    fn pool(&self) -> Option<&str> {
+        None
+    }
+
+    /// Id of the item's state, for `--state`.
+    fn state(&self) -> Option<&str> {
+        None
+    }
+
+    /// Values that `--state` may have for such items; empty if any may occur.
+    fn states() -> Vec<&'static str> {
+        Vec::new()
+    }
+
+    /// How urgently it needs attention.
+    fn urgency(&self) -> Option<Urgency> {
+        None
+    }
+
+    /// Field of a selector.
+    fn field(&self, key: &str) -> Option<String> {
+        match key {
+            "pool" => self.pool().map(str::to_owned),
+            "state" => self.state().map(str::to_owned),
+            "name" => Some(self.name()),
+            _ => None,
+        }
+    }
+
+    /// Name for `-o name`, without its kind.
+    fn name(&self) -> String;
+
+    /// The item under a shorter name.
+    fn called(self, _: String) -> Self {
+        self
+    }
+
+    /// The item with what these machines say of it.
+    fn with(self, _: &[Machine]) -> Self {
+        self
+    }
+
+    /// Sort key of the table, within equal urgency. Items with equal keys keep the server's order.
+    fn sort_key(&self) -> (&str, &str) {
+        ("", "")
+    }
+
+    /// Style of its row.
+    fn style(&self) -> Style {
+        match self.urgency() {
+            Some(Urgency::Stuck) => Style::Bad,
+            Some(Urgency::Person | Urgency::Slow) => Style::Attention,
+            None => Style::Plain,
+        }
+    }
+}
+
+/// Age of a machine: since its Machine was created or, if that is unknown, since dormer knows it.
+fn age(machine: &Machine) -> String {
+    let status = &machine.status;
+    let Moment(Timestamp(since)) = status.since;
+    let Moment(Timestamp(from)) = machine.created.unwrap_or(status.began);
+    span(status.since_seconds + since.saturating_sub(from) / 1_000)
+}
+
+impl Item for Machine {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("NAME", |it| it.name.clone()),
+        Column::new("STATE", |it| it.state.to_string()),
+        Column::new("PHASE", |it| it.phase_text.clone()),
+        Column::new("SINCE", |it| span(it.status.since_seconds)),
+        Column::new("AGE", age),
+        Column::new("VERSION", |it| optional(&it.version)),
+        Column::new("REASON", |it| optional(&trouble::in_short(it))),
+        Column::wide("WAITING FOR", |it| optional(&it.waiting_for)),
+        Column::wide("ATTEMPT", |it| optional(&it.attempt)),
+        Column::wide("DESIRED", |it| optional(&it.desired_version)),
+        Column::wide("NODE", |it| optional(&it.node)),
+        Column::wide("ADDRESS", |it| optional(&it.address)),
+        Column::wide("POOL", |it| it.pool.clone()),
+        Column::wide("NAMESPACE", |it| it.namespace.clone()),
+        Column::wide("UID", |it| it.uid.clone()),
+    ];
+
+    fn pool(&self) -> Option<&str> {
+        Some(&self.pool)
+    }
+
+    fn state(&self) -> Option<&str> {
+        Some(self.state.id())
+    }
+
+    fn states() -> Vec<&'static str> {
+        machine_states()
+    }
+
+    fn urgency(&self) -> Option<Urgency> {
+        trouble(self).map(|it| it.urgency)
+    }
+
+    fn field(&self, key: &str) -> Option<String> {
+        Some(match key {
+            "name" => self.name.clone(),
+            "namespace" => self.namespace.clone(),
+            "pool" => self.pool.clone(),
+            "state" => self.state.to_string(),
+            "phase" => self.phase.to_string(),
+            "version" => return self.version.clone(),
+            "node" => return self.node.clone(),
+            "owner" => return self.owner.clone(),
+            "code" => return trouble(self).map(|it| it.code),
+            _ => return None,
+        })
+    }
+
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn called(mut self, name: String) -> Self {
+        self.name = name;
+        self
+    }
+
+    fn sort_key(&self) -> (&str, &str) {
+        (&self.namespace, &self.name)
+    }
+}
+
+/// Column of the namespace, for `--all-namespaces`.
+pub(super) const NAMESPACE: Column<Machine> = Column::new("NAMESPACE", |it| it.namespace.clone());
+
+impl Item for Run {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("RUN", |it| it.status.run.clone()),
+        Column::new("STATE", |it| it.state.clone()),
+        Column::new("SINCE", |it| span(it.status.since_seconds)),
+        Column::new("NAME", |it| it.name.clone()),
+        Column::new("SEQ", |it| it.status.seq.to_string()),
+        Column::new("TASKS", |it| it.tasks.to_string()),
+        Column::wide("BEGAN", |it| it.status.began.to_string()),
+        Column::wide("CLOSED", |it| optional(&it.status.closed)),
+    ];
+
+    fn state(&self) -> Option<&str> {
+        Some(&self.state)
+    }
+
+    fn name(&self) -> String {
+        self.status.run.clone()
+    }
+}
+
+/// A rollout, with what its machines say of it.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct Progress {
+    #[serde(flatten)]
+    rollout: Rollout,
+    /// Machines that serve with the version that they should carry; unknown without the machines.
+    #[serde(skip)]
+    pub(super) updated: Option<u64>,
+    /// Time until the queue is empty, in seconds.
+    #[serde(skip)]
+    pub(super) left: Option<u64>,
+}
+
+impl Progress {
+    /// Progress of `rollout`, of which `machines` are known; those that are gone say how long a turn takes.
+    pub(super) fn of(rollout: Rollout, machines: &[Machine]) -> Self {
+        let ours = || machines.iter().filter(|it| it.pool == rollout.pool);
+        let updated = ours().filter(|it| {
+            let same = it.version.is_some() && it.version == it.desired_version;
+            it.served && same && it.status.closed.is_none()
+        });
+        Self {
+            updated: Some(updated.count() as u64),
+            left: time_left(&rollout, ours()),
+            rollout,
+        }
+    }
+}
+
+/// Seconds until the queue is empty: as many turns as wait and go on, each as long as the finished ones took on
+/// average. `None`: nothing waits, nothing is granted now, or no turn has ended.
+fn time_left<'a>(rollout: &Rollout, machines: impl Iterator<Item = &'a Machine>) -> Option<u64> {
+    if trouble::stands_still(rollout).is_some() {
+        return None;
+    }
+    let turns = (rollout.queue.len() + rollout.slots.len()) as u64;
+    let lasted: Vec<u64> = machines
+        .filter_map(|machine| machine.status.episode.as_ref())
+        .filter(|episode| episode.kind == "upgrade")
+        .filter_map(|episode| Some(episode.to?.0.0.saturating_sub(episode.from.0.0)))
+        .collect();
+    let count = lasted.len() as u64;
+    let average = lasted.iter().sum::<u64>().checked_div(count)?;
+    let beside = rollout.max_unavailable.unwrap_or(1).max(1);
+    (turns > 0).then(|| turns.div_ceil(beside) * average / 1_000)
+}
+
+impl Item for Progress {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("POOL", |it| it.rollout.pool.clone()),
+        Column::new("STATE", |it| it.rollout.state.to_string()),
+        Column::new("MEMBERS", |it| it.rollout.members.to_string()),
+        Column::new("UPDATED", |it| optional(&it.updated)),
+        Column::new("JOINED", |it| it.rollout.joined.to_string()),
+        Column::new("FAILED", |it| it.rollout.failed.to_string()),
+        Column::new("UNAVAILABLE", |it| {
+            let allowed = it.rollout.max_unavailable;
+            let allowed = allowed.map_or_else(|| "?".to_owned(), |it| it.to_string());
+            format!("{}/{allowed}", it.rollout.unavailable)
+        }),
+        Column::new("HOLDER", |it| holders(&it.rollout)),
+        Column::new("QUEUE", |it| it.rollout.queue.len().to_string()),
+        Column::new("TIME LEFT", |it| optional(&it.left.map(span))),
+        Column::new("WAITING FOR", |it| {
+            let still = trouble::stands_still(&it.rollout);
+            optional(&still.or_else(|| it.rollout.waiting_for.clone()))
+        }),
+        Column::wide("TOKEN", |it| it.rollout.token.to_string()),
+        Column::wide("SINCE", |it| span(it.rollout.status.since_seconds)),
+    ];
+
+    fn pool(&self) -> Option<&str> {
+        self.rollout.pool()
+    }
+
+    fn state(&self) -> Option<&str> {
+        Some(self.rollout.state.id())
+    }
+
+    fn states() -> Vec<&'static str> {
+        Rollout::states()
+    }
+
+    fn urgency(&self) -> Option<Urgency> {
+        self.rollout.urgency()
+    }
+
+    fn name(&self) -> String {
+        self.rollout.pool.clone()
+    }
+
+    fn with(self, machines: &[Machine]) -> Self {
+        Self::of(self.rollout, machines)
+    }
+}
+
+/// Names of the lease's holders.
+pub(super) fn holders(rollout: &Rollout) -> String {
+    let names: Vec<&str> = rollout.slots.iter().map(|it| it.name.as_str()).collect();
+    names.join(", ")
+}
+
+impl Item for Rollout {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("POOL", |it| it.pool.clone()),
+        Column::new("STATE", |it| it.state.to_string()),
+        Column::new("MEMBERS", |it| it.members.to_string()),
+        Column::new("JOINED", |it| it.joined.to_string()),
+        Column::new("FAILED", |it| it.failed.to_string()),
+        Column::new("UNAVAILABLE", |it| it.unavailable.to_string()),
+        Column::new("ALLOWED", |it| optional(&it.max_unavailable)),
+        Column::new("HOLDER", holders),
+        Column::new("WAITING FOR", |it| {
+            let still = trouble::stands_still(it);
+            optional(&still.or_else(|| it.waiting_for.clone()))
+        }),
+        Column::wide("TOKEN", |it| it.token.to_string()),
+        Column::wide("SINCE", |it| span(it.status.since_seconds)),
+    ];
+
+    fn pool(&self) -> Option<&str> {
+        Some(&self.pool)
+    }
+
+    fn state(&self) -> Option<&str> {
+        Some(self.state.id())
+    }
+
+    fn states() -> Vec<&'static str> {
+        RolloutState::ALL.iter().map(|it| it.id()).collect()
+    }
+
+    fn urgency(&self) -> Option<Urgency> {
+        let stuck = self.halted.is_some() || self.held.is_some();
+        let paused = self.paused.as_ref().map(|_| Urgency::Person);
+        stuck.then_some(Urgency::Stuck).or(paused)
+    }
+
+    fn name(&self) -> String {
+        self.pool.clone()
+    }
+}
+
+impl Item for QuarantinedRun {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("RUN", |it| it.run.clone()),
+        Column::new("NAME", |it| optional(&it.name)),
+        Column::new("CODE", |it| it.quarantine.code.clone()),
+        Column::new("SINCE", |it| it.quarantine.since.to_string()),
+        Column::wide("BUILDS", |it| it.quarantine.builds.join(", ")),
+        Column::new("WHY", |it| it.quarantine.why.clone()),
+    ];
+
+    fn field(&self, key: &str) -> Option<String> {
+        match key {
+            "name" => self.name.clone(),
+            "code" => Some(self.quarantine.code.clone()),
+            _ => None,
+        }
+    }
+
+    fn name(&self) -> String {
+        self.run.clone()
+    }
+
+    fn urgency(&self) -> Option<Urgency> {
+        Some(Urgency::Stuck)
+    }
+
+    fn sort_key(&self) -> (&str, &str) {
+        (&self.run, "")
+    }
+}
+
+impl Item for Task {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("MACHINE", |it| optional(&it.machine)),
+        Column::new("TASK", |it| it.name.clone()),
+        Column::new("ATTEMPT", |it| it.attempt.to_string()),
+        Column::new("PHASE", |it| it.phase.to_string()),
+        Column::new("SINCE", |it| optional(&it.since_seconds.map(span))),
+        Column::new("STEP", |it| {
+            optional(&it.heartbeat.as_ref().map(|at| &at.step))
+        }),
+        Column::new("DONE", |it| {
+            optional(&it.heartbeat.as_ref().map(|at| at.done))
+        }),
+        Column::new("OF", |it| optional(&it.heartbeat.as_ref().map(|at| at.of))),
+        Column::new("UNIT", |it| {
+            optional(&it.heartbeat.as_ref().map(|at| &at.unit))
+        }),
+        Column::wide("UNTIL", |it| it.until.to_string()),
+        Column::wide("WORKER", |it| {
+            optional(&it.heartbeat.as_ref().map(|at| &at.worker))
+        }),
+        Column::wide("FAILURE", |it| {
+            optional(&it.failure.as_ref().map(|at| &at.code))
+        }),
+        Column::wide("ID", |it| it.task.clone()),
+    ];
+
+    fn name(&self) -> String {
+        self.task.clone()
+    }
+}
+
+impl Item for Pool {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("POOL", |it| it.pool.clone()),
+        Column::new("MAX UNAVAILABLE", |it| optional(&it.max_unavailable)),
+        Column::new("APPROVAL", |it| it.approval.to_string()),
+        Column::new("PAUSED", |it| optional(&it.paused)),
+        Column::new("MEMBERS", |it| it.members.to_string()),
+    ];
+
+    fn pool(&self) -> Option<&str> {
+        Some(&self.pool)
+    }
+
+    fn name(&self) -> String {
+        self.pool.clone()
+    }
+}
+
+/// States and urgencies of machines.
+pub(super) fn machine_states() -> Vec<&'static str> {
+    let states = MachineState::ALL.iter().map(|it| it.id());
+    states.chain(URGENCIES).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples::{machine_with, rollout_with};
+    use serde_json::{Value, json};
+
+    #[test]
+    fn the_time_left_is_that_of_the_turns_that_wait() {
+        let upgraded = machine_with(
+            json!({"served": true, "version": "v2", "desiredVersion": "v2",
+            "episode": {"kind": "upgrade", "seq": 3, "from": "2026-11-21T07:00:00.000Z",
+                "to": "2026-11-21T07:10:00.000Z", "result": "done"}}),
+        );
+        let waiting = json!({"uid": "w", "name": "w", "position": 1, "away": false});
+        let rollout =
+            |fields: Value| Progress::of(rollout_with(fields), std::slice::from_ref(&upgraded));
+        let queued = rollout(json!({"queue": [waiting.clone(), waiting], "maxUnavailable": 1}));
+        assert_eq!((queued.updated, queued.left), (Some(1), Some(1_200)));
+        let paused = rollout(json!({"paused": "ann", "queue": queued.rollout.queue}));
+        assert_eq!(paused.left, None, "nobody knows while it is paused");
+        assert_eq!(rollout(json!({})).left, None);
+    }
+}

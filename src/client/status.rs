@@ -1,0 +1,538 @@
+//! `dormer status`: one screen for whoever is on call. What is wrong, what waits for a person, what goes on, versions.
+
+use super::{
+    Failure,
+    items::{Progress, holders},
+    output::Output,
+    server::{Address, Server},
+    terminal::{self, Style},
+};
+use clap::Args;
+use dormer_proto::phase::{Listed, MachinePhase, MachineState};
+use dormer_views::{
+    explain,
+    lacks::Lack,
+    machine::{Machine, Machines},
+    moment::{length, rough},
+    rollout::Rollout,
+    run::{DeadLetter, List},
+    trouble::{self, Group, Urgency},
+};
+use serde::Serialize;
+use std::{collections::BTreeMap, io::Write, time::Duration};
+
+/// Pause between two looks of `--watch`.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// Most names in a line. The rest is a count.
+const NAMES_MAX: usize = 6;
+/// Most causes of one urgency. The rest is a count.
+const CAUSES_MAX: usize = 8;
+
+/// Arguments of `dormer status`.
+#[derive(Debug, Args)]
+pub struct Status {
+    /// Only this pool
+    #[arg(long)]
+    pool: Option<String>,
+    /// Look again every 2 s, until you press Ctrl-C
+    #[arg(short, long)]
+    watch: bool,
+    /// Output format
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+    #[command(flatten)]
+    address: Address,
+}
+
+/// Answers that the screen is made of.
+struct Found {
+    machines: Vec<Machine>,
+    lacks: Vec<Lack>,
+    rollouts: Vec<Rollout>,
+    /// Machines that are gone: they say how long a turn takes.
+    gone: Vec<Machine>,
+    dead: usize,
+}
+
+/// The screen for programs.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Screen<'a> {
+    machines: usize,
+    serving: usize,
+    causes: Vec<Cause<'a>>,
+    rollouts: Vec<Lease<'a>>,
+    versions: Vec<Version>,
+    dead_letters: usize,
+}
+
+/// Cause that one or several machines share.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Cause<'a> {
+    urgency: &'static str,
+    code: String,
+    cause: String,
+    machines: Vec<&'a str>,
+    /// Seconds for which the first of them has it.
+    seconds: u64,
+    #[serde(rename = "do")]
+    steps: Vec<explain::Step>,
+}
+
+/// A rollout in numbers.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Lease<'a> {
+    pool: &'a str,
+    state: &'a str,
+    members: u64,
+    updated: Option<u64>,
+    holders: Vec<&'a str>,
+    queue: usize,
+    stands_still: Option<String>,
+    waiting_for: Option<&'a str>,
+    seconds_left: Option<u64>,
+}
+
+/// Machines with one version.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Version {
+    version: String,
+    machines: usize,
+    /// Machines that should carry it.
+    desired: usize,
+}
+
+impl Status {
+    pub(crate) async fn run(self) -> Result<String, Failure> {
+        let server = self.address.server();
+        if !self.watch {
+            return self.text(&server).await;
+        }
+        let mut before = String::new();
+        loop {
+            let text = self.text(&server).await?;
+            if text != before {
+                let mut out = std::io::stdout().lock();
+                // A terminal is cleared and written anew, another output gets a block for each change.
+                let begin = if terminal::columns().is_some() {
+                    "\x1b[H\x1b[2J"
+                } else {
+                    ""
+                };
+                let written = writeln!(out, "{begin}{text}").and_then(|()| out.flush());
+                if written.is_err() {
+                    return Ok(String::new());
+                }
+            }
+            before = text;
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    async fn text(&self, server: &Server) -> Result<String, Failure> {
+        let found = self.found(server).await?;
+        let programs = self.output.for_programs(&found.screen())?;
+        Ok(programs.unwrap_or_else(|| {
+            found.lines(
+                terminal::columns().unwrap_or(usize::MAX),
+                terminal::coloured(),
+            )
+        }))
+    }
+
+    async fn found(&self, server: &Server) -> Result<Found, Failure> {
+        let Machines { items, lacks } = server.get("/machines?all=true").await?;
+        let List { items: rollouts } = server.get::<List<Rollout>>("/rollouts").await?;
+        let ours = |pool: &String| self.pool.as_ref().is_none_or(|wanted| wanted == pool);
+        if let Some(pool) = &self.pool
+            && !rollouts.iter().any(|it| ours(&it.pool))
+        {
+            let known: Vec<&str> = rollouts.iter().map(|it| it.pool.as_str()).collect();
+            return Err(Failure::Usage(format!(
+                "--pool {pool}: there is no such pool; there are {}",
+                known.join(", ")
+            )));
+        }
+        let ours_only = items.into_iter().filter(|it| ours(&it.pool));
+        let (gone, machines) = ours_only.partition(|it| it.status.closed.is_some());
+        // Who may not read dead letters sees the rest all the same.
+        let dead = server.get::<List<DeadLetter>>("/dead-letters").await;
+        Ok(Found {
+            machines,
+            lacks,
+            rollouts: rollouts.into_iter().filter(|it| ours(&it.pool)).collect(),
+            gone,
+            dead: dead.map_or(0, |it| it.items.len()),
+        })
+    }
+}
+
+impl Found {
+    fn rollout_of(&self, machine: &Machine) -> Option<&Rollout> {
+        self.rollouts.iter().find(|it| it.pool == machine.pool)
+    }
+
+    fn progress(&self, rollout: &Rollout) -> Progress {
+        let all: Vec<Machine> = self.machines.iter().chain(&self.gone).cloned().collect();
+        Progress::of(rollout.clone(), &all)
+    }
+
+    fn screen(&self) -> Screen<'_> {
+        let groups = trouble::groups(&self.machines);
+        let causes = groups.into_iter().map(|group| {
+            let steps = self.steps(&group);
+            let machines = group.machines.iter().map(|it| it.name.as_str()).collect();
+            Cause {
+                urgency: group.trouble.urgency.id(),
+                code: group.trouble.code,
+                cause: group.trouble.cause,
+                machines,
+                seconds: group
+                    .machines
+                    .first()
+                    .map_or(0, |it| it.status.since_seconds),
+                steps,
+            }
+        });
+        let rollouts = self.rollouts.iter().map(|rollout| {
+            let progress = self.progress(rollout);
+            Lease {
+                pool: &rollout.pool,
+                state: rollout.state.id(),
+                members: rollout.members,
+                updated: progress.updated,
+                holders: rollout.slots.iter().map(|it| it.name.as_str()).collect(),
+                queue: rollout.queue.len(),
+                stands_still: trouble::stands_still(rollout),
+                waiting_for: rollout.waiting_for.as_deref(),
+                seconds_left: progress.left,
+            }
+        });
+        Screen {
+            machines: self.machines.len(),
+            serving: self.serving(),
+            causes: causes.collect(),
+            rollouts: rollouts.collect(),
+            versions: versions(&self.machines),
+            dead_letters: self.dead,
+        }
+    }
+
+    fn serving(&self) -> usize {
+        let serving = |it: &&Machine| it.state == MachineState::Joined && !down(it);
+        self.machines.iter().filter(serving).count()
+    }
+
+    /// Next steps for a group. One command retries all machines that failed with one code.
+    fn steps(&self, group: &Group<'_>) -> Vec<explain::Step> {
+        let Some(first) = group.machines.first() else {
+            return Vec::new();
+        };
+        let mut steps = explain::steps(first, self.rollout_of(first));
+        let many = group.machines.len() > 1;
+        for step in &mut steps {
+            let words: Vec<&str> = step.argv.iter().map(String::as_str).collect();
+            let [program, action, name] = words.as_slice() else {
+                continue;
+            };
+            if *program != "dormer" || *name != first.name || !many {
+                continue;
+            }
+            let action = (*action).to_owned();
+            let mut argv = vec![(*program).to_owned(), action.clone()];
+            if action == "retry" {
+                let code = &group.trouble.code;
+                argv.extend(["--all-failed".into(), "--code".into(), code.clone()]);
+            } else if action == "approve" {
+                argv.extend(["-l".into(), format!("phase={}", first.phase)]);
+            } else {
+                continue;
+            }
+            step.argv = argv;
+        }
+        steps.retain(|step| !step.instead);
+        steps
+    }
+
+    fn lines(&self, columns: usize, coloured: bool) -> String {
+        let mut lines: Vec<String> = Vec::new();
+        lines.extend(self.lacks.iter().map(Lack::sentence));
+        let groups = trouble::groups(&self.machines);
+        let all = self.machines.len();
+        for (urgency, heading, style) in [
+            (Urgency::Stuck, "WRONG", Style::Bad),
+            (Urgency::Person, "WAITS FOR A PERSON", Style::Attention),
+            (Urgency::Slow, "SLOW", Style::Attention),
+        ] {
+            let of: Vec<&Group<'_>> = groups
+                .iter()
+                .filter(|group| group.trouble.urgency == urgency)
+                .collect();
+            let count: usize = of.iter().map(|group| group.machines.len()).sum();
+            if count > 0 {
+                section(
+                    &mut lines,
+                    &format!("{heading}: {count} of {all} machines"),
+                    style,
+                    coloured,
+                );
+                for group in of.iter().take(CAUSES_MAX) {
+                    self.group(group, &mut lines);
+                }
+                let more = of.len().saturating_sub(CAUSES_MAX);
+                if more > 0 {
+                    lines.push(format!(
+                        "  and {more} more causes; dormer get machines lists them all"
+                    ));
+                }
+            }
+        }
+        let still: Vec<String> = self
+            .rollouts
+            .iter()
+            .filter_map(|it| {
+                Some(format!(
+                    "  Rollout {}: {}",
+                    it.pool,
+                    trouble::stands_still(it)?
+                ))
+            })
+            .collect();
+        if !still.is_empty() {
+            section(&mut lines, "STANDS STILL", Style::Attention, coloured);
+            lines.extend(still);
+        }
+        if self.dead > 0 {
+            section(&mut lines, "DEAD LETTERS", Style::Bad, coloured);
+            lines.push(format!(
+                "  {} messages that no engine could read: dormer dead-letters list",
+                self.dead
+            ));
+        }
+        if lines.is_empty() {
+            lines.push(if all == 0 {
+                "There are no machines: dormer has found no Windows Machine.".to_owned()
+            } else {
+                "Nothing is wrong, and nothing waits for a person.".to_owned()
+            });
+        }
+        section(&mut lines, "GOES ON", Style::Heading, coloured);
+        lines.push(format!("  {} of {all} machines serve", self.serving()));
+        lines.extend(self.rollouts.iter().map(|it| self.rollout(it)));
+        lines.extend(self.changing());
+        let versions = versions(&self.machines);
+        if !versions.is_empty() {
+            section(&mut lines, "VERSIONS", Style::Heading, coloured);
+            lines.extend(versions.iter().map(|it| {
+                let Version {
+                    version,
+                    machines,
+                    desired,
+                } = it;
+                format!(
+                    "  {version}: {}, desired on {desired}",
+                    machines_text(*machines)
+                )
+            }));
+        }
+        let fitted = lines.iter().map(|line| {
+            let command = line.starts_with("      ");
+            if command || columns == usize::MAX {
+                line.clone()
+            } else {
+                terminal::wrap(line, columns, "    ")
+            }
+        });
+        fitted.collect::<Vec<_>>().join("\n")
+    }
+
+    fn group(&self, group: &Group<'_>, lines: &mut Vec<String>) {
+        let names: Vec<&str> = group.machines.iter().map(|it| it.name.as_str()).collect();
+        let longest = group
+            .machines
+            .first()
+            .map_or(0, |it| it.status.since_seconds);
+        lines.push(format!(
+            "  {} for {}: {}",
+            machines_text(names.len()),
+            rough(longest),
+            group.trouble.cause
+        ));
+        lines.push(format!("    {}", named(&names)));
+        for step in self.steps(group) {
+            match step.line() {
+                Some(line) => lines.push(format!("      {line}")),
+                None => lines.push(format!("    {}.", step.say.trim_end_matches('.'))),
+            }
+        }
+    }
+
+    fn rollout(&self, rollout: &Rollout) -> String {
+        let progress = self.progress(rollout);
+        let updated = progress.updated.unwrap_or(0);
+        let mut parts = vec![format!("{updated} of {} updated", rollout.members)];
+        let limit = rollout.max_unavailable;
+        let limit = limit.map_or_else(|| "?".to_owned(), |it| it.to_string());
+        parts.push(format!("{} of {limit} unavailable", rollout.unavailable));
+        if !rollout.slots.is_empty() {
+            parts.push(format!("{} holds the lease", holders(rollout)));
+        }
+        if !rollout.queue.is_empty() {
+            parts.push(format!("{} in the queue", rollout.queue.len()));
+        }
+        if let Some(waits) = &rollout.waiting_for {
+            parts.push(format!("waits for {waits}"));
+        }
+        if let Some(left) = progress.left {
+            parts.push(format!("about {} left", length(left)));
+        }
+        format!(
+            "  Rollout {} is {}: {}",
+            rollout.pool,
+            rollout.state,
+            parts.join(", ")
+        )
+    }
+
+    /// Machines that change without trouble, by phase.
+    fn changing(&self) -> Vec<String> {
+        let mut phases: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for machine in &self.machines {
+            let serving = machine.phase == MachinePhase::Serving;
+            if !serving && trouble::trouble(machine).is_none() {
+                let names = phases.entry(&machine.phase_text).or_default();
+                names.push(&machine.name);
+            }
+        }
+        let line = |(phase, names): (&&str, &Vec<&str>)| format!("  {phase}: {}", named(names));
+        phases.iter().map(line).collect()
+    }
+}
+
+/// Whether a machine that has joined serves no more.
+fn down(machine: &Machine) -> bool {
+    machine.phase == MachinePhase::Serving && machine.waiting_for.is_some()
+}
+
+fn section(lines: &mut Vec<String>, heading: &str, style: Style, coloured: bool) {
+    if !lines.is_empty() {
+        lines.push(String::new());
+    }
+    lines.push(style.paint(heading, coloured));
+}
+
+fn machines_text(count: usize) -> String {
+    format!("{count} machine{}", if count == 1 { "" } else { "s" })
+}
+
+/// Names, of many the first ones.
+fn named(names: &[&str]) -> String {
+    let shown = &names[..names.len().min(NAMES_MAX)];
+    match names.len() - shown.len() {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
+/// Machines by the version that they carry.
+fn versions(machines: &[Machine]) -> Vec<Version> {
+    let mut counts: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+    for machine in machines {
+        if let Some(version) = &machine.version {
+            counts.entry(version).or_default().0 += 1;
+        }
+        if let Some(version) = &machine.desired_version {
+            counts.entry(version).or_default().1 += 1;
+        }
+    }
+    let version = |(version, (machines, desired)): (&str, (usize, usize))| Version {
+        version: version.to_owned(),
+        machines,
+        desired,
+    };
+    counts.into_iter().map(version).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples::{machine_with, rollout_with};
+    use serde_json::{Value, json};
+
+    fn failed(name: &str, code: &str) -> Value {
+        json!({"name": name, "uid": name, "state": "Failed", "phase": "failed", "phaseText": "failed",
+            "sinceSeconds": 1_320, "failure": {"code": code, "message": "No right.",
+                "phase": "converging-host", "phaseText": "converging the host"}})
+    }
+
+    fn serving(name: &str, version: &str) -> Value {
+        json!({"name": name, "state": "Joined", "phase": "serving", "phaseText": "serving",
+            "served": true, "version": version, "desiredVersion": "v2"})
+    }
+
+    fn found(machines: &[Value], rollout: Value) -> Found {
+        Found {
+            machines: machines.iter().cloned().map(machine_with).collect(),
+            lacks: Vec::new(),
+            rollouts: vec![rollout_with(rollout)],
+            gone: Vec::new(),
+            dead: 0,
+        }
+    }
+
+    #[test]
+    fn equal_causes_are_one_entry_with_one_command() {
+        let machines = [
+            failed("win-b", "access_denied"),
+            serving("win-c", "v1"),
+            failed("win-a", "access_denied"),
+        ];
+        let text = found(&machines, json!({"maxUnavailable": 1})).lines(usize::MAX, false);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(
+            lines,
+            [
+                "WRONG: 2 of 3 machines",
+                "  2 machines for 22 min: access denied: No right (access_denied)",
+                "    win-a, win-b",
+                "    The SSH user must be an administrator of the host.",
+                "      dormer retry --all-failed --code access_denied",
+                "",
+                "GOES ON",
+                "  1 of 3 machines serve",
+                "  Rollout windows is Open: 0 of 3 updated, 1 of 1 unavailable",
+                "",
+                "VERSIONS",
+                "  v1: 1 machine, desired on 0",
+                "  v2: 0 machines, desired on 1",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_quiet_fleet_says_so_and_a_halted_rollout_does_not() {
+        let quiet = found(&[serving("win-a", "v2")], json!({})).lines(usize::MAX, false);
+        assert!(quiet.starts_with("Nothing is wrong"), "{quiet}");
+        assert!(quiet.contains("1 of 3 updated"), "{quiet}");
+        let halted = found(&[serving("win-a", "v2")], json!({"halted": "win-x failed"}));
+        let text = halted.lines(usize::MAX, false);
+        assert!(
+            text.starts_with("STANDS STILL\n  Rollout windows: halted: win-x failed"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn programs_read_the_same() {
+        let found = found(&[failed("win-a", "access_denied")], json!({}));
+        let screen = serde_json::to_value(found.screen()).unwrap();
+        assert_eq!(screen["causes"][0]["urgency"], "stuck");
+        assert_eq!(
+            screen["causes"][0]["do"][1]["argv"],
+            json!(["dormer", "retry", "win-a"])
+        );
+        assert_eq!(screen["rollouts"][0]["pool"], "windows");
+    }
+}

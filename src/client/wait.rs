@@ -1,0 +1,212 @@
+//! `dormer wait`: ends once machines are in a state, for scripts.
+
+use super::{
+    Failure,
+    filter::Filter,
+    items::{Item, machine_states},
+    machines,
+    server::{Address, Server},
+};
+use clap::Args;
+use dormer_proto::phase::MachineState;
+use dormer_views::{explain, machine::Machine, run::List};
+use std::{str::FromStr, time::Duration};
+use tokio::time::Instant;
+
+/// Pause between two looks.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Arguments of `dormer wait`.
+#[derive(Debug, Args)]
+pub struct Wait {
+    /// The machines: names or the ends of them, NAMESPACE/NAME, or UIDs
+    #[arg(required_unless_present_any = ["pool", "selector", "state"])]
+    machines: Vec<String>,
+    #[command(flatten)]
+    filter: Filter,
+    /// What to wait for: state=STATE, phase=PHASE, version=VERSION or gone
+    #[arg(long = "for", value_name = "CONDITION", default_value = "state=Joined")]
+    until: Condition,
+    /// Longest wait: 90, 90s, 15m or 2h
+    #[arg(long, default_value = "30m", value_parser = duration, value_name = "TIME")]
+    timeout: Duration,
+    #[command(flatten)]
+    address: Address,
+}
+
+/// Condition of a machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Condition {
+    State(String),
+    Phase(String),
+    Version(String),
+    Gone,
+}
+
+impl FromStr for Condition {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let forms = "state=STATE, phase=PHASE, version=VERSION or gone";
+        match text.split_once('=') {
+            Some(("state", state)) => {
+                let states = machine_states();
+                let known = states.iter().find(|it| it.eq_ignore_ascii_case(state));
+                let known = known.ok_or_else(|| {
+                    format!(
+                        "there is no state {state}; the states are {}",
+                        states.join(", ")
+                    )
+                })?;
+                Ok(Self::State((*known).to_owned()))
+            }
+            Some(("phase", phase)) => Ok(Self::Phase(phase.to_owned())),
+            Some(("version", version)) => Ok(Self::Version(version.to_owned())),
+            None if text == "gone" || text == "delete" => Ok(Self::Gone),
+            _ => Err(format!("give one of {forms}")),
+        }
+    }
+}
+
+impl Condition {
+    fn holds(&self, machine: &Machine) -> bool {
+        let filter = |state: &String| Filter {
+            state: Some(state.clone()),
+            ..Filter::default()
+        };
+        match self {
+            Self::State(state) => filter(state).takes(machine),
+            Self::Phase(phase) => machine.phase.id() == phase,
+            Self::Version(version) => machine.version.as_ref() == Some(version),
+            Self::Gone => machine.status.closed.is_some(),
+        }
+    }
+
+    /// Whether a machine that has failed can still come there without a person.
+    fn excludes(&self, machine: &Machine) -> bool {
+        machine.state == MachineState::Failed && !self.holds(machine) && *self != Self::Gone
+    }
+}
+
+/// Time as people write it: seconds, or a number with s, m or h.
+fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("{text:?} is no time such as 90s, 15m or 2h");
+    let (number, unit) = match text.char_indices().last() {
+        Some((at, 's')) => (&text[..at], 1),
+        Some((at, 'm')) => (&text[..at], 60),
+        Some((at, 'h')) => (&text[..at], 3_600),
+        _ => (text, 1),
+    };
+    let number: u64 = number.parse().map_err(|_| wrong())?;
+    let seconds = number.checked_mul(unit).ok_or_else(wrong)?;
+    Ok(Duration::from_secs(seconds))
+}
+
+impl Wait {
+    pub(crate) async fn run(self) -> Result<String, Failure> {
+        self.filter.check::<Machine>("machines")?;
+        let server = self.address.server();
+        let chosen = self.chosen(&server).await?;
+        if chosen.is_empty() {
+            return Err(Failure::refused(
+                "no machine matches, so there is nothing to wait for",
+                "dormer get machines lists them",
+            ));
+        }
+        let deadline = Instant::now() + self.timeout;
+        let mut waiting: Vec<String> = chosen.into_iter().map(|it| it.uid).collect();
+        let mut met = Vec::new();
+        loop {
+            let mut still = Vec::new();
+            for uid in waiting {
+                let machine: Machine = machines::machine(&server, &uid).await?;
+                if self.until.holds(&machine) {
+                    met.push(format!("machine/{} condition met", machine.name()));
+                } else if self.until.excludes(&machine) {
+                    return Err(failed(&machine));
+                } else {
+                    still.push((uid, machine));
+                }
+            }
+            let Some((_, first)) = still.first() else {
+                return Ok(met.join("\n"));
+            };
+            if Instant::now() >= deadline {
+                let (name, phase) = (&first.name, &first.phase_text);
+                let others = match still.len() - 1 {
+                    0 => String::new(),
+                    more => format!(", and {more} more"),
+                };
+                return Err(Failure::refused(
+                    format!("timed out: {name} is {} ({phase}){others}", first.state),
+                    format!("dormer why {name}"),
+                ));
+            }
+            waiting = still.into_iter().map(|(uid, _)| uid).collect();
+            tokio::time::sleep(LOOK_EVERY.min(deadline - Instant::now())).await;
+        }
+    }
+
+    async fn chosen(&self, server: &Server) -> Result<Vec<Machine>, Failure> {
+        let mut found = Vec::new();
+        for called in &self.machines {
+            let called = called.strip_prefix("machine/").unwrap_or(called);
+            found.push(machines::machine(server, called).await?);
+        }
+        if self.machines.is_empty() {
+            found = server.get::<List<Machine>>("/machines").await?.items;
+        }
+        found.retain(|it| self.filter.takes(it));
+        Ok(found)
+    }
+}
+
+fn failed(machine: &Machine) -> Failure {
+    let failure = machine.failure.as_ref();
+    let cause = failure.map_or_else(String::new, |it| explain::cause(&it.code, &it.message));
+    Failure::refused(
+        format!("{} failed: {cause}", machine.name),
+        format!("dormer why {}", machine.name),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples::machine_with;
+    use serde_json::json;
+
+    #[test]
+    fn a_condition_names_a_state_that_exists() {
+        let joined: Condition = "state=joined".parse().unwrap();
+        assert_eq!(joined, Condition::State("Joined".into()));
+        assert!(joined.holds(&machine_with(
+            json!({"state": "Joined", "phase": "serving"})
+        )));
+        assert!(!joined.holds(&machine_with(json!({}))));
+        let wrong = "state=Jioned".parse::<Condition>().unwrap_err();
+        assert!(wrong.contains("Joined"), "{wrong}");
+        assert!("colour=red".parse::<Condition>().is_err());
+        assert_eq!("gone".parse(), Ok(Condition::Gone));
+    }
+
+    #[test]
+    fn a_failed_machine_does_not_come_to_another_state_by_itself() {
+        let failed = machine_with(json!({"state": "Failed", "phase": "failed"}));
+        assert!(Condition::State("Joined".into()).excludes(&failed));
+        assert!(!Condition::State("Failed".into()).excludes(&failed));
+        assert!(!Condition::Gone.excludes(&failed));
+    }
+
+    #[test]
+    fn a_time_is_read_as_people_write_it() {
+        let read = |text: &str| duration(text).ok().map(|it| it.as_secs());
+        assert_eq!(
+            [read("90"), read("90s"), read("15m"), read("2h")],
+            [Some(90), Some(90), Some(900), Some(7_200)]
+        );
+        for wrong in ["", "m", "soon", "-1s", "9999999999999999999h"] {
+            assert_eq!(read(wrong), None, "{wrong}");
+        }
+    }
+}
