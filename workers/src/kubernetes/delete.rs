@@ -1,4 +1,4 @@
-//! Deleting a Machine under an open token.
+//! Deletion of a Machine under an open token.
 
 use super::{
     ANSWER_MAX, KubernetesExecutor,

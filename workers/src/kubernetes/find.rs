@@ -1,4 +1,4 @@
-//! Looking for a machine's Node at the API server itself, where the watcher tells of none.
+//! Search for a machine's Node at the API server, if the watcher reports none.
 
 use super::{KubernetesExecutor, api::call};
 use dormer_proto::{

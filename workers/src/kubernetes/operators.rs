@@ -1,4 +1,4 @@
-//! A look for the Windows Machine Config Operator (WMCO), which configures the same hosts as dormer.
+//! Detection of the Windows Machine Config Operator (WMCO), which configures the same hosts as dormer.
 //!
 //! It runs while the Pod that holds its lock lives, or while its Deployment wants replicas, in any namespace
 //! (docs/field-notes.md, WMCO beside dormer). That it is installed (a ClusterServiceVersion, a Deployment without

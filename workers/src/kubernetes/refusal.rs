@@ -1,4 +1,4 @@
-//! Why a pod is not evicted, by what the API server answers.
+//! Refusals of evictions: the reason, from the API server's answer.
 
 use k8s_openapi::api::{core::v1::Pod, policy::v1::PodDisruptionBudget};
 use kube::core::{Selector, SelectorExt, Status};

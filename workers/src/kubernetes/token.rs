@@ -1,4 +1,4 @@
-//! A bootstrap token for each machine: made when its host is configured, prolonged while it joins, taken away after.
+//! Bootstrap token of a machine: created when its host is configured, extended while it joins, then deleted.
 //!
 //! Who asks by such a token has the token's name, so a kubelet's first request can be told exactly (`csr.rs`). Which
 //! token is a machine's follows from its UID and from dormer's namespace: every worker, and every attempt, finds the

@@ -1,4 +1,4 @@
-//! Pulling orders: only while somebody has room for them, and what waits here keeps its claim.
+//! Pulls of orders: only while there are free slots. Waiting orders keep their claims.
 
 use super::{
     link::{NatsLink, failed},

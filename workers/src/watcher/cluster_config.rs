@@ -1,5 +1,5 @@
-//! The cluster around the nodes, as the watcher follows it: what it finds goes to the catalog, which makes another version
-//! of it, and what is not understood is told.
+//! The cluster around the nodes, as the watcher follows it: what it finds goes to the catalog, which makes another
+//! version of it, and what is not understood is told.
 
 use super::settings::write_event;
 use crate::{kubernetes::ClusterConfigReader, pool::Installed};

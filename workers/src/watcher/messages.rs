@@ -1,4 +1,4 @@
-//! Messages to runs: what each run should know by the present view, and what it was told.
+//! Messages to runs: the difference between the present view and what each run has received.
 
 use super::{objects::ObservedMachine, view::View};
 use crate::port::EpochStart;

@@ -1,4 +1,4 @@
-//! One epoch of the watcher: a full list, then watches, until a gap or until it is time for the next list.
+//! Round of the watcher, which is one epoch: a full list, then watches, until a gap or the next list.
 
 use super::{
     Trouble, Watcher,

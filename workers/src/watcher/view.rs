@@ -1,4 +1,4 @@
-//! The watcher's present view of the cluster, and which machines are concerned when an object changes.
+//! View of the cluster in the watcher, and the machines that a changed object concerns.
 
 use super::{
     csr::ObservedCsr,
@@ -45,7 +45,7 @@ impl ObservedObject {
     }
 }
 
-/// What stands in the cluster, by UID, as one epoch's list and its watches show it.
+/// Objects of the cluster by UID, from one epoch's list and its watches.
 #[derive(Debug, Default)]
 pub(super) struct View {
     pub(super) machines: BTreeMap<String, ObservedMachine>,
@@ -62,7 +62,8 @@ pub(super) struct View {
     runs: BTreeSet<String>,
     /// UIDs that were deleted: a late event does not bring them back. UIDs are never used again.
     gone: BTreeSet<String>,
-    /// Machines that stand, but cannot be read or find no room: nothing is said of them, least of all that they are gone.
+    /// Machines that stand, but cannot be read or find no room: nothing is said of them, least of all that they are
+    /// gone.
     veiled: BTreeSet<String>,
     /// Machines about which something changed.
     pub(super) changed: BTreeSet<String>,
