@@ -1,4 +1,5 @@
-//! Who may look and who may act: the cluster's own word, over the API, in a browser, and through a forwarded port.
+//! Authorization of reads and actions by the cluster's own reviews: over the API, in a browser, and through a forwarded
+//! port.
 
 use dormer_fleet::{
     Pace, World, WorldConfig,

@@ -1,5 +1,5 @@
-//! A whole demonstration, looked at from the command line: its changes watched, a life drawn, its attempts told, its
-//! history exported and replayed, and a run sent back to an earlier record.
+//! Whole demonstration, followed from the command line: its changes, a trace, attempts, export and replay of a history,
+//! and a reset to an earlier record.
 
 use dormer_testkit::{Process, ProcessSpec, await_some, free_port, test_dir};
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! `dormer preflight --self-test` through real SSH: a simulated Windows host, and hosts that are none or mean harm.
+//! `dormer preflight --self-test` through real SSH: a simulated Windows host, other hosts, and hostile ones.
 
 use dormer_fleet::{Pace, World, WorldConfig, host::Host};
 use dormer_testkit::{

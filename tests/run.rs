@@ -1,4 +1,5 @@
-//! `dormer run` as processes of its own against the simulated cluster: brought up, ended, killed, split and upgraded.
+//! `dormer run` as separate processes against the simulated cluster: started, stopped, killed, split into roles and
+//! upgraded.
 
 use dormer_fleet::{Pace, World, WorldConfig, api::kinds, payload::write_example};
 use dormer_testkit::{

@@ -1,4 +1,4 @@
-//! `tests/SCENARIOS.md`: which test plays which scenario, by which fault of the fleet.
+//! `tests/SCENARIOS.md`: each scenario with its test and the fault of the fleet.
 
 mod table;
 

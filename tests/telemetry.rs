@@ -1,4 +1,4 @@
-//! What `dormer run` tells of itself: traces that are whole after it was killed, lines of the log, and never a secret.
+//! Telemetry of `dormer run`: traces that are complete after a kill, log lines, and no secrets.
 
 use dormer_fleet::{Pace, World, WorldConfig, api::kinds, payload::write_example};
 use dormer_testkit::{

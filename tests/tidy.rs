@@ -1,4 +1,4 @@
-//! Rules of the house that a compiler does not check.
+//! House rules that the compiler does not check.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

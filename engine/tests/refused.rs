@@ -1,5 +1,4 @@
-//! A record that nobody will ever store: its run stands still, is told of once and counted each time, and no other
-//! run waits for it.
+//! Record that no store accepts: its run stops, is reported once and counted each time, and no other run waits for it.
 
 use crate::builds;
 
@@ -80,7 +79,7 @@ impl DeadLetters for Refusing {
     }
 }
 
-/// What was told of, and how many appends were refused.
+/// Reported runs, and the number of refused appends.
 #[derive(Default)]
 struct RefusalLog(Mutex<(Vec<String>, u64)>);
 

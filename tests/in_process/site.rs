@@ -1,4 +1,4 @@
-//! A dormer over a store in memory, with an engine at work and executors that fail.
+//! Fixture: a dormer over a store in memory, with a running engine and failing executors.
 
 use axum::{
     Router,

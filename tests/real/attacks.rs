@@ -1,4 +1,4 @@
-//! Certificate requests that somebody would like approved: none of them ever is, by dormer or by anybody else.
+//! Illegitimate certificate requests: none of them is ever approved, by dormer or by anybody else.
 
 use super::{
     accounts::worker,

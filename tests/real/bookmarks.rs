@@ -1,4 +1,4 @@
-//! Where a watcher goes on after its connections were cut, and how often it asks while the API server is away.
+//! Watcher after cut connections: where it continues, and how often it asks while the API server is away.
 
 use super::{
     accounts::{apply, ours},

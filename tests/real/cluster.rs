@@ -1,4 +1,4 @@
-//! The one control plane of this test binary, and a test's own part of it.
+//! Control plane of this test binary, and each test's own part of it.
 
 use dormer_profile::yaml;
 use dormer_proto::{

@@ -1,4 +1,4 @@
-//! How a kubelet joins: its requests are approved by dormer, signed by the real signer, and used.
+//! Joining kubelets: dormer approves their requests, the real signer signs them, and the certificates are used.
 
 use super::{
     accounts::{ours, worker},

@@ -1,5 +1,5 @@
-//! Who may do what through the API, by the real API server's TokenReview and SubjectAccessReview and the rules of
-//! `deploy/people.yaml` as they are shipped.
+//! Rights of people through the API, by the real API server's TokenReview and SubjectAccessReview and the shipped rules
+//! of `deploy/people.yaml`.
 
 use super::{
     accounts::{shipped, token},

@@ -1,5 +1,4 @@
-//! The `WindowsPool` on the real API server: what is refused and in which words, and what becomes of the status-only
-//! objects of builds before v1beta1.
+//! `WindowsPool` on the real API server: refusals with their texts, and status-only objects of builds before v1beta1.
 
 use super::{
     accounts::home,

@@ -1,4 +1,4 @@
-//! What a watcher makes of an etcd that was restored to an earlier revision, and of history that is compacted away.
+//! Watcher on an etcd that was restored to an earlier revision, and on compacted history.
 
 use super::{
     cluster::{MACHINE, NODE, PATIENCE, Site, fragile_plane},

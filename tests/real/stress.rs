@@ -1,4 +1,4 @@
-//! Drains in trouble, by the real eviction API: what goes, what stays, and what is named as being in the way.
+//! Difficult drains by the real eviction API: evicted pods, remaining pods, and the reported blockers.
 
 use super::{
     accounts::worker,

@@ -1,4 +1,4 @@
-//! A bootstrap token for each machine, as the real API server takes it: whom it lets ask, and until when.
+//! Bootstrap token of each machine at the real API server: who may use it, and for how long.
 
 use super::{
     accounts::{apply, home, ours},

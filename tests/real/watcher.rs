@@ -1,4 +1,4 @@
-//! The watcher on the real API server, by its own account: what it tells, what it finds after a gap, and who is elected.
+//! Watcher on the real API server, with its own account: its facts, its recovery after a gap, and its election.
 
 use super::{
     accounts::{apply, home, ours},

@@ -1,4 +1,4 @@
-//! A watcher at work on the real cluster, and a record of what it tells.
+//! Fixture: a running watcher on the real cluster, and a record of its facts.
 
 use super::{
     accounts::home,

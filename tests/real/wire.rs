@@ -1,4 +1,4 @@
-//! The wire between a client and the API server: what is asked over it is noted, and it can be held or cut.
+//! Recording proxy between a client and the API server, which can hold or cut connections.
 
 use super::cluster::Site;
 use dormer_testkit::Speaker;

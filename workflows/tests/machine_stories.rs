@@ -1,4 +1,4 @@
-//! A machine's life in transcripts: the ordinary one, each way to fail, adoption, and what others do to it.
+//! Transcripts of a machine: the ordinary life, each failure, adoption, and interference by others.
 
 use crate::common;
 

@@ -1,4 +1,4 @@
-//! The machine's transition table, generated: every phase × every input → where it goes, and what it asks for.
+//! Generated transition table of the machine: every phase with every input, the next phase, and the commands.
 
 use crate::common;
 

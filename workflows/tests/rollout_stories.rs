@@ -1,4 +1,4 @@
-//! The rollout in transcripts: one for each rule of the lease, of gaps and of adoption.
+//! Transcripts of the rollout: one for each rule of the lease, of gaps and of adoption.
 
 use crate::rollout_common;
 

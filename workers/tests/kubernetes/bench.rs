@@ -1,4 +1,4 @@
-//! Hands at work on a simulated cluster, and a moment between any two of their calls.
+//! Fixture: executors on a simulated cluster, with a pause between any two of their calls.
 
 use dormer_fleet::{
     Pace, World, WorldConfig,

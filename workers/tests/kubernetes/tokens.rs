@@ -1,4 +1,4 @@
-//! A bootstrap token for each machine: whose it is, how long it lasts, and who may ask by it.
+//! Bootstrap token of each machine: its owner, its lifetime, and its permitted requests.
 
 use super::bench::{Bench, Gate, executor, run_of};
 use base64::{Engine as _, engine::general_purpose::STANDARD};

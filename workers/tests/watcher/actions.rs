@@ -1,4 +1,4 @@
-//! What people and clusters do to the simulated world in these tests.
+//! Actions of people and clusters on the simulated world in these tests.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use dormer_fleet::{
