@@ -364,7 +364,7 @@ fn cure(code: &str) -> Option<&'static str> {
              administrators_authorized_keys open to Administrators and SYSTEM alone"
         }
         "HostKeyChanged" => {
-            "Find out why the host shows another key. If it was rightfully reinstalled, compare its key on the host itself: \
+            "Find out why the host shows another key. If it was reinstalled on purpose, compare its key on the host itself: \
              dormer trust-host-key MACHINE --fingerprint SHA256:… --why TEXT; if not, the connection may be intercepted"
         }
         "ConnectTimeout" | "ConnectRefused" | "ConnectionLost" | "HandshakeFailed" | "NoAnswer" => {
