@@ -50,7 +50,7 @@ async fn a_run_is_watched_traced_logged_exported_replayed_and_reset() {
     let folder = test_dir("life");
     let port = free_port();
     let listen = format!("127.0.0.1:{port}");
-    // In place: the machine's run goes on after its upgrade.
+    // In place: the machine's run continues after its upgrade.
     let arguments = [
         "demo",
         "--machines",

@@ -7,7 +7,7 @@ use std::{
     process::Command,
 };
 
-/// Who may know whom: the table of ARCHITECTURE.md ("-" is nobody of ours).
+/// Permitted dependencies of each package, as in the table of ARCHITECTURE.md ("-": none of the workspace).
 const EDGES: &[(&str, &[&str])] = &[
     ("dormer-proto", &[]),
     ("dormer-nats", &[]),
@@ -367,7 +367,7 @@ fn modules_make_no_circle() {
             let others = others.filter(|other| other != name && named.contains(*other));
             knows.insert(name, others.collect());
         }
-        // Whoever knows nobody that is left stands below the others; in a circle nobody does.
+        // A module without remaining dependencies is removed; in a circle there is none.
         while let Some(lowest) = knows
             .iter()
             .find(|(_, known)| known.iter().all(|it| !knows.contains_key(it)))

@@ -419,7 +419,7 @@ fn hosts() -> Vec<(&'static str, Trouble)> {
         ("hns-restarts", converging(1, "hns_missing", "no HNS network OVNKubernetesHybridOverlayNetwork")),
         ("slow-reboot", waits(reboot(), probe(), 4, "ConnectTimeout", timeout)),
         ("sshd-dead-after-reboot", waits(reboot(), probe(), 9, "ConnectRefused", refused)),
-        ("configure-fails", failed(host(), "access_denied", "Access is denied. The SSH user must be an administrator of the host.")),
+        ("configure-fails", failed(host(), "access_denied", "Access is denied. Make the SSH user an administrator of the host.")),
     ]
 }
 

@@ -25,7 +25,7 @@ use std::{
 
 /// The manifest as it is shipped.
 const PEOPLE: &str = include_str!("../../deploy/people.yaml");
-/// How long the console remembers a yes, as it is told.
+/// Configured time for which the console caches a permission.
 const REVIEW: Duration = Duration::from_secs(2);
 /// What the API server itself remembers of a token, and a busy machine's part.
 const SLACK: Duration = Duration::from_secs(25);

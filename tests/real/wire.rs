@@ -123,7 +123,7 @@ impl Wire {
         builder.with_layer(&tap).with_layer(&note).build()
     }
 
-    /// Nothing passes any more, and nobody is told.
+    /// Drops everything without closing the connection.
     pub(crate) fn hold(&self) {
         self.state.send_modify(|state| state.held = true);
     }

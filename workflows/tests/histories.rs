@@ -33,7 +33,7 @@ fn decided(run: &Run<Dormer>) -> (Option<&'static str>, Run<Dormer>) {
         state,
         ..run.clone()
     };
-    // What a certificate request has to say: earlier builds told the worker less.
+    // Expected content of a certificate request: earlier builds gave the worker less.
     for task in &mut run.tasks {
         if let Task::ApproveCsr { expect, .. } = &mut task.body {
             *expect = CsrExpectation::default();

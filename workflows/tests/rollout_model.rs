@@ -21,7 +21,7 @@ struct Lease {
     upgrades: usize,
     in_place: bool,
     close: Close,
-    /// Whether what the watcher read may be old when it is told.
+    /// Whether facts may be outdated on arrival.
     stale: bool,
     faults: Faults,
 }
