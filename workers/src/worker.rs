@@ -83,8 +83,8 @@ impl Options {
     }
 }
 
-/// Works until `stop`: then it takes no more, lets attempts under way end within the grace period, and drops the
-/// rest, whose claims lapse and whose orders come again.
+/// Works until `stop`. Then it takes no more orders, lets running attempts end within the grace period, and cancels
+/// the rest. Their claims lapse, and other workers get their orders.
 pub async fn run<O: Orders, X: Execute>(
     orders: Arc<O>,
     executor: Arc<X>,

@@ -26,7 +26,7 @@ const TIMEOUT: Duration = Duration::from_secs(300);
 const WORKER: &str = "worker";
 /// Most health checks that are read.
 const CHECKS_MAX: u32 = 100;
-/// An upgrade of the cluster that takes longer is told by an Event.
+/// Longest upgrade of the cluster without an Event.
 const LONG: Duration = Duration::from_secs(24 * 3_600);
 
 /// Result of one read: a sentence for each change, with what to do.

@@ -212,7 +212,7 @@ impl KubernetesExecutor {
         let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &kind);
         let found = match call_if_there("get", &what, api.get(pool)).await {
             Ok(found) => found,
-            // The cluster does not know the kind: nobody has made a pool.
+            // The cluster does not know the kind, so there is no pool.
             Err(failure) if failure.code == NOT_FOUND => None,
             Err(failure) => return Err(failure),
         };

@@ -64,7 +64,7 @@ impl View {
         }
     }
 
-    /// Another machine for whose sake requests in this node's name go to nobody.
+    /// Another machine because of which requests in this node's name go to no machine.
     pub(super) fn rival(&self, name: &str, uid: &str) -> Option<&ObservedMachine> {
         if self.owner_of_csr(name).is_some() {
             return None;
@@ -88,7 +88,7 @@ impl View {
         uids.filter_map(|uid| self.csrs.get(uid))
     }
 
-    /// Pending requests that are nobody's of ours.
+    /// Pending requests that belong to no machine of dormer.
     pub(super) fn foreign_csrs(&self) -> usize {
         let foreign = |csr: &&ObservedCsr| {
             csr.fact.pending

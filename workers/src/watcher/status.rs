@@ -46,7 +46,7 @@ pub struct Status {
 }
 
 impl Status {
-    /// Whether the watcher does its part: it has listed and goes on, or another one is elected. One whose lists have
+    /// Whether the watcher works: it has listed and continues, or another one is elected. One whose lists have
     /// failed for two minutes does not.
     #[must_use]
     pub fn ready(&self) -> bool {

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Most objects of one kind that are kept; more are counted and left out.
 pub(super) const OBJECTS_MAX: usize = 50_000;
 
-/// The kinds of objects that runs are told of.
+/// Kinds of objects that facts are about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Kind {
     Machine,
@@ -106,7 +106,7 @@ impl View {
         match object {
             ObservedObject::Machine(machine) => self.observe_machine(*machine),
             ObservedObject::Set(set) => {
-                // How many are ready changes with every Node: that alone is told with the next repeats.
+                // The number of ready Machines changes with every Node: that alone waits for the next repeats.
                 let known = self.sets.get(&set.uid);
                 let same = known.is_some_and(|known| {
                     (known.replicas, known.windows, &known.name)

@@ -78,8 +78,8 @@ impl Draft<'_> {
         }
     }
 
-    /// The name that its Node was to have, if this is another one. What the platform names may be named anew; a host does
-    /// not become another node by saying so.
+    /// Expected name of its Node, if this name differs. A name from the platform may change; a host's own claim does
+    /// not change it.
     fn renamed(&self, node_name: &str) -> Option<String> {
         let frozen = self.s.host.node_name.as_deref()?;
         let names = self.s.machine.as_ref().map(|machine| &machine.names);

@@ -78,9 +78,9 @@ impl Draft<'_> {
         }
     }
 
-    /// Has every pending CSR looked at that is ours to approve now: none of a machine that is leaving, or to be left
-    /// alone. Of a paused one those of a node that has joined: it serves on, and would lose its certificate. One that
-    /// was refused is looked at again when something else is expected of it, or its Machine is another: it may fit now.
+    /// Issues the approval of every pending CSR that may be approved now: none of a machine that is leaving or ignored.
+    /// A paused machine gets them only if its node has joined, because that node would lose its certificate. A refused
+    /// request is checked again when its expectation or its Machine changes.
     pub(super) fn approve_csrs(&mut self) {
         let deleting = self
             .s

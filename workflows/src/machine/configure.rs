@@ -179,7 +179,7 @@ impl ConfigurePhase {
             Self::Soaking if !ready => draft.enter(Phase::ReadyWait),
             // It is as it was waited for.
             Self::ReadyWait | Self::Soaking => {}
-            // The host comes first: its Node is looked at afterwards.
+            // The host comes first, its Node afterwards.
             Self::PoolWait | Self::ConvergingHost { .. } | Self::Rebooting { .. } => {}
             // Whether the Node is Ready is asked once its section is converged.
             Self::ConvergingNode => {}

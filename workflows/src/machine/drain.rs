@@ -247,7 +247,7 @@ impl DrainPhase {
                 Request::Granted { .. } => draft.give_back(),
                 // Nothing was delayed; the current change finishes.
                 Request::Resume { paused: false } | Request::Hold => {}
-                // On record, and looked at once it serves.
+                // Recorded, and handled once it serves.
                 Request::Wish | Request::Approve => {}
                 // Closing the fence shows whether the deletion took place.
                 Request::Abort { by } if matches!(self, Self::Deleting) => undo(draft, &by),

@@ -16,7 +16,7 @@ impl Draft<'_> {
             Some(Fact::Machine(machine::Fact::Node(node))) => self.node_observed(node),
             Some(Fact::Machine(machine::Fact::Csr(csr))) => self.on_csr(object, csr),
             Some(Fact::Machine(machine::Fact::Pool(pool))) => self.pool_observed(pool),
-            // A machine is told nothing that is a rollout's.
+            // A machine gets no fact meant for a rollout.
             Some(Fact::Rollout(_)) => {}
             None => match object.kind.as_str() {
                 "Machine" => self.machine_gone(),
