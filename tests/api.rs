@@ -1,4 +1,4 @@
-//! The commands over the API of a running dormer, as a person on call uses them: what is stuck, why, and mended.
+//! Commands over the API of a running dormer, as a person on call uses them: find what is stuck, see why, mend it.
 
 use dormer_fleet::{Pace, World, WorldConfig, payload::write_example};
 use dormer_testkit::{Process, ProcessSpec, TempDir, await_some, free_port, test_dir};

@@ -1,4 +1,5 @@
-//! Who may look and who may act: the cluster's own word, over the API, in a browser, and through a forwarded port.
+//! Authorization of reads and actions by the cluster's own reviews: over the API, in a browser, and through a forwarded
+//! port.
 
 use dormer_fleet::{
     Pace, World, WorldConfig,
@@ -598,7 +599,7 @@ async fn a_session_outlives_its_process_and_holds_in_every_console_of_the_same_k
     site.grant("ann", Vec::new());
     assert_eq!([page(&second), page(&Near { port: site.port })], [403, 403]);
     site.grant("ann", viewer());
-    // Whoever logs out has a browser without the cookie, and this process honours no copy of it.
+    // After logging out the browser has no cookie, and this process accepts no copy of it.
     let own = format!("http://127.0.0.1:{}", site.port);
     let out = site.ask("POST /logout", &[("Cookie", &cookie), ("Origin", &own)], "");
     assert!(

@@ -1,4 +1,4 @@
-//! `dormer bench sftp` against the sshd of this machine, in small.
+//! `dormer bench sftp` against the sshd of this computer, on a small scale.
 
 use dormer_testkit::{Sshd, skip};
 use std::process::Command;

@@ -321,7 +321,7 @@ fn a_page_whose_connection_is_cut_or_falls_silent_is_right_again() {
         && document.querySelector('.needs') === null";
     browser.until("it is right again", IN_TIME, right);
 
-    // As after an hour of sleep: the connection is dead, and nobody says so.
+    // As after an hour of sleep: the connection is dead without a notice.
     relay.freeze();
     ask(&site, "/rollouts/windows/actions/pause");
     let paused = "return window.same && document.body.innerText.includes('paused by')";
@@ -349,7 +349,7 @@ fn ask(site: &Site, path: &str) {
     );
 }
 
-/// What was run on the host, unfolded without a mouse; it stays so while the page goes on, and fits a telephone.
+/// Remote commands on the host, unfolded by keyboard. They stay unfolded while the page updates, and fit a telephone.
 #[test]
 fn remote_commands_are_unfolded_by_the_keyboard_and_followed_while_the_machine_is_at_work() {
     dormer_testkit::full!();
@@ -385,7 +385,7 @@ fn remote_commands_are_unfolded_by_the_keyboard_and_followed_while_the_machine_i
     let numbers =
         "return document.querySelector('.why').innerText.includes('has 2 of 2 Machines, 1 ready')";
     browser.until("its MachineSet's numbers", IN_TIME, numbers);
-    // How long it has been so is told anew every few seconds.
+    // The duration is updated every few seconds.
     let since = browser.script("return document.querySelector('.head').innerText");
     let since = since.as_str().unwrap_or_default();
     let redrawn = format!(

@@ -1,4 +1,4 @@
-//! The stream of changes over NATS as another program reads it, against a real server and real processes of dormer.
+//! Stream of changes over NATS, read by another program from a real server and real processes of dormer.
 
 use async_nats::{
     Client, ConnectOptions,

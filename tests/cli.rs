@@ -1,4 +1,4 @@
-//! The command line as a person types it: what it prints, and what it says to a wrong word.
+//! Command line as a person types it: its output, and its answers to mistakes.
 
 use std::process::{Command, Output};
 

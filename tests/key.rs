@@ -1,4 +1,4 @@
-//! A key for Windows hosts that cannot be used: shown as the one thing that all machines wait for, and outlived.
+//! Unusable key for Windows hosts: shown once as the thing that all machines wait for, until a usable key is there.
 
 use dormer_fleet::{Pace, World, WorldConfig, api::kinds, payload::write_example};
 use dormer_testkit::{

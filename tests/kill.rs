@@ -1,4 +1,4 @@
-//! `tests/kill.sh` with a small fleet: every process of dormer killed in turn, and nothing lost.
+//! `tests/kill.sh` with a small fleet: every process of dormer is killed in turn, and nothing is lost.
 
 use dormer_testkit::{
     NatsServer, NatsVersion, Process, ProcessSpec, await_condition, skip, test_dir,

@@ -1,5 +1,5 @@
-//! A whole demonstration, looked at from the command line: its changes watched, a life drawn, its attempts told, its
-//! history exported and replayed, and a run sent back to an earlier record.
+//! Whole demonstration, followed from the command line: its changes, a trace, attempts, export and replay of a history,
+//! and a reset to an earlier record.
 
 use dormer_testkit::{Process, ProcessSpec, await_some, free_port, test_dir};
 use serde_json::Value;
@@ -50,7 +50,7 @@ async fn a_run_is_watched_traced_logged_exported_replayed_and_reset() {
     let folder = test_dir("life");
     let port = free_port();
     let listen = format!("127.0.0.1:{port}");
-    // In place: the machine's run goes on after its upgrade.
+    // In place: the machine's run continues after its upgrade.
     let arguments = [
         "demo",
         "--machines",

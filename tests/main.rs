@@ -40,6 +40,7 @@ mod stores;
 #[cfg(feature = "demo")]
 mod telemetry;
 mod tidy;
+mod tidy_pages;
 mod tidy_paths;
 mod tidy_words;
 #[cfg(feature = "demo")]

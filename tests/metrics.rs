@@ -1,4 +1,5 @@
-//! `GET /metrics` of a dormer that brought a fleet up, retried a machine and upgraded all: the numbers against the facts.
+//! `GET /metrics` of a dormer that brought a fleet up, retried a machine and upgraded all: its numbers compared with
+//! the facts.
 
 use dormer_testkit::{Process, ProcessSpec, await_condition, free_port, test_dir};
 use std::{

@@ -1,4 +1,4 @@
-//! `dormer payload` on the command line: a folder that is right, and each way in which one can be wrong.
+//! `dormer payload` on the command line: a correct folder, and each mistake that a folder can have.
 
 use dormer_profile::{
     payload::{MANIFEST_FILE, Manifest, PayloadFile},

@@ -1,5 +1,5 @@
-//! `dormer plan` and `dormer profile render --machine` against a demonstration that is held: what would change, said
-//! before anything is changed.
+//! `dormer plan` and `dormer profile render --machine` against a held demonstration: changes are shown before they are
+//! made.
 
 use dormer_profile::{
     payload::{MANIFEST_FILE, Manifest},

@@ -1,4 +1,4 @@
-//! `dormer preflight --self-test` through real SSH: a simulated Windows host, and hosts that are none or mean harm.
+//! `dormer preflight --self-test` through real SSH: a simulated Windows host, other hosts, and hostile ones.
 
 use dormer_fleet::{Pace, World, WorldConfig, host::Host};
 use dormer_testkit::{
@@ -225,7 +225,7 @@ async fn preflight_works_through_every_shell_and_leaves_nothing_on_the_host() {
             "{effects:?}"
         );
         assert_eq!(site.host.counts().unknown_commands, 0);
-        // Whom it is about is nobody's business.
+        // The report names no host.
         let name = site.host.state().hostname.clone();
         let address = site.host.internal_ip();
         for text in [ran.said, ran.report.to_string()] {

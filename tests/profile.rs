@@ -1,4 +1,5 @@
-//! `dormer profile` on the command line: schemas, renderings without a running dormer, and mistakes told by place.
+//! `dormer profile` on the command line: schemas, renderings without a running dormer, and mistakes with their
+//! location.
 
 use dormer_testkit::{TempDir, test_dir};
 use serde_json::Value;

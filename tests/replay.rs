@@ -1,5 +1,5 @@
-//! Recorded histories, replayed by this build: those of every version that was released decide as they were decided,
-//! and what differs, is damaged or newer is told for what it is.
+//! Replay of recorded histories by this build: histories of every released version give the same decisions, and
+//! different, damaged or newer records are reported as such.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use dormer_engine::embedded::{self, EmbeddedStore};

@@ -1,4 +1,5 @@
-//! `dormer run` as processes of its own against the simulated cluster: brought up, ended, killed, split and upgraded.
+//! `dormer run` as separate processes against the simulated cluster: started, stopped, killed, split into roles and
+//! upgraded.
 
 use dormer_fleet::{Pace, World, WorldConfig, api::kinds, payload::write_example};
 use dormer_testkit::{
@@ -18,7 +19,7 @@ const IN_TIME: Duration = Duration::from_secs(180);
 /// Where WMCO's Secret with the key is, and so dormer's settings.
 const NAMESPACE: &str = "dormer";
 
-/// A simulated cluster, and what dormer is told about it.
+/// Simulated cluster, and dormer's settings for it.
 struct Site {
     folder: TempDir,
     world: World,
@@ -267,7 +268,7 @@ async fn killed_in_the_middle_it_goes_on_and_an_upgrade_passes_one_at_a_time() {
     dormer.process.terminate().expect("it ends");
 }
 
-/// What engine and worker did is told where it was done; how things stand, where the store is read.
+/// Engines and workers report what they did; processes that read the store report states.
 fn each_role_shows_its_own_metrics(engine: &Dormer, watcher: &Dormer, worker: &Dormer) {
     let shown = |of: &Dormer| get(of.port, "/metrics").expect("metrics").1;
     let engine = shown(engine);

@@ -1,4 +1,4 @@
-//! `tests/SCENARIOS.md`: which test plays which scenario, by which fault of the fleet.
+//! `tests/SCENARIOS.md`: each scenario with its test and the fault of the fleet.
 
 mod table;
 
@@ -149,7 +149,7 @@ fn no_script_starts_what_would_outlive_its_exec() {
 }
 
 /// The first line of a script that starts a process and does not wait for its end: Windows' sshd ends it with the
-/// exec, or (by WMI) nobody ever does.
+/// exec, or (by WMI) never.
 fn outlives(script: &str) -> Option<String> {
     const WORDS: [&str; 7] = [
         "start-process",

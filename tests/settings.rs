@@ -1,4 +1,5 @@
-//! The settings of `dormer run` as a person gives them: flags over variables over the file, and what is refused.
+//! Settings of `dormer run` as a person gives them: flags override variables, variables override the file, and mistakes
+//! are refused.
 
 use dormer_testkit::test_dir;
 use std::process::{Command, Output};

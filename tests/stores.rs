@@ -1,4 +1,4 @@
-//! Stores and dumps that earlier builds wrote, which every build reads: `tests/stores`.
+//! Stores and dumps of earlier builds (`tests/stores`), which every build must read.
 
 use dormer_testkit::test_dir;
 use flate2::read::GzDecoder;

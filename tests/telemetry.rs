@@ -1,4 +1,4 @@
-//! What `dormer run` tells of itself: traces that are whole after it was killed, lines of the log, and never a secret.
+//! Telemetry of `dormer run`: traces that are complete after a kill, log lines, and no secrets.
 
 use dormer_fleet::{Pace, World, WorldConfig, api::kinds, payload::write_example};
 use dormer_testkit::{
@@ -23,7 +23,7 @@ const BEARER: &str = "marked-bearer-7d1f0a6c52";
 const OTLP_TOKEN: &str = "marked-otlp-52c8e1";
 const OTLP_HEADERS: &str = "authorization=Bearer%20marked-otlp-52c8e1,x-tenant=windows";
 
-/// A collector that keeps what it is told: OpenTelemetry's own decoder, which refuses what is not OTLP.
+/// Collector that stores what it receives: OpenTelemetry's own decoder, which refuses everything but OTLP.
 struct Collector(OtlpReceiver);
 
 impl Collector {
@@ -36,7 +36,7 @@ impl Collector {
             .collect()
     }
 
-    /// The names of the metrics that a process told, with the kind of each.
+    /// Names of the metrics that a process sent, with the kind of each.
     fn metrics(&self) -> BTreeMap<String, &'static str> {
         let mut all = BTreeMap::new();
         for message in self.received() {
@@ -58,7 +58,7 @@ impl Collector {
         all
     }
 
-    /// Every span once, by trace and id; one that was told twice was told the same.
+    /// Every span once, by trace and id. A repeated span must be equal.
     fn spans(&self) -> BTreeMap<String, BTreeMap<String, Value>> {
         let mut traces: BTreeMap<String, BTreeMap<String, Value>> = BTreeMap::new();
         for message in self.received() {
@@ -93,7 +93,7 @@ fn attribute<'a>(span: &'a Value, key: &str) -> &'a str {
         .unwrap_or_default()
 }
 
-/// A simulated cluster, and what dormer is told about it.
+/// Simulated cluster, and dormer's settings for it.
 struct Site {
     folder: TempDir,
     world: World,
@@ -237,7 +237,7 @@ fn get(port: u16, path: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Whether every span's parent is told, and there is one root.
+/// Whether every span's parent was sent, and there is one root.
 fn hold_whole(trace: &BTreeMap<String, Value>) {
     let roots = trace
         .values()

@@ -1,4 +1,4 @@
-//! Rules of the house that a compiler does not check.
+//! House rules that the compiler does not check.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,7 +7,7 @@ use std::{
     process::Command,
 };
 
-/// Who may know whom: the table of ARCHITECTURE.md ("-" is nobody of ours).
+/// Permitted dependencies of each package, as in the table of ARCHITECTURE.md ("-": none of the workspace).
 const EDGES: &[(&str, &[&str])] = &[
     ("dormer-proto", &[]),
     ("dormer-nats", &[]),
@@ -333,19 +333,49 @@ fn named(text: &str) -> BTreeSet<String> {
     named
 }
 
+/// The names that a package's entry file imports from its own modules, each with its module: others may name them
+/// without it.
+fn imported(entry: &str) -> BTreeMap<String, String> {
+    let word = |text: &str| -> Vec<String> {
+        let words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
+        words
+            .filter(|word| !word.is_empty())
+            .map(str::to_owned)
+            .collect()
+    };
+    let mut imported = BTreeMap::new();
+    for part in entry.split("use ").skip(1) {
+        let statement = part.split(';').next().unwrap_or_default();
+        let statement = statement.strip_prefix("crate::").unwrap_or(statement);
+        if let Some((module, names)) = statement.split_once("::") {
+            let names = word(names).into_iter();
+            imported.extend(names.map(|name| (name, module.to_owned())));
+        }
+    }
+    imported
+}
+
 /// Cargo holds the packages apart; within one, no module may come back to itself by way of others.
 #[test]
 fn modules_make_no_circle() {
     for (package, folder) in ROOMS {
         let modules = modules(&root().join(folder));
         let mut knows: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        let entry = ["lib", "main"].iter().find_map(|name| modules.get(*name));
+        let imported = imported(&entry.expect("the package's entry").join("\n"));
         for (name, texts) in &modules {
-            let named: BTreeSet<String> = texts.iter().flat_map(|text| named(text)).collect();
+            let mut named: BTreeSet<String> = texts.iter().flat_map(|text| named(text)).collect();
+            let owners: Vec<String> = named
+                .iter()
+                .filter_map(|it| imported.get(it))
+                .cloned()
+                .collect();
+            named.extend(owners);
             let others = modules.keys().map(String::as_str);
             let others = others.filter(|other| other != name && named.contains(*other));
             knows.insert(name, others.collect());
         }
-        // Whoever knows nobody that is left stands below the others; in a circle nobody does.
+        // A module without remaining dependencies is removed; in a circle there is none.
         while let Some(lowest) = knows
             .iter()
             .find(|(_, known)| known.iter().all(|it| !knows.contains_key(it)))

@@ -1,4 +1,4 @@
-//! One suite for the ports, over every adapter: in memory, embedded, and NATS.
+//! Conformance suite of the ports for every adapter: in memory, embedded, and NATS.
 
 mod contract;
 

@@ -1,4 +1,4 @@
-//! The embedded store: what survives closing and opening, and what is refused with a sentence.
+//! Embedded store: persistence after closing and opening, and refusals with their sentences.
 
 use dormer_engine::{
     embedded::{EmbeddedStore, FILE, OpenError},

@@ -1,5 +1,4 @@
-//! A process that appends is killed again and again with SIGKILL: the store opens, is sound, and has what it
-//! acknowledged.
+//! Repeated SIGKILL of an appending process: the store opens, is sound, and has everything that it acknowledged.
 
 use crate::embedded_common;
 
@@ -19,7 +18,7 @@ const RUNS: u64 = 16;
 /// Of the log: so small that it is full several times between two kills.
 const SEGMENT: u64 = 64 << 10;
 
-/// Not a test by itself: what the killed process does. Without the variable it does nothing.
+/// Body of the killed process, not a test by itself. Without the variable it does nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_process_that_is_killed() {
     let Ok(folder) = std::env::var(FOLDER) else {

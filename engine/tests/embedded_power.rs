@@ -1,4 +1,4 @@
-//! Power loss: a file layer that forgets or tears what was not synced; nothing acknowledged is lost.
+//! Power loss: a file layer that forgets or tears unsynced writes. Nothing acknowledged is lost.
 
 use crate::embedded_common;
 

@@ -1,4 +1,4 @@
-//! Check, dump and restore of the embedded store, and files that were cut short or changed.
+//! Check, dump and restore of the embedded store, and truncated or changed files.
 
 use crate::embedded_common;
 

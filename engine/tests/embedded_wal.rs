@@ -1,4 +1,4 @@
-//! The embedded store's log: torn tails are cut off, damage is named, and the two files must belong together.
+//! Log of the embedded store: torn tails are cut off, damage is reported, and the two files must belong together.
 
 use crate::embedded_common;
 

@@ -1,4 +1,4 @@
-//! Alarms in memory: whoever sets one late, from an older record, postpones nothing.
+//! Alarms in memory: an alarm that is set late, from an older record, postpones nothing.
 
 use dormer_engine::{
     local::{LocalAlarms, LocalInbox, deliver_due_timers},
@@ -8,7 +8,7 @@ use dormer_proto::id::{Incarnation, RunId};
 use std::{sync::Arc, time::Duration};
 use tokio::time::timeout;
 
-/// A ring takes milliseconds; a busy machine gets this much. Far less than the later of the two times.
+/// Limit for an alarm, which takes milliseconds, on a busy computer. Far less than the later of the two times.
 const IN_TIME: Duration = Duration::from_secs(20);
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! The stream of changes on a real nats-server: told on condition, forgotten in time, and no part of the store.
+//! Stream of changes on a real nats-server: conditional publishes, expiry, and independence of the store.
 
 use crate::nats_common;
 

@@ -1,7 +1,6 @@
-//! Three servers, three copies of each stream, and what may happen to them in the middle of things: a leader killed or
-//! moved, a minority cut off, all of them killed, a disk full, an upgrade. After each story every run has come to its
-//! end, all that was acknowledged is there, and two of the three have it all. Takes part where somebody has the time
-//! (the long part `nats-cluster`).
+//! Three servers with three copies of each stream, under trouble: a leader killed or moved, a minority cut off, all of
+//! them killed, a full disk, an upgrade. After each scenario every run has ended, everything acknowledged is there, and
+//! two of the three servers have all of it. Runs only in the long part `nats-cluster`.
 
 use crate::builds;
 use crate::nats_common;
@@ -36,7 +35,7 @@ use tokio::{
 const RUNS: u64 = 50;
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// One story at a time: each has three servers.
+/// Lock: one scenario at a time, because each has three servers.
 static ONE: Mutex<()> = Mutex::const_new(());
 
 /// Leaves the test unless the long part `nats-cluster` runs; otherwise the test's turn.
@@ -224,7 +223,7 @@ async fn leader(url: &str) -> Option<usize> {
         .ok()
 }
 
-/// What the watcher does: tells the facts again and again.
+/// Watcher: repeats the facts.
 async fn tell(store: &NatsStore, wave: &str) {
     let messages = (0..RUNS).map(|n| {
         let run = run(&format!("{wave}{n}"));
@@ -325,7 +324,7 @@ async fn a_minority_that_is_cut_off_and_healed_costs_nothing() {
         ..NatsOptions::default()
     });
     let url = story.servers[0].url();
-    // The leader itself, so that it goes on for a while to believe that it is one.
+    // The leader itself, so that for a while it still acts as the leader.
     let lead = await_some("a leader", PATIENCE, || leader(&url)).await;
     let acknowledged = heads(story.store()).await;
     ground.cut(lead, true);
@@ -345,7 +344,7 @@ async fn three_that_are_killed_at_once_come_back_with_everything() {
     let mut story = begun!(&plain);
     let acknowledged = heads(story.store()).await;
     tell(story.store(), "b").await;
-    // What lay in memory alone is gone: messages, orders, alarms.
+    // Everything in memory is lost: messages, orders, alarms.
     story.servers.iter_mut().for_each(NatsServer::kill);
     story.servers.iter_mut().for_each(NatsServer::restart);
     story.end(&["a", "b"], acknowledged, 0).await;

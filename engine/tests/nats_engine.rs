@@ -1,5 +1,5 @@
-//! Two engines on a real server that is killed again and again: every run comes to its end, its records without a
-//! gap, no step taken twice.
+//! Two engines on a real server that is killed repeatedly: every run ends, its records have no gap, and no step is
+//! taken twice.
 
 use crate::nats_common;
 
@@ -68,7 +68,7 @@ impl Workflow for Walk {
     }
 }
 
-/// What the watcher does: tells the facts again and again.
+/// Watcher: repeats the facts.
 async fn tell(store: &NatsStore) {
     let messages = (0..RUNS).map(|at| {
         let object = ObjectRef {

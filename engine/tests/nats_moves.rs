@@ -1,4 +1,4 @@
-//! A store moves from one kind to the other by its dump, and back: the same histories, heads and dead letters.
+//! Move of a store to the other kind by a dump, and back: the same histories, heads and dead letters.
 
 use crate::embedded_common;
 use crate::nats_common;

@@ -1,4 +1,4 @@
-//! Old and new builds on one NATS store: first one after another, as in a rollback, then side by side.
+//! Old and new builds on one NATS store: first one after the other, as in a rollback, then side by side.
 
 use crate::builds;
 use crate::nats_common;

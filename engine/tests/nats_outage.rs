@@ -1,4 +1,4 @@
-//! Outages and losses on a real server: what was acknowledged stands, what was lost is noticed.
+//! Outages and losses on a real server: acknowledged data stays, and lost data is noticed.
 
 use crate::{
     builds::{self, old, old::Old},

@@ -1,5 +1,5 @@
-//! The NATS adapter's ports against real servers, the current and the oldest promised: what they keep, and in what
-//! words they refuse.
+//! Ports of the NATS adapter on real servers, the current and the oldest supported: persistence, and the texts of
+//! refusals.
 
 use crate::nats_common;
 
@@ -163,7 +163,7 @@ async fn messages_are_redelivered_until_acknowledged_and_alarms_fire() {
             .inbox()
             .acknowledge(vec![(second.token, Ack::Done)])
             .await;
-        // The later alarm is replaced by the earlier; the cleared one does not ring before it.
+        // The earlier alarm replaces the later one; the cleared alarm does not fire before it.
         let now = SystemClock.now();
         let cleared = run("cleared");
         store

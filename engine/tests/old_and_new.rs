@@ -1,5 +1,5 @@
-//! Old and new builds on one store: what the older cannot read it leaves to the newer, goes on with the rest, and
-//! nothing healthy becomes a dead letter or is lost.
+//! Old and new builds on one store: the older build leaves what it cannot read to the newer one and continues with the
+//! rest. No healthy message is lost or becomes a dead letter.
 
 use crate::builds;
 
@@ -289,7 +289,7 @@ where
     }
     ports.inbox.put(messages).await.expect("put");
     begin::<Old, _>(ports, own, old::Fact { size: 1 }).await;
-    // Until its own runs have ended, and for long enough that rings, repeats and the sweep pile up if they can.
+    // Until its own runs have ended, and long enough for due timers, repeats and the sweep to pile up if they can.
     let since = ports.clock.now();
     let done = async || {
         for run in theirs {
@@ -309,7 +309,7 @@ where
     for run in theirs {
         assert_eq!(after.get(run), before.get(run), "{run} was left alone");
     }
-    // Of each run: a greeting, a note, a fact of either build, perhaps a ring; and what was told after the last look.
+    // For each run: a greeting, a note, a fact of either build, perhaps a due timer; and messages after the last read.
     let depth = ports.inbox.depth();
     assert!(
         (4 * RUNS..=6 * RUNS).contains(&depth),

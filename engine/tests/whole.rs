@@ -1,5 +1,5 @@
-//! The whole engine on a store of one process: flaky workers, engines that are cut off, or killed with their process,
-//! and started anew.
+//! Whole engine on a store of one process: unreliable workers, engines that are cancelled or killed with their process,
+//! and restarts.
 
 use dormer_engine::{
     embedded::{self, EmbeddedStore},
@@ -114,7 +114,7 @@ async fn tell_all(inbox: &LocalInbox, ours: Incarnation, count: u32) {
     inbox.put(messages).await.unwrap();
 }
 
-/// Fails every third order, answers every fifth twice, else does what it is told.
+/// Fails every third order, answers every fifth twice, and executes the others.
 async fn flaky_worker(tasks: Arc<LocalTasks>, inbox: Arc<LocalInbox>, ours: Incarnation) {
     let mut count = 0u32;
     loop {
@@ -157,7 +157,7 @@ async fn flaky_worker(tasks: Arc<LocalTasks>, inbox: Arc<LocalInbox>, ours: Inca
     }
 }
 
-/// One life of a process: engine, worker and alarms, until `until` says so; then everything is dropped at once.
+/// One life of a process: engine, worker and alarms, until `until` is true; then everything is dropped at once.
 async fn live<S>(store: &Arc<S>, facts: Option<u32>, until: impl AsyncFn(&S) -> bool) -> bool
 where
     S: History + HistoryReader + DeadLetters + Quarantine,

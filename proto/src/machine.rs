@@ -628,7 +628,7 @@ pub enum Signal {
     Abort,
     /// Close this run, and leave the machine alone.
     Remove,
-    /// Trust the host with this key, whatever key was pinned: it was rightfully installed anew.
+    /// Trust the host with this key, whatever key was pinned: it was reinstalled on purpose.
     TrustHostKey {
         /// `SHA256:…`, as `ssh-keygen -l` prints it.
         fingerprint: String,

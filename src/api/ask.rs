@@ -145,7 +145,7 @@ impl Body {
         })?;
         let why = self.why.as_deref().unwrap_or_default();
         if why.trim().is_empty() {
-            let to_do = "say with --why how you know that the host was rightfully installed anew";
+            let to_do = "say with --why how you know that the host was reinstalled on purpose";
             return Err(ApiError::bad("`why` is missing", to_do));
         }
         Ok(named)

@@ -320,7 +320,7 @@ pub struct TrustHostKey {
 impl TrustHostKey {
     pub(crate) async fn run(self) -> Result<String, Failure> {
         if self.request.why.trim().is_empty() {
-            let message = "say with --why how you know that the host was rightfully installed anew";
+            let message = "say with --why how you know that the host was reinstalled on purpose";
             return Err(Failure::Usage(message.into()));
         }
         let what = format!("trust {} of {}", self.fingerprint, self.machine);

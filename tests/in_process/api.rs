@@ -1,4 +1,4 @@
-//! The API over a store in memory, with an engine at work and executors that fail: what people see, ask, and are refused.
+//! API over a store in memory, with a running engine and failing executors: what people see, request, and are refused.
 
 use super::{openapi::faults, site::Site};
 use axum::{

@@ -1,4 +1,4 @@
-//! The console over a store in memory: pages, their filters, and what people wrote on them.
+//! Console over a store in memory: pages, their filters, and texts that people wrote.
 
 use super::site::Site;
 use serde_json::json;

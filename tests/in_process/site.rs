@@ -1,4 +1,4 @@
-//! A dormer over a store in memory, with an engine at work and executors that fail.
+//! Fixture: a dormer over a store in memory, with a running engine and failing executors.
 
 use axum::{
     Router,
@@ -33,7 +33,7 @@ const IN_TIME: Duration = Duration::from_secs(20);
 
 type Memory = Local<MemoryStore, SystemClock>;
 
-/// Hands that only say what they were asked.
+/// Executors that only record their orders.
 pub(crate) struct RecordingExecutor(pub(crate) mpsc::UnboundedSender<String>);
 
 impl Execute for RecordingExecutor {

@@ -1,4 +1,4 @@
-//! What is told while it happens against what the history tells afterwards, and what became of each attempt.
+//! Telemetry: live output compared with the history, and the result of each attempt.
 
 use super::site::{RecordingExecutor, machine_observed};
 use dormer_engine::{

@@ -1,6 +1,5 @@
-//! What `dormer why` says of each trouble that stops or slows a machine, made from the state that the trouble leads to:
-//! `tests/why.txt`, to be reviewed as text. The codes and messages are those that workers report of the simulated
-//! faults.
+//! Output of `dormer why` for each fault that stops or slows a machine, made from the state that the fault leads to:
+//! `tests/why.txt`, for review as text. The codes and messages are those that workers report of the simulated faults.
 
 use dormer_api::{live::Live, views};
 use dormer_engine_core::{Entered, OpenTask, RetryPolicy, Run, TaskKey, TaskPhase};

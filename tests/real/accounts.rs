@@ -1,4 +1,5 @@
-//! dormer's accounts as `deploy/rbac.yaml` and `deploy/machine-tokens.yaml` make them, once for each test and under its names.
+//! dormer's accounts from `deploy/rbac.yaml` and `deploy/machine-tokens.yaml`, created for each test under its own
+//! names.
 
 use super::{
     cluster::{Site, executor},

@@ -1,4 +1,4 @@
-//! Kubelets and those who would be one: certificate requests as the API server takes them, and who makes them.
+//! Kubelets and impostors: certificate requests by real identities, as the API server accepts them.
 
 use super::{
     accounts::token,

@@ -1,4 +1,4 @@
-//! Certificate requests that somebody would like approved: none of them ever is, by dormer or by anybody else.
+//! Illegitimate certificate requests: none of them is ever approved, by dormer or by anybody else.
 
 use super::{
     accounts::worker,
@@ -215,7 +215,7 @@ async fn moments(attacks: &mut AttackList, token: &Speaker, site: &Site) {
     attacks.expecting(|expect| expect.machine_created = later);
 }
 
-/// Whoever should not be asking at all.
+/// Identities that may not request anything.
 async fn strangers(attacks: &mut AttackList, site: &Site) {
     const FIRST: &str = "may not ask for a node's first certificate";
     for (name, by) in [
@@ -369,7 +369,7 @@ async fn no_attack_gets_a_certificate() {
     let lost: Vec<_> = fights.buffer_unordered(AT_ONCE).collect().await;
     let lost: Vec<String> = lost.into_iter().filter_map(Result::err).collect();
     assert!(lost.is_empty(), "{lost:#?}");
-    // One that is as it should be passes in the same minute, and by then nobody has signed any of the others.
+    // A correct request passes in the same minute, and none of the others was signed until then.
     let kubelet = Kubelet::new(&site);
     let good = "attack-good";
     kubelet

@@ -1,4 +1,4 @@
-//! Where a watcher goes on after its connections were cut, and how often it asks while the API server is away.
+//! Watcher after cut connections: where it continues, and how often it asks while the API server is away.
 
 use super::{
     accounts::{apply, ours},
@@ -50,7 +50,7 @@ fn patient(site: &Site, client: Client) -> Watching {
     )
 }
 
-/// Much happens, to a kind that nobody watches.
+/// Makes many changes to a kind without a watch.
 async fn churn(site: &Site) {
     let name = format!("churn-{}", site.name);
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap",
@@ -118,7 +118,7 @@ async fn after_a_bookmark_and_a_cut_a_quiet_watch_goes_on_from_the_bookmark() {
         .expect("a bookmark in time")
         .expect("the wire stands")["Machine"];
 
-    // What happens behind a silent wire is told once the wire is a new one.
+    // Changes during a silent connection are reported once there is a new connection.
     wire.hold();
     let before = wire.asked().len();
     site.world

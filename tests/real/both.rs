@@ -1,4 +1,4 @@
-//! The same questions to a real API server and to the simulated one: both answer the same.
+//! The same requests to a real API server and to the simulated one: both answer the same.
 
 use super::cluster::{BUDGET, Kind, PATIENCE, POD, World, client, plane};
 use dormer_fleet::{Pace, WorldConfig};

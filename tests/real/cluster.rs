@@ -1,4 +1,4 @@
-//! The one control plane of this test binary, and a test's own part of it.
+//! Control plane of this test binary, and each test's own part of it.
 
 use dormer_profile::yaml;
 use dormer_proto::{
@@ -42,7 +42,7 @@ const OURS_BEFORE: &str = include_str!("crd-v1alpha1.yaml");
 
 static PLANE: OnceLock<Result<ControlPlane, Skipped>> = OnceLock::new();
 
-/// The control plane with OpenShift's CRDs; started by whoever asks first.
+/// Control plane with OpenShift's CRDs, started by the first caller.
 pub(crate) fn the_plane() -> Result<&'static ControlPlane, Skipped> {
     PLANE.get_or_init(start).as_ref().map_err(Clone::clone)
 }
@@ -438,7 +438,7 @@ pub(crate) async fn config(kubeconfig: &str) -> Config {
     config
 }
 
-/// Hands for somebody, at home in a namespace.
+/// Executor with this account, whose own namespace is this one.
 pub(crate) fn executor(client: Client, home: String) -> KubernetesExecutor {
     KubernetesExecutor::new(
         client,

@@ -1,4 +1,4 @@
-//! How a kubelet joins: its requests are approved by dormer, signed by the real signer, and used.
+//! Joining kubelets: dormer approves their requests, the real signer signs them, and the certificates are used.
 
 use super::{
     accounts::{ours, worker},
@@ -185,7 +185,7 @@ async fn a_denial_is_final_and_a_vanished_request_is_made_again() {
     assert!(matches!(&gone, Ok(Outcome::CsrRefused { why, .. }) if why.contains("it is gone")));
 }
 
-/// Waits until so many requests are nobody's, and that none of them was told to the machine.
+/// Waits until so many requests belong to no machine, and checks that none of them was reported to the machine.
 async fn nobodys(watching: &Watching, count: usize, csr: &str) {
     watching
         .until_status("it is nobody's", |status| status.foreign_csrs >= count)
@@ -238,14 +238,14 @@ async fn a_stolen_token_and_a_kubelet_whose_machine_is_gone_get_nothing() {
         .await
         .expect("its own Node");
 
-    // Whoever stole its bootstrap token asks in the name of a control-plane node: no machine of dormer's is told.
+    // A thief of its bootstrap token requests the name of a control-plane node: no machine receives that.
     let thief = Kubelet::new(&site);
     thief
         .ask(&token, "stories-thief", Ask::client("stories-master-0"))
         .await
         .expect("it may ask");
     nobodys(&watching, 1, "stories-thief").await;
-    // And in the name of the node that serves: the run is told, and the worker refuses.
+    // And the name of the serving node: the run receives it, and the worker refuses.
     thief
         .ask(&token, "stories-again", Ask::client(&machine.name))
         .await
@@ -304,7 +304,7 @@ async fn a_stolen_token_and_a_kubelet_whose_machine_is_gone_get_nothing() {
     kubelet.forget_all().await;
 }
 
-/// Requests that nobody means to approve, and how many of them are made side by side.
+/// Requests that are never approved, and how many of them are made at once.
 const JUNK: (usize, usize) = (1_000, 16);
 /// How long one that should be approved may take with all of them waiting, from its making to its certificate.
 const USUAL: Duration = Duration::from_secs(10);
@@ -456,7 +456,7 @@ async fn a_host_does_not_become_another_node_by_saying_so() {
     let says = named(&machine, master, Some("claims-*"));
     host.is_refused("claims-3", says, "belongs to none:///0")
         .await;
-    // Where nobody says whose that Node is, it is still not this Machine's.
+    // A Node without a known owner is still not this Machine's.
     host.node("claims-old", windows.clone(), None).await;
     let says = named(&machine, "claims-old", Some("claims-*"));
     host.is_refused("claims-4", says, "nothing says").await;
@@ -556,8 +556,8 @@ async fn a_machine_of_a_cloud_has_its_clouds_name_and_no_other() {
     Kubelet::new(&site).forget_all().await;
 }
 
-/// A machine's run that waits for its Node, fed with what the watcher tells it of certificate requests. What it knows is
-/// no news to it, as in the engine.
+/// A machine's run that waits for its Node, fed with what the watcher tells it of certificate requests. What it knows
+/// is no news to it, as in the engine.
 struct Waiting {
     uid: String,
     state: State,
@@ -671,7 +671,7 @@ async fn twenty_junk_requests_in_a_nodes_name_do_not_keep_the_true_one_out() {
             .await
             .expect("it is told");
     }
-    // Somebody who could never have it is not even told.
+    // A request by an identity that may never have it reaches no machine.
     let mallory = site.plane.user("mallory", Some("system:bootstrappers"));
     kubelet
         .ask(&mallory, "crowd-mallory", Ask::client(&machine.name))

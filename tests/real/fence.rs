@@ -169,7 +169,7 @@ async fn a_fence_without_a_node_is_kept_on_the_machine() {
     );
 }
 
-/// Why it was refused, with what is told.
+/// Reason of the refusal, with its text.
 fn why(outcome: Result<Outcome, Failure>) -> (FenceRefusal, String) {
     match outcome {
         Ok(Outcome::FenceRefused { why, said }) => (why, said),
@@ -372,7 +372,7 @@ async fn nothing_is_taken_while_the_pool_is_stopped_absent_or_unreadable() {
         assert_eq!(said, "there is no WindowsPool stopped-home/windows");
     }
     settings(&site, json!({})).await;
-    // Without the right to read it, nobody knows: the task is tried again, and takes nothing meanwhile.
+    // Without the right to read it, nothing is known: the task is retried, and disturbs nothing meanwhile.
     let role = ("rbac.authorization.k8s.io", "v1", "Role");
     let name = "stopped-dormer-worker-pool";
     let none = json!({"rules": []});

@@ -1,4 +1,4 @@
-//! Which Kubernetes the other tests ran against.
+//! Version of Kubernetes that the other tests ran against.
 
 use super::cluster::{Site, plane};
 use dormer_testkit::Kubernetes;

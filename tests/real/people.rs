@@ -1,5 +1,5 @@
-//! Who may do what through the API, by the real API server's TokenReview and SubjectAccessReview and the rules of
-//! `deploy/people.yaml` as they are shipped.
+//! Rights of people through the API, by the real API server's TokenReview and SubjectAccessReview and the shipped rules
+//! of `deploy/people.yaml`.
 
 use super::{
     accounts::{shipped, token},
@@ -25,7 +25,7 @@ use std::{
 
 /// The manifest as it is shipped.
 const PEOPLE: &str = include_str!("../../deploy/people.yaml");
-/// How long the console remembers a yes, as it is told.
+/// Configured time for which the console caches a permission.
 const REVIEW: Duration = Duration::from_secs(2);
 /// What the API server itself remembers of a token, and a busy machine's part.
 const SLACK: Duration = Duration::from_secs(25);

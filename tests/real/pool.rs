@@ -1,5 +1,4 @@
-//! The `WindowsPool` on the real API server: what is refused and in which words, and what becomes of the status-only
-//! objects of builds before v1beta1.
+//! `WindowsPool` on the real API server: refusals with their texts, and status-only objects of builds before v1beta1.
 
 use super::{
     accounts::home,
@@ -114,7 +113,7 @@ async fn bad_pools_are_refused_with_what_is_wrong() {
     );
 }
 
-/// The settings that the rollout was told last.
+/// Last settings that the rollout received.
 fn published(watching: &Watching) -> Option<PoolSettings> {
     let record = watching.published.0.borrow();
     record
@@ -233,7 +232,7 @@ async fn an_earlier_builds_pool_and_config_map_grant_nothing() {
     assert_eq!(read["status"]["override"], rollback);
     assert_eq!(read["status"]["state"], "Paused");
 
-    // Deleted, and whoever watches is started anew.
+    // The pool is deleted, and the watcher restarts.
     site.world.delete(WINDOWS_POOL, &home, "windows").await;
     until_held(&watching, "there is no WindowsPool").await;
     watching.stop().await;

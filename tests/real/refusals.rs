@@ -1,4 +1,4 @@
-//! Evictions that something else than a budget refuses: each is told with its reason, and holds no other pod.
+//! Evictions refused for other reasons than a budget: each reason is reported, and holds no other pod.
 
 use super::{
     accounts::worker,

@@ -1,4 +1,4 @@
-//! What a watcher makes of an etcd that was restored to an earlier revision, and of history that is compacted away.
+//! Watcher on an etcd that was restored to an earlier revision, and on compacted history.
 
 use super::{
     cluster::{MACHINE, NODE, PATIENCE, Site, fragile_plane},
@@ -31,7 +31,7 @@ async fn goes(site: &Site, machine: &MachineRef) {
         .await;
 }
 
-/// The version that a Node carries, by what was told last of it.
+/// Version of a Node in the last fact about it.
 fn version(published: &PublishedMessages, machine: &MachineRef) -> Option<String> {
     let run = format!("machine/{}", machine.uid);
     let nodes = published.messages.iter().rev().filter(|(to, _)| *to == run);
@@ -97,7 +97,7 @@ async fn an_etcd_that_was_restored_to_an_earlier_revision_is_believed() {
     watching
         .until_status("all is well", |status| status.error.is_none())
         .await;
-    // The revisions are lower than those that were told before, and yet what happens now is told.
+    // The revisions are lower than the ones reported before, and present changes are still reported.
     mark(&site, &stays, "again").await;
     goes(&site, &comes_back).await;
     watching
@@ -109,7 +109,7 @@ async fn an_etcd_that_was_restored_to_an_earlier_revision_is_believed() {
     watching.stop().await;
 }
 
-/// Machines that come and go while nobody looks: five minutes of a busy cluster.
+/// Creates and deletes Machines without a watch: five minutes of a busy cluster.
 const CAME_AND_WENT: usize = 60;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -125,7 +125,7 @@ async fn what_is_compacted_in_a_watch_or_in_a_long_absence_is_not_missed() {
         .until_published("both", |published| published.machines().len() == 2)
         .await;
 
-    // In the middle of a watch: it goes on, and nothing is listed anew for it.
+    // During a watch: the watch continues, without another list.
     let epoch = watching.published.0.borrow().epoch;
     mark(&site, &first, "1").await;
     blocking(ControlPlane::compact, plane).await;
@@ -167,7 +167,7 @@ async fn what_is_compacted_in_a_watch_or_in_a_long_absence_is_not_missed() {
         published < CAME_AND_WENT,
         "{published} letters: what came and went is nobody's business"
     );
-    // It goes on from there, bookmarks and all, without another list.
+    // It continues from there, with bookmarks and without another list.
     let epoch = watching.published.0.borrow().epoch;
     mark(&site, &third, "new").await;
     let new = |published: &PublishedMessages| version(published, &third).as_deref() == Some("new");

@@ -1,4 +1,4 @@
-//! Drains in trouble, by the real eviction API: what goes, what stays, and what is named as being in the way.
+//! Difficult drains by the real eviction API: evicted pods, remaining pods, and the reported blockers.
 
 use super::{
     accounts::worker,
@@ -91,7 +91,7 @@ async fn a_mirror_pod_stays_and_a_pod_with_data_of_its_own_goes() {
     assert!(!exists(&site.world, site.name, "scratch").await);
 }
 
-/// Behind a partition a host that stays may still run what its kubelet was told to end, and write to its volumes.
+/// Behind a partition, a host that stays may still run pods that its kubelet should end, and write to its volumes.
 #[tokio::test]
 async fn the_host_stays_so_the_pods_of_a_silent_node_are_kept_and_the_cure_is_named() {
     let site = Site::new(plane!(), "silent").await;

@@ -1,4 +1,4 @@
-//! A bootstrap token for each machine, as the real API server takes it: whom it lets ask, and until when.
+//! Bootstrap token of each machine at the real API server: who may use it, and for how long.
 
 use super::{
     accounts::{apply, home, ours},
@@ -37,7 +37,7 @@ async fn a_machine_joins_by_its_own_token_and_by_no_other() {
         expect: expectation(&first),
     };
 
-    // Nobody but the shipped binding lets them ask, and nobody but dormer approves.
+    // Only the shipped binding permits their requests, and only dormer approves them.
     let kubelet = Kubelet::new(&site);
     let thief = Kubelet::new(&site);
     kubelet
@@ -72,7 +72,7 @@ async fn a_machine_joins_by_its_own_token_and_by_no_other() {
 
     site.link(&first).await;
 
-    // It is a node: the token is gone, and lets nobody in.
+    // The machine is a node: the token is deleted, and no longer works.
     let name = |machine: &MachineRef| {
         format!(
             "bootstrap-token-{}",
@@ -110,7 +110,7 @@ async fn a_machine_joins_by_its_own_token_and_by_no_other() {
         "not joined"
     );
 
-    // One that has ended lets nobody in either, and the next attempt gets another.
+    // An expired token does not work either, and the next attempt gets another.
     let ended = serde_json::json!({"stringData": {"expiration": "2026-01-01T00:00:00Z"}});
     site.world
         .patch(SECRET, "kube-system", &name(&second), ended)

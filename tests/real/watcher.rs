@@ -1,4 +1,4 @@
-//! The watcher on the real API server, by its own account: what it tells, what it finds after a gap, and who is elected.
+//! Watcher on the real API server, with its own account: its facts, its recovery after a gap, and its election.
 
 use super::{
     accounts::{apply, home, ours},
@@ -189,7 +189,7 @@ async fn an_api_server_that_was_away_forgets_old_watches_and_nothing_is_missed()
         .await;
     let mark = json!({"metadata": {"annotations": {"dormer.io/version": "after"}}});
     site.world.patch(NODE, "", &second.name, mark).await;
-    // Watches may be begun again before one of them is told that it fell behind: only the end counts.
+    // Watches may restart before one of them learns that it fell behind: only the end counts.
     let all = watching.until_published("both changes", |published| {
         let after = |fact: &dormer_proto::machine::Fact| {
             matches!(fact, dormer_proto::machine::Fact::Node(n) if n.version.as_deref() == Some("after"))

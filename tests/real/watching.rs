@@ -1,4 +1,4 @@
-//! A watcher at work on the real cluster, and a record of what it tells.
+//! Fixture: a running watcher on the real cluster, and a record of its facts.
 
 use super::{
     accounts::home,
@@ -30,7 +30,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// Everything that was told, in order, and the last epoch begun.
+/// All published facts in order, and the last epoch.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct PublishedMessages {
     pub(crate) messages: Vec<(String, Observation<Fact>)>,
@@ -38,7 +38,7 @@ pub(crate) struct PublishedMessages {
 }
 
 impl PublishedMessages {
-    /// UIDs of the Machines that stand, by what was told last of each.
+    /// UIDs of the existing Machines, by the last fact about each.
     pub(crate) fn machines(&self) -> Vec<String> {
         let mut last = BTreeMap::new();
         for (run, observation) in &self.messages {
@@ -51,7 +51,7 @@ impl PublishedMessages {
             .collect()
     }
 
-    /// Whether something was told to a machine's run.
+    /// Whether a machine's run received something.
     pub(crate) fn machine(&self, uid: &str, so: impl Fn(&machine::Fact) -> bool) -> bool {
         let run = format!("machine/{uid}");
         self.messages.iter().any(|(to, observation)| {
@@ -59,7 +59,7 @@ impl PublishedMessages {
         })
     }
 
-    /// Whether something was told to the rollout.
+    /// Whether the rollout received something.
     fn rollout(&self, so: impl Fn(&rollout::Fact) -> bool) -> bool {
         let is = |observation: &Observation<Fact>| matches!(&observation.fact, Some(Fact::Rollout(f)) if so(f));
         self.messages.iter().any(|(_, observation)| is(observation))
@@ -169,7 +169,7 @@ impl Watching {
         }
     }
 
-    /// Waits until what was told is so; or answers the trouble that the watcher names meanwhile.
+    /// Waits until the facts satisfy the condition; returns the trouble that the watcher reports meanwhile.
     pub(crate) async fn until(
         &self,
         what: &str,
@@ -189,7 +189,7 @@ impl Watching {
         }
     }
 
-    /// Waits until what was told is so, whatever goes wrong meanwhile.
+    /// Waits until the facts satisfy the condition, regardless of trouble meanwhile.
     pub(crate) async fn until_published(
         &self,
         what: &str,

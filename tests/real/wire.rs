@@ -1,4 +1,4 @@
-//! The wire between a client and the API server: what is asked over it is noted, and it can be held or cut.
+//! Recording proxy between a client and the API server, which can hold or cut connections.
 
 use super::cluster::Site;
 use dormer_testkit::Speaker;
@@ -123,7 +123,7 @@ impl Wire {
         builder.with_layer(&tap).with_layer(&note).build()
     }
 
-    /// Nothing passes any more, and nobody is told.
+    /// Drops everything without closing the connection.
     pub(crate) fn hold(&self) {
         self.state.send_modify(|state| state.held = true);
     }

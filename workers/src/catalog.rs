@@ -1,4 +1,4 @@
-//! What this worker can install: profiles and payloads, and the versions they make.
+//! Catalog of profiles and payloads that this worker can install, with their versions.
 
 use crate::{
     pool::{Edges, Installed},
@@ -26,10 +26,10 @@ use tokio::{io::AsyncRead, sync::watch};
 
 /// Largest manifest that is read, in bytes.
 const MANIFEST_BYTES_MAX: u64 = 4 << 20;
-/// How many versions that nobody is given any more are still found.
+/// Number of outdated versions that are still found.
 const RETIRED_MAX: usize = 64;
 
-/// Why a payload or a profile is not taken in.
+/// Why a payload or a profile is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum CatalogError {
     /// The manifest or a layer has mistakes.
@@ -37,7 +37,7 @@ pub enum CatalogError {
     Problems {
         /// Which file or folder.
         location: String,
-        /// What is wrong, each with its place.
+        /// Mistakes, each with its location.
         problems: Problems,
     },
     /// A file cannot be read.
@@ -50,7 +50,7 @@ pub enum CatalogError {
     },
 }
 
-/// Where a payload's bytes come from.
+/// Source of a payload's bytes.
 #[derive(Debug, Clone)]
 enum PayloadSource {
     Folder(PathBuf),
@@ -60,7 +60,7 @@ enum PayloadSource {
 /// A payload: its manifest, and its files' bytes.
 #[derive(Debug, Clone)]
 pub struct Payload {
-    /// What it is made of.
+    /// Its manifest.
     pub manifest: Manifest,
     source: PayloadSource,
 }
@@ -117,7 +117,7 @@ impl Payload {
         }
     }
 
-    /// The same for who may block.
+    /// The same, blocking.
     ///
     /// # Errors
     /// It is not there, or cannot be read.
@@ -133,7 +133,7 @@ impl Payload {
     }
 }
 
-/// Bytes that can be read from any place on.
+/// Bytes that can be read from any position.
 pub trait ReadSeek: Read + Seek + Send {}
 impl<T: Read + Seek + Send> ReadSeek for T {}
 
@@ -179,7 +179,7 @@ impl Folder {
         })
     }
 
-    /// What lies in it and is not in the manifest, in the order of names.
+    /// Files that are in the folder and not in the manifest, sorted by name.
     ///
     /// # Errors
     /// It cannot be listed.
@@ -196,7 +196,7 @@ impl Folder {
     }
 }
 
-/// What a [`Desired`] means: the profile and the payload of one version.
+/// Profile and payload of one version: the content of a [`Desired`].
 #[derive(Debug, Clone)]
 pub struct InstalledVersion {
     /// The layered profile.
@@ -212,16 +212,16 @@ struct Inner {
     /// The users' layers.
     layers: Vec<Layer>,
     cluster_config: Arc<ClusterConfig>,
-    /// Whether anybody looked around yet.
+    /// Whether the cluster was read yet.
     cluster_read: bool,
     profiles: BTreeMap<String, Arc<Profile>>,
     payloads: Vec<Arc<Payload>>,
     versions: BTreeMap<String, InstalledVersion>,
-    /// What earlier layers and surroundings made, and nobody is given any more; the newest first.
+    /// Outdated versions of earlier layers and cluster settings; the newest first.
     retired: VecDeque<(String, InstalledVersion)>,
 }
 
-/// Profiles and payloads, side by side. Clones are the same catalog.
+/// Profiles and payloads. Clones share one catalog.
 #[derive(Clone)]
 pub struct Catalog {
     /// A lock: held for a look-up or a swap, never across an await.
@@ -230,7 +230,8 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// The built-in profiles with the users' layers on top of each (of one, where a layer names it), and no payload yet.
+    /// The built-in profiles with the users' layers on top of each (of one, where a layer names it), and no payload
+    /// yet.
     ///
     /// # Errors
     /// A layer has mistakes.
@@ -247,8 +248,7 @@ impl Catalog {
         })
     }
 
-    /// Takes other layers in place of those there were. What was installed with those is still found, so that it can
-    /// be compared and undone.
+    /// Replaces the layers. Versions of the old layers are still found, so that they can be compared and removed.
     ///
     /// # Errors
     /// A layer has mistakes: nothing changes.
@@ -263,8 +263,8 @@ impl Catalog {
         Ok(())
     }
 
-    /// Takes in what a look at the cluster found. What is not understood, or cannot be followed on Windows, is
-    /// answered, a sentence each; of that what was found before goes on to hold.
+    /// Applies the settings that were read from the cluster. Returns a sentence for each setting that is not understood
+    /// or not possible on Windows; for those the previous value stays.
     #[must_use]
     pub fn read_cluster(&self, look: ClusterSnapshot) -> Vec<String> {
         let (renewed, warnings) = {
@@ -293,7 +293,7 @@ impl Catalog {
         warnings
     }
 
-    /// Takes a payload in, in place of one with the same version.
+    /// Adds a payload, or replaces one with the same version.
     pub fn add(&self, payload: Payload) {
         {
             let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
@@ -312,7 +312,7 @@ impl Catalog {
     /// The profile and payload of a version.
     ///
     /// # Errors
-    /// `VersionNotHere`: this worker has not got it; another, or a later one, may.
+    /// `VersionNotHere`: this worker does not have it; another or a newer one may.
     pub fn find(&self, desired: &Desired) -> Result<InstalledVersion, Failure> {
         let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
         let found = inner.versions.get(&desired.version);
@@ -329,8 +329,8 @@ impl Catalog {
         })
     }
 
-    /// What stands for `version` when something of it is to be removed: itself, or the newest there is of the first
-    /// profile, since services and folders keep their names.
+    /// Version to use when removing `version`: itself, or else the newest one of the first profile, because services
+    /// and folders keep their names.
     ///
     /// # Errors
     /// No payload is installed at all.
@@ -359,7 +359,7 @@ impl Catalog {
         })
     }
 
-    /// Folder names of every payload here: a sweep on a host leaves them.
+    /// Folder names of every payload here: the cleanup on a host keeps them.
     #[must_use]
     pub fn folders(&self) -> Vec<String> {
         let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
@@ -519,7 +519,7 @@ fn profiles(
 /// The code of a failure: this process does not have that version.
 pub const VERSION_NOT_HERE: &str = "VersionNotHere";
 
-/// Orders versions by their numbers, `10.9.0` before `10.10.0`; what is no number compares as text.
+/// Order of versions by their numbers, `10.9.0` before `10.10.0`; other parts compare as text.
 pub fn order(a: &str, b: &str) -> std::cmp::Ordering {
     let parts = |v: &str| -> Vec<(Option<u64>, String)> {
         v.split(['.', '-', '+'])

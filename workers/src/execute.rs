@@ -1,4 +1,4 @@
-//! Who does a task: Windows hosts' tasks over SSH, the rest at the Kubernetes API.
+//! Executors of tasks: tasks of Windows hosts over SSH, all others at the Kubernetes API.
 
 use crate::progress::Progress;
 use dormer_proto::{
@@ -8,17 +8,17 @@ use dormer_proto::{
 };
 use std::future::Future;
 
-/// Longest wait of executors that lack something, in milliseconds of the engine's time: less than an order may wait in a
-/// queue, so that the engine does not give the attempt up meanwhile.
+/// Longest wait of an executor for a missing prerequisite, in milliseconds of the engine's time: less than an order may
+/// wait in a queue, so that the engine does not give the attempt up meanwhile.
 pub const READY_MS_MAX: u64 = 4 * 60_000;
 
-/// Executes orders. An order may come twice, and twice at once: doing it again must be harmless.
+/// Executor of orders. An order may come twice, even at the same time, so repeating it must be harmless.
 ///
 /// The future may be dropped at any await (a limit, a shutdown): what was begun must be safe to begin again.
 pub trait Execute: Send + Sync + 'static {
-    /// Waits for what this executor itself lacks for `order`, and tells `progress` what it is. The attempt's limit
-    /// begins after it. It ends within [`READY_MS_MAX`] of the engine's time, of which `time_factor` milliseconds pass
-    /// in one of ours.
+    /// Waits for a prerequisite that this executor lacks for `order`, and reports it to `progress`. The attempt's limit
+    /// begins afterwards. The wait ends within [`READY_MS_MAX`] of the engine's time, of which `time_factor`
+    /// milliseconds pass in one of this process.
     fn ready(
         &self,
         order: &Order,
@@ -29,8 +29,8 @@ pub trait Execute: Send + Sync + 'static {
         async { Ok(()) }
     }
 
-    /// Looks at the cluster just before another executor does `order`, and answers in its place where the cluster does not
-    /// let it be done now.
+    /// Reads the cluster just before another executor executes `order`. Returns the answer in its place if the cluster
+    /// does not allow the order now.
     fn refuses(
         &self,
         order: &Order,
@@ -39,7 +39,7 @@ pub trait Execute: Send + Sync + 'static {
         async { Ok(None) }
     }
 
-    /// Does what `order` asks, and tells `progress` each time something moved.
+    /// Executes `order`, and reports each step to `progress`.
     fn execute(
         &self,
         order: &Order,
@@ -56,7 +56,7 @@ pub struct Executors<H, K> {
     pub kubernetes: K,
 }
 
-/// Whether a task is done on the Windows host (over SSH), not at the Kubernetes API.
+/// Whether a task needs the Windows host (over SSH) rather than the Kubernetes API.
 #[must_use]
 pub fn on_host(task: &Task) -> bool {
     matches!(

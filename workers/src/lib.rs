@@ -1,4 +1,4 @@
-//! What a task does: SSH, SFTP, Kubernetes; and the watcher.
+//! Workers: the execution of tasks over SSH, SFTP and the Kubernetes API; and the watcher.
 
 pub mod catalog;
 pub mod execute;

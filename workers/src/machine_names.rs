@@ -1,4 +1,4 @@
-//! The names and addresses that a Machine has by its platform, as its status tells them.
+//! Names and addresses of a Machine that its platform assigns, from its status.
 
 use dormer_profile::platform;
 use kube::{ResourceExt, api::DynamicObject};
@@ -9,13 +9,13 @@ use std::{collections::BTreeSet, net::IpAddr};
 /// builds).
 pub(crate) const NODE_NAME_CHARS_MAX: usize = 63;
 
-/// A DNS name as it is compared: lower case, without the dot at its end.
+/// Normalised DNS name: lower case, without the final dot.
 pub(crate) fn dns(name: &str) -> String {
     let name = name.to_lowercase();
     name.strip_suffix('.').unwrap_or(&name).to_owned()
 }
 
-/// A name or an address as it is compared: an address in its one spelling, else a DNS name.
+/// Normalised name or address: the canonical spelling of an address, otherwise a DNS name.
 pub(crate) fn comparable(text: &str) -> String {
     match text.parse::<IpAddr>() {
         Ok(address) => address.to_string(),
@@ -23,8 +23,8 @@ pub(crate) fn comparable(text: &str) -> String {
     }
 }
 
-/// The names that the platform gives a Machine, as they are compared. On vSphere and Nutanix the Machine's own is one:
-/// its host is made to bear it.
+/// Names that the platform assigns to a Machine, normalised. On vSphere and Nutanix they include the Machine's own
+/// name, because its host gets that name.
 pub(crate) fn names(machine: &DynamicObject) -> BTreeSet<String> {
     let told = of_types(machine, &["Hostname", "InternalDNS", "ExternalDNS"]);
     let mut names: BTreeSet<String> = told.map(dns).collect();
@@ -42,7 +42,7 @@ pub(crate) fn names(machine: &DynamicObject) -> BTreeSet<String> {
     names
 }
 
-/// All that a Machine may be reached by, as it is compared: the names and addresses of all five types.
+/// Names and addresses of all five types at which a Machine may be reached, normalised.
 pub(crate) fn reached_by(machine: &DynamicObject) -> BTreeSet<String> {
     let types = [
         "InternalIP",

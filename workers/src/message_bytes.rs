@@ -1,4 +1,4 @@
-//! Orders, reports and facts as the bytes that cross a store's queues.
+//! Encoding of orders, reports and facts for a store's queues.
 
 use dormer_proto::{
     envelope::{self, DecodeError, EncodeError},
@@ -13,7 +13,7 @@ pub const REPORT_BYTES_MAX: usize = 256 << 10;
 /// Reads an order.
 ///
 /// # Errors
-/// [`DecodeError::Newer`]: leave it to a newer worker. Else it will never be readable.
+/// [`DecodeError::Newer`]: a newer worker can read it. Any other error is final.
 pub fn order(bytes: &[u8]) -> Result<Order, DecodeError> {
     envelope::decode(bytes, SCHEMA).map(|(order, _)| order)
 }
@@ -22,7 +22,7 @@ pub fn order(bytes: &[u8]) -> Result<Order, DecodeError> {
 /// something must end the task.
 ///
 /// # Errors
-/// What even the failure meets: nothing that is known.
+/// Even the failure cannot be encoded: no such case is known.
 pub fn report(report: Report, incarnation: Incarnation) -> Result<Vec<u8>, EncodeError> {
     let run = report.task.run.clone();
     let mut message: ReportMessage = InboxMessage {

@@ -1,7 +1,7 @@
 //! The ports of workers and watcher over NATS JetStream.
 //!
-//! Subjects, streams and headers are `dormer_proto::subject`'s; the engine makes the streams. A worker that comes
-//! before them waits. Each class of orders has one durable consumer that all workers share; a claim is kept by
+//! Subjects, streams and headers come from `dormer_proto::subject`; the engine creates the streams. A worker that
+//! starts earlier waits. Each class of orders has one durable consumer that all workers share; a claim is kept by
 //! progress acknowledgements and lapses after [`CLAIM`] without one.
 
 mod facts;

@@ -1,5 +1,5 @@
-//! The observer: told what a worker did, for metrics, logs and traces. It never hears what was sent or said: commands
-//! and files may hold secrets.
+//! Observer of a worker, for metrics, logs and traces. It never receives the content of commands, files or output,
+//! which may hold secrets.
 
 use dormer_proto::{
     id::{Attempt, Seq, TaskId},
@@ -29,7 +29,7 @@ pub struct AttemptRef {
     pub worker: String,
 }
 
-/// Something that an attempt did on a host.
+/// Operation of an attempt on a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     /// Connected and logged in.
@@ -58,11 +58,11 @@ impl Operation {
 /// How an operation ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OperationEnd {
-    /// As it should.
+    /// Success.
     Done,
     /// It failed.
     Failed,
-    /// It was dropped in the middle: a limit, a newer attempt, the worker's end.
+    /// It was cancelled: by a limit, a newer attempt, or the end of the worker.
     CutOff,
 }
 
@@ -78,15 +78,15 @@ impl OperationEnd {
     }
 }
 
-/// Who is told what a worker did.
+/// Receiver of what a worker did.
 ///
 /// # Contract
-/// An implementation answers at once, never blocks, never fails.
+/// An implementation returns at once, never blocks and never fails.
 pub trait WorkerObserver: Send + Sync + 'static {
     /// An attempt begins here.
     fn began(&self, at: &AttemptRef, order: &Order);
-    /// An attempt has ended after `took`, and is about to be reported. `None`: it was dropped, another worker will
-    /// take its order.
+    /// An attempt has ended after `took` and will be reported. `None`: it was cancelled, and another worker will take
+    /// its order.
     fn ended(&self, at: &AttemptRef, took: Duration, result: Option<&Result<Outcome, Failure>>);
     /// An attempt did something.
     fn operation_ended(
@@ -100,7 +100,7 @@ pub trait WorkerObserver: Send + Sync + 'static {
     fn connections(&self, by: i64);
 }
 
-/// A observer, or nobody.
+/// Optional observer.
 #[derive(Clone, Default)]
 pub struct ObserverHandle(Option<Arc<dyn WorkerObserver>>);
 
@@ -122,14 +122,14 @@ impl fmt::Debug for ObserverHandle {
     }
 }
 
-/// The attempt that the present async task works on, and who is told of it.
+/// Attempt of the current async task, with its observer.
 #[derive(Clone)]
 struct CurrentAttempt {
     at: Arc<AttemptRef>,
     observer: Arc<dyn WorkerObserver>,
 }
 
-/// An attempt while it goes on here. Dropped before [`AttemptGuard::ended`], it tells that it was cut off.
+/// Guard of a running attempt. If dropped before [`AttemptGuard::ended`], it reports a cancelled attempt.
 pub(crate) struct AttemptGuard {
     current: Option<CurrentAttempt>,
     begun: Instant,
@@ -158,7 +158,7 @@ impl AttemptGuard {
         }
     }
 
-    /// What `work` does counts as this attempt's.
+    /// Runs `work` as part of this attempt.
     pub(crate) async fn scope<T>(&self, work: impl Future<Output = T>) -> T {
         match &self.current {
             Some(current) => DOING.scope(current.clone(), work).await,
@@ -182,7 +182,7 @@ impl Drop for AttemptGuard {
     }
 }
 
-/// An operation while it goes on. Dropped before its end, it tells that it was cut off.
+/// Guard of a running operation. If dropped before its end, it reports a cancelled operation.
 pub(crate) struct OperationGuard {
     current: Option<CurrentAttempt>,
     operation: Operation,
@@ -199,7 +199,7 @@ pub(crate) fn begin(operation: Operation) -> OperationGuard {
 }
 
 impl OperationGuard {
-    /// It ended so; hands the result back.
+    /// Reports the end, and returns the result.
     pub(crate) fn ended<T, E>(mut self, result: Result<T, E>) -> Result<T, E> {
         self.tell(if result.is_ok() {
             OperationEnd::Done
@@ -222,7 +222,7 @@ impl Drop for OperationGuard {
     }
 }
 
-/// One connection to a host, counted for as long as it lives.
+/// Connection to a host, counted while it exists.
 pub(crate) struct CountedConnection(Option<Arc<dyn WorkerObserver>>);
 
 impl CountedConnection {

@@ -1,4 +1,5 @@
-//! Payload files as they go over the wire: compressed where that pays, once for each content, in a bounded folder.
+//! Compressed payload files for uploads, once for each content, in a bounded folder. Files of 256 KiB or more are
+//! compressed when samples show at least 15 % savings.
 
 use crate::{
     catalog::Payload,
@@ -24,17 +25,17 @@ use tokio::{
     time::interval,
 };
 
-/// Smaller files are sent as they are: a packed one would save less than an answer takes.
+/// Smaller files are sent uncompressed, because compression would save less than a round trip.
 pub const PACK_BYTES_MIN: u64 = 256 << 10;
-/// Most bytes of packed files in the folder: some four payloads. Beyond it the oldest go.
+/// Most bytes of compressed files in the folder: about four payloads. Above that the oldest are deleted.
 pub const CACHE_BYTES_MAX: u64 = 1 << 30;
-/// What packing has to leave away to pay, in percent of the file: a host unpacks at some 100 MB/s.
+/// Least savings, in percent of the file: a host unpacks at about 100 MB/s.
 const SAVED_PERCENT_MIN: u64 = 15;
-/// Bytes of each of the three samples by which that is judged: at the file's start, middle and end.
+/// Bytes of each of the three samples: at the file's start, middle and end.
 const SAMPLE_BYTES: u64 = 128 << 10;
-/// Files that are packed at once: the rest of the processors is for sessions.
+/// Files that are compressed at once: the other processors are for sessions.
 const PACKED_AT_ONCE: usize = 2;
-/// What an unfinished file is called; one that is older than a day was left behind.
+/// Prefix of unfinished files; one that is older than a day is abandoned.
 const UNFINISHED: &str = ".unfinished";
 const LEFT_AFTER: Duration = Duration::from_secs(24 * 3_600);
 
@@ -90,8 +91,8 @@ impl Packer {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The packed form of a payload's file; `None`: it does not pay, or cannot be kept, and the file goes as it is.
-    /// Tells `progress` each byte of it that has been dealt with.
+    /// Compressed form of a payload's file; `None`: the savings are too small, or it cannot be stored, and the file is
+    /// sent uncompressed. Reports each processed byte to `progress`.
     pub async fn packed(
         &self,
         payload: &Payload,
@@ -110,7 +111,7 @@ impl Packer {
         packed
     }
 
-    /// Forgets a packed file that is not what it was.
+    /// Forgets a compressed file that has changed.
     pub fn forget(&self, sha256: &str, packed: &Packed) {
         tracing::warn!(file = %packed.path.display(), "a packed file was changed or taken away: made anew");
         let _ = fs::remove_file(&packed.path);
@@ -143,7 +144,7 @@ impl Packer {
     }
 }
 
-/// Awaits what is bounded by the size of a file, and shows meanwhile that it goes on.
+/// Awaits work that the size of a file bounds, and reports progress meanwhile.
 async fn alive<T>(making: impl Future<Output = T>, progress: &Progress) -> T {
     let mut again = interval(Duration::from_secs(5));
     let mut making = std::pin::pin!(making);
@@ -175,7 +176,7 @@ fn make(
     let unfinished = Unfinished::in_folder(folder, sha256);
     let mut to = File::create_new(&unfinished.0)?;
     let done = pack(&mut from, &mut to)?;
-    // What is not what the manifest says is found and named where it is sent.
+    // The upload finds and names a file that differs from its manifest.
     if done.plain != sha256 || !saves(done.size, size) || done.size > bytes_max {
         return Ok(None);
     }
@@ -189,7 +190,7 @@ fn make(
     }))
 }
 
-/// A file under a name of its own, which is gone when this is, unless it was renamed.
+/// Temporary file, deleted on drop unless it was renamed.
 struct Unfinished(PathBuf);
 
 impl Unfinished {
@@ -211,7 +212,7 @@ impl Drop for Unfinished {
     }
 }
 
-/// Whether three samples of a content of `size` bytes say that packing pays.
+/// Whether three samples of a content of `size` bytes show enough savings.
 ///
 /// # Errors
 /// It cannot be read.
@@ -234,7 +235,7 @@ pub fn estimate(from: &mut (impl Read + Seek), size: u64) -> io::Result<u64> {
     })
 }
 
-/// How many bytes were looked at, and how many remain of them.
+/// Number of sampled bytes, and their compressed size.
 fn sample(from: &mut (impl Read + Seek), size: u64) -> io::Result<(u64, u64)> {
     let mut sampled = 0;
     let mut packed = 0;
@@ -319,7 +320,7 @@ impl Write for Counted<'_> {
     }
 }
 
-/// What an earlier process packed, if it is still what its name says.
+/// Compressed file of an earlier process, if its content still matches its name.
 fn find(folder: &Path, sha256: &str) -> io::Result<Option<Packed>> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
@@ -334,7 +335,7 @@ fn find(folder: &Path, sha256: &str) -> io::Result<Option<Packed>> {
             continue;
         };
         let (found, size) = sum(File::open(&path)?)?;
-        // Others may write into the folder of temporary files: what it unpacks to counts, not what it is called.
+        // Others may write into the temporary folder, so the unpacked content decides, not the name.
         let unpacked = sum(GzDecoder::new(File::open(&path)?));
         if found == packed && unpacked.is_ok_and(|(plain, _)| plain == sha256) {
             let now = SystemTime::now();
@@ -350,7 +351,7 @@ fn find(folder: &Path, sha256: &str) -> io::Result<Option<Packed>> {
     Ok(None)
 }
 
-/// Removes the oldest files until `more` bytes fit, and what was left unfinished.
+/// Removes abandoned files, and the oldest files until `more` bytes fit.
 fn make_room(folder: &Path, bytes_max: u64, more: u64) -> io::Result<()> {
     let mut all = Vec::new();
     let now = SystemTime::now();

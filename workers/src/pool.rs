@@ -1,4 +1,4 @@
-//! A pool's settings: the spec of its `WindowsPool`, and what is installed to meet it.
+//! Settings of a pool: the spec of its `WindowsPool`, resolved with the installed profiles and payloads.
 
 pub mod import;
 pub mod v1beta1;
@@ -39,11 +39,10 @@ pub fn config_map(pool: &str) -> String {
     format!("dormer-pool-{pool}")
 }
 
-/// What profiles and payloads there are to be installed on machines.
+/// Source of the profiles and payloads that are available.
 pub trait Installed: Send + Sync + 'static {
-    /// What machines should be, by Windows build (`10.0.20348`; `*` is every other build), with this profile and
-    /// payload (`None`: the newest there is).
-    /// Answers from memory: it is asked in the middle of the watcher's work.
+    /// Desired versions with this profile and payload (`None`: the newest), by Windows build (`10.0.20348`; `*` is
+    /// every other build). Answers from memory, because the watcher must not wait.
     ///
     /// # Errors
     /// One sentence for people: there is no such profile or payload.
@@ -52,23 +51,23 @@ pub trait Installed: Send + Sync + 'static {
         profile: &str,
         payload: Option<&str>,
     ) -> Result<BTreeMap<String, Desired>, String>;
-    /// Along which edges that payload may come; `None`: it is not installed, or nobody knows.
+    /// Edges that lead to this payload; `None`: it is not installed, or unknown.
     /// Answers from memory, too.
     fn edges(&self, payload: &str) -> Option<Edges> {
         let _ = payload;
         None
     }
-    /// Takes in what a look at the cluster found; the answer says what is not understood or cannot be followed, a
-    /// sentence each.
+    /// Applies the settings that were read from the cluster. Returns a sentence for each that is not understood or not
+    /// possible.
     fn read_cluster(&self, snapshot: ClusterSnapshot) -> Vec<String> {
         let _ = snapshot;
         Vec::new()
     }
-    /// Changes its value whenever [`Installed::desired`] may answer otherwise than before.
+    /// Number that changes whenever [`Installed::desired`] may give another answer.
     fn changed(&self) -> watch::Receiver<u64>;
 }
 
-/// Where a payload may come, as its manifest has it.
+/// Edges of a payload, from its manifest.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Edges {
     /// Versions of the payloads that it may follow.
@@ -105,7 +104,7 @@ impl PoolError {
     }
 }
 
-/// A pool's settings as people wrote them: what is desired is not yet looked up.
+/// Settings of a pool as people wrote them, before the lookup of versions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolSpec {
     /// The name of a profile.
@@ -158,7 +157,7 @@ impl PoolSpec {
         }
     }
 
-    /// Whether no further machine is begun.
+    /// Whether the rollout is paused.
     #[must_use]
     pub fn paused(&self) -> bool {
         self.rest.paused
@@ -258,7 +257,7 @@ impl PoolSpec {
                 .err()
                 .map(|why| why.to_string())
         });
-        // Back along an edge only; a word that an earlier step back left there means nothing any more.
+        // A rollback follows an edge only; the value of an earlier rollback no longer counts.
         let step = |from: &String| {
             installed
                 .edges(from)
@@ -274,7 +273,7 @@ impl PoolSpec {
     }
 }
 
-/// What the spec says of how machines are changed.
+/// Strategy of the spec.
 fn settings(spec: &WindowsPoolSpec) -> Result<PoolSettings, PoolError> {
     let StrategySpec {
         r#type,

@@ -1,4 +1,4 @@
-//! The ports of workers and of the watcher: where orders come from, and where reports and facts go.
+//! Ports of workers and of the watcher: the source of orders, and the receivers of reports and facts.
 
 use dormer_proto::{
     id::{Epoch, Incarnation},
@@ -7,29 +7,29 @@ use dormer_proto::{
 };
 use std::future::Future;
 
-/// Why a port did not answer; the same call may succeed later.
+/// Error of a port that did not answer; the same call may succeed later.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the engine does not answer: {0}")]
 pub struct PortError(pub String);
 
-/// An order together with the adapter's hold on it.
+/// Order with the adapter's handle on it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Claimed<C> {
     /// The adapter's own handle: what a heartbeat extends and a receipt ends.
     pub claim: C,
-    /// What to do.
+    /// The order.
     pub order: Order,
 }
 
-/// Where a worker's orders come from, and where its reports go. Only machine runs have tasks.
+/// Source of a worker's orders, and receiver of its reports. Only machine runs have tasks.
 ///
 /// # Contract
 /// - `take` waits until there is an order and returns at most `limit` of them, never none. It is safe to cancel: an
 ///   order that was not returned is delivered again.
 /// - An order may be delivered twice, also to two workers at once; the engine takes one report for each attempt.
 /// - A claim that no `heartbeat` extends lapses, and its order is delivered again.
-/// - `report` repeats the report until the engine receipts it, whatever its fate, and only then ends the claim. An
-///   error means that no receipt came: the worker calls it again.
+/// - `report` repeats the report until it has the engine's receipt, and only then ends the claim. An error means that no
+///   receipt came: the worker calls it again.
 pub trait Orders: Send + Sync + 'static {
     /// The adapter's hold on one order.
     type Claim: Send + Sync + 'static;
@@ -44,12 +44,12 @@ pub trait Orders: Send + Sync + 'static {
         claim: &Self::Claim,
         heartbeat: Heartbeat,
     ) -> impl Future<Output = Result<(), PortError>> + Send;
-    /// Shows people a remote command that has ended. It may be lost, and nobody waits for it.
+    /// Publishes a finished remote command for people. It may be lost, and no one waits for it.
     fn show(&self, command: RemoteCommand) -> impl Future<Output = ()> + Send {
         drop(command);
         std::future::ready(())
     }
-    /// Reports what came of an attempt.
+    /// Reports the result of an attempt.
     fn report(
         &self,
         claim: &Self::Claim,
@@ -68,7 +68,7 @@ pub struct EpochStart {
     pub live: Vec<String>,
 }
 
-/// Where the watcher's facts go.
+/// Receiver of the watcher's facts.
 ///
 /// # Contract
 /// - `begin` draws the epoch from the store before the list that the epoch is for.
@@ -77,7 +77,7 @@ pub struct EpochStart {
 pub trait Facts: Send + Sync + 'static {
     /// Begins a new epoch.
     fn begin(&self) -> impl Future<Output = Result<EpochStart, PortError>> + Send;
-    /// Hands messages over.
+    /// Publishes messages.
     fn publish(
         &self,
         messages: Vec<FactMessage>,

@@ -1,4 +1,4 @@
-//! How far an attempt has come: told to people with each heartbeat, and to the worker, which ends what stands still.
+//! Progress of an attempt: for people with each heartbeat, and for the worker, which ends attempts without progress.
 
 use dormer_proto::{
     id::{Attempt, TaskId},
@@ -10,14 +10,14 @@ use std::{
 };
 use tokio::{sync::Notify, time::Instant};
 
-/// Remote commands of one attempt that are told; later ones are not.
+/// Most remote commands of one attempt that are reported.
 pub const COMMANDS_MAX: u32 = 64;
 
-/// A handle on one attempt's progress. Clones are handles on the same.
+/// Handle on an attempt's progress. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Progress(Arc<Mutex<Inner>>, Arc<Ran>);
 
-/// The remote commands that nobody has been told of.
+/// Remote commands that are not reported yet.
 #[derive(Debug, Default)]
 struct Ran {
     /// How many there were, and those that wait. A lock: held for a list operation, never across an await.
@@ -83,7 +83,7 @@ impl Progress {
         inner.moved = Instant::now();
     }
 
-    /// How long nothing has moved.
+    /// Time without progress.
     #[must_use]
     pub fn still_for(&self) -> Duration {
         self.inner().moved.elapsed()
@@ -96,7 +96,7 @@ impl Progress {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A remote command begins. It is numbered here; beyond [`COMMANDS_MAX`] nobody is told.
+    /// Begins a remote command and numbers it. Commands beyond [`COMMANDS_MAX`] are not reported.
     #[must_use = "its end is told under the same number"]
     pub fn runs(&self, command: &RemoteCommand) -> u32 {
         let mut commands = self.commands();
@@ -120,13 +120,13 @@ impl Progress {
             return;
         }
         let mut commands = self.commands();
-        // Of one that was over at once, nobody has to hear twice.
+        // A command that ended at once is reported only once.
         commands.1.retain(|untold| untold.number != command.number);
         commands.1.push(command);
         self.1.more.notify_one();
     }
 
-    /// The remote commands that began or ended since this was asked last.
+    /// Remote commands that began or ended since the last call.
     #[must_use]
     pub fn take_ran(&self) -> Vec<RemoteCommand> {
         std::mem::take(&mut self.commands().1)
@@ -143,7 +143,7 @@ impl Progress {
         self.inner().step.clone()
     }
 
-    /// What people are told.
+    /// Text for people.
     #[must_use]
     pub fn heartbeat(&self, task: &TaskId, attempt: Attempt, worker: &str) -> Heartbeat {
         let inner = self.inner();

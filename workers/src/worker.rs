@@ -1,4 +1,4 @@
-//! The worker: takes orders, keeps their claims alive, executes, and reports until receipted.
+//! Worker: takes orders, extends their claims, executes them, and reports until it has receipts.
 
 use crate::{
     execute::Execute,
@@ -30,14 +30,14 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-/// An attempt without progress for so long is ended: each longer step gives signs of life.
+/// Longest time without progress before an attempt is ended: each longer step reports progress.
 pub const STILL_MAX: Duration = Duration::from_secs(60);
-/// Longest pause between two tries at a port that does not answer.
+/// Longest pause between two calls of a port that does not answer.
 const PORT_PAUSE_MAX: Duration = Duration::from_secs(10);
-/// The least that any attempt gets, however fast the engine's clock runs.
+/// Shortest limit of an attempt, however fast the engine's clock runs.
 const LIMIT_LEAST: Duration = Duration::from_secs(1);
 
-/// How a worker works.
+/// Settings of a worker.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Attempts at once.
@@ -50,14 +50,14 @@ pub struct Options {
     pub heartbeat_every: Duration,
     /// How many milliseconds of the engine's clock pass in one millisecond here: 1, except in a simulated world.
     pub time_factor: f64,
-    /// How long attempts under way may go on after the stop.
+    /// Grace period for running attempts after the stop.
     pub grace: Duration,
-    /// Who is told what it does.
+    /// Observer.
     pub observer: ObserverHandle,
 }
 
 impl Options {
-    /// The usual ones, under this name.
+    /// Defaults, with this name.
     #[must_use]
     pub fn named(name: impl Into<String>) -> Self {
         Self {
@@ -83,8 +83,8 @@ impl Options {
     }
 }
 
-/// Works until `stop`: then it takes no more, lets attempts under way end within the grace period, and drops the
-/// rest, whose claims lapse and whose orders come again.
+/// Works until `stop`. Then it takes no more orders, lets running attempts end within the grace period, and cancels
+/// the rest. Their claims lapse, and other workers get their orders.
 pub async fn run<O: Orders, X: Execute>(
     orders: Arc<O>,
     executor: Arc<X>,
@@ -144,13 +144,13 @@ struct Running {
     superseded: CancellationToken,
 }
 
-/// What is to be done with an order that came.
+/// Decision about an order.
 enum OrderAction {
     /// Execute it, until the token says that a newer attempt has come.
     Execute(CancellationToken),
-    /// This very attempt is being executed: forget the repeat.
+    /// This attempt is already running: forget the repeat.
     Repeat,
-    /// A newer attempt is being executed: say so, which ends the order.
+    /// A newer attempt is running: report that, which ends the order.
     Old,
 }
 
@@ -215,7 +215,7 @@ impl<O: Orders, X: Execute> Worker<O, X> {
         OrderAction::Execute(token)
     }
 
-    /// Executes and reports, while the heart beats: a claim is kept until the report is receipted.
+    /// Executes and reports, with heartbeats: the claim is extended until the report has a receipt.
     async fn carry_out(&self, claim: &O::Claim, order: &Order, newer: &CancellationToken) {
         let progress = Progress::default();
         let work = async {
@@ -272,7 +272,7 @@ impl<O: Orders, X: Execute> Worker<O, X> {
         }
         progress.step("start", 0, "");
         let limit = self.options.limit(order);
-        // Nothing of the attempt outlives a panic but its progress, which is behind a lock that forgives.
+        // Only the progress of an attempt outlives a panic, and its lock tolerates that.
         let doing = AssertUnwindSafe(self.executor.execute(order, progress)).catch_unwind();
         tokio::select! {
             biased;

@@ -1,4 +1,4 @@
-//! The executor for Windows hosts against a simulated one, over real SSH and SFTP in memory.
+//! Executor for Windows hosts against a simulated host, over real SSH and SFTP in memory.
 
 mod again;
 mod bench;

@@ -1,5 +1,5 @@
-//! Tasks at the Kubernetes API against the simulated cluster: the ordinary way, the repeat, each refusal, and a worker
-//! that sleeps between any two calls.
+//! Tasks at the Kubernetes API against the simulated cluster: success, repetition, each refusal, and a worker that
+//! sleeps between any two calls.
 
 pub(crate) mod bench;
 mod cluster_config;

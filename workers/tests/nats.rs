@@ -1,4 +1,4 @@
-//! The workers' ports on a real NATS server, with an engine of a few lines at the other end.
+//! Ports of the workers on a real NATS server, with a minimal engine at the other end.
 
 use async_nats::jetstream::{
     self,

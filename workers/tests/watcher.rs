@@ -1,4 +1,4 @@
-//! The watcher against the simulated cluster: what it tells runs, in which epoch, and what it keeps to itself.
+//! Watcher against the simulated cluster: its facts, their epochs, and what it does not publish.
 
 pub(crate) mod actions;
 pub(crate) mod bench;

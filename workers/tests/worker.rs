@@ -1,4 +1,4 @@
-//! The worker over a queue and executors that misbehave, on a clock of its own.
+//! Worker over a faulty queue and faulty executors, on a clock of its own.
 
 use dormer_proto::{
     id::{Attempt, Incarnation, RunId, Seq, Sum, TaskId, Timestamp},

@@ -1,24 +1,24 @@
-//! The one table of what people may ask for: from which states, what it tells the run, whether it needs the lease, and
-//! what comes of it. `--help`, the API's document and its list of actions come from here, and `tests/actions.rs` holds
-//! it against what the workflows decide.
+//! Table of the actions that people may ask for: the states from which they work, their signals, their need of the
+//! lease, and their danger. `--help`, the API's document and its list of actions come from here. `tests/actions.rs`
+//! compares the table with the decisions of the workflows.
 
 use dormer_proto::{machine, rollout, work::Signal};
 
-/// On what an action is.
+/// Kind of object that an action is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ActionTarget {
     /// A machine.
     Machine,
     /// A pool's rollout.
     Rollout,
-    /// A run of either workflow: the engine's own doing.
+    /// A run of either workflow; the engine carries the action out.
     Run,
     /// A dead letter.
     DeadLetter,
 }
 
 impl ActionTarget {
-    /// Its name, as people read it.
+    /// Name for people.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -33,44 +33,44 @@ impl ActionTarget {
 /// Whether an action needs the rollout's lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lease {
-    /// It disturbs nobody, and takes effect at once.
+    /// It disturbs no node, and takes effect at once.
     No,
-    /// It is noted, and carried out once the lease is granted.
+    /// It is recorded, and carried out once the lease is granted.
     Waits,
-    /// It ends what goes on under the lease, and gives the lease back.
+    /// It ends the change under the lease, and returns the lease.
     GivesBack,
 }
 
 impl Lease {
-    /// In a sentence.
+    /// Part of a sentence about the action.
     #[must_use]
     pub fn text(self) -> &'static str {
         match self {
             Self::No => "needs no lease",
             Self::Waits => "waits for the rollout's lease",
-            Self::GivesBack => "gives the rollout's lease back",
+            Self::GivesBack => "returns the rollout's lease",
         }
     }
 }
 
-/// Something that people may ask for.
+/// Action that people may ask for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Action {
-    /// Its word, on the command line and in the API's paths.
+    /// Name on the command line and in the API's paths.
     pub name: &'static str,
-    /// On what.
+    /// Kind of its object.
     pub on: ActionTarget,
     /// What it does, in one sentence without a full stop.
     pub what: &'static str,
-    /// In which states it does something. In others it is on record and changes nothing. Empty: in every one.
+    /// States in which it has an effect. In others it is recorded and changes nothing. Empty: every state.
     pub from: &'static [&'static str],
-    /// What else has to hold, in words.
+    /// Further conditions, in words.
     pub when: &'static str,
-    /// What it tells the run. `None`: the engine, or the inbox, does it.
+    /// Its signal to the run. `None`: the engine or the inbox carries it out.
     pub signal: Option<Signal>,
     /// Whether it needs the lease.
     pub lease: Lease,
-    /// What a person should have meant: asked about before. `None`: nothing is lost by it.
+    /// Loss that a person must confirm first. `None`: nothing is lost.
     pub danger: Option<&'static str>,
 }
 
@@ -90,7 +90,7 @@ impl Action {
         self
     }
 
-    /// Where it works, and at what price, in two sentences.
+    /// Conditions and consequences, in two sentences.
     #[must_use]
     pub fn terms(&self) -> String {
         let from = match self.from {
@@ -131,18 +131,18 @@ const fn of_machine(
     }
 }
 
-/// Go on from the step that failed.
+/// Continue from the step that failed.
 pub const RETRY: Action = of_machine(
     "retry",
     machine::Signal::Retry,
-    "Go on from the step that failed",
+    "Continue from the step that failed",
     &["Failed"],
 );
 /// Start nothing new on a machine.
 pub const PAUSE: Action = of_machine(
     "pause",
     machine::Signal::Pause,
-    "Start nothing new on a machine; the step that is under way goes on to its end",
+    "Start nothing new on a machine; the current step finishes",
     &[],
 )
 .when("until the run has ended");
@@ -154,11 +154,11 @@ pub const RESUME: Action = of_machine(
     &[],
 )
 .when("if it was paused, held or drained");
-/// Leave a machine as it is.
+/// Keep a machine as it is.
 pub const HOLD: Action = of_machine(
     "hold",
     machine::Signal::Hold,
-    "Leave a machine as it is, out of the rollout, until it is resumed",
+    "Keep a machine as it is, out of the rollout, until it is resumed",
     &[],
 )
 .when("until the run has ended");
@@ -166,7 +166,7 @@ pub const HOLD: Action = of_machine(
 pub const DRAIN: Action = of_machine(
     "drain",
     machine::Signal::Drain,
-    "Cordon and drain a machine's node until it is resumed, when the rollout lets it",
+    "Cordon and drain a machine's node until it is resumed, once the rollout grants the lease",
     &[],
 )
 .lease(Lease::Waits)
@@ -175,25 +175,25 @@ pub const DRAIN: Action = of_machine(
 pub const RECREATE: Action = of_machine(
     "recreate",
     machine::Signal::Recreate,
-    "Replace a machine by a new one, when the rollout lets it",
+    "Replace a machine with a new one, once the rollout grants the lease",
     &[],
 )
 .when("if a MachineSet replaces it")
 .lease(Lease::Waits)
 .danger("its Machine is deleted");
-/// Let a machine be upgraded.
+/// Approve the upgrade of a machine.
 pub const APPROVE: Action = of_machine(
     "approve",
     machine::Signal::Approve,
-    "Let a machine be upgraded to what is wanted now, in a pool whose upgrades need approval",
+    "Approve the upgrade of a machine to its present desired version, in a pool whose upgrades need approval",
     &[],
 )
 .lease(Lease::Waits);
-/// Give up an upgrade.
+/// Abort an upgrade.
 pub const ABORT: Action = of_machine(
     "abort",
     machine::Signal::Abort,
-    "Give up an upgrade that is going on: the node is uncordoned, and the machine held",
+    "Abort a running upgrade: the node is uncordoned, and the machine is held",
     &["Joined", "Draining", "Failed"],
 )
 .when("as long as nothing was deleted or torn down")
@@ -202,7 +202,7 @@ pub const ABORT: Action = of_machine(
 pub const REMOVE: Action = of_machine(
     "remove",
     machine::Signal::Remove,
-    "Close a machine's run; the Machine stays, and dormer touches it no more",
+    "Close a machine's run; the Machine stays, and dormer no longer changes it",
     &[],
 )
 .when("unless it holds the lease")
@@ -213,27 +213,27 @@ pub const TRUST_HOST_KEY: Action = of_machine(
     machine::Signal::TrustHostKey {
         fingerprint: String::new(),
     },
-    "Trust the host key of this fingerprint, since the host was rightfully installed anew",
+    "Trust the host key with this fingerprint, because the host was reinstalled on purpose",
     &[],
 )
 .when("until the run has ended")
 .danger("whoever has that key gets the machine's secrets");
-/// Go back to an earlier record.
+/// Return to an earlier record.
 pub const RESET: Action = Action {
     name: "reset",
     on: ActionTarget::Run,
-    what: "Go back to an earlier record of a run, and go on from there",
+    what: "Return to an earlier record of a run, and continue from there",
     from: &[],
     when: "as long as that record is kept and the Machine is not being deleted",
     signal: None,
     lease: Lease::No,
-    danger: Some("steps since then are done again"),
+    danger: Some("the steps since then run again"),
 };
-/// Grant nothing new in a pool.
+/// Grant no new lease in a pool.
 pub const PAUSE_POOL: Action = Action {
     name: "pause",
     on: ActionTarget::Rollout,
-    what: "Grant nothing new in a pool; whoever has the lease finishes",
+    what: "Grant no new lease in a pool; machines that hold one finish",
     from: &[],
     when: "",
     signal: Some(Signal::Rollout(rollout::Signal::Pause)),
@@ -246,25 +246,25 @@ pub const RESUME_POOL: Action = Action {
     on: ActionTarget::Rollout,
     what: "End a pool's pause",
     from: &["Paused"],
-    when: "unless the pool's settings pause it, too",
+    when: "unless the pool's settings pause it as well",
     signal: Some(Signal::Rollout(rollout::Signal::Resume)),
     lease: Lease::No,
     danger: None,
 };
-/// Go back one step. Its signal names the payload.
+/// Roll back to an earlier payload. Its signal names the payload.
 pub const ROLLBACK: Action = Action {
     name: "rollback",
     on: ActionTarget::Rollout,
-    what: "Go back one step, to a payload that the present one may follow",
+    what: "Roll back one step, to a payload from which the present one is an upgrade",
     from: &[],
     when: "if that payload is installed",
     signal: Some(Signal::Rollout(rollout::Signal::Rollback {
         to: String::new(),
     })),
     lease: Lease::Waits,
-    danger: Some("its machines are changed, one after another"),
+    danger: Some("its machines are changed, one after the other"),
 };
-/// Put a dead letter back.
+/// Requeue a dead letter.
 pub const REQUEUE: Action = Action {
     name: "requeue",
     on: ActionTarget::DeadLetter,
@@ -276,7 +276,7 @@ pub const REQUEUE: Action = Action {
     danger: None,
 };
 
-/// All of them.
+/// All actions.
 pub const ACTIONS: &[Action] = &[
     RETRY,
     PAUSE,
@@ -295,7 +295,7 @@ pub const ACTIONS: &[Action] = &[
     REQUEUE,
 ];
 
-/// The action of this word.
+/// Action with this name.
 #[must_use]
 pub fn action(on: ActionTarget, name: &str) -> Option<&'static Action> {
     ACTIONS

@@ -1,4 +1,4 @@
-//! One engine, one store and one inbox for both workflows: a run's name says which of the two it is.
+//! Combination of both workflows for one engine, one store and one inbox. A run's name selects the workflow.
 
 use crate::{
     machine::{self, Machine},
@@ -12,14 +12,14 @@ use dormer_proto::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Everything that dormer runs: `machine/<uid>` and `rollout/<pool>`.
+/// All workflows of dormer: `machine/<uid>` and `rollout/<pool>`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Dormer;
 
-/// Where a run is.
+/// State of a run.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub enum State {
-    /// No run of ours has this state; it stands in while one is made.
+    /// Placeholder while a run is created. No stored run has it.
     #[default]
     None,
     /// A machine.
@@ -28,7 +28,7 @@ pub enum State {
     Rollout(Box<rollout::State>),
 }
 
-/// What a run waits for.
+/// Timer of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Timer {
     /// A machine's.

@@ -1,4 +1,4 @@
-//! The machine and the rollout: pure state machines, the one workflow that holds both, and what people may ask of them.
+//! Workflows of machines and rollouts: pure state machines, the one type that combines them, and the actions of people.
 
 pub mod actions;
 mod combined;

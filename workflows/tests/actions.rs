@@ -1,4 +1,5 @@
-//! The table of actions, held against what the workflows decide: each does something in just the states that it names.
+//! Table of actions, compared with the decisions of the workflows: each has an effect in exactly the states that it
+//! names.
 
 use crate::common;
 

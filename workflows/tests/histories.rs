@@ -1,5 +1,5 @@
-//! Recorded histories, folded by this build: every record of a released version is decided as it was decided then. The
-//! root package's test `replay` says the same of the command `dormer replay`; this one needs the workflows alone.
+//! Recorded histories, folded by this build: every record of a released version gives the same decision. The root
+//! package's test `replay` checks the command `dormer replay`; this one needs only the workflows.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use dormer_engine_core::{Record, Run, replay_record};
@@ -33,7 +33,7 @@ fn decided(run: &Run<Dormer>) -> (Option<&'static str>, Run<Dormer>) {
         state,
         ..run.clone()
     };
-    // What a certificate request has to say: earlier builds told the worker less.
+    // Expected content of a certificate request: earlier builds gave the worker less.
     for task in &mut run.tasks {
         if let Task::ApproveCsr { expect, .. } = &mut task.body {
             *expect = CsrExpectation::default();

@@ -1,4 +1,4 @@
-//! What a run tells its workers to look for before they take something away, and what it does when they refuse.
+//! Conditions that a run gives its workers before they disturb a node, and its reaction to their refusals.
 
 use crate::common::{
     In, Story, carrying, evicted, in_place, machine, node_is, planned, pool_is, saw, wanting,

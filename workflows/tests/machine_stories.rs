@@ -1,4 +1,4 @@
-//! A machine's life in transcripts: the ordinary one, each way to fail, adoption, and what others do to it.
+//! Transcripts of a machine: the ordinary life, each failure, adoption, and interference by others.
 
 use crate::common;
 
@@ -444,7 +444,7 @@ fn a_person_uncordons_in_the_middle_of_a_drain() {
     holds(&story, expect_file!["stories/uncordoned.txt"]);
 }
 
-/// Scenario 56: the run holds the lease, so that any worker of it goes on with the same node.
+/// Scenario 56: the run holds the lease, so that any worker continues with the same node.
 /// Scenario 57: a token closed meanwhile stops the work.
 #[test]
 fn the_token_is_closed_under_a_drain() {
@@ -561,7 +561,7 @@ fn trouble_with_a_host_ends_when_it_is_mended() {
     holds(&story, expect_file!["stories/not_compared.txt"]);
 }
 
-/// A cordon of somebody else's is told to the rollout; who asks for this machine decides about it.
+/// The run reports a cordon by somebody else to the rollout; a request for this machine overrides it.
 #[test]
 fn a_node_that_a_person_cordoned_waits_for_the_uncordon() {
     let mut story = Story::joined(wanting("v1"));
@@ -1340,7 +1340,7 @@ fn a_label_in_the_middle_of_a_drain_undoes_it() {
     );
 }
 
-/// Paused in the middle of a drain: no pass goes on, nothing is deleted, and the upgrade can be given up.
+/// Paused during a drain: no further pass, no deletion, and the upgrade can be aborted.
 #[test]
 fn a_pause_in_the_middle_of_a_drain_stops_before_the_deletion() {
     let cordoned = NodeFact {
@@ -1511,7 +1511,7 @@ fn a_drain_is_limited_after_a_retry_and_by_the_newest_settings() {
     );
 }
 
-/// The grant is looked at with what is known when it comes, and so is a wish.
+/// A grant, like a request, is judged by what is known when it arrives.
 #[test]
 fn a_grant_finds_the_owner_gone() {
     let orphan = || MachineFact {
@@ -1829,7 +1829,8 @@ fn a_node_that_is_gone_is_searched_for_and_brought_back_through_the_lease() {
     assert_eq!(story.state.phase, Phase::Serving);
     holds(&story, expect_file!["stories/node_gone.txt"]);
 
-    // It comes back while it waits for the lease; or it stands when it is looked for again under it; or its host is dead.
+    // It comes back while it waits for the lease; or it stands when it is looked for again under it; or its host is
+    // dead.
     let mut story = Story::joined(wanting("v1"));
     story.state = waiting.clone();
     story.tell("the Node is back", node_is(carrying("v1")));
@@ -1987,7 +1988,7 @@ fn an_upgrade_that_was_begun_ends_before_the_next_that_may_not_follow_it() {
             was_cordoned: false,
         },
     );
-    // It goes on to what it was granted for, though the newest may not follow what it carried.
+    // It continues to the granted version, although the newest one has no edge from the earlier version.
     story.tell(
         "11.3.0 is wanted",
         pool_is(wanted("11.3.0", after(&["11.2.0"]))),

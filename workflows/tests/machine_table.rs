@@ -1,4 +1,4 @@
-//! The machine's transition table, generated: every phase × every input → where it goes, and what it asks for.
+//! Generated transition table of the machine: every phase with every input, the next phase, and the commands.
 
 use crate::common;
 
@@ -519,7 +519,7 @@ fn what_a_phase_waits_for_is_a_sentence() {
     }
 }
 
-/// A machine that serves is never touched without the lease, whatever it is told.
+/// No input makes a run disturb a serving machine without the lease.
 #[test]
 fn nothing_disturbs_a_serving_node_without_the_lease() {
     for phase in phases() {
@@ -550,7 +550,7 @@ fn nothing_disturbs_a_serving_node_without_the_lease() {
     }
 }
 
-/// While another operator runs, nothing is asked of a host or its Node but to close a fence, whatever the machine is told.
+/// While another operator runs, no input issues a task for a host or its Node, except closing a fence.
 #[test]
 fn beside_another_operator_only_a_fence_is_closed() {
     for phase in phases() {
@@ -565,7 +565,8 @@ fn beside_another_operator_only_a_fence_is_closed() {
         let commands = beside.quietly(arrives());
         let asked = |commands: &[Command<Machine>]| -> Vec<&'static str> {
             let tasks = commands.iter().filter_map(|command| match command {
-                // Of the API server alone: a fence is closed, and a kubelet that serves keeps its certificate meanwhile.
+                // Of the API server alone: a fence is closed, and a kubelet that serves keeps its certificate
+                // meanwhile.
                 Command::Run(Task::CloseFence { .. } | Task::ApproveCsr { .. }, _) => None,
                 Command::Run(task, _) => Some(task.name()),
                 _ => None,
@@ -583,7 +584,7 @@ fn beside_another_operator_only_a_fence_is_closed() {
     }
 }
 
-/// Whoever holds the lease gives it back in the end: no phase forgets it.
+/// Every holder returns the lease in the end: no phase forgets it.
 #[test]
 fn a_lease_is_only_dropped_by_release() {
     for phase in phases() {

@@ -1,4 +1,4 @@
-//! A rollout with as many members as it may have still fits into a record.
+//! Size of a rollout with the most members: it fits into a record.
 
 use crate::rollout_common;
 

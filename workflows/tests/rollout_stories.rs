@@ -1,4 +1,4 @@
-//! The rollout in transcripts: one for each rule of the lease, of gaps and of adoption.
+//! Transcripts of the rollout: one for each rule of the lease, of gaps and of adoption.
 
 use crate::rollout_common;
 
@@ -87,12 +87,12 @@ fn what_a_person_cordoned_is_not_taken() {
 #[test]
 fn several_hosts_that_cannot_be_compared_hold_every_grant() {
     let mut pool = Pool::of(&["a", "b", "c", "d", "e"]);
-    // One host's trouble holds nobody else.
+    // The trouble of one host holds no other machine.
     pool.member("a", not_compared("AuthRejected")).request("e");
     pool.member("b", not_compared("HostKeyChanged"));
     pool.member("c", not_compared("AuthRejected")).request("d");
     pool.release("e", 1);
-    // Whoever asks for this very machine has decided about it.
+    // A request for this machine overrides the finding.
     let wished = MemberReport {
         wished: true,
         ..not_compared("AuthRejected")
@@ -608,7 +608,7 @@ fn a_release_of_a_lost_history() {
 fn a_payload_comes_along_its_edges_only() {
     let mut pool = Pool::of(&["a", "b", "c"]);
     pool.settings(wanting(terms()));
-    // One that skipped a version waits; it is passed by, and keeps nobody up.
+    // A machine that skipped a version waits, and others pass it in the queue.
     pool.request_as("a", barred()).request("b").release("b", 1);
     // One that does not serve is no exception; an upgrade that was begun is.
     pool.member("c", down()).request_as(
@@ -749,7 +749,7 @@ fn a_rollback_outlives_the_status_and_ends_with_the_specs_payload() {
         to: "11.0.0".into(),
     })
     .written("11.0.0", None);
-    // The pool was deleted, and made again by whoever keeps it in Git.
+    // The pool was deleted, and created again from Git.
     pool.settings(absent("there is no WindowsPool dormer/windows"));
     pool.settings(written("installed"))
         .request("a")

@@ -1,4 +1,4 @@
-//! The rollout's transition table, generated: every kind of state × every input → what it tells, and where it stands.
+//! Generated transition table of the rollout: every kind of state with every input, its signals, and the next state.
 
 use crate::rollout_common;
 

@@ -1,4 +1,5 @@
-//! An embedded store for which a paused clock waits: tokio's does so for blocking work alone, not for other threads.
+//! Embedded store for which a paused clock waits: tokio's paused clock waits only for blocking work, not for other
+//! threads.
 
 use dormer_engine::{
     embedded::EmbeddedStore,

@@ -1,4 +1,4 @@
-//! One workflow as two builds know it: the newer has one more state, one more field and one more event variant.
+//! One workflow in two builds: the newer build has one more state, one more field and one more event variant.
 #![allow(dead_code, reason = "each test file takes what it needs")]
 
 pub(crate) mod awaited;

@@ -1,4 +1,4 @@
-//! The contracts of the ports as functions over any adapter.
+//! Contracts of the ports as functions over any adapter.
 
 use dormer_engine::port::{
     Ack, Alarms, Append, AppendError, Clock, DeadLetter, DeadLetters, Expected, History,
@@ -285,14 +285,14 @@ pub(crate) async fn alarms<A: Alarms, I: Inbox>(ours: &A, theirs: Option<&A>, in
         due.insert(run("alarm.3"));
     }
     rung(inbox, due).await;
-    // What has rung holds nothing back.
+    // An alarm that has fired delays nothing.
     set(other, "alarm.1", Some(SystemClock.now().plus_ms(300))).await;
     set(ours, "alarm.1", Some(late)).await;
     rung(inbox, BTreeSet::from([run("alarm.1")])).await;
     assert!(SystemClock.now() < late);
 }
 
-/// Waits until each of these has rung: a busy machine gets twenty seconds, far less than the later of two times.
+/// Waits until each of these alarms has fired: at most twenty seconds, far less than the later of two times.
 async fn rung<I: Inbox>(inbox: &I, mut due: BTreeSet<RunId>) {
     while !due.is_empty() {
         for delivery in taken(inbox).await {

@@ -1,4 +1,4 @@
-//! What the tests of the embedded store share: genuine chained records.
+//! Fixtures of the embedded store's tests: genuine chained records.
 #![allow(dead_code, reason = "each test file takes what it needs")]
 
 use dormer_engine::{

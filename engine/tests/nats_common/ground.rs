@@ -1,5 +1,5 @@
-//! Ground for a cluster that has to be hurt: namespaces that can be cut off from each other, and a disk that fills up.
-//! Both need root and iproute2 or mount; where these are missing, the test says so.
+//! Network namespaces that can be disconnected, and a disk that fills up, for tests of a cluster. Both need root and
+//! iproute2 or mount; without them the test says so.
 
 use dormer_testkit::{NatsNetwork, Skipped};
 use std::{

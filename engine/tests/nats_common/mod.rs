@@ -1,4 +1,4 @@
-//! What the tests of the NATS adapter share.
+//! Fixtures of the NATS adapter's tests.
 #![allow(dead_code, reason = "each test file takes what it needs")]
 
 pub(crate) mod ground;

@@ -1,4 +1,4 @@
-//! dormer's accounts at work, each with the rules as they are shipped, or without one of them.
+//! Fixture: dormer's accounts at work, each with the shipped rules, or without one of them.
 
 use super::{
     rights::{Right, allowed, rights, rule},

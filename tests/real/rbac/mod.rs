@@ -1,5 +1,5 @@
-//! Least privilege, proven: with the rules as `deploy/rbac.yaml` ships them every step passes; without any one of
-//! them the step that needs it fails and says what it may not do; and what is not granted is refused.
+//! Least privilege: with the rules of `deploy/rbac.yaml` every step passes. Without any one rule, the step that needs
+//! it fails and names the missing right. Everything that is not granted is refused.
 
 mod bench;
 mod console;

@@ -1,4 +1,4 @@
-//! What is not granted is refused.
+//! Refusals of everything that is not granted.
 
 use super::rights::{allowed, rights};
 use crate::real::{

@@ -1,4 +1,4 @@
-//! The rules of `deploy/rbac.yaml`, taken apart, and what the API server says of each.
+//! Rules of `deploy/rbac.yaml`, split into single rights, and the API server's answer for each.
 
 use crate::real::{accounts::shipped, cluster::World};
 use kube::Client;

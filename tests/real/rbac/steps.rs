@@ -1,4 +1,4 @@
-//! What dormer does in the cluster, step by step, and which step needs which right.
+//! Steps of dormer in the cluster, and the rights that each step needs.
 
 use super::rights::Right;
 

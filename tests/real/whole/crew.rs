@@ -1,4 +1,4 @@
-//! dormer as it runs in a cluster: one process a role, each under its own account, on NATS.
+//! Fixture: dormer as it runs in a cluster, with one process for each role, each under its own account, on NATS.
 
 use super::ground::{Ground, ROLES};
 use dormer_fleet::payload::write_example;

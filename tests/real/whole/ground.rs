@@ -1,4 +1,4 @@
-//! Where a play takes place: a real API server or the simulated one, with simulated Windows hosts either way.
+//! Fixture of the scenarios: a real API server or the simulated one, both with simulated Windows hosts.
 
 use super::super::{
     accounts,

@@ -1,4 +1,4 @@
-//! A drain that several things hold up: dormer names them, and people mend one after the other.
+//! Drain that several things hold: dormer names them, and people remove one after the other.
 
 use super::{
     super::cluster::{BUDGET, NODE, POD, WINDOWS_MACHINE},

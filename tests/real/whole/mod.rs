@@ -1,4 +1,7 @@
-//! All of dormer, a process a role, from end to end: the same plays on a real API server and on the simulated one.
+//! All of dormer from end to end, with one process for each role: the same scenarios on a real API server and on the
+//! simulated one. On the real one the roles have the accounts of `deploy/rbac.yaml` with the shipped rules. Kubelets
+//! join by TLS bootstrap, the real controller manager signs, the real scheduler places pods, the real disruption
+//! controller computes budgets, and evictions are real. Machine controllers, cloud and hosts are simulated on both.
 //!
 //! On the real one the roles have the accounts of `deploy/rbac.yaml` with the rules as they are shipped. Kubelets join by
 //! TLS bootstrap, and the real controller manager signs; the real scheduler places pods, the real disruption controller

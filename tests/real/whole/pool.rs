@@ -1,4 +1,4 @@
-//! A pool that is deleted in the middle of a rollout: nothing further is granted, whoever is restarted.
+//! Deletion of the pool during a rollout: nothing more is granted, whichever process restarts.
 
 use super::{
     super::cluster::WINDOWS_POOL,

@@ -1,4 +1,4 @@
-//! The plays, and on which ground each is played.
+//! Scenarios, and the API server on which each runs.
 
 use super::{
     super::cluster::{CSR, MACHINE},

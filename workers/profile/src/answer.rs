@@ -362,37 +362,41 @@ impl FailureCode {
     /// Advice to a person, in one sentence.
     pub const fn advice(self) -> &'static str {
         match self {
-            Self::FenceTooOld => "Nothing: a newer task owns this host; this one ends.",
-            Self::HostBusy => "Wait: another call is still running on the host.",
-            Self::DocumentRejected => "Check that script and dormer are of one build.",
+            Self::FenceTooOld => "Do nothing: a newer task has taken over this host.",
+            Self::HostBusy => "Wait: an earlier call is still running on the host.",
+            Self::DocumentRejected => "Check that the script and dormer are from the same build.",
             Self::DiskFull => "Free space on C: of the host, or give it a larger disk.",
             Self::FeatureInstallFailed => {
-                "Look at C:\\Windows\\Logs\\DISM on the host; the feature store may be damaged."
+                "Read C:\\Windows\\Logs\\DISM on the host; the feature store may be damaged."
             }
             Self::HostnameFailed => "Check the name (15 characters) and the domain of the host.",
-            Self::FileLocked => "Find the process that holds the file; a reboot frees it.",
-            Self::HashMismatch => "The upload is repeated; if it stays, check the payload.",
-            Self::FileMissing => "The file is uploaded and the call repeated.",
+            Self::FileLocked => "Find the process that holds the file, or reboot the host.",
+            Self::HashMismatch => {
+                "dormer repeats the upload; if the failure stays, check the payload."
+            }
+            Self::FileMissing => "dormer uploads the file and repeats the call.",
             Self::QuarantineSuspected => {
                 "Restore the file in the virus scanner and exclude it there."
             }
-            Self::ServiceConfigFailed => "Look at the message; a policy may forbid services.",
+            Self::ServiceConfigFailed => "Read the message; a policy may forbid the service.",
             Self::ServiceMarkedForDeletion => {
-                "Close consoles that show services on the host; a reboot clears it."
+                "Close the consoles that show services on the host, or reboot it."
             }
             Self::ServiceStartTimeout | Self::ServiceCrashed | Self::NotHealthy => {
-                "Read the log tail; it is the service's own last words."
+                "Read the end of the service's log in this message."
             }
-            Self::ServiceStopTimeout => "The process does not end; a reboot ends it.",
-            Self::DependencyFailed => "Look at the service that it depends on.",
-            Self::HnsMissing => "The network is made by another service; read its log.",
+            Self::ServiceStopTimeout => "The process does not end: reboot the host.",
+            Self::DependencyFailed => "Check the service that it depends on.",
+            Self::HnsMissing => "Another service creates the network: read that service's log.",
             Self::HnsFailed => "Restart the service `hns`, or reboot the host.",
             Self::NoDefaultRoute => "Give the host a default route with an IPv4 address.",
             Self::ClockSkew => "Set the host's clock: `w32tm /resync`.",
-            Self::RebootPending => "The host is rebooted and the call repeated.",
-            Self::BootChanged => "Nothing: the host rebooted meanwhile; it is looked at again.",
-            Self::RebootRefused => "Look at the message; somebody may have blocked shutdown.",
-            Self::FirewallFailed => "A group policy may own the firewall.",
+            Self::RebootPending => "dormer reboots the host and repeats the call.",
+            Self::BootChanged => "Do nothing: the host has rebooted, and dormer compares it again.",
+            Self::RebootRefused => {
+                "Read the message; a person or a policy may have blocked the shutdown."
+            }
+            Self::FirewallFailed => "Check whether a group policy controls the firewall.",
             Self::CertificateFailed => "Check the certificate in the trusted bundle.",
             Self::DefenderFailed => "A group policy may own Defender (tamper protection).",
             Self::TimedOut => "The call is repeated; if it stays, look at what the message names.",

@@ -1,4 +1,4 @@
-//! Reads and guarded writes of the objects that fences stand on: Machines and Nodes.
+//! Reads and guarded writes of the objects that carry fences: Machines and Nodes.
 
 use super::{
     ANSWER_MAX, KubernetesExecutor,
@@ -54,7 +54,7 @@ pub(super) async fn call_if_there<T>(
     }
 }
 
-/// Patches an object under the resourceVersion of a read: whoever changed it meanwhile wins.
+/// Patches an object under the resourceVersion of a read: a change in between makes the patch fail.
 pub(super) async fn patch<K>(
     api: &Api<K>,
     read: &K,

@@ -1,5 +1,5 @@
-//! A look at what else changes the cluster: its upgrade, the MachineConfigPool of its Linux workers, and health checks
-//! that would delete a Machine in the middle of an upgrade in place. Grants within the limit wait for the end of it.
+//! Other changes of the cluster: its upgrade, the MachineConfigPool of its Linux workers, and health checks that would
+//! delete a Machine during an upgrade in place. Grants within the limit wait until they end.
 
 use super::{
     keys,
@@ -17,19 +17,19 @@ use serde_json::Value;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// For how long a Node may be away while its host is configured again: as long as the run waits for the Node, and for it
-/// to be Ready.
+/// For how long a Node may be away while its host is configured again: as long as the run waits for the Node, and for
+/// it to be Ready.
 const IN_PLACE: Duration = Duration::from_secs(20 * 60);
 /// The timeout of a MachineHealthCheck's condition that names none (docs/field-notes.md, Machines of OpenShift).
 const TIMEOUT: Duration = Duration::from_secs(300);
-/// The machine config pool whose nodes Windows nodes are like.
+/// MachineConfigPool whose settings Windows nodes follow.
 const WORKER: &str = "worker";
-/// Most health checks that are looked at.
+/// Most health checks that are read.
 const CHECKS_MAX: u32 = 100;
-/// An upgrade of the cluster that takes longer is told by an Event.
+/// Longest upgrade of the cluster without an Event.
 const LONG: Duration = Duration::from_secs(24 * 3_600);
 
-/// What one look found, a sentence each, with what to do.
+/// Result of one read: a sentence for each change, with what to do.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Found {
     /// The ClusterVersion is progressing.
@@ -40,7 +40,7 @@ pub struct Found {
     pub worker_pool: Option<String>,
     /// A health check would delete a Machine whose host is configured again.
     pub health_check: Option<String>,
-    /// What could not be read. What was seen last holds.
+    /// What could not be read; the last result holds for it.
     pub unread: Option<String>,
 }
 
@@ -143,7 +143,7 @@ struct Unhealthy {
     timeout: Option<String>,
 }
 
-/// The first health check that takes Windows Machines and has less patience than an upgrade in place needs.
+/// First health check that selects Windows Machines and whose timeout is shorter than an upgrade in place.
 async fn health_check(client: &Client, machines: Option<&str>) -> Result<Option<String>, String> {
     let params = ListParams::default().limit(CHECKS_MAX);
     let what = "machinehealthchecks";
@@ -179,7 +179,7 @@ async fn health_check(client: &Client, machines: Option<&str>) -> Result<Option<
     Ok(None)
 }
 
-/// How long it bears a Node that is not Ready; `None`: it deletes none for that.
+/// Its timeout for a Node that is not Ready; `None`: it deletes none for that reason.
 fn patience(spec: &CheckSpec) -> Option<Duration> {
     let none = spec.max_unhealthy == 0 || spec.max_unhealthy == "0" || spec.max_unhealthy == "0%";
     let not_ready = |one: &&Unhealthy| {

@@ -1,4 +1,4 @@
-//! What tasks on a host need of the cluster: the notes on a Machine, its standing, and how a kubelet joins.
+//! Cluster data for tasks on a host: annotations of a Machine, its status, and the credentials of a joining kubelet.
 
 use super::{
     KubernetesExecutor,
@@ -24,8 +24,8 @@ use zeroize::Zeroizing;
 
 /// Service of the nodes' windows_exporter, in dormer's namespace (`deploy/monitoring/windows-exporter.yaml`).
 pub const EXPORTER: &str = "dormer-windows-exporter";
-/// The Secret with certificate and key of the nodes' windows_exporter, in dormer's namespace. OpenShift makes it for the
-/// Service of `deploy/monitoring/windows-exporter.yaml`.
+/// The Secret with certificate and key of the nodes' windows_exporter, in dormer's namespace. OpenShift makes it for
+/// the Service of `deploy/monitoring/windows-exporter.yaml`.
 pub const EXPORTER_TLS: &str = "dormer-windows-exporter-tls";
 
 /// How kubelets join; what is `None` is read from the cluster.

@@ -1,5 +1,5 @@
-//! A look at the cluster around its nodes: mirror sets and the pull secret, the proxy, further authorities, and what
-//! the machine config says of kubelets. A kind that the cluster does not serve says nothing, as on plain Kubernetes.
+//! Cluster settings for nodes: mirror sets and the pull secret, the proxy, further authorities, and the kubelet
+//! settings of the machine config. A kind that the cluster does not serve counts as empty, as on plain Kubernetes.
 
 use super::{
     ANSWER_MAX,
@@ -32,14 +32,14 @@ const CONFIG: &str = "openshift-config";
 const PULL_SECRET: (&str, &str) = ("pull-secret", ".dockerconfigjson");
 /// The key of a bundle of authorities in a ConfigMap, as OpenShift injects it.
 const BUNDLE: &str = "ca-bundle.crt";
-/// The machine config pool whose nodes Windows nodes are like.
+/// MachineConfigPool whose settings Windows nodes follow.
 const POOL: &str = "worker";
 /// Most mirror sets of a kind that are read.
 const SETS_MAX: u32 = 500;
 /// Most certificates that are taken; OpenShift's own bundle of all has about 150.
 const CERTIFICATES_MAX: usize = 500;
 
-/// Looks at a cluster.
+/// Reader of cluster settings.
 pub(crate) struct ClusterConfigReader {
     client: Client,
     /// dormer's own namespace.
@@ -62,7 +62,7 @@ impl ClusterConfigReader {
         }
     }
 
-    /// One look.
+    /// Reads once.
     pub(crate) async fn read(&self) -> ClusterSnapshot {
         let (mirrors, proxy, kubelet, exporter) = tokio::join!(
             self.mirrors(),
@@ -158,7 +158,7 @@ impl ClusterConfigReader {
         };
         for (name, value) in [("httpProxy", &proxy.http), ("httpsProxy", &proxy.https)] {
             if !value.is_empty() && !is_url(value) {
-                // What it says may hold a password.
+                // It may hold a password.
                 return Err(format!(
                     "status.{name} of proxies.config.openshift.io/cluster is no URL"
                 ));
@@ -173,7 +173,7 @@ impl ClusterConfigReader {
     async fn trusted_ca(&self, named: Result<Option<String>, String>) -> Result<String, String> {
         let bundle = match self.map(&self.home, TRUSTED_CA).await? {
             Some(own) => Some((format!("{}/{TRUSTED_CA}", self.home), own)),
-            // Who does not know the proxy does not know which authorities it names.
+            // Without the proxy, the authorities that it names are unknown, too.
             None => match named? {
                 Some(name) => {
                     let map = self.map(CONFIG, &name).await?;

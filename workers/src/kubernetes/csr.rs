@@ -1,4 +1,4 @@
-//! Approving a certificate request, and only one that fits in every field.
+//! Approval of certificate requests: only if every field matches the expectation.
 
 use super::{
     KubernetesExecutor,
@@ -36,20 +36,20 @@ const SERVING: &str = "kubernetes.io/kubelet-serving";
 const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
 const ORGANIZATION: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.10");
 const NODES: &str = "system:nodes";
-/// Who asks for a node's first certificate, and in which group: OpenShift's account, or the holder of a bootstrap token
-/// (the user's name then only begins so).
+/// Requestor of a node's first certificate, with its group: OpenShift's account, or the holder of a bootstrap token (a
+/// prefix of the user's name).
 const BOOTSTRAPPER: (&str, &str) = (
     "system:serviceaccount:openshift-machine-config-operator:node-bootstrapper",
     "system:serviceaccounts:openshift-machine-config-operator",
 );
 const BOOTSTRAP_TOKEN: (&str, &str) = ("system:bootstrap:", "system:bootstrappers");
 
-/// Who may ask for a node's first certificate.
+/// Accepted requestor of a node's first certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Asker {
     /// OpenShift's account, or the holder of any bootstrap token: one is for all machines.
     Shared,
-    /// This user and no other: who asks by the machine's own token.
+    /// Only this user: the holder of the machine's own token.
     Own(String),
 }
 
@@ -67,7 +67,7 @@ impl KubernetesExecutor {
         let api: Api<CertificateSigningRequest> = Api::all(self.client.clone());
         let what = format!("certificate request {name}");
         let Some(csr) = call_if_there("get", &what, api.get(name)).await? else {
-            // Expired and collected. Nobody approved it, and nothing may follow as if somebody had.
+            // Expired and deleted. It was not approved, and must not count as approved.
             return Ok(Outcome::CsrRefused {
                 csr: name.to_owned(),
                 why: "it is gone: the kubelet asks again".to_owned(),
@@ -124,7 +124,7 @@ impl KubernetesExecutor {
 
     /// Who may ask for the first certificate of the machine with this UID.
     async fn asker(&self, csr: &CertificateSigningRequest, uid: &str) -> Result<Asker, Failure> {
-        // For a serving certificate nobody asks by a token.
+        // No token requests a serving certificate.
         if !self.settings.machine_tokens || csr.spec.signer_name != CLIENT {
             return Ok(Asker::Shared);
         }
@@ -152,8 +152,8 @@ fn decision(csr: &CertificateSigningRequest) -> Option<&'static str> {
         .find(|kind| is(kind))
 }
 
-/// Compares a request with what is expected, field by field, and with the Machine and the Node as they stand; the answer
-/// names the first that does not fit.
+/// Compares a request field by field with the expectation, and with the present Machine and Node. The error names the
+/// first mismatch.
 pub(super) fn check(
     csr: &CertificateSigningRequest,
     expect: &CsrExpectation,
@@ -331,7 +331,7 @@ fn in_group(groups: &[&str], group: &str) -> Result<(), String> {
     }
 }
 
-/// Exactly the usages of a kubelet's certificate. Key encipherment is for RSA keys alone.
+/// Checks for exactly the usages of a kubelet's certificate. Key encipherment is for RSA keys only.
 fn usages(csr: &CertificateSigningRequest, purpose: &str) -> Result<(), String> {
     let given: BTreeSet<&str> = csr
         .spec

@@ -1,4 +1,4 @@
-//! Whose a certificate request is: the Machine and the Node, as they stand when it is decided. A host's word alone gives
+//! Owner of a certificate request: the Machine and the Node, read at the time of the decision. A host's own claim gives
 //! it no name (docs/field-notes.md, Certificate requests of kubelets).
 
 use super::{
@@ -23,15 +23,15 @@ const CONTROL_PLANE: [&str; 2] = [
     "node-role.kubernetes.io/master",
 ];
 
-/// What stands in the cluster.
+/// Relevant objects of the cluster.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ClusterState {
     /// The Machine with the UID that was expected.
     pub(super) machine: Option<DynamicObject>,
     /// The Node of the name that was expected.
     pub(super) node: Option<Node>,
-    /// Another Machine that has that name, or says that its Node will have it. It is looked for where the platform gives
-    /// the Machine no name.
+    /// Another Machine that has that name, or says that its Node will have it. It is looked for where the platform
+    /// gives the Machine no name.
     pub(super) claimed_by: Option<String>,
 }
 
@@ -187,10 +187,11 @@ fn check_name(
     }
 }
 
-/// Whether the Node of that name is this Machine's: by the provider id, else it is the one that the run took for its own.
+/// Whether the Node of that name is this Machine's: by the provider id, else it is the one that the run took for its
+/// own.
 fn check_node(node: &Node, machine: &DynamicObject, expect: &CsrExpectation) -> Result<(), String> {
     let name = &expect.node_name;
-    // A kubelet labels its Node when it makes it.
+    // A kubelet labels its Node when it creates it.
     let system = node.labels().get("kubernetes.io/os").map(String::as_str);
     if system != Some("windows") {
         let system = system.unwrap_or("nobody knows what");
@@ -223,8 +224,8 @@ fn check_node(node: &Node, machine: &DynamicObject, expect: &CsrExpectation) -> 
     }
 }
 
-/// What holds for a node's first certificate alone: its host was configured just now, and either there was no Node, or it
-/// was torn down under the lease, or it came in this bring-up.
+/// What holds for a node's first certificate alone: its host was configured just now, and either there was no Node, or
+/// it was torn down under the lease, or it came in this bring-up.
 fn check_first(
     machine: &DynamicObject,
     expect: &CsrExpectation,

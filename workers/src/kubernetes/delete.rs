@@ -1,4 +1,4 @@
-//! Deleting a Machine under an open token.
+//! Deletion of a Machine under an open token.
 
 use super::{
     ANSWER_MAX, KubernetesExecutor,
@@ -17,8 +17,8 @@ use kube::{
 use tokio::time::timeout;
 
 impl KubernetesExecutor {
-    /// DELETE with the UID and resourceVersion of a read that showed this token open: whoever closes it in between
-    /// changes that version.
+    /// DELETE with the UID and resourceVersion of a read that showed this token open: closing it in between changes
+    /// that version.
     pub(super) async fn delete(
         &self,
         machine: &MachineRef,

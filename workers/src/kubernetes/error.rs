@@ -3,7 +3,7 @@
 use dormer_proto::message::Failure;
 use kube::{Error, core::Status};
 
-/// The code of a failure whose task may begin anew at once.
+/// Code of a failure whose task may restart at once.
 pub(super) const CONFLICT: &str = "Conflict";
 
 /// The code of a failure to find something, or all of its kind.

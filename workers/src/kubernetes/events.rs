@@ -1,4 +1,4 @@
-//! Kubernetes Events in dormer's name: what a person sees who asks `kubectl describe`.
+//! Kubernetes Events in dormer's name, as `kubectl describe` shows them.
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{
@@ -8,7 +8,7 @@ use kube::{
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// Longest wait for an Event to be written: it must not hold up what it is about.
+/// Longest wait for the write of an Event: it must not delay the work that it reports.
 pub const EVENT_MAX: Duration = Duration::from_secs(5);
 /// Longest note of an Event, in bytes; the API server refuses more.
 pub const NOTE_BYTES_MAX: usize = 1_000;
@@ -18,7 +18,7 @@ pub const NOTE_BYTES_MAX: usize = 1_000;
 pub struct Events(Recorder);
 
 impl Events {
-    /// Events that say they come from `controller`.
+    /// Events with the source `controller`.
     #[must_use]
     pub fn new(client: Client, controller: &str) -> Self {
         Self(Recorder::new(client, Reporter::from(controller)))
@@ -36,7 +36,7 @@ impl Events {
             .await;
     }
 
-    /// An Event that cannot be written is logged: what it is about goes on.
+    /// Logs an Event that cannot be written; the work continues.
     async fn write(
         &self,
         type_: EventType,

@@ -30,8 +30,8 @@ use tokio::time::timeout;
 /// The annotation of a pod that the kubelet made from a file.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
-/// Grace, in seconds, that a pod of an unreachable node gets where its Machine is deleted next, and time after which one
-/// that is ending is waited for no more: the Machine API's rule (docs/field-notes.md, Drains of unreachable nodes).
+/// Grace, in seconds, that a pod of an unreachable node gets where its Machine is deleted next, and time after which
+/// one that is ending is waited for no more: the Machine API's rule (docs/field-notes.md, Drains of unreachable nodes).
 const UNREACHABLE_S: u32 = 1;
 
 /// A pass of evictions, as it was ordered.
@@ -43,7 +43,7 @@ pub(super) struct Pass<'a> {
     pub(super) guard: &'a Guard,
 }
 
-/// How a pass treats the pods, by what the Node says of itself.
+/// Treatment of the pods, by the Node's conditions.
 struct Rule {
     /// Without regard to budgets.
     force: bool,
@@ -51,14 +51,14 @@ struct Rule {
     grace_s: Option<u32>,
     /// No kubelet answers: `Some`, with the time of the API server where it is known.
     unreachable: Option<Option<i64>>,
-    /// The Machine goes next, and its instance with whatever still runs there.
+    /// The Machine is deleted next, and its instance with everything that still runs there.
     recreate: bool,
-    /// What is told of a pod whose budget holds, although budgets were to be ignored.
+    /// Message about a pod whose budget holds it although budgets are ignored.
     kept_budgets: &'static str,
     node: String,
 }
 
-/// What a pass does with one pod.
+/// Action of a pass on one pod.
 enum Leaving {
     Move,
     Wait(String),
@@ -115,8 +115,8 @@ impl Rule {
     }
 }
 
-/// The body of an eviction. kube 5.0.0 writes `delete_options` for `deleteOptions`, so that its preconditions never reach
-/// the API server (docs/field-notes.md, Evictions).
+/// The body of an eviction. kube 5.0.0 writes `delete_options` for `deleteOptions`, so that its preconditions never
+/// reach the API server (docs/field-notes.md, Evictions).
 fn eviction(pod: &Pod, grace_s: Option<u32>) -> Eviction {
     let preconditions = k8s_openapi::apimachinery::pkg::apis::meta::v1::Preconditions {
         uid: pod.uid(),
@@ -137,7 +137,7 @@ fn eviction(pod: &Pod, grace_s: Option<u32>) -> Eviction {
     }
 }
 
-/// What became of one pod.
+/// Result for one pod.
 enum PodEviction {
     Evicted,
     Gone,
@@ -210,7 +210,7 @@ impl KubernetesExecutor {
         })
     }
 
-    /// The Machine and its Node, if the token stands open on both. A Node that is gone has no pods to protect.
+    /// The Machine and its Node, if the token is open on both. An absent Node has no pods to protect.
     async fn under_token(
         &self,
         pass: &Pass<'_>,

@@ -1,4 +1,4 @@
-//! The fence at the API server: a token, open or closed, on the Machine and on its Node
+//! Fence at the API server: a token, open or closed, on the Machine and on its Node
 //! (docs/decisions/0004-fences.md).
 
 use super::{
@@ -45,8 +45,8 @@ impl KubernetesExecutor {
             if let Err(refused) = is_of(&object, &live.node) {
                 return Ok(refused.outcome());
             }
-            // A lease over the limit is for a node that does not serve; one that is Ready again waits its turn, cordoned
-            // or not.
+            // A lease over the limit is for a node that does not serve. One that is Ready again waits in the queue,
+            // cordoned or not.
             if marked {
                 let begun = noted(&live.node, token).is_some();
                 if let Some(refused) = self.not_down(live, guard, begun)? {
@@ -72,9 +72,9 @@ impl KubernetesExecutor {
             });
         };
         let noted = noted(found, token);
-        // A person who lifts their cordon meanwhile takes the note of it back.
+        // If a person uncordons the node meanwhile, the note is removed.
         let was_cordoned = cordoned(found) && noted.unwrap_or(true);
-        // What we do not cordon needs no note: a person's cordon that comes meanwhile then outlives the close.
+        // Without a cordon of dormer's there is no note, so that a later cordon by a person outlives the close.
         let note = (cordon || noted.is_some()).then_some(was_cordoned);
         let mut change = opening(&open, note, cordon);
         hold_from_scale_down(found, &mut change);
@@ -89,7 +89,8 @@ impl KubernetesExecutor {
     }
 
     /// Writes "token N, closed" on each of the same objects, whether or not it was opened there; the Node's patch
-    /// restores the cordon as it was. A Node that is not the Machine's is left alone, unless our own token is open there.
+    /// restores the cordon as it was. A Node that is not the Machine's is left alone, unless our own token is open
+    /// there.
     pub(super) async fn close(
         &self,
         machine: &MachineRef,
@@ -136,7 +137,7 @@ impl KubernetesExecutor {
             )
             .await?;
         }
-        // A deletion of ours that was asleep has landed: the slot waits for the replacement.
+        // A delayed deletion of dormer's took place: the slot waits for the replacement.
         Ok(if leaves {
             Outcome::MachineDeleted
         } else {
@@ -145,18 +146,19 @@ impl KubernetesExecutor {
     }
 }
 
-/// Over a smaller token, or over N itself while it is open (a repeat); never over N closed, or a greater one.
+/// Whether N may be opened: over a smaller token, or over N itself while it is open (a repeat), but never over N closed
+/// or a greater token.
 fn may_open(there: Option<TokenMark>, token: LeaseToken) -> bool {
     there.is_none_or(|there| there.token < token || (there.token == token && there.open))
 }
 
-/// A greater token is another holder's, and N closed is done.
+/// Whether N may be closed. A greater token belongs to another holder, and N closed is a repeat.
 fn may_close(there: Option<TokenMark>, token: LeaseToken) -> bool {
     there.is_none_or(|there| there.token < token || (there.token == token && there.open))
 }
 
-/// The cluster autoscaler does not take a node from under its token: one that is cordoned and empty looks unneeded to it.
-/// What a person wrote there stays.
+/// Keeps the cluster autoscaler from removing the node: it considers a cordoned and empty node unneeded. An annotation
+/// by a person stays.
 fn hold_from_scale_down(node: &Node, change: &mut Value) {
     let annotations = node.annotations();
     let ours = annotations.contains_key(keys::HELD_FROM_SCALE_DOWN);
@@ -166,7 +168,7 @@ fn hold_from_scale_down(node: &Node, change: &mut Value) {
     }
 }
 
-/// Whether a Node says that it is Ready.
+/// Whether a Node is Ready.
 pub(super) fn is_ready(node: &Node) -> bool {
     let conditions = node
         .status
@@ -181,7 +183,7 @@ fn cordoned(node: &Node) -> bool {
         .is_some_and(|spec| spec.unschedulable == Some(true))
 }
 
-/// What an earlier open of ours noted: whether somebody else had cordoned the node.
+/// Note of an earlier open: whether somebody else had cordoned the node.
 fn noted(node: &Node, token: LeaseToken) -> Option<bool> {
     let ours = mark_of(node).is_some_and(|mark| mark.open && mark.token <= token);
     let noted = node
@@ -192,7 +194,7 @@ fn noted(node: &Node, token: LeaseToken) -> Option<bool> {
 }
 
 fn opening(open: &str, note: Option<bool>, cordon: bool) -> Value {
-    // Null removes what somebody else left there.
+    // Null removes a value of somebody else.
     let note = note.map(|was| was.to_string());
     let annotations = json!({keys::FENCE: open, keys::WAS_CORDONED: note});
     let mut change = json!({"metadata": {"annotations": annotations}});
@@ -209,7 +211,7 @@ fn closing(node: &Node, closed: &str) -> Value {
     let there = node.annotations();
     if there.contains_key(keys::HELD_FROM_SCALE_DOWN) {
         change["metadata"]["annotations"][keys::HELD_FROM_SCALE_DOWN] = Value::Null;
-        // Another value is somebody else's by now.
+        // Another value belongs to somebody else by now.
         if there
             .get(keys::NO_SCALE_DOWN)
             .is_some_and(|it| it == "true")
@@ -217,8 +219,8 @@ fn closing(node: &Node, closed: &str) -> Value {
             change["metadata"]["annotations"][keys::NO_SCALE_DOWN] = Value::Null;
         }
     }
-    // Without a note of ours the cordon is somebody else's, and stays. So does one that was there before, unless its
-    // owner has lifted it meanwhile.
+    // Without a note the cordon belongs to somebody else and stays. So does an earlier cordon, unless its owner has
+    // removed it meanwhile.
     if noted.is_some_and(|noted| noted != "true") {
         change["spec"]["unschedulable"] = Value::Null;
     }

@@ -1,4 +1,4 @@
-//! Looking for a machine's Node at the API server itself, where the watcher tells of none.
+//! Search for a machine's Node at the API server, if the watcher reports none.
 
 use super::{KubernetesExecutor, api::call};
 use dormer_proto::{
@@ -13,7 +13,7 @@ const PAGE: u32 = 500;
 
 impl KubernetesExecutor {
     /// The machine's Node: by the names that it may have and by the name on the Machine as it is now, else by its
-    /// provider id. An error is no absence: whoever may not read Nodes cannot say that there is none.
+    /// provider id. An error does not prove an absence: without the right to read Nodes nothing is known.
     pub(super) async fn find_node(
         &self,
         machine: &MachineRef,

@@ -1,5 +1,5 @@
-//! What the live cluster has to say before dormer writes on a Node, or takes something away: the Node is this Machine's
-//! own Windows node, it is not Ready where the lease is over the limit, and the pool is not stopped.
+//! Live checks before dormer writes on a Node or disturbs it: the Node is this Machine's own Windows node, it is not
+//! Ready if the lease is over the limit, and the pool is not stopped.
 //!
 //! Each worker reads it afresh just before it writes. Facts that a run was told may be minutes old.
 
@@ -161,8 +161,8 @@ impl KubernetesExecutor {
         self.stopped(guard).await
     }
 
-    /// Why a fence may not be opened for a lease over the limit: the Node is Ready, or has not been down for long enough,
-    /// which is waited for.
+    /// Why a fence may not be opened for a lease over the limit: the Node is Ready, or has not been down for long
+    /// enough, which is waited for.
     pub(super) fn not_down(
         &self,
         live: &LiveNode,
@@ -202,8 +202,8 @@ impl KubernetesExecutor {
         })
     }
 
-    /// Why the pool lets nothing be taken away: a person stopped it, or there is none. While it cannot be read nothing is
-    /// taken either: the task fails, and is tried again.
+    /// Why the pool lets nothing be taken away: a person stopped it, or there is none. While it cannot be read nothing
+    /// is taken either: the task fails, and is tried again.
     pub(super) async fn stopped(&self, guard: &Guard) -> Result<Option<Refused>, Failure> {
         let pool = guard.pool.as_deref().unwrap_or(DEFAULT_POOL);
         let namespace = &self.settings.namespace;
@@ -212,7 +212,7 @@ impl KubernetesExecutor {
         let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &kind);
         let found = match call_if_there("get", &what, api.get(pool)).await {
             Ok(found) => found,
-            // The cluster does not know the kind: nobody has made a pool.
+            // The cluster does not know the kind, so there is no pool.
             Err(failure) if failure.code == NOT_FOUND => None,
             Err(failure) => return Err(failure),
         };

@@ -4,7 +4,8 @@ use dormer_proto::{id::LeaseToken, machine::TokenMark};
 
 /// On a Machine: the name that its Node will have. It routes CSRs, and nothing more.
 pub const NODE_NAME: &str = "dormer.io/node-name";
-/// On a Machine and its Node: the lease token under which destructive steps are made, `<token> open` or `<token> closed`.
+/// On a Machine and its Node: the lease token under which destructive steps are made, `<token> open` or `<token>
+/// closed`.
 pub const FENCE: &str = "dormer.io/fence";
 /// On a Node: the version that we configured.
 pub const VERSION: &str = "dormer.io/version";
@@ -20,13 +21,13 @@ pub const HELD_FROM_SCALE_DOWN: &str = "dormer.io/scale-down-disabled";
 pub const IGNORE: &str = "windowsmachineconfig.openshift.io/ignore";
 /// On a Node: the version that WMCO wrote; read, never trusted as ours.
 pub const WMCO_VERSION: &str = "windowsmachineconfig.openshift.io/version";
-/// On a Machine: nobody drains its node, whatever the value.
+/// On a Machine: excludes its node from drains, whatever the value.
 pub const EXCLUDE_DRAIN: &str = "machine.openshift.io/exclude-node-draining";
 /// On a Node: the subnet that hybrid-overlay was given.
 pub const SUBNET: &str = "k8s.ovn.org/hybrid-overlay-node-subnet";
 /// On a Machine: its operating system; `Windows` is ours.
 pub const OS_ID: &str = "machine.openshift.io/os-id";
-/// On an object that dormer makes beside the machines' own: `dormer`, and nobody else's is touched.
+/// On an object that dormer creates in addition to the machines' own: `dormer`. Objects of others are not changed.
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// On such an object: the namespace of the dormer that made it, where several could be in one cluster.
 pub const INSTANCE: &str = "app.kubernetes.io/instance";
@@ -43,7 +44,7 @@ pub fn fence_text(mark: TokenMark) -> String {
     )
 }
 
-/// Reads [`FENCE`]; `None` for what nobody of ours wrote.
+/// Reads [`FENCE`]; `None` for a value that dormer did not write.
 #[must_use]
 pub fn fence(text: &str) -> Option<TokenMark> {
     let (token, word) = text.trim().split_once(' ')?;

@@ -1,4 +1,4 @@
-//! Writing on a Node what it carries.
+//! Write of the installed version on a Node.
 
 use super::{
     KubernetesExecutor,

@@ -1,4 +1,4 @@
-//! What a task does at the Kubernetes API: fences, evictions, deletions, certificates, annotations.
+//! Tasks at the Kubernetes API: fences, evictions, deletions, certificates, annotations.
 
 mod api;
 pub mod changing;

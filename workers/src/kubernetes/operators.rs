@@ -1,8 +1,8 @@
-//! A look for the Windows Machine Config Operator (WMCO), which configures the same hosts as dormer.
+//! Detection of the Windows Machine Config Operator (WMCO), which configures the same hosts as dormer.
 //!
 //! It runs while the Pod that holds its lock lives, or while its Deployment wants replicas, in any namespace
-//! (docs/field-notes.md, WMCO beside dormer). That it is installed (a ClusterServiceVersion, a Deployment without
-//! replicas) is told and stops nobody.
+//! (docs/field-notes.md, WMCO beside dormer). An operator that is only installed (a ClusterServiceVersion, a Deployment
+//! without replicas) is reported and stops nothing.
 
 use dormer_proto::{message::cut, neighbour::Neighbour};
 use k8s_openapi::{
@@ -29,7 +29,7 @@ const LOCK: &str = "windows-machine-config-operator-lock";
 const CSV: &str = "windows-machine-config-operator.v";
 /// How long one answer may take: the watcher does nothing else meanwhile.
 pub(super) const LOOK_MAX: Duration = Duration::from_secs(10);
-/// Most objects of one name that are looked at: one a namespace.
+/// Most objects of one name that are read: one in each namespace.
 const NAMESAKES_MAX: u32 = 100;
 
 /// What one look found.
@@ -103,7 +103,7 @@ fn is_copy(labels: &BTreeMap<String, String>) -> bool {
     labels.contains_key("olm.copiedFrom")
 }
 
-/// What people are told of one that runs: `what` it is, in which namespace, and how to stop it.
+/// Sentence for people about a running operator: what it is, its namespace, and how to stop it.
 #[must_use]
 pub fn sentence(what: &str, namespace: &str) -> String {
     format!(

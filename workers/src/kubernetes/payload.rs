@@ -1,4 +1,4 @@
-//! Writing on a pool's status which payload holds in place of its spec's: a step back that a person asked for.
+//! Rollback in a pool's status: the payload that overrides the spec's at a person's request.
 
 use super::{
     KubernetesExecutor,

@@ -1,4 +1,4 @@
-//! Why a pod is not evicted, by what the API server answers.
+//! Refusals of evictions: the reason, from the API server's answer.
 
 use k8s_openapi::api::{core::v1::Pod, policy::v1::PodDisruptionBudget};
 use kube::core::{Selector, SelectorExt, Status};
@@ -7,7 +7,7 @@ use std::fmt;
 /// Budgets of one pod that are named; who has more has read enough.
 const BUDGETS_NAMED_MAX: usize = 5;
 
-/// Bytes of what is told of one pod: webhooks may say as much as they like, and it goes into the history.
+/// Most bytes of the text about one pod: webhooks may return any amount, and the history stores it.
 const WHY_BYTES_MAX: usize = 600;
 
 /// Why a pod stays where it is. Each reads as a sentence that says what mends it, where that is not plain.
@@ -112,7 +112,7 @@ pub(super) fn matching(budgets: Vec<PodDisruptionBudget>, pod: &Pod) -> Vec<Stri
     names
 }
 
-/// The beginning of what holds a pod, as it is told.
+/// Beginning of the text about what holds a pod.
 pub(super) fn short(mut why: String) -> String {
     if why.len() > WHY_BYTES_MAX {
         why.truncate(why.floor_char_boundary(WHY_BYTES_MAX));

@@ -1,4 +1,4 @@
-//! A bootstrap token for each machine: made when its host is configured, prolonged while it joins, taken away after.
+//! Bootstrap token of a machine: created when its host is configured, extended while it joins, then deleted.
 //!
 //! Who asks by such a token has the token's name, so a kubelet's first request can be told exactly (`csr.rs`). Which
 //! token is a machine's follows from its UID and from dormer's namespace: every worker, and every attempt, finds the
@@ -39,7 +39,7 @@ const SECRET_LETTERS: usize = 16;
 const LETTERS: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
 /// How many ids a machine has to choose from, should others have Secrets of these names.
 const IDS_MAX: u32 = 4;
-/// How often to begin anew when another worker made or changed the Secret meanwhile.
+/// Most restarts after another worker created or changed the Secret.
 const ROUNDS_MAX: u32 = 4;
 
 /// The `nth` id that a machine's token may have. Not a secret: it is part of a user's name.
@@ -52,7 +52,7 @@ pub fn id(home: &str, uid: &str, nth: u32) -> String {
         .collect()
 }
 
-/// The name of whoever asks by the token of this id.
+/// User name of the holder of the token with this id.
 #[must_use]
 pub fn user(id: &str) -> String {
     format!("system:bootstrap:{id}")
@@ -266,7 +266,7 @@ fn whole(id: &str, half: &str) -> Zeroizing<String> {
     Zeroizing::new(format!("{id}.{half}"))
 }
 
-/// The labels of a machine's token, by which it is told from others of its name.
+/// Labels of a machine's token, which distinguish it from others of its name.
 fn labels_of(home: &str, uid: &str) -> BTreeMap<String, String> {
     let all = [
         (keys::MANAGED_BY, "dormer"),

@@ -1,4 +1,4 @@
-//! Facts into a NATS store: its identity, its epochs, its live machines, and messages into its inbox.
+//! Facts over NATS: the store's identity, epochs, live machines, and the messages of the inbox.
 
 use super::link::{ANSWER_MAX, NatsLink, failed};
 use crate::{

@@ -1,4 +1,4 @@
-//! How a NATS store is reached, from a worker's side.
+//! Options of a worker's connection to a NATS store.
 
 use dormer_nats::{Login, Tls};
 
@@ -9,7 +9,7 @@ pub struct Options {
     pub servers: String,
     /// The prefix of subjects and streams; `dormer` by default.
     pub prefix: Option<String>,
-    /// Who we are.
+    /// Login.
     pub login: Login,
     /// TLS.
     pub tls: Tls,

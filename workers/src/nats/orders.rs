@@ -1,4 +1,5 @@
-//! Orders from a NATS store: one durable consumer a class, claims kept by signs of progress, reports until receipted.
+//! Orders over NATS: one durable consumer for each class, claims extended by progress acknowledgements, reports until
+//! they have receipts.
 
 use super::{
     link::{ANSWER_MAX, NatsLink, failed},
@@ -124,7 +125,7 @@ async fn listen(mut receipts: async_nats::Subscriber, waiting: Arc<Waiting>) {
     }
 }
 
-/// The hold on one order.
+/// Handle on one order.
 pub struct NatsClaim {
     message: Message,
     incarnation: Incarnation,
@@ -192,7 +193,7 @@ impl Orders for NatsOrders {
             let (tell, receipted) = oneshot::channel();
             self.waiting.all().insert(key.clone(), tell);
             let _wait = Wait(&self.waiting, key.clone());
-            // The receipt says more than the stream's acknowledgement would, and a report that is lost is repeated.
+            // The receipt says more than an acknowledgement of the stream, and a lost report is repeated.
             if let Err(error) = self
                 .link
                 .client

@@ -1,4 +1,4 @@
-//! Pulling orders: only while somebody has room for them, and what waits here keeps its claim.
+//! Pulls of orders: only while there are free slots. Waiting orders keep their claims.
 
 use super::{
     link::{NatsLink, failed},
@@ -26,8 +26,8 @@ use tokio::{
 const PULL_MAX: usize = 32;
 /// How long one request for orders stands at the server.
 const PULL_FOR: Duration = Duration::from_secs(5);
-/// After so many requests without an answer the consumer is looked at: one that holds back what is pending is made
-/// anew.
+/// Requests without an answer after which the consumer is checked: one that does not deliver pending orders is created
+/// again.
 const EMPTY_MAX: u32 = 6;
 /// Orders delivered and not yet done, over all workers.
 const UNSETTLED_MAX: i64 = 20_000;
@@ -172,7 +172,7 @@ async fn pull(link: &NatsLink, consumer: &PullConsumer, shared: &Shared) -> Resu
     }
 }
 
-/// A consumer that delivers nothing although there is something, and room for it, is deleted; the next is made anew
+/// A consumer that delivers nothing although there are orders, and room for them, is deleted; the next is created again
 /// and begins with what was not acknowledged.
 async fn check(link: &NatsLink, consumer: &PullConsumer) -> Result<(), PortError> {
     let info = consumer.get_info().await.map_err(failed)?;

@@ -1,7 +1,7 @@
 //! The kind `WindowsPool` in version v1beta1: the spec that people write, and the status that dormer writes.
 //!
-//! `deploy/crd.yaml` is written from these types by a test. The API server fills in the defaults and refuses what breaks
-//! a rule; [`super::PoolSpec`] reads strictly all the same, because an object may have come by another version.
+//! `deploy/crd.yaml` is written from these types by a test. The API server fills in the defaults and refuses what
+//! breaks a rule; [`super::PoolSpec`] reads strictly all the same, because an object may have come by another version.
 
 #![allow(
     clippy::duplicated_attributes,
@@ -34,7 +34,7 @@ pub const ONE_POOL: (&str, &str) = (
     "there is one pool, and its name is windows",
 );
 
-/// What the machines of the pool should be, and how they may be changed.
+/// Desired configuration of the pool's machines, and the way to change them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, CustomResource)]
 #[kube(
     group = "dormer.io",
@@ -144,9 +144,9 @@ pub struct WindowsPoolSpec {
         "message": "must be a time as 30s, 10m or 1h30m, at most 24h",
     }]))]
     pub soak: String,
-    /// Pattern of the names that Nodes may have where the platform gives their Machines none: lower-case letters, digits,
-    /// `-`, `.`, and one `*` for any of them, as in `win-*`. Without it such a Node has the name of its Machine. A host is
-    /// believed its name only if it fits: choose a pattern that no other node's name fits.
+    /// Pattern of the names that Nodes may have where the platform gives their Machines none: lower-case letters,
+    /// digits, `-`, `.`, and one `*` for any of them, as in `win-*`. Without it such a Node has the name of its
+    /// Machine. A host is believed its name only if it fits: choose a pattern that no other node's name fits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxLength" = 63, "x-kubernetes-validations" = [{
         "rule": "self.matches('^[a-z0-9][a-z0-9.-]*[*]?[a-z0-9.-]*$')",
@@ -156,13 +156,13 @@ pub struct WindowsPoolSpec {
     /// Pause of the rollout: `true` begins no further machine. One that is under way is finished.
     #[serde(default)]
     pub paused: bool,
-    /// Stop in an emergency: `true` grants no lease, also none for the repair of a machine that does not serve, and ends
-    /// drains that are under way: workers read it before they cordon, evict, delete a Machine or tear a host down. A host
-    /// that is being configured again is finished.
+    /// Stop in an emergency: `true` grants no lease, also none for the repair of a machine that does not serve, and
+    /// ends drains that are under way: workers read it before they cordon, evict, delete a Machine or tear a host down.
+    /// A host that is being configured again is finished.
     #[serde(default)]
     pub stop: bool,
-    /// Wait for the cluster's own upgrade: `true` begins no upgrade while the ClusterVersion is progressing. A machine that
-    /// does not serve is mended all the same.
+    /// Wait for the cluster's own upgrade: `true` begins no upgrade while the ClusterVersion is progressing. A machine
+    /// that does not serve is still repaired.
     #[serde(default = "yes")]
     pub wait_for_cluster_version: bool,
 }
@@ -175,12 +175,12 @@ pub struct StrategySpec {
     /// `Recreate` drains a node, deletes its Machine and waits for the replacement. `InPlace` drains it, and configures
     /// the same host again.
     pub r#type: StrategyType,
-    /// Machines that may be unavailable at once: a number from 1, or a percentage of the pool as `10%`, rounded down, at
-    /// least one machine.
+    /// Machines that may be unavailable at once: a number from 1, or a percentage of the pool as `10%`, rounded down,
+    /// at least one machine.
     #[schemars(schema_with = "int_or_percent")]
     pub max_unavailable: Value,
-    /// Leases that may stand over that limit at once, each for a machine whose node does not serve: mending it makes
-    /// nothing worse. 0 grants none over the limit.
+    /// Leases over that limit that may be held at once, each for a machine whose node does not serve: repairing it
+    /// takes no serving node away. 0 grants none over the limit.
     #[schemars(range(min = 0, max = 5000))]
     pub max_repairs: i64,
     /// Time for which a node must not have been Ready before its machine counts as one to repair, as in `10m`; at most
@@ -207,8 +207,8 @@ pub struct DrainSpec {
         "message": "must be a time as 30s, 10m or 1h30m, at most 720h",
     }]))]
     pub timeout: String,
-    /// What follows then: `Wait` goes on and says what holds the node; `Abort` uncordons it and holds the machine;
-    /// `Force` deletes the pods without regard to their disruption budgets.
+    /// Policy after that time: `Wait` continues and reports what holds the node; `Abort` uncordons it and holds the
+    /// machine; `Force` deletes the pods without regard to their disruption budgets.
     pub after_timeout: AfterTimeoutSpec,
 }
 

@@ -36,7 +36,7 @@ pub(super) struct Classes {
 }
 
 impl Classes {
-    /// Before a list: what stands is looked at again.
+    /// Before a list: existing classes are read again.
     pub(super) fn forget(&mut self) {
         self.ensured.clear();
     }

@@ -176,11 +176,11 @@ impl Resource {
                 Err(gap) => break gap,
             }
         };
-        // Nobody listens any more: then nobody needs to know of the gap.
+        // Without a listener, the gap needs no report.
         drop(to.send(ObjectChange::Gap(gap)).await);
     }
 
-    /// One watch until the server ends it. `false`: nobody listens.
+    /// One watch until the server ends it. `false`: there is no listener.
     async fn watch(&self, from: &mut String, to: &Sender<ObjectChange>) -> Result<bool, Trouble> {
         let mut params = WatchParams::default().timeout(WATCH_SECONDS);
         params.field_selector.clone_from(&self.fields);

@@ -1,11 +1,11 @@
-//! The cluster around the nodes, as the watcher follows it: what it finds goes to the catalog, which makes another version
-//! of it, and what is not understood is told.
+//! Cluster settings as the watcher follows them. The catalog turns them into versions, and an Event names each setting
+//! that is not understood.
 
 use super::settings::write_event;
 use crate::{kubernetes::ClusterConfigReader, pool::Installed};
 use kube::{Client, api::ObjectMeta};
 
-/// What is looked at, and what was told of it.
+/// Reader of the settings, and the sentences reported so far.
 pub(super) struct ClusterConfigFollower {
     cluster_config: ClusterConfigReader,
     client: Client,
@@ -28,8 +28,7 @@ impl ClusterConfigFollower {
         }
     }
 
-    /// Looks again. Every sentence that was not told by the look before is told: in the log, and by an Event about the
-    /// pool's settings.
+    /// Reads again. Reports every new sentence in the log and by an Event about the pool's settings.
     pub(super) async fn refresh(&mut self, installed: &impl Installed) {
         let warnings = installed.read_cluster(self.cluster_config.read().await);
         for new in warnings.iter().filter(|one| !self.warnings.contains(one)) {

@@ -1,4 +1,4 @@
-//! What the watcher reads off a CertificateSigningRequest: its signer, whether it is pending, and for which node.
+//! Fields of a CertificateSigningRequest that the watcher reads: its signer, whether it is pending, and its node.
 
 use super::objects::{UnreadableObject, resource, uid};
 use crate::kubernetes::csr::may_ask;

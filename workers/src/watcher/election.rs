@@ -1,4 +1,5 @@
-//! Which of several watchers publishes: the holder of a Kubernetes Lease. Two at once are harmless, so it may be lax.
+//! Election of the publishing watcher by a Kubernetes Lease. Two publishers at once are harmless, so it need not be
+//! strict.
 
 use super::{
     cluster::{Trouble, sentence},

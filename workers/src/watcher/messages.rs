@@ -1,4 +1,4 @@
-//! Messages to runs: what each run should know by the present view, and what it was told.
+//! Messages to runs: the difference between the present view and what each run has received.
 
 use super::{objects::ObservedMachine, view::View};
 use crate::port::EpochStart;
@@ -12,7 +12,7 @@ use dormer_proto::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a run was told of one object.
+/// What a run received about one object.
 #[derive(Debug, Clone, PartialEq)]
 struct PublishedFact {
     resource: u64,
@@ -62,7 +62,7 @@ impl PublishedFacts {
 }
 
 impl PublishedFacts {
-    /// Of the machines that the last list found with a Node, those that still stand: nobody waits for the others.
+    /// Machines with a Node in the last list that still exist. The rollout does not wait for the others.
     fn still_listed(&self, view: &View) -> Option<Vec<String>> {
         self.rollout.values().find_map(|said| match said.fact() {
             Some(Fact::Rollout(rollout::Fact::Listed { mut with_node, .. })) => {
@@ -406,7 +406,8 @@ impl MessageWriter {
     }
 }
 
-/// Two Machines whose Nodes would have one name: neither is told of a certificate request in it, and both say why.
+/// Two Machines whose Nodes would have the same name: neither receives certificate requests for it, and both report
+/// why.
 fn contested(view: &View, machine: &ObservedMachine) -> Option<ConditionFact> {
     let name = machine.expected.as_ref().or(machine.fact.node.as_ref())?;
     let other = view.rival(name, &machine.fact.machine.uid)?;

@@ -1,4 +1,4 @@
-//! The watcher: tells runs how the cluster's objects stand.
+//! Watcher: publishes the state of the cluster's objects to runs.
 //!
 //! Facts are level-triggered. A *round* is one epoch: `Facts::begin`, a full list by consistent reads, everything
 //! published, then watches, whose changes are published as they come; and everything once more, spread evenly over
@@ -7,10 +7,10 @@
 //!
 //! It may do no more than: list and watch Machines and MachineSets in their namespace, Nodes and
 //! CertificateSigningRequests, and WindowsPools and ConfigMaps in dormer's namespace; read `/version`; get, create and
-//! update the Lease there; create and patch Events there; get and apply RuntimeClasses; list the Deployment and the lock
-//! of another operator for Windows hosts by their names, in any namespace, and get the Pod that holds the lock; list
-//! MachineHealthChecks and read the ClusterVersion; read what the cluster says about all of its nodes (mirror sets, pull
-//! secret, proxy, authorities, machine config). It writes to no Machine, MachineSet or Node.
+//! update the Lease there; create and patch Events there; get and apply RuntimeClasses; list the Deployment and the
+//! lock of another operator for Windows hosts by their names, in any namespace, and get the Pod that holds the lock;
+//! list MachineHealthChecks and read the ClusterVersion; read what the cluster says about all of its nodes (mirror
+//! sets, pull secret, proxy, authorities, machine config). It writes to no Machine, MachineSet or Node.
 
 mod classes;
 mod cluster;
@@ -66,9 +66,9 @@ pub struct Options {
     pub pool: String,
     /// How one of several watchers is elected; `None`: this is the only one.
     pub election: Option<Election>,
-    /// How long a full list is believed.
+    /// Longest time between two full lists.
     pub relist: Duration,
-    /// In what time every fact is repeated once, spread evenly.
+    /// Time in which every fact is repeated once, spread evenly.
     pub repeat: Duration,
 }
 
@@ -85,7 +85,7 @@ impl Default for Options {
     }
 }
 
-/// Why the watcher cannot even begin.
+/// Why the watcher cannot start.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WatchError {
     /// The pool's name is no name of a run.
@@ -98,7 +98,7 @@ pub enum WatchError {
     },
 }
 
-/// Watches until `stop`. What goes wrong meanwhile stands in `status` and is tried again.
+/// Watches until `stop`. Errors meanwhile are in `status`, and the watcher tries again.
 ///
 /// `client` must not retry by itself (`Config::default_retry = false`), since waits belong to the watcher.
 ///
@@ -185,7 +185,7 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
             tracing::warn!("the watcher lists again: {trouble}");
             self.status
                 .send_modify(|status| status.failed(trouble.to_string()));
-            // A watch that ends at once after every list must not make a storm of lists.
+            // A watch that ends at once after every list must not cause a list in quick succession.
             if began.elapsed() > BACKOFF.1 {
                 next = waits.build();
             }

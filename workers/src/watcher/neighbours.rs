@@ -1,4 +1,5 @@
-//! Another operator for Windows hosts, as the watcher follows it: what was seen holds until a live list shows it gone.
+//! Other operators for Windows hosts, as the watcher follows them: a sighting holds until a live list lacks the
+//! operator.
 
 use crate::kubernetes::operators;
 use dormer_proto::neighbour::Neighbour;

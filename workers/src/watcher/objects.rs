@@ -1,4 +1,4 @@
-//! What the watcher reads off Machines, MachineSets and Nodes: small types, and no trust in their shape.
+//! Fields of Machines, MachineSets and Nodes that the watcher reads, checked and bounded.
 
 mod condition;
 mod machine;

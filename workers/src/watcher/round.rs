@@ -1,4 +1,4 @@
-//! One epoch of the watcher: a full list, then watches, until a gap or until it is time for the next list.
+//! Round of the watcher, which is one epoch: a full list, then watches, until a gap or the next list.
 
 use super::{
     Trouble, Watcher,
@@ -28,13 +28,13 @@ const PUBLISH_MAX: usize = 256;
 const PORT_LIMIT: Duration = Duration::from_secs(60);
 /// Most changes taken together.
 const CHANGES_MAX: usize = 1_024;
-/// Into how many parts the repeats of one round are spread.
+/// Parts into which the repeats of one round are divided.
 const PARTS: u32 = 60;
-/// After how many parts the cluster around the nodes is looked at again.
+/// Parts after which the cluster settings are read again.
 const AROUND_EVERY: u32 = 10;
-/// After how many parts it is looked again whether another operator for Windows hosts runs.
+/// Parts after which the watcher checks again for another operator for Windows hosts.
 const NEIGHBOURS_EVERY: u32 = 5;
-/// After how many parts the Windows builds among the nodes are looked at again.
+/// Parts after which the Windows builds among the nodes are checked again.
 const CLASSES_EVERY: u32 = 5;
 /// After how many parts the rollout hears that MachineSets have other numbers, if that is all that changed: a message
 /// about a set names its machines, and so is large.

@@ -1,4 +1,4 @@
-//! Whose business an object is: Nodes and CSRs by exact name, machines by their owner.
+//! Routing of objects to runs: Nodes and CSRs by exact name, machines by their owner.
 
 use super::{
     csr::ObservedCsr,
@@ -9,8 +9,8 @@ use dormer_proto::rollout::{OwnedMachine, OwnerFact};
 use std::collections::BTreeMap;
 
 impl View {
-    /// The Node of this machine: the one that `nodeRef` names (by its UID, where it has one), or the one that it expects
-    /// and no other has. Never one of another system or of the control plane, whatever names it.
+    /// The Node of this machine: the one that `nodeRef` names (by its UID, where it has one), or the one that it
+    /// expects and no other has. Never one of another system or of the control plane, whatever names it.
     pub(super) fn node_of(&self, machine: &ObservedMachine) -> Option<&ObservedNode> {
         let uid = &machine.fact.machine.uid;
         let name = match (&machine.fact.node, &machine.expected) {
@@ -64,7 +64,7 @@ impl View {
         }
     }
 
-    /// Another machine for whose sake requests in this node's name go to nobody.
+    /// Another machine because of which requests in this node's name go to no machine.
     pub(super) fn rival(&self, name: &str, uid: &str) -> Option<&ObservedMachine> {
         if self.owner_of_csr(name).is_some() {
             return None;
@@ -88,7 +88,7 @@ impl View {
         uids.filter_map(|uid| self.csrs.get(uid))
     }
 
-    /// Pending requests that are nobody's of ours.
+    /// Pending requests that belong to no machine of dormer.
     pub(super) fn foreign_csrs(&self) -> usize {
         let foreign = |csr: &&ObservedCsr| {
             csr.fact.pending

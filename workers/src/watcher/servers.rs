@@ -1,4 +1,4 @@
-//! Which versions the API servers have: a kubelet must not be newer than the oldest of them.
+//! Versions of the API servers: a kubelet must not be newer than the oldest of them.
 
 use crate::{kubernetes::OLDEST_MINOR, pool::ApiServers};
 use kube::Client;

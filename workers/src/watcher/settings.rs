@@ -1,5 +1,5 @@
-//! The pool as the watcher follows it: its object, the ConfigMap of an earlier build, what is installed, and the answer
-//! to a spec that cannot be.
+//! Settings of the pool as the watcher follows them: its object, the ConfigMap of an earlier build, the installed
+//! versions, and the Event about an invalid spec.
 
 use crate::{
     kubernetes::{OLDEST_MINOR, changing},

@@ -1,4 +1,4 @@
-//! How the watcher fares, for health endpoints and people.
+//! Status of the watcher, for health endpoints and people.
 
 use dormer_proto::id::Epoch;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 /// How long lists may fail until the watcher no longer counts as at work.
 const FAILING_MAX: Duration = Duration::from_secs(120);
 
-/// How the watcher fares. Counts are of the present view.
+/// Status of the watcher. Counts refer to the present view.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Status {
     /// This process publishes; another one does when it is `false` and `holder` is somebody.
@@ -31,7 +31,8 @@ pub struct Status {
     pub unreadable: u64,
     /// Why the pool's settings are not what its spec asks for: the field, and what is wrong with it.
     pub pool_refused: Option<String>,
-    /// Why no lease is granted, with what to do: there is no pool, it says stop, or an earlier build's ConfigMap is there.
+    /// Why no lease is granted, with what to do: there is no pool, it says stop, or an earlier build's ConfigMap is
+    /// there.
     pub grants_held: Option<String>,
     /// Another operator that configures Windows hosts: which one and where, and how to stop it. While it runs, dormer
     /// leaves every host alone.
@@ -45,7 +46,7 @@ pub struct Status {
 }
 
 impl Status {
-    /// Whether the watcher does its part: it has listed and goes on, or another one is elected. One whose lists have
+    /// Whether the watcher works: it has listed and continues, or another one is elected. One whose lists have
     /// failed for two minutes does not.
     #[must_use]
     pub fn ready(&self) -> bool {

@@ -1,4 +1,4 @@
-//! The watcher's present view of the cluster, and which machines are concerned when an object changes.
+//! View of the cluster in the watcher, and the machines that a changed object concerns.
 
 use super::{
     csr::ObservedCsr,
@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Most objects of one kind that are kept; more are counted and left out.
 pub(super) const OBJECTS_MAX: usize = 50_000;
 
-/// The kinds of objects that runs are told of.
+/// Kinds of objects that facts are about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Kind {
     Machine,
@@ -45,7 +45,7 @@ impl ObservedObject {
     }
 }
 
-/// What stands in the cluster, by UID, as one epoch's list and its watches show it.
+/// Objects of the cluster by UID, from one epoch's list and its watches.
 #[derive(Debug, Default)]
 pub(super) struct View {
     pub(super) machines: BTreeMap<String, ObservedMachine>,
@@ -62,7 +62,8 @@ pub(super) struct View {
     runs: BTreeSet<String>,
     /// UIDs that were deleted: a late event does not bring them back. UIDs are never used again.
     gone: BTreeSet<String>,
-    /// Machines that stand, but cannot be read or find no room: nothing is said of them, least of all that they are gone.
+    /// Machines that stand, but cannot be read or find no room: nothing is said of them, least of all that they are
+    /// gone.
     veiled: BTreeSet<String>,
     /// Machines about which something changed.
     pub(super) changed: BTreeSet<String>,
@@ -105,7 +106,7 @@ impl View {
         match object {
             ObservedObject::Machine(machine) => self.observe_machine(*machine),
             ObservedObject::Set(set) => {
-                // How many are ready changes with every Node: that alone is told with the next repeats.
+                // The number of ready Machines changes with every Node: that alone waits for the next repeats.
                 let known = self.sets.get(&set.uid);
                 let same = known.is_some_and(|known| {
                     (known.replicas, known.windows, &known.name)

@@ -182,7 +182,7 @@ async fn a_node_is_given_no_token_and_what_it_has_of_one_is_no_difference() {
     );
     let first = kubeconfig(&bench).expect("it is there");
 
-    // Whatever the token is now, nobody asks for it.
+    // The present token is not needed.
     bench.cluster.change_own(|own| {
         let own = own.as_mut().expect("one");
         (own.text, own.joined) = ("t0ken2.0123456789abcdef".into(), true);

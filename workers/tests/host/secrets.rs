@@ -189,7 +189,7 @@ fn host() -> HostRef {
     }
 }
 
-/// Hands that know these secrets, and the lines of their key.
+/// Executor that knows these secrets, and the lines of its key.
 async fn executor() -> (HostExecutor<Marked>, Catalog, Vec<String>) {
     let config = WorldConfig {
         linux: false,

@@ -1,4 +1,4 @@
-//! Hands at work on a simulated cluster, and a moment between any two of their calls.
+//! Fixture: executors on a simulated cluster, with a pause between any two of their calls.
 
 use dormer_fleet::{
     Pace, World, WorldConfig,
@@ -99,7 +99,7 @@ impl<S: Service<R>, R> Service<R> for Gated<S> {
     }
 }
 
-/// A world with Windows nodes that need nobody, and an executor in it.
+/// World with Windows nodes that configure themselves, and an executor in it.
 #[derive(Clone)]
 pub(crate) struct Bench {
     pub(crate) world: Arc<World>,
@@ -288,7 +288,7 @@ impl Bench {
     }
 }
 
-/// Hands with somebody's kubeconfig.
+/// Executor with this kubeconfig.
 pub(crate) async fn executor(
     kubeconfig: &Value,
     gate: &Gate,

@@ -1,4 +1,4 @@
-//! What a look at the cluster around its nodes finds, as OpenShift has it and as plain Kubernetes has not.
+//! Cluster settings for nodes, on OpenShift and on plain Kubernetes.
 
 use super::bench::{Bench, patch, patch_part};
 use base64::{Engine as _, engine::general_purpose::STANDARD};

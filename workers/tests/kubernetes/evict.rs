@@ -1,4 +1,4 @@
-//! Evictions: which pods go, what holds the others, and who is told.
+//! Evictions: evicted pods, blockers, and reports.
 
 use super::bench::{Bench, PATIENCE};
 use dormer_proto::{

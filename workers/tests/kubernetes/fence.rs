@@ -1,4 +1,4 @@
-//! Fences: who may open, who may close, and what becomes of the cordon.
+//! Fences: the rules of opening and closing, and the effect on the cordon.
 
 use super::bench::Bench;
 use dormer_fleet::api::{DeleteOptions, Key, Meta, User, kinds};

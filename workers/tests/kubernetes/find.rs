@@ -1,4 +1,4 @@
-//! Looking for a Node: by its names and by its provider id, and what cannot be read is not absent.
+//! Search for a Node by its names and by its provider id. A failed read does not prove an absence.
 
 use super::bench::{Bench, Gate, executor, run};
 use dormer_fleet::api::{DeleteOptions, Key, User, kinds};

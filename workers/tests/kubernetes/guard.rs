@@ -1,5 +1,4 @@
-//! What the live cluster says just before something is written or taken away: whose Node it is, whether it is Ready, and
-//! whether the pool is stopped.
+//! Live checks just before a write or a disturbance: the owner of the Node, its readiness, and the pool's stop.
 
 use super::bench::Bench;
 use dormer_fleet::api::{DeleteOptions, Key, Meta, User, kinds};

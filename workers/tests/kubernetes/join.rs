@@ -1,4 +1,5 @@
-//! What lets a kubelet join: notes on the Machine, the bootstrap token, certificates, and the Node's mark.
+//! Prerequisites of a joining kubelet: annotations of the Machine, the bootstrap token, certificates, and the Node's
+//! version.
 
 use super::bench::{Bench, Gate, executor, patch, run};
 use base64::{Engine as _, engine::general_purpose::STANDARD};

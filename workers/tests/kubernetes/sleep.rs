@@ -1,4 +1,4 @@
-//! A worker that sleeps between any two of its calls, and wakes after its run has closed the token.
+//! Worker that sleeps between any two of its calls, and wakes after its run has closed the token.
 
 use super::bench::Bench;
 use dormer_fleet::api::Meta;

@@ -1,4 +1,4 @@
-//! A bootstrap token for each machine: whose it is, how long it lasts, and who may ask by it.
+//! Bootstrap token of each machine: its owner, its lifetime, and its permitted requests.
 
 use super::bench::{Bench, Gate, executor, run_of};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -14,7 +14,7 @@ use dormer_workers::{
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Hands of a dormer that makes each machine a token.
+/// Executor that creates a token for each machine.
 async fn own(bench: &Bench) -> KubernetesExecutor {
     let settings = Settings {
         machine_tokens: true,
@@ -256,7 +256,7 @@ async fn a_node_has_joined_when_it_is_ready_and_no_fence_is_open() {
     assert!(joined(Some(&m.name)).await);
 }
 
-/// A kubelet's first request, made by whoever has this token.
+/// First request of a kubelet, made with this token.
 fn ask(bench: &Bench, name: &str, node: &str, token: &str) {
     let key = rcgen::KeyPair::generate().expect("a key");
     let mut params = rcgen::CertificateParams::new(Vec::new()).expect("parameters");

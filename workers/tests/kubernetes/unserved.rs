@@ -1,4 +1,4 @@
-//! An address where nothing is served: what cannot be found there was not done.
+//! Address without a server: an error there does not count as success.
 
 use super::bench::{Bench, Gate, executor, run};
 use dormer_proto::{

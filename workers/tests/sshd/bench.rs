@@ -55,7 +55,7 @@ pub(crate) fn short() -> Limits {
     }
 }
 
-/// What the engine is told: the code, and whether it is tried again.
+/// Failure as reported to the engine: the code, and whether to retry.
 pub(crate) fn error_code(error: SshError) -> (String, bool) {
     let failure = Failure::from(error);
     println!("{}: {}", failure.code, failure.message);

@@ -1,4 +1,4 @@
-//! What people and clusters do to the simulated world in these tests.
+//! Actions of people and clusters on the simulated world in these tests.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use dormer_fleet::{
@@ -11,7 +11,7 @@ use dormer_fleet::{
 };
 use serde_json::{Value, json};
 
-/// A world a hundred times faster than life, whose hosts need nobody.
+/// World at a hundred times real speed, whose hosts configure themselves.
 pub(crate) async fn world(machines: u32, faults: &[&str]) -> World {
     let faults = faults.iter().map(|fault| (*fault).to_owned()).collect();
     let config = WorldConfig {

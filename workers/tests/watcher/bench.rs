@@ -1,4 +1,4 @@
-//! A watcher at work on a simulated world, and a record of the facts that it publishes.
+//! Fixture: a running watcher on a simulated world, and a record of its facts.
 
 use dormer_fleet::World;
 use dormer_proto::{

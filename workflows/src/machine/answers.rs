@@ -1,4 +1,4 @@
-//! What workers say: what an outcome tells about the host is remembered in any phase; the rest is the phase's.
+//! Outcomes of tasks. Facts about the host are stored in any phase; the stage's file handles the rest.
 
 use super::{draft::Draft, phase::Phase, table::TaskKind};
 use dormer_proto::{
@@ -36,7 +36,7 @@ impl Draft<'_> {
             } => {
                 self.read(facts, host_key);
                 self.s.not_compared = None;
-                // A comparison that comes late says nothing of what was begun meanwhile.
+                // A late comparison says nothing about changes that began meanwhile.
                 if matches!(self.s.phase, Phase::Adopting | Phase::Checking) {
                     self.s.host.generation = *generation;
                     self.s.target = self.s.desired().cloned().unwrap_or_default();
@@ -49,7 +49,7 @@ impl Draft<'_> {
                 }
             }
             Outcome::TornDown => self.s.host.torn_down = self.s.lease.token(),
-            // They tell nothing about the host that lasts.
+            // They report no lasting fact about the host.
             Outcome::RebootAsked
             | Outcome::NodeMarked
             | Outcome::FenceOpened { .. }
@@ -65,12 +65,12 @@ impl Draft<'_> {
         self.answered(outcome);
     }
 
-    /// A task will not be tried again.
+    /// Handles a task that will not be tried again.
     pub(super) fn exhausted(&mut self, task: &Task, failure: Failure) {
         if let Task::ApproveCsr { csr, .. } = task {
             return self.csr_answered(csr, Some(failure.message));
         }
-        // Any other task is of a step that was left meanwhile.
+        // Any other task belongs to an earlier step.
         if let Some(kind) = TaskKind::of(task)
             && self.s.phase.row().awaits.contains(&kind)
         {
@@ -78,8 +78,8 @@ impl Draft<'_> {
         }
     }
 
-    /// The name that its Node was to have, if this is another one. What the platform names may be named anew; a host does
-    /// not become another node by saying so.
+    /// Expected name of its Node, if this name differs. A name from the platform may change; a host's own claim does
+    /// not change it.
     fn renamed(&self, node_name: &str) -> Option<String> {
         let frozen = self.s.host.node_name.as_deref()?;
         let names = self.s.machine.as_ref().map(|machine| &machine.names);

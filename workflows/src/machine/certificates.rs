@@ -1,5 +1,5 @@
-//! Certificate requests of a machine's kubelet: which are pending, what each must say, and what became of it. They go
-//! on beside any phase.
+//! Certificate requests of a machine's kubelet: pending requests, their required content, and the result. They are
+//! handled in every phase.
 
 use super::{
     draft::Draft,
@@ -29,7 +29,7 @@ impl Draft<'_> {
                 .find(|(_, csr)| csr.refused.is_some())
                 .map(|(uid, _)| uid.clone());
             let Some(refused) = refused else {
-                // A worker is at all of them: this one is news again with the next repeat.
+                // A worker handles all of them: this one comes again with the next repeat.
                 return self.push(Command::ForgetFact(object.clone()));
             };
             self.s.csrs.remove(&refused);
@@ -44,7 +44,7 @@ impl Draft<'_> {
         self.approve_csrs();
     }
 
-    /// Looks at all that wait again, also at those that were refused: something that no fact here tells has changed.
+    /// Checks all pending requests again, refused ones too: something changed that no fact here shows.
     pub(super) fn recheck_csrs(&mut self) {
         for csr in self.s.csrs.values_mut() {
             csr.refused = None;
@@ -52,7 +52,7 @@ impl Draft<'_> {
         self.approve_csrs();
     }
 
-    /// A worker looked at the request `name`. `refused`: why it was not approved.
+    /// Handles a worker's answer about the request `name`. `refused`: why it was not approved.
     pub(super) fn csr_answered(&mut self, name: &str, refused: Option<String>) {
         let Some((uid, csr)) = self
             .s
@@ -67,7 +67,7 @@ impl Draft<'_> {
                 self.s.note = Some(format!("{name} was not approved: {why}"));
                 csr.asked = false;
                 csr.refused = Some(why);
-                // More may be known by now than when it was asked.
+                // The expectation may have changed since the task was issued.
                 self.approve_csrs();
             }
             None => {
@@ -78,9 +78,9 @@ impl Draft<'_> {
         }
     }
 
-    /// Has every pending CSR looked at that is ours to approve now: none of a machine that is leaving, or to be left
-    /// alone. Of a paused one those of a node that has joined: it serves on, and would lose its certificate. One that
-    /// was refused is looked at again when something else is expected of it, or its Machine is another: it may fit now.
+    /// Issues the approval of every pending CSR that may be approved now: none of a machine that is leaving or ignored.
+    /// A paused machine gets them only if its node has joined, because that node would lose its certificate. A refused
+    /// request is checked again when its expectation or its Machine changes.
     pub(super) fn approve_csrs(&mut self) {
         let deleting = self
             .s

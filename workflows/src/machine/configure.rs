@@ -1,5 +1,5 @@
-//! Reachable and Configured: from a host that answers to a Node that is Ready and carries our version. A machine that
-//! is upgraded with the lease in hand comes through here again.
+//! Reachable and Configured: from a host that answers to a Node that is Ready and has our version. A machine that is
+//! upgraded under the lease passes these phases again.
 
 use super::{
     draft::Draft,
@@ -102,7 +102,7 @@ impl ConfigurePhase {
 
     pub(super) fn gave_up(self, draft: &mut Draft<'_>, task: TaskKind, failure: Failure) {
         match self {
-            // A host that boots answers nobody; the deadline ends that.
+            // A booting host does not answer; the deadline limits that.
             Self::Rebooting { .. } if task == TaskKind::Probe => {
                 draft.wait(Timer::Again);
             }
@@ -146,7 +146,7 @@ impl ConfigurePhase {
     pub(super) fn observed(self, draft: &mut Draft<'_>, news: News) {
         match news {
             News::Address => self.address_changed(draft),
-            // Only a Machine without an address, or one that nobody would replace, is told anything by that.
+            // This matters only to a Machine without an address, or without an owner that would replace it.
             News::Machine { .. } => {}
             News::Node { ready, .. } => self.node_observed(draft, ready),
             News::NodeGone => self.node_gone(draft),
@@ -158,7 +158,7 @@ impl ConfigurePhase {
 
     fn address_changed(self, draft: &mut Draft<'_>) {
         match self {
-            // What is under way goes to the old address.
+            // Open tasks use the old address.
             Self::ConvergingHost { .. } | Self::Rebooting { .. } | Self::ConvergingNode => {
                 draft.begin_again();
             }
@@ -180,7 +180,7 @@ impl ConfigurePhase {
             Self::Soaking if !ready => draft.enter(Phase::ReadyWait),
             // It is as it was waited for.
             Self::ReadyWait | Self::Soaking => {}
-            // The host comes first: its Node is looked at afterwards.
+            // The host comes first, its Node afterwards.
             Self::PoolWait | Self::ConvergingHost { .. } | Self::Rebooting { .. } => {}
             // Whether the Node is Ready is asked once its section is converged.
             Self::ConvergingNode => {}
@@ -212,7 +212,7 @@ impl ConfigurePhase {
     fn pool_observed(self, draft: &mut Draft<'_>, retarget: bool) {
         match self {
             Self::PoolWait => draft.enter(Phase::ConvergingHost { rebooted: false }),
-            // The newest that is known is what a machine on its way comes up with; it is not drained twice.
+            // A machine that is coming up gets the newest known version, so that it is not drained twice.
             Self::ConvergingHost { .. }
             | Self::NodeWait
             | Self::ConvergingNode
@@ -224,14 +224,14 @@ impl ConfigurePhase {
                 draft.cancel_tasks();
                 draft.enter(Phase::ConvergingHost { rebooted: false });
             }
-            // It comes up with what it is being brought to.
+            // It comes up with the version in progress.
             Self::ConvergingHost { .. }
             | Self::NodeWait
             | Self::ConvergingNode
             | Self::ReadyWait
             | Self::Soaking
             | Self::Marking => {}
-            // A boot is not cut short: the host is converged to the newest after it.
+            // A boot is not interrupted: the host is converged to the newest version after it.
             Self::Rebooting { .. } => {}
         }
     }
@@ -250,9 +250,9 @@ impl ConfigurePhase {
                 Request::Granted { .. } => draft.give_back(),
                 // Nothing was held back.
                 Request::Resume { paused: false } => {}
-                // On record, and obeyed once it serves.
+                // Recorded, and followed once it serves.
                 Request::Hold | Request::Wish | Request::Approve => {}
-                // The host is being changed: there is nothing whole to go back to.
+                // The host is being changed: no complete earlier configuration is left.
                 Request::Abort { .. } => {}
             },
         }
@@ -262,7 +262,7 @@ impl ConfigurePhase {
 fn converge_host(draft: &mut Draft<'_>) {
     match draft.s.desired().cloned() {
         None => draft.enter(Phase::PoolWait),
-        // What it was granted for is finished; what came meanwhile may not follow it, or takes another way.
+        // The granted change is finished. A change that came meanwhile may not follow it, or needs another method.
         Some(_)
             if draft.s.target != Desired::default()
                 && (draft.s.bar().is_some() || finishes_first(draft)) =>
@@ -277,8 +277,8 @@ fn converge_host(draft: &mut Draft<'_>) {
     }
 }
 
-/// Whether what it is being brought to comes before anything newer: it was planned as a restart without a drain, or it
-/// is what a person approved.
+/// Whether the version in progress comes before anything newer: it was planned as a restart without a drain, or a
+/// person approved it.
 fn finishes_first(draft: &Draft<'_>) -> bool {
     let restart = draft.s.under_lease == Some(How::Restart);
     let unapproved = !draft.s.first_bring_up() && draft.s.needs_approval();

@@ -1,4 +1,4 @@
-//! A decision in the making: the state, what follows from it, and the one way to enter a phase.
+//! Draft of a machine's decision: the new state, the commands, and `enter`, the only way into a phase.
 
 use super::{
     Machine,
@@ -13,7 +13,7 @@ use dormer_proto::{id::Timestamp, machine::Task, message::Failure, rollout};
 /// How long a Node is not Ready before its machine may be repaired over the limit, where the pool does not say.
 pub(super) const REPAIR_AFTER_MS: u64 = 10 * 60_000;
 
-/// A decision in the making.
+/// Draft of a decision.
 pub(super) struct Draft<'a> {
     pub(super) now: Now<'a>,
     pub(super) s: State,
@@ -30,7 +30,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The decision. The rollout is told what changed for it, once.
+    /// Finished decision. It reports to the rollout once what changed.
     pub(super) fn finish(mut self) -> Decision<Machine> {
         let report = self.s.report();
         let over = matches!(self.s.phase, Phase::Gone | Phase::ReplacementWait);
@@ -63,7 +63,7 @@ impl<'a> Draft<'a> {
         self.run_with(task, policy);
     }
 
-    /// Asks for a task. Of a host that is left alone nothing is asked: its phase begins anew when that ends.
+    /// Issues a task. An ignored host gets none: its phase restarts when that ends.
     pub(super) fn run_with(&mut self, task: Task, policy: RetryPolicy) {
         let awaited = TaskKind::of(&task);
         if self.s.left_alone() && awaited.is_some_and(|kind| kind != TaskKind::CloseFence) {
@@ -72,7 +72,7 @@ impl<'a> Draft<'a> {
         self.push(Command::Run(task, policy));
     }
 
-    /// Ends every task under way; certificates that still wait are asked for again.
+    /// Cancels every open task, and issues the approvals of pending certificates again.
     pub(super) fn cancel_tasks(&mut self) {
         self.push(Command::CancelTasks);
         for csr in self.s.csrs.values_mut() {
@@ -81,8 +81,8 @@ impl<'a> Draft<'a> {
         self.approve_csrs();
     }
 
-    /// Starts one of the present phase's timers, for as long as its row of the table says. `false`: there is nothing to
-    /// wait for, because the pool sets no such time.
+    /// Starts a timer of the current phase with the length in its row. `false`: no wait, because the pool does not set
+    /// that time.
     pub(super) fn wait(&mut self, timer: Timer) -> bool {
         let ms = self.length_ms(timer);
         if ms > 0 {
@@ -91,7 +91,7 @@ impl<'a> Draft<'a> {
         ms > 0
     }
 
-    /// The length of one of the present phase's timers, in milliseconds.
+    /// Length of a timer of the current phase, in milliseconds.
     fn length_ms(&self, timer: Timer) -> u64 {
         let pool = self.s.pool.as_ref();
         let length = self.s.phase.row().length(timer);
@@ -120,7 +120,7 @@ impl<'a> Draft<'a> {
         down.is_some_and(|down| down.long || self.now.at.since_ms(down.since) >= after)
     }
 
-    /// Starts one of the present phase's timers as if it had been started at `since`. `false`: its time is over.
+    /// Starts a timer of the current phase as if at `since`. `false`: it would be due already.
     pub(super) fn wait_since(&mut self, timer: Timer, since: Timestamp) -> bool {
         let ms = self.length_ms(timer);
         let left = ms.saturating_sub(self.now.at.since_ms(since));
@@ -130,13 +130,13 @@ impl<'a> Draft<'a> {
         left > 0
     }
 
-    /// Starts a timer for another time than the table's.
+    /// Starts a timer with a length other than the table's.
     pub(super) fn wait_ms(&mut self, timer: Timer, ms: u64) {
         self.push(Command::StartTimer(timer, ms));
     }
 
-    /// Enters `phase`: ends what only the phase before waited for, and asks for what this one needs. A machine that
-    /// is halted stands in the phase and begins nothing, unless it holds the lease: a slot is always given back.
+    /// Enters `phase`: cancels what only the last phase waited for, and issues what this one needs. A halted machine
+    /// enters the phase and begins nothing, unless it holds the lease: it always returns its slot.
     pub(super) fn enter(&mut self, phase: Phase) {
         let phase = self.protect(phase);
         for (timer, _) in self.s.phase.row().timers {
@@ -150,26 +150,27 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The present phase begins anew: what is under way ends.
+    /// Restarts the current phase and cancels what is under way.
     pub(super) fn begin_again(&mut self) {
         self.cancel_tasks();
         self.enter(self.s.phase.clone());
     }
 
-    /// Whether the present phase begins nothing now.
+    /// Whether the current phase must not begin anything now.
     pub(super) fn halted(&self) -> bool {
         let held = matches!(self.s.lease, Lease::Held { .. });
         let paused = self.s.paused.is_some() && !self.s.phase.row().even_paused;
         self.s.left_alone() || paused || (self.s.ignored() && !held)
     }
 
-    /// Whether nothing that is new is begun on the machine, by whoever's word.
+    /// Whether a person or the rollout has stopped new work on the machine.
     pub(super) fn rests(&self) -> bool {
         self.s.paused.is_some() || self.s.held.is_some() || self.s.ignored()
     }
 
-    /// A node that serves is never disturbed without the lease, whichever way a phase is entered (a reset, a retry, a
-    /// new version in the middle of a step): its host is compared, and what differs takes the way of every change.
+    /// A serving node is never disturbed without the lease, however the run enters a phase (a reset, a retry, a new
+    /// version in the middle of a step). The run compares the host instead, and changes what differs in the
+    /// ordinary way.
     fn protect(&self, phase: Phase) -> Phase {
         match phase.row().disturbs && self.s.protected() {
             true => Phase::Checking,
@@ -177,13 +178,13 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The step failed for good: the run stays where it is, says why, and keeps its lease.
+    /// Fails the step for good: the run stays in place, gives the reason, and keeps its lease.
     pub(super) fn fail(&mut self, failure: Failure) {
         let from = Box::new(self.s.phase.clone());
         self.enter(Phase::Failed { from, failure });
     }
 
-    /// A failure that names what a person can do: a deadline that passed, or what no further try would mend.
+    /// Failure with advice for a person: a passed deadline, or a fault that no further attempt would mend.
     pub(super) fn lasting(&mut self, code: &str, message: impl Into<String>) {
         self.fail(Failure::lasting(code, message.into()));
     }

@@ -1,5 +1,5 @@
-//! Draining: the lease is held, or somebody else deletes the Machine. The node is cordoned and emptied, then the Machine
-//! is deleted or the host torn down; or all of it is undone.
+//! Draining: under the lease, or while somebody else deletes the Machine. The node is cordoned and drained. Then the
+//! Machine is deleted or the host torn down, or the whole change is undone.
 
 use super::{
     draft::Draft,
@@ -47,7 +47,7 @@ impl DrainPhase {
 
     pub(super) fn answered(self, draft: &mut Draft<'_>, outcome: Outcome) {
         match (self, outcome) {
-            // A paused machine stands here, with its Node cordoned: when it is resumed, the fence is opened once more.
+            // A paused machine waits here, with its Node cordoned. On resume the fence is opened again.
             (Self::Opening(_), Outcome::FenceOpened { .. }) if draft.halted() => {}
             (Self::Opening(change), Outcome::FenceOpened { .. }) => opened(draft, change),
             (Self::Opening(change), Outcome::NodeAbsent) if change.repair => {
@@ -80,7 +80,7 @@ impl DrainPhase {
             (Self::Deleting, Outcome::MachineDeleted) => draft.enter(Phase::Vanishing),
             (Self::TearingDown, Outcome::TornDown) => draft.enter(Phase::Reprobing),
             (Self::Undoing, Outcome::FenceClosed) => draft.fence_closed("given up"),
-            // A deletion that was asleep landed before the token was closed: the slot waits for the replacement.
+            // A delayed deletion arrived before the token was closed: the slot waits for the replacement.
             (Self::Undoing, Outcome::MachineDeleted) => draft.enter(Phase::Vanishing),
             // The Node is cordoned again: evictions went on meanwhile.
             (Self::Evicting(..), Outcome::FenceOpened { .. }) => {}
@@ -101,10 +101,9 @@ impl DrainPhase {
     pub(super) fn gave_up(self, draft: &mut Draft<'_>, task: TaskKind, failure: Failure) {
         let marked = matches!(draft.s.lease, Lease::Held { marked: true, .. });
         match self {
-            // What cannot be read is not absent.
+            // A failed read does not prove an absence.
             Self::Opening(_) if task == TaskKind::FindNode => give_back_for(draft, &failure),
-            // One dead host does not keep others from being repaired: it gives the lease back, and waits before it asks
-            // again.
+            // A dead host must not delay other repairs: it returns the lease, and waits before it asks again.
             Self::TearingDown if marked && policy::is_unanswered(&failure.code) => {
                 give_back_for(draft, &failure);
             }
@@ -148,7 +147,7 @@ impl DrainPhase {
 
     pub(super) fn observed(self, draft: &mut Draft<'_>, news: News) {
         match (self, news) {
-            // What is under way goes to the old address.
+            // Open tasks use the old address.
             (Self::TearingDown, News::Address) => draft.begin_again(),
             // A repeat of Open: there is no other way to cordon (docs/decisions/0004-fences.md).
             (
@@ -178,7 +177,7 @@ impl DrainPhase {
             (Self::Evicting(change, drain), News::Pool { drain: true, .. }) => {
                 drain_anew(draft, change, drain);
             }
-            // It stays drained until it is resumed: the Node is cordoned again, and emptied of what came.
+            // It stays drained until it is resumed: the Node is cordoned and drained again.
             (
                 Self::Drained,
                 News::Node {
@@ -194,8 +193,8 @@ impl DrainPhase {
                     repair: false,
                 }));
             }
-            // The Machine and its Node are on their way out, or the fence is being closed: neither an address nor a
-            // condition changes that. A pool that wants something else finds the machine when it comes up again.
+            // The Machine and its Node are leaving, or the fence is being closed. Neither an address nor a condition
+            // changes that. New settings of the pool take effect when the machine comes up again.
             (
                 Self::Opening(_)
                 | Self::Evicting(..)
@@ -227,9 +226,9 @@ impl DrainPhase {
                 }
                 Request::Abort { by } => undo(draft, &by),
                 Request::Granted { .. } => draft.give_back(),
-                // Nothing was held back; the upgrade goes on, and the machine rests afterwards.
+                // Nothing was delayed; the upgrade continues, and the machine stops afterwards.
                 Request::Resume { paused: false } | Request::Hold => {}
-                // On record, and looked at when the node is empty, or once it serves.
+                // Recorded, and handled when the node is drained, or once it serves.
                 Request::Wish | Request::Approve => {}
             },
             Self::Drained => match request {
@@ -246,11 +245,11 @@ impl DrainPhase {
             Self::Deleting | Self::TearingDown | Self::Undoing => match request {
                 Request::Resume { paused: true } => draft.begin_again(),
                 Request::Granted { .. } => draft.give_back(),
-                // Nothing was held back; what is begun goes on to its end.
+                // Nothing was delayed; the current change finishes.
                 Request::Resume { paused: false } | Request::Hold => {}
-                // On record, and looked at once it serves.
+                // Recorded, and handled once it serves.
                 Request::Wish | Request::Approve => {}
-                // The close of the fence finds out whether the deletion has landed.
+                // Closing the fence shows whether the deletion took place.
                 Request::Abort { by } if matches!(self, Self::Deleting) => undo(draft, &by),
                 // Something is destroyed already, or it is being given up.
                 Request::Abort { .. } => {}
@@ -270,10 +269,10 @@ impl DrainPhase {
     }
 }
 
-/// The token is open and the Node cordoned, as far as the change wants that.
+/// Continues after the fence was opened and, if the change needs it, the Node cordoned.
 fn opened(draft: &mut Draft<'_>, change: Change) {
     if change.repair {
-        // Hours may have passed since it was looked for.
+        // Hours may have passed since the last search.
         return draft.find_node();
     }
     match change.how {
@@ -284,8 +283,8 @@ fn opened(draft: &mut Draft<'_>, change: Change) {
     }
 }
 
-/// The first pass of evictions, or the first after a pause or a failure; from here on the drain may take as long as the
-/// pool lets it.
+/// Begins the first pass of evictions, or the first after a pause or a failure. The pool's limit of the drain counts
+/// from here.
 fn begin_eviction(draft: &mut Draft<'_>, change: &Change, drain: &Drain) {
     let machine = draft.s.machine.as_ref();
     // A person's own wish to drain this machine is more than an annotation about what controllers do.
@@ -305,7 +304,7 @@ fn begin_eviction(draft: &mut Draft<'_>, change: &Change, drain: &Drain) {
     }
 }
 
-/// The pool says otherwise how long a drain may take, or what follows then: both count from now on.
+/// Restarts the drain under new settings of the pool for its limit or the policy after it.
 fn drain_anew(draft: &mut Draft<'_>, change: Change, drain: Drain) {
     draft.push(Command::CancelTimer(Timer::Drain));
     let force = false;
@@ -313,14 +312,14 @@ fn drain_anew(draft: &mut Draft<'_>, change: Change, drain: Drain) {
     draft.wait(Timer::Drain);
 }
 
-/// The lease is given back for a failure that should not keep others waiting.
+/// Returns the lease after a failure that should not delay others.
 fn give_back_for(draft: &mut Draft<'_>, failure: &Failure) {
     let Failure { code, message, .. } = failure;
     draft.s.note = Some(format!("given back: {code}: {message}"));
     draft.enter(Phase::Undoing);
 }
 
-/// The live cluster does not let it go on: what is under way is undone.
+/// Undoes the change, because a live read of the cluster refused it.
 fn refused(draft: &mut Draft<'_>, why: FenceRefusal, said: String) {
     match why {
         FenceRefusal::NodeServes => {
@@ -345,7 +344,7 @@ fn refused(draft: &mut Draft<'_>, why: FenceRefusal, said: String) {
     }
 }
 
-/// Pods that an unreachable node does not end, and that the drain did not wait for.
+/// Notes pods that the drain did not wait for, because the node is unreachable.
 fn note_skipped(draft: &mut Draft<'_>, skipped: &[Blocker]) {
     if skipped.is_empty() {
         return;
@@ -357,14 +356,14 @@ fn note_skipped(draft: &mut Draft<'_>, skipped: &[Blocker]) {
     ));
 }
 
-/// A pass of evictions is done: so many were evicted, so many are left, held by these.
+/// Continues after a pass of evictions: number evicted, number left, and what holds them.
 fn pass_done(
     draft: &mut Draft<'_>,
     change: Change,
     drain: Drain,
     (evicted, left, blockers): (u32, u32, Vec<Blocker>),
 ) {
-    // A paused machine stands here, drained or not: nothing is destroyed before it is resumed.
+    // A paused machine waits here, drained or not: nothing is destroyed before it is resumed.
     let goes_on = !draft.halted();
     if left == 0 && goes_on {
         return emptied(draft, change.how);
@@ -384,7 +383,7 @@ fn pass_done(
     }
 }
 
-/// The last pod is evicted, or nothing was to be drained.
+/// Continues after the last pod, or when there was nothing to drain.
 fn emptied(draft: &mut Draft<'_>, how: How) {
     match how {
         How::Recreate => draft.enter(Phase::Deleting),
@@ -404,7 +403,7 @@ fn emptied(draft: &mut Draft<'_>, how: How) {
     }
 }
 
-/// The drain takes longer than the pool lets it.
+/// Applies the pool's policy to a drain that exceeds its limit.
 fn overdue(draft: &mut Draft<'_>, change: Change, mut drain: Drain) {
     let pool = draft.s.pool.as_ref();
     let policy = pool.map_or(AfterTimeout::Wait, |pool| pool.after_timeout);
@@ -430,7 +429,7 @@ fn overdue(draft: &mut Draft<'_>, change: Change, mut drain: Drain) {
     }
 }
 
-/// A person gives an upgrade up that has not yet destroyed anything.
+/// Aborts an upgrade that has not destroyed anything yet.
 pub(super) fn undo(draft: &mut Draft<'_>, by: &Sender) {
     draft.s.held = Some(name(by));
     draft.s.wish = None;

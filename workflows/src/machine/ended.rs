@@ -1,5 +1,5 @@
-//! Failed and Gone: nothing goes on by itself. A failed machine goes on from the step that failed, once something gives
-//! a reason for that; one that is gone never does.
+//! Failed and Gone: nothing continues without a cause from outside. A failed machine continues from the step that
+//! failed once there is a reason. A machine that is gone never continues.
 
 use super::{
     draft::Draft,
@@ -38,7 +38,7 @@ impl EndedPhase {
                 | News::Node { rebooted: true, .. }
                 | News::Pool { retarget: true, .. },
             ) => draft.go_on_from(from),
-            // Hands off: as long as nothing is destroyed, it is undone.
+            // The host is ignored: if nothing is destroyed yet, the change is undone.
             (Self::Failed { from }, News::HandsOff) if from.whole() => draft.give_back(),
             // Nothing that gives a reason to try again.
             (
@@ -70,7 +70,7 @@ impl EndedPhase {
                     repair: false,
                 });
             }
-            // On record: it failed with the lease in hand, and whoever mends it goes on with that.
+            // Recorded: it failed while it held the lease, and a retry continues with that lease.
             (Self::Failed { .. }, Request::Wish) => {}
             // Only where nothing was destroyed yet.
             (
@@ -80,7 +80,7 @@ impl EndedPhase {
                 Request::Abort { by },
             ) => undo(draft, &by),
             (Self::Failed { .. }, Request::Abort { .. }) => {}
-            // It goes on by a retry alone; a lease that comes is kept until then.
+            // Only a retry continues it; a lease that is granted is kept until then.
             (
                 Self::Failed { .. },
                 Request::Resume { .. } | Request::Hold | Request::Approve | Request::Granted { .. },
@@ -92,18 +92,18 @@ impl EndedPhase {
 }
 
 impl Draft<'_> {
-    /// Goes on from the step that failed, as it was begun.
+    /// Continues from the step that failed, as it was begun.
     pub(super) fn go_on_from(&mut self, phase: Phase) {
         let held = self.s.lease.token().is_some();
         match phase {
-            // A lease that came meanwhile is closed and given back, where the step knows nothing of it.
+            // A lease granted meanwhile is closed and returned, if the step does not use it.
             phase if held && phase.joined() && phase != Phase::Closing => self.give_back(),
             phase => self.enter(phase),
         }
     }
 
-    /// Goes back to the phase of an earlier record. A node that serves is compared first, and what differs takes the way
-    /// of every change: plan, approval, lease, drain.
+    /// Goes back to the phase of an earlier record. A node that serves is compared first, and what differs takes the
+    /// way of every change: plan, approval, lease, drain.
     ///
     /// `same_lease`: the record was made under the lease that is held now. `whole`: nothing is destroyed under it.
     pub(super) fn go_back(&mut self, same_lease: bool, whole: bool) {
@@ -113,13 +113,13 @@ impl Draft<'_> {
             phase => phase,
         };
         let phase = match phase {
-            // A record of another time knows nothing of the lease that is held: it is given back, or, where the host is
-            // not whole, that is set up again first.
+            // An earlier record does not know the present lease. The lease is returned, after an incomplete host is set
+            // up again.
             _ if held && !same_lease && whole => Phase::Undoing,
             _ if held && !same_lease => Phase::Reprobing,
             phase if held && phase.joined() && phase != Phase::Closing => Phase::Undoing,
             phase if held => phase,
-            // How it came to be there is found out by looking.
+            // A comparison shows its present configuration.
             phase @ (Phase::Address
             | Phase::Probing
             | Phase::KeyWait { .. }

@@ -1,5 +1,5 @@
-//! What the world says: Machine, Node, certificates and the pool's settings. What holds in any phase is done here; the
-//! rest is told to the phase as `News`.
+//! Facts from the watcher: Machine, Node, certificate requests and the pool's settings. This file handles what is the
+//! same in every phase, and passes the rest to the stage's file as `News`.
 
 use super::{draft::Draft, phase::Phase, stage::News};
 use dormer_proto::{
@@ -17,7 +17,7 @@ impl Draft<'_> {
             Some(Fact::Machine(machine::Fact::Node(node))) => self.node_observed(node),
             Some(Fact::Machine(machine::Fact::Csr(csr))) => self.on_csr(object, csr),
             Some(Fact::Machine(machine::Fact::Pool(pool))) => self.pool_observed(pool),
-            // A machine is told nothing that is a rollout's.
+            // A machine gets no fact meant for a rollout.
             Some(Fact::Rollout(_)) => {}
             None => match object.kind.as_str() {
                 "Machine" => self.machine_gone(),
@@ -72,8 +72,8 @@ impl Draft<'_> {
         self.saw(News::Machine { failed });
     }
 
-    /// The label `ignore=true` came or went. What is under way under the lease is undone as long as nothing is destroyed
-    /// yet; from a tear-down on the node is not whole, and is set up to its end.
+    /// Handles a change of the label `ignore=true`. A change under the lease is undone if nothing is destroyed yet.
+    /// After a tear-down the node is incomplete, so its configuration continues to the end.
     fn label_changed(&mut self, ignored: bool) {
         let held = self.s.lease.token().is_some();
         match (ignored, held) {
@@ -87,20 +87,20 @@ impl Draft<'_> {
                 self.cancel_tasks();
                 self.leave_rollout(false, true);
             }
-            // Whatever happened to it meanwhile is found out by looking, as at an adoption.
+            // A comparison finds what happened meanwhile, as at an adoption.
             (false, false) => self.enter(Phase::Address),
-            // It is being given back, or finished, and joins the rollout again.
+            // The lease is being returned, or the change finishes, and the machine joins the rollout again.
             (false, true) => {}
         }
     }
 
-    /// Another operator came or went. `ran`: it was there before.
+    /// Handles the arrival or departure of another operator. `ran`: it was there before.
     fn neighbour(&mut self, ran: bool) {
         match (ran, self.s.neighbour().is_some()) {
             (false, true) => {
                 self.withdraw();
                 match &self.s.phase {
-                    // Nothing was destroyed yet, as far as we know: the Node is given back as it was.
+                    // Nothing is known to be destroyed yet: the Node is uncordoned as it was.
                     Phase::Opening(_) | Phase::Evicting(..) | Phase::Drained | Phase::Deleting => {
                         self.give_back();
                     }
@@ -110,7 +110,7 @@ impl Draft<'_> {
             }
             (true, false) => match self.s.phase.row() {
                 row if row.even_paused || row.leaves => {}
-                // What it did to the host meanwhile is found by looking.
+                // A comparison finds what it did to the host meanwhile.
                 _ if self.s.phase == Phase::Serving => self.enter(Phase::Checking),
                 _ => self.begin_again(),
             },
@@ -158,7 +158,7 @@ impl Draft<'_> {
             return;
         }
         if !self.is_ours(&node) {
-            // Somebody else's, of the name that the host says is its own (scenario 40).
+            // Another machine's Node, with the name that this host claims (scenario 40).
             self.s.note = Some(format!(
                 "the Node {} was there before its first certificate: it is not taken for this machine's",
                 node.name
@@ -204,7 +204,7 @@ impl Draft<'_> {
 
     fn node_gone(&mut self, uid: &str) {
         if self.s.node.as_ref().is_none_or(|node| node.uid != uid) {
-            // An older Node of its name may have stood in the way of a certificate.
+            // An older Node of its name may have blocked a certificate.
             return self.recheck_csrs();
         }
         self.s.node = None;
@@ -215,7 +215,7 @@ impl Draft<'_> {
     fn pool_observed(&mut self, pool: PoolSettings) {
         let known = self.s.pool.as_mut().filter(|known| !known.absent);
         if let (true, Some(known)) = (pool.absent, known) {
-            // What the pool said before it was gone holds: nothing that serves falls back to defaults.
+            // The last settings hold after the pool is gone: no serving node falls back to defaults.
             (known.held, known.paused) = (pool.held, true);
             return;
         }

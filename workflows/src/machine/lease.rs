@@ -1,4 +1,4 @@
-//! A machine's dealings with its rollout: what it reports, and the lease that it asks for and gives back.
+//! A machine's side of the rollout: its reports, and the lease that it requests and returns.
 
 use super::{
     draft::Draft,
@@ -26,7 +26,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Whether a serving machine has to change.
+    /// Checks whether a serving machine has to change.
     pub(super) fn consider(&mut self) {
         if self.s.phase != Phase::Serving || self.rests() || self.s.left_alone() {
             return;
@@ -43,7 +43,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Asks for a change through the lease, once nothing stands against it.
+    /// Requests a change under the lease, once nothing prevents it.
     pub(super) fn want(&mut self, change: Change) {
         if change.how == How::Recreate && self.s.owner().is_none() {
             self.enter(Phase::OwnerWait(change));
@@ -61,7 +61,7 @@ impl Draft<'_> {
         self.report_to_rollout(rollout::Signal::Request { report });
     }
 
-    /// The wish for the lease is taken back.
+    /// Withdraws the request for the lease.
     pub(super) fn withdraw(&mut self) {
         if self.s.lease == Lease::Wanted {
             self.s.lease = Lease::None;
@@ -69,13 +69,13 @@ impl Draft<'_> {
         }
     }
 
-    /// A lease that came, or is held, where nothing wants it: closed and given back, since only that frees the slot.
+    /// Closes and returns a lease that is no longer needed. Only that frees the slot.
     pub(super) fn give_back(&mut self) {
         self.cancel_tasks();
         self.enter(Phase::Undoing);
     }
 
-    /// The slot is given back; the token is closed on every object.
+    /// Returns the slot; the token is closed on every object.
     pub(super) fn release(&mut self, replaced: bool) {
         if let Some(token) = self.s.lease.token() {
             let deleted = self.s.machine.as_ref().and_then(|machine| machine.deleted);
@@ -93,8 +93,8 @@ impl Draft<'_> {
         }
     }
 
-    /// The fence is closed, and the Machine is still there: the slot is given back, and the machine serves, or begins
-    /// anew if it never came up.
+    /// Handles a closed fence while the Machine still exists: returns the slot. The machine serves, or starts again if
+    /// it never came up.
     pub(super) fn fence_closed(&mut self, result: &str) {
         self.release(false);
         self.end_episode(result);

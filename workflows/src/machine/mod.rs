@@ -1,10 +1,12 @@
 //! One Windows machine: Provisioned → Reachable → Configured → Joined → Draining → Recreated, `Failed` and `Gone`.
 //!
-//! Read by state: `table.rs` has a row for each phase, and `provision.rs`, `configure.rs`, `serve.rs`, `drain.rs` and
-//! `recreate.rs` say what its phases do when they are entered, answered, fired; a retry and a reset are "enter that
-//! phase again" and nothing else. Read by input: [`Machine::decide`] is the one `match`; `facts.rs`, `answers.rs` and
-//! `requests.rs` do what holds in any phase, and `stage.rs` hands the rest to the phase's file. The table of every phase
-//! and input is generated from this code (`tests/machine_table.txt`).
+//! By state: `table.rs` has a row for each phase. `provision.rs`, `configure.rs`, `serve.rs`, `drain.rs` and
+//! `recreate.rs` have the behaviour of the phases on entry, on answers and on timers. A retry and a reset only enter a
+//! phase again.
+//!
+//! By input: [`Machine::decide`] has the one `match`. `facts.rs`, `answers.rs` and `requests.rs` handle what is the
+//! same in every phase, and `stage.rs` passes the rest to the phase's file. `tests/machine_table.txt` is generated from
+//! this code: every phase with every input.
 
 mod answers;
 mod certificates;
@@ -53,7 +55,7 @@ impl Workflow for Machine {
     type Signal = Signal;
 
     fn start(_: &RunId, by_signal: bool) -> Option<State> {
-        // A machine begins by being seen; a signal to one that never was finds nobody.
+        // A run begins with an observation of the Machine; a signal to an unknown machine has no receiver.
         (!by_signal).then(State::default)
     }
 
@@ -72,7 +74,7 @@ impl Workflow for Machine {
             } => {
                 draft.signalled(&from, signal);
             }
-            // A rollout is never closed and a machine is told nothing that is a rollout's.
+            // A rollout never closes, and a machine gets no fact meant for a rollout.
             Input::Signalled { .. } | Input::Refused { .. } => {}
         }
         draft.finish()
@@ -81,7 +83,7 @@ impl Workflow for Machine {
     fn reset(now: Now<'_>, then: State, current: &State) -> Decision<Self> {
         let deleting = current.machine.as_ref().is_some_and(|m| m.deleting);
         if deleting || current.phase.leaving() {
-            // What is gone, or going, does not come back with an old record: its phase begins anew.
+            // An old record does not revive a machine that is gone or leaving: its phase restarts.
             let mut draft = Draft::new(now, current.clone());
             draft.begin_again();
             return draft.finish();
@@ -120,7 +122,7 @@ impl Workflow for Machine {
     }
 }
 
-/// An earlier record's phase and intentions, with the world and the lease as they are now.
+/// Phase and intentions of an earlier record, with the present facts and lease.
 fn state_of_the_world(then: State, current: &State) -> State {
     State {
         machine: current.machine.clone(),

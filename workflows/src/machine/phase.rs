@@ -1,5 +1,5 @@
-//! Phases of a machine, with what each remembers in the history, and the timers that they may wait for. What each
-//! phase is like stands in `table.rs`; what it does, in the file of its stage.
+//! Phases of a machine, with the data that each stores in the history, and their timers. `table.rs` has the properties
+//! of each phase, the file of its stage has the behaviour.
 
 use super::{
     state::{Change, Drain},
@@ -13,36 +13,36 @@ use dormer_proto::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Phase of a run, as the history has it. Each of the six states is one or more of these; [`Phase::label`] says which.
+/// Phase of a run, as stored in the history. Each of the six states has one or more phases; see [`Phase::label`].
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub enum Phase {
     // Provisioned
     /// Waits for an InternalIP.
     #[default]
     Address,
-    /// Looks at the host for the first time.
+    /// First probe of the host.
     Probing,
     /// The host refuses our key; user data may not have run yet (scenario 3).
     KeyWait {
         /// Since when.
         since: Timestamp,
     },
-    /// The host has a Node already: compares, changes nothing.
+    /// The host has a Node already: compares it and changes nothing.
     Adopting,
 
     // Reachable
-    /// Waits for the pool to say what the machine should be.
+    /// Waits for the pool's settings.
     PoolWait,
     /// Converges the profile's first section.
     ConvergingHost {
-        /// Whether the one reboot was had.
+        /// Whether the one allowed reboot was used.
         rebooted: bool,
     },
-    /// Waits for a boot that is not this one.
+    /// Waits for another boot than this one.
     Rebooting {
         /// The boot that must end.
         boot_id: String,
-        /// Whether the host was asked.
+        /// Whether the host was told to reboot.
         asked: bool,
     },
 
@@ -53,9 +53,9 @@ pub enum Phase {
     ConvergingNode,
     /// Waits for the Node to be Ready.
     ReadyWait,
-    /// Waits whether it stays so.
+    /// Waits while the Node stays Ready (the soak time).
     Soaking,
-    /// Writes our version on the Node.
+    /// Writes the version on the Node.
     Marking,
 
     // Joined
@@ -63,18 +63,18 @@ pub enum Phase {
     Serving,
     /// Compares the host with what is desired.
     Checking,
-    /// Applies a change that disturbs nobody.
+    /// Applies a change that disturbs no pod.
     Applying {
-        /// Which half.
+        /// Section of the document.
         section: Section,
     },
     /// A change waits for a person's approval.
     ApprovalWait(Change),
-    /// A change is refused: nobody would replace the Machine.
+    /// A change is refused, because no owner would replace the Machine.
     OwnerWait(Change),
     /// A change waits for the lease.
     LeaseWait(Change),
-    /// Changed and healthy: gives the node back.
+    /// Changed and healthy: closes the fence.
     Closing,
 
     // Draining
@@ -82,30 +82,30 @@ pub enum Phase {
     Opening(Change),
     /// Evicts, pass by pass.
     Evicting(Change, Drain),
-    /// Drained, as a person asked.
+    /// Drained at a person's request.
     Drained,
     /// Deletes the Machine.
     Deleting,
     /// Waits for the Machine to be gone.
     Vanishing,
-    /// Undoes what a profile did.
+    /// Removes what the profile installed.
     TearingDown,
-    /// Gives up: restores the cordon.
+    /// Aborts the change: closes the fence and restores the cordon.
     Undoing,
     /// Somebody else deletes the Machine.
     Leaving,
 
     // Recreated
-    /// Torn down; the host is looked at anew.
+    /// Torn down; probes the host again.
     Reprobing,
-    /// The Machine is gone: closes the token wherever it still stands.
+    /// The Machine is gone: closes the token wherever it is still open.
     ClosingGone,
     /// Waits for the replacement to serve.
     ReplacementWait,
 
-    /// A step failed and will not be tried again by itself.
+    /// A step failed and will not be retried automatically.
     Failed {
-        /// Where to go on.
+        /// Phase to continue from.
         from: Box<Phase>,
         /// Why.
         failure: Failure,
@@ -115,7 +115,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// Its name, without what it remembers.
+    /// Name of the phase, without its data.
     #[must_use]
     pub fn id(&self) -> MachinePhase {
         match self {
@@ -154,13 +154,13 @@ impl Phase {
         }
     }
 
-    /// Its row in the table of phases.
+    /// Row in the table of phases.
     #[must_use]
     pub fn row(&self) -> &'static PhaseRow {
         PhaseRow::of(self.id())
     }
 
-    /// The state that this is a part of.
+    /// State of the phase.
     #[must_use]
     pub fn label(&self) -> &'static str {
         self.id().state().id()
@@ -172,14 +172,14 @@ impl Phase {
         self.id().text()
     }
 
-    /// Whether the node serves and nothing has begun that disturbs it.
+    /// Whether the node serves and no disturbing step has begun.
     #[must_use]
     pub fn joined(&self) -> bool {
         self.id().state() == MachineState::Joined
     }
 
-    /// Whether, under a lease, nothing is destroyed yet that makes the node serve: giving the lease back is all that it
-    /// takes.
+    /// Whether, under a lease, nothing that the node needs to serve is destroyed yet, so that returning the lease is
+    /// enough.
     #[must_use]
     pub fn whole(&self) -> bool {
         match self {
@@ -193,19 +193,19 @@ impl Phase {
         }
     }
 
-    /// Whether the Machine's end is under way or past: nothing is done on the host any more.
+    /// Whether the Machine is ending or gone: no more tasks on its host.
     #[must_use]
     pub fn leaving(&self) -> bool {
         self.row().leaves
     }
 }
 
-/// What a run waits for.
+/// Timer of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Timer {
-    /// The present step is done once more.
+    /// The current step repeats.
     Again,
-    /// The present phase has taken too long.
+    /// The current phase has taken too long.
     Deadline,
     /// The Node has been Ready for long enough.
     Soak,

@@ -1,5 +1,5 @@
-//! How often and how long each kind of task is tried, and the limits that are no phase's timer (those stand in
-//! `table.rs`). All times in milliseconds.
+//! Retry policy of each kind of task, and limits that are not a phase's timer (`table.rs` has those). All times in
+//! milliseconds.
 
 use dormer_engine_core::RetryPolicy;
 use dormer_proto::{id::hash64, machine::Task};
@@ -8,8 +8,8 @@ pub(super) const SECOND: u64 = 1_000;
 pub(super) const MINUTE: u64 = 60 * SECOND;
 pub(super) const HOUR: u64 = 60 * MINUTE;
 
-/// A host that boots refuses connections for minutes (scenarios 1 to 3): short looks, for two hours. What lies between
-/// two looks is time that a host which is up waits for us.
+/// Probing a host. A booting host refuses connections for minutes (scenarios 1 to 3): short probes, for two hours. A
+/// host that is up waits for the next probe, so the pause between two is short.
 const PROBE: RetryPolicy = RetryPolicy {
     attempts_max: 10_000,
     first_ms: SECOND,
@@ -19,8 +19,8 @@ const PROBE: RetryPolicy = RetryPolicy {
     overall_ms_max: 2 * HOUR,
 };
 
-/// Changing a host: minutes of work. A host that loses its power in the middle of it, or reboots by itself, is back
-/// within a quarter of an hour: twenty tries outlast that.
+/// Changing a host: minutes of work. A host that loses its power, or reboots by itself, is back within a quarter of an
+/// hour, and twenty attempts take longer than that.
 const CONVERGE: RetryPolicy = RetryPolicy {
     attempts_max: 20,
     first_ms: SECOND,
@@ -40,7 +40,7 @@ const PLAN: RetryPolicy = RetryPolicy {
     overall_ms_max: 15 * MINUTE,
 };
 
-/// A call at the Kubernetes API: an API server that is away comes back.
+/// Calling the Kubernetes API: an absent API server comes back.
 const API: RetryPolicy = RetryPolicy {
     attempts_max: 1_000,
     first_ms: 250,
@@ -50,7 +50,7 @@ const API: RetryPolicy = RetryPolicy {
     overall_ms_max: 2 * HOUR,
 };
 
-/// Closing a fence is never given up: the slot hangs on it.
+/// Closing a fence: never given up, because it frees the slot.
 const CLOSE: RetryPolicy = RetryPolicy {
     attempts_max: 1_000_000,
     first_ms: 250,
@@ -60,14 +60,14 @@ const CLOSE: RetryPolicy = RetryPolicy {
     overall_ms_max: 30 * 24 * HOUR,
 };
 
-/// Approving a certificate: a kubelet asks again by itself.
+/// Approving a certificate: the kubelet repeats its request.
 const CSR: RetryPolicy = RetryPolicy {
     attempts_max: 20,
     overall_ms_max: 15 * MINUTE,
     ..API
 };
 
-/// The policy of a task.
+/// Policy of a task.
 #[must_use]
 pub fn of(task: &Task) -> RetryPolicy {
     match task {
@@ -86,14 +86,14 @@ pub fn of(task: &Task) -> RetryPolicy {
     }
 }
 
-/// Looking at a host that has a Node already: it ought to answer.
+/// Probing a host that has a Node already: it should answer.
 pub const ADOPTION_PROBE: RetryPolicy = RetryPolicy {
     attempts_max: 20,
     overall_ms_max: 5 * MINUTE,
     ..PROBE
 };
 
-/// Codes of a host that does not answer over SSH. Any other failure comes of a host that answers, or of dormer itself.
+/// Codes of a host that does not answer over SSH. All other failures come from a host that answers, or from dormer.
 const UNANSWERED: [&str; 5] = [
     "ConnectRefused",
     "ConnectTimeout",
@@ -102,23 +102,23 @@ const UNANSWERED: [&str; 5] = [
     "NoAnswer",
 ];
 
-/// Whether a failure of this code says that the host did not answer.
+/// Whether this failure code means that the host did not answer.
 #[must_use]
 pub fn is_unanswered(code: &str) -> bool {
     UNANSWERED.contains(&code)
 }
 
-/// How long a refused key may be user data that has not run yet (scenario 3).
+/// How long a refused key may mean that user data has not run yet (scenario 3).
 pub const KEY_MAX: u64 = 10 * MINUTE;
-/// How long after its host was configured a kubelet may ask for its first certificate: as long as OpenShift's own approver
-/// allows after a Machine's creation (docs/field-notes.md, Certificate requests of kubelets).
+/// How long after its host was configured a kubelet may ask for its first certificate: as long as OpenShift's own
+/// approver allows after a Machine's creation (docs/field-notes.md, Certificate requests of kubelets).
 pub const FIRST_CERTIFICATE_MAX: u64 = 2 * HOUR;
-/// After a host could not be compared: the next try.
+/// Wait after a failed comparison of a host.
 pub const CHECK_AGAIN: u64 = 10 * MINUTE;
 /// A host whose clock is further off than this cannot use its certificates (scenario 38).
 pub const CLOCK_SKEW_MAX: u64 = 5 * MINUTE;
 
-/// When to look for drift: every six hours, less up to two by the run's id, so that a fleet does not look at once.
+/// Interval of drift checks: six hours, less up to two by the run's id, so that a fleet does not check all at once.
 #[must_use]
 pub fn drift_ms(run: &str) -> u64 {
     6 * HOUR - hash64(run.as_bytes()) % (2 * HOUR)

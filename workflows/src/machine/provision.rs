@@ -1,4 +1,4 @@
-//! Provisioned: from a Machine without an address to a host that was looked at, or adopted as it is.
+//! Provisioned: from a Machine without an address to a host that is probed, or adopted as it is.
 
 use super::{
     draft::Draft,
@@ -86,7 +86,7 @@ impl ProvisionPhase {
                 draft.cancel_tasks();
                 draft.enter(Phase::Probing);
             }
-            // What is under way goes to the old address.
+            // Open tasks use the old address.
             (Self::Probing | Self::Adopting, News::Address) => draft.begin_again(),
             (Self::Address, News::Machine { failed: true }) => {
                 let error = draft.s.given_up().unwrap_or_default();
@@ -96,15 +96,15 @@ impl ProvisionPhase {
                 draft.cancel_tasks();
                 draft.enter(Phase::Probing);
             }
-            // It has an address: whether its host works is found out by logging in.
+            // It has an address: only a login shows whether its host works.
             (
                 Self::Address | Self::Probing | Self::KeyWait { .. } | Self::Adopting,
                 News::Machine { .. },
             ) => {}
             (Self::Adopting, News::Pool { .. }) => draft.begin_again(),
-            // What the machine should be is asked once its host was looked at.
+            // The desired version matters only after the probe.
             (Self::Address | Self::Probing | Self::KeyWait { .. }, News::Pool { .. }) => {}
-            // Whether it has a Node is asked once its host was looked at, or compared.
+            // Its Node matters only after the probe or the comparison.
             (
                 Self::Address | Self::Probing | Self::KeyWait { .. } | Self::Adopting,
                 News::Node { .. } | News::NodeGone,
@@ -125,7 +125,7 @@ impl ProvisionPhase {
                     Request::Granted { .. } => draft.give_back(),
                     // Nothing was held back.
                     Request::Resume { paused: false } => {}
-                    // On record, and obeyed once it serves.
+                    // Recorded, and followed once it serves.
                     Request::Hold | Request::Wish | Request::Approve => {}
                     // There is no upgrade to give up.
                     Request::Abort { .. } => {}
@@ -135,7 +135,7 @@ impl ProvisionPhase {
     }
 }
 
-/// Looks at the host. A machine that the Machine API gave up has none any more, and its Node is adopted unseen.
+/// Probes the host. A machine that the Machine API gave up has no host any more; its Node is adopted without a probe.
 fn probe_unless_given_up(draft: &mut Draft<'_>) {
     match draft.s.given_up() {
         None => draft.probe(),
@@ -145,7 +145,7 @@ fn probe_unless_given_up(draft: &mut Draft<'_>) {
     }
 }
 
-/// The host was looked at: what was read is on record.
+/// Continues after the probe. The record has what was read.
 fn probed(draft: &mut Draft<'_>) {
     let facts = draft.s.host.facts.as_ref();
     let skew = facts.map_or(0, |facts| facts.clock_skew_ms);
@@ -173,7 +173,7 @@ fn key_refused(draft: &mut Draft<'_>, since: Timestamp, failure: Failure) {
     }
 }
 
-/// A host that had a Node when it was first seen was compared.
+/// Continues after the comparison of a host that already had a Node.
 fn adopted(draft: &mut Draft<'_>, found: Comparison, pods: u32) {
     let ready = draft.s.node.as_ref().is_none_or(|node| node.ready);
     let open = draft.s.stray_token().is_some();

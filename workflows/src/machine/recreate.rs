@@ -1,4 +1,4 @@
-//! Recreated: the Machine is gone and its replacement is awaited; or its host was torn down, and is configured again.
+//! Recreated: the Machine is gone and the run waits for its replacement, or its host is torn down and configured again.
 
 use super::{
     draft::Draft,
@@ -54,9 +54,9 @@ impl RecreatePhase {
 
     pub(super) fn observed(self, draft: &mut Draft<'_>, news: News) {
         match (self, news) {
-            // What is under way goes to the old address.
+            // Open tasks use the old address.
             (Self::Reprobing, News::Address) => draft.begin_again(),
-            // What the host should be, and its Node, are looked at when it is configured.
+            // The desired version and the Node matter when the host is configured.
             (
                 Self::Reprobing,
                 News::Machine { .. } | News::Node { .. } | News::NodeGone | News::Pool { .. },
@@ -77,7 +77,7 @@ impl RecreatePhase {
                 Request::Resume { paused: false } => {}
                 // On record, and obeyed once it serves.
                 Request::Hold | Request::Wish | Request::Approve => {}
-                // The host is torn down: there is nothing to go back to.
+                // The host is torn down: no earlier configuration is left.
                 Request::Abort { .. } => {}
             },
             Self::ClosingGone | Self::ReplacementWait => match request {

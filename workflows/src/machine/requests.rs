@@ -1,4 +1,5 @@
-//! What people and the rollout say. What holds in any phase is done here; the rest is told to the phase as `Request`.
+//! Signals from people and from the rollout. This file handles what is the same in every phase, and passes the rest to
+//! the stage's file as `Request`.
 
 use super::{
     draft::Draft,
@@ -28,7 +29,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Goes on from the step that failed. In any other state there is nothing to retry.
+    /// Continues from the step that failed. In any other state there is nothing to retry.
     fn retry(&mut self) {
         if let Phase::Failed { from, .. } = self.s.phase.clone() {
             self.s.note = None;
@@ -36,14 +37,13 @@ impl Draft<'_> {
         }
     }
 
-    /// Starts nothing new: a step that is under way goes on to its end, and the next one waits. A place in the queue is
-    /// given up.
+    /// Starts nothing new: the current step finishes, and the next one waits. The machine leaves the rollout's queue.
     fn pause(&mut self, from: &Sender) {
         self.s.paused = Some(name(from));
         self.withdraw();
     }
 
-    /// Ends a pause and a hold. A label on the Machine ends by its removal alone.
+    /// Ends a pause and a hold. The label on the Machine has to be removed by a person.
     fn resume(&mut self) {
         let paused = self.s.paused.take().is_some();
         self.s.held = None;
@@ -71,7 +71,7 @@ impl Draft<'_> {
         self.is_asked(Request::Wish);
     }
 
-    /// Approves the change to what is desired now, and to nothing that may be desired later.
+    /// Approves the change to the present desired version only, not to later ones.
     fn approve(&mut self) {
         let waits = matches!(self.s.phase, Phase::ApprovalWait(_));
         if !waits && !self.s.differs() {
@@ -83,7 +83,7 @@ impl Draft<'_> {
         self.is_asked(Request::Approve);
     }
 
-    /// Closes the run. A lease is closed and given back first: the run ends when it is.
+    /// Closes the run. If it holds the lease, it first closes the fence and returns the lease.
     fn remove(&mut self) {
         self.withdraw();
         if self.s.lease.token().is_some() {
@@ -95,7 +95,7 @@ impl Draft<'_> {
         self.enter(Phase::Gone);
     }
 
-    /// The next task looks for this key, and no other is believed. A step that failed for the key goes on.
+    /// Pins this key for the next task and all later ones. A step that failed because of the key continues.
     fn trust(&mut self, from: &Sender, fingerprint: String) {
         let for_the_key = match &self.s.phase {
             Phase::Failed { failure, .. } => failure.code == "HostKeyChanged",
@@ -123,7 +123,7 @@ impl Draft<'_> {
         self.is_asked(Request::Granted { wanted });
     }
 
-    /// The replacement serves, or will not come. Only a run that waits for it has an end to hear of.
+    /// Handles the signal that the replacement serves or will not come. Only a run that waits for it reacts.
     fn replaced(&mut self, by: Option<String>) {
         if self.s.phase != Phase::ReplacementWait {
             return;
@@ -135,10 +135,10 @@ impl Draft<'_> {
         self.enter(Phase::Gone);
     }
 
-    /// The rollout lost its history: it hears everything again.
+    /// Reports everything again to a rollout that lost its history.
     fn enrol(&mut self) {
         if self.s.ignored() {
-            // Nobody waits for a machine that is not to be touched.
+            // The rollout does not wait for an ignored machine.
             self.s.reported.get_or_insert_default();
             return self.leave_rollout(false, true);
         }
@@ -149,7 +149,7 @@ impl Draft<'_> {
     }
 }
 
-/// Who it was, and why, for people.
+/// Person and reason, for people.
 pub(super) fn name(from: &Sender) -> String {
     match from {
         Sender::Run(run) => run.to_string(),

@@ -1,4 +1,4 @@
-//! Joined: the node serves. Drift is looked for, and what has to change is applied in place or waits for the lease.
+//! Joined: the node serves. The run checks for drift, and applies changes in place or waits for the lease.
 
 use super::{
     draft::Draft,
@@ -27,9 +27,9 @@ pub(super) enum ServePhase {
     Closing,
 }
 
-/// What a comparison of the host with what is desired found.
+/// Result of comparing the host with its desired configuration.
 pub(super) struct Comparison {
-    /// How deep the change cuts; `None`: nothing differs.
+    /// Change class; `None`: nothing differs.
     pub(super) class: Option<ChangeClass>,
     pub(super) differs: Vec<String>,
 }
@@ -69,11 +69,11 @@ impl ServePhase {
                 Section::Node => draft.enter(Phase::Marking),
             },
             (Self::Closing, Outcome::FenceClosed) => {
-                // A wish that came meanwhile is looked at once it serves.
+                // A request that came meanwhile is handled once it serves.
                 draft.s.approval_is_spent();
                 draft.fence_closed("upgraded");
             }
-            // A deletion that was asleep landed before the token was closed: the slot waits for the replacement.
+            // A delayed deletion arrived before the token was closed: the slot waits for the replacement.
             (Self::Closing, Outcome::MachineDeleted) => draft.enter(Phase::Vanishing),
             (Self::Serving, Outcome::NodeAbsent) => node_is_absent(draft),
             (Self::Serving, Outcome::NodeFound { name }) => node_is_there(draft, &name),
@@ -139,9 +139,9 @@ impl ServePhase {
                 draft.s.moved = true;
                 draft.enter(Phase::Checking);
             }
-            // What is under way goes to the old address.
+            // Open tasks use the old address.
             Self::Checking | Self::Applying { .. } => draft.begin_again(),
-            // Its services have to be told, whatever the change is that they wait for.
+            // Its services need the new address, whatever change they wait for.
             Self::ApprovalWait(_) | Self::OwnerWait(_) | Self::LeaseWait(_) => {
                 draft.s.moved = true;
                 draft.withdraw();
@@ -156,7 +156,7 @@ impl ServePhase {
         match self {
             // It may have an owner now.
             Self::OwnerWait(change) => draft.want(change),
-            // While the Node serves, what the Machine says of itself changes nothing.
+            // While the Node serves, the Machine's own status changes nothing.
             Self::Serving
             | Self::Checking
             | Self::Applying { .. }
@@ -168,11 +168,11 @@ impl ServePhase {
 
     fn node_observed(self, draft: &mut Draft<'_>, rebooted: bool) {
         match self {
-            // The host rebooted by itself: whether everything still stands is found by looking.
+            // The host rebooted by itself: a comparison shows whether everything still runs.
             Self::Serving if rebooted && !draft.halted() => draft.enter(Phase::Checking),
-            // The rollout is told whether it is available; a node that is away is given time.
+            // The rollout learns whether it is available; an absent Node gets time.
             Self::Serving => {}
-            // The host is looked at, or changed, already.
+            // A comparison or a change is already under way.
             Self::Checking | Self::Applying { .. } => {}
             // It was to be brought back, and is back.
             Self::LeaseWait(change) if change.repair => {
@@ -190,9 +190,9 @@ impl ServePhase {
 
     fn node_gone(self, draft: &mut Draft<'_>) {
         match self {
-            // It begins to count for how long the Node stays away.
+            // The time of the Node's absence begins.
             Self::Serving => draft.enter(Phase::Serving),
-            // Once they serve again it counts from there.
+            // The time counts from when they serve again.
             Self::Checking | Self::Applying { .. } | Self::Closing => {}
             Self::LeaseWait(_) => await_repair(draft),
             // The change that they wait for brings the Node back.
@@ -203,7 +203,7 @@ impl ServePhase {
     fn pool_observed(self, draft: &mut Draft<'_>, retarget: bool, rules: bool) {
         match self {
             Self::Serving => draft.consider(),
-            // What was compared, and how it would be changed, may be otherwise now.
+            // The comparison and the method of the change may be outdated.
             Self::ApprovalWait(_) | Self::OwnerWait(_) => draft.enter(Phase::Checking),
             Self::LeaseWait(_) if (retarget || rules) && draft.s.wish.is_none() => {
                 draft.withdraw();
@@ -212,7 +212,7 @@ impl ServePhase {
             // Its place in the queue is kept: the version, or the person's wish, is the same.
             Self::LeaseWait(_) => {}
             Self::Checking => draft.begin_again(),
-            // They end at what they were begun for; then it is considered what is wanted now.
+            // They finish the version they began with; then the run considers the present one.
             Self::Applying { .. } | Self::Closing => {}
         }
     }
@@ -230,7 +230,7 @@ impl ServePhase {
 
     fn resumed(self, draft: &mut Draft<'_>, paused: bool) {
         match self {
-            // Its timers run again, and what is wanted of it is considered.
+            // Its timers run again, and the run considers the desired version.
             Self::Serving => draft.enter(Phase::Serving),
             Self::Checking
             | Self::Applying { .. }
@@ -252,7 +252,7 @@ impl ServePhase {
                 draft.withdraw();
                 draft.enter(Phase::Serving);
             }
-            // It rests, or goes on to the end of its step and rests then.
+            // It stops now, or after the current step.
             Self::Serving | Self::Checking | Self::Applying { .. } | Self::Closing => {}
         }
     }
@@ -276,7 +276,7 @@ impl ServePhase {
                     false => draft.s.phase = Phase::LeaseWait(change),
                 }
             }
-            // On record, and looked at once it serves.
+            // Recorded, and handled once it serves.
             Self::Applying { .. } | Self::Closing => {}
         }
     }
@@ -307,7 +307,7 @@ impl ServePhase {
 
     fn granted(self, draft: &mut Draft<'_>, wanted: bool) {
         match self {
-            // What was so when it asked is otherwise now: given back, and considered anew.
+            // The conditions of its request have changed: return the lease and consider again.
             Self::LeaseWait(change) if wanted && !may_begin(draft, &change) => {
                 draft.enter(Phase::Undoing);
             }
@@ -328,7 +328,7 @@ impl ServePhase {
     }
 }
 
-/// What follows from a comparison of a host that serves.
+/// Continues after the comparison of a serving host.
 pub(super) fn compared(draft: &mut Draft<'_>, found: Comparison) {
     let apply = Phase::Applying {
         section: Section::Host,
@@ -342,7 +342,7 @@ pub(super) fn compared(draft: &mut Draft<'_>, found: Comparison) {
         }
         Some(_) if draft.rests() => draft.enter(Phase::Serving),
         Some(ChangeClass::Live) if draft.s.barred().is_none() => draft.enter(apply),
-        // A host with a new address is no change of the pool's: its services are told, nobody else is touched.
+        // A new address is no change of the pool: only this host's services are reconfigured.
         Some(ChangeClass::Restart) if draft.s.moved && !draft.s.differs() => draft.enter(apply),
         Some(class) => {
             let how = draft.s.how(class);
@@ -355,7 +355,7 @@ pub(super) fn compared(draft: &mut Draft<'_>, found: Comparison) {
     }
 }
 
-/// Why its host cannot be compared, for people and for the rollout; the first message of a code stays.
+/// Records why the host cannot be compared, for people and for the rollout. The first message of a code stays.
 pub(super) fn remember_not_compared(draft: &mut Draft<'_>, failure: Failure) {
     let Failure { code, message, .. } = failure;
     let known = draft.s.not_compared.as_ref();
@@ -364,8 +364,8 @@ pub(super) fn remember_not_compared(draft: &mut Draft<'_>, failure: Failure) {
     }
 }
 
-/// Waits until a Node that is not Ready has been so for long. It may have become Ready and not Ready again meanwhile, so
-/// what counts is since when it is so now.
+/// Waits until a Node has not been Ready for long. It may have been Ready in between, so only the present period
+/// counts.
 fn await_repair(draft: &mut Draft<'_>) {
     let Some(down) = draft.s.down.filter(|down| !down.long) else {
         return;
@@ -382,8 +382,8 @@ fn unmarked(draft: &Draft<'_>) -> bool {
     node.is_some_and(|node| node.version.as_ref() != Some(&draft.s.target.version))
 }
 
-/// A host that cannot be compared is left as it is: most often the trouble is dormer's own (a key, a right, a profile), or
-/// a port that was closed. Only one that does not answer and whose Node has not been Ready for long is replaced.
+/// Leaves a host that cannot be compared as it is: most often the cause is in dormer (a key, a right, a profile), or a
+/// closed port. A host is replaced only if it does not answer and its Node has not been Ready for long.
 fn not_compared(draft: &mut Draft<'_>, failure: Failure) {
     let code = failure.code.clone();
     draft.s.note = Some(format!("not compared: {code}: {}", failure.message));
@@ -405,7 +405,7 @@ fn not_compared(draft: &mut Draft<'_>, failure: Failure) {
     }
 }
 
-/// Serving, without comparing at once what could not be compared just now.
+/// Returns to Serving without an immediate comparison, which has just failed.
 pub(super) fn serve_unchecked(draft: &mut Draft<'_>) {
     draft.s.phase = Phase::Serving;
     draft.wait_ms(Timer::Drift, policy::CHECK_AGAIN);
@@ -414,8 +414,8 @@ pub(super) fn serve_unchecked(draft: &mut Draft<'_>) {
     }
 }
 
-/// Whether a change that the lease was asked for may begin, now that it is granted: it is allowed and approved, somebody
-/// will replace a Machine that is deleted for it, and a Node that was to be brought back is still away.
+/// Whether a change may begin, now that the lease is granted: it is allowed and approved, an owner will replace a
+/// Machine that is deleted for it, and a Node to be brought back is still absent.
 fn may_begin(draft: &Draft<'_>, change: &Change) -> bool {
     let s = &draft.s;
     let owned = change.how != How::Recreate || s.owner().is_some();
@@ -424,8 +424,8 @@ fn may_begin(draft: &Draft<'_>, change: &Change) -> bool {
     s.barred().is_none() && owned && approved && needed
 }
 
-/// The API server has no Node of this machine. It serves nobody, and is set up again, one machine at a time: through the
-/// lease.
+/// Handles an absent Node: the API server has none of this machine. The machine serves nobody and is set up again under
+/// the lease, one machine at a time.
 fn node_is_absent(draft: &mut Draft<'_>) {
     if draft.s.node.is_some() {
         // It came back meanwhile.
@@ -445,7 +445,7 @@ fn node_is_absent(draft: &mut Draft<'_>) {
     }));
 }
 
-/// Its Node stands, though the watcher tells of none: nothing is done.
+/// Handles a Node that exists although the watcher does not report it: nothing is done.
 fn node_is_there(draft: &mut Draft<'_>, name: &str) {
     if draft.s.node.is_none() {
         draft.s.note = Some(format!(
@@ -455,7 +455,7 @@ fn node_is_there(draft: &mut Draft<'_>, name: &str) {
     }
 }
 
-/// Whether it has a Node could not be read. That is no absence.
+/// Handles a failed search for its Node. A failed search does not prove an absence.
 fn node_unknown(draft: &mut Draft<'_>, failure: &Failure) {
     let Failure { code, message, .. } = failure;
     draft.s.note = Some(format!("its Node cannot be looked for: {code}: {message}"));

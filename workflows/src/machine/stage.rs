@@ -1,6 +1,6 @@
-//! Which file answers for which phase. Each stage's file says what its phases do with every kind of input: `enter`,
-//! `answered`, `gave_up`, `fired`, `observed`, `asked`. A pair of phase and input that changes nothing is listed there,
-//! with the reason; so a new phase does not compile before each of them names it.
+//! Dispatch of inputs to the stages' files. Each file handles every kind of input for its phases: `enter`, `answered`,
+//! `gave_up`, `fired`, `observed`, `asked`. It also lists each pair of phase and input that changes nothing, with the
+//! reason. A new phase therefore does not compile until every function names it.
 
 use super::{
     configure::ConfigurePhase,
@@ -16,7 +16,7 @@ use super::{
 use dormer_engine_core::Sender;
 use dormer_proto::{machine::Outcome, message::Failure};
 
-/// Stage of a machine: the file that answers for its phase, with what the phase remembers.
+/// Stage of a machine: the file that handles its phase, with the data of the phase.
 pub(super) enum Stage {
     /// `provision.rs`
     Provision(ProvisionPhase),
@@ -32,58 +32,58 @@ pub(super) enum Stage {
     Ended(EndedPhase),
 }
 
-/// What was seen of the world, as far as it depends on the phase what follows.
+/// Observation whose effect depends on the phase.
 pub(super) enum News {
     /// The Machine has another address.
     Address,
-    /// The Machine was seen.
+    /// The Machine was observed.
     Machine {
         /// Its own phase is `Failed`.
         failed: bool,
     },
-    /// Its Node was seen.
+    /// Its Node was observed.
     Node {
         ready: bool,
         cordoned: bool,
-        /// It runs another boot than when it was seen before.
+        /// Its boot differs from the last observation.
         rebooted: bool,
-        /// It was cordoned when it was seen before, and is not now.
+        /// It was cordoned at the last observation and is not now.
         uncordoned: bool,
     },
     /// Its Node is gone.
     NodeGone,
-    /// The pool's settings were seen.
+    /// The pool's settings were observed.
     Pool {
-        /// They want another version than the one that the machine is being brought to.
+        /// They want a version other than the one in progress.
         retarget: bool,
-        /// How a change is carried out, or whether it waits for approval, is otherwise than before.
+        /// The way to carry out a change, or the need for approval, has changed.
         rules: bool,
-        /// How long a drain may take, or what follows then, is otherwise than before.
+        /// The limit of a drain, or the policy after it, has changed.
         drain: bool,
     },
-    /// The Machine was labelled to be left alone, while the lease is held.
+    /// The Machine got the label `ignore=true` while it holds the lease.
     HandsOff,
 }
 
-/// What a person or the rollout wants, as far as it depends on the phase what follows.
+/// Request of a person or of the rollout whose effect depends on the phase.
 pub(super) enum Request {
-    /// A halt is over.
+    /// A halt has ended.
     Resume {
-        /// It was a pause, which may have held a step back.
+        /// It was a pause, which may have delayed a step.
         paused: bool,
     },
-    /// It is to keep out of the rollout.
+    /// The machine must stay out of the rollout.
     Hold,
-    /// A person wants something that needs the lease; it is on record as `State::wish`.
+    /// A person wants something that needs the lease; the record has it as `State::wish`.
     Wish,
     /// A person approves the change.
     Approve,
-    /// An upgrade is to be given up.
+    /// A person aborts the upgrade.
     Abort {
-        /// Who wants that.
+        /// That person.
         by: Sender,
     },
-    /// The rollout granted the lease, which is on record.
+    /// The rollout granted the lease; the record has it.
     Granted {
         /// The machine had asked for it.
         wanted: bool,
@@ -91,7 +91,7 @@ pub(super) enum Request {
 }
 
 impl Phase {
-    /// The stage that answers for it.
+    /// Stage that handles the phase.
     pub(super) fn stage(self) -> Stage {
         use Stage::{Configure, Drain, Ended, Provision, Recreate, Serve};
         match self {
@@ -145,7 +145,7 @@ impl Draft<'_> {
         self.s.phase.clone().stage()
     }
 
-    /// Asks for what the phase needs that was just entered.
+    /// Issues what a phase needs on entry.
     pub(super) fn begin_phase(&mut self) {
         match self.stage() {
             Stage::Provision(phase) => phase.enter(self),
@@ -157,7 +157,7 @@ impl Draft<'_> {
         }
     }
 
-    /// A worker did a task.
+    /// Handles a finished task.
     pub(super) fn answered(&mut self, outcome: Outcome) {
         match self.stage() {
             Stage::Provision(phase) => phase.answered(self, outcome),
@@ -170,7 +170,7 @@ impl Draft<'_> {
         }
     }
 
-    /// A task that the phase awaits will not be tried again.
+    /// Handles a task of the phase that will not be tried again.
     pub(super) fn gave_up(&mut self, task: TaskKind, failure: Failure) {
         match self.stage() {
             Stage::Provision(phase) => phase.gave_up(self, failure),
@@ -182,8 +182,8 @@ impl Draft<'_> {
         }
     }
 
-    /// A timer came due. A machine that is halted begins nothing, and fails of nothing: when the halt ends, its phase
-    /// begins anew with its timers. What leaves has nothing to begin. On a host that is left alone no timer counts.
+    /// Handles a due timer. A halted machine begins nothing and does not fail: when the halt ends, its phase restarts
+    /// with new timers. A machine that leaves has nothing to begin. On an ignored host no timer counts.
     pub(super) fn fired(&mut self, timer: Timer) {
         if self.s.left_alone() || (self.halted() && !self.s.phase.leaving()) {
             return;
@@ -199,7 +199,7 @@ impl Draft<'_> {
         }
     }
 
-    /// The world changed.
+    /// Handles an observation.
     pub(super) fn saw(&mut self, news: News) {
         match self.stage() {
             Stage::Provision(phase) => phase.observed(self, news),
@@ -211,7 +211,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Somebody wants something.
+    /// Handles a request.
     pub(super) fn is_asked(&mut self, request: Request) {
         match self.stage() {
             Stage::Provision(phase) => phase.asked(self, request),

@@ -1,4 +1,4 @@
-//! What a machine's run remembers, and what follows from that without anything having happened.
+//! State of a machine's run, and what can be derived from it without an input.
 
 use super::{phase::Phase, policy};
 use dormer_proto::{
@@ -13,80 +13,80 @@ use dormer_proto::{
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt};
 
-/// Pending CSRs that a run keeps; more than a kubelet ever has at once.
+/// Most pending CSRs that a run keeps; a kubelet never has as many at once.
 pub const CSRS_MAX: usize = 16;
 
-/// Kinds of controllers that make another Machine in the place of one that is deleted.
+/// Kinds of controllers that replace a deleted Machine.
 const RECREATING: [&str; 2] = ["MachineSet", "ControlPlaneMachineSet"];
 
-/// A machine's run.
+/// State of a machine's run.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct State {
-    /// Where it is.
+    /// Its phase.
     pub phase: Phase,
-    /// Its Machine, as last seen.
+    /// Its Machine, as last observed.
     pub machine: Option<MachineFact>,
-    /// Its Node, as last seen.
+    /// Its Node, as last observed.
     pub node: Option<NodeFact>,
     /// Its pending CSRs, by UID.
     pub csrs: BTreeMap<String, Csr>,
     /// Its pool's settings.
     pub pool: Option<PoolSettings>,
-    /// What was learned on the host.
+    /// Facts about the host.
     pub host: Host,
-    /// The version that its node carries; `None`: none, or an unknown one.
+    /// Version of its node; `None`: none, or an unknown one.
     pub version: Option<String>,
-    /// What the host is being converged to.
+    /// Version in progress on the host.
     pub target: Desired,
-    /// Its standing with the rollout's lease.
+    /// Its relation to the rollout's lease.
     pub lease: Lease,
-    /// The highest token that this run gave back.
+    /// Highest token that this run returned.
     pub closed: LeaseToken,
-    /// Whether the machine is in service: its Node has served, or was there already when the run began. It stays so
-    /// while it is upgraded or fails, until its Node proves to serve nobody. Ask what follows from it by name:
+    /// Whether the machine is in service: its Node has served, or existed when the run began. Upgrades and failures do
+    /// not change that; only a proof that the Node serves nobody does. Use the derived
     /// [`State::protected`], [`State::counts`], [`State::first_bring_up`].
     #[serde(rename = "served")]
     pub in_service: bool,
-    /// The strongest of [`State::halts`], for builds that know one halt only; such a build's own is taken over
+    /// Strongest of [`State::halts`], for builds that know only one halt; this build takes theirs over
     /// ([`State::take_over_halt`]).
     pub halt: Option<Halt>,
-    /// Who paused it, and why.
+    /// Person who paused it, and reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub paused: Option<String>,
-    /// Who holds it, and why.
+    /// Person who holds it, and reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held: Option<String>,
-    /// What a person asked for, through the lease.
+    /// Request of a person that needs the lease.
     pub wish: Option<LeasedRequest>,
     /// A person approved a change: the one to [`State::approved_for`].
     pub approved: bool,
     /// The version that was desired when a person approved the change to it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub approved_for: Option<String>,
-    /// How the change is carried out that the lease is held for.
+    /// Method of the change that the lease is held for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub under_lease: Option<How>,
-    /// Its address changed while it served: what differs for that is mended on it alone.
+    /// Whether its address changed while it served: the difference is repaired on this machine alone.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub moved: bool,
-    /// What its rollout was told last.
+    /// Last report to its rollout.
     #[serde(rename = "told")]
     pub reported: Option<MemberReport>,
-    /// Since when its Node has not been Ready, if it is not.
+    /// Start of the time in which its Node has not been Ready.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub down: Option<Down>,
-    /// Why its host could not be compared the last time, if so.
+    /// Why the last comparison of its host failed, if it did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_compared: Option<NotCompared>,
-    /// The last thing worth telling a person that is not a failure.
+    /// Last note for people that is not a failure.
     pub note: Option<String>,
 }
 
 /// A Node that is not Ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Down {
-    /// When that was first seen, by the engine's clock.
+    /// First observation of that, by the engine's clock.
     pub since: Timestamp,
     /// Whether it has lasted long enough for a repair over the rollout's limit.
     pub long: bool,
@@ -97,21 +97,20 @@ pub struct Down {
 pub struct Csr {
     /// The request.
     pub fact: CsrFact,
-    /// Whether a worker is at it.
+    /// Whether a worker handles it.
     pub asked: bool,
     /// Why it was not approved.
     pub refused: Option<String>,
-    /// Hash of what was expected of it when it was last looked at: one that was refused is looked at again when more is
-    /// known.
+    /// Hash of the expectation at the last check: a refused request is checked again when the expectation changes.
     #[serde(default)]
     pub expected: u64,
 }
 
-/// What is known of the Windows host.
+/// Knowledge about the Windows host.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Host {
-    /// What the last probe or plan read.
+    /// Facts of the last probe or plan.
     pub facts: Option<HostFacts>,
     /// The pinned host key.
     pub pin: Option<String>,
@@ -119,18 +118,19 @@ pub struct Host {
     pub node_name: Option<String>,
     /// Our generation of the host fence; 0: not known yet.
     pub generation: u64,
-    /// When it was last ordered to be configured, or found to be, for a bring-up: it has a bootstrap token since.
+    /// Last order to configure it, or discovery that it is configured, in a bring-up: since then it has a bootstrap
+    /// token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub configured: Option<Timestamp>,
     /// The lease under which it was last torn down.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub torn_down: Option<LeaseToken>,
-    /// Whether a first certificate was approved since it was last ordered to be configured: its Node is born then.
+    /// Whether a first certificate was approved since the last order to configure it: with that its Node can register.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub certified: bool,
 }
 
-/// Where a run stands with the lease.
+/// Relation of a run to the lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Lease {
     /// It has none and wants none.
@@ -159,7 +159,7 @@ impl Lease {
     }
 }
 
-/// Why nothing new is started on a machine.
+/// Reason that nothing new starts on a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Halt {
     /// A person paused it.
@@ -167,7 +167,7 @@ pub enum Halt {
         /// Who, and why.
         by: String,
     },
-    /// It keeps out of the rollout until resumed: a person, or the drain policy `abort`, said so.
+    /// It stays out of the rollout until resumed, by a person's order or the drain policy `abort`.
     Held {
         /// Who, and why.
         by: String,
@@ -188,7 +188,7 @@ impl fmt::Display for Halt {
     }
 }
 
-/// What a person may ask for through the lease.
+/// Request of a person that needs the lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LeasedRequest {
     /// A new machine in its place.
@@ -197,7 +197,7 @@ pub enum LeasedRequest {
     Drain,
 }
 
-/// How a change is carried out.
+/// Method of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum How {
     /// Drain, delete the Machine, wait for its replacement.
@@ -210,19 +210,20 @@ pub enum How {
     Drain,
 }
 
-/// A change that waits for the lease, or is under way with it.
+/// Change that waits for the lease or is carried out under it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
     /// How.
     pub how: How,
     /// What differs, for people.
     pub differs: Vec<String>,
-    /// Its Node is gone, and nothing else need differ: it is set up again, so that its kubelet registers anew.
+    /// Whether its Node is gone: the host is set up again, even without another difference, so that its kubelet
+    /// registers again.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub repair: bool,
 }
 
-/// How a drain goes.
+/// Progress of a drain.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Drain {
@@ -237,13 +238,13 @@ pub struct Drain {
 }
 
 impl State {
-    /// Whether its Machine is labelled to be left alone. That follows from the Machine, whatever else is said.
+    /// Whether its Machine has the label `ignore=true`. Only the Machine decides that.
     #[must_use]
     pub fn ignored(&self) -> bool {
         self.machine.as_ref().is_some_and(|machine| machine.ignored)
     }
 
-    /// Why nothing new is started on it, the strongest reason first. Each ends by itself: the label by its removal, a
+    /// Reasons that nothing new starts on it, the strongest first. Each ends separately: the label by its removal, a
     /// pause and a hold by a person's resume.
     #[must_use]
     pub fn halts(&self) -> Vec<Halt> {
@@ -259,7 +260,7 @@ impl State {
         [ignored, paused, held].into_iter().flatten().collect()
     }
 
-    /// Takes over what a build that knows one halt only has left.
+    /// Takes over the halt of a build that knows only one.
     pub(super) fn take_over_halt(&mut self) {
         match self.halt.take() {
             Some(Halt::Paused { by }) if self.paused.is_none() => self.paused = Some(by),
@@ -274,7 +275,7 @@ impl State {
         self.in_service && self.node.is_some() && self.lease.token().is_none()
     }
 
-    /// Whether the rollout counts it: as available or not while it is there, as a gap when somebody deletes it.
+    /// Whether the rollout counts it: as available or not while it exists, as a gap when somebody deletes it.
     #[must_use]
     pub fn counts(&self) -> bool {
         self.in_service
@@ -286,7 +287,7 @@ impl State {
         !self.in_service
     }
 
-    /// The Machine that tasks are about. Empty before the first fact, when no task is asked.
+    /// Machine that tasks are about. Empty before the first fact, when no task is issued.
     #[must_use]
     pub fn machine_ref(&self) -> MachineRef {
         self.machine
@@ -295,7 +296,7 @@ impl State {
             .unwrap_or_default()
     }
 
-    /// Why the Machine API gave the machine up, if it did: its address may be another one's by now.
+    /// Why the Machine API gave the machine up, if it did. Another machine may have its address by now.
     #[must_use]
     pub fn given_up(&self) -> Option<String> {
         let machine = self.machine.as_ref()?;
@@ -312,7 +313,7 @@ impl State {
         self.machine.as_ref()?.addresses.first().map(String::as_str)
     }
 
-    /// What the machine should be; `None` while its pool or its Windows build is unknown.
+    /// Desired version; `None` while its pool or its Windows build is unknown.
     #[must_use]
     pub fn desired(&self) -> Option<&Desired> {
         let build = self
@@ -323,15 +324,15 @@ impl State {
         self.pool.as_ref()?.desired_for(build)
     }
 
-    /// Whether its node carries another version than it should.
+    /// Whether its node has another version than the desired one.
     #[must_use]
     pub fn differs(&self) -> bool {
         self.desired()
             .is_some_and(|desired| Some(&desired.version) != self.version.as_ref())
     }
 
-    /// Why what it should become is not allowed now: a payload comes along its edges only, and its kubelet has to fit
-    /// the API servers. A fresh node takes any payload that fits; so does one whose version nobody knows.
+    /// Why the desired version is not allowed now: an upgrade needs an edge between the payloads, and a kubelet that
+    /// fits the API servers. A fresh node, or one of unknown version, needs no edge.
     #[must_use]
     pub fn bar(&self) -> Option<String> {
         let pool = self.pool.as_ref()?;
@@ -349,7 +350,7 @@ impl State {
         }
     }
 
-    /// Whether a change that it needs is barred. A drain changes nothing on it, and nor does what it carries already.
+    /// Whether a change that it needs is barred. A drain installs nothing, and the present version is always allowed.
     #[must_use]
     pub fn barred(&self) -> Option<String> {
         let changes =
@@ -370,14 +371,14 @@ impl State {
         }
     }
 
-    /// Another operator that configures hosts: which one and where. While it runs, nothing is done on this one.
+    /// Another operator that configures hosts: its name and place. While it runs, dormer does nothing on this host.
     #[must_use]
     pub fn neighbour(&self) -> Option<&str> {
         self.machine.as_ref()?.neighbour.runs()
     }
 
-    /// Whether the host is left alone now, because another operator has it. What gives the lease back goes on, and what
-    /// leaves is left to leave.
+    /// Whether dormer ignores the host now, because another operator has it. Returning the lease and leaving
+    /// continue.
     #[must_use]
     pub fn left_alone(&self) -> bool {
         let row = self.phase.row();
@@ -394,7 +395,7 @@ impl State {
         self.node.as_ref().map(|node| node.name.clone()).or(named)
     }
 
-    /// How a change of `class` is carried out, by the pool's strategy and a person's wish.
+    /// Method for a change of `class`, by the pool's strategy and a person's request.
     #[must_use]
     pub fn how(&self, class: ChangeClass) -> How {
         let in_place = self
@@ -422,12 +423,12 @@ impl State {
         manual && !approved && self.wish.is_none()
     }
 
-    /// What a person approved is done, or given up: the next change needs another word.
+    /// Clears the approval after the change is done or given up: the next change needs another one.
     pub(super) fn approval_is_spent(&mut self) {
         (self.approved, self.approved_for) = (false, None);
     }
 
-    /// Its owner, if that makes another Machine in its place. Other controllers own Machines and make none.
+    /// Its owner, if that replaces deleted Machines. Some controllers own Machines and replace none.
     #[must_use]
     pub fn owner(&self) -> Option<&Owner> {
         let owner = self.machine.as_ref()?.owner.as_ref();
@@ -442,7 +443,7 @@ impl State {
         }
     }
 
-    /// The highest token on its Machine and Node that is none of this run's: an earlier store's.
+    /// Highest token on its Machine and Node that an earlier store wrote.
     #[must_use]
     pub fn found_token(&self) -> Option<TokenMark> {
         let machine = self.machine.as_ref().and_then(|machine| machine.token);
@@ -465,8 +466,8 @@ impl State {
             .is_some_and(|node| node.ready && !node.cordoned)
     }
 
-    /// Whether somebody else keeps its Node cordoned. A cordon under a token, ours or an earlier store's, is no person's;
-    /// and who asks for this very machine to be recreated or drained has decided about it.
+    /// Whether somebody else keeps its Node cordoned. A cordon under a token, of this or an earlier store, is dormer's.
+    /// A person who asks to recreate or drain this machine overrides the cordon.
     #[must_use]
     pub fn cordoned_by_others(&self) -> bool {
         let cordoned = self.node.as_ref().is_some_and(|node| node.cordoned);
@@ -474,7 +475,7 @@ impl State {
         self.counts() && cordoned && !under_a_token && self.wish.is_none()
     }
 
-    /// Takes in whether its Node is Ready now; a Node that is gone is not.
+    /// Updates whether its Node is Ready; an absent Node is not.
     pub(super) fn node_is(&mut self, ready: bool, now: Timestamp) {
         if ready {
             self.down = None;
@@ -486,7 +487,7 @@ impl State {
         }
     }
 
-    /// What its rollout has to know.
+    /// Report to its rollout.
     #[must_use]
     pub fn report(&self) -> MemberReport {
         let Some(machine) = &self.machine else {
@@ -513,8 +514,8 @@ impl State {
         }
     }
 
-    /// Why its host cannot be compared, as its rollout hears it. That a host whose Node is not Ready does not answer is
-    /// no news: it is down.
+    /// Why its host cannot be compared, for its rollout. A host that does not answer while its Node is not Ready is
+    /// simply down, which is not reported.
     fn reports_not_compared(&self) -> Option<&NotCompared> {
         let ready = self.node.as_ref().is_some_and(|node| node.ready);
         let down = |it: &&NotCompared| !ready && policy::is_unanswered(&it.code);

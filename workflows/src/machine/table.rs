@@ -1,7 +1,7 @@
-//! Table of the machine's phases: one row for each, with everything that holds for the whole phase.
+//! Table of the machine's phases: one row for each, with the properties of the whole phase.
 //!
-//! A row's first column is its [`MachinePhase`], which brings the id, the text for people and the state. What happens in
-//! a phase (when it is entered, answered, fired) stands in the file of its stage: `provision.rs`, `configure.rs`,
+//! A row's first column is its [`MachinePhase`], which has the id, the text for people and the state. The file of a
+//! phase's stage has its behaviour (on entry, on answers, on timers): `provision.rs`, `configure.rs`,
 //! `serve.rs`, `drain.rs`, `recreate.rs`, `ended.rs`. `tests/phases.txt` is this table as people read it.
 
 use super::{
@@ -13,37 +13,37 @@ use dormer_proto::{
     phase::{Listed, MachinePhase},
 };
 
-/// A row of the table of phases.
+/// Row of the table of phases.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PhaseRow {
-    /// Which phase: its id, its text for people, its state.
+    /// Phase: its id, its text for people, its state.
     pub phase: MachinePhase,
-    /// What it waits for, for people. `{host}`, `{node}` and `{boot}` are filled in by `view.rs`, which also says more
-    /// where a phase knows more.
+    /// Text for people: what the phase waits for. `view.rs` fills in `{host}`, `{node}` and `{boot}`, and adds details
+    /// for some phases.
     pub waits_for: &'static str,
-    /// Tasks whose failure is this phase's; any other was asked for by a phase that was left.
+    /// Tasks whose failure counts for this phase. Any other task belongs to an earlier phase.
     pub awaits: &'static [TaskKind],
-    /// Timers that it may wait for, and for how long. When the phase is left, a timer that the next phase does not have
-    /// is cancelled; one that both have goes on until the next phase starts it anew.
+    /// Timers of the phase, with their lengths. On leaving the phase, a timer that the next phase lacks is cancelled. A
+    /// timer of both phases keeps running until the next phase restarts it.
     pub timers: &'static [(Timer, Length)],
-    /// Whether it disturbs a node: a protected one then waits for the lease instead.
+    /// Whether it disturbs a node. A protected node waits for the lease first.
     pub disturbs: bool,
-    /// Whether the Machine's end is under way or past: nothing is done on its host any more.
+    /// Whether the Machine is ending or gone: no more tasks on its host.
     pub leaves: bool,
-    /// Whether it begins even on a paused machine: what gives the lease back is not held up.
+    /// Whether it begins even on a paused machine: a pause must not delay the return of the lease.
     pub even_paused: bool,
 }
 
-/// How long a timer runs.
+/// Length of a timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Length {
     /// Milliseconds.
     Ms(u64),
-    /// As long as the pool wants a Node to stay Ready; 0: no wait.
+    /// The pool's soak time; 0: no wait.
     PoolSoak,
-    /// As long as the pool lets a drain take; 0: no limit.
+    /// The pool's limit for a drain; 0: no limit.
     PoolDrainTimeout,
-    /// As long as the pool lets a Node be not Ready before its machine may be repaired over the limit.
+    /// The pool's `repairAfter`: how long a Node is not Ready before its machine may be repaired over the limit.
     PoolRepairAfter,
     /// Between four and six hours, by the run (`policy::drift_ms`).
     Drift,
@@ -77,8 +77,8 @@ pub enum TaskKind {
 }
 
 impl TaskKind {
-    /// The kind of a task. `None`: no phase waits for it. Certificates are approved beside any phase, and the payload
-    /// is the rollout's to set.
+    /// Kind of a task. `None`: no phase waits for it. Certificates are approved independently of phases, and the
+    /// rollout sets the payload.
     #[must_use]
     pub fn of(task: &Task) -> Option<Self> {
         match task {
@@ -106,7 +106,7 @@ pub static PHASES: [PhaseRow; MachinePhase::ALL.len()] = [
     row(MachinePhase::KeyWait, "{host} to accept the key")
         .awaits(&[TaskKind::Probe])
         .timers(&[
-            // Between two log-ins that the host refuses: MaxAuthTries and lock-outs are near (scenario 4).
+            // Between two refused logins; shorter waits risk MaxAuthTries and lock-outs (scenario 4).
             (Timer::Again, Length::Ms(20 * SECOND)),
         ]),
     row(MachinePhase::Adopting, "{host} to be compared").awaits(&[TaskKind::Plan]),
@@ -119,7 +119,7 @@ pub static PHASES: [PhaseRow; MachinePhase::ALL.len()] = [
         .awaits(&[TaskKind::Reboot, TaskKind::Probe])
         .disturbs()
         .timers(&[
-            // Before the first look at a host that was asked to reboot; and between two looks.
+            // Before the first probe of a host that was told to reboot, and between two probes.
             (Timer::Again, Length::Ms(10 * SECOND)),
             // A reboot that applies updates takes a quarter of an hour (scenario 25).
             (Timer::Deadline, Length::Ms(30 * MINUTE)),
@@ -145,7 +145,7 @@ pub static PHASES: [PhaseRow; MachinePhase::ALL.len()] = [
     .awaits(&[TaskKind::FindNode])
     .timers(&[
         (Timer::Drift, Length::Drift),
-        // How long a Node that vanished may stay away before it is looked for; runs only without a Node.
+        // From a Node's disappearance to the search for it at the API server; runs only without a Node.
         (Timer::Deadline, Length::Ms(10 * MINUTE)),
     ]),
     row(MachinePhase::Checking, "{host} to be compared").awaits(&[TaskKind::Plan]),
@@ -156,7 +156,8 @@ pub static PHASES: [PhaseRow; MachinePhase::ALL.len()] = [
         "an owner: nobody would replace this Machine",
     ),
     row(MachinePhase::LeaseWait, "the rollout's lease").timers(&[
-        // How long a Node has not to be Ready before the machine is repaired over the rollout's limit; runs only then.
+        // How long a Node is not Ready before its machine may be repaired over the rollout's limit; runs only while
+        // it is not Ready.
         (Timer::Deadline, Length::PoolRepairAfter),
     ]),
     row(MachinePhase::Closing, "the fence to be closed")
@@ -202,10 +203,10 @@ pub static PHASES: [PhaseRow; MachinePhase::ALL.len()] = [
     row(MachinePhase::ReplacementWait, "a replacement to serve")
         .leaves()
         .timers(&[
-            // How long a closed run keeps waiting for the word that its replacement serves.
+            // How long a closed run waits for the signal that its replacement serves.
             (Timer::Deadline, Length::Ms(30 * 24 * HOUR)),
         ]),
-    // Nothing goes on by itself: ended.rs
+    // Nothing continues without a cause from outside: ended.rs
     row(
         MachinePhase::Failed,
         "a retry (dormer retry), or a change that gives a reason",
@@ -216,7 +217,7 @@ pub static PHASES: [PhaseRow; MachinePhase::ALL.len()] = [
 /// From the Machine's deletion to its end: drain, instance, finalizers.
 const VANISH: u64 = 2 * HOUR;
 
-/// Whether every row stands where its phase stands in [`MachinePhase`]: a row is looked up by place.
+/// Whether the rows are in the order of [`MachinePhase`]. The lookup is by index.
 const fn in_order() -> bool {
     let mut at = 0;
     while at < PHASES.len() {
@@ -227,16 +228,16 @@ const fn in_order() -> bool {
     }
     true
 }
-const _: () = assert!(in_order(), "a row of PHASES stands in the wrong place");
+const _: () = assert!(in_order(), "a row of PHASES is out of order");
 
 impl PhaseRow {
-    /// The row of a phase.
+    /// Row of a phase.
     #[must_use]
     pub fn of(phase: MachinePhase) -> &'static Self {
         &PHASES[phase as usize]
     }
 
-    /// How long `timer` runs in this phase. `None`: it does not wait for it.
+    /// Length of `timer` in this phase. `None`: the phase does not have it.
     #[must_use]
     pub fn length(&self, timer: Timer) -> Option<Length> {
         let mut timers = self.timers.iter();
@@ -271,7 +272,7 @@ impl PhaseRow {
     }
 }
 
-/// A row that awaits no task and no timer, disturbs nobody, and stays.
+/// Row without tasks and timers, which neither disturbs a node nor leaves.
 const fn row(phase: MachinePhase, waits_for: &'static str) -> PhaseRow {
     PhaseRow {
         phase,

@@ -1,4 +1,4 @@
-//! What a worker is asked for, with what the run knows of its Machine, its host and its lease.
+//! Tasks of a machine, filled in from what the run knows of its Machine, its host and its lease.
 
 use super::{
     draft::{Draft, REPAIR_AFTER_MS},
@@ -43,7 +43,7 @@ impl Draft<'_> {
         self.s.lease.token().unwrap_or_default()
     }
 
-    /// What the worker has to find before it takes something away.
+    /// Conditions that the worker checks before it disturbs a node.
     fn guard(&self) -> Guard {
         let pool = self.s.pool.as_ref();
         let marked = matches!(self.s.lease, Lease::Held { marked: true, .. });
@@ -57,13 +57,13 @@ impl Draft<'_> {
         }
     }
 
-    /// Looks at the host, unless the Machine API gave the machine up.
+    /// Probes the host, unless the Machine API gave the machine up.
     pub(super) fn probe(&mut self) {
         if let Some(error) = self.s.given_up() {
             return self.lasting("MachineFailed", error);
         }
         let task = Task::Probe { host: self.host() };
-        // A machine in service whose host is looked at for the first time is being adopted: its host is up.
+        // The first probe of a machine in service is an adoption: its host is up.
         let adopting = self.s.in_service && self.s.phase == Phase::Probing;
         let policy = if adopting {
             policy::ADOPTION_PROBE
@@ -102,7 +102,7 @@ impl Draft<'_> {
 
     pub(super) fn converge(&mut self, section: Section) {
         if section == Section::Host && !self.s.phase.joined() {
-            // The host is handed a bootstrap token.
+            // The host gets a bootstrap token.
             self.s.host.configured = Some(self.now.at);
             self.s.host.certified = false;
         }
@@ -137,7 +137,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Looks for its Node at the API server itself, by every name that it may have and by its providerID.
+    /// Searches for its Node at the API server, by every possible name and by its providerID.
     pub(super) fn find_node(&mut self) {
         let machine = self.s.machine.as_ref();
         let provider_id = machine.and_then(|machine| machine.provider_id.clone());

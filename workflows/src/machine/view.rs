@@ -1,4 +1,4 @@
-//! A machine's run as people and programs see it.
+//! View of a machine's run, for people and programs.
 
 use super::{
     phase::Phase,
@@ -12,7 +12,7 @@ use dormer_proto::{
     rollout::NotCompared,
 };
 
-/// What is shown of a machine, beside what the engine knows (attempt, since, run).
+/// View of a machine, without what the engine knows (attempt, since, run).
 #[derive(Debug, Clone, PartialEq)]
 pub struct View {
     /// The Machine's name.
@@ -21,15 +21,15 @@ pub struct View {
     pub namespace: String,
     /// Its UID.
     pub uid: String,
-    /// The phase, which says the state too.
+    /// Phase, and with it the state.
     pub phase: MachinePhase,
-    /// Why it is there, if there is more to say than the state.
+    /// Reason for its state, if there is more to say.
     pub reason: Option<String>,
-    /// The step that failed, and why, of a machine that is Failed.
+    /// Failed step and its failure, of a machine that is Failed.
     pub failure: Option<(MachinePhase, Failure)>,
-    /// The change that waits for approval, for an owner or for the lease.
+    /// Change that waits for approval, for an owner or for the lease.
     pub change: Option<Change>,
-    /// How far the drain is, while pods are evicted.
+    /// Progress of the drain, while pods are evicted.
     pub drain: Option<Drain>,
     /// What it waits for.
     pub waiting_for: Option<String>,
@@ -51,26 +51,26 @@ pub struct View {
     pub machine_phase: Option<String>,
     /// The Machine's own error.
     pub machine_error: Option<String>,
-    /// The Machine's conditions that are not as they should be.
+    /// Unhealthy conditions of the Machine.
     pub machine_conditions: Vec<ConditionFact>,
     /// Who owns the Machine: `MachineSet/name`.
     pub owner: Option<String>,
-    /// Who stopped it, if somebody did.
+    /// Reason that nothing new starts on it.
     pub halt: Option<Halt>,
     /// Why its host could not be compared the last time.
     pub not_compared: Option<NotCompared>,
-    /// Another operator that configures hosts, while which runs this one is left alone.
+    /// Another operator that configures hosts; dormer ignores the host while it runs.
     pub neighbour: Option<String>,
     /// Why a certificate request of its kubelet was not approved.
     pub certificate_refused: Option<String>,
-    /// Whether its Node has served: from then on nothing disturbs it without the lease.
+    /// Whether its Node has served: from then on disturbing it needs the lease.
     pub served: bool,
     /// When the Machine was created, by the API server's clock.
     pub created: Option<Timestamp>,
 }
 
 impl State {
-    /// What is shown of this machine.
+    /// View of this machine.
     #[must_use]
     pub fn view(&self) -> View {
         let machine = self.machine.as_ref();
@@ -163,7 +163,7 @@ impl State {
         {
             return Some(format!("an upgrade that is allowed: {why}"));
         }
-        // Where the phase knows more than its row of the table.
+        // Details that some phases add to their row of the table.
         match &self.phase {
             Phase::Gone => return None,
             Phase::Serving if self.differs() && self.not_compared.is_some() => {
@@ -195,12 +195,12 @@ impl State {
     }
 }
 
-/// A pod that stays, and why.
+/// Pod that stays, and why.
 fn held(blocker: &Blocker) -> String {
     format!("{} ({})", blocker.pod, blocker.why)
 }
 
-/// How many pods a drain waits for, and the first that stays with what holds it; [`View::reason`] names the others.
+/// Number of pods that a drain waits for, and the first blocked pod with its blocker; [`View::reason`] has the others.
 fn leaving(drain: &Drain) -> String {
     let pods = if drain.left == 1 {
         "1 pod".into()

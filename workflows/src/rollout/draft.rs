@@ -1,4 +1,4 @@
-//! A decision in the making: the state, what follows from it, and what is done after every input.
+//! Draft of a rollout's decision: the new state, the commands, and the steps after every input.
 
 use super::{
     Rollout, Timer,
@@ -13,15 +13,15 @@ use dormer_proto::{
     work::{self, Signal},
 };
 
-/// Machines asked to enrol at once.
+/// Machines that are asked to enrol at once.
 const ASKING_MAX: usize = 512;
 /// How long a Machine may take to enrol by itself before it is asked, in milliseconds.
 const ASK_MS: u64 = 30_000;
-/// How long an owner may be unknown before the last full list is asked whether it stands, in milliseconds: longer than
+/// How long an owner may be unknown before the rollout looks for it in the last full list, in milliseconds: longer than
 /// the ten minutes between two full lists.
 pub(super) const OWNER_CHECK_MS: u64 = 15 * 60_000;
 
-/// A decision in the making.
+/// Draft of a decision.
 pub(super) struct Draft<'a> {
     pub(super) now: Now<'a>,
     pub(super) s: State,
@@ -40,7 +40,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// What follows from the state, whatever the input was.
+    /// Takes the steps that follow every input.
     pub(super) fn finish(mut self) -> Decision<Rollout> {
         self.complete_enrolment();
         self.notice_deletions();
@@ -68,13 +68,13 @@ impl<'a> Draft<'a> {
         self.commands.push(command);
     }
 
-    /// Has a task done.
+    /// Issues a task.
     pub(super) fn run(&mut self, task: machine::Task) {
         let policy = crate::machine::policy::of(&task);
         self.push(Command::Run(task, policy));
     }
 
-    /// Tells the machine `uid`. A UID comes from a run's id, and so fits into one.
+    /// Sends a signal to the machine `uid`. A UID comes from a run's id, and so fits into one.
     pub(super) fn tell(&mut self, uid: &Uid, signal: machine::Signal) {
         if let Ok(to) = work::machine_run(&uid.to_string()) {
             self.push(Command::Signal(to, Signal::Machine(signal)));
@@ -129,8 +129,8 @@ impl<'a> Draft<'a> {
         owners.retain(|id, owner| matches!(owner.wants, Wants::Replicas(_)) || used(*id));
     }
 
-    /// Makes room for one more member; `false` if there is none. One that enrols comes before one that only an owner
-    /// names.
+    /// Makes room for one more member; `false` if there is none. A machine that enrols takes precedence over one that
+    /// only its owner names.
     pub(super) fn room_for(&mut self, uid: &Uid, enrols: bool) -> bool {
         if self.s.members.contains_key(uid) || self.s.members.len() < MEMBERS_MAX {
             return true;
@@ -155,7 +155,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// It is over the limit: said so, and asked again when there is room.
+    /// Turns a machine over the limit away, and asks it again when there is room.
     pub(super) fn turn_away(&mut self, uid: Uid) {
         if self.s.turned_away.len() < TURNED_AWAY_MAX && !self.s.turned_away.contains(&uid) {
             self.s.turned_away.push(uid.clone());
@@ -166,7 +166,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Its run has closed: it is no member. While its Machine stays, its owner does not make another.
+    /// Removes a member whose run has closed. While its Machine exists, its owner does not create another.
     pub(super) fn leave(&mut self, uid: &Uid, gone: bool) {
         let Some(member) = self.s.members.get_mut(uid) else {
             return;
@@ -178,7 +178,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Its run has closed for good: it is no member, and its signals are forgotten when no repeat can be under way any more.
+    /// Removes a member whose run has closed for good, and forgets its signals once no repeat can arrive.
     pub(super) fn depart(&mut self, uid: &Uid, gone: bool) {
         self.leave(uid, gone);
         self.s.turned_away.retain(|turned| turned != uid);
@@ -205,8 +205,8 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Whom there is reason to ask: the awaited, members that their owner no longer names, and Machines that it names
-    /// and that have not enrolled, for which a slot or gap might wait in vain.
+    /// Machines to ask: the awaited ones, members that their owner no longer names, and Machines that it names but that
+    /// have not enrolled, for which a slot or gap might wait in vain.
     fn to_ask(&self, m: &Member) -> bool {
         let named = self
             .s

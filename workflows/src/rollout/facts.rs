@@ -1,4 +1,4 @@
-//! What the watcher says: settings, owners, and which Machines have a Node.
+//! Facts from the watcher: settings, owners, and which Machines have a Node.
 
 use super::{
     draft::Draft,
@@ -22,7 +22,7 @@ impl Draft<'_> {
             Some(work::Fact::Rollout(Fact::Pool(pool))) => self.on_pool(&pool),
             Some(work::Fact::Rollout(Fact::Owner(owner))) => self.on_owner(&owner),
             Some(work::Fact::Rollout(Fact::Listed { with_node, sets })) => {
-                // Of more sets than are remembered nothing is concluded.
+                // With more sets than the limit, the list allows no conclusion.
                 let sets = sets.filter(|sets| sets.len() <= OWNERS_MAX);
                 self.s.sets = sets.map(|sets| sets.iter().map(|uid| Uid::new(uid)).collect());
                 self.listed(&with_node);
@@ -34,7 +34,7 @@ impl Draft<'_> {
     }
 
     fn on_pool(&mut self, pool: &PoolSettings) {
-        // What could not be read is not gone.
+        // A failed read does not prove an absence.
         let known = match self.s.neighbour() {
             Some(runs) => Neighbour::Runs(runs.to_owned()),
             None => Neighbour::Unread,
@@ -48,14 +48,14 @@ impl Draft<'_> {
             max_repairs: pool.max_repairs,
         };
         if pool.absent && self.s.settings.is_some() {
-            // What the pool said before it was gone still counts for those on their way; nobody else is begun.
+            // The last settings still hold for machines in progress; no other machine begins.
             if let Some(known) = &mut self.s.settings {
                 known.paused = true;
             }
             return;
         }
         self.s.settings = Some(settings);
-        // Every Windows build has the same payload; what differs is its hash.
+        // Every Windows build has the same payload; only the hash differs.
         let payload = pool
             .desired
             .values()
@@ -76,8 +76,8 @@ impl Draft<'_> {
         self.repeat_rollback(pool);
     }
 
-    /// A rollback that stands in the history and not in the pool's status is written there again: the pool was made
-    /// anew, or its status was lost.
+    /// Writes a rollback of the history into the pool's status again, if it is missing there: the pool was recreated,
+    /// or its status was lost.
     fn repeat_rollback(&mut self, pool: &PoolSettings) {
         let wanted = self.s.payload.as_ref().map(|wanted| &wanted.payload);
         let lost = |it: &&Rollback| {
@@ -109,7 +109,7 @@ impl Draft<'_> {
         for machine in &fact.machines {
             unnamed += u32::from(!self.names(id, machine) && !machine.deleting);
         }
-        // What nobody names any more and never enrolled is gone.
+        // A Machine that no owner names and that never enrolled is gone.
         self.s.members.retain(|uid, m| {
             let known = m.is(Flag::Listed) || m.is(Flag::Enrolled) || m.is(Flag::Awaited);
             m.owner != id || known || waits.contains(uid)
@@ -118,14 +118,14 @@ impl Draft<'_> {
             owner.name.clone_from(&fact.name);
             owner.wants = Wants::Replicas(fact.replicas);
             owner.unnamed = unnamed;
-            // From a watcher that does not say how many are ready, nothing is shown.
+            // An older watcher does not report how many are ready; then nothing is shown.
             let has = u32::try_from(fact.machines.len()).unwrap_or(u32::MAX);
             owner.has = fact.ready.map(|_| has);
             (owner.ready, owner.available) = (fact.ready, fact.available);
         }
     }
 
-    /// An owner names a Machine; `false`: there is no room to remember it.
+    /// Adds a Machine that an owner names; `false`: there is no room.
     fn names(&mut self, owner: u16, machine: &OwnedMachine) -> bool {
         let uid = Uid::new(&machine.uid);
         if !self.room_for(&uid, false) {
@@ -134,12 +134,12 @@ impl Draft<'_> {
         let left = self.s.departed.contains(&uid);
         let member = self.s.members.entry(uid).or_default();
         if member.is(Flag::Enrolled) {
-            // It is asked again should its owner lose sight of it.
+            // The rollout asks it again if its owner no longer names it.
             member.set(Flag::Asked, false);
         } else {
             (member.created, member.owner) = (machine.created, owner);
             if left && !member.is(Flag::Left) {
-                // An old word: it is gone, or it would have a place here.
+                // An outdated fact: the Machine is gone, or it would be a member.
                 member.left(true);
             }
         }
@@ -165,7 +165,7 @@ impl Draft<'_> {
             .retain(|_, m| m.owner != id || m.is(Flag::Enrolled) || m.is(Flag::Awaited));
     }
 
-    /// Only a run that has never known its whole pool waits for a list.
+    /// Begins the enrolment. Only a run that has never known its whole pool waits for a list.
     fn listed(&mut self, with_node: &[String]) {
         if self.s.enrolment == Enrolment::Complete {
             return;

@@ -1,13 +1,13 @@
-//! Trouble of dormer's own: hosts that cannot be compared. What several of them say, or what all of them share, is one
-//! finding, and nothing is granted until it is mended. One host's trouble holds that host alone.
+//! Findings: causes that keep hosts from being compared. A cause that several hosts report, or that all hosts share, is
+//! a finding, and stops every grant until it is fixed. The trouble of one host holds only that host.
 
 use super::{draft::Draft, member::TROUBLES_MAX, signals::short, state::State, uid::Uid};
 use dormer_proto::rollout::NotCompared;
 
-/// From how many hosts on a code is a finding.
+/// Hosts with the same code that make a finding.
 const SEVERAL: usize = 2;
 
-/// Codes of what all hosts share (profile, payload, rights, dormer's key): the first host that meets it speaks for all.
+/// Codes of causes that all hosts share (profile, payload, rights, dormer's key). One host is enough for a finding.
 const SHARED: [&str; 12] = [
     "BootstrapUnusable",
     "DocumentUnusable",
@@ -26,14 +26,14 @@ const SHARED: [&str; 12] = [
 /// Trouble that stops every grant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding<'a> {
-    /// What it is.
+    /// The trouble.
     pub trouble: &'a NotCompared,
-    /// The Machines whose hosts it keeps from being compared.
+    /// Machines whose hosts cannot be compared because of it.
     pub uids: Vec<&'a Uid>,
 }
 
 impl State {
-    /// The trouble that stops every grant, if there is any: of several, the one that most hosts have.
+    /// Trouble that stops every grant, if there is any. Of several, the one with the most hosts.
     #[must_use]
     pub fn finding(&self) -> Option<Finding<'_>> {
         let findings = self
@@ -51,7 +51,7 @@ impl State {
 }
 
 impl Draft<'_> {
-    /// The number of this trouble; 0: there is none. With more kinds than have numbers, the last number is all others'.
+    /// Number of this trouble; 0: there is none. When the numbers are used up, all further kinds share the last one.
     pub(super) fn trouble(&mut self, trouble: Option<&NotCompared>) -> u8 {
         let Some(trouble) = trouble else { return 0 };
         let told = NotCompared {

@@ -1,4 +1,4 @@
-//! Who is granted the lease next, and what stands against it.
+//! Grants of the lease: the queue, the next grant, and what prevents it.
 
 use super::{
     draft::Draft,
@@ -8,12 +8,12 @@ use super::{
 };
 use dormer_proto::machine;
 
-/// Grants of one decision; the next decision makes more.
+/// Most grants of one decision. The next decision makes more.
 const GRANTS_MAX: usize = 256;
-/// Leases granted over the limit that are held at once, where the settings do not say.
+/// Default of how many leases over the limit may be held at once.
 const REPAIRS_MAX: usize = 1;
 
-/// A place in the queue: the smallest is first.
+/// Rank in the queue: the smallest is first.
 type Rank = (bool, bool, u64);
 
 impl State {
@@ -29,7 +29,7 @@ impl State {
         queue.into_iter().map(|(_, uid)| uid).collect()
     }
 
-    /// Who is to blame if nothing goes on: failed holders, and candidates of a slot or gap of which all failed.
+    /// Failures that stop the rollout: failed holders, and the candidates of a slot or gap if all of them failed.
     #[must_use]
     pub fn failures(&self) -> Vec<&Uid> {
         let holders = self
@@ -55,22 +55,22 @@ impl State {
         failures
     }
 
-    /// Members that carry an open token of a time that we do not remember.
+    /// Members with an open token that an earlier store granted.
     pub(super) fn carriers(&self) -> impl Iterator<Item = (&Uid, &Member)> {
         self.members
             .iter()
             .filter(|(_, m)| m.is(Flag::Enrolled) && m.is(Flag::Open))
     }
 
-    /// Whether the change that a member needs is allowed. An upgrade that was begun is finished, whatever is wanted
-    /// now.
+    /// Whether the change that a member needs is allowed. An upgrade that has begun is finished, whatever the desired
+    /// version is now.
     pub(super) fn may_go(&self, uid: &Uid) -> bool {
         self.members
             .get(uid)
             .is_none_or(|m| !m.is(Flag::Barred) || m.is(Flag::Open))
     }
 
-    /// Whether somebody else keeps its Node cordoned. What we began under a token of ours is ours to finish.
+    /// Whether somebody else keeps its Node cordoned. A change that began under a token of dormer's is finished anyway.
     pub(super) fn kept_by_a_person(&self, m: &Member) -> bool {
         m.is(Flag::Cordoned) && !m.is(Flag::Open)
     }
@@ -82,7 +82,7 @@ impl State {
         if stands || self.enrolment != Enrolment::Complete {
             return None;
         }
-        // While something else changes the cluster only what does not serve is mended, as over the limit.
+        // While something else changes the cluster, only machines that do not serve are repaired, as over the limit.
         let over = self.unavailable() >= limit || self.waits().is_some();
         let repairs = self.slots.iter().filter(|slot| slot.marked).count();
         let most = self.settings.and_then(|settings| settings.max_repairs);
@@ -93,9 +93,9 @@ impl State {
         let may = |uid: &Uid, m: &Member| {
             let first = !carried || m.is(Flag::Open);
             let halted = !failures.is_empty() && !failures.contains(&uid);
-            // Whoever asks for this very machine has decided about it.
+            // A person who asks for this machine overrides the finding.
             let held = finding && !m.is(Flag::Wished);
-            // An upgrade that was begun is finished: its node is away already, by our doing.
+            // An upgrade that has begun is finished: dormer has already taken its node out of service.
             let repaired = m.is(Flag::Open) || (m.repairable() && repairs < most);
             let room = !over || repaired;
             first && self.may_go(uid) && !halted && !held && room && !self.kept_by_a_person(m)
@@ -111,14 +111,15 @@ impl State {
     }
 }
 
-/// Begun upgrades first, then nodes that have not served for long; among equals, who asked first. A lease over the limit
-/// that was given back gives no precedence: a host that does not answer would keep all others waiting.
+/// Order of the queue: upgrades that have begun, then nodes that have not served for long, then the time of the
+/// request. Returning a lease over the limit gives no precedence. Otherwise a host that does not answer would delay all
+/// others.
 fn rank(m: &Member) -> Rank {
     (!m.is(Flag::Open), !m.repairable(), m.wants)
 }
 
 impl Draft<'_> {
-    /// Grants what may be granted.
+    /// Grants all leases that are allowed now.
     pub(super) fn grant(&mut self) {
         for _ in 0..GRANTS_MAX {
             let Some((uid, marked)) = self.s.next_grant() else {

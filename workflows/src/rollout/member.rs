@@ -1,4 +1,4 @@
-//! What a rollout knows of one Machine, in at most 64 bytes.
+//! Member of a rollout: the knowledge about one Machine, in at most 64 bytes.
 
 use dormer_proto::{
     id::{LeaseToken, Timestamp},
@@ -6,7 +6,7 @@ use dormer_proto::{
 };
 use serde::{Deserialize, Serialize};
 
-/// One thing that is or is not so; a bit of [`Member::flags`].
+/// Property of a member: a bit of [`Member::flags`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Flag {
@@ -26,9 +26,9 @@ pub enum Flag {
     Joined = 1 << 6,
     /// It is Failed.
     Failed = 1 << 7,
-    /// It says that it is being deleted; or it left, and is gone as far as is known.
+    /// It reports that it is being deleted; or it left, and is presumed gone.
     Deleting = 1 << 8,
-    /// It carries an open token of ours, of a time that we do not remember.
+    /// It carries an open token that an earlier store of dormer granted.
     Open = 1 << 9,
     // 1 << 10 is used up: older builds kept there that a lease over the limit was given back.
     /// It has ended a slot or a gap, and ends no other.
@@ -37,7 +37,7 @@ pub enum Flag {
     GapEnded = 1 << 12,
     /// It was asked to enrol.
     Asked = 1 << 13,
-    /// … and has not answered.
+    /// It was asked to enrol and has not answered.
     Asking = 1 << 14,
     /// Its run has closed: it will not be Joined any more, though its owner may have it still.
     Left = 1 << 15,
@@ -54,13 +54,13 @@ pub enum Flag {
     NeverServed = 1 << 25,
 }
 
-/// Where the number of a member's trouble stands among the flags.
+/// Position of the trouble's number among the flags.
 const TROUBLE_AT: u32 = 20;
-/// Most kinds of trouble that are told apart.
+/// Most kinds of trouble with a number of their own.
 pub(super) const TROUBLES_MAX: u8 = 31;
 const TROUBLE_BITS: u32 = (TROUBLES_MAX as u32) << TROUBLE_AT;
 
-/// What is known of one Machine.
+/// Knowledge about one Machine.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(from = "Row", into = "Row")]
 pub struct Member {
@@ -68,9 +68,9 @@ pub struct Member {
     pub owner: u16,
     /// When it was created, by the API server's clock.
     pub created: Timestamp,
-    /// What is so; see [`Flag`].
+    /// Properties; see [`Flag`].
     pub flags: u32,
-    /// Its place in the queue, by when it came; 0: it wants no lease.
+    /// Tick of its request for the lease; 0: it wants none.
     pub wants: u64,
     /// The tick at which it was first known to serve; 0: never.
     pub served: u64,
@@ -128,7 +128,7 @@ impl Member {
         self.flags = (self.flags & !TROUBLE_BITS) | number;
     }
 
-    /// Whether its Machine is being deleted, by whoever's word.
+    /// Whether its Machine is being deleted, by any report.
     #[must_use]
     pub fn leaves(&self) -> bool {
         self.is(Flag::Deleting) || self.is(Flag::OwnerDeletes)
@@ -141,13 +141,14 @@ impl Member {
         self.is(Flag::Enrolled) && (away || self.is(Flag::Open))
     }
 
-    /// Whether it does not serve now. That alone entitles it to nothing: a cordon is lifted, a partition heals.
+    /// Whether it does not serve now. That alone allows no repair, because cordons and partitions end.
     #[must_use]
     pub fn away(&self) -> bool {
         self.unavailable() || !self.is(Flag::HadNode)
     }
 
-    /// Whether it may be granted over the limit: it has not served for long, or never did, and nobody keeps it cordoned.
+    /// Whether it may be granted over the limit: it has not served for long, or never did, and nobody keeps it
+    /// cordoned.
     #[must_use]
     pub fn repairable(&self) -> bool {
         let long_gone = self.is(Flag::Repair) && self.unavailable();
@@ -160,7 +161,7 @@ impl Member {
         self.wants != 0 && self.is(Flag::Enrolled) && !self.leaves()
     }
 
-    /// Its run has closed; `gone`: with its Machine. What its owner says of it stays.
+    /// Notes that its run has closed; `gone`: with its Machine. Its owner's facts stay.
     pub(super) fn left(&mut self, gone: bool) {
         let gone = gone || (self.is(Flag::Enrolled) && self.is(Flag::Deleting));
         let kept = self.flags & (Flag::Listed as u32 | Flag::OwnerDeletes as u32);
@@ -176,7 +177,7 @@ impl Member {
         self.set(Flag::Left, true);
     }
 
-    /// Takes in what it says of itself, at `tick`.
+    /// Applies its report at `tick`.
     pub(super) fn update(&mut self, report: &MemberReport, tick: u64) {
         let open = report.token.filter(|mark| mark.open);
         self.created = report.created;

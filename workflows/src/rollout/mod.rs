@@ -1,4 +1,4 @@
-//! The rollout: one run per pool, which grants the lease to its machines, so many at a time.
+//! Rollout workflow: one run per pool, which grants the lease to a limited number of its machines at a time.
 //!
 //! ```text
 //!   Request ──▶ queue ──▶ Granted(token) ──▶ Release{replaced: false} ─────────────────────▶ slot ends
@@ -8,8 +8,8 @@
 //!   somebody else deletes a member that had a Node ────────────▶ gap ─┘                    gap ends
 //! ```
 //!
-//! [`Rollout::decide`] takes in what was said, and then does always the same: opens the gaps that deletions leave,
-//! ends slots and gaps that have their replacement, and grants what may be granted.
+//! [`Rollout::decide`] applies the input, and then always takes the same steps: it opens the gaps that deletions leave,
+//! ends slots and gaps that have their replacement, and grants the leases that are allowed.
 
 mod draft;
 mod facts;
@@ -42,12 +42,12 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rollout;
 
-/// What a rollout waits for.
+/// Timer of a rollout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Timer {
-    /// Who should have enrolled by now is asked to.
+    /// Machines that have not enrolled in time are asked to.
     Ask,
-    /// An owner that nobody has seen is looked for in the last full list.
+    /// An unknown owner is looked up in the last full list.
     #[serde(rename = "Look")]
     OwnerCheck,
 }
@@ -83,13 +83,13 @@ impl Workflow for Rollout {
             Input::Fired(timer) => draft.fired(timer),
             Input::Finished { task, .. } => draft.payload_set(&task, None),
             Input::Exhausted { task, failure } => draft.payload_set(&task, Some(failure)),
-            // A rollout is told nothing that is a machine's.
+            // A rollout gets no fact meant for a machine.
             Input::Started | Input::Signalled { .. } | Input::Refused { .. } => {}
         }
         draft.finish()
     }
 
-    /// Everything here is the world's; only a person's pause is a wish.
+    /// Keeps the present state, which consists of facts, except for a person's pause.
     fn reset(now: Now<'_>, then: State, current: &State) -> Decision<Self> {
         let pause = then.pause;
         let state = State {

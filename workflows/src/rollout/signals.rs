@@ -1,4 +1,4 @@
-//! What members and people say.
+//! Signals from members and from people.
 
 use super::{
     draft::Draft,
@@ -49,7 +49,7 @@ impl Draft<'_> {
                 },
                 Some(uid),
             ) => {
-                // With the lease, too, it was deleted: a run that lives gives it back first.
+                // It was deleted even if it held the lease: a live run returns the lease first.
                 let missing = owner.filter(|_| gap || token.is_some());
                 self.left(&uid, missing.as_deref(), stays, deleted);
                 if let Some(member) = self.s.members.get_mut(&uid) {
@@ -73,8 +73,8 @@ impl Draft<'_> {
         });
     }
 
-    /// One step back: the payload that holds in place of the spec's is written into the pool's status, from where
-    /// everybody hears it. The spec is people's.
+    /// Rolls back one step: a worker writes the payload that overrides the spec's into the pool's status, where
+    /// everybody reads it. dormer does not write the spec.
     fn roll_back(&mut self, by: &Sender, to: String) {
         let by = match by {
             Sender::Run(run) => run.to_string(),
@@ -104,7 +104,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Has a step back written into the pool's status.
+    /// Issues the task that writes a rollback into the pool's status.
     pub(super) fn write_rollback(&mut self, rollback: Rollback) {
         self.run(Task::SetPayload {
             pool: self.now.run.key().to_owned(),
@@ -119,7 +119,7 @@ impl Draft<'_> {
         });
     }
 
-    /// How the writing of a step back went.
+    /// Handles the result of that task.
     pub(super) fn payload_set(&mut self, task: &Task, failure: Option<Failure>) {
         let Task::SetPayload { payload, .. } = task else {
             return;
@@ -132,23 +132,23 @@ impl Draft<'_> {
         }
     }
 
-    /// Takes in a member's report; `false`: there is no room for it.
+    /// Applies a member's report; `false`: there is no room for it.
     fn enrol(&mut self, uid: Uid, report: &MemberReport) {
         if !self.room_for(&uid, true) {
             return self.turn_away(uid);
         }
         let tick = self.tick();
-        // It left and is back (its Machine was to be ignored for a while): what it says from now on is new.
+        // It left and is back (its Machine was ignored for a while): its reports count again from now on.
         self.s.departed.retain(|departed| *departed != uid);
         self.s.turned_away.retain(|turned| *turned != uid);
         if let Some(mark) = report.token {
-            // Grants go above every token that stands on any object.
+            // New tokens are greater than every token on any object.
             self.s.token = self.s.token.max(mark.token);
         }
         let owner = report.owner.as_deref().map_or(0, |owner| self.owner(owner));
         let trouble = self.trouble(report.not_compared.as_ref());
         if !report.deleting {
-            // It is there after all: a grant that found no run was taken for its end.
+            // It exists: a grant that found no run was mistaken for its end.
             self.s.gaps.retain(|gap| gap.uid != uid);
         }
         let member = self.s.members.entry(uid.clone()).or_default();
@@ -160,8 +160,8 @@ impl Draft<'_> {
         }
     }
 
-    /// A member's Machine is being deleted: it leaves a gap, unless it holds a slot, which then waits for the
-    /// replacement itself.
+    /// Handles the deletion of a member's Machine: it leaves a gap, unless it holds a slot, which then itself waits for
+    /// the replacement.
     pub(super) fn deletion_known(&mut self, uid: &Uid, deleted: Option<Timestamp>) {
         let tick = self.tick();
         if let Some(slot) = self.s.slots.iter_mut().find(|slot| slot.uid == *uid) {
@@ -183,7 +183,7 @@ impl Draft<'_> {
         self.enrol(uid.clone(), report);
         let granted = self.s.slot_of(&uid).filter(|slot| !slot.vacant);
         if let Some((token, marked)) = granted.map(|slot| (slot.token, slot.marked)) {
-            // It asks for what it has: told again, which the holder takes for a repeat.
+            // It requests the lease that it holds: the grant is repeated, which the holder ignores.
             return self.tell(&uid, machine::Signal::Granted { token, marked });
         }
         let tick = self.tick();
@@ -209,7 +209,7 @@ impl Draft<'_> {
         replaced: bool,
         deleted: Option<Timestamp>,
     ) {
-        // Grants go above every token that anybody held, even one that we do not remember.
+        // New tokens are greater than every token ever held, even unknown ones.
         self.s.token = self.s.token.max(token);
         let held = |slot: &Slot| slot.token == token && slot.uid == *uid && !slot.vacant;
         let Some(at) = self.s.slots.iter().position(held) else {
@@ -224,7 +224,7 @@ impl Draft<'_> {
         }
     }
 
-    /// A release that is repeated, or of a lease that was granted in a history that is lost.
+    /// Handles a repeated release, or the release of a lease from a lost history.
     fn released_unknown(
         &mut self,
         uid: &Uid,
@@ -242,7 +242,7 @@ impl Draft<'_> {
         }
     }
 
-    /// The holder of a slot is gone: from now on a replacement ends it.
+    /// Marks the holder of a slot as gone: from now on a replacement ends the slot.
     fn vacate(&mut self, at: usize, deleted: Option<Timestamp>) {
         let tick = self.tick();
         let slot = &mut self.s.slots[at];
@@ -252,7 +252,7 @@ impl Draft<'_> {
         self.depart(&uid, true);
     }
 
-    /// A member's run closes. `missing`: its owner, if its Machine was deleted and had a Node.
+    /// Handles the end of a member's run. `missing`: its owner, if its Machine was deleted and had a Node.
     fn left(&mut self, uid: &Uid, missing: Option<&str>, stays: bool, deleted: Option<Timestamp>) {
         let owner = missing.map(|owner| self.owner(owner));
         let held = self
@@ -261,12 +261,12 @@ impl Draft<'_> {
             .iter()
             .position(|slot| slot.uid == *uid && !slot.vacant);
         let known = self.s.members.get(uid);
-        // A run that a person closes while its Machine is being deleted leaves a gap all the same.
+        // A run that a person closes while its Machine is being deleted also leaves a gap.
         let going = known.filter(|m| m.leaves() && m.is(Flag::HadNode) && m.owner != 0);
         let owner = owner.or(going.map(|m| m.owner));
         let over = known.is_some_and(|m| m.is(Flag::GapEnded)) || self.s.departed.contains(uid);
         match (held, owner) {
-            // It took the lease along.
+            // It left with the lease.
             (Some(at), Some(owner)) => {
                 self.s.slots[at].owner = owner;
                 self.vacate(at, deleted);
@@ -274,7 +274,7 @@ impl Draft<'_> {
             // The grant never reached it.
             (Some(at), None) => drop(self.s.slots.remove(at)),
             (None, Some(owner)) if owner != 0 && !over => self.open_gap(uid, owner, deleted),
-            // A grant that it refused was taken for its end: it only left.
+            // Its refusal of a grant was mistaken for its end: it only left.
             (None, None) => self.s.gaps.retain(|gap| gap.uid != *uid),
             (None, Some(_)) => {}
         }
@@ -304,7 +304,7 @@ impl Draft<'_> {
         });
     }
 
-    /// A signal of ours found no taker.
+    /// Handles a signal that found no receiver.
     pub(super) fn refused(&mut self, to: &RunId, signal: &machine::Signal, why: Refusal) {
         let Some(uid) = member(to) else { return };
         match signal {
@@ -317,7 +317,7 @@ impl Draft<'_> {
             machine::Signal::Enrol if why == Refusal::Closed => self.closed(&uid),
             machine::Signal::Enrol => {
                 if let Some(member) = self.s.members.get_mut(&uid) {
-                    // It begins when the watcher tells of it, and enrols then.
+                    // It starts when the watcher reports the Machine, and enrols then.
                     member.set(Flag::Asking, false);
                 }
             }
@@ -325,8 +325,9 @@ impl Draft<'_> {
         }
     }
 
-    /// The run of `uid` has closed and has not said how. Its slot is free, but its Machine may be missing, as after a
-    /// deletion by somebody else; where it is not (a person closed the run), the run says so when it leaves.
+    /// Handles a run that has closed without a report. Its slot is free, but its Machine may be missing, as after a
+    /// deletion by somebody else. If the Machine still exists (a person closed the run), the run reports that when it
+    /// leaves.
     fn closed(&mut self, uid: &Uid) {
         let held = self
             .s
@@ -335,7 +336,7 @@ impl Draft<'_> {
             .position(|slot| slot.uid == *uid && !slot.vacant);
         let slot = held.map(|at| self.s.slots.remove(at));
         let member = self.s.members.get(uid).cloned().unwrap_or_default();
-        // One that was a member will still say how it left.
+        // A former member will still report how it left.
         self.leave(uid, member.is(Flag::Enrolled));
         if member.is(Flag::HadNode) && member.owner != 0 && !member.is(Flag::GapEnded) {
             let deleted = slot
@@ -351,12 +352,12 @@ fn member(run: &RunId) -> Option<Uid> {
     (run.workflow() == work::MACHINE).then(|| Uid::new(run.key()))
 }
 
-/// The first stamp that is told stays.
+/// Keeps the first reported time stamp.
 fn learn(loss: &mut Loss, deleted: Option<Timestamp>) {
     loss.deleted = loss.deleted.or(deleted);
 }
 
-/// The beginning of a text that somebody else wrote.
+/// Beginning of a text from outside.
 pub(super) fn short(mut text: String) -> String {
     if text.len() > WHY_BYTES_MAX {
         let end = (0..=WHY_BYTES_MAX)

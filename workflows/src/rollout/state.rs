@@ -1,4 +1,4 @@
-//! What a rollout remembers: its members, who holds a slot, what gaps there are, and what it was told.
+//! State of a rollout: its members, slots, gaps, settings and requests.
 
 use super::{
     member::{Flag, Member},
@@ -13,27 +13,27 @@ use dormer_proto::{
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Most owners remembered. Members of one more have no owner for us, and so leave no gap.
+/// Most owners remembered. Members of further owners count as having none, and so leave no gap.
 pub const OWNERS_MAX: usize = 1_024;
-/// Machines that left and whose signals are still told from repeats; the oldest are forgotten.
+/// Most departed machines whose repeated signals are recognised; the oldest are forgotten.
 pub const DEPARTED_MAX: usize = 256;
-/// Members turned away that are remembered by name; more are not counted twice either, only not named.
+/// Most machines over the limit that are remembered by name. Further ones are counted once, without a name.
 pub const TURNED_AWAY_MAX: usize = 16;
 /// Longest reason or name kept of a person's pause, in bytes.
 pub const WHY_BYTES_MAX: usize = 256;
 
-/// Where a rollout is.
+/// State of a rollout's run.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct State {
-    /// The pool's settings, as far as they matter here; `None`: not known yet, nothing is granted.
+    /// Relevant settings of the pool; `None`: not known yet, so nothing is granted.
     pub settings: Option<Settings>,
     /// A person's pause.
     pub pause: Option<Pause>,
-    /// Whether every Machine with a Node of one full list has enrolled: before, nothing is granted.
+    /// Whether every Machine with a Node of one full list has enrolled. Before that, nothing is granted.
     pub enrolment: Enrolment,
     /// The highest lease token ever granted or found.
     pub token: LeaseToken,
-    /// Grows with everything that has an order here: requests, deletions, first services.
+    /// Counter that orders requests, deletions and first services.
     pub tick: u64,
     /// Machines that enrolled or that an owner names; at most [`MEMBERS_MAX`](dormer_proto::rollout::MEMBERS_MAX).
     #[serde(with = "pairs")]
@@ -49,20 +49,20 @@ pub struct State {
     pub departed: VecDeque<Uid>,
     /// Machines over the limit on members, at most [`TURNED_AWAY_MAX`] by name.
     pub turned_away: Vec<Uid>,
-    /// What the pool's machines should become, and its terms.
+    /// Desired payload of the pool, and its terms.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload: Option<TargetPayload>,
-    /// Where the settings come from; `None`: from a watcher that does not say.
+    /// Origin of the settings; `None`: the watcher does not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<Source>,
-    /// The last step back that a person asked for, until another payload is wanted.
+    /// Last rollback that a person requested, until the desired payload changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollback: Option<Rollback>,
-    /// What keeps hosts from being compared; members name it by its place, from 1. One that nobody names is over.
+    /// Troubles that keep hosts from being compared; members refer to them by number, from 1. One without a member has
+    /// ended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub troubles: Vec<NotCompared>,
-    /// MachineSets that stood in the last full list. `None`: not known; an owner that nobody has seen is then unknown, and
-    /// not gone.
+    /// MachineSets in the last full list. `None`: not known; an owner without a fact is then unknown, not gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sets: Option<Vec<Uid>>,
     /// Whether the timer runs that asks who has not enrolled.
@@ -72,21 +72,21 @@ pub struct State {
     pub owner_check: bool,
 }
 
-/// What a rollout has to know of its pool's settings.
+/// Settings of the pool that a rollout needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
-    /// How many may be away at once.
+    /// Most machines that may be unavailable at once.
     pub max_unavailable: MaxUnavailable,
     /// No new grants.
     pub paused: bool,
     /// Upgrades start when a person approves them.
     pub manual: bool,
-    /// How many grants over the limit may stand at once; `None`: one.
+    /// Most grants over the limit at once; `None`: one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_repairs: Option<u32>,
 }
 
-/// What the watcher found of the pool's object.
+/// Report of the watcher about the pool's object.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Source {
     /// Why nothing is granted, with what to do.
@@ -95,7 +95,7 @@ pub struct Source {
     /// The payload in the words of its spec.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spec_payload: Option<String>,
-    /// Who rolled it back to another one.
+    /// Person who rolled it back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overridden_by: Option<String>,
     /// The generation of its spec that was read last; 0: of none.
@@ -104,7 +104,7 @@ pub struct Source {
     /// Why that is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
-    /// What grants within the limit wait for.
+    /// Condition that grants within the limit wait for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits: Option<String>,
     /// Another operator that configures hosts: while it runs, nothing is granted.
@@ -112,7 +112,7 @@ pub struct Source {
     pub neighbour: Option<String>,
 }
 
-/// The payload that a pool's machines should become.
+/// Desired payload of a pool.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct TargetPayload {
     /// Its version.
@@ -122,7 +122,7 @@ pub struct TargetPayload {
 }
 
 impl TargetPayload {
-    /// Whether a person may go back from it to the payload `to`.
+    /// Whether a person may roll back from it to the payload `to`.
     ///
     /// # Errors
     /// Why not, in one sentence.
@@ -144,7 +144,7 @@ impl TargetPayload {
     }
 }
 
-/// A step back that a person asked for.
+/// Rollback that a person requested.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rollback {
     /// The payload that is left.
@@ -155,25 +155,25 @@ pub struct Rollback {
     pub by: String,
     /// When.
     pub at: Timestamp,
-    /// How far it came.
+    /// Progress.
     pub step: RollbackStep,
-    /// The payload in the words of the spec, which it overrides: when that is changed, it is over.
+    /// Payload in the words of the spec, which it overrides. A change of the spec ends the rollback.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instead: Option<String>,
 }
 
-/// How far a step back came.
+/// Progress of a rollback.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RollbackStep {
     /// It is written into the pool's status.
     Writing,
-    /// It stands there; the watcher tells of it.
+    /// The status has it; the watcher reports it.
     Written,
-    /// It is not done, and why.
+    /// It was refused, with the reason.
     Refused(String),
 }
 
-/// Who stopped new grants.
+/// Pause of new grants by a person.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pause {
     /// Who.
@@ -203,9 +203,9 @@ pub struct Owner {
     pub uid: Uid,
     /// Its name; empty: only members spoke of it.
     pub name: String,
-    /// What is known of its wishes.
+    /// Desired number of Machines.
     pub wants: Wants,
-    /// Machines of its fact that found no place among the members.
+    /// Machines of its fact for which there was no room among the members.
     pub unnamed: u32,
     /// How many Machines it has, how many of them are ready, how many available: for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -218,7 +218,7 @@ pub struct Owner {
     pub available: Option<u32>,
 }
 
-/// How many Machines an owner wants.
+/// Number of Machines that an owner wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Wants {
     /// No fact has come.
@@ -241,7 +241,7 @@ pub struct Slot {
     pub owner: u16,
     /// It was granted over the limit.
     pub marked: bool,
-    /// The holder carried an open token of ours: it is finished before another.
+    /// The holder carried an open token of an earlier store: it finishes before any other.
     pub first: bool,
     /// The record that granted it.
     pub seq: Seq,
@@ -253,7 +253,7 @@ pub struct Slot {
     pub vacant: bool,
 }
 
-/// What somebody else's deletion of a member left; it counts like a slot without a token.
+/// Gap after somebody else deleted a member. It counts like a slot without a token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gap {
     /// Who is missing.
@@ -271,14 +271,14 @@ pub struct Gap {
 /// A Machine's deletion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Loss {
-    /// When we heard of it, in ticks: what served before cannot be a replacement.
+    /// Tick of the first report: a machine that served before cannot be the replacement.
     pub tick: u64,
     /// Its deletionTimestamp, by the API server's clock, in whole seconds.
     pub deleted: Option<Timestamp>,
 }
 
 impl State {
-    /// Whether leases are granted, and if not, what stands against it.
+    /// Whether leases are granted, and if not, why.
     #[must_use]
     pub fn label(&self) -> RolloutState {
         if self.paused() {
@@ -301,7 +301,7 @@ impl State {
             .count()
     }
 
-    /// How many count as unavailable: slots, gaps, and members that are away by themselves; each machine once.
+    /// Number of unavailable machines: slots, gaps, and members that do not serve. Each machine counts once.
     #[must_use]
     pub fn unavailable(&self) -> usize {
         let apart =
@@ -314,40 +314,41 @@ impl State {
         self.slots.len() + self.gaps.len() + away
     }
 
-    /// How many may be unavailable; `None` before the settings are known.
+    /// Most machines that may be unavailable; `None` before the settings are known.
     #[must_use]
     pub fn limit(&self) -> Option<usize> {
         self.settings
             .map(|settings| settings.max_unavailable.of(self.enrolled()))
     }
 
-    /// Whether nothing new is granted because somebody said so.
+    /// Whether a person or the settings stopped new grants.
     #[must_use]
     pub fn paused(&self) -> bool {
         let settings = self.settings.is_some_and(|settings| settings.paused);
         self.pause.is_some() || settings || self.neighbour().is_some()
     }
 
-    /// Another operator that configures hosts: which one and where.
+    /// Another operator that configures hosts: its name and place.
     #[must_use]
     pub fn neighbour(&self) -> Option<&str> {
         self.source.as_ref()?.neighbour.as_deref()
     }
 
-    /// What grants wait for that mend nothing: something else changes the cluster.
+    /// Condition that delays grants, except repairs: something else changes the cluster.
     #[must_use]
     pub fn waits(&self) -> Option<&str> {
         self.source.as_ref()?.waits.as_deref()
     }
 
-    /// Why nothing is granted, whatever else stands in the settings.
+    /// Why nothing is granted, regardless of the other settings.
     #[must_use]
     pub fn held(&self) -> Option<&str> {
         let held = || self.source.as_ref()?.held.as_deref();
         self.neighbour().or_else(held)
     }
 
-    /// The payload of a rollback that the pool's settings do not show yet: nobody is granted what is being left.
+    /// Payload of a rollback that the pool's settings do not show yet. Until then nobody gets the lease for the payload
+    /// that is being left.
     #[must_use]
     pub fn going_back(&self) -> Option<&str> {
         let rollback = self.rollback.as_ref().filter(|it| it.instead.is_some())?;
@@ -364,7 +365,7 @@ impl State {
     }
 }
 
-/// Maps whose keys are not text, as lists of pairs: readers in other languages, and JSON, want text keys.
+/// Maps with keys other than text, stored as lists of pairs: JSON and readers in other languages need text keys.
 mod pairs {
     use serde::{Deserialize, Deserializer, Serialize, Serializer, de::DeserializeOwned};
     use std::collections::BTreeMap;

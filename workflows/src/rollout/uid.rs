@@ -1,9 +1,9 @@
-//! A Machine's UID in few bytes: a rollout remembers thousands of them in every record.
+//! Compact UIDs of Machines: a rollout stores thousands of them in every record.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
 
-/// A UID: 16 bytes where it is a UUID as Kubernetes writes them, its text otherwise.
+/// UID: 16 bytes if it is a UUID as Kubernetes writes them, otherwise its text.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Uid {
     /// Lower case, 8-4-4-4-12.
@@ -21,14 +21,14 @@ impl Default for Uid {
 const DASHES: [usize; 4] = [8, 13, 18, 23];
 
 impl Uid {
-    /// The UID that `text` spells.
+    /// UID of this text.
     #[must_use]
     pub fn new(text: &str) -> Self {
         uuid(text).map_or_else(|| Self::Text(text.into()), Self::Uuid)
     }
 }
 
-/// `None` for every spelling that [`fmt::Display`] would not give back byte by byte.
+/// `None` for every spelling that [`fmt::Display`] would not reproduce byte by byte.
 fn uuid(text: &str) -> Option<[u8; 16]> {
     let text = text.as_bytes();
     if text.len() != 36 || DASHES.iter().any(|at| text[*at] != b'-') {

@@ -1,4 +1,4 @@
-//! How slots of deleted machines, and gaps, end: a candidate is Joined, or none will come.
+//! Vacancies: slots of deleted machines, and gaps. They end when a candidate is Joined, or when none will come.
 
 use super::{
     draft::{Draft, OWNER_CHECK_MS},
@@ -11,20 +11,20 @@ use dormer_proto::{
     machine,
 };
 
-/// How far the clocks of two API servers may differ, in milliseconds: a replacement may seem this much older than the
-/// deletion that caused it.
+/// Largest difference between the clocks of two API servers, in milliseconds: a replacement may seem this much older
+/// than the deletion that caused it.
 const SKEW_MS: u64 = 10_000;
 
 /// A slot or gap that waits for a replacement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Vacancy {
-    /// The Machine that is gone, or going.
+    /// Machine that is gone or leaving.
     pub(super) uid: Uid,
     /// Its owner.
     pub(super) owner: u16,
     /// Its deletion.
     pub(super) loss: Loss,
-    /// Since when we wait, by our own clock.
+    /// Begin of the wait, by the engine's clock.
     pub(super) since: Timestamp,
 }
 
@@ -50,8 +50,8 @@ impl Vacancy {
         })
     }
 
-    /// Whether `m` may be the replacement. One that served before the deletion is none, and one that was created
-    /// before it neither, as far as the stamps can tell (whole seconds, of API servers whose clocks may differ).
+    /// Whether `m` may be the replacement. A machine that served or was created before the deletion is none, as far as
+    /// the time stamps show that (whole seconds, of API servers whose clocks may differ).
     fn fits(&self, uid: &Uid, m: &Member) -> bool {
         let late = m.served == 0 || m.served > self.loss.tick;
         let young = self
@@ -71,7 +71,7 @@ impl State {
         slots.chain(self.gaps.iter().map(Vacancy::from)).collect()
     }
 
-    /// The Machines that may end `vacancy`.
+    /// Machines that may end `vacancy`.
     pub(super) fn candidates<'a>(
         &'a self,
         vacancy: &'a Vacancy,
@@ -112,7 +112,7 @@ impl State {
             m.owner == vacancy.owner && m.is(Flag::Listed) && !serves_nobody && !missing(uid)
         };
         let live = self.members.iter().filter(|(uid, m)| stays(uid, m)).count();
-        // One for which there was no place may be the candidate: then we wait for it.
+        // A Machine for which there was no room may be the candidate: then the vacancy waits for it.
         owner.unnamed == 0 && live >= wanted
     }
 
@@ -127,7 +127,7 @@ impl State {
 }
 
 impl Draft<'_> {
-    /// What an owner says of a deletion may come before the member's own word.
+    /// Merges reports of a deletion: the owner's may come before the member's own.
     pub(super) fn notice_deletions(&mut self) {
         let State {
             members,
@@ -148,7 +148,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Ends every slot and gap that has its replacement, or will get none.
+    /// Ends every slot and gap that has its replacement or will get none.
     pub(super) fn end_vacancies(&mut self) {
         while let Some((vacancy, by)) = self.next_end() {
             if let Some(by) = &by
@@ -160,7 +160,8 @@ impl Draft<'_> {
         }
     }
 
-    /// Each replacement ends the youngest vacancy that it fits: an older one may have a candidate that fits only it.
+    /// Each replacement ends the youngest vacancy that it fits, because an older vacancy may have a candidate that fits
+    /// no other.
     fn next_end(&self) -> Option<(Vacancy, Option<Uid>)> {
         let mut vacancies = self.s.vacancies();
         vacancies.sort_by_key(|v| std::cmp::Reverse((v.loss.deleted, v.loss.tick)));
@@ -188,8 +189,8 @@ impl Draft<'_> {
         }
     }
 
-    /// Owners that nobody has told of for [`OWNER_CHECK_MS`], and that are not among the MachineSets of the last full
-    /// list, are gone. Without such a list they are unknown, and what waits for their replacements goes on waiting.
+    /// Treats owners as gone that had no fact for [`OWNER_CHECK_MS`] and are not in the last full list. Without such a
+    /// list they stay unknown, and their vacancies keep waiting.
     pub(super) fn give_up_missing_owners(&mut self) {
         let Some(sets) = &self.s.sets else { return };
         let at = self.now.at;
@@ -207,7 +208,7 @@ impl Draft<'_> {
         }
     }
 
-    /// A slot of a token that we did not grant, or do not remember.
+    /// Slot of a token that this history did not grant.
     pub(super) fn slot(&self, uid: &Uid, token: LeaseToken, owner: u16) -> Slot {
         Slot {
             token,

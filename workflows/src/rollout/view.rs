@@ -1,4 +1,4 @@
-//! A rollout for people: what is away and why, who waits, who holds a slot, and what stands against the next grant.
+//! View of a rollout: unavailable machines, the queue, the slots, and what delays the next grant.
 
 use super::{
     member::{Flag, Member},
@@ -12,7 +12,7 @@ use dormer_proto::{
     rollout::NotCompared,
 };
 
-/// Most machines that one sentence names; the rest is a count.
+/// Most machines that one sentence names; the others are a number.
 const NAMED_MAX: usize = 3;
 
 /// A rollout as the HTTP API shows it.
@@ -26,17 +26,17 @@ pub struct View {
     pub joined: usize,
     /// Members that are Failed.
     pub failed: usize,
-    /// How many count as unavailable.
+    /// Number of unavailable machines.
     pub unavailable: usize,
-    /// How many may; `None`: the settings are not known yet.
+    /// Most that may be unavailable; `None`: the settings are not known yet.
     pub max_unavailable: Option<usize>,
     /// Whether upgrades wait for a person's approval, machine by machine.
     pub manual_approval: bool,
     /// The highest lease token ever granted or found.
     pub token: LeaseToken,
-    /// What counts as unavailable, each machine once: as many as [`View::unavailable`] says.
+    /// Unavailable machines, each once: as many as [`View::unavailable`].
     pub away: Vec<Away>,
-    /// Who waits for the lease, first to last.
+    /// Machines that wait for the lease, first to last.
     pub queue: Vec<Waiting>,
     /// Slots, oldest first.
     pub slots: Vec<SlotView>,
@@ -46,11 +46,11 @@ pub struct View {
     pub awaited: Vec<String>,
     /// Machines over the limit on members: they are never granted. At most 16 by name.
     pub turned_away: Vec<String>,
-    /// Who stopped new grants, and why.
+    /// Person who stopped new grants, and reason.
     pub paused: Option<String>,
     /// Why nothing is granted, with what to do: there is no pool, or it says stop.
     pub held: Option<String>,
-    /// That is because another operator configures hosts, too.
+    /// Whether the reason is another operator that configures hosts.
     pub neighbour: bool,
     /// The generation of the pool's spec that was read last; 0: of none.
     pub generation: u64,
@@ -60,13 +60,13 @@ pub struct View {
     pub overridden: Option<(String, String)>,
     /// What failed and stops new grants.
     pub halted: Option<String>,
-    /// The payload that its machines should become.
+    /// Desired payload of its machines.
     pub payload: Option<String>,
-    /// The step back that a person asked for last, and how far it came.
+    /// Last rollback that a person requested, with its progress.
     pub rollback: Option<String>,
-    /// The MachineSets that its machines come from, as they were last told of.
+    /// MachineSets of its machines, as last reported.
     pub machine_sets: Vec<SetView>,
-    /// What the next grant waits for, in one sentence; `None`: nobody waits, or the next decision grants.
+    /// What the next grant waits for, in one sentence; `None`: no machine waits, or the next decision grants.
     pub waiting_for: Option<String>,
 }
 
@@ -75,7 +75,7 @@ pub struct View {
 pub struct Away {
     /// Its Machine's UID.
     pub uid: String,
-    /// Unavailable it counts.
+    /// Why it counts as unavailable.
     pub why: Unavailable,
 }
 
@@ -103,7 +103,7 @@ pub struct SlotView {
     pub seq: Seq,
     /// When, by our clock.
     pub since: Timestamp,
-    /// The holder's Machine is gone: what the slot waits for. `None`: the holder is at work.
+    /// What the slot waits for after its holder's Machine is gone. `None`: the holder is being changed.
     pub waits_for: Option<String>,
 }
 
@@ -138,13 +138,13 @@ pub struct GapView {
 }
 
 impl State {
-    /// The rollout for people, with UIDs for names.
+    /// View of the rollout, with UIDs for names.
     #[must_use]
     pub fn view(&self) -> View {
         self.view_with(&|uid| uid.to_owned())
     }
 
-    /// The rollout for people; sentences call a machine what `name` makes of its UID.
+    /// View of the rollout. `name` gives the name of a machine for its UID.
     #[must_use]
     pub fn view_with(&self, name: &dyn Fn(&str) -> String) -> View {
         let count = |flag| {
@@ -451,7 +451,7 @@ impl NamedState<'_> {
             .or_else(|| Some(self.room(first)))
     }
 
-    /// What stands against everybody who waits, if no change that they need is allowed.
+    /// Why no waiting machine can be granted the lease, if none of their changes is allowed.
     fn barred(&self, queue: &[&Uid]) -> Option<String> {
         if queue.iter().any(|uid| self.state.may_go(uid)) {
             return None;
@@ -475,7 +475,7 @@ impl NamedState<'_> {
         ))
     }
 
-    /// Who waits and cannot be granted because somebody else keeps the Node cordoned, if that is everybody.
+    /// Waiting machines, if somebody else keeps the Nodes of all of them cordoned.
     fn kept_by_people(&self, queue: &[&Uid]) -> Option<String> {
         let kept = |uid: &&&Uid| {
             let member = self.state.members.get(uid);
@@ -522,7 +522,7 @@ impl NamedState<'_> {
         )
     }
 
-    /// Who is away, and why.
+    /// Unavailable machines, and why.
     fn absence(&self, away: &Away) -> String {
         let name = (self.name)(&away.uid);
         let uid = Uid::new(&away.uid);
