@@ -21,7 +21,7 @@ pub(super) async fn answer(process: &mut Process, operation: Operation) -> Answe
     use Operation as O;
     let host = Arc::clone(&process.host);
     Ok(match operation {
-        O::FileLook(ask) => stat(&host, &ask.path).map(Answer::FileLook),
+        O::FileInformation(ask) => stat(&host, &ask.path).map(Answer::FileInformation),
         O::FileSecurity(ask) => on(&host, &ask.path, |disk, path| {
             disk.stat(path).map_err(number)?;
             Ok(Answer::FileSecurity(disk.security(path)))
