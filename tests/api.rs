@@ -168,7 +168,7 @@ async fn the_machine_that_is_stuck_is_found_understood_and_mended() {
     assert_eq!(stuck.trim_end(), format!("machine/{name}"));
     let status = site.say(&["status"]);
     assert!(
-        status.starts_with("WRONG: 1 of ") && status.contains(name),
+        status.starts_with("STUCK: 1 of ") && status.contains(name),
         "{status}"
     );
     let aborted = site.run(&["abort", name]);

@@ -102,7 +102,7 @@ async fn a_scrape_counts_what_happened_and_names_no_machine() {
             .lines()
             .find_map(|line| serde_json::from_str(line).ok());
         outcome = found.unwrap_or_default();
-        let held = said.contains("The world keeps running");
+        let held = said.contains("keeps running; Ctrl-C");
         async move { held }
     })
     .await;

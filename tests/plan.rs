@@ -50,7 +50,7 @@ impl Held {
         await_condition("the demonstration's end", IN_TIME, || {
             let held = std::fs::read_to_string(&log)
                 .unwrap_or_default()
-                .contains("keeps running");
+                .contains("keeps running; Ctrl-C");
             async move { held }
         })
         .await;

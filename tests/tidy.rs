@@ -19,7 +19,7 @@ const EDGES: &[(&str, &[&str])] = &[
         &["dormer-engine-core", "dormer-nats", "dormer-proto"],
     ),
     ("dormer-profile", &[]),
-    ("dormer-host", &["dormer-profile"]),
+    ("dormer-host", &["dormer-profile", "dormer-proto"]),
     ("dormer-host-sim", &["dormer-host", "dormer-profile"]),
     ("dormer-host-win32", &["dormer-host", "dormer-profile"]),
     ("dormer-contract", &["dormer-host"]),

@@ -56,7 +56,7 @@ const CHANGES: [(&str, &str, &str, &str); 12] = [
     ),
     (
         "the payload's version on the fleet's page",
-        "the console's first page, with all machines",
+        "the console's first page",
         "src/console/fleet.rs",
         "fn row(",
     ),

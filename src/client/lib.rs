@@ -64,7 +64,7 @@ fn help_on_either(machine: &Action, pool: &Action) -> String {
 /// Commands for a running dormer.
 #[derive(Debug, Subcommand)]
 pub enum Ask {
-    /// Show on one screen what is wrong, what waits for a person, what goes on, and which versions there are
+    /// Show on one screen what is stuck, what waits for a person, and what is in progress
     #[command(after_help = EXIT_CODES)]
     Status(status::Status),
     /// List machines, runs, rollouts, tasks, pools or quarantined runs

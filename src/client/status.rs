@@ -262,8 +262,8 @@ impl Found {
         let groups = trouble::groups(&self.machines);
         let all = self.machines.len();
         for (urgency, heading, style) in [
-            (Urgency::Stuck, "WRONG", Style::Bad),
-            (Urgency::Person, "WAITS FOR A PERSON", Style::Attention),
+            (Urgency::Stuck, "STUCK", Style::Bad),
+            (Urgency::Person, "WAITING FOR A PERSON", Style::Attention),
             (Urgency::Slow, "SLOW", Style::Attention),
         ] {
             let of: Vec<&Group<'_>> = groups
@@ -301,7 +301,7 @@ impl Found {
             })
             .collect();
         if !still.is_empty() {
-            section(&mut lines, "STANDS STILL", Style::Attention, coloured);
+            section(&mut lines, "STOPPED ROLLOUTS", Style::Attention, coloured);
             lines.extend(still);
         }
         if self.dead > 0 {
@@ -318,7 +318,7 @@ impl Found {
                 "Nothing is wrong, and nothing waits for a person.".to_owned()
             });
         }
-        section(&mut lines, "GOES ON", Style::Heading, coloured);
+        section(&mut lines, "IN PROGRESS", Style::Heading, coloured);
         lines.push(format!("  {} of {all} machines serve", self.serving()));
         lines.extend(self.rollouts.iter().map(|it| self.rollout(it)));
         lines.extend(self.changing());
@@ -494,13 +494,13 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "WRONG: 2 of 3 machines",
+                "STUCK: 2 of 3 machines",
                 "  2 machines for 22 min: access denied: No right (access_denied)",
                 "    win-a, win-b",
                 "    The SSH user must be an administrator of the host.",
                 "      dormer retry --all-failed --code access_denied",
                 "",
-                "GOES ON",
+                "IN PROGRESS",
                 "  1 of 3 machines serve",
                 "  Rollout windows is Open: 0 of 3 updated, 1 of 1 unavailable",
                 "",
@@ -519,7 +519,7 @@ mod tests {
         let halted = found(&[serving("win-a", "v2")], json!({"halted": "win-x failed"}));
         let text = halted.lines(usize::MAX, false);
         assert!(
-            text.starts_with("STANDS STILL\n  Rollout windows: halted: win-x failed"),
+            text.starts_with("STOPPED ROLLOUTS\n  Rollout windows: halted: win-x failed"),
             "{text}"
         );
     }

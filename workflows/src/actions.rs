@@ -185,7 +185,7 @@ pub const RECREATE: Action = of_machine(
 pub const APPROVE: Action = of_machine(
     "approve",
     machine::Signal::Approve,
-    "Approve the upgrade of a machine to its present desired version, in a pool whose upgrades need approval",
+    "Approve a machine's upgrade to its present desired version; in pools whose upgrades need approval",
     &[],
 )
 .lease(Lease::Waits);

@@ -341,7 +341,7 @@ impl Stage {
         let path = self.folder.join("kubeconfig");
         self.world.write_kubeconfig(&path)?;
         Ok(format!(
-            "The world keeps running until Ctrl-C.\n  kubectl --kubeconfig {} get machines,nodes -A\n  \
+            "The world runs until Ctrl-C.\n  kubectl --kubeconfig {} get machines,nodes -A\n  \
              dormer status --server http://{address}\n  the console: http://{address}/",
             path.display(),
             address = self.address,

@@ -141,7 +141,7 @@ fn a_boot_run_that_is_cut_anywhere_is_done_by_the_next() {
 }
 
 #[test]
-fn somebody_elses_service_that_was_stopped_on_the_way_runs_again_whatever_is_cut() {
+fn somebody_elses_service_that_was_stopped_runs_again_whatever_is_cut() {
     let mut host = host_with_overlay();
     assert_converged(&ask(&mut host, call(Asked::Apply, 1), Some(&node("v1"))));
     foreign_service(&mut host, "audit", &["kubelet"]);

@@ -341,7 +341,7 @@ fn assert_no_secret(answer: &Answer, about: &str) {
 }
 
 /// Asks until nothing fails and no reboot is owed; each answer is without secrets.
-fn settle(host: &mut SimulatedHost, mode: Asked, document: Option<&Document>, about: &str) {
+fn run_to_the_end(host: &mut SimulatedHost, mode: Asked, document: Option<&Document>, about: &str) {
     for _ in 0..=REBOOTS_MAX {
         let answer = ask(host, call(mode, 3), document);
         assert_no_secret(&answer, about);
@@ -368,13 +368,13 @@ fn cut_everywhere(
     assert_no_secret(&answer, about);
     let taken = snapshots.taken();
     host.process_ended();
-    settle(host, mode, document, about);
+    run_to_the_end(host, mode, document, about);
     let wanted = end(host);
     let cuts = taken.len();
     for (n, cut) in taken.into_iter().enumerate() {
         let about = format!("{about}, cut {n} {:?} {}", cut.when, cut.operation);
         let mut host = cut.host;
-        settle(&mut host, mode, document, &about);
+        run_to_the_end(&mut host, mode, document, &about);
         assert_same(&end(&host), &wanted, &about);
         if let Some(document) = document {
             let plan = ask(&mut host, call(Asked::Plan, 3), Some(document));
@@ -421,7 +421,7 @@ fn remove(seed: u64) -> usize {
     let before = without_ours(&host);
     for document in [host_section(seed, 1), node_section(seed, 1)] {
         upload(&mut host, &document);
-        settle(
+        run_to_the_end(
             &mut host,
             Asked::Apply,
             Some(&document),

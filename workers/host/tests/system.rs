@@ -210,7 +210,7 @@ fn a_variable_for_services_waits_for_a_reboot_even_when_its_value_is_right() {
 
 /// Who asked compares the lists of two boots: a shorter or another one goes on, the same one never ends.
 #[test]
-fn what_is_owed_is_told_by_name_after_each_boot() {
+fn what_is_owed_is_reported_by_name_after_each_boot() {
     let mut host = SimulatedHost::new();
     let document = of(vec![
         hostname("winworker-0042"),

@@ -537,7 +537,7 @@ mod tests {
             "Access is denied.",
         );
         let advice = next_step(&machine, None);
-        let cure = "Make the SSH user an administrator of the host. Then: dormer retry m.";
+        let cure = "The SSH user must be an administrator of the host. Then: dormer retry m.";
         assert!(advice.starts_with(cure), "{advice}");
     }
 }

@@ -115,6 +115,10 @@ pub fn steps(machine: &Machine, rollout: Option<&Rollout>) -> Vec<Step> {
     if machine.state == MachineState::Gone {
         return Vec::new();
     }
+    if machine.status.quarantine.is_some() {
+        let say = "Mend the cause (docs/runbook.md, DormerRunQuarantined). Then release the run";
+        return vec![Step::command(say, &["dormer", "unquarantine", name])];
+    }
     if let Some(lacks) = &machine.lacks {
         return vec![Step::outside(Outside::MendCluster, lacks.as_str())];
     }

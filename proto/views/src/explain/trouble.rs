@@ -101,6 +101,14 @@ fn found(machine: &Machine) -> Option<(Urgency, String, String)> {
     if machine.state == MachineState::Gone {
         return None;
     }
+    if let Some(quarantine) = &machine.status.quarantine {
+        let why = cause(&quarantine.code, &quarantine.why);
+        return Some((
+            Stuck,
+            "quarantined".into(),
+            format!("its run is quarantined: {why}"),
+        ));
+    }
     if let Some(lacks) = &machine.lacks {
         return Some((Stuck, "lacks".into(), lacks.clone()));
     }
@@ -286,14 +294,21 @@ pub fn stands_still(rollout: &Rollout) -> Option<String> {
     rollout.paused.as_ref().map(|by| format!("paused by {by}"))
 }
 
+/// Length of a cause, in characters, up to which a column shows it whole.
+const SHORT_MAX: usize = 60;
+
 /// What is to be said of a machine in a few words: its trouble, its planned changes, or what it waits for.
 pub fn in_short(machine: &Machine) -> Option<String> {
+    if machine.lacks.is_some() {
+        // The same for all machines: lists say it once, above.
+        return Some("waits for what dormer lacks".to_owned());
+    }
     let changes = match machine.differs.as_slice() {
         [] => None,
         [one] => Some(format!("{one} differs")),
         many => Some(format!("{} items differ, see dormer plan", many.len())),
     };
-    let trouble = trouble(machine).map(|trouble| trouble.cause);
+    let trouble = trouble(machine).map(|trouble| shortened(&trouble));
     let waits = || {
         let what = machine.waiting_for.as_ref()?;
         Some(format!("waits for {what}"))
@@ -302,6 +317,15 @@ pub fn in_short(machine: &Machine) -> Option<String> {
         (Some(trouble), Some(changes)) => Some(format!("{trouble}: {changes}")),
         (Some(only), None) | (None, Some(only)) => Some(only),
         (None, None) => waits(),
+    }
+}
+
+/// A cause that fits a column: the first clause of a long one, with its code. `why` has the rest.
+fn shortened(trouble: &Trouble) -> String {
+    let Trouble { cause, code, .. } = trouble;
+    match cause.split_once(": ") {
+        Some((clause, _)) if cause.chars().count() > SHORT_MAX => format!("{clause} ({code})"),
+        _ => cause.clone(),
     }
 }
 
@@ -405,6 +429,35 @@ mod tests {
                 ("probing", vec!["m"]),
             ]
         );
+    }
+
+    #[test]
+    fn a_long_cause_is_its_first_clause_and_its_code() {
+        let failed =
+            |text: &str| in_short(&failed_while(MachinePhase::Probing, "AuthRejected", text));
+        let long =
+            "10.0.0.7 does not accept our key: user data has not run yet, or the file is open";
+        assert_eq!(
+            failed(long).as_deref(),
+            Some("10.0.0.7 does not accept our key (AuthRejected)")
+        );
+        assert_eq!(failed("no key").as_deref(), Some("no key (AuthRejected)"));
+    }
+
+    #[test]
+    fn a_quarantined_run_is_stuck_whatever_its_machine_says() {
+        let mut machine = machine_in(MachinePhase::Serving);
+        machine.status.quarantine = Some(crate::run::Quarantine {
+            code: "RecordRefused".into(),
+            why: "its record has 2000000 bytes".into(),
+            since: machine.status.since,
+            builds: vec!["dormer 1".into()],
+        });
+        let found = trouble(&machine).expect("trouble");
+        assert_eq!(found.urgency, Urgency::Stuck);
+        assert_eq!(found.code, "quarantined");
+        let steps = crate::explain::steps(&machine, None);
+        assert_eq!(steps[0].argv, ["dormer", "unquarantine", "m"]);
     }
 
     #[test]

@@ -28,7 +28,7 @@ fn node(record: &Record, tx: &Tx<'_>, event: &Event) {
     let node = &event.object.value;
     // Linux nodes, which nobody upgrades.
     if node.annotation(STATIC_NODE).is_some() {
-        return;
+        return record.linux_node(node.name(), !event.deleted && node.is("Ready"));
     }
     if event.deleted {
         return record.node_deleted(node.name(), Some(tx.by));

@@ -139,6 +139,8 @@ pub struct Record {
 struct Inner {
     entries: std::collections::VecDeque<Entry>,
     nodes: BTreeMap<String, NodeLedger>,
+    /// Linux nodes that serve.
+    linux_nodes: BTreeSet<String>,
     sets: BTreeMap<String, SetLedger>,
     /// Node of each Machine UID, as its nodeRef said last.
     nodes_of: BTreeMap<String, String>,
@@ -289,11 +291,22 @@ impl Record {
     /// The name of a node that serves now: of several the first in their order.
     pub fn a_serving_node(&self) -> Option<String> {
         let inner = self.lock();
-        let mut up = inner
+        let windows = inner
             .nodes
             .iter()
-            .filter(|(_, node)| node.served && node.up());
-        up.next().map(|(name, _)| name.clone())
+            .filter(|(_, node)| node.served && node.up())
+            .map(|(name, _)| name);
+        windows.chain(&inner.linux_nodes).min().cloned()
+    }
+
+    /// A Linux node serves, or does so no more. Nobody upgrades it, so nothing else about it is recorded.
+    pub fn linux_node(&self, node: &str, serves: bool) {
+        let mut inner = self.lock();
+        if serves {
+            inner.linux_nodes.insert(node.to_owned());
+        } else {
+            inner.linux_nodes.remove(node);
+        }
     }
 
     /// A Node object was deleted. Its place counts as unavailable until another node of its set
