@@ -26,8 +26,8 @@ pub(crate) const CONTROL_PLANE: [&str; 2] = [
     "node-role.kubernetes.io/control-plane",
     "node-role.kubernetes.io/master",
 ];
-/// The taint by which a person says that a silent host is off (kubernetes v1.33, `pkg/controller/podgc/gc_controller.go`,
-/// `gcTerminating`: the key alone counts, with any effect but `PreferNoSchedule`, on a node that is not Ready).
+/// The taint by which a person says that a silent host is off. Its key alone counts, with any effect, on a node that is
+/// not Ready (kubernetes v1.33, `pkg/controller/podgc/gc_controller.go`, `gcTerminating`).
 pub(super) const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
 /// Why the live cluster does not let something be written.
@@ -93,11 +93,8 @@ impl LiveNode {
     pub(super) fn said_to_be_off(&self) -> bool {
         let spec = self.node.spec.as_ref();
         let taints = spec.and_then(|spec| spec.taints.as_deref());
-        let said = taints.unwrap_or_default().iter().any(|taint| {
-            taint.key == OUT_OF_SERVICE
-                && matches!(taint.effect.as_str(), "NoExecute" | "NoSchedule")
-        });
-        said && self.unreachable()
+        let mut taints = taints.unwrap_or_default().iter();
+        self.unreachable() && taints.any(|taint| taint.key == OUT_OF_SERVICE)
     }
 
     fn condition(&self) -> Option<&NodeCondition> {

@@ -272,14 +272,14 @@ async fn a_silent_host_that_stays_is_drained_by_force_once_a_person_says_that_it
     bench.world.create(budget("guarded")).expect("a budget");
     let (evicted, left, blockers, _) = named(&bench, evict(&m, 1, true)).await;
     assert_eq!((evicted, left, blockers.len()), (0, 1, 1));
-    let taints = |effect: &str| {
-        let taint = json!({"key": "node.kubernetes.io/out-of-service", "effect": effect});
+    let taints = |key: &str| {
+        let taint = json!({"key": key, "effect": "NoExecute"});
         json!({"spec": {"taints": [taint]}})
     };
-    // Kubernetes takes this one for no word about the host.
-    bench.patch_node(&m, taints("PreferNoSchedule"));
+    // Kubernetes itself sets this one, and knows nothing of the host.
+    bench.patch_node(&m, taints("node.kubernetes.io/unreachable"));
     assert_eq!(named(&bench, evict(&m, 1, true)).await.0, 0);
-    bench.patch_node(&m, taints("NoSchedule"));
+    bench.patch_node(&m, taints("node.kubernetes.io/out-of-service"));
     let (evicted, left, blockers, _) = named(&bench, evict(&m, 1, false)).await;
     assert_eq!((evicted, left), (0, 1), "without force budgets hold");
     assert!(blockers[0].contains("disruption budget guarded"));
