@@ -220,6 +220,11 @@ fn a_replacement_that_is_to_be_ignored_ends_nothing_before_it_serves() {
     let says =
         "r@20 to serve, which is labelled to be ignored: remove the label, or delete its Machine";
     assert_eq!(waits.as_deref(), Some(says));
+    // From then on it counts: nobody is missing once the set is made smaller.
+    pool.member("b", going())
+        .replace("b", 2, 40_000)
+        .owner(2, &["c", "r@20"], &[]);
+    assert!(pool.state.slots.is_empty(), "{:?}", pool.state.slots);
     // Other hands bring it up.
     let mut pool = replaced();
     pool.ignored("r@20", false);

@@ -4,7 +4,7 @@ use super::{
     ANSWER_MAX, KubernetesExecutor,
     api::{call, mark_of},
     error::{failure, is_conflict, is_gone, silent},
-    guard::LiveNode,
+    guard::{LiveNode, OUT_OF_SERVICE},
     refusal::{Refusal, matching, short},
 };
 use crate::progress::Progress;
@@ -53,6 +53,8 @@ struct Rule {
     unreachable: Option<Option<i64>>,
     /// The Machine is deleted next, and its instance with everything that still runs there.
     recreate: bool,
+    /// A person says that the silent host is off.
+    off: bool,
     /// Message about a pod whose budget holds it although budgets are ignored.
     kept_budgets: &'static str,
     node: String,
@@ -69,13 +71,18 @@ impl Rule {
     fn of(live: Option<&LiveNode>, pass: &Pass<'_>) -> Self {
         let unreachable = live.filter(|it| it.unreachable()).map(|it| it.at_ms);
         let recreate = pass.guard.recreate && unreachable.is_some();
+        let off = !recreate && live.is_some_and(LiveNode::said_to_be_off);
         // A host that stays may still run what its silent kubelet was told to end, and write to its volumes.
-        let held = pass.force && unreachable.is_some() && !recreate;
+        let held = pass.force && unreachable.is_some() && !recreate && !off;
+        let force = pass.force && !held;
+        // Of a host that is off nothing ends a grace.
+        let at_once = (force && off).then_some(0);
         Self {
-            force: pass.force && !held,
-            grace_s: recreate.then_some(UNREACHABLE_S),
+            force,
+            grace_s: recreate.then_some(UNREACHABLE_S).or(at_once),
             unreachable,
             recreate,
+            off,
             kept_budgets: if held {
                 "; its node does not answer, so budgets are not ignored"
             } else {
@@ -92,11 +99,21 @@ impl Rule {
         let Some(now_ms) = self.unreachable else {
             return Leaving::Wait(leaving(pod));
         };
+        if self.off {
+            let grace = pod.metadata.deletion_grace_period_seconds;
+            return match grace {
+                Some(1..) if self.force => Leaving::Move,
+                Some(1..) => Leaving::Wait(format!(
+                    "{}, and a person says that its host is off: Kubernetes deletes it",
+                    leaving(pod)
+                )),
+                _ => Leaving::Wait(leaving(pod)),
+            };
+        }
         if !self.recreate {
             return Leaving::Wait(format!(
                 "{}, but its node does not answer: its containers may still run, so it is not deleted by force. Once \
-                 the host is off for certain: kubectl taint nodes {} \
-                 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute",
+                 the host is off for certain: kubectl taint nodes {} {OUT_OF_SERVICE}=nodeshutdown:NoExecute",
                 leaving(pod),
                 self.node
             ));
@@ -186,9 +203,18 @@ impl KubernetesExecutor {
                 }
                 Leaving::Move => left += 1,
             }
-            // Without budgets nothing else protects the pods: the token is read before each.
-            if rule.force && self.under_token(pass).await?.is_none() {
-                return Ok(Outcome::FenceClosedMeanwhile);
+            // Without budgets nothing else protects the pods: the token is read before each, and a person's word about
+            // the host.
+            if rule.force {
+                let Some((_, live)) = self.under_token(pass).await? else {
+                    return Ok(Outcome::FenceClosedMeanwhile);
+                };
+                if rule.off && !live.as_ref().is_some_and(LiveNode::said_to_be_off) {
+                    let why =
+                        "its node was said to be off, and is not now: the next pass asks again";
+                    block(&mut blockers, pod, why.to_owned());
+                    continue;
+                }
             }
             if let Some(refused) = self.stopped(pass.guard).await? {
                 return Ok(refused.outcome());

@@ -260,3 +260,40 @@ async fn the_drain_of_an_unreachable_node_ends_where_its_machine_is_deleted_next
         "{blockers:?}"
     );
 }
+
+/// Where the host stays, only a person's word that it is off lets its pods be deleted by force; their grace is not
+/// waited for, because no kubelet ends it.
+#[tokio::test]
+async fn a_silent_host_that_stays_is_drained_by_force_once_a_person_says_that_it_is_off() {
+    let (bench, m) = opened(1).await;
+    bench.node_says_ready(&m, "Unknown");
+    let held = json!({"finalizers": ["example.com/silent-kubelet"]});
+    bench.pod(&m, "guarded", held.clone());
+    bench.world.create(budget("guarded")).expect("a budget");
+    let (evicted, left, blockers, _) = named(&bench, evict(&m, 1, true)).await;
+    assert_eq!((evicted, left, blockers.len()), (0, 1, 1));
+    let taints = |key: &str| {
+        let taint = json!({"key": key, "effect": "NoExecute"});
+        json!({"spec": {"taints": [taint]}})
+    };
+    // Kubernetes itself sets this one, and knows nothing of the host.
+    bench.patch_node(&m, taints("node.kubernetes.io/unreachable"));
+    assert_eq!(named(&bench, evict(&m, 1, true)).await.0, 0);
+    bench.patch_node(&m, taints("node.kubernetes.io/out-of-service"));
+    let (evicted, left, blockers, _) = named(&bench, evict(&m, 1, false)).await;
+    assert_eq!((evicted, left), (0, 1), "without force budgets hold");
+    assert!(blockers[0].contains("disruption budget guarded"));
+    assert_eq!(named(&bench, evict(&m, 1, true)).await.0, 1);
+    let pods = bench.world.all(&dormer_fleet::api::kinds::POD);
+    let pod = pods
+        .iter()
+        .find(|pod| pod.value["metadata"]["name"] == "guarded")
+        .expect("its finalizer holds it");
+    assert_eq!(pod.value["metadata"]["deletionGracePeriodSeconds"], 0);
+    let (evicted, left, blockers, _) = named(&bench, evict(&m, 1, true)).await;
+    assert_eq!((evicted, left), (0, 1));
+    assert_eq!(
+        blockers,
+        ["default/guarded: it waits for its finalizers example.com/silent-kubelet"]
+    );
+}
