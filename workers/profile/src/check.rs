@@ -8,7 +8,8 @@ use crate::{
     document::Section,
     problem::{Problem, Problems},
     profile::{EvidenceSpec, FileSpec, Profile, SectionSpec, ServiceSpec},
-    variables::{Piece, TAINTS, known, pieces},
+    render::text::conditional,
+    variables::{Piece, TAINTS, known, log_setting, pieces},
 };
 
 /// Checks a layered profile: unknown variables, circular variables and services, conflicting paths, files without
@@ -27,6 +28,8 @@ pub fn check(profile: &Profile) -> Result<(), Problems> {
         users(profile, section.as_str(), spec, &mut found);
     }
     service_circles(profile, &mut found);
+    service_sections(profile, &mut found);
+    log_settings(profile, &mut found);
     clashing_paths(profile, &mut found);
     Problems::check(found)
 }
@@ -57,6 +60,9 @@ impl Texts<'_> {
                 }
             }
             Value::Object(all) => {
+                if let Err(reason) = conditional(value) {
+                    found.push(Problem::new(location, reason));
+                }
                 for (key, one) in all {
                     self.text(key, location, found);
                     self.walk(one, &format!("{location}.{key}"), found);
@@ -136,6 +142,31 @@ fn service_circles(profile: &Profile, found: &mut Vec<Problem>) {
     }
     if let Some(circle) = circle(&uses) {
         found.push(Problem::new("services", format!("{circle} is a circle")));
+    }
+}
+
+/// A service of the host section starts before the node section is there: none of that section may be needed.
+fn service_sections(profile: &Profile, found: &mut Vec<Problem>) {
+    for (name, service) in &profile.host.services {
+        for needed in &service.depends {
+            if profile.node.services.contains_key(needed) {
+                let location = format!("host.services.{name}.depends");
+                let reason =
+                    format!("`{needed}` is a service of the node section, which comes later");
+                found.push(Problem::new(location, reason));
+            }
+        }
+    }
+}
+
+/// Settings of the services' logs, where the profile itself has them.
+fn log_settings(profile: &Profile, found: &mut Vec<Problem>) {
+    for (name, text) in &profile.variables {
+        if !text.contains("${")
+            && let Some(Err(reason)) = log_setting(name, text)
+        {
+            found.push(Problem::new(format!("variables.{name}"), reason));
+        }
     }
 }
 
@@ -317,6 +348,26 @@ mod tests {
                 "{host: {services: {a: {command: [x], depends: [b]}}}, \
                  node: {services: {b: {command: [x], depends: [a]}}}}",
                 "services: a → b → a is a circle",
+            ),
+            (
+                "{host: {services: {a: {command: [x], depends: [b]}}}, node: {services: {b: {command: [x]}}}}",
+                "host.services.a.depends: `b` is a service of the node section",
+            ),
+            (
+                "variables: {LOG_FILE_AGE: notaduration}",
+                "variables.LOG_FILE_AGE: `notaduration` is no duration",
+            ),
+            (
+                "variables: {LOG_FILE_SIZE: 10 MB}",
+                "variables.LOG_FILE_SIZE: `10 MB` is no quantity",
+            ),
+            (
+                "host: {files: {'C:\\a': {json: {k: {when: {kubelet: '1'}, value: 1}}}}}",
+                "host.files.C:\\a.json.k: when: `1` is no range of releases",
+            ),
+            (
+                "host: {files: {'C:\\a': {json: [{when: {set: X}, value: 1}]}}}",
+                "json[0].when.set: there is no variable `X`",
             ),
             (
                 "host: {files: {'C:\\a': {}}}",

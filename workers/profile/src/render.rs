@@ -54,7 +54,7 @@
 mod files;
 mod items;
 mod services;
-mod text;
+pub(crate) mod text;
 
 use crate::{
     document::{DOCUMENT_SCHEMA, Document, Section},
@@ -146,6 +146,8 @@ pub fn render(inputs: &Inputs<'_>, section: Section, version: &str) -> Result<Re
     if found.is_empty() && spec != &SectionSpec::default() {
         problems.push(Problem::new(section.as_str(), "nothing of it applies here"));
     }
+    let build = inputs.variables.get("WINDOWS_BUILD").unwrap_or_default();
+    problems.extend(crate::settings::check(&found, inputs.payload, build));
     Problems::check(problems).map_err(|e| e.below(section.as_str()))?;
     let document = Document {
         schema: DOCUMENT_SCHEMA,

@@ -8,7 +8,7 @@ use super::{Staged, items::Items};
 use crate::{
     document::ChangeClass,
     item::{File, FileSource, OnlyFolders, VERSION_MARK, What},
-    profile::{FileSpec, Mirror, MirrorSpec, SectionSpec},
+    profile::{Content, FileSpec, Mirror, MirrorSpec, SectionSpec},
 };
 
 impl Items<'_> {
@@ -71,7 +71,13 @@ impl Items<'_> {
 
     pub(super) fn content(&mut self, location: &str, file: &FileSpec) -> String {
         match (&file.content, &file.json) {
-            (Some(text), None) => self.fill(location, text),
+            (Some(content), None) => {
+                let text = self.values.parts(content).concat();
+                if text.is_empty() && matches!(content, Content::Parts(_)) {
+                    self.wrong(location, "no part of its content applies here".into());
+                }
+                self.fill(location, &text)
+            }
             (None, Some(json)) => match self.values.fill_json(json) {
                 Ok(json) => serde_json::to_string_pretty(&json).unwrap_or_default() + "\n",
                 Err(reason) => {
@@ -112,7 +118,11 @@ impl Items<'_> {
             return;
         }
         let folder = self.path("mirrors_folder", &spec.mirrors_folder);
-        for (host, mirror) in &spec.mirrors {
+        let there = spec.mirrors.iter();
+        let there: Vec<_> = there
+            .filter(|(_, mirror)| self.values.holds(&mirror.when))
+            .collect();
+        for (host, mirror) in &there {
             let location = format!("mirrors.{host}");
             let content = self.hosts_toml(&location, mirror);
             // containerd reads these files again with every pull.
@@ -120,11 +130,7 @@ impl Items<'_> {
             self.text_file(path, content, ChangeClass::Live, Vec::new(), true);
         }
         // Removes registries that are no longer mirrored.
-        let keep = spec
-            .mirrors
-            .keys()
-            .map(|host| mirror_folder(host))
-            .collect();
+        let keep = there.iter().map(|(host, _)| mirror_folder(host)).collect();
         let what = What::OnlyFolders(OnlyFolders {
             under: folder.clone(),
             keep,
