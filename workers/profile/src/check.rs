@@ -237,6 +237,11 @@ fn shapes(section: &str, spec: &SectionSpec, found: &mut Vec<Problem>) {
             );
         }
     }
+    for (name, value) in &spec.registry {
+        if let Err(reason) = value.checked() {
+            wrong(format!("registry.{name}"), reason);
+        }
+    }
     for (name, rule) in &spec.firewall {
         if rule.port == 0 {
             wrong(format!("firewall.{name}.port"), "names no port");
@@ -397,6 +402,22 @@ mod tests {
             (
                 "host: {firewall: {a: {}}}",
                 "host.firewall.a.port: names no port",
+            ),
+            (
+                "host: {registry: {a: {key: 'X\\Y', name: Z}}}",
+                "host.registry.a: has to have one of",
+            ),
+            (
+                "host: {registry: {a: {key: 'X\\Y', name: Z, dword: 1, text: x}}}",
+                "host.registry.a: has to have one of",
+            ),
+            (
+                "host: {registry: {a: {key: 'HKLM\\X', name: Z, dword: 1}}}",
+                "host.registry.a: the key is written without",
+            ),
+            (
+                "host: {registry: {a: {key: X, dword: 1}}}",
+                "host.registry.a: has no name",
             ),
             (
                 "host: {evidence: {a: {}}}",

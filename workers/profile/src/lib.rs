@@ -11,6 +11,7 @@ pub mod frame;
 pub mod ignition;
 pub mod invocation;
 pub mod item;
+pub mod kubelet_config;
 pub mod layers;
 pub mod mirrors;
 pub mod payload;

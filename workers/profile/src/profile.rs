@@ -51,6 +51,12 @@ pub struct SectionSpec {
     /// Machine environment, by name.
     #[serde(deserialize_with = "without_nulls")]
     pub environment: Named<EnvironmentSpec>,
+    /// Values in the registry, by any name.
+    #[serde(
+        deserialize_with = "without_nulls",
+        skip_serializing_if = "Named::is_empty"
+    )]
+    pub registry: Named<RegistrySpec>,
     /// Certificates for `LocalMachine\Root`, by any name.
     #[serde(deserialize_with = "without_nulls")]
     pub certificates: Named<CertificateSpec>,
@@ -97,9 +103,6 @@ pub struct When {
     pub set: String,
     /// This secret exists.
     pub secret: String,
-    /// The Windows build is one of these (`10.0.17763` …).
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub windows_build: Vec<String>,
     /// The payload's kubelet, and so its kube-proxy, is in this range: `<1.34`.
     #[serde(skip_serializing_if = "Range::is_any")]
     pub kubelet: Range,
@@ -156,6 +159,34 @@ pub struct EnvironmentSpec {
     pub reboot: bool,
     /// When it is managed. Elsewhere it stays as it is.
     #[serde(skip_serializing_if = "When::is_always")]
+    pub when: When,
+}
+
+/// A value in the registry. Exactly one of the typed fields is given.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct RegistrySpec {
+    /// Its key below `HKEY_LOCAL_MACHINE`, without the root.
+    pub key: String,
+    /// Its name.
+    pub name: String,
+    /// `REG_DWORD`.
+    pub dword: Option<u32>,
+    /// `REG_QWORD`.
+    pub qword: Option<u64>,
+    /// `REG_SZ`.
+    pub text: Option<String>,
+    /// `REG_EXPAND_SZ`.
+    pub expand: Option<String>,
+    /// `REG_MULTI_SZ`.
+    pub texts: Option<Vec<String>>,
+    /// Only on a host whose address is static.
+    pub static_address: bool,
+    /// Only on these Windows builds; empty: on all. The host itself compares.
+    pub windows_builds: Vec<String>,
+    /// What a change of it asks for.
+    pub change: ChangeClass,
+    /// When it is there.
     pub when: When,
 }
 

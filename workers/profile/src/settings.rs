@@ -220,16 +220,16 @@ const PAUSE_2025: [u32; 3] = [3, 10, 2];
 const CONTAINERD_2_NEEDED: Release = Release::new(1, 38);
 
 /// Checks a rendered section against the programs of its payload.
-pub(crate) fn check(items: &[Item], payload: &Manifest, windows_build: &str) -> Vec<Problem> {
+pub(crate) fn check(items: &[Item], payload: &Manifest) -> Vec<Problem> {
     let mut found = Vec::new();
     for item in items {
         match &item.what {
             What::Service(service) => {
-                flags(&item.id, service, payload, windows_build, &mut found);
+                flags(&item.id, service, payload, &mut found);
                 if let Some(path) = containerd_config(service)
                     && let Some(text) = items.iter().find_map(|item| content_of(item, path))
                 {
-                    containerd(path, &text, payload, windows_build, &mut found);
+                    containerd(path, &text, payload, &mut found);
                 }
             }
             What::File(_) | What::NetworkFile(_) => kubernetes_config(item, payload, &mut found),
@@ -290,13 +290,7 @@ fn of(reader: Reader) -> impl Iterator<Item = &'static Setting> {
         .filter(move |setting| setting.reader == reader)
 }
 
-fn flags(
-    id: &str,
-    service: &Service,
-    payload: &Manifest,
-    windows_build: &str,
-    found: &mut Vec<Problem>,
-) {
+fn flags(id: &str, service: &Service, payload: &Manifest, found: &mut Vec<Problem>) {
     let words: Vec<&str> = service.command.split_whitespace().collect();
     if words
         .iter()
@@ -312,7 +306,8 @@ fn flags(
         }
     }
     let vxlan = |word: &&str| word.starts_with("--hybrid-overlay-vxlan-port");
-    if windows_build == SERVER_2019 && words.iter().any(|word| vxlan(word)) {
+    // Which build a host has is not known here; what the payload is for is.
+    if payload.windows_builds == [SERVER_2019] && words.iter().any(|word| vxlan(word)) {
         let reason = format!(
             "Windows Server 2019 ({SERVER_2019}) cannot change the port of VXLAN: only 4789 works there"
         );
@@ -350,13 +345,7 @@ fn kubernetes_config(item: &Item, payload: &Manifest, found: &mut Vec<Problem>) 
     }
 }
 
-fn containerd(
-    path: &str,
-    text: &str,
-    payload: &Manifest,
-    windows_build: &str,
-    found: &mut Vec<Problem>,
-) {
+fn containerd(path: &str, text: &str, payload: &Manifest, found: &mut Vec<Problem>) {
     let mut wrong = |reason: String| found.push(Problem::new(format!("file:{path}"), reason));
     let release = payload.containerd();
     if release.major < 2 && payload.kubelet() >= CONTAINERD_2_NEEDED {
@@ -415,7 +404,11 @@ fn containerd(
     let pause = at(&["plugins", CRI_1, "sandbox_image"])
         .or_else(|| at(&["plugins", CRI_IMAGES, "pinned_images", "sandbox"]));
     let pause = pause.and_then(toml::Value::as_str).unwrap_or_default();
-    if windows_build == SERVER_2025 && pause_version(pause).is_some_and(|it| it < PAUSE_2025) {
+    let for_2025 = payload
+        .windows_builds
+        .iter()
+        .any(|build| build == SERVER_2025);
+    if for_2025 && pause_version(pause).is_some_and(|it| it < PAUSE_2025) {
         wrong(format!(
             "{pause} has no image for Windows Server 2025 ({SERVER_2025}); 3.10.2 is the first"
         ));

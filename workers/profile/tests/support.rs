@@ -23,10 +23,11 @@ const SERVER_2019: &str = "10.0.17763";
 const SERVER_2022: &str = "10.0.20348";
 const SERVER_2025: &str = "10.0.26100";
 
-fn payload(kubelet: &str, containerd: &str) -> Manifest {
+fn payload(kubelet: &str, containerd: &str, build: &str) -> Manifest {
     let mut manifest = Manifest {
         kubelet: kubelet.into(),
         containerd: containerd.into(),
+        windows_builds: vec![build.into()],
         ..Manifest::parse(EXAMPLE_PAYLOAD).expect("a manifest")
     };
     for name in ["windows_exporter.exe", "ecr-credential-provider.exe"] {
@@ -68,7 +69,7 @@ impl Node<'_> {
             layers.push(Layer::parse("user", self.layer)?);
         }
         let profile = stack(&layers)?;
-        let payload = payload(self.kubelet, self.containerd);
+        let payload = payload(self.kubelet, self.containerd, self.build);
         let values = Values {
             windows_build: self.build.into(),
             vxlan_port: self.vxlan_port.into(),
@@ -301,6 +302,41 @@ fn an_upstream_node_has_the_folders_that_its_daemon_sets_expect() {
     assert_eq!(config["systemReserved"]["memory"], "2Gi");
 }
 
+/// Rows 11 and 21: by the build of Windows, which the host itself compares.
+#[test]
+fn windows_itself_is_set_by_its_build() {
+    for profile in ["openshift", "upstream"] {
+        let documents = Node { profile, ..NODE }.rendered();
+        let items = documents[0]
+            .items
+            .iter()
+            .filter_map(|item| match &item.what {
+                What::Registry(value) => Some((
+                    value.name.as_str(),
+                    value.windows_builds.join(" "),
+                    value.static_address,
+                )),
+                _ => None,
+            });
+        let mut found: Vec<_> = items.collect();
+        found.sort();
+        let all = String::new;
+        let wanted = [
+            ("1114842764", SERVER_2022.to_owned(), false),
+            ("520997518", SERVER_2025.to_owned(), false),
+            (
+                "DeviceLessNicDisabled",
+                format!("{SERVER_2019} {SERVER_2025}"),
+                true,
+            ),
+            ("EnableCompartmentNamespace", all(), false),
+            ("HNSControlFlag", SERVER_2019.to_owned(), false),
+            ("NoAutoUpdate", all(), false),
+        ];
+        assert_eq!(found, wanted, "{profile}");
+    }
+}
+
 /// Row 12: a tool that starts containers past the kubelet stays away.
 #[test]
 fn ctr_is_not_installed() {
@@ -322,7 +358,7 @@ host:
     C:\k\j:
       json:
         key: { when: { kubelet: ">=1.36" }, value: { nested: "${PLATFORM}" } }
-        list: [a, { when: { windows_build: [10.0.26100] }, value: b }, { when: { set: NO_PROXY }, value: c }]
+        list: [a, { when: { containerd: ">=2.4" }, value: b }, { when: { set: NO_PROXY }, value: c }]
     C:\k\c:
       content: ["a", { when: { containerd: ">=2.0 <2.1" }, text: "b" }, { when: { platform: [azure] }, text: "c" }]
 "#;
@@ -574,8 +610,9 @@ A layer that has one of these settings for another release is refused when it is
 ";
     let after = "
 Also refused: `bin_dir` and `bin_dirs` together (containerd#11311); from 2.0 on, a runtime without `runtime_path`, and
-NRI that is not disabled; a pause image below 3.10.2 on Windows Server 2025 (containerd#13156, windows-testing#557); a
-port of VXLAN on Windows Server 2019 (hcsshim `hcnglobals.go`: HNS 10.3 and later); containerd 1.7 for a kubelet from
+NRI that is not disabled; a pause image below 3.10.2 where the payload is for Windows Server 2025 (containerd#13156,
+windows-testing#557); a port of VXLAN where it is for Windows Server 2019 only (hcsshim `hcnglobals.go`: HNS 10.3 and
+later); containerd 1.7 for a kubelet from
 1.38 on.
 
 ## How a profile says so
@@ -594,8 +631,8 @@ host:
         - { when: { containerd: \">=2.0\" }, text: \"version = 3\\n\" }
 ```
 
-A range is `>=2.1`, `<1.34`, `>=2.0 <2.1`, or one release. `windows_build: [10.0.26100]` is a condition, too, beside
-`platform`, `set` and `secret`. All given conditions must hold.
+A range is `>=2.1`, `<1.34`, `>=2.0 <2.1`, or one release. `platform`, `set` and `secret` are conditions, too. All given
+conditions must hold. A value of the registry can be for some Windows builds only (`windows_builds`); the host compares.
 ";
     let page = format!("{introduction}{}{after}", settings::page());
     expect_file!["../../../docs/settings.md"].assert_eq(&page);

@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dormer_profile::answer::{FeatureState, LastCall};
+use dormer_profile::{
+    answer::{FeatureState, LastCall},
+    item::RegistryValue,
+};
 use tokio::time::Instant;
 
 use super::disk::Disk;
@@ -43,6 +46,8 @@ pub struct State {
     pub claims_name: bool,
     /// Computer name after the next reboot.
     pub hostname_pending: Option<String>,
+    /// Values in the registry that documents ask for, by key and name in lower case.
+    pub registry: BTreeMap<(String, String), RegistryValue>,
     /// Machine-wide environment.
     pub environment: BTreeMap<String, String>,
     /// Host network service.

@@ -11,6 +11,9 @@ use crate::{
     profile::{Content, FileSpec, Mirror, MirrorSpec, SectionSpec},
 };
 
+/// Server of a registry that is never to be contacted and has no mirror.
+const NOBODY: &str = "https://never-contact-source.invalid";
+
 impl Items<'_> {
     pub(super) fn payload_files(&mut self, spec: &SectionSpec) {
         for (name, wanted) in &spec.payload {
@@ -146,6 +149,10 @@ impl Items<'_> {
                 let url = toml_string(&self.fill(location, &first.url));
                 let _ = writeln!(text, "server = {url}");
                 self.mirror(location, first, ("", "header"), &mut text);
+            }
+            // A name that never resolves (RFC 6761): without a server containerd would ask the registry itself.
+            None if spec.blocked => {
+                let _ = writeln!(text, "server = {}", toml_string(NOBODY));
             }
             None if !spec.server.is_empty() => {
                 let server = self.fill(location, &spec.server);

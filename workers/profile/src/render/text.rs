@@ -43,12 +43,10 @@ impl<'a> Values<'a> {
         let fits = when.platform.is_empty() || when.platform.iter().any(|p| p == platform);
         let set = when.set.is_empty() || self.value(&when.set, 0).is_ok_and(|v| !v.is_empty());
         let secret = when.secret.is_empty() || self.inputs.secrets.get(&when.secret).is_some();
-        let build = self.inputs.variables.get("WINDOWS_BUILD").unwrap_or("");
-        let build = when.windows_build.is_empty() || when.windows_build.iter().any(|b| b == build);
         let payload = self.inputs.payload;
         let releases =
             when.kubelet.holds(payload.kubelet()) && when.containerd.holds(payload.containerd());
-        fits && set && secret && build && releases
+        fits && set && secret && releases
     }
 
     /// Whether a file uses a withheld secret.

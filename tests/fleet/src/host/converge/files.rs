@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use dormer_profile::answer::{FailureCode, FeatureState};
 use dormer_profile::document::{HOST_ROOT, STAGING};
 use dormer_profile::item::{
-    Directory, Environment, File, FileSource, Firewall, OnlyFolders, Sweep, VERSION_MARK,
+    Directory, Environment, File, FileSource, Firewall, OnlyFolders, Registry, Sweep, VERSION_MARK,
 };
 use tokio::time::Instant;
 
@@ -274,6 +274,23 @@ impl Host {
         } else {
             Step::Changed("set".into())
         }
+    }
+
+    /// Simulated hosts have their addresses from DHCP.
+    pub(super) fn ensure_registry(&self, what: &Registry, apply: bool) -> Step {
+        let build = self.image.release.build();
+        let meant =
+            what.windows_builds.is_empty() || what.windows_builds.iter().any(|it| it == build);
+        let at = (what.key.to_lowercase(), what.name.to_lowercase());
+        let mut state = self.state();
+        if !meant || what.static_address || state.registry.get(&at) == Some(&what.value) {
+            return Step::Ok;
+        }
+        if !apply {
+            return Step::Differs("another value".into());
+        }
+        state.registry.insert(at, what.value.clone());
+        Step::Changed("set".into())
     }
 
     pub(super) async fn ensure_firewall(&self, what: &Firewall, apply: bool) -> Step {
