@@ -217,6 +217,7 @@ impl Make {
         let manifest = Manifest {
             version: self.version.clone(),
             kubelet: self.kubelet.clone(),
+            containerd: String::new(),
             windows_builds: self.windows_build.clone(),
             platforms: self.platform.clone(),
             may_follow: self.may_follow.clone(),
