@@ -98,9 +98,11 @@ async fn what_openshift_says_of_its_nodes_is_read() {
         json!({"apiVersion": "operator.openshift.io/v1alpha1", "kind": "ImageContentSourcePolicy",
         "metadata": {"name": "old"}, "spec": {"repositoryDigestMirrors": source("old.example")}}),
     );
-    create(
-        json!({"apiVersion": "operator.openshift.io/v1", "kind": "Network", "metadata": {"name": "cluster"},
-        "spec": {"defaultNetwork": {"type": "OVNKubernetes", "ovnKubernetesConfig":
+    patch(
+        &bench.world,
+        &kinds::NETWORK_OPERATOR,
+        &Key::new("", "cluster"),
+        json!({"spec": {"defaultNetwork": {"ovnKubernetesConfig":
             {"hybridOverlayConfig": {"hybridOverlayVXLANPort": 9898}}}}}),
     );
     for (name, label, pods) in [("ours", "worker", 100), ("theirs", "master", 50)] {
