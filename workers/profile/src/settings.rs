@@ -119,7 +119,7 @@ pub const SETTINGS: &[Setting] = &[
         first: release(2, 0),
         last: None,
         outside: "1.7 has this plugin under another name, and ignores the whole table",
-        source: "containerd v1.7.27 and v2.0.5, docs/PLUGINS.md",
+        source: "containerd v1.7.27 and v2.0.5, the page about plugins",
     },
     Setting {
         reader: Reader::Containerd,
@@ -128,7 +128,7 @@ pub const SETTINGS: &[Setting] = &[
         first: release(2, 0),
         last: None,
         outside: "1.7 has this plugin under another name, and ignores the whole table",
-        source: "containerd v1.7.27 and v2.0.5, docs/PLUGINS.md",
+        source: "containerd v1.7.27 and v2.0.5, the page about plugins",
     },
     Setting {
         reader: Reader::Kubelet,

@@ -177,10 +177,10 @@ fn every_pair_of_the_support_table_renders_for_every_platform() {
                         } else {
                             containerd
                         };
-                        containerd_is_told_what_it_knows(&toml(&documents), containerd);
-                        kubelet_is_told_what_it_knows(&documents, kubelet);
+                        containerd_gets_what_it_knows(&toml(&documents), containerd);
+                        kubelet_gets_what_it_knows(&documents, kubelet);
                         if profile == "openshift" {
-                            kube_proxy_is_told_what_it_knows(&documents, kubelet);
+                            kube_proxy_gets_what_it_knows(&documents, kubelet);
                         }
                     }
                 }
@@ -190,7 +190,7 @@ fn every_pair_of_the_support_table_renders_for_every_platform() {
 }
 
 /// Rows 1 to 5.
-fn containerd_is_told_what_it_knows(config: &toml::Table, release: &str) {
+fn containerd_gets_what_it_knows(config: &toml::Table, release: &str) {
     let two = at_least(release, 2, 0);
     assert_eq!(
         config["version"].as_integer(),
@@ -230,7 +230,7 @@ fn containerd_is_told_what_it_knows(config: &toml::Table, release: &str) {
 }
 
 /// Rows 6 and 9.
-fn kubelet_is_told_what_it_knows(documents: &[Document], release: &str) {
+fn kubelet_gets_what_it_knows(documents: &[Document], release: &str) {
     let config = json(documents, r"C:\k\kubelet.conf");
     let graceful = at_least(release, 1, 34);
     for name in ["shutdownGracePeriod", "shutdownGracePeriodCriticalPods"] {
@@ -250,7 +250,7 @@ fn kubelet_is_told_what_it_knows(documents: &[Document], release: &str) {
 }
 
 /// Row 7.
-fn kube_proxy_is_told_what_it_knows(documents: &[Document], release: &str) {
+fn kube_proxy_gets_what_it_knows(documents: &[Document], release: &str) {
     let config = json(documents, r"C:\k\kube-proxy.conf");
     assert_eq!(
         config.get("featureGates").is_some(),
