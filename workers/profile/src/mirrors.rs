@@ -354,7 +354,7 @@ mod tests {
         let web = of("quay.io/team/web", &["m.example/team/web"]);
         let none = of("quay.io/team/none", &["m.example/team/none"]);
         let wanted = "Basic ${secret:registry.m.example..team..app}".to_owned();
-        assert_eq!(told(&[app.clone()]), (wanted.clone(), vec![]));
+        assert_eq!(told(std::slice::from_ref(&app)), (wanted.clone(), vec![]));
         assert_eq!(told(&[none.clone(), app.clone()]), (wanted.clone(), vec![]));
         assert_eq!(told(&[app.clone(), none]), (wanted.clone(), vec![]));
         let (first, said) = told(&[app, web]);

@@ -298,7 +298,7 @@ fn flags(id: &str, service: &Service, payload: &Manifest, found: &mut Vec<Proble
     {
         for setting in of(Reader::KubeletFlag) {
             let named = |word: &&str| word.split('=').next() == setting.path.first().copied();
-            if words.iter().any(|word| named(word))
+            if words.iter().any(named)
                 && let Some(reason) = refused(setting, payload.kubelet())
             {
                 found.push(Problem::new(id, reason));
@@ -307,7 +307,7 @@ fn flags(id: &str, service: &Service, payload: &Manifest, found: &mut Vec<Proble
     }
     let vxlan = |word: &&str| word.starts_with("--hybrid-overlay-vxlan-port");
     // Which build a host has is not known here; what the payload is for is.
-    if payload.windows_builds == [SERVER_2019] && words.iter().any(|word| vxlan(word)) {
+    if payload.windows_builds == [SERVER_2019] && words.iter().any(vxlan) {
         let reason = format!(
             "Windows Server 2019 ({SERVER_2019}) cannot change the port of VXLAN: only 4789 works there"
         );
