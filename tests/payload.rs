@@ -313,6 +313,44 @@ fn a_payload_is_made_of_programs_and_verified() {
 }
 
 #[test]
+fn the_manifest_names_containerd_by_its_version_resource() {
+    let folder = test_dir("payload");
+    programs(folder.path());
+    let made_with = |version, more: &[&str]| {
+        let bytes = program(AMD64, version);
+        std::fs::write(folder.path().join("containerd.exe"), bytes).expect("written");
+        let made = make(folder.path(), &[&["--profile=upstream"], more].concat());
+        let text_of = std::fs::read_to_string(folder.path().join(MANIFEST_FILE));
+        let manifest = Manifest::parse(&text_of.expect("written")).expect("a manifest");
+        (made, manifest.containerd)
+    };
+    // Without a resource it is what a person says; a manifest without it counts as 1.7.
+    for (version, more, wanted) in [
+        (None, &[][..], ""),
+        (None, &["--containerd=2.1"][..], "2.1"),
+        (Some([2, 3, 1, 0]), &[][..], "2.3"),
+        (Some([2, 3, 1, 0]), &["--containerd=2.3"][..], "2.3"),
+    ] {
+        let (made, written) = made_with(version, more);
+        assert!(made.status.success(), "{}", text(&made.stderr));
+        assert_eq!(written, wanted);
+    }
+    for (version, said, why) in [
+        (
+            Some([2, 4, 0, 0]),
+            "--containerd=2.3",
+            "2.4.0.0, but --containerd says 2.3",
+        ),
+        (None, "--containerd=newest", "not major.minor"),
+    ] {
+        let (made, before) = made_with(version, &[said]);
+        assert!(!made.status.success(), "{why}");
+        assert!(text(&made.stderr).contains(why), "{}", text(&made.stderr));
+        assert_eq!(before, "2.3", "the manifest from before stays");
+    }
+}
+
+#[test]
 fn what_is_no_program_for_these_hosts_makes_no_payload() {
     let kubelet = |version| program(AMD64, Some(version));
     let mut library = program(AMD64, None);
@@ -359,7 +397,6 @@ fn a_payload_is_made_from_the_image_of_wmco() {
         "cni/host-local.exe",
         "cni/win-overlay.exe",
         "cni/win-bridge.exe",
-        "containerd/containerd.exe",
         "csi-proxy/csi-proxy.exe",
         "kube-node/kubelet.exe",
         "kube-node/kube-log-runner.exe",
@@ -368,6 +405,8 @@ fn a_payload_is_made_from_the_image_of_wmco() {
     ] {
         std::fs::write(at(name), &kubelet).expect("written");
     }
+    let containerd = program(AMD64, Some([1, 7, 27, 0]));
+    std::fs::write(at("containerd/containerd.exe"), containerd).expect("written");
     std::fs::write(at("powershell/hns.psm1"), "# a script").expect("written");
     let archive = at("containerd/containerd-shim-runhcs-v1.exe.tar.gz");
     let file = std::fs::File::create(archive).expect("made");
@@ -395,6 +434,7 @@ fn a_payload_is_made_from_the_image_of_wmco() {
         .map(|file| file.name.as_str())
         .collect();
     assert_eq!(names.len(), 10, "{names:?}");
+    assert_eq!(manifest.containerd, "1.7");
     assert!(
         names.contains(&"containerd-shim-runhcs-v1.exe"),
         "{names:?}"

@@ -2,7 +2,7 @@
 
 use super::{
     collect::{Found, collect},
-    pe::Program,
+    pe::{ProductVersion, Program},
     size,
 };
 use clap::Args;
@@ -18,6 +18,9 @@ use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
 };
+
+const KUBELET: &str = "kubelet.exe";
+const CONTAINERD: &str = "containerd.exe";
 
 /// Destinations of files that conditions keep out of the example of a manifest.
 const FURTHER: [(&str, &str); 3] = [
@@ -38,6 +41,9 @@ pub(crate) struct Make {
     /// Version of its kubelet, MAJOR.MINOR
     #[arg(long, value_name = "VERSION")]
     kubelet: String,
+    /// Version of its containerd, MAJOR.MINOR [default: of the program's version resource; without one it counts as 1.7]
+    #[arg(long, value_name = "VERSION")]
+    containerd: Option<String>,
     /// Windows builds that it runs on, separated by commas
     #[arg(
         long,
@@ -93,9 +99,12 @@ impl Make {
             ));
         }
         let mut wrong = Vec::new();
+        let mut containerd = self.containerd.clone();
         for (name, found) in &found {
-            if let Err(why) = self.check(name, found) {
-                wrong.push(format!("{name}: {why}"));
+            match self.check(name, found) {
+                Ok(Some(version)) if name == CONTAINERD => containerd = Some(version.minor()),
+                Ok(_) => {}
+                Err(why) => wrong.push(format!("{name}: {why}")),
             }
         }
         if !wrong.is_empty() {
@@ -103,7 +112,7 @@ impl Make {
             return Err(Failure::refused(wrong.join("\n"), what_to_do));
         }
         self.fill(&found)?;
-        let manifest = self.manifest(found.keys(), &destinations)?;
+        let manifest = self.manifest(found.keys(), &destinations, containerd)?;
         self.write(&manifest)?;
         let total = manifest.files.iter().map(|file| file.size).sum();
         Ok(format!(
@@ -154,21 +163,25 @@ impl Make {
     }
 
     /// Checks that a program is one for these hosts, and of the version that the manifest will say.
-    fn check(&self, name: &str, found: &Found) -> Result<(), String> {
+    /// Returns the version of its resource.
+    fn check(&self, name: &str, found: &Found) -> Result<Option<ProductVersion>, String> {
         if !name.to_ascii_lowercase().ends_with(".exe") {
-            return Ok(());
+            return Ok(None);
         }
-        let program = Program::parse(&found.bytes()?)?;
-        let Some(version) = program.version else {
-            return Ok(());
+        let Some(version) = Program::parse(&found.bytes()?)?.version else {
+            return Ok(None);
         };
-        if name == "kubelet.exe" && version.minor() != self.kubelet {
-            return Err(format!(
-                "its version resource says {version}, but --kubelet says {}",
-                self.kubelet
-            ));
+        let said = match name {
+            KUBELET => Some(("--kubelet", &self.kubelet)),
+            CONTAINERD => self.containerd.as_ref().map(|said| ("--containerd", said)),
+            _ => None,
+        };
+        match said {
+            Some((option, said)) if version.minor() != *said => Err(format!(
+                "its version resource says {version}, but {option} says {said}"
+            )),
+            _ => Ok(Some(version)),
         }
-        Ok(())
     }
 
     /// Brings the files into the folder. Those that are there already stay.
@@ -200,6 +213,7 @@ impl Make {
         &self,
         names: impl Iterator<Item = &'a String>,
         destinations: &BTreeMap<String, String>,
+        containerd: Option<String>,
     ) -> Result<Manifest, Failure> {
         let folder = Folder(self.folder.clone());
         let mut files = Vec::new();
@@ -217,6 +231,7 @@ impl Make {
         let manifest = Manifest {
             version: self.version.clone(),
             kubelet: self.kubelet.clone(),
+            containerd: containerd.unwrap_or_default(),
             windows_builds: self.windows_build.clone(),
             platforms: self.platform.clone(),
             may_follow: self.may_follow.clone(),

@@ -103,6 +103,8 @@ impl Bench {
             snapshot.trusted_ca.err(),
             snapshot.kubelet.err(),
             snapshot.exporter.err(),
+            snapshot.vxlan_port.err(),
+            snapshot.kubelet_configs.err(),
         ];
         if let Some(why) = unread.into_iter().flatten().next() {
             return Err(why);

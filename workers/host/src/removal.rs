@@ -9,7 +9,7 @@ use dormer_profile::{
 
 use crate::{
     document::{Own, OwnWhat, Wanted},
-    items::{Kind as _, certificate, defender, endpoint, environment, firewall, network},
+    items::{Kind as _, certificate, defender, endpoint, environment, firewall, network, registry},
     ops::{DirectoryRemove, Host, ServiceChange, ServiceSettings, Start},
     paths::{same, state, within},
     placing::{delete, remove_tree, stat},
@@ -33,6 +33,7 @@ fn rank(made: &Made) -> u32 {
         Made::Firewall { .. }
         | Made::Exclusion { .. }
         | Made::Environment { .. }
+        | Made::Registry { .. }
         | Made::Root { .. } => 5,
         Made::File { .. } => 6,
         Made::Directory { tree: true, .. } => 7,
@@ -97,6 +98,7 @@ pub(crate) async fn no_longer_wanted<H: Host>(run: &mut Run<H>, asked: &Wanted) 
             What::Directory(what) => what.made(false),
             What::File(what) => what.made(false),
             What::Environment(what) => what.made(false),
+            What::Registry(what) => what.made(false),
             What::Service(what) => what.made(false),
             What::Firewall(what) => what.made(false),
             What::DefenderExclusion(what) => what.made(false),
@@ -254,6 +256,7 @@ async fn one<H: Host>(run: &mut Run<H>, made: &Made) -> Result<Option<bool>> {
         Made::Firewall { name } => firewall::remove(run, name).await?,
         Made::Exclusion { process } => defender::remove(run, process).await?,
         Made::Environment { name } => environment::remove(run, name).await?,
+        Made::Registry { key, name } => registry::remove(run, key, name).await?,
         Made::Root { sha256 } => certificate::remove(run, sha256).await?,
         Made::File { path, .. } => delete(&mut run.host, path).await?,
         Made::Directory { path, tree: true } => remove_tree(&mut run.host, path).await?,

@@ -54,6 +54,13 @@ pub enum Made {
         /// Its name.
         name: String,
     },
+    /// A value in the registry.
+    Registry {
+        /// Its key.
+        key: String,
+        /// Its name.
+        name: String,
+    },
     /// A firewall rule.
     Firewall {
         /// Its name.
@@ -95,6 +102,7 @@ impl Made {
             Self::Service { name } => format!("service:{name}"),
             Self::Disabled { name, .. } => format!("disabled:{name}"),
             Self::Environment { name } => format!("environment:{name}"),
+            Self::Registry { key, name } => format!(r"registry:{key}\{name}"),
             Self::Firewall { name } => format!("firewall:{name}"),
             Self::Exclusion { process } => format!("exclusion:{process}"),
             Self::Root { sha256 } => format!("root:{sha256}"),

@@ -7,7 +7,7 @@ use dormer_profile::{
     answer::{FailureCode, FeatureState, ItemState, Reboot},
     item::{
         Certificate, DefenderExclusion, Feature, Firewall, Hostname, Http, Item, OnlyCertificates,
-        Protocol, SteadyService, What,
+        Protocol, Registry, RegistryValue, SteadyService, What,
     },
     sha256_hex,
 };
@@ -270,6 +270,81 @@ fn a_variable_keeps_its_type_and_one_of_somebody_else_stays() {
         Some(Value::Text(".svc".into())),
         "it was so before us"
     );
+}
+
+fn value(name: &str, value: RegistryValue, static_address: bool) -> Item {
+    let what = Registry {
+        key: r"SYSTEM\CurrentControlSet\Services\hns\State".into(),
+        name: name.into(),
+        value,
+        static_address,
+        windows_builds: Vec::new(),
+    };
+    item(&format!("registry:{name}"), What::Registry(what))
+}
+
+#[test]
+fn a_value_of_the_registry_is_made_mended_and_removed_and_one_of_somebody_else_stays() {
+    let key = r"SYSTEM\CurrentControlSet\Services\hns\State";
+    let mut host = SimulatedHost::new();
+    host.set_registry(key, "Theirs", Value::Number(7));
+    host.set_registry(key, "Mended", Value::Text("1".into()));
+    let document = of(vec![
+        value("Theirs", RegistryValue::Dword(7), false),
+        value("Mended", RegistryValue::Dword(1), false),
+        value("Long", RegistryValue::Qword(1 << 40), false),
+        value(
+            "Texts",
+            RegistryValue::Texts(vec!["a".into(), "b".into()]),
+            false,
+        ),
+    ]);
+    let answer = apply(&mut host, &document);
+    assert_converged(&answer);
+    assert_eq!(
+        host.registry(key, "Mended"),
+        Some(Value::Number(1)),
+        "type and all"
+    );
+    assert_eq!(host.registry(key, "Long"), Some(Value::Long(1 << 40)));
+    // What a layer no longer has goes; the key stays.
+    let less = of(vec![
+        value("Theirs", RegistryValue::Dword(7), false),
+        value("Mended", RegistryValue::Dword(1), false),
+    ]);
+    assert_converged(&apply(&mut host, &less));
+    assert_eq!(host.registry(key, "Texts"), None);
+    remove(&mut host);
+    assert_eq!(host.registry(key, "Mended"), None);
+    assert_eq!(
+        host.registry(key, "Theirs"),
+        Some(Value::Number(7)),
+        "it was so before us"
+    );
+}
+
+/// Only a static address is lost when HNS takes the card over (microsoft/SDN#498).
+#[test]
+fn a_value_for_static_addresses_is_set_on_hosts_that_have_one() {
+    let state = r"SYSTEM\CurrentControlSet\Services\hns\State";
+    let card = r"SYSTEM\CurrentControlSet\Services\Tcpip\Parameters\Interfaces\{1}";
+    let document = of(vec![value(
+        "DeviceLessNicDisabled",
+        RegistryValue::Dword(1),
+        true,
+    )]);
+    for (dhcp, gateway, wanted) in [
+        (1, "10.0.0.1", false),
+        (0, "", false),
+        (0, "10.0.0.1", true),
+    ] {
+        let mut host = SimulatedHost::new();
+        host.set_registry(card, "EnableDHCP", Value::Number(dhcp));
+        host.set_registry(card, "DefaultGateway", Value::Texts(vec![gateway.into()]));
+        assert_converged(&apply(&mut host, &document));
+        let there = host.registry(state, "DeviceLessNicDisabled").is_some();
+        assert_eq!(there, wanted, "DHCP {dhcp}, gateway {gateway}");
+    }
 }
 
 fn root(der: &[u8]) -> Item {

@@ -8,7 +8,8 @@ use crate::{
     document::Section,
     problem::{Problem, Problems},
     profile::{EvidenceSpec, FileSpec, Profile, SectionSpec, ServiceSpec},
-    variables::{Piece, TAINTS, known, pieces},
+    render::text::conditional,
+    variables::{Piece, TAINTS, known, log_setting, pieces},
 };
 
 /// Checks a layered profile: unknown variables, circular variables and services, conflicting paths, files without
@@ -27,6 +28,8 @@ pub fn check(profile: &Profile) -> Result<(), Problems> {
         users(profile, section.as_str(), spec, &mut found);
     }
     service_circles(profile, &mut found);
+    service_sections(profile, &mut found);
+    log_settings(profile, &mut found);
     clashing_paths(profile, &mut found);
     Problems::check(found)
 }
@@ -57,6 +60,9 @@ impl Texts<'_> {
                 }
             }
             Value::Object(all) => {
+                if let Err(reason) = conditional(value) {
+                    found.push(Problem::new(location, reason));
+                }
                 for (key, one) in all {
                     self.text(key, location, found);
                     self.walk(one, &format!("{location}.{key}"), found);
@@ -139,6 +145,31 @@ fn service_circles(profile: &Profile, found: &mut Vec<Problem>) {
     }
 }
 
+/// A service of the host section starts before the node section is there: none of that section may be needed.
+fn service_sections(profile: &Profile, found: &mut Vec<Problem>) {
+    for (name, service) in &profile.host.services {
+        for needed in &service.depends {
+            if profile.node.services.contains_key(needed) {
+                let location = format!("host.services.{name}.depends");
+                let reason =
+                    format!("`{needed}` is a service of the node section, which comes later");
+                found.push(Problem::new(location, reason));
+            }
+        }
+    }
+}
+
+/// Settings of the services' logs, where the profile itself has them.
+fn log_settings(profile: &Profile, found: &mut Vec<Problem>) {
+    for (name, text) in &profile.variables {
+        if !text.contains("${")
+            && let Some(Err(reason)) = log_setting(name, text)
+        {
+            found.push(Problem::new(format!("variables.{name}"), reason));
+        }
+    }
+}
+
 /// A circle among names, as `a → b → a`, if there is one.
 fn circle(uses: &BTreeMap<&str, Vec<&str>>) -> Option<String> {
     fn visit<'a>(
@@ -204,6 +235,11 @@ fn shapes(section: &str, spec: &SectionSpec, found: &mut Vec<Problem>) {
                 format!("evidence.{name}"),
                 "has to have either `service` or `http`",
             );
+        }
+    }
+    for (name, value) in &spec.registry {
+        if let Err(reason) = value.checked() {
+            wrong(format!("registry.{name}"), reason);
         }
     }
     for (name, rule) in &spec.firewall {
@@ -319,6 +355,26 @@ mod tests {
                 "services: a → b → a is a circle",
             ),
             (
+                "{host: {services: {a: {command: [x], depends: [b]}}}, node: {services: {b: {command: [x]}}}}",
+                "host.services.a.depends: `b` is a service of the node section",
+            ),
+            (
+                "variables: {LOG_FILE_AGE: notaduration}",
+                "variables.LOG_FILE_AGE: `notaduration` is no duration",
+            ),
+            (
+                "variables: {LOG_FILE_SIZE: 10 MB}",
+                "variables.LOG_FILE_SIZE: `10 MB` is no quantity",
+            ),
+            (
+                "host: {files: {'C:\\a': {json: {k: {when: {kubelet: '1'}, value: 1}}}}}",
+                "host.files.C:\\a.json.k: when: `1` is no range of releases",
+            ),
+            (
+                "host: {files: {'C:\\a': {json: [{when: {set: X}, value: 1}]}}}",
+                "json[0].when.set: there is no variable `X`",
+            ),
+            (
                 "host: {files: {'C:\\a': {}}}",
                 "files.C:\\a: has to have either",
             ),
@@ -346,6 +402,22 @@ mod tests {
             (
                 "host: {firewall: {a: {}}}",
                 "host.firewall.a.port: names no port",
+            ),
+            (
+                "host: {registry: {a: {key: 'X\\Y', name: Z}}}",
+                "host.registry.a: has to have one of",
+            ),
+            (
+                "host: {registry: {a: {key: 'X\\Y', name: Z, dword: 1, text: x}}}",
+                "host.registry.a: has to have one of",
+            ),
+            (
+                "host: {registry: {a: {key: 'HKLM\\X', name: Z, dword: 1}}}",
+                "host.registry.a: the key is written without",
+            ),
+            (
+                "host: {registry: {a: {key: X, dword: 1}}}",
+                "host.registry.a: has no name",
             ),
             (
                 "host: {evidence: {a: {}}}",

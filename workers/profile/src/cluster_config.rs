@@ -4,6 +4,7 @@
 
 use crate::{
     ignition::KubeletFacts,
+    kubelet_config::reaching,
     layers::Layer,
     mirrors::{Credentials, Mirrored, registries},
     platform,
@@ -11,10 +12,13 @@ use crate::{
     variables::Secrets,
 };
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// Name of the secret with additional CAs in the built-in profiles.
 pub const TRUSTED_CA: &str = "trusted-ca";
+
+/// The kubelet's configuration in the built-in profile for OpenShift.
+const KUBELET_CONFIG: &str = r"C:\k\kubelet.conf";
 
 /// Proxy of the cluster. Empty texts mean no proxy.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -47,6 +51,10 @@ pub struct ClusterSnapshot {
     pub kubelet: Result<KubeletFacts, String>,
     /// The certificate of the nodes' exporters.
     pub exporter: Result<Revision, String>,
+    /// UDP port of the hybrid overlay, where it is not 4789.
+    pub vxlan_port: Result<Option<u16>, String>,
+    /// KubeletConfigs of the machine config pool: name and settings, the later over the earlier.
+    pub kubelet_configs: Result<Vec<(String, Value)>, String>,
 }
 
 impl Default for ClusterSnapshot {
@@ -58,6 +66,8 @@ impl Default for ClusterSnapshot {
             trusted_ca: Ok(String::new()),
             kubelet: Ok(KubeletFacts::default()),
             exporter: Ok(Revision::default()),
+            vxlan_port: Ok(None),
+            kubelet_configs: Ok(Vec::new()),
         }
     }
 }
@@ -72,6 +82,8 @@ pub struct ClusterConfig {
     trusted_ca: String,
     kubelet: KubeletFacts,
     exporter: Revision,
+    vxlan_port: Option<u16>,
+    kubelet_configs: Vec<(String, Value)>,
     /// Parts that could not be read yet, a sentence each.
     pub unknown: Vec<String>,
 }
@@ -121,6 +133,15 @@ impl ClusterConfig {
             Ok(revision) => next.exporter = revision,
             Err(why) => refuse("exporters' certificate", why),
         }
+        match snapshot.vxlan_port {
+            Ok(port) => next.vxlan_port = port,
+            Err(why) => refuse("hybrid overlay", why),
+        }
+        match snapshot.kubelet_configs {
+            Ok(configs) => next.kubelet_configs = configs,
+            Err(why) => refuse("kubelet configs", why),
+        }
+        warnings.extend(reaching(&next.kubelet_configs).1);
         warnings.extend(registries(&next.mirrors, &next.credentials).1);
         (next, warnings)
     }
@@ -136,10 +157,13 @@ impl ClusterConfig {
             return None;
         }
         // The profile has the mirrors' names of secrets. The revisions stand for the secrets' contents.
-        let said = json!({
+        let mut said = json!({
             "mirrors": self.mirrors, "pullSecret": self.used_credentials().then_some(&self.pull_secret),
             "proxy": self.proxy, "trustedCa": self.trusted_ca, "kubelet": self.kubelet, "exporter": self.exporter,
         });
+        if let Some(port) = self.vxlan_port {
+            said["vxlanPort"] = json!(port);
+        }
         Some(crate::sha256_hex(said.to_string().as_bytes()))
     }
 
@@ -162,7 +186,12 @@ impl ClusterConfig {
         };
         // Only present settings; the layers below decide the rest.
         let mirrors = serde_json::to_value(host.mirrors).unwrap_or_default();
-        Layer::from_value("the cluster", json!({"host": {"mirrors": mirrors}}))
+        let mut layer = json!({"host": {"mirrors": mirrors}});
+        let (settings, _) = reaching(&self.kubelet_configs);
+        if !settings.is_empty() {
+            layer["host"]["files"][KUBELET_CONFIG] = json!({"json": settings});
+        }
+        Layer::from_value("the cluster", layer)
     }
 
     /// Fills in the values that it determines for one machine.
@@ -170,6 +199,9 @@ impl ClusterConfig {
         values.http_proxy.clone_from(&self.proxy.http);
         values.https_proxy.clone_from(&self.proxy.https);
         values.no_proxy.clone_from(&self.proxy.no);
+        if let Some(port) = self.vxlan_port {
+            values.vxlan_port = port.to_string();
+        }
         if let Some(provider) = &self.kubelet.cloud_provider {
             values.cloud_provider.clone_from(provider);
         }
@@ -254,6 +286,44 @@ mod tests {
         assert!(proxied.digest().is_some());
         let (again, _) = proxied.with(ClusterSnapshot::default(), false);
         assert_eq!(again.digest(), None);
+    }
+
+    #[test]
+    fn the_port_of_the_overlay_is_in_the_version_and_reaches_the_node() {
+        let snapshot = ClusterSnapshot {
+            vxlan_port: Ok(Some(9898)),
+            ..ClusterSnapshot::default()
+        };
+        let (config, warnings) = ClusterConfig::default().with(snapshot, true);
+        assert!(config.digest().is_some() && warnings.is_empty());
+        let mut values = Values::default();
+        config.fill(&mut values);
+        assert_eq!(values.vxlan_port, "9898");
+    }
+
+    #[test]
+    fn a_kubelet_config_reaches_the_kubelet_of_a_windows_node() {
+        let settings = json!({"maxPods": 100, "cpuManagerPolicy": "static"});
+        let snapshot = ClusterSnapshot {
+            kubelet_configs: Ok(vec![("a".into(), settings)]),
+            ..ClusterSnapshot::default()
+        };
+        let (config, warnings) = ClusterConfig::default().with(snapshot, true);
+        assert_eq!(
+            warnings,
+            ["KubeletConfig a: cpuManagerPolicy do not reach Windows nodes"]
+        );
+        let below = crate::builtin::layer("openshift").expect("a layer");
+        let profile = crate::layers::stack(&[below, config.layer()]).expect("a profile");
+        let json = profile.host.files[KUBELET_CONFIG]
+            .json
+            .as_ref()
+            .expect("JSON");
+        assert_eq!(
+            (&json["maxPods"], &json["kubeAPIQPS"]),
+            (&json!(100), &json!(50))
+        );
+        assert!(json.get("cpuManagerPolicy").is_none());
     }
 
     #[test]

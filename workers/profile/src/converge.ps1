@@ -649,6 +649,66 @@ function Set-EnvironmentItem($Item) {
     return New-Step 'changed' 'set'
 }
 
+# The type of a value in the registry, as .NET names it.
+function Get-RegistryKind([string]$Type) {
+    switch ($Type) {
+        'dword' { return 'DWord' }
+        'qword' { return 'QWord' }
+        'text' { return 'String' }
+        'expand' { return 'ExpandString' }
+        'texts' { return 'MultiString' }
+    }
+    throw (New-Failure 'document_rejected' "this script knows no value of type '$Type'")
+}
+
+# Whether a card has a gateway and no DHCP.
+function Test-StaticAddress {
+    $under = 'SYSTEM\CurrentControlSet\Services\Tcpip\Parameters\Interfaces'
+    $cards = [Microsoft.Win32.Registry]::LocalMachine.OpenSubKey($under)
+    if ($null -eq $cards) { return $false }
+    try {
+        foreach ($name in $cards.GetSubKeyNames()) {
+            $card = $cards.OpenSubKey($name)
+            if ($null -eq $card) { continue }
+            try {
+                $gateways = @(@($card.GetValue('DefaultGateway')) | Where-Object { $_ })
+                if ($gateways.Count -gt 0 -and $card.GetValue('EnableDHCP') -eq 0) { return $true }
+            }
+            finally { $card.Dispose() }
+        }
+    }
+    finally { $cards.Dispose() }
+    return $false
+}
+
+function Set-RegistryItem($Item) {
+    $builds = @($Item['windows_builds'] | Where-Object { $_ })
+    $build = (Get-CimInstance -ClassName Win32_OperatingSystem).Version
+    if ($builds.Count -gt 0 -and $builds -notcontains $build) { return New-Step 'ok' 'for other hosts' }
+    if ($Item['static_address'] -and -not (Test-StaticAddress)) { return New-Step 'ok' 'for other hosts' }
+    $kind = Get-RegistryKind $Item['value']['type']
+    $wanted = @($Item['value']['data'])
+    $opened = [Microsoft.Win32.Registry]::LocalMachine.OpenSubKey($Item['key'])
+    if ($null -ne $opened) {
+        try {
+            $found = $opened.GetValue($Item['name'], $null, 'DoNotExpandEnvironmentNames')
+            $same = $null -ne $found -and ($opened.GetValueKind($Item['name']) -eq $kind)
+            # Numbers come back signed.
+            if ($same -and $kind -eq 'DWord') { $found = [BitConverter]::ToUInt32([BitConverter]::GetBytes([int]$found), 0) }
+            if ($same -and $kind -eq 'QWord') { $found = [BitConverter]::ToUInt64([BitConverter]::GetBytes([long]$found), 0) }
+            if ($same -and (($found -join "`n") -ceq ($wanted -join "`n"))) { return New-Step 'ok' '' }
+        }
+        finally { $opened.Dispose() }
+    }
+    if (-not $run.apply) { return New-Step 'differs' 'another value' }
+    $value = $Item['value']['data']
+    if ($kind -eq 'DWord') { $value = [BitConverter]::ToInt32([BitConverter]::GetBytes([uint32]$value), 0) }
+    if ($kind -eq 'QWord') { $value = [BitConverter]::ToInt64([BitConverter]::GetBytes([uint64]$value), 0) }
+    if ($kind -eq 'MultiString') { $value = [string[]]$wanted }
+    Set-RegistryValue $Item['key'] $Item['name'] $value $kind
+    return New-Step 'changed' 'set'
+}
+
 # Written before the change: a call that dies in between asks for one reboot too many, never for one too few.
 function Save-WaitingForReboot([string]$Id) {
     $items = @(Get-WaitingForReboot) + $Id | Select-Object -Unique
@@ -1349,6 +1409,15 @@ function Remove-EnvironmentItem($Item) {
     return New-Gone $true
 }
 
+# The key stays: others may use it.
+function Remove-RegistryItem($Item) {
+    $opened = [Microsoft.Win32.Registry]::LocalMachine.OpenSubKey($Item['key'])
+    if ($null -eq $opened) { return New-Gone $false }
+    try { $there = $null -ne $opened.GetValue($Item['name']) } finally { $opened.Dispose() }
+    if ($there) { Remove-RegistryValue $Item['key'] $Item['name'] }
+    return New-Gone $there
+}
+
 function Remove-DefenderExclusionItem($Item) {
     if (-not (Test-Defender)) { return New-Gone $false }
     try {
@@ -1381,6 +1450,7 @@ function Remove-DocumentItem($Item) {
         'network_file' { return Remove-FileItem $Item['path'] }
         'directory' { return Remove-DirectoryItem $Item }
         'environment' { return Remove-EnvironmentItem $Item }
+        'registry' { return Remove-RegistryItem $Item }
         'firewall' { return Remove-FirewallItem $Item }
         'defender_exclusion' { return Remove-DefenderExclusionItem $Item }
         'certificate' { return Remove-CertificateItem $Item }
@@ -1407,6 +1477,7 @@ function Set-DocumentItem($Item) {
         'feature' { return Set-FeatureItem $Item }
         'hostname' { return Set-HostnameItem $Item }
         'environment' { return Set-EnvironmentItem $Item }
+        'registry' { return Set-RegistryItem $Item }
         'service' { return Set-ServiceItem $Item }
         'firewall' { return Set-FirewallItem $Item }
         'defender_exclusion' { return Set-DefenderExclusionItem $Item }

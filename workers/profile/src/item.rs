@@ -33,6 +33,8 @@ pub enum What {
     Hostname(Hostname),
     /// A machine-wide environment variable.
     Environment(Environment),
+    /// A value in the registry.
+    Registry(Registry),
     /// A Windows service.
     Service(Service),
     /// An inbound firewall rule.
@@ -134,6 +136,39 @@ pub struct Environment {
     /// reboot. (What one service alone needs goes into [`Service::environment`], without one.)
     #[serde(default)]
     pub reboot: bool,
+}
+
+/// See [`What::Registry`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Registry {
+    /// The key below `HKEY_LOCAL_MACHINE`, without the root.
+    pub key: String,
+    /// Name of the value.
+    pub name: String,
+    /// The value.
+    pub value: RegistryValue,
+    /// Only on a host whose address is static. Elsewhere the value is left alone.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub static_address: bool,
+    /// Only on these Windows builds; empty: on all. Elsewhere the value is left alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub windows_builds: Vec<String>,
+}
+
+/// Value in the registry, by its type.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "type", content = "data", rename_all = "snake_case")]
+pub enum RegistryValue {
+    /// `REG_DWORD`.
+    Dword(u32),
+    /// `REG_QWORD`.
+    Qword(u64),
+    /// `REG_SZ`.
+    Text(String),
+    /// `REG_EXPAND_SZ`, not expanded.
+    Expand(String),
+    /// `REG_MULTI_SZ`.
+    Texts(Vec<String>),
 }
 
 /// See [`What::Service`].

@@ -118,20 +118,41 @@ pub fn registries(
         let source = entry.source.trim_end_matches('/');
         let (registry, path) = source.split_once('/').unwrap_or((source, ""));
         if let Some(why) = unfit(registry, path) {
-            warnings.push(format!("the mirrors of {source} are left out: {why}"));
+            let ban = match entry.never_source {
+                true => "; its NeverContactSource cannot be kept",
+                false => "",
+            };
+            warnings.push(format!("the mirrors of {source} are left out: {why}{ban}"));
             continue;
         }
         let spec = found.entry(registry.to_owned()).or_default();
         spec.server = format!("https://{registry}");
         for mirror in &entry.mirrors {
-            match prefix(mirror.trim_end_matches('/'), path) {
-                Ok(location) => add(spec, &location, entry.tags, credentials),
+            let mirror = mirror.trim_end_matches('/');
+            match prefix(mirror, path) {
+                Ok(location) => {
+                    // What is for the whole mirror comes first: containerd asks it for other repositories, too.
+                    let whole = credentials.entry(&location);
+                    let known = whole.or_else(|| credentials.entry(mirror));
+                    if !add(spec, &location, entry.tags, known) {
+                        warnings.push(format!(
+                            "the credentials for {mirror} are left out: containerd has one for all of {location}, and \
+                             another entry of the pull secret came first"
+                        ));
+                    }
+                }
                 Err(why) => warnings.push(format!(
                     "the mirror {mirror} of {source} is left out: {why}"
                 )),
             }
         }
-        spec.blocked |= entry.never_source && !spec.mirrors.is_empty();
+        if entry.never_source && !path.is_empty() {
+            warnings.push(format!(
+                "NeverContactSource of {source}: containerd knows whole registries only, so nothing of {registry} is \
+                 contacted"
+            ));
+        }
+        spec.blocked |= entry.never_source;
     }
     if entries.len() > MIRRORED_MAX {
         warnings.push(format!(
@@ -139,12 +160,16 @@ pub fn registries(
             entries.len()
         ));
     }
-    found.retain(|_, spec| !spec.mirrors.is_empty());
+    // A registry that is never to be contacted stays so without a mirror.
+    found.retain(|_, spec| spec.blocked || !spec.mirrors.is_empty());
     (found, warnings)
 }
 
-/// Appends a mirror. An existing one may resolve tags if either entry permits it.
-fn add(spec: &mut MirrorSpec, location: &str, tags: bool, credentials: &Credentials) {
+/// Appends a mirror with the credentials of the pull secret's `entry`. An existing one may resolve tags if either entry
+/// permits it, and keeps its credentials: then those of `entry` are left out, and the answer is `false`.
+fn add(spec: &mut MirrorSpec, location: &str, tags: bool, entry: Option<&str>) -> bool {
+    let authorization = entry.map(|entry| format!("Basic ${{secret:{}}}", secret_name(entry)));
+    let authorization = authorization.unwrap_or_default();
     // After a registry's address comes the API version, then the path.
     let url = match location.split_once('/') {
         None => format!("https://{location}"),
@@ -152,16 +177,18 @@ fn add(spec: &mut MirrorSpec, location: &str, tags: bool, credentials: &Credenti
     };
     if let Some(there) = spec.mirrors.iter_mut().find(|there| there.url == url) {
         there.resolve_tags |= tags;
-        return;
+        if there.authorization.is_empty() {
+            there.authorization = authorization;
+            return true;
+        }
+        return authorization.is_empty() || there.authorization == authorization;
     }
-    let entry = credentials.entry(location);
-    let authorization = entry.map(|entry| format!("Basic ${{secret:{}}}", secret_name(entry)));
-    let authorization = authorization.unwrap_or_default();
     spec.mirrors.push(Mirror {
         url,
         resolve_tags: tags,
         authorization,
     });
+    true
 }
 
 /// Reason for which containerd on Windows cannot have a folder for a source.
@@ -274,7 +301,10 @@ mod tests {
             ..of("quay.io/a", &["a.example/a", "m.example/a"])
         };
         let (found, warnings) = registries(&[never, tags], &Credentials::default());
-        assert_eq!((found.len(), warnings.len()), (1, 0));
+        assert_eq!(found.len(), 1);
+        let said = "NeverContactSource of quay.io/b: containerd knows whole registries only, so nothing of quay.io is \
+            contacted";
+        assert_eq!(warnings, [said]);
         let quay = &found["quay.io"];
         assert!(quay.blocked, "one of them says so");
         let warnings: Vec<_> = quay
@@ -288,6 +318,50 @@ mod tests {
             ("https://m.example", true),
         ];
         assert_eq!(warnings, wanted);
+    }
+
+    #[test]
+    fn a_ban_outlives_its_mirrors() {
+        let ban = |source: &str, mirrors: &[&str]| Mirrored {
+            never_source: true,
+            ..of(source, mirrors)
+        };
+        let left_out = ban("quay.io", &["m.example:x/a"]);
+        for entry in [left_out, ban("quay.io", &[])] {
+            let (found, _) = registries(&[entry], &Credentials::default());
+            assert!(found["quay.io"].blocked && found["quay.io"].mirrors.is_empty());
+        }
+        // Mirrors of another set for the same registry stay what is asked.
+        let (found, _) = registries(
+            &[ban("quay.io", &[]), of("quay.io", &["m.example"])],
+            &Credentials::default(),
+        );
+        assert!(found["quay.io"].blocked && found["quay.io"].mirrors.len() == 1);
+        let (found, said) = registries(&[ban("*.example", &[])], &Credentials::default());
+        assert!(found.is_empty() && said[0].ends_with("its NeverContactSource cannot be kept"));
+    }
+
+    #[test]
+    fn credentials_for_a_repository_are_found_by_its_mirror() {
+        let text = r#"{"auths": {"m.example/team/app": {"auth": "YXBw"}, "m.example/team/web": {"auth": "d2Vi"},
+            "n.example": {"auth": "YWxs"}, "n.example/team/app": {"auth": "YXBw"}}}"#;
+        let credentials = Credentials::parse(text).expect("a pull secret");
+        let told = |entries: &[Mirrored]| {
+            let (found, said) = registries(entries, &credentials);
+            (found["quay.io"].mirrors[0].authorization.clone(), said)
+        };
+        let app = of("quay.io/team/app", &["m.example/team/app"]);
+        let web = of("quay.io/team/web", &["m.example/team/web"]);
+        let none = of("quay.io/team/none", &["m.example/team/none"]);
+        let wanted = "Basic ${secret:registry.m.example..team..app}".to_owned();
+        assert_eq!(told(std::slice::from_ref(&app)), (wanted.clone(), vec![]));
+        assert_eq!(told(&[none.clone(), app.clone()]), (wanted.clone(), vec![]));
+        assert_eq!(told(&[app.clone(), none]), (wanted.clone(), vec![]));
+        let (first, said) = told(&[app, web]);
+        assert_eq!(first, wanted);
+        assert!(said[0].starts_with("the credentials for m.example/team/web are left out"));
+        let all = of("quay.io/team/app", &["n.example/team/app"]);
+        assert_eq!(told(&[all]).0, "Basic ${secret:registry.n.example}");
     }
 
     #[test]

@@ -6,10 +6,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::problem::{Problem, Problems};
+use crate::release::Release;
 use crate::yaml;
 
 /// Name of the manifest in the payload's folder.
 pub const MANIFEST_FILE: &str = "payload.yaml";
+/// containerd of a payload whose manifest does not name one (WMCO 10.x and 11.0 ship 1.7.27).
+pub const CONTAINERD_UNNAMED: Release = Release::new(1, 7);
 /// Most files in one payload.
 pub const PAYLOAD_FILES_MAX: usize = 500;
 /// Most versions that one payload may follow.
@@ -25,6 +28,10 @@ pub struct Manifest {
     pub version: String,
     /// Version of its kubelet, `major.minor`.
     pub kubelet: String,
+    /// Version of its containerd, `major.minor`. Empty, as in manifests from before this field: see
+    /// [`Manifest::containerd`].
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub containerd: String,
     /// Windows builds it runs on, for example `10.0.20348`.
     pub windows_builds: Vec<String>,
     /// Platforms it is for; empty: all.
@@ -78,6 +85,10 @@ impl Manifest {
                 "kubelet",
                 format!("`{}` is not major.minor", self.kubelet),
             ));
+        }
+        if !self.containerd.is_empty() && self.containerd.parse::<Release>().is_err() {
+            let reason = format!("`{}` is not major.minor", self.containerd);
+            found.push(Problem::new("containerd", reason));
         }
         if self.windows_builds.is_empty() {
             found.push(Problem::new("windows_builds", "names no Windows build"));
@@ -150,6 +161,18 @@ impl Manifest {
         files.sort();
         let hash = crate::sha256_hex(files.concat().as_bytes());
         format!("{}-{}", self.version, &hash[..8])
+    }
+
+    /// Release of its kubelet. (Of one that cannot be read, the oldest: [`Manifest::check`] refuses it.)
+    pub fn kubelet(&self) -> Release {
+        let text = self.kubelet.trim_start_matches('v');
+        text.parse().unwrap_or(Release::new(0, 0))
+    }
+
+    /// Release of its containerd. A manifest without one is of the time when every payload had containerd 1.7, whose
+    /// configuration 2.0 to 2.3 understand, too.
+    pub fn containerd(&self) -> Release {
+        self.containerd.parse().unwrap_or(CONTAINERD_UNNAMED)
     }
 
     /// Minor version of its kubelet.

@@ -15,6 +15,7 @@ fn manifest() -> Manifest {
     Manifest {
         version: "11.0.0".into(),
         kubelet: "1.36".into(),
+        containerd: String::new(),
         windows_builds: vec!["10.0.20348".into(), "10.0.26100".into()],
         platforms: vec![],
         may_follow: vec!["10.22.1".into()],

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::document::ChangeClass;
 use crate::item::{FailureActions, HnsCreate, Priority, Protocol, StartType};
+use crate::release::Range;
 
 /// A map whose entries a layer may remove with `null`.
 pub type Named<T> = BTreeMap<String, T>;
@@ -50,6 +51,12 @@ pub struct SectionSpec {
     /// Machine environment, by name.
     #[serde(deserialize_with = "without_nulls")]
     pub environment: Named<EnvironmentSpec>,
+    /// Values in the registry, by any name.
+    #[serde(
+        deserialize_with = "without_nulls",
+        skip_serializing_if = "Named::is_empty"
+    )]
+    pub registry: Named<RegistrySpec>,
     /// Certificates for `LocalMachine\Root`, by any name.
     #[serde(deserialize_with = "without_nulls")]
     pub certificates: Named<CertificateSpec>,
@@ -96,6 +103,12 @@ pub struct When {
     pub set: String,
     /// This secret exists.
     pub secret: String,
+    /// The payload's kubelet, and so its kube-proxy, is in this range: `<1.34`.
+    #[serde(skip_serializing_if = "Range::is_any")]
+    pub kubelet: Range,
+    /// The payload's containerd is in this range: `>=2.0 <2.1`.
+    #[serde(skip_serializing_if = "Range::is_any")]
+    pub containerd: Range,
 }
 
 /// Entry with conditions only.
@@ -112,6 +125,9 @@ pub struct ConditionSpec {
 pub struct DirectorySpec {
     /// Whether a removal keeps it with its content.
     pub keep: bool,
+    /// When it is there.
+    #[serde(skip_serializing_if = "When::is_always")]
+    pub when: When,
 }
 
 /// A Windows feature.
@@ -141,6 +157,37 @@ pub struct EnvironmentSpec {
     pub value: String,
     /// Services must see it, which takes a reboot; the change class is then at least `drain`.
     pub reboot: bool,
+    /// When it is managed. Elsewhere it stays as it is.
+    #[serde(skip_serializing_if = "When::is_always")]
+    pub when: When,
+}
+
+/// A value in the registry. Exactly one of the typed fields is given.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct RegistrySpec {
+    /// Its key below `HKEY_LOCAL_MACHINE`, without the root.
+    pub key: String,
+    /// Its name.
+    pub name: String,
+    /// `REG_DWORD`.
+    pub dword: Option<u32>,
+    /// `REG_QWORD`.
+    pub qword: Option<u64>,
+    /// `REG_SZ`.
+    pub text: Option<String>,
+    /// `REG_EXPAND_SZ`.
+    pub expand: Option<String>,
+    /// `REG_MULTI_SZ`.
+    pub texts: Option<Vec<String>>,
+    /// Only on a host whose address is static.
+    pub static_address: bool,
+    /// Only on these Windows builds; empty: on all. The host itself compares.
+    pub windows_builds: Vec<String>,
+    /// What a change of it asks for.
+    pub change: ChangeClass,
+    /// When it is there.
+    pub when: When,
 }
 
 /// Certificates in PEM.
@@ -189,9 +236,10 @@ pub struct PayloadSpec {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct FileSpec {
-    /// Text, written unchanged (line ends LF, no BOM).
-    pub content: Option<String>,
-    /// An object, written as JSON. Layers can change single fields of it.
+    /// Text, written unchanged (line ends LF, no BOM); or its parts, of which those whose condition holds are joined.
+    pub content: Option<Content>,
+    /// An object, written as JSON. Layers can change single fields of it. A value or a list element of the form
+    /// `{when: …, value: …}` is there under that condition.
     pub json: Option<Value>,
     /// What a change of it asks for.
     pub change: ChangeClass,
@@ -201,6 +249,44 @@ pub struct FileSpec {
     pub private: bool,
     /// When it is there.
     pub when: When,
+}
+
+/// Content of a file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Content {
+    /// The whole text.
+    Whole(String),
+    /// Its parts in order.
+    Parts(Vec<Part>),
+}
+
+/// A part of a file's content, always there or under a condition.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Part {
+    /// Always.
+    Always(String),
+    /// Under a condition.
+    Maybe(MaybePart),
+}
+
+/// A part under a condition.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MaybePart {
+    /// When it is there.
+    pub when: When,
+    /// Its text.
+    pub text: String,
+}
+
+impl When {
+    /// Whether it has no condition.
+    #[must_use]
+    pub fn is_always(&self) -> bool {
+        self == &Self::default()
+    }
 }
 
 /// A registry that is reached by mirrors.
@@ -213,6 +299,9 @@ pub struct MirrorSpec {
     pub mirrors: Vec<Mirror>,
     /// Whether the registry itself is never contacted: the first mirror is asked again instead.
     pub blocked: bool,
+    /// When it is there.
+    #[serde(skip_serializing_if = "When::is_always")]
+    pub when: When,
 }
 
 /// One mirror of a registry.

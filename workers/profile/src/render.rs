@@ -53,8 +53,9 @@
 
 mod files;
 mod items;
+mod registry;
 mod services;
-mod text;
+pub(crate) mod text;
 
 use crate::{
     document::{DOCUMENT_SCHEMA, Document, Section},
@@ -146,6 +147,7 @@ pub fn render(inputs: &Inputs<'_>, section: Section, version: &str) -> Result<Re
     if found.is_empty() && spec != &SectionSpec::default() {
         problems.push(Problem::new(section.as_str(), "nothing of it applies here"));
     }
+    problems.extend(crate::settings::check(&found, inputs.payload));
     Problems::check(problems).map_err(|e| e.below(section.as_str()))?;
     let document = Document {
         schema: DOCUMENT_SCHEMA,
@@ -161,6 +163,7 @@ fn fill(items: &mut Items<'_>, spec: &SectionSpec) {
     items.directories(spec);
     items.features(spec);
     items.hostname(spec);
+    items.registry(spec);
     items.environment(spec);
     items.certificates(spec);
     items.firewall(spec);

@@ -97,6 +97,55 @@ pub const KNOWN: &[BuiltinVariable] = &[
 /// Placeholder for the profile's taints: a string in a `json` file that consists of this only.
 pub const TAINTS: &str = "${TAINTS}";
 
+/// Setting of the services' logs as kube-log-runner reads it, without the space around it. `None`: the variable is
+/// another one.
+///
+/// # Errors
+/// It is no duration of Go's, or no quantity of Kubernetes'. kube-log-runner would end with it, and so the service.
+pub(crate) fn log_setting(name: &str, text: &str) -> Option<Result<String, String>> {
+    let (fits, what): (fn(&str) -> bool, _) = match name {
+        "LOG_FILE_SIZE" => (is_quantity, "no quantity, as `100Mi`"),
+        "LOG_FILE_AGE" | "LOG_FLUSH_INTERVAL" => (is_duration, "no duration, as `24h` or `5s`"),
+        _ => return None,
+    };
+    let text = text.trim();
+    Some(if text.is_empty() || fits(text) {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("`{text}` is {what}"))
+    })
+}
+
+/// Whether Go's `time.ParseDuration` takes it. Negative ones make no sense here.
+fn is_duration(text: &str) -> bool {
+    let mut rest = text;
+    while !rest.is_empty() {
+        let digits = rest
+            .find(|c: char| !c.is_ascii_digit() && c != '.')
+            .unwrap_or(rest.len());
+        let (number, after) = rest.split_at(digits);
+        let units = ["ns", "us", "ms", "s", "m", "h"];
+        let letters = after
+            .find(|c: char| !c.is_ascii_alphabetic())
+            .unwrap_or(after.len());
+        if number.parse::<f64>().is_err() || !units.contains(&&after[..letters]) {
+            return text == "0";
+        }
+        rest = &after[letters..];
+    }
+    !text.is_empty()
+}
+
+/// Whether it is a plain quantity of bytes: a number with one of Kubernetes' suffixes.
+fn is_quantity(text: &str) -> bool {
+    let digits = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
+    let (number, suffix) = text.split_at(digits);
+    let suffixes = ["", "k", "M", "G", "T", "Ki", "Mi", "Gi", "Ti"];
+    number.parse::<f64>().is_ok() && suffixes.contains(&suffix)
+}
+
 /// Built-in variable of that name.
 pub fn known(name: &str) -> Option<&'static BuiltinVariable> {
     KNOWN.iter().find(|known| known.name == name)
@@ -253,6 +302,29 @@ mod tests {
         for (text, wanted) in table {
             assert_eq!(pieces(text), wanted, "{text}");
         }
+    }
+
+    #[test]
+    fn log_settings_are_trimmed_and_read_as_go_reads_them() {
+        let table = [
+            ("LOG_FILE_SIZE", " 100Mi\n", Some("100Mi")),
+            ("LOG_FILE_SIZE", "1.5Gi", Some("1.5Gi")),
+            ("LOG_FILE_SIZE", "100MB", None),
+            ("LOG_FILE_SIZE", "Mi", None),
+            ("LOG_FILE_AGE", "168h", Some("168h")),
+            ("LOG_FILE_AGE", "1h30m", Some("1h30m")),
+            ("LOG_FILE_AGE", "0", Some("0")),
+            ("LOG_FILE_AGE", "7d", None),
+            ("LOG_FILE_AGE", "168", None),
+            ("LOG_FILE_AGE", "-1h", None),
+            ("LOG_FLUSH_INTERVAL", "notaduration", None),
+            ("LOG_FLUSH_INTERVAL", "", Some("")),
+        ];
+        for (name, text, wanted) in table {
+            let read = log_setting(name, text).expect("one of them").ok();
+            assert_eq!(read.as_deref(), wanted, "{name} {text}");
+        }
+        assert_eq!(log_setting("NO_PROXY", " x"), None);
     }
 
     #[test]

@@ -133,6 +133,10 @@ fn details(item: &Item, text: &mut String) {
         What::Directory(directory) if directory.keep => say("stays"),
         What::Environment(variable) => say(&format!("{:?}", variable.value)),
         What::HnsNetwork(network) => say(&format!("waited for {} ms", network.wait_ms)),
+        What::Registry(value) => say(&format!(
+            r"{}\{} is {:?}",
+            value.key, value.name, value.value
+        )),
         What::SteadyService(evidence) => say(&format!("{} ms", evidence.steady_ms)),
         What::Http(evidence) => say(&evidence.url),
         What::Sweep(sweep) => say(&format!("under {}, keeps {:?}", sweep.under, sweep.keep)),
@@ -310,6 +314,10 @@ fn mirror_sets_of_a_cluster_become_hosts_toml() {
             ..of("mcr.microsoft.com/oss", &["mirror.example:5000/oss"])
         },
         of("*.wild.example", &["mirror.example:5000"]),
+        Mirrored {
+            never_source: true,
+            ..of("banned.example", &["mirror.example:x/a"])
+        },
         of("quay.example:8443/a", &["mirror.example:5000/b"]),
     ];
     let auths = r#"{"auths": {"mirror.example:5000": {"auth": "dXNlcjpwYXNz"}, "quay.io": {"auth": "bm8="}}}"#;

@@ -28,6 +28,9 @@ pub const EXPORTER: &str = "dormer-windows-exporter";
 /// the Service of `deploy/monitoring/windows-exporter.yaml`.
 pub const EXPORTER_TLS: &str = "dormer-windows-exporter-tls";
 
+/// Longest mask of a services' network that has a tenth address.
+const SERVICES_PREFIX_MAX: u32 = 28;
+
 /// How kubelets join; what is `None` is read from the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
@@ -156,14 +159,14 @@ impl Cluster for KubernetesExecutor {
             let (token, api_ca) = self.bootstrap_secret().await?;
             (Some(token), api_ca)
         };
-        let service_cidr = self.service_cidr().await?;
+        let (service_cidr, cluster_dns) = services_of(&self.service_cidr().await?)?;
         Ok(Bootstrap {
             api_url: self.api_url().await?,
             client_ca: self.client_ca().await?.unwrap_or_else(|| api_ca.clone()),
             api_ca,
             token,
             exporter_tls: self.exporter_tls().await?,
-            cluster_dns: dns_of(&service_cidr)?,
+            cluster_dns,
             cluster_domain: self.settings.cluster_domain.clone(),
             service_cidr,
         })
@@ -320,14 +323,60 @@ fn internal_names(machine: &DynamicObject) -> Vec<String> {
         .collect()
 }
 
-/// The cluster's DNS: the tenth address of the services' network, by OpenShift's custom.
-fn dns_of(cidr: &str) -> Result<String, Failure> {
-    let base = cidr
-        .split('/')
-        .next()
-        .and_then(|base| base.parse::<Ipv4Addr>().ok());
-    let base = base.ok_or_else(|| {
-        Failure::lasting("BootstrapUnusable", format!("{cidr} is no IPv4 network"))
-    })?;
-    Ok(Ipv4Addr::from(u32::from(base).saturating_add(10)).to_string())
+/// The services' network, and the cluster's DNS: its tenth address, by OpenShift's custom.
+fn services_of(cidr: &str) -> Result<(String, String), Failure> {
+    let refuse = |why: &str| Failure::lasting("BootstrapUnusable", format!("{cidr} {why}"));
+    let (base, prefix) = cidr
+        .split_once('/')
+        .ok_or_else(|| refuse("is no IPv4 network: it has no mask, as in 172.30.0.0/16"))?;
+    let base: Ipv4Addr = base.parse().map_err(|_| refuse("is no IPv4 network"))?;
+    let prefix: u32 = match prefix.parse() {
+        Ok(prefix) if (1..=32).contains(&prefix) => prefix,
+        _ => return Err(refuse("is no IPv4 network")),
+    };
+    if prefix > SERVICES_PREFIX_MAX {
+        return Err(refuse(
+            "has no tenth address, which the cluster's DNS would have",
+        ));
+    }
+    let network = u32::from(base) & (u32::MAX << (32 - prefix));
+    let dns = Ipv4Addr::from(network + 10);
+    Ok((
+        format!("{}/{prefix}", Ipv4Addr::from(network)),
+        dns.to_string(),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_dns_is_the_tenth_of_the_network_that_an_address_lies_in() {
+        let table = [
+            ("172.30.0.0/16", Some(("172.30.0.0/16", "172.30.0.10"))),
+            ("10.0.128.8/24", Some(("10.0.128.0/24", "10.0.128.10"))),
+            ("10.96.0.0/12", Some(("10.96.0.0/12", "10.96.0.10"))),
+            ("10.0.0.16/28", Some(("10.0.0.16/28", "10.0.0.26"))),
+            (
+                "255.255.255.255/28",
+                Some(("255.255.255.240/28", "255.255.255.250")),
+            ),
+            ("10.0.0.0/29", None),
+            ("10.0.0.1/32", None),
+            ("10.0.0.0", None),
+            ("10.0.0.0/", None),
+            ("10.0.0.0/0", None),
+            ("10.0.0.0/33", None),
+            ("fd00::/112", None),
+        ];
+        for (cidr, wanted) in table {
+            let found = services_of(cidr);
+            let found = found
+                .as_ref()
+                .ok()
+                .map(|(network, dns)| (&network[..], &dns[..]));
+            assert_eq!(found, wanted, "{cidr}");
+        }
+    }
 }

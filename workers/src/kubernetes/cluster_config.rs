@@ -12,10 +12,14 @@ use dormer_profile::{
     ignition::{KubeletFacts, kubelet_facts},
     mirrors::{Credentials, Mirrored},
 };
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::{
+    api::core::v1::{ConfigMap, Secret},
+    apimachinery::pkg::apis::meta::v1::LabelSelector,
+};
 use kube::{
     Api, Client, ResourceExt,
     api::{ApiResource, DynamicObject, GroupVersionKind, ListParams},
+    core::{Selector, SelectorExt as _},
 };
 use serde_json::Value;
 use std::{
@@ -26,6 +30,12 @@ use std::{
 use tokio::time::timeout;
 use x509_cert::der::Decode;
 
+/// API group of the cluster's configuration.
+const CONFIG_GROUP: &str = "config.openshift.io";
+/// API group of the machine configs.
+const MACHINE_CONFIG_GROUP: &str = "machineconfiguration.openshift.io";
+/// API group of the operators' configuration.
+const OPERATOR_GROUP: &str = "operator.openshift.io";
 /// Where OpenShift keeps what its administrators give it.
 const CONFIG: &str = "openshift-config";
 /// The pull secret there, and its key.
@@ -64,11 +74,13 @@ impl ClusterConfigReader {
 
     /// Reads once.
     pub(crate) async fn read(&self) -> ClusterSnapshot {
-        let (mirrors, proxy, kubelet, exporter) = tokio::join!(
+        let (mirrors, proxy, kubelet, exporter, vxlan_port, kubelet_configs) = tokio::join!(
             self.mirrors(),
             self.proxy(),
             self.kubelet(),
-            self.exporter()
+            self.exporter(),
+            self.vxlan_port(),
+            self.kubelet_configs()
         );
         let mirrored = mirrors.as_ref().is_ok_and(|sets| !sets.is_empty());
         let pull_secret = if mirrored {
@@ -88,17 +100,68 @@ impl ClusterConfigReader {
             trusted_ca,
             kubelet,
             exporter,
+            vxlan_port,
+            kubelet_configs,
         }
+    }
+
+    /// KubeletConfigs of the pool whose nodes Windows nodes are like, by age: the youngest has the last word.
+    async fn kubelet_configs(&self) -> Result<Vec<(String, Value)>, String> {
+        let mut found = self.sets(MACHINE_CONFIG_GROUP, "KubeletConfig").await?;
+        if found.is_empty() {
+            return Ok(Vec::new());
+        }
+        let pool = self
+            .object(MACHINE_CONFIG_GROUP, "MachineConfigPool", POOL)
+            .await?;
+        let labels = pool.map(|pool| pool.labels().clone()).unwrap_or_default();
+        found.retain(|config| selects(&config.data["spec"]["machineConfigPoolSelector"], &labels));
+        found.sort_by_key(|config| (config.creation_timestamp(), config.name_any()));
+        let settings = |config: &DynamicObject| {
+            (
+                config.name_any(),
+                config.data["spec"]["kubeletConfig"].clone(),
+            )
+        };
+        Ok(found.iter().map(settings).collect())
+    }
+
+    /// UDP port of the hybrid overlay, where the cluster's network operator has another one than 4789.
+    async fn vxlan_port(&self) -> Result<Option<u16>, String> {
+        let Some(network) = self.object(OPERATOR_GROUP, "Network", "cluster").await? else {
+            return Ok(None);
+        };
+        let overlay = &network.data["spec"]["defaultNetwork"]["ovnKubernetesConfig"];
+        let port = &overlay["hybridOverlayConfig"]["hybridOverlayVXLANPort"];
+        if port.is_null() {
+            return Ok(None);
+        }
+        let read = port.as_u64().and_then(|port| u16::try_from(port).ok());
+        read.filter(|port| *port != 0).map(Some).ok_or_else(|| {
+            format!("hybridOverlayVXLANPort of networks.operator.openshift.io/cluster is {port}, no port")
+        })
     }
 
     /// Sets for digests before those for tags, and by name among themselves, so that everybody reads the same order.
     async fn mirrors(&self) -> Result<Vec<Mirrored>, String> {
         let mut found = Vec::new();
-        for (kind, field, tags) in [
-            ("ImageDigestMirrorSet", "imageDigestMirrors", false),
-            ("ImageTagMirrorSet", "imageTagMirrors", true),
+        for (group, kind, field, tags) in [
+            (
+                CONFIG_GROUP,
+                "ImageDigestMirrorSet",
+                "imageDigestMirrors",
+                false,
+            ),
+            // What came before ImageDigestMirrorSets, and is still served: for digests, too.
+            (
+                OPERATOR_GROUP,
+                "ImageContentSourcePolicy",
+                "repositoryDigestMirrors",
+                false,
+            ),
+            (CONFIG_GROUP, "ImageTagMirrorSet", "imageTagMirrors", true),
         ] {
-            let mut sets = self.sets(kind).await?;
+            let mut sets = self.sets(group, kind).await?;
             sets.sort_by_key(ResourceExt::name_any);
             for set in sets {
                 let entries = set.data["spec"][field]
@@ -111,15 +174,12 @@ impl ClusterConfigReader {
         Ok(found)
     }
 
-    async fn sets(&self, kind: &str) -> Result<Vec<DynamicObject>, String> {
-        let resource = resource("config.openshift.io", kind);
+    async fn sets(&self, group: &str, kind: &str) -> Result<Vec<DynamicObject>, String> {
+        let resource = resource(group, kind);
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
         let params = ListParams::default().limit(SETS_MAX);
-        let listed = self.within(
-            "list",
-            (&resource.plural, ".config.openshift.io"),
-            api.list(&params),
-        );
+        let group = format!(".{group}");
+        let listed = self.within("list", (&resource.plural, &group), api.list(&params));
         Ok(listed.await?.map(|list| list.items).unwrap_or_default())
     }
 
@@ -266,17 +326,22 @@ impl ClusterConfigReader {
         doing: impl Future<Output = Result<T, kube::Error>>,
     ) -> Result<Option<T>, String> {
         let what = format!("{kind}{name}");
+        // A kind of one name can be in two groups, of which one is served.
+        let kind = what
+            .split_once('/')
+            .map_or(&what[..], |(kind, _)| kind)
+            .to_owned();
         let done = timeout(ANSWER_MAX, doing)
             .await
             .map_err(|_| silent(verb, &what).message)?;
         let mut served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
         match done {
             Ok(found) => {
-                served.insert(kind.to_owned());
+                served.insert(kind);
                 Ok(Some(found))
             }
             Err(error) if is_gone(&error) => Ok(None),
-            Err(kube::Error::Api(status)) if status.code == 404 && !served.contains(kind) => {
+            Err(kube::Error::Api(status)) if status.code == 404 && !served.contains(&kind) => {
                 Ok(None)
             }
             Err(error) => Err(failure(verb, &what, &error).message),
@@ -310,7 +375,7 @@ impl ClusterConfigReader {
     }
 
     async fn cluster(&self, kind: &str) -> Result<Option<DynamicObject>, String> {
-        self.object("config.openshift.io", kind, "cluster").await
+        self.object(CONFIG_GROUP, kind, "cluster").await
     }
 
     async fn object(
@@ -331,12 +396,25 @@ impl ClusterConfigReader {
 }
 
 fn resource(group: &str, kind: &str) -> ApiResource {
-    let gvk = GroupVersionKind::gvk(group, "v1", kind);
+    let version = match kind {
+        "ImageContentSourcePolicy" => "v1alpha1",
+        _ => "v1",
+    };
+    let gvk = GroupVersionKind::gvk(group, version, kind);
     match kind {
         // English has its own plurals.
         "Proxy" => ApiResource::from_gvk_with_plural(&gvk, "proxies"),
         _ => ApiResource::from_gvk(&gvk),
     }
+}
+
+/// Whether a label selector selects these labels. Without one, as with one that cannot be read, nothing is selected.
+fn selects(selector: &Value, labels: &BTreeMap<String, String>) -> bool {
+    let Ok(selector) = serde_json::from_value::<LabelSelector>(selector.clone()) else {
+        return false;
+    };
+    let empty = selector.match_labels.is_none() && selector.match_expressions.is_none();
+    !empty && Selector::try_from(selector).is_ok_and(|selector| selector.matches(labels))
 }
 
 /// Windows' programs take a proxy with its scheme, and a host behind it.

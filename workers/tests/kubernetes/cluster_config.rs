@@ -57,7 +57,8 @@ fn machine_config(bench: &Bench, name: &str, cloud: &str) {
         .get(&kinds::MACHINE_CONFIG_POOL, &key)
         .is_err()
     {
-        let pool = json!({"apiVersion": machines, "kind": "MachineConfigPool", "metadata": {"name": "worker"}});
+        let pool = json!({"apiVersion": machines, "kind": "MachineConfigPool", "metadata": {"name": "worker",
+            "labels": {"pools.operator.machineconfiguration.openshift.io/worker": ""}}});
         bench.world.create(pool).expect("a pool");
     }
     patch(&bench.world, &kinds::MACHINE_CONFIG_POOL, &key, spec);
@@ -93,6 +94,25 @@ async fn what_openshift_says_of_its_nodes_is_read() {
         json!({"spec": {"imageDigestMirrors":
         [{"source": "quay.io", "mirrors": ["a.example"], "mirrorSourcePolicy": "NeverContactSource"}]}}),
     ));
+    create(
+        json!({"apiVersion": "operator.openshift.io/v1alpha1", "kind": "ImageContentSourcePolicy",
+        "metadata": {"name": "old"}, "spec": {"repositoryDigestMirrors": source("old.example")}}),
+    );
+    patch(
+        &bench.world,
+        &kinds::NETWORK_OPERATOR,
+        &Key::new("", "cluster"),
+        json!({"spec": {"defaultNetwork": {"ovnKubernetesConfig":
+            {"hybridOverlayConfig": {"hybridOverlayVXLANPort": 9898}}}}}),
+    );
+    for (name, label, pods) in [("ours", "worker", 100), ("theirs", "master", 50)] {
+        let label = format!("pools.operator.machineconfiguration.openshift.io/{label}");
+        create(
+            json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "KubeletConfig",
+            "metadata": {"name": name}, "spec": {"kubeletConfig": {"maxPods": pods},
+                "machineConfigPoolSelector": {"matchLabels": {label: ""}}}}),
+        );
+    }
     create(config(
         "Proxy",
         "cluster",
@@ -129,6 +149,7 @@ async fn what_openshift_says_of_its_nodes_is_read() {
     let wanted = [
         ("a.example", false, true),
         ("b.example", false, false),
+        ("old.example", false, false),
         ("tags.example", true, false),
     ];
     assert_eq!(warnings, wanted, "digests first, each kind by its names");
@@ -144,6 +165,12 @@ async fn what_openshift_says_of_its_nodes_is_read() {
         ..KubeletFacts::default()
     };
     assert_eq!(snapshot.kubelet, Ok(facts));
+    assert_eq!(snapshot.vxlan_port, Ok(Some(9898)));
+    assert_eq!(
+        snapshot.kubelet_configs,
+        Ok(vec![("ours".to_owned(), json!({"maxPods": 100}))]),
+        "of the pool worker alone"
+    );
     let (cluster_config, warnings) = ClusterConfig::default().with(snapshot, true);
     assert!(
         warnings.is_empty() && cluster_config.unknown.is_empty(),

@@ -323,6 +323,7 @@ impl Run<'_> {
             What::Feature(what) => host.ensure_feature(&what.name, apply).await,
             What::Hostname(what) => host.ensure_hostname(&what.name, apply),
             What::Environment(what) => host.ensure_environment(what, apply),
+            What::Registry(what) => host.ensure_registry(what, apply),
             What::Service(what) => host.ensure_service(what, apply).await,
             What::Firewall(what) => host.ensure_firewall(what, apply).await,
             What::DefenderExclusion(what) => host.ensure_exclusion(&what.process, apply),

@@ -15,6 +15,7 @@ pub(crate) mod hns;
 pub(crate) mod hostname;
 pub(crate) mod network;
 pub(crate) mod network_file;
+pub(crate) mod registry;
 pub(crate) mod route;
 pub(crate) mod service;
 pub(crate) mod sweep;
@@ -102,6 +103,7 @@ pub(crate) async fn converge<H: Host>(run: &mut Run<H>, item: &Item) -> Result<S
         What::Feature(what) => one(run, id, what).await,
         What::Hostname(what) => one(run, id, what).await,
         What::Environment(what) => one(run, id, what).await,
+        What::Registry(what) => one(run, id, what).await,
         What::Service(what) => one(run, id, what).await,
         What::Firewall(what) => one(run, id, what).await,
         What::DefenderExclusion(what) => one(run, id, what).await,

@@ -8,8 +8,11 @@ use super::{Staged, items::Items};
 use crate::{
     document::ChangeClass,
     item::{File, FileSource, OnlyFolders, VERSION_MARK, What},
-    profile::{FileSpec, Mirror, MirrorSpec, SectionSpec},
+    profile::{Content, FileSpec, Mirror, MirrorSpec, SectionSpec},
 };
+
+/// Server of a registry that is never to be contacted and has no mirror.
+const NOBODY: &str = "https://never-contact-source.invalid";
 
 impl Items<'_> {
     pub(super) fn payload_files(&mut self, spec: &SectionSpec) {
@@ -71,7 +74,13 @@ impl Items<'_> {
 
     pub(super) fn content(&mut self, location: &str, file: &FileSpec) -> String {
         match (&file.content, &file.json) {
-            (Some(text), None) => self.fill(location, text),
+            (Some(content), None) => {
+                let text = self.values.parts(content).concat();
+                if text.is_empty() && matches!(content, Content::Parts(_)) {
+                    self.wrong(location, "no part of its content applies here".into());
+                }
+                self.fill(location, &text)
+            }
             (None, Some(json)) => match self.values.fill_json(json) {
                 Ok(json) => serde_json::to_string_pretty(&json).unwrap_or_default() + "\n",
                 Err(reason) => {
@@ -112,7 +121,11 @@ impl Items<'_> {
             return;
         }
         let folder = self.path("mirrors_folder", &spec.mirrors_folder);
-        for (host, mirror) in &spec.mirrors {
+        let there = spec.mirrors.iter();
+        let there: Vec<_> = there
+            .filter(|(_, mirror)| self.values.holds(&mirror.when))
+            .collect();
+        for (host, mirror) in &there {
             let location = format!("mirrors.{host}");
             let content = self.hosts_toml(&location, mirror);
             // containerd reads these files again with every pull.
@@ -120,11 +133,7 @@ impl Items<'_> {
             self.text_file(path, content, ChangeClass::Live, Vec::new(), true);
         }
         // Removes registries that are no longer mirrored.
-        let keep = spec
-            .mirrors
-            .keys()
-            .map(|host| mirror_folder(host))
-            .collect();
+        let keep = there.iter().map(|(host, _)| mirror_folder(host)).collect();
         let what = What::OnlyFolders(OnlyFolders {
             under: folder.clone(),
             keep,
@@ -140,6 +149,10 @@ impl Items<'_> {
                 let url = toml_string(&self.fill(location, &first.url));
                 let _ = writeln!(text, "server = {url}");
                 self.mirror(location, first, ("", "header"), &mut text);
+            }
+            // A name that never resolves (RFC 6761): without a server containerd would ask the registry itself.
+            None if spec.blocked => {
+                let _ = writeln!(text, "server = {}", toml_string(NOBODY));
             }
             None if !spec.server.is_empty() => {
                 let server = self.fill(location, &spec.server);

@@ -87,6 +87,9 @@ impl<'a> Items<'a> {
 
     pub(super) fn directories(&mut self, spec: &SectionSpec) {
         for (path, directory) in &spec.directories {
+            if !self.values.holds(&directory.when) {
+                continue;
+            }
             let path = self.path(&format!("directories.{path}"), path);
             let what = What::Directory(Directory {
                 path: path.clone(),
@@ -118,6 +121,9 @@ impl<'a> Items<'a> {
 
     pub(super) fn environment(&mut self, spec: &SectionSpec) {
         for (name, variable) in &spec.environment {
+            if !self.values.holds(&variable.when) {
+                continue;
+            }
             let value = self.fill(&format!("environment.{name}"), &variable.value);
             let value = (!value.is_empty()).then_some(value);
             let change = if variable.reboot {

@@ -3,8 +3,8 @@
 use super::Inputs;
 use crate::{
     document::Section,
-    profile::{FileSpec, Profile, When},
-    variables::{Piece, TAINTS, Variables, known, pieces},
+    profile::{Content, FileSpec, Part, Profile, When},
+    variables::{Piece, TAINTS, Variables, known, log_setting, pieces},
 };
 use serde_json::{Value, json};
 
@@ -43,15 +43,33 @@ impl<'a> Values<'a> {
         let fits = when.platform.is_empty() || when.platform.iter().any(|p| p == platform);
         let set = when.set.is_empty() || self.value(&when.set, 0).is_ok_and(|v| !v.is_empty());
         let secret = when.secret.is_empty() || self.inputs.secrets.get(&when.secret).is_some();
-        fits && set && secret
+        let payload = self.inputs.payload;
+        let releases =
+            when.kubelet.holds(payload.kubelet()) && when.containerd.holds(payload.containerd());
+        fits && set && secret && releases
     }
 
     /// Whether a file uses a withheld secret.
     pub(super) fn withheld(&self, file: &FileSpec) -> bool {
         let json = file.json.as_ref().map(Value::to_string);
-        let texts = file.content.as_deref().into_iter().chain(json.as_deref());
+        let content = file.content.as_ref().map(|content| self.parts(content));
+        let texts = content.into_iter().flatten().chain(json.as_deref());
         let mut pieces = texts.flat_map(|text| pieces(text).unwrap_or_default());
         pieces.any(|it| matches!(it, Piece::Secret(name) if self.inputs.secrets.withholds(name)))
+    }
+
+    /// Parts of a content that are there.
+    pub(super) fn parts<'c>(&self, content: &'c Content) -> Vec<&'c str> {
+        match content {
+            Content::Whole(text) => vec![text],
+            Content::Parts(parts) => parts
+                .iter()
+                .filter_map(|part| match part {
+                    Part::Always(text) => Some(text.as_str()),
+                    Part::Maybe(maybe) => self.holds(&maybe.when).then_some(maybe.text.as_str()),
+                })
+                .collect(),
+        }
     }
 
     /// Text with all variables filled in.
@@ -86,7 +104,8 @@ impl<'a> Values<'a> {
             return Ok(value.to_owned());
         }
         if let Some(text) = self.profile.variables.get(name) {
-            return self.fill_at(text, depth + 1);
+            let text = self.fill_at(text, depth + 1)?;
+            return log_setting(name, &text).unwrap_or(Ok(text));
         }
         match known(name) {
             None => Err(format!("there is no variable `{name}`")),
@@ -98,24 +117,34 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Object with every string filled in. Empty strings are left out.
+    /// Value with every string filled in, and without what is not there.
     pub(super) fn fill_json(&self, value: &Value) -> Result<Value, String> {
         Ok(match value {
             Value::String(text) if text == TAINTS => self.taints(),
             Value::String(text) => Value::String(self.fill(text)?),
-            Value::Array(all) => Value::Array(
-                all.iter()
-                    .map(|one| self.fill_json(one))
-                    .collect::<Result<_, _>>()?,
-            ),
+            Value::Array(all) => {
+                let there = all.iter().filter_map(|one| self.present(one).transpose());
+                let filled = there.map(|one| self.fill_json(one?));
+                Value::Array(filled.collect::<Result<_, _>>()?)
+            }
             Value::Object(all) => {
                 let mut filled = serde_json::Map::new();
                 for (key, one) in all {
-                    filled.insert(key.clone(), self.fill_json(one)?);
+                    if let Some(one) = self.present(one)? {
+                        filled.insert(key.clone(), self.fill_json(one)?);
+                    }
                 }
                 Value::Object(filled)
             }
             other => other.clone(),
+        })
+    }
+
+    /// A value of a `json` file, if its condition holds.
+    fn present<'v>(&self, value: &'v Value) -> Result<Option<&'v Value>, String> {
+        Ok(match conditional(value)? {
+            None => Some(value),
+            Some((when, value)) => self.holds(&when).then_some(value),
         })
     }
 
@@ -125,6 +154,21 @@ impl<'a> Values<'a> {
             |t: &crate::profile::Taint| json!({"key": t.key, "value": t.value, "effect": t.effect});
         Value::Array(taints.iter().map(one).collect())
     }
+}
+
+/// Condition and value of an object of the form `{when: …, value: …}`.
+///
+/// # Errors
+/// It has that form, but its condition cannot be read.
+pub(crate) fn conditional(value: &Value) -> Result<Option<(When, &Value)>, String> {
+    let Some(object) = value.as_object().filter(|object| object.len() == 2) else {
+        return Ok(None);
+    };
+    let (Some(when), Some(value)) = (object.get("when"), object.get("value")) else {
+        return Ok(None);
+    };
+    let when = serde_json::from_value(when.clone()).map_err(|e| format!("when: {e}"))?;
+    Ok(Some((when, value)))
 }
 
 /// One word of a Windows command line, quoted where it has to be (`CommandLineToArgvW`'s rules).

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use dormer_host::ops::Value;
 use dormer_profile::answer::{FailureCode, FeatureState};
 use dormer_profile::document::{HOST_ROOT, STAGING};
 use dormer_profile::item::{
-    Directory, Environment, File, FileSource, Firewall, OnlyFolders, Sweep, VERSION_MARK,
+    Directory, Environment, File, FileSource, Firewall, OnlyFolders, Registry, Sweep, VERSION_MARK,
 };
 use tokio::time::Instant;
 
@@ -274,6 +275,28 @@ impl Host {
         } else {
             Step::Changed("set".into())
         }
+    }
+
+    /// Simulated hosts have their addresses from DHCP.
+    pub(super) fn ensure_registry(&self, what: &Registry, apply: bool) -> Step {
+        let build = self.image.release.build();
+        let meant =
+            what.windows_builds.is_empty() || what.windows_builds.iter().any(|it| it == build);
+        if !meant || what.static_address {
+            return Step::Ok;
+        }
+        let wanted = Value::from(&what.value);
+        let mut state = self.state();
+        let values = state.registry.entry(what.key.to_lowercase()).or_default();
+        let name = what.name.to_lowercase();
+        if values.get(&name) == Some(&wanted) {
+            return Step::Ok;
+        }
+        if !apply {
+            return Step::Differs("another value".into());
+        }
+        values.insert(name, wanted);
+        Step::Changed("set".into())
     }
 
     pub(super) async fn ensure_firewall(&self, what: &Firewall, apply: bool) -> Step {

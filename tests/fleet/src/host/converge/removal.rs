@@ -36,6 +36,11 @@ impl Host {
             What::NetworkFile(what) => self.take_file(&what.path).await,
             What::Directory(what) if !what.keep => self.take_folder(&what.path),
             What::Environment(what) => gone(self.state().environment.remove(&what.name).is_some()),
+            What::Registry(what) => {
+                let mut state = self.state();
+                let values = state.registry.get_mut(&what.key.to_lowercase());
+                gone(values.is_some_and(|it| it.remove(&what.name.to_lowercase()).is_some()))
+            }
             What::Firewall(what) => gone(self.state().firewall.remove(&what.name).is_some()),
             What::DefenderExclusion(what) => gone(self.state().exclusions.remove(&what.process)),
             What::Certificate(what) => gone(self.state().certificates.remove(&what.sha256)),

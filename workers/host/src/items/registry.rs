@@ -1,0 +1,116 @@
+//! A value in the registry.
+
+use dormer_profile::{
+    answer::FailureCode,
+    item::{Registry, RegistryValue},
+};
+
+use super::{Kind, Step, Verdict, environment};
+use crate::{
+    ops::{Host, RegistryList, SystemRead, Value},
+    problem::{Doing as _, Result},
+    run::Run,
+    state::Made,
+};
+
+/// Where Windows keeps the settings of each network card, by its GUID.
+const INTERFACES: &str = r"SYSTEM\CurrentControlSet\Services\Tcpip\Parameters\Interfaces";
+
+/// What is there.
+pub(crate) struct Found {
+    value: Option<Value>,
+    /// Whether the item is about this host at all.
+    meant: bool,
+}
+
+impl From<&RegistryValue> for Value {
+    fn from(value: &RegistryValue) -> Self {
+        match value {
+            RegistryValue::Dword(number) => Self::Number(*number),
+            RegistryValue::Qword(number) => Self::Long(*number),
+            RegistryValue::Text(text) => Self::Text(text.clone()),
+            RegistryValue::Expand(text) => Self::Expand(text.clone()),
+            RegistryValue::Texts(all) => Self::Texts(all.clone()),
+        }
+    }
+}
+
+impl Kind for Registry {
+    type Found = Found;
+
+    async fn read<H: Host>(&self, run: &mut Run<H>) -> Result<Found> {
+        let meant = is_meant(self, run).await?;
+        let value = run.host.registry(&self.key, &self.name).await?;
+        Ok(Found { value, meant })
+    }
+
+    fn differs(&self, found: &Found) -> Verdict {
+        if !found.meant {
+            return Verdict::Right("for other hosts".into());
+        }
+        match &found.value {
+            Some(value) if *value == Value::from(&self.value) => Verdict::right(),
+            Some(_) => Verdict::wrong("another value"),
+            None => Verdict::wrong("is not there"),
+        }
+    }
+
+    async fn make<H: Host>(&self, run: &mut Run<H>, _: &str, _: Found) -> Result<Step> {
+        let value = Value::from(&self.value);
+        environment::write(&mut run.host, &self.key, &self.name, value).await?;
+        Ok(Step::Changed("set".into()))
+    }
+
+    fn made(&self, found: bool) -> Option<Made> {
+        // What somebody else set to the same value stays his.
+        (!found).then(|| Made::Registry {
+            key: self.key.clone(),
+            name: self.name.clone(),
+        })
+    }
+}
+
+/// Takes a value away; the key stays, because others may use it.
+pub(crate) async fn remove<H: Host>(run: &mut Run<H>, key: &str, name: &str) -> Result<bool> {
+    let there = run.host.registry(key, name).await?.is_some();
+    environment::delete(&mut run.host, key, name).await?;
+    Ok(there)
+}
+
+/// Whether the item is about a host of this build, with this kind of address.
+async fn is_meant<H: Host>(item: &Registry, run: &mut Run<H>) -> Result<bool> {
+    if !item.windows_builds.is_empty() {
+        let system = run.host.ask(SystemRead {}).await;
+        let system = system.doing(FailureCode::Other, || "read the Windows build".into())?;
+        let [major, minor, build] = system.version;
+        let build = format!("{major}.{minor}.{build}");
+        if !item.windows_builds.contains(&build) {
+            return Ok(false);
+        }
+    }
+    Ok(!item.static_address || has_static_address(run).await?)
+}
+
+/// Whether a card has a gateway and no DHCP. Windows moves these settings with the address when HNS takes the card over.
+async fn has_static_address<H: Host>(run: &mut Run<H>) -> Result<bool> {
+    let list = RegistryList {
+        key: INTERFACES.into(),
+    };
+    let cards = match run.host.ask(list).await {
+        Err(error) if error.number() == 2 => return Ok(false),
+        listed => listed.doing(FailureCode::Other, || format!("list {INTERFACES}"))?,
+    };
+    for card in cards.keys {
+        let key = format!(r"{INTERFACES}\{card}");
+        let gateway = run.host.registry(&key, "DefaultGateway").await?;
+        let has_gateway = match gateway {
+            Some(Value::Texts(all)) => all.iter().any(|one| !one.is_empty()),
+            Some(Value::Text(one)) => !one.is_empty(),
+            _ => false,
+        };
+        if has_gateway && run.host.registry_number(&key, "EnableDHCP").await? == Some(0) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}

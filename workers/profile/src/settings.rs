@@ -1,0 +1,450 @@
+//! Settings that not every release of the kubelet, kube-proxy and containerd understands, and the check of a rendered
+//! section against the programs of its payload. [`page`] is the table for people.
+
+use std::fmt::Write as _;
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use serde_json::Value;
+
+use crate::{
+    item::{File, FileSource, Item, Service, What},
+    payload::Manifest,
+    problem::Problem,
+    release::Release,
+};
+
+/// Program that reads a setting, and how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reader {
+    /// The kubelet, in its `KubeletConfiguration`.
+    Kubelet,
+    /// The kubelet, on its command line.
+    KubeletFlag,
+    /// kube-proxy, in its `KubeProxyConfiguration`.
+    KubeProxy,
+    /// containerd, in its `config.toml`.
+    Containerd,
+}
+
+impl Reader {
+    const fn shown(self) -> &'static str {
+        match self {
+            Self::Kubelet => "kubelet",
+            Self::KubeletFlag => "kubelet's flag",
+            Self::KubeProxy => "kube-proxy",
+            Self::Containerd => "containerd",
+        }
+    }
+}
+
+/// Setting with the releases for which it is written.
+#[derive(Debug, Clone, Copy)]
+pub struct Setting {
+    /// Who reads it.
+    pub reader: Reader,
+    /// Its path in the configuration, or the flag.
+    pub path: &'static [&'static str],
+    /// The value that this row is about. `None`: any.
+    pub value: Option<&'static str>,
+    /// First release.
+    pub first: Option<Release>,
+    /// Last release.
+    pub last: Option<Release>,
+    /// What happens with another release.
+    pub outside: &'static str,
+    /// Source.
+    pub source: &'static str,
+}
+
+const CRI_1: &str = "io.containerd.grpc.v1.cri";
+const CRI_RUNTIME: &str = "io.containerd.cri.v1.runtime";
+const CRI_IMAGES: &str = "io.containerd.cri.v1.images";
+const NRI: &str = "io.containerd.nri.v1.nri";
+
+const fn release(major: u32, minor: u32) -> Option<Release> {
+    Some(Release::new(major, minor))
+}
+
+/// Settings with a first or a last release. A profile that has one outside of its releases is refused.
+pub const SETTINGS: &[Setting] = &[
+    Setting {
+        reader: Reader::Containerd,
+        path: &["version"],
+        value: Some("3"),
+        first: release(2, 0),
+        last: None,
+        outside: "1.7 does not start: it knows version 2 only",
+        source: "containerd v1.7.27 services/server/config/config.go; v2.0.5 version/version.go",
+    },
+    Setting {
+        reader: Reader::Containerd,
+        path: &["version"],
+        value: Some("4"),
+        first: release(2, 3),
+        last: None,
+        outside: "containerd does not start",
+        source: "containerd v2.1.4 and v2.3.2 version/version.go",
+    },
+    Setting {
+        reader: Reader::Containerd,
+        path: &["plugins", CRI_1, "cni", "bin_dir"],
+        value: None,
+        first: None,
+        last: release(2, 3),
+        outside: "it is ignored, no CNI plugin is found, and the node stays NotReady",
+        source: "containerd v2.3.2 and v2.4.0 internal/cri/config/config.go; containerd#14166",
+    },
+    Setting {
+        reader: Reader::Containerd,
+        path: &["plugins", CRI_RUNTIME, "cni", "bin_dir"],
+        value: None,
+        first: release(2, 0),
+        last: release(2, 0),
+        outside: "1.7 ignores it; from 2.1 it is deprecated, and 2.4 ignores it: the node stays NotReady",
+        source: "containerd v2.0.5, v2.1.4, v2.4.0 internal/cri/config/config.go; containerd#11311, #14166",
+    },
+    Setting {
+        reader: Reader::Containerd,
+        path: &["plugins", CRI_RUNTIME, "cni", "bin_dirs"],
+        value: None,
+        first: release(2, 1),
+        last: None,
+        outside: "it is ignored, no CNI plugin is found, and the node stays NotReady",
+        source: "containerd v2.0.5 and v2.1.4 internal/cri/config/config.go; containerd#11311",
+    },
+    Setting {
+        reader: Reader::Containerd,
+        path: &["plugins", CRI_RUNTIME],
+        value: None,
+        first: release(2, 0),
+        last: None,
+        outside: "1.7 has this plugin under another name, and ignores the whole table",
+        source: "containerd v1.7.27 and v2.0.5, the page about plugins",
+    },
+    Setting {
+        reader: Reader::Containerd,
+        path: &["plugins", CRI_IMAGES],
+        value: None,
+        first: release(2, 0),
+        last: None,
+        outside: "1.7 has this plugin under another name, and ignores the whole table",
+        source: "containerd v1.7.27 and v2.0.5, the page about plugins",
+    },
+    Setting {
+        reader: Reader::Kubelet,
+        path: &["featureGates", "NodeLogQuery"],
+        value: None,
+        first: release(1, 27),
+        last: release(1, 35),
+        outside: "the gate is locked from 1.36 and goes in 1.39; a gate that is not known ends the kubelet",
+        source: "kubernetes v1.36.3 pkg/features/kube_features.go",
+    },
+    Setting {
+        reader: Reader::Kubelet,
+        path: &["featureGates", "WindowsGracefulNodeShutdown"],
+        value: None,
+        first: release(1, 32),
+        last: None,
+        outside: "a gate that is not known ends the kubelet",
+        source: "kubernetes v1.34.1 pkg/features/kube_features.go (on by default from 1.34); KEP-4802",
+    },
+    Setting {
+        reader: Reader::KubeletFlag,
+        path: &["--cloud-config"],
+        value: None,
+        first: None,
+        last: release(1, 33),
+        outside: "a flag that is not known ends the kubelet",
+        source: "kubernetes v1.33.13 and v1.34.1 cmd/kubelet/app/options/options.go",
+    },
+    Setting {
+        reader: Reader::KubeletFlag,
+        path: &["--pod-infra-container-image"],
+        value: None,
+        first: None,
+        last: release(1, 34),
+        outside: "a flag that is not known ends the kubelet",
+        source: "kubernetes v1.34.1 and v1.35.0 cmd/kubelet/app/server.go",
+    },
+    Setting {
+        reader: Reader::KubeProxy,
+        path: &["featureGates", "WinDSR"],
+        value: None,
+        first: release(1, 14),
+        last: release(1, 33),
+        outside: "the gate is locked from 1.34 and may go from 1.37; a gate that is not known ends kube-proxy",
+        source: "kubernetes v1.33.13, v1.34.1, v1.37.0 pkg/features/kube_features.go; kubernetes#141988",
+    },
+    Setting {
+        reader: Reader::KubeProxy,
+        path: &["featureGates", "WinOverlay"],
+        value: None,
+        first: release(1, 14),
+        last: release(1, 33),
+        outside: "the gate is locked from 1.34 and may go from 1.37; a gate that is not known ends kube-proxy",
+        source: "kubernetes v1.33.13, v1.34.1, v1.37.0 pkg/features/kube_features.go; kubernetes#141988",
+    },
+];
+
+/// The settings for people, a table in Markdown.
+#[must_use]
+pub fn page() -> String {
+    let mut text =
+        String::from("| read by | setting | first | last | with another release | source |\n");
+    text.push_str("|---|---|---|---|---|---|\n");
+    for setting in SETTINGS {
+        let value = setting.value.map(|value| format!(" = {value}"));
+        let shown = |release: Option<Release>| release.map_or("-".into(), |it| it.to_string());
+        let _ = writeln!(
+            text,
+            "| {} | `{}{}` | {} | {} | {} | {} |",
+            setting.reader.shown(),
+            setting.path.join(" / "),
+            value.unwrap_or_default(),
+            shown(setting.first),
+            shown(setting.last),
+            setting.outside,
+            setting.source
+        );
+    }
+    text
+}
+
+/// Windows Server 2019, whose HNS cannot change the port of VXLAN (HNS 10.3 and later can; hcsshim hcnglobals.go).
+const SERVER_2019: &str = "10.0.17763";
+/// Windows Server 2025.
+const SERVER_2025: &str = "10.0.26100";
+/// First pause image for Windows Server 2025 (containerd#13156, windows-testing#557).
+const PAUSE_2025: [u32; 3] = [3, 10, 2];
+/// First kubelet that needs containerd 2 (kubernetes' container runtime requirements, 1.38).
+const CONTAINERD_2_NEEDED: Release = Release::new(1, 38);
+
+/// Checks a rendered section against the programs of its payload.
+pub(crate) fn check(items: &[Item], payload: &Manifest) -> Vec<Problem> {
+    let mut found = Vec::new();
+    for item in items {
+        match &item.what {
+            What::Service(service) => {
+                flags(&item.id, service, payload, &mut found);
+                if let Some(path) = containerd_config(service)
+                    && let Some(text) = items.iter().find_map(|item| content_of(item, path))
+                {
+                    containerd(path, &text, payload, &mut found);
+                }
+            }
+            What::File(_) | What::NetworkFile(_) => kubernetes_config(item, payload, &mut found),
+            _ => {}
+        }
+    }
+    found
+}
+
+/// Path of the configuration on containerd's command line.
+fn containerd_config(service: &Service) -> Option<&str> {
+    let mut words = service.command.split_whitespace();
+    let is_containerd = |word: &str| word.trim_matches('"').ends_with(r"\containerd.exe");
+    words.find(|word| is_containerd(word))?;
+    words.find(|word| *word == "--config")?;
+    words.next().map(|word| word.trim_matches('"'))
+}
+
+fn content_of(item: &Item, wanted: &str) -> Option<String> {
+    match &item.what {
+        What::File(file) if file.path.eq_ignore_ascii_case(wanted) => inline(file),
+        _ => None,
+    }
+}
+
+fn inline(file: &File) -> Option<String> {
+    match &file.source {
+        FileSource::Inline { base64 } => String::from_utf8(STANDARD.decode(base64).ok()?).ok(),
+        FileSource::Staged { .. } => None,
+    }
+}
+
+/// Reason against a setting of that reader in that release.
+fn refused(setting: &Setting, release: Release) -> Option<String> {
+    let early = setting.first.is_some_and(|first| release < first);
+    let late = setting.last.is_some_and(|last| release > last);
+    let range = match (setting.first, setting.last) {
+        (Some(first), Some(last)) if first == last => format!("of {first} only"),
+        (Some(first), Some(last)) => format!("of {first} to {last}"),
+        (Some(first), None) => format!("of {first} and later"),
+        (None, Some(last)) => format!("of {last} and earlier"),
+        (None, None) => String::new(),
+    };
+    (early || late).then(|| {
+        let value = setting.value.map(|value| format!(" = {value}"));
+        format!(
+            "`{}{}` is a setting {range}, and the payload has {release}: {}",
+            setting.path.join("/"),
+            value.unwrap_or_default(),
+            setting.outside
+        )
+    })
+}
+
+fn of(reader: Reader) -> impl Iterator<Item = &'static Setting> {
+    SETTINGS
+        .iter()
+        .filter(move |setting| setting.reader == reader)
+}
+
+fn flags(id: &str, service: &Service, payload: &Manifest, found: &mut Vec<Problem>) {
+    let words: Vec<&str> = service.command.split_whitespace().collect();
+    if words
+        .iter()
+        .any(|word| word.trim_matches('"').ends_with(r"\kubelet.exe"))
+    {
+        for setting in of(Reader::KubeletFlag) {
+            let named = |word: &&str| word.split('=').next() == setting.path.first().copied();
+            if words.iter().any(named)
+                && let Some(reason) = refused(setting, payload.kubelet())
+            {
+                found.push(Problem::new(id, reason));
+            }
+        }
+    }
+    let vxlan = |word: &&str| word.starts_with("--hybrid-overlay-vxlan-port");
+    // Which build a host has is not known here; what the payload is for is.
+    if payload.windows_builds == [SERVER_2019] && words.iter().any(vxlan) {
+        let reason = format!(
+            "Windows Server 2019 ({SERVER_2019}) cannot change the port of VXLAN: only 4789 works there"
+        );
+        found.push(Problem::new(id, reason));
+    }
+}
+
+fn kubernetes_config(item: &Item, payload: &Manifest, found: &mut Vec<Problem>) {
+    let text = match &item.what {
+        What::File(file) => inline(file),
+        What::NetworkFile(file) => Some(file.template.clone()),
+        _ => None,
+    };
+    let Some(text) = text.filter(|text| text.contains("Configuration")) else {
+        return;
+    };
+    let Ok(value) = crate::yaml::from_str::<Value>(&text) else {
+        return;
+    };
+    let reader = match value["kind"].as_str() {
+        Some("KubeletConfiguration") => Reader::Kubelet,
+        Some("KubeProxyConfiguration") => Reader::KubeProxy,
+        _ => return,
+    };
+    for setting in of(reader) {
+        let there = setting
+            .path
+            .iter()
+            .try_fold(&value, |value, key| value.get(key));
+        if there.is_some()
+            && let Some(reason) = refused(setting, payload.kubelet())
+        {
+            found.push(Problem::new(&item.id, reason));
+        }
+    }
+}
+
+fn containerd(path: &str, text: &str, payload: &Manifest, found: &mut Vec<Problem>) {
+    let mut wrong = |reason: String| found.push(Problem::new(format!("file:{path}"), reason));
+    let release = payload.containerd();
+    if release.major < 2 && payload.kubelet() >= CONTAINERD_2_NEEDED {
+        let kubelet = payload.kubelet();
+        wrong(format!(
+            "kubelet {kubelet} needs containerd 2, and the payload has {release}"
+        ));
+    }
+    let config: toml::Table = match text.parse() {
+        Ok(config) => config,
+        Err(e) => {
+            let first = e.to_string().lines().next().unwrap_or_default().to_owned();
+            return wrong(format!("is no TOML: {first}"));
+        }
+    };
+    let at = |path: &[&str]| -> Option<&toml::Value> {
+        let (first, rest) = path.split_first()?;
+        rest.iter()
+            .try_fold(config.get(*first)?, |value, key| value.get(key))
+    };
+    for setting in of(Reader::Containerd) {
+        let fits =
+            |there: &toml::Value| setting.value.is_none_or(|value| there.to_string() == value);
+        if at(setting.path).is_some_and(fits)
+            && let Some(reason) = refused(setting, release)
+        {
+            wrong(reason);
+        }
+    }
+    for plugin in [CRI_1, CRI_RUNTIME] {
+        let both = at(&["plugins", plugin, "cni", "bin_dir"]).is_some()
+            && at(&["plugins", plugin, "cni", "bin_dirs"]).is_some();
+        if both {
+            let reason = "`bin_dir` and `bin_dirs` are both there, which containerd refuses";
+            wrong(format!("{reason} (containerd#11311)"));
+        }
+        let runtimes = at(&["plugins", plugin, "containerd", "runtimes"]);
+        for (name, runtime) in runtimes
+            .and_then(toml::Value::as_table)
+            .into_iter()
+            .flatten()
+        {
+            if release.major >= 2 && runtime.get("runtime_path").is_none() {
+                let reason =
+                    "has no `runtime_path`: a shim of that name on the PATH is taken first";
+                wrong(format!("the runtime {name} {reason}"));
+            }
+        }
+    }
+    let nri_off = at(&["plugins", NRI, "disable"]).and_then(toml::Value::as_bool);
+    if release.major >= 2 && nri_off != Some(true) {
+        wrong(format!(
+            "`plugins/{NRI}/disable` is not true: from 2.0 on NRI is on without it"
+        ));
+    }
+    let pause = at(&["plugins", CRI_1, "sandbox_image"])
+        .or_else(|| at(&["plugins", CRI_IMAGES, "pinned_images", "sandbox"]));
+    let pause = pause.and_then(toml::Value::as_str).unwrap_or_default();
+    let for_2025 = payload
+        .windows_builds
+        .iter()
+        .any(|build| build == SERVER_2025);
+    if for_2025 && pause_version(pause).is_some_and(|it| it < PAUSE_2025) {
+        wrong(format!(
+            "{pause} has no image for Windows Server 2025 ({SERVER_2025}); 3.10.2 is the first"
+        ));
+    }
+}
+
+/// Version in the tag of an image that is named `pause`.
+fn pause_version(image: &str) -> Option<[u32; 3]> {
+    let (name, tag) = image.split('@').next()?.rsplit_once(':')?;
+    if !name.ends_with("/pause") {
+        return None;
+    }
+    let mut parts = tag.split('.').map(str::parse);
+    let mut next = || parts.next().unwrap_or(Ok(0)).ok();
+    Some([next()?, next()?, next()?])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_image_is_known_by_its_tag() {
+        let table = [
+            ("registry.k8s.io/pause:3.10.2", Some([3, 10, 2])),
+            (
+                "mcr.microsoft.com/oss/kubernetes/pause:3.9",
+                Some([3, 9, 0]),
+            ),
+            ("m.example:5000/pause:3.10.1@sha256:00", Some([3, 10, 1])),
+            ("m.example:5000/pause", None),
+            ("m.example/pause:windows", None),
+            ("m.example/idle:3.9", None),
+        ];
+        for (image, wanted) in table {
+            assert_eq!(pause_version(image), wanted, "{image}");
+        }
+    }
+}

@@ -1,0 +1,639 @@
+//! The support table: every pair of a kubelet and a containerd, for each platform, and what is refused.
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use dormer_profile::{
+    builtin,
+    document::{Document, Section},
+    item::{File, FileSource, What},
+    layers::{Layer, stack},
+    payload::{Manifest, PayloadFile},
+    problem::Problems,
+    render::{EXAMPLE_PAYLOAD, Inputs, render},
+    settings,
+    values::{Values, join_secrets},
+};
+use expect_test::expect_file;
+use serde_json::Value;
+
+/// Kubernetes minors that are supported; of 1.37 the newest is of August 2026.
+const KUBELETS: [&str; 5] = ["1.33", "1.34", "1.35", "1.36", "1.37"];
+/// containerd releases that are supported. The empty one is a manifest from before the field.
+const CONTAINERDS: [&str; 7] = ["", "1.7", "2.0", "2.1", "2.2", "2.3", "2.4"];
+const SERVER_2019: &str = "10.0.17763";
+const SERVER_2022: &str = "10.0.20348";
+const SERVER_2025: &str = "10.0.26100";
+
+fn payload(kubelet: &str, containerd: &str, build: &str) -> Manifest {
+    let mut manifest = Manifest {
+        kubelet: kubelet.into(),
+        containerd: containerd.into(),
+        windows_builds: vec![build.into()],
+        ..Manifest::parse(EXAMPLE_PAYLOAD).expect("a manifest")
+    };
+    for name in ["windows_exporter.exe", "ecr-credential-provider.exe"] {
+        manifest.files.push(PayloadFile {
+            name: name.into(),
+            sha256: dormer_profile::sha256_hex(name.as_bytes()),
+            size: 1,
+            destination: name.into(),
+        });
+    }
+    manifest
+}
+
+/// One node, with every secret that a cluster can have.
+struct Node<'a> {
+    profile: &'a str,
+    kubelet: &'a str,
+    containerd: &'a str,
+    platform: &'a str,
+    build: &'a str,
+    layer: &'a str,
+    vxlan_port: &'a str,
+}
+
+const NODE: Node<'static> = Node {
+    profile: "openshift",
+    kubelet: "1.33",
+    containerd: "1.7",
+    platform: "azure",
+    build: SERVER_2022,
+    layer: "",
+    vxlan_port: "",
+};
+
+impl Node<'_> {
+    fn render(&self) -> Result<[Document; 2], Problems> {
+        let mut layers = vec![builtin::layer(self.profile)?];
+        if !self.layer.is_empty() {
+            layers.push(Layer::parse("user", self.layer)?);
+        }
+        let profile = stack(&layers)?;
+        let payload = payload(self.kubelet, self.containerd, self.build);
+        let values = Values {
+            windows_build: self.build.into(),
+            vxlan_port: self.vxlan_port.into(),
+            ..Values::example(self.platform)
+        };
+        let mut secrets = join_secrets(&values.api_server, "API CA", "CLIENT CA", "t0ken");
+        for name in [
+            "cloud-config",
+            "ecr-config",
+            "exporter-tls-crt",
+            "exporter-tls-key",
+        ] {
+            secrets.set(name, "x");
+        }
+        let variables = values.variables();
+        let inputs = Inputs {
+            profile: &profile,
+            payload: &payload,
+            variables: &variables,
+            secrets: &secrets,
+            keep: &[],
+        };
+        let one = |section| Ok(render(&inputs, section, "v")?.document);
+        Ok([one(Section::Host)?, one(Section::Node)?])
+    }
+
+    fn rendered(&self) -> [Document; 2] {
+        let Self {
+            profile,
+            kubelet,
+            containerd,
+            platform,
+            build,
+            ..
+        } = self;
+        self.render()
+            .unwrap_or_else(|e| panic!("{profile} {kubelet} {containerd} {platform} {build}: {e}"))
+    }
+}
+
+fn file(documents: &[Document], path: &str) -> Option<String> {
+    let items = documents.iter().flat_map(|document| &document.items);
+    items.into_iter().find_map(|item| match &item.what {
+        What::File(File {
+            path: there,
+            source: FileSource::Inline { base64 },
+            ..
+        }) if there == path => {
+            let bytes = STANDARD.decode(base64).expect("base64");
+            Some(String::from_utf8(bytes).expect("text"))
+        }
+        What::NetworkFile(file) if file.path == path => Some(file.template.clone()),
+        _ => None,
+    })
+}
+
+fn json(documents: &[Document], path: &str) -> Value {
+    serde_json::from_str(&file(documents, path).expect(path)).expect("JSON")
+}
+
+fn command(documents: &[Document], name: &str) -> String {
+    let mut items = documents.iter().flat_map(|document| &document.items);
+    items
+        .find_map(|item| match &item.what {
+            What::Service(service) if service.name == name => Some(service.command.clone()),
+            _ => None,
+        })
+        .expect(name)
+}
+
+fn at_least(release: &str, major: u32, minor: u32) -> bool {
+    let release: dormer_profile::release::Release = release.parse().expect("a release");
+    release >= dormer_profile::release::Release::new(major, minor)
+}
+
+fn toml(documents: &[Document]) -> toml::Table {
+    let text = file(documents, r"C:\k\containerd\containerd_conf.toml").expect("a configuration");
+    text.parse().expect("TOML")
+}
+
+/// Every pair renders on every platform and Windows build, and containerd is told what its release understands.
+#[test]
+fn every_pair_of_the_support_table_renders_for_every_platform() {
+    for profile in ["openshift", "upstream"] {
+        for platform in ["aws", "azure", "gcp", "vsphere", "none"] {
+            // What a Windows build changes is the same on every platform.
+            let builds: &[_] = match platform {
+                "azure" => &[SERVER_2019, SERVER_2022, SERVER_2025],
+                _ => &[SERVER_2022],
+            };
+            for build in builds {
+                for kubelet in KUBELETS {
+                    for containerd in CONTAINERDS {
+                        let node = Node {
+                            profile,
+                            kubelet,
+                            containerd,
+                            platform,
+                            build,
+                            ..NODE
+                        };
+                        let documents = node.rendered();
+                        let containerd = if containerd.is_empty() {
+                            "1.7"
+                        } else {
+                            containerd
+                        };
+                        containerd_gets_what_it_knows(&toml(&documents), containerd);
+                        kubelet_gets_what_it_knows(&documents, kubelet);
+                        if profile == "openshift" {
+                            kube_proxy_gets_what_it_knows(&documents, kubelet);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Rows 1 to 5.
+fn containerd_gets_what_it_knows(config: &toml::Table, release: &str) {
+    let two = at_least(release, 2, 0);
+    assert_eq!(
+        config["version"].as_integer(),
+        Some(if two { 3 } else { 2 }),
+        "{release}"
+    );
+    let plugins = &config["plugins"];
+    let (runtime, pause) = if two {
+        let pinned = &plugins["io.containerd.cri.v1.images"]["pinned_images"];
+        assert_eq!(
+            plugins["io.containerd.nri.v1.nri"]["disable"].as_bool(),
+            Some(true)
+        );
+        assert!(plugins.get("io.containerd.grpc.v1.cri").is_none());
+        (&plugins["io.containerd.cri.v1.runtime"], &pinned["sandbox"])
+    } else {
+        let cri = &plugins["io.containerd.grpc.v1.cri"];
+        assert_eq!(
+            plugins.as_table().map(toml::Table::len),
+            Some(1),
+            "no plugin of 2.0"
+        );
+        (cri, &cri["sandbox_image"])
+    };
+    assert_eq!(pause.as_str(), Some("registry.k8s.io/pause:3.10.2"));
+    let shim = runtime["containerd"]["runtimes"]["runhcs-wcow-process"]["runtime_path"].as_str();
+    assert!(
+        shim.is_some_and(|shim| shim.ends_with(r"\containerd-shim-runhcs-v1.exe")),
+        "{shim:?}"
+    );
+    let cni = runtime["cni"].as_table().expect("a table");
+    let dirs = at_least(release, 2, 1);
+    assert_eq!(
+        (cni.contains_key("bin_dir"), cni.contains_key("bin_dirs")),
+        (!dirs, dirs)
+    );
+}
+
+/// Rows 6 and 9.
+fn kubelet_gets_what_it_knows(documents: &[Document], release: &str) {
+    let config = json(documents, r"C:\k\kubelet.conf");
+    let graceful = at_least(release, 1, 34);
+    for name in ["shutdownGracePeriod", "shutdownGracePeriodCriticalPods"] {
+        assert_eq!(config.get(name).is_some(), graceful, "{release}: {name}");
+    }
+    let gate = config["featureGates"].get("NodeLogQuery");
+    assert!(gate.is_none() || !at_least(release, 1, 36), "{release}");
+    let command = command(documents, "kubelet");
+    assert!(
+        !command.contains("--cloud-config") || !at_least(release, 1, 34),
+        "{command}"
+    );
+    assert!(
+        !command.contains("--pod-infra-container-image"),
+        "{command}"
+    );
+}
+
+/// Row 7.
+fn kube_proxy_gets_what_it_knows(documents: &[Document], release: &str) {
+    let config = json(documents, r"C:\k\kube-proxy.conf");
+    assert_eq!(
+        config.get("featureGates").is_some(),
+        !at_least(release, 1, 34),
+        "{release}"
+    );
+    assert_eq!(config["winkernel"]["enableDSR"], true);
+}
+
+/// Where it still has a meaning, it is there (row 9), and the logs of both are turned over (row 8).
+#[test]
+fn a_flag_of_old_kubelets_and_the_settings_of_logs_reach_them() {
+    let old = command(&NODE.rendered(), "kubelet");
+    assert!(old.contains(r"--cloud-config=C:\k\cloud.conf"), "{old}");
+    assert!(file(&NODE.rendered(), r"C:\k\cloud.conf").is_some());
+    let new = Node {
+        kubelet: "1.34",
+        ..NODE
+    }
+    .rendered();
+    assert!(file(&new, r"C:\k\cloud.conf").is_none(), "nobody reads it");
+    let layer = "variables: {LOG_FILE_SIZE: ' 100Mi ', LOG_FILE_AGE: 168h, LOG_FLUSH_INTERVAL: 5s}";
+    let documents = Node { layer, ..NODE }.rendered();
+    for name in ["kubelet", "kube-proxy"] {
+        let command = command(&documents, name);
+        let wanted = " -log-file-size=100Mi -log-file-age=168h -flush-interval=5s ";
+        assert!(command.contains(wanted), "{command}");
+    }
+}
+
+/// Row 10: the folders of sig-windows-tools, and what is kept free for Windows.
+#[test]
+fn an_upstream_node_has_the_folders_that_its_daemon_sets_expect() {
+    let documents = Node {
+        profile: "upstream",
+        platform: "none",
+        ..NODE
+    }
+    .rendered();
+    for name in ["pki", "manifests"] {
+        let id = format!(r"directory:C:\etc\kubernetes\{name}");
+        assert!(documents[0].items.iter().any(|item| item.id == id), "{id}");
+    }
+    let config = json(&documents, r"C:\k\kubelet.conf");
+    assert_eq!(
+        config["authentication"]["x509"]["clientCAFile"],
+        r"C:\etc\kubernetes\pki\ca.crt"
+    );
+    assert_eq!(config["systemReserved"]["memory"], "2Gi");
+}
+
+/// Rows 11 and 21: by the build of Windows, which the host itself compares.
+#[test]
+fn windows_itself_is_set_by_its_build() {
+    for profile in ["openshift", "upstream"] {
+        let documents = Node { profile, ..NODE }.rendered();
+        let items = documents[0]
+            .items
+            .iter()
+            .filter_map(|item| match &item.what {
+                What::Registry(value) => Some((
+                    value.name.as_str(),
+                    value.windows_builds.join(" "),
+                    value.static_address,
+                )),
+                _ => None,
+            });
+        let mut found: Vec<_> = items.collect();
+        found.sort();
+        let all = String::new;
+        let wanted = [
+            ("1114842764", SERVER_2022.to_owned(), false),
+            ("520997518", SERVER_2025.to_owned(), false),
+            (
+                "DeviceLessNicDisabled",
+                format!("{SERVER_2019} {SERVER_2025}"),
+                true,
+            ),
+            ("EnableCompartmentNamespace", all(), false),
+            ("HNSControlFlag", SERVER_2019.to_owned(), false),
+            ("NoAutoUpdate", all(), false),
+        ];
+        assert_eq!(found, wanted, "{profile}");
+    }
+}
+
+/// Row 12: a tool that starts containers past the kubelet stays away.
+#[test]
+fn ctr_is_not_installed() {
+    for profile in ["openshift", "upstream"] {
+        let documents = Node { profile, ..NODE }.rendered();
+        let text = serde_json::to_string(&documents).expect("JSON");
+        assert!(!text.contains("ctr.exe"), "{profile}");
+    }
+}
+
+/// Conditions work on map entries, JSON keys, list elements and parts of `content`.
+#[test]
+fn a_condition_works_wherever_a_profile_has_one() {
+    let layer = r#"
+host:
+  directories: { 'C:\only-2.4': { when: { containerd: ">=2.4" } } }
+  environment: { ONLY_OLD: { value: x, when: { kubelet: "<1.34" } } }
+  files:
+    C:\k\j:
+      json:
+        key: { when: { kubelet: ">=1.36" }, value: { nested: "${PLATFORM}" } }
+        list: [a, { when: { containerd: ">=2.4" }, value: b }, { when: { set: NO_PROXY }, value: c }]
+    C:\k\c:
+      content: ["a", { when: { containerd: ">=2.0 <2.1" }, text: "b" }, { when: { platform: [azure] }, text: "c" }]
+"#;
+    let told = |kubelet, containerd, build| {
+        let documents = Node {
+            kubelet,
+            containerd,
+            build,
+            layer,
+            ..NODE
+        }
+        .rendered();
+        let has = |id: &str| documents[0].items.iter().any(|item| item.id == id);
+        (
+            has(r"directory:C:\only-2.4"),
+            has("environment:ONLY_OLD"),
+            json(&documents, r"C:\k\j").to_string(),
+            file(&documents, r"C:\k\c").expect("a file"),
+        )
+    };
+    let old = (false, true, r#"{"list":["a"]}"#.into(), "ac".into());
+    assert_eq!(told("1.33", "1.7", SERVER_2022), old);
+    let new = r#"{"key":{"nested":"azure"},"list":["a","b"]}"#.into();
+    assert_eq!(
+        told("1.36", "2.4", SERVER_2025),
+        (true, false, new, "ac".into())
+    );
+    assert_eq!(told("1.36", "2.0", SERVER_2025).3, "abc");
+}
+
+/// One mistake for each row that a release, a build or a layer can make.
+#[test]
+fn one_planted_mistake_for_each_row_is_refused() {
+    let toml = |text: &str| {
+        let text = text.replace('\n', "\n        ");
+        format!(
+            "host:\n  files:\n    C:\\k\\containerd\\containerd_conf.toml:\n      content: |\n        {text}\n"
+        )
+    };
+    let runtime = "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.a]\n  runtime_path = 'C:\\a.exe'\n";
+    let nri = "[plugins.'io.containerd.nri.v1.nri']\ndisable = true\n";
+    let cni = |text: &str| {
+        toml(&format!(
+            "version = 3\n{nri}{runtime}[plugins.'io.containerd.cri.v1.runtime'.cni]\n{text}"
+        ))
+    };
+    let both = cni("bin_dir = 'C:\\a'\nbin_dirs = ['C:\\a']");
+    let single = cni("bin_dir = 'C:\\a'");
+    let list = cni("bin_dirs = ['C:\\a']");
+    let three = toml("version = 3");
+    let on = toml(&format!("version = 3\n{runtime}"));
+    let path = toml(&format!(
+        "version = 3\n{nri}[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.a]\nruntime_type = 'x'"
+    ));
+    let broken = toml("version = ");
+    let gates = r"node: {network: {files: {'C:\k\kube-proxy.conf': {json: {featureGates: {WinDSR: true}}}}}}";
+    let flag = |flag: &str| {
+        format!("host: {{services: {{kubelet: {{command: ['C:\\k\\kubelet.exe', '{flag}']}}}}}}")
+    };
+    let cloud = flag(r"--cloud-config=C:\k\cloud.conf");
+    let infra = flag("--pod-infra-container-image=pause");
+    let log_query =
+        r"host: {files: {'C:\k\kubelet.conf': {json: {featureGates: {NodeLogQuery: true}}}}}";
+    let pause = "variables: {PAUSE_IMAGE: 'mcr.microsoft.com/oss/kubernetes/pause:3.9'}";
+    let depends = "host: {services: {csi-proxy: {depends: [kube-proxy]}}}";
+    let logs = "variables: {LOG_FILE_AGE: notaduration}";
+    let table = [
+        (
+            1,
+            Node {
+                containerd: "2.3",
+                layer: &both,
+                ..NODE
+            },
+            "are both there, which containerd refuses",
+        ),
+        (
+            1,
+            Node {
+                containerd: "2.4",
+                layer: &single,
+                ..NODE
+            },
+            "a setting of 2.0 only",
+        ),
+        (
+            1,
+            Node {
+                containerd: "2.0",
+                layer: &list,
+                ..NODE
+            },
+            "a setting of 2.1 and later",
+        ),
+        (
+            2,
+            Node {
+                containerd: "1.7",
+                layer: &three,
+                ..NODE
+            },
+            "`version = 3` is a setting of 2.0 and later",
+        ),
+        (
+            2,
+            Node {
+                containerd: "2.4",
+                layer: &broken,
+                ..NODE
+            },
+            "is no TOML",
+        ),
+        (
+            3,
+            Node {
+                containerd: "2.3",
+                layer: &on,
+                ..NODE
+            },
+            "NRI is on without it",
+        ),
+        (
+            4,
+            Node {
+                containerd: "2.3",
+                layer: &path,
+                ..NODE
+            },
+            "has no `runtime_path`",
+        ),
+        (
+            5,
+            Node {
+                build: SERVER_2025,
+                layer: pause,
+                ..NODE
+            },
+            "has no image for Windows Server 2025",
+        ),
+        (
+            6,
+            Node {
+                kubelet: "1.38",
+                ..NODE
+            },
+            "kubelet 1.38 needs containerd 2",
+        ),
+        (
+            7,
+            Node {
+                kubelet: "1.37",
+                layer: gates,
+                ..NODE
+            },
+            "`featureGates/WinDSR` is a setting of 1.14 to 1.33",
+        ),
+        (
+            9,
+            Node {
+                kubelet: "1.34",
+                layer: &cloud,
+                ..NODE
+            },
+            "`--cloud-config` is a setting of 1.33 and earlier",
+        ),
+        (
+            9,
+            Node {
+                kubelet: "1.35",
+                layer: &infra,
+                ..NODE
+            },
+            "`--pod-infra-container-image`",
+        ),
+        (
+            6,
+            Node {
+                kubelet: "1.36",
+                layer: log_query,
+                ..NODE
+            },
+            "`featureGates/NodeLogQuery`",
+        ),
+        (
+            13,
+            Node {
+                build: SERVER_2019,
+                vxlan_port: "9898",
+                ..NODE
+            },
+            "cannot change the port of VXLAN",
+        ),
+        (
+            17,
+            Node {
+                layer: logs,
+                ..NODE
+            },
+            "`notaduration` is no duration",
+        ),
+        (
+            18,
+            Node {
+                layer: depends,
+                ..NODE
+            },
+            "`kube-proxy` is a service of the node section",
+        ),
+    ];
+    for (row, node, wanted) in table {
+        let why = node.render().expect_err(wanted).to_string();
+        assert!(
+            why.contains(wanted),
+            "row {row}\nwanted {wanted}\ntold {why}"
+        );
+    }
+    // The same on a build that has the image, and on one that can change the port.
+    assert!(
+        Node {
+            layer: pause,
+            ..NODE
+        }
+        .render()
+        .is_ok()
+    );
+    let documents = Node {
+        vxlan_port: "9898",
+        ..NODE
+    }
+    .rendered();
+    let command = command(&documents, "hybrid-overlay-node");
+    assert!(
+        command.ends_with("--hybrid-overlay-vxlan-port 9898"),
+        "{command}"
+    );
+}
+
+#[test]
+fn the_page_of_settings_has_every_row() {
+    let introduction = "\
+# Settings and the releases that understand them
+
+A profile writes a setting only for the programs that understand it. The payload's manifest says which those are:
+`kubelet:` (kube-proxy is of the same release) and `containerd:`. A manifest without `containerd:` is read as
+containerd 1.7. 2.0 to 2.3 understand that configuration, too; 2.4 does not.
+
+A layer that has one of these settings for another release is refused when it is rendered, with the reason.
+
+";
+    let after = "
+Also refused: `bin_dir` and `bin_dirs` together (containerd#11311); from 2.0 on, a runtime without `runtime_path`, and
+NRI that is not disabled; a pause image below 3.10.2 where the payload is for Windows Server 2025 (containerd#13156,
+windows-testing#557); a port of VXLAN where it is for Windows Server 2019 only (hcsshim `hcnglobals.go`: HNS 10.3 and
+later); containerd 1.7 for a kubelet from
+1.38 on.
+
+## How a profile says so
+
+```yaml
+host:
+  directories: { 'C:\\logs': { when: { platform: [aws] } } }      # an entry of a map
+  files:
+    C:\\k\\kubelet.conf:
+      json:
+        featureGates:
+          NodeLogQuery: { when: { kubelet: \"<1.36\" }, value: true }   # a key of JSON, or an element of a list
+    C:\\k\\containerd\\containerd_conf.toml:
+      content:                                                   # parts of a text
+        - { when: { containerd: \"<2.0\" }, text: \"version = 2\\n\" }
+        - { when: { containerd: \">=2.0\" }, text: \"version = 3\\n\" }
+```
+
+A range is `>=2.1`, `<1.34`, `>=2.0 <2.1`, or one release. `platform`, `set` and `secret` are conditions, too. All given
+conditions must hold. A value of the registry can be for some Windows builds only (`windows_builds`); the host compares.
+";
+    let page = format!("{introduction}{}{after}", settings::page());
+    expect_file!["../../../docs/settings.md"].assert_eq(&page);
+}
