@@ -26,7 +26,7 @@ pub(crate) enum Payload {
     List(list::List),
     /// Write a payload's manifest: checksums, sizes, destinations; checks that every program is one for these hosts
     #[command(after_help = EXIT_CODES)]
-    Make(make::Make),
+    Make(Box<make::Make>),
     /// Copy a payload into another folder, checked by checksum
     #[command(after_help = EXIT_CODES)]
     Copy(copy::Copy),
