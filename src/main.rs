@@ -19,12 +19,17 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// Exit status of a program that SIGPIPE ended.
 const BY_SIGPIPE: i32 = 128 + 13;
 
+/// Stack of each thread of the runtime, in bytes, as large as the main thread's. A development build keeps the states of
+/// nested futures on the stack, and a worker's task overflows Tokio's 2 MiB.
+const STACK: usize = 8 << 20;
+
 fn main() -> ExitCode {
     end_when_nobody_reads();
     let arguments = cli::arguments();
     cli::log_to_stderr(&arguments);
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .enable_all()
+        .thread_stack_size(STACK)
         .build()
     {
         Ok(runtime) => runtime,

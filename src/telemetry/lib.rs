@@ -127,7 +127,7 @@ impl Telemetry {
         self.metrics.engine.store_answered(answered);
     }
 
-    /// Waits until the collector has all spans, at most [`FLUSH_MAX`].
+    /// Waits until the collector has all spans, at most `FLUSH_MAX`.
     pub async fn flush(&self) {
         if let Some(traces) = &self.traces
             && tokio::time::timeout(FLUSH_MAX, traces.flush())

@@ -50,7 +50,7 @@ impl Pushing {
         }
     }
 
-    /// Exports all metrics a last time, within [`LAST_MAX`].
+    /// Exports all metrics a last time, within `LAST_MAX`.
     pub async fn last(&self) {
         if timeout(LAST_MAX, self.once()).await.is_err() {
             tracing::warn!("the collector did not answer within 5 s; the last metrics are lost");

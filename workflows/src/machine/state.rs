@@ -49,7 +49,7 @@ pub struct State {
     #[serde(rename = "served")]
     pub in_service: bool,
     /// Strongest of [`State::halts`], for builds that know only one halt; this build takes theirs over
-    /// ([`State::take_over_halt`]).
+    /// (`State::take_over_halt`).
     pub halt: Option<Halt>,
     /// Person who paused it, and reason.
     #[serde(skip_serializing_if = "Option::is_none")]

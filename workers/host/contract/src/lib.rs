@@ -1,7 +1,7 @@
 //! The contract of the host interface: what a Windows host answers, row by row, each with its source.
 //!
 //! A [`Row`] prepares a host by operations, performs one, and looks at the answer and at what it did. It runs against
-//! every implementation of [`Host`]. Each row has a *liar*: a wrong answer, given without performing anything, that the
+//! every implementation of [`Host`](dormer_host::ops::Host). Each row has a *liar*: a wrong answer, given without performing anything, that the
 //! row must refuse; so no row is satisfied by everything.
 
 mod files;
