@@ -44,6 +44,8 @@ enum Command {
     /// Convert an earlier build's settings into a WindowsPool
     #[command(subcommand)]
     Pool(crate::pool_command::Pool),
+    /// Take what dormer wrote out of a cluster: annotations, conditions, tokens, RuntimeClasses and its own kinds
+    Uninstall(crate::uninstall::Options),
     /// Inspect a Windows host before dormer configures it: changes nothing, and prints a report
     Preflight(Box<crate::preflight::Options>),
     /// Print which build this is: version, commit, target, and the formats that it reads
@@ -95,7 +97,15 @@ const GROUPS: &[(&str, &[&str])] = &[
     ),
     (
         "Install and prepare",
-        &["run", "preflight", "profile", "payload", "pool", "store"],
+        &[
+            "run",
+            "preflight",
+            "profile",
+            "payload",
+            "pool",
+            "store",
+            "uninstall",
+        ],
     ),
     ("Try and measure", &["demo", "fleet", "bench", "replay"]),
     ("Your shell", &["completions", "man", "version", "help"]),
@@ -166,6 +176,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Profile(asked) => Ok(crate::profile_command::run(asked).await),
         Command::Payload(asked) => Ok(crate::payload_command::run(asked).await),
         Command::Pool(asked) => Ok(crate::pool_command::run(asked).await),
+        Command::Uninstall(options) => Ok(crate::uninstall::run(options).await),
         Command::Preflight(options) => Ok(crate::preflight::run(*options).await),
         Command::Version(asked) => Ok(asked.run()),
         Command::Completions(asked) => asked.run(Cli::command()),

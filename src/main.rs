@@ -1,6 +1,7 @@
 //! The `dormer` program.
 
 mod cli;
+mod cluster_access;
 mod logs;
 mod payload_command;
 mod pool_command;
@@ -9,6 +10,7 @@ mod profile_command;
 mod replay;
 mod shell;
 mod store_command;
+mod uninstall;
 mod version;
 
 use std::process::ExitCode;

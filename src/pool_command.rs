@@ -1,15 +1,13 @@
 //! `dormer pool`: converts an earlier build's ConfigMap into an equivalent `WindowsPool`.
 
+use crate::cluster_access::{ClusterAccess, unreached};
 use clap::{Args, Subcommand};
 use dormer_client::{EXIT_CODES, Failure, finish};
 use dormer_profile::yaml;
 use dormer_proto::pool::DEFAULT_POOL;
 use dormer_workers::pool::{config_map, import};
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::{
-    Api, Client, Config,
-    config::{KubeConfigOptions, Kubeconfig},
-};
+use kube::Api;
 use std::{
     path::{Path, PathBuf},
     process::ExitCode,
@@ -30,21 +28,8 @@ pub(crate) enum Pool {
 /// Arguments that select the ConfigMap.
 #[derive(Debug, Args)]
 pub(crate) struct Import {
-    /// Kubeconfig file [default: $KUBECONFIG, else ~/.kube/config, else the pod's account]
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// Context in the kubeconfig
-    #[arg(long, value_name = "NAME")]
-    context: Option<String>,
-    /// Namespace of the ConfigMap and of the WindowsPool [default: dormer]
-    #[arg(
-        short,
-        long,
-        value_name = "NAME",
-        default_value = "dormer",
-        hide_default_value = true
-    )]
-    namespace: String,
+    #[command(flatten)]
+    cluster: ClusterAccess,
     /// Read the ConfigMap from this file instead of the cluster
     #[arg(short, long, value_name = "FILE", conflicts_with_all = ["kubeconfig", "context"])]
     filename: Option<PathBuf>,
@@ -65,13 +50,13 @@ impl Import {
         };
         let data = map.data.unwrap_or_default();
         let spec = import::spec_of(&data).map_err(|error| {
-            let what = format!("the ConfigMap {}/{name}: {error}", self.namespace);
+            let what = format!("the ConfigMap {}/{name}: {error}", self.cluster.namespace);
             Failure::refused(what, "correct the ConfigMap, and import again")
         })?;
-        let object = import::object(&self.namespace, DEFAULT_POOL, &spec);
+        let object = import::object(&self.cluster.namespace, DEFAULT_POOL, &spec);
         let text = yaml::to_string(&object);
         let text = text.map_err(|why| Failure::refused(why.to_string(), ""))?;
-        let namespace = &self.namespace;
+        let namespace = &self.cluster.namespace;
         Ok(format!(
             "# From the ConfigMap {namespace}/{name}. No lease is granted while it exists; apply \
              this, then delete it:\n\
@@ -80,43 +65,19 @@ impl Import {
     }
 
     async fn fetch(&self, name: &str) -> Result<ConfigMap, Failure> {
-        let client = self.client().await?;
-        let api: Api<ConfigMap> = Api::namespaced(client, &self.namespace);
+        let client = self.cluster.client().await?;
+        let api: Api<ConfigMap> = Api::namespaced(client, &self.cluster.namespace);
         let asked = tokio::time::timeout(ANSWER_MAX, api.get_opt(name)).await;
-        let silent = |_| failed("the API server did not answer within 30 s");
-        let found = asked.map_err(silent)?.map_err(failed)?;
+        let silent = |_| unreached("the API server did not answer within 30 s");
+        let found = asked.map_err(silent)?.map_err(unreached)?;
         found.ok_or_else(|| {
-            let namespace = &self.namespace;
+            let namespace = &self.cluster.namespace;
             Failure::refused(
                 format!("there is no ConfigMap {namespace}/{name}"),
                 format!("for a new pool: kubectl -n {namespace} apply -f deploy/pool.yaml"),
             )
         })
     }
-
-    async fn client(&self) -> Result<Client, Failure> {
-        let options = KubeConfigOptions {
-            context: self.context.clone(),
-            ..KubeConfigOptions::default()
-        };
-        let config = match &self.kubeconfig {
-            Some(path) => {
-                let file = Kubeconfig::read_from(path).map_err(failed)?;
-                Config::from_custom_kubeconfig(file, &options)
-                    .await
-                    .map_err(failed)?
-            }
-            None if self.context.is_some() => {
-                Config::from_kubeconfig(&options).await.map_err(failed)?
-            }
-            None => Config::infer().await.map_err(failed)?,
-        };
-        Client::try_from(config).map_err(failed)
-    }
-}
-
-fn failed(why: impl std::fmt::Display) -> Failure {
-    Failure::refused(why.to_string(), "check that kubectl reaches the cluster")
 }
 
 /// Reads the ConfigMap from a file.

@@ -60,6 +60,13 @@ pub(crate) fn with_kubelets() -> Result<&'static ControlPlane, Skipped> {
     KUBELETS.get_or_init(start).as_ref().map_err(Clone::clone)
 }
 
+/// As [`with_kubelets`], for a test that takes dormer out of the whole cluster.
+pub(crate) fn lone_plane() -> Result<&'static ControlPlane, Skipped> {
+    static LONE: OnceLock<Result<ControlPlane, Skipped>> = OnceLock::new();
+    let start = || start_as(ControlPlane::start_for_kubelets, OURS);
+    LONE.get_or_init(start).as_ref().map_err(Clone::clone)
+}
+
 /// A control plane with the kinds of an earlier build.
 pub(crate) fn plane_before() -> Result<&'static ControlPlane, Skipped> {
     static BEFORE: OnceLock<Result<ControlPlane, Skipped>> = OnceLock::new();

@@ -6,12 +6,11 @@ use dormer_proto::{
     phase::{Listed, MachineState},
 };
 use dormer_views::{lacks::Lack, moment::time};
+use dormer_workers::kubernetes::keys::CONDITION as ON_NODES;
 use dormer_workflows::{State, machine, rollout};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// Condition type on Nodes.
-pub(super) const ON_NODES: &str = "DormerConfigured";
 /// Most minor versions that a kubelet may be behind its API server (Kubernetes' version skew policy).
 const SKEW_MAX: u32 = 3;
 /// Most machines that one message names. The rest is a count.

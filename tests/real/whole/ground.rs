@@ -4,7 +4,8 @@ use super::super::{
     accounts,
     ask::{OPERATOR, account},
     cluster::{
-        Kind, MACHINE, NODE, Site, WINDOWS_MACHINE, WINDOWS_POOL, World, client, with_kubelets,
+        Kind, MACHINE, NODE, Site, WINDOWS_MACHINE, WINDOWS_POOL, World, client, lone_plane,
+        with_kubelets,
     },
 };
 use dormer_fleet::{
@@ -13,7 +14,7 @@ use dormer_fleet::{
     cluster::mirror::Outside,
     world::{OutsideConfig, OutsideWorld, Record, Tally},
 };
-use dormer_testkit::{Skipped, Speaker, TempDir, free_port, test_dir};
+use dormer_testkit::{ControlPlane, Skipped, Speaker, TempDir, free_port, test_dir};
 use serde_json::{Value, json};
 use std::{path::PathBuf, sync::OnceLock};
 
@@ -64,7 +65,20 @@ impl Ground {
         machines: u32,
         faults: &[&str],
     ) -> Result<Self, Skipped> {
-        let plane = with_kubelets()?;
+        Ok(Self::on(with_kubelets()?, name, machines, faults).await)
+    }
+
+    /// A control plane of its own, for a test that changes the whole cluster.
+    pub(crate) async fn alone(name: &'static str, machines: u32) -> Result<Self, Skipped> {
+        Ok(Self::on(lone_plane()?, name, machines, &[]).await)
+    }
+
+    async fn on(
+        plane: &'static ControlPlane,
+        name: &'static str,
+        machines: u32,
+        faults: &[&str],
+    ) -> Self {
         let site = Site::new(plane, name).await;
         accounts::apply(&site, |_, _| true).await;
         let home = accounts::home(&site);
@@ -107,6 +121,8 @@ impl Ground {
         let join = json!({"token": token, "ca.crt": plane.ca()});
         secret(&site.world, OPERATOR, "node-bootstrapper-token", join).await;
         let folder = test_dir("whole");
+        let admin = plane.kubeconfig(&plane.admin());
+        std::fs::write(folder.path().join("admin.conf"), admin).expect("written");
         for role in ROLES {
             let who = accounts::ours(&site, &format!("dormer-{role}")).await;
             let path = folder.path().join(format!("{role}.conf"));
@@ -132,7 +148,7 @@ impl Ground {
         for object in outside.furniture().expect("objects") {
             ground.world.create(object).await;
         }
-        Ok(ground)
+        ground
     }
 
     /// A simulated cluster of its own.

@@ -12,3 +12,4 @@ mod ground;
 mod held;
 mod pool;
 mod scenarios;
+mod uninstall;

@@ -1,4 +1,5 @@
-//! Every annotation and label that dormer reads or writes, in one place, and the text of a fence's mark.
+//! Every annotation, label and condition of foreign objects that dormer reads or writes, in one place, and the text of a
+//! fence's mark.
 
 use dormer_proto::{id::LeaseToken, machine::TokenMark};
 
@@ -33,6 +34,17 @@ pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 pub const INSTANCE: &str = "app.kubernetes.io/instance";
 /// On a machine's bootstrap token: the Machine's UID.
 pub const MACHINE_UID: &str = "dormer.io/machine-uid";
+/// Condition of a Node: dormer configured it, and how that stands.
+pub const CONDITION: &str = "DormerConfigured";
+/// Every annotation that dormer writes on Machines and Nodes under a name of its own.
+pub const OWN: [&str; 6] = [
+    NODE_NAME,
+    FENCE,
+    VERSION,
+    HOST_KEY,
+    WAS_CORDONED,
+    HELD_FROM_SCALE_DOWN,
+];
 
 /// A mark as it stands in [`FENCE`].
 #[must_use]

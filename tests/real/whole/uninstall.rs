@@ -1,0 +1,150 @@
+//! Removal of dormer from a cluster: nothing of it is left, and nodes serve on.
+
+use super::{
+    super::cluster::NODE,
+    crew::{Crew, install},
+    ground::{Ground, condition},
+};
+use dormer_testkit::{skip, started};
+use kube::{
+    Api,
+    api::{DynamicObject, ListParams},
+    discovery::{Discovery, verbs},
+};
+use serde_json::Value;
+use std::process::Command;
+
+/// Kinds that tell of dormer, but are no trace of it: Events end by themselves, and the chart takes accounts, rights and
+/// its namespace away.
+const NOT_TRACES: [&str; 11] = [
+    "Event",
+    "Namespace",
+    "ServiceAccount",
+    "Role",
+    "RoleBinding",
+    "ClusterRole",
+    "ClusterRoleBinding",
+    // Secrets and ConfigMaps of dormer's namespace are people's.
+    "ConfigMap",
+    // The kubelets' requests name the tokens that they came with, and end by themselves.
+    "CertificateSigningRequest",
+    // Made by the API server from the kinds.
+    "APIService",
+    // The simulated cloud's.
+    "MachineSet",
+];
+
+/// The names, labels, annotations, conditions and API groups of an object that speak of dormer.
+fn traces(object: &Value) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    let metadata = &object["metadata"];
+    words.extend(metadata["name"].as_str().map(str::to_owned));
+    for field in ["labels", "annotations"] {
+        for (key, value) in metadata[field].as_object().into_iter().flatten() {
+            words.push(format!("{key}={}", value.as_str().unwrap_or_default()));
+        }
+    }
+    let conditions = object["status"]["conditions"].as_array();
+    for one in conditions.into_iter().flatten() {
+        words.extend(one["type"].as_str().map(str::to_owned));
+    }
+    words.extend(object["apiVersion"].as_str().map(str::to_owned));
+    words.retain(|word| word.to_ascii_lowercase().contains("dormer"));
+    words
+}
+
+/// Every object of every kind that the API server serves, with what speaks of dormer in it.
+async fn inventory(ground: &Ground) -> Vec<String> {
+    let client = ground.world.admin.clone();
+    let discovered = Discovery::new(client.clone()).run().await.expect("kinds");
+    let mut found = Vec::new();
+    for group in discovered.groups() {
+        for (resource, can) in group.resources_by_stability() {
+            if !can.supports_operation(verbs::LIST) || NOT_TRACES.contains(&&*resource.kind) {
+                continue;
+            }
+            let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+            let Ok(list) = api.list(&ListParams::default()).await else {
+                continue;
+            };
+            for object in list.items {
+                let mut value = serde_json::to_value(&object).expect("JSON");
+                value["apiVersion"] = resource.api_version.clone().into();
+                let words = traces(&value);
+                if !words.is_empty() {
+                    let name = object.metadata.name.unwrap_or_default();
+                    found.push(format!("{} {name}: {}", resource.kind, words.join(", ")));
+                }
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// `dormer uninstall` as an administrator: its exit code, and what it says.
+fn uninstall(ground: &Ground, flags: &[&str]) -> (i32, String) {
+    let said = Command::new(env!("CARGO_BIN_EXE_dormer"))
+        .args(["uninstall", "--namespace", &ground.home, "--kubeconfig"])
+        .arg(ground.path("admin.conf"))
+        .args(flags)
+        .output()
+        .expect("dormer runs");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let code = said.status.code().expect("an exit code");
+    (code, text(&said.stdout) + &text(&said.stderr))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_of_dormer_is_left_on_a_real_api_server_and_nodes_serve_on() {
+    let ground = match Ground::alone("leaving", 2).await {
+        Ok(ground) => ground,
+        Err(skipped) => skip!(skipped),
+    };
+    install(&ground, "11.0.0");
+    let crew = started!(Crew::start(&ground));
+    crew.until_all_serve(2, "11.0.0-").await;
+    crew.until("the console shows both", async || {
+        ground.shown("Joined").await == 2
+    })
+    .await;
+
+    let (code, said) = uninstall(&ground, &["--keep-nodes", "--yes"]);
+    assert!(code == 1 && said.contains("dormer still runs"), "{said}");
+    crew.end();
+
+    let there = inventory(&ground).await;
+    for trace in [
+        "Node ",
+        "Machine ",
+        "WindowsMachine ",
+        "RuntimeClass ",
+        "Lease ",
+    ] {
+        let any = there.iter().any(|line| line.starts_with(trace));
+        assert!(any, "{trace}is a trace that dormer leaves: {there:#?}");
+    }
+    let (code, said) = uninstall(&ground, &["--yes"]);
+    assert!(
+        code == 1 && said.contains("dormer configured these nodes"),
+        "{said}"
+    );
+    let (code, said) = uninstall(&ground, &["--keep-nodes"]);
+    assert!(code == 0 && said.contains("Nothing was changed"), "{said}");
+    assert_eq!(inventory(&ground).await, there, "a list changes nothing");
+
+    let (code, said) = uninstall(&ground, &["--keep-nodes", "--yes"]);
+    assert!(
+        code == 0 && said.contains("Nothing of dormer is left"),
+        "{said}"
+    );
+    let (code, said) = uninstall(&ground, &["--keep-nodes", "--yes"]);
+    assert!(
+        code == 0 && said.starts_with("Nothing of dormer is left"),
+        "{said}"
+    );
+    assert_eq!(inventory(&ground).await, Vec::<String>::new());
+    let nodes = ground.world.list(NODE, "").await;
+    let serving = |node: &&Value| condition(node, "Ready") && node["spec"]["unschedulable"] != true;
+    assert_eq!(nodes.iter().filter(serving).count(), 2);
+}
