@@ -48,6 +48,7 @@ impl Site {
             ("--kubeconfig", path("kubeconfig")),
             ("--payload", path("payloads")),
             ("--store", path("store")),
+            ("--host-program", crate::host_program(folder.path())),
             ("--ssh-port", ssh_port.to_string()),
             ("--listen", format!("127.0.0.1:{port}")),
         ];

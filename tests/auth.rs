@@ -224,6 +224,7 @@ async fn run(
     for (flag, value) in [
         ("--kubeconfig", path("kubeconfig")),
         ("--store", path(store)),
+        ("--host-program", crate::host_program(folder.path())),
         ("--ssh-port", ssh_port.to_string()),
         ("--listen", format!("127.0.0.1:{port}")),
     ] {

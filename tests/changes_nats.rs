@@ -99,6 +99,7 @@ impl Site {
         let path = |name: &str| self.folder.path().join(name).display().to_string();
         let flags = [
             ("--kubeconfig", path("kubeconfig")),
+            ("--host-program", crate::host_program(self.folder.path())),
             ("--ssh-port", self.ssh_port.to_string()),
             ("--listen", format!("127.0.0.1:{port}")),
             ("--store", self.server.url()),

@@ -32,9 +32,20 @@ struct Site {
     secrets: Api<Secret>,
 }
 
+/// What a site lacks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Without {
+    Key,
+    Program,
+}
+
 impl Site {
     /// dormer against a simulated cluster without the Secret.
     async fn without_key() -> Self {
+        Self::without(Without::Key).await
+    }
+
+    async fn without(without: Without) -> Self {
         let folder = test_dir("key");
         let ssh_port = free_port();
         let port = free_port();
@@ -55,10 +66,10 @@ impl Site {
         let client = kube::Config::from_custom_kubeconfig(file, &Default::default()).await;
         let client = Client::try_from(client.expect("a configuration")).expect("a client");
         let secrets: Api<Secret> = Api::namespaced(client, NAMESPACE);
-        secrets
-            .delete(SECRET, &DeleteParams::default())
-            .await
-            .expect("deleted");
+        if without == Without::Key {
+            let deleted = secrets.delete(SECRET, &DeleteParams::default()).await;
+            deleted.expect("deleted");
+        }
         let payload = folder.path().join("payloads").join("11.0.0");
         write_example(&payload, "11.0.0").expect("a payload");
         let args = [
@@ -71,8 +82,11 @@ impl Site {
             ("--listen", format!("127.0.0.1:{port}")),
             ("--store", folder.path().join("store").display().to_string()),
         ];
+        let program = crate::host_program(folder.path());
+        let program = (without != Without::Program).then_some(("--host-program", program));
         let args = args
             .into_iter()
+            .chain(program)
             .flat_map(|(flag, value)| [flag.to_owned(), value]);
         let process = Process::start(&ProcessSpec {
             program: env!("CARGO_BIN_EXE_dormer").into(),
@@ -268,4 +282,22 @@ async fn a_key_that_cannot_be_used_is_the_one_thing_and_dormer_goes_on_once_it_i
         site.degraded()["status"] == "False"
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_host_program_every_machine_waits_for_one_thing_and_why_names_the_flag() {
+    dormer_testkit::full!();
+    let site = Site::without(Without::Program).await;
+    let one = format!("All {MACHINES} machines wait for one thing: there is no host program: ");
+    let said = site.await_said(&["get", "machines"], &one).await;
+    assert_eq!(said.matches("--host-program FILE").count(), 1, "{said}");
+    let name = said.lines().find(|line| line.contains("Provisioned"));
+    let name = name.and_then(|line| line.split_whitespace().next());
+    let why = site.says(&["why", name.expect("a machine")]);
+    assert!(why.contains("start it with --host-program FILE"), "{why}");
+    assert!(site.page("/readyz").contains("hindered"));
+    assert_eq!(
+        site.says(&["dead-letters", "list"]).trim(),
+        "There are no dead letters."
+    );
 }

@@ -45,3 +45,14 @@ mod tidy_paths;
 mod tidy_words;
 #[cfg(feature = "demo")]
 mod windows;
+
+/// A file in `folder` with the stand-in for `dormer-host.exe` that simulated hosts take, as `--host-program` names it.
+#[cfg(feature = "demo")]
+fn host_program(folder: &std::path::Path) -> String {
+    let file = folder.join("dormer-host.exe");
+    // A process of dormer may read it just now.
+    if !file.exists() {
+        std::fs::write(&file, dormer_fleet::host::stand_in()).expect("written");
+    }
+    file.display().to_string()
+}

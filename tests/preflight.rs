@@ -39,6 +39,8 @@ fn preflight(folder: &TempDir, host: &str, port: u16, key: &PathBuf, more: &[&st
             "--key",
         ])
         .arg(key)
+        .arg("--host-program")
+        .arg(crate::host_program(folder.path()))
         .arg("--out")
         .arg(&out)
         .args(more)
@@ -299,7 +301,7 @@ fn elsewhere(output: &str) -> (TempDir, Ran) {
 }
 
 #[test]
-fn what_is_no_windows_or_has_no_powershell_is_named_and_left_as_it_is() {
+fn what_is_no_windows_or_takes_no_program_is_named_and_left_as_it_is() {
     dormer_testkit::full!();
     drop(started!(Sshd::start(&SshdOptions::default())));
     let (_folder, ran) = elsewhere("");
@@ -310,16 +312,12 @@ fn what_is_no_windows_or_has_no_powershell_is_named_and_left_as_it_is() {
         ran.said
     );
     let registry = "'    InstallLanguage    REG_SZ    0409'";
-    // Where the distributions have it.
-    let sftp = "for it in /usr/lib/openssh /usr/libexec/openssh /usr/lib/ssh; do \
-                if [ -x $it/sftp-server ]; then exec $it/sftp-server; fi; done";
-    let output = format!(
-        "case \"$SSH_ORIGINAL_COMMAND\" in reg.exe*) echo {registry};; *sftp*) {sftp};; *) exit 127;; esac"
-    );
+    let output =
+        format!("case \"$SSH_ORIGINAL_COMMAND\" in reg.exe*) echo {registry};; *) exit 127;; esac");
     let (_folder, ran) = elsewhere(&output);
     assert_eq!(
         ran.failed(),
-        Some(("NoPowerShell", "run the probe")),
+        Some(("SftpUnusable", "look for dormer's folder")),
         "{}",
         ran.said
     );

@@ -224,3 +224,26 @@ fn a_secret_that_a_layer_needs_can_be_said_to_exist() {
         "<hello>"
     );
 }
+
+#[test]
+fn a_document_is_what_the_program_on_a_host_reads() {
+    use dormer_profile::document::{Document, Section};
+    let output = dormer(&["render", "--section", "node", "-o", "document"]);
+    assert!(output.status.success(), "{output:?}");
+    let document = Document::from_bytes(&output.stdout).expect("a document");
+    assert_eq!(document.section, Section::Node);
+    let shown = rendered(&["--section", "node"]);
+    let ids: Vec<&str> = document.items.iter().map(|item| item.id.as_str()).collect();
+    let listed = items(&shown, "node");
+    let listed: Vec<&str> = listed
+        .iter()
+        .filter_map(|item| item["id"].as_str())
+        .collect();
+    assert_eq!(ids, listed);
+    let output = dormer(&["render", "-o", "document"]);
+    assert_eq!(
+        output.status.code(),
+        Some(2),
+        "both sections are two documents"
+    );
+}

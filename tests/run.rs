@@ -70,6 +70,7 @@ impl Site {
         let mut flags = vec![
             ("--kubeconfig", path(kubeconfig).display().to_string()),
             ("--payload", path("payloads").display().to_string()),
+            ("--host-program", crate::host_program(self.folder.path())),
             ("--ssh-port", self.ssh_port.to_string()),
             ("--listen", format!("127.0.0.1:{port}")),
         ];

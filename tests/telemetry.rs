@@ -157,6 +157,7 @@ impl Site {
         let mut flags = vec![
             ("--kubeconfig", self.path("kubeconfig")),
             ("--payload", self.path("payload")),
+            ("--host-program", crate::host_program(self.folder.path())),
             ("--ssh-port", self.ssh_port.to_string()),
             ("--listen", format!("127.0.0.1:{port}")),
             ("--log-format", "json".to_owned()),

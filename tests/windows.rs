@@ -72,6 +72,8 @@ struct Plan {
     /// The key; none: the simulated hosts' own.
     key: Option<String>,
     payload: PathBuf,
+    /// `dormer-host.exe`; none: the simulated hosts' stand-in.
+    host_program: Option<PathBuf>,
     profile: String,
     /// The host joins by a bootstrap token of its own.
     machine_tokens: bool,
@@ -103,8 +105,13 @@ impl Site {
         let kubeconfig = folder.path().join("kubeconfig");
         let port = free_port();
         world.write_kubeconfig(&kubeconfig).expect("written");
+        let host_program = match &plan.host_program {
+            Some(file) => file.display().to_string(),
+            None => crate::host_program(folder.path()),
+        };
         let args = [
             ("--kubeconfig", kubeconfig.display().to_string()),
+            ("--host-program", host_program),
             ("--payload", plan.payload.display().to_string()),
             ("--ssh-port", plan.ssh_port.to_string()),
             ("--listen", format!("127.0.0.1:{port}")),
@@ -252,12 +259,15 @@ async fn a_real_windows_host_becomes_a_node() {
     assert_eq!(user, "Administrator", "dormer logs in as Administrator");
     let key = std::fs::read_to_string(needed("DORMER_E2E_WINDOWS_KEY")).expect("the key");
     let port = given("DORMER_E2E_WINDOWS_PORT").map_or(22, |port| port.parse().expect("a port"));
+    let program = dormer_testkit::host_program().map_err(|skipped| skipped.reason);
+    let program = program.expect("dormer-host.exe, built here").program;
     let plan = Plan {
         listen: SocketAddr::new(own_address(host), 0),
         ssh_port: port,
         pace: Pace::LIFE,
         key: Some(key),
         payload: needed("DORMER_E2E_WINDOWS_PAYLOAD").into(),
+        host_program: Some(program),
         machine_tokens: false,
         profile: given("DORMER_E2E_WINDOWS_PROFILE").unwrap_or_else(|| "upstream".into()),
         within: REAL_MAX,
@@ -285,6 +295,7 @@ async fn a_simulated_host_comes_up(profile: &str, machine_tokens: bool) -> Site 
         pace: Pace::times_faster(20.0),
         key: None,
         payload: payloads.path().to_owned(),
+        host_program: None,
         profile: profile.into(),
         machine_tokens,
         within: SIMULATED_MAX,

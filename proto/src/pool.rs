@@ -59,7 +59,7 @@ pub enum AfterTimeout {
 /// Desired state of a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Desired {
-    /// The version for this machine's Windows build: profile, payload and script in one hash.
+    /// The version for this machine's Windows build: profile, payload and the cluster's settings in one hash.
     pub version: String,
     /// The payload's version.
     pub payload: String,

@@ -58,7 +58,7 @@ pub struct Options {
     #[arg(long, value_name = "DIR")]
     payload: Option<PathBuf>,
     /// File to write the stand-in for dormer-host.exe to, which simulated hosts take for it; for `dormer run
-    /// --host-program`
+    /// --host-program` [default: with --payload, dormer-host.exe beside the kubeconfig]
     #[arg(long, value_name = "FILE")]
     host_program: Option<PathBuf>,
 }
@@ -167,25 +167,27 @@ async fn run_until_stopped(options: Options) -> anyhow::Result<ExitCode> {
         "\n  kubectl --kubeconfig {} get machinesets,machines,nodes -A\n",
         options.kubeconfig.display()
     );
-    let mut by_program = String::new();
-    if let Some(file) = &options.host_program {
+    let beside = options.kubeconfig.with_file_name("dormer-host.exe");
+    let program = options.host_program.as_ref();
+    let program = program.or_else(|| options.payload.as_ref().map(|_| &beside));
+    if let Some(file) = program {
         let written = tokio::fs::write(file, dormer_fleet::host::stand_in()).await;
         written.with_context(|| format!("cannot write {}", file.display()))?;
-        by_program = format!(" --host-program {}", file.display());
     }
-    if let Some(folder) = &options.payload {
+    if let (Some(folder), Some(program)) = (&options.payload, program) {
         write_payload(&folder.join("11.0.0"), 0).await?;
         write_payload(&folder.join("later").join("11.1.0"), 1).await?;
         let kubeconfig = options.kubeconfig.display();
         let folder = folder.display();
+        let program = program.display();
         println!(
             "dormer turns them into nodes, and upgrades them when the second payload appears:\n"
         );
         // The path as typed, because dormer may not be in PATH.
         let dormer = std::env::args().next().unwrap_or_else(|| "dormer".into());
         println!(
-            "  {dormer} run --kubeconfig {kubeconfig} --payload {folder} --ssh-port {SSH_PORT}{by_program}\n  \
-             mv {folder}/later/11.1.0 {folder}/\n"
+            "  {dormer} run --kubeconfig {kubeconfig} --payload {folder} --host-program {program} \
+             --ssh-port {SSH_PORT}\n  mv {folder}/later/11.1.0 {folder}/\n"
         );
     }
     println!("Ctrl-C ends it, and prints one line of JSON about what happened in the world.");

@@ -2,13 +2,13 @@
 //! memory.
 
 use bytes::Bytes;
-use dormer_fleet::host::body::modelled_body;
+use dormer_fleet::host::{body::modelled_body, stand_in};
 use dormer_profile::{
     payload::{Manifest, PayloadFile},
     sha256_hex,
 };
-use dormer_workers::catalog::Payload;
-use std::collections::BTreeMap;
+use dormer_workers::{catalog::Payload, host::HostProgram};
+use std::{collections::BTreeMap, sync::Arc};
 
 /// Bytes of each file that are really sent.
 const ACTUAL: usize = 32 << 10;
@@ -35,6 +35,14 @@ const FILES: [(&str, &str, u64); 10] = [
         28,
     ),
 ];
+
+/// The program that simulated hosts take for `dormer-host.exe`.
+///
+/// # Errors
+/// None that can happen: the stand-in has the headers of a Windows program.
+pub(crate) fn program() -> anyhow::Result<Arc<HostProgram>> {
+    Ok(Arc::new(HostProgram::of(stand_in())?))
+}
 
 /// Payload number `n`, counted from 0.
 pub(crate) fn payload(n: usize) -> Payload {

@@ -1,36 +1,43 @@
-//! Steps on the host: host key, Windows facts, the script's plan, and removal of everything written.
+//! Steps on the host: host key, Windows facts, the program's plan, and removal of everything written.
 
 use super::report::{Plan, Report, Windows, Written};
+use bytes::Bytes;
+use dormer_host::{
+    arguments::{Announced, Call, Mode, command_line},
+    paths::{BIN, ROOT, STAGING, STATE, program_path},
+};
 use dormer_profile::{
     answer::Answer,
-    document::{BIN, DOCUMENTS, HOST_ROOT, STAGING, Section},
-    frame,
-    invocation::{Call, DocumentRef, Mode, command_line, document_path, document_ref, script_path},
+    document::{Fence, Section},
+    frame, invocation,
     payload::Manifest,
     profile::Profile,
     render::{Inputs, render},
-    script, sha256_hex,
+    sha256_hex,
     shown::named_secrets,
     values::{JOIN_SECRETS, Values},
     version::version,
 };
 use dormer_proto::message::Failure;
-use dormer_workers::ssh::{
-    Dialer, Key, Limits, Output, Session, SshError, TcpDial, Upload, fingerprint,
+use dormer_workers::{
+    host::{HostProgram, obstacle},
+    ssh::{Command, Dialer, Key, Limits, Output, Session, SshError, TcpDial, Upload, fingerprint},
 };
-use std::{sync::Arc, time::Duration};
+use std::{ops::ControlFlow, sync::Arc, time::Duration};
 use tokio::time::{Instant, timeout};
 
 /// Time limit of one step. A plan reads and checksums hundreds of megabytes.
 const STEP_MAX: Duration = Duration::from_secs(600);
 /// Placeholder for a pinned host key, so that no login is tried before the host's key is known.
 const NO_PIN: &str = "none";
-/// Task id for the script.
+/// Task id for the program.
 const TASK: &str = "preflight/self-test";
 /// Longest excerpt of the host's output in the report, in characters.
 const SAID_CHARS_MAX: usize = 300;
-/// Exit status of an unknown command: in cmd.exe, and in other shells.
-const NO_COMMAND: [u32; 2] = [9_009, 127];
+/// For so long the program may say nothing: it gives a sign of life every 10 s.
+const SILENT_MAX: Duration = Duration::from_secs(60);
+/// What a call in mode plan writes below [`STATE`].
+const STATE_FILES: [&str; 3] = ["lock", "holder.json", "last.json"];
 /// Query of the installation language. It only reads, and needs no quotes in any shell.
 const ASK_LANGUAGE: &str =
     r"reg.exe query HKLM\SYSTEM\CurrentControlSet\Control\Nls\Language /v InstallLanguage";
@@ -49,11 +56,7 @@ pub(super) struct HostTarget {
 pub(super) struct Baseline<'a> {
     pub(super) profile: &'a Profile,
     pub(super) payload: &'a Manifest,
-}
-
-/// Converge document and its version.
-struct Desired {
-    document: Vec<u8>,
+    pub(super) program: &'a HostProgram,
 }
 
 /// Inspects a host whose key `known` confirms. The first failure ends the inspection. Written files are removed in
@@ -66,7 +69,7 @@ pub(super) async fn check(
     let mut check = HostCheck {
         report: Report {
             dormer: env!("CARGO_PKG_VERSION"),
-            script: script::hash().to_owned(),
+            program: wanted.program.sha256().to_owned(),
             profile: wanted.profile.name.clone(),
             private: vec![target.address.clone()],
             ..Report::default()
@@ -123,8 +126,7 @@ impl HostCheck {
         let there = self
             .step("look for dormer's folder", folder(&session))
             .await?;
-        let facts = self.step("run the probe", probe(&session)).await;
-        let planned = match facts {
+        let planned = match self.probed(&session, wanted.program).await {
             Ok(answer) => {
                 let names = [Some(&answer.facts.hostname), answer.facts.fqdn.as_ref()];
                 self.report
@@ -146,33 +148,31 @@ impl HostCheck {
         planned.and(removed)
     }
 
-    /// Sends the script and its document, and runs it in mode plan.
+    /// Sends the program, and reads facts by it.
+    async fn probed(&mut self, session: &Session, program: &HostProgram) -> Result<Answer, Failed> {
+        let path = program_path(program.sha256());
+        self.send("send the program", session, path, program.bytes())
+            .await?;
+        let probing = async {
+            let answer = called(session, program, probe_call(program), Bytes::new()).await?;
+            let text = format!("Windows {}", answer.facts.os_build);
+            Ok((answer, text))
+        };
+        self.step("run the program, mode probe", probing).await
+    }
+
+    /// Runs the program in mode plan, with the document on its standard input.
     async fn planned(
         &mut self,
         session: &Session,
         wanted: &Baseline<'_>,
         probed: &Answer,
     ) -> Result<(), Failed> {
-        let desired = self
+        let document = self
             .step("render the profile", async { desired(wanted, probed) })
             .await?;
-        let path = script_path(script::hash());
-        self.send(
-            "send the script",
-            session,
-            path,
-            script::CONVERGE.as_bytes(),
-        )
-        .await?;
-        let how = document_ref(Section::Host, &desired.document);
-        if let DocumentRef::Uploaded { section, sha256 } = &how {
-            let path = document_path(*section, sha256);
-            self.send("send the document", session, path, &desired.document)
-                .await?;
-        }
-        let answer = self
-            .step("run the script, mode plan", plan(session, probed, how))
-            .await?;
+        let planning = plan(session, wanted.program, probed, document);
+        let answer = self.step("run the program, mode plan", planning).await?;
         self.report.plan = Some(Plan::of(&answer));
         Ok(())
     }
@@ -186,6 +186,9 @@ impl HostCheck {
     ) -> Result<(), Failed> {
         let sending = async {
             let sftp = session.sftp().await?;
+            for folder in [ROOT, BIN] {
+                sftp.make_folder(folder).await?;
+            }
             // What existed before is not removed.
             let before = sftp.size(&path).await?.is_some();
             let size = bytes.len() as u64;
@@ -215,13 +218,15 @@ impl HostCheck {
         let mut written = std::mem::take(&mut self.report.written);
         let removing = async {
             let sftp = session.sftp().await?;
-            // The script's own record of its last call.
-            let path = format!(r"{HOST_ROOT}\last.json");
-            if !there && sftp.size(&path).await?.is_some() {
-                written.push(Written {
-                    path,
-                    removed: false,
-                });
+            // The program's own lock and notes.
+            for name in STATE_FILES {
+                let path = format!(r"{STATE}\{name}");
+                if !there && sftp.size(&path).await?.is_some() {
+                    written.push(Written {
+                        path,
+                        removed: false,
+                    });
+                }
             }
             for file in &mut written {
                 if sftp.size(&file.path).await?.is_some() {
@@ -230,7 +235,7 @@ impl HostCheck {
                 file.removed = true;
             }
             if !there {
-                for folder in [BIN, DOCUMENTS, STAGING, HOST_ROOT] {
+                for folder in [BIN, STAGING, STATE, ROOT] {
                     if sftp.size(folder).await?.is_some() {
                         sftp.remove_folder(folder).await?;
                     }
@@ -318,7 +323,7 @@ fn registry_text(output: &Output, name: &str) -> Option<String> {
 
 /// Checks whether dormer's folder exists.
 async fn folder(session: &Session) -> Result<(bool, String), Failure> {
-    let there = session.sftp().await?.size(HOST_ROOT).await?.is_some();
+    let there = session.sftp().await?.size(ROOT).await?.is_some();
     let text = if there {
         "it exists: dormer was on this host before"
     } else {
@@ -327,20 +332,23 @@ async fn folder(session: &Session) -> Result<(bool, String), Failure> {
     Ok((there, text.into()))
 }
 
-async fn probe(session: &Session) -> Result<(Answer, String), Failure> {
-    let line = script::bootstrap_line(TASK, 1).map_err(unusable)?;
-    let output = session.exec(&line, |_| {}).await?;
-    let answer = answered(&output, 1)?;
-    let text = format!(
-        "Windows {}, PowerShell {}",
-        answer.facts.os_build, answer.facts.shell
-    );
-    Ok((answer, text))
+fn probe_call(program: &HostProgram) -> Call {
+    Call {
+        mode: Mode::Asked(invocation::Mode::Probe),
+        task: TASK.into(),
+        attempt: 1,
+        fence: Fence::default(),
+        boot: None,
+        document: None,
+        program: program.sha256().to_owned(),
+    }
 }
 
 /// Document of the example's machine for this host's Windows, with names instead of secrets.
-fn desired(wanted: &Baseline<'_>, probed: &Answer) -> Result<(Desired, String), Failure> {
-    let Baseline { profile, payload } = wanted;
+fn desired(wanted: &Baseline<'_>, probed: &Answer) -> Result<(Vec<u8>, String), Failure> {
+    let Baseline {
+        profile, payload, ..
+    } = wanted;
     let values = Values {
         windows_build: probed.facts.os_build.clone(),
         ..Values::example("none")
@@ -354,7 +362,7 @@ fn desired(wanted: &Baseline<'_>, probed: &Answer) -> Result<(Desired, String), 
         secrets: &secrets,
         keep: &[],
     };
-    let made = version(profile, payload, script::hash());
+    let made = version(profile, payload);
     let rendered = render(&inputs, Section::Host, &made)
         .map_err(|problems| Failure::lasting("ProfileUnusable", problems.to_string()))?;
     let document = rendered.document.to_bytes().map_err(unusable)?;
@@ -363,40 +371,57 @@ fn desired(wanted: &Baseline<'_>, probed: &Answer) -> Result<(Desired, String), 
         rendered.document.items.len(),
         document.len()
     );
-    Ok((Desired { document }, text))
+    Ok((document, text))
 }
 
-/// Runs the script in mode plan. It holds the host's fence, although mode plan does not need it.
+/// Runs the program in mode plan. It holds the host's fence, although mode plan does not need it.
 async fn plan(
     session: &Session,
+    program: &HostProgram,
     probed: &Answer,
-    document: DocumentRef,
+    document: Vec<u8>,
 ) -> Result<(Answer, String), Failure> {
     let call = Call {
-        mode: Mode::Plan,
-        task: TASK.into(),
+        mode: Mode::Asked(invocation::Mode::Plan),
         attempt: 2,
         fence: probed.facts.fence.unwrap_or_default(),
-        expected_boot_id: Some(probed.facts.boot_id.clone()),
-        document: Some(document),
-        script: script::hash().to_owned(),
+        boot: Some(probed.facts.boot_id.clone()),
+        document: Some(Announced {
+            bytes: document.len(),
+            sha256: sha256_hex(&document),
+        }),
+        ..probe_call(program)
     };
-    let line = command_line(&call).map_err(unusable)?;
-    let output = session.exec(&line, |_| {}).await?;
-    let answer = answered(&output, 2)?;
+    let answer = called(session, program, call, document.into()).await?;
     let text = format!("{} items in {} ms", answer.items.len(), answer.took_ms);
     Ok((answer, text))
 }
 
-fn answered(output: &Output, attempt: u32) -> Result<Answer, Failure> {
-    let absent = output
-        .status
-        .is_some_and(|status| NO_COMMAND.contains(&status));
-    let answer = frame::extract(&output.stdout, TASK, attempt).map_err(|error| {
-        let message = format!("{error}{}", said(output));
-        let code = if absent { "NoPowerShell" } else { "NoFrame" };
-        Failure::lasting(code, message)
+/// One call of the program, with its answer.
+async fn called(
+    session: &Session,
+    program: &HostProgram,
+    call: Call,
+    input: Bytes,
+) -> Result<Answer, Failure> {
+    let line = command_line(&call).map_err(unusable)?;
+    let command = Command {
+        line: &line,
+        input,
+        silent_max: Some(SILENT_MAX),
+    };
+    let output = session
+        .exec_with(command, |_| ControlFlow::Continue(()))
+        .await?;
+    let answer = frame::extract(&output.stdout, TASK, call.attempt).map_err(|error| {
+        let said = said(&output);
+        obstacle(&output, &said)
+            .unwrap_or_else(|| Failure::lasting("NoFrame", format!("{error}{said}")))
     })?;
+    if answer.program != program.sha256() {
+        let message = "another program answered than the one that was sent";
+        return Err(Failure::lasting("NoFrame", message));
+    }
     match &answer.failure {
         None => Ok(answer),
         Some(failure) => {

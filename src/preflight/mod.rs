@@ -7,7 +7,10 @@ mod report;
 use crate::profile_command::offline;
 use clap::Args;
 use dormer_client::{EXIT_CODES, Failure, file::read, finish};
-use dormer_workers::ssh::{Key, SshError, fingerprint};
+use dormer_workers::{
+    host::HostProgram,
+    ssh::{Key, SshError, fingerprint},
+};
 use host::{Baseline, HostTarget};
 use std::{io::IsTerminal, path::PathBuf, process::ExitCode, time::Instant};
 
@@ -16,10 +19,10 @@ const KEY_BYTES_MAX: u64 = 64 << 10;
 
 /// Text below the flags in `--help`.
 const AFTER_HELP: &str = "\
-Preflight logs in by SSH as an administrator, reads facts, and runs dormer's script in mode plan: the script compares \
-the host with an example's profile and changes nothing. Preflight writes only the script and its document, below \
-C:\\ProgramData\\dormer; the report lists each file, and preflight removes it at the end. No secret is sent: the \
-document has the name of each secret instead. The report leaves out names, addresses and texts that look like secrets.";
+Preflight logs in by SSH as an administrator, sends dormer-host.exe, reads facts by it, and runs it in mode plan: it \
+compares the host with an example's profile and changes nothing. Preflight writes only the program and its lock, below \
+C:\\Windows\\dormer; the report lists each file, and preflight removes it at the end. No secret is sent: the document has \
+the name of each secret instead. The report leaves out names, addresses and texts that look like secrets.";
 
 /// Arguments of `dormer preflight`.
 #[derive(Debug, Args)]
@@ -34,6 +37,14 @@ pub(crate) struct Options {
     /// File with the private key, without a passphrase
     #[arg(long, value_name = "FILE", required = true)]
     key: PathBuf,
+    /// File with dormer-host.exe of this release
+    #[arg(
+        long,
+        env = "DORMER_HOST_PROGRAM",
+        value_name = "FILE",
+        required = true
+    )]
+    host_program: PathBuf,
     /// SSH port
     #[arg(long, default_value_t = 22)]
     port: u16,
@@ -70,6 +81,8 @@ impl Options {
         let profile = offline::layered(&self.profile, &self.layer)?;
         let payload = offline::payload(self.payload.as_deref())?;
         let key = self.key()?;
+        let program = HostProgram::read(&self.host_program)
+            .map_err(|error| Failure::refused(error.to_string(), ""))?;
         let target = HostTarget {
             address: self.self_test.clone(),
             port: self.port,
@@ -79,6 +92,7 @@ impl Options {
         let wanted = Baseline {
             profile: &profile,
             payload: &payload,
+            program: &program,
         };
         let mut report = host::check(&target, &wanted, |shown| self.known(shown)).await;
         if let Some(kubeconfig) = &self.kubeconfig {

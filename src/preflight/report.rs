@@ -23,8 +23,8 @@ pub(super) struct Step {
 #[serde(rename_all = "camelCase")]
 pub(super) struct Report {
     pub(super) dormer: &'static str,
-    /// SHA-256 of the script.
-    pub(super) script: String,
+    /// SHA-256 of the host program.
+    pub(super) program: String,
     pub(super) profile: String,
     pub(super) steps: Vec<Step>,
     /// Files that were written, and whether each was removed.
@@ -51,8 +51,6 @@ pub(super) struct Written {
 pub(super) struct Windows {
     pub(super) build: String,
     pub(super) product: String,
-    pub(super) power_shell: String,
-    pub(super) code_page: u32,
     /// Installation language of Windows, a hexadecimal number (0409: English, United States).
     pub(super) language: Option<String>,
     /// Default shell of sshd. `None`: cmd.exe.
@@ -68,8 +66,6 @@ impl Windows {
         Self {
             build: facts.os_build.clone(),
             product: facts.product.clone(),
-            power_shell: facts.shell.clone(),
-            code_page: facts.code_page,
             language: None,
             default_shell: facts.default_shell.clone(),
             containers: format!("{:?}", facts.containers).to_lowercase(),
@@ -175,9 +171,9 @@ impl Report {
     /// Report for people.
     pub(super) fn text(&self) -> String {
         let mut lines = vec![format!(
-            "dormer {}, script {}, profile {}",
+            "dormer {}, program {}, profile {}",
             self.dormer,
-            &self.script[..self.script.len().min(16)],
+            &self.program[..self.program.len().min(16)],
             self.profile
         )];
         for Step {
@@ -197,11 +193,9 @@ impl Report {
         }
         if let Some(it) = &self.windows {
             lines.push(format!(
-                "\n{} ({}), PowerShell {}, code page {}, language {}, default shell {}",
+                "\n{} ({}), language {}, default shell {}",
                 it.product,
                 it.build,
-                it.power_shell,
-                it.code_page,
                 it.language.as_deref().unwrap_or("unknown"),
                 it.default_shell.as_deref().unwrap_or("cmd.exe"),
             ));

@@ -9,7 +9,6 @@ use dormer_profile::{
     problem::Problems,
     profile::Profile,
     render::{EXAMPLE_PAYLOAD, Inputs, render},
-    script,
     shown::{named_secrets, readable},
     values::{JOIN_SECRETS, Values},
     variables::Secrets,
@@ -61,7 +60,7 @@ pub(super) fn rendered(
     secrets: &[(String, Option<String>)],
     sections: &[Section],
 ) -> Result<Value, Failure> {
-    let version = version(profile, payload, script::hash());
+    let version = version(profile, payload);
     let variables = values.variables();
     let secrets = known(profile, secrets);
     let inputs = Inputs {
@@ -79,6 +78,31 @@ pub(super) fn rendered(
     }
     whole["kubernetes"] = serde_json::to_value(&profile.kubernetes).unwrap_or_default();
     Ok(whole)
+}
+
+/// One section of one machine, in the bytes that the program on its host reads.
+///
+/// # Errors
+/// Each part that cannot be rendered, with its place and reason.
+pub(super) fn document(
+    profile: &Profile,
+    payload: &Manifest,
+    values: &Values,
+    secrets: &[(String, Option<String>)],
+    section: Section,
+) -> Result<String, Failure> {
+    let version = version(profile, payload);
+    let inputs = Inputs {
+        profile,
+        payload,
+        variables: &values.variables(),
+        secrets: &known(profile, secrets),
+        keep: &[],
+    };
+    let rendered = render(&inputs, section, &version).map_err(wrong)?;
+    let bytes = rendered.document.to_bytes();
+    let bytes = bytes.map_err(|error| Failure::refused(error.to_string(), ""))?;
+    String::from_utf8(bytes).map_err(|error| Failure::refused(error.to_string(), ""))
 }
 
 /// Known secrets: those of every join, and those given on the command line, each with its text or its name.

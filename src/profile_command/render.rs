@@ -2,7 +2,7 @@
 
 use super::{
     Form,
-    offline::{layered, payload, rendered},
+    offline::{document, layered, payload, rendered},
 };
 use clap::{Args, ValueEnum};
 use dormer_client::{
@@ -46,7 +46,19 @@ pub(crate) struct Render {
     section: Option<Which>,
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]
-    output: Form,
+    output: Output,
+}
+
+/// Output format of a rendering.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+enum Output {
+    /// For people
+    #[default]
+    Yaml,
+    /// For programs
+    Json,
+    /// What dormer-host.exe reads on its standard input, as plan or apply: one --section, from files
+    Document,
 }
 
 /// Supported platforms.
@@ -94,11 +106,29 @@ impl Which {
 
 impl Render {
     pub(super) async fn run(&self) -> Result<String, Failure> {
+        let form = match self.output {
+            Output::Yaml => Form::Yaml,
+            Output::Json => Form::Json,
+            Output::Document => return self.document(),
+        };
         let value = match &self.machine {
             Some(machine) => self.of_machine(machine).await?,
             None => self.of_files()?,
         };
-        self.output.text(&value)
+        form.text(&value)
+    }
+
+    fn document(&self) -> Result<String, Failure> {
+        let (Some(section), None) = (self.section, &self.machine) else {
+            let said = "-o document: give --section host or --section node, and no --machine: a running dormer shows no \
+                        document as it goes to a host";
+            return Err(Failure::Usage(said.into()));
+        };
+        let profile = layered(&self.profile, &self.layer)?;
+        let payload = payload(self.payload.as_deref())?;
+        let values = self.values()?;
+        let secrets = self.secrets()?;
+        document(&profile, &payload, &values, &secrets, section.section())
     }
 
     async fn of_machine(&self, machine: &str) -> Result<Value, Failure> {
@@ -122,6 +152,12 @@ impl Render {
         let both = [Section::Host, Section::Node];
         let one = self.section.map(|one| [one.section()]);
         let sections = one.as_ref().map_or(both.as_slice(), |one| one.as_slice());
+        let secrets = self.secrets()?;
+        rendered(&profile, &payload, &self.values()?, &secrets, sections)
+    }
+
+    /// The secrets of the command line, each with its text if a file has it.
+    fn secrets(&self) -> Result<Vec<(String, Option<String>)>, Failure> {
         let mut secrets = Vec::with_capacity(self.secret.len());
         for said in &self.secret {
             secrets.push(match said.split_once('=') {
@@ -132,7 +168,7 @@ impl Render {
                 None => (said.clone(), None),
             });
         }
-        rendered(&profile, &payload, &self.values()?, &secrets, sections)
+        Ok(secrets)
     }
 
     fn values(&self) -> Result<Values, Failure> {

@@ -58,7 +58,7 @@ pub struct Config {
     pub payloads: Vec<PathBuf>,
     /// Files of profile layers, topmost last.
     pub layers: Vec<PathBuf>,
-    /// File with the program that works on hosts in place of the converge script.
+    /// File with the program that works on hosts.
     pub host_program: Option<PathBuf>,
     /// Namespace of dormer.
     pub namespace: String,

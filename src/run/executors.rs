@@ -1,6 +1,6 @@
 //! Executor of this process's worker, built from its settings.
 
-use super::key::{KeySource, Keyed, POLL_EVERY};
+use super::key::{KeySource, Keyed, Lack, NO_PROGRAM, POLL_EVERY};
 use crate::config::Config;
 use dormer_workers::{
     catalog::Catalog,
@@ -34,7 +34,13 @@ pub(crate) fn source(config: &Config, client: &kube::Client) -> KeySource {
     }
 }
 
-/// Builds both executors for the cluster of `client`. Tasks on hosts wait until the private key exists.
+/// What a worker without a host program says.
+const NO_PROGRAM_SAID: &str = "there is no host program: dormer was started without --host-program; start it with \
+                               --host-program FILE (DORMER_HOST_PROGRAM), where FILE is the dormer-host.exe of this \
+                               release; the chart's value is hostProgram";
+
+/// Builds both executors for the cluster of `client`. Tasks on hosts wait until the private key exists, and as long as
+/// there is no host program.
 ///
 /// # Errors
 /// The host program is given and cannot be read, or no Windows node could run it.
@@ -55,11 +61,15 @@ pub(crate) async fn both(
     let host = Keyed::follow(source, config.slots, move |key| {
         let dialer = Arc::clone(&dialer);
         let cluster = Arc::clone(&cluster);
-        let host = HostExecutor::new(dialer, key, Limits::default(), catalog.clone(), cluster);
-        match &program {
-            Some(program) => host.with_program(Arc::clone(program)),
-            None => host,
-        }
+        let program = program.clone().ok_or_else(|| Lack {
+            code: NO_PROGRAM,
+            why: NO_PROGRAM_SAID.into(),
+        })?;
+        let limits = Limits::default();
+        let catalog = catalog.clone();
+        Ok(HostExecutor::new(
+            dialer, key, limits, catalog, program, cluster,
+        ))
     });
     Ok(Executors {
         host: host.await,

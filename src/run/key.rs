@@ -1,4 +1,5 @@
-//! SSH private key for Windows hosts: read from its file or Secret, and polled for changes.
+//! What tasks on Windows hosts need: the SSH private key, read from its file or Secret and polled for changes, and the
+//! host program.
 
 use crate::config::KeyLocation;
 use dormer_proto::{machine::Outcome, message::Failure, work::Order};
@@ -19,6 +20,8 @@ use tokio::{
 
 /// Name of the key in its Secret, as in WMCO.
 const SECRET_KEY: &str = "private-key.pem";
+/// Failure code of tasks without a host program.
+pub(crate) const NO_PROGRAM: &str = "NoHostProgram";
 /// Longest key, in bytes.
 const KEY_BYTES_MAX: usize = 64 << 10;
 /// Failure code of tasks without a usable key.
@@ -102,9 +105,19 @@ impl KeySource {
     }
 }
 
-/// Executor built from the key, and rebuilt when the key changes. Without a key its tasks wait and report why.
+/// Something without which no task can be done on a host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Lack {
+    /// Code of the failure.
+    pub(crate) code: &'static str,
+    /// One sentence: what is missing, and what to do.
+    pub(crate) why: String,
+}
+
+/// Executor built from the key, and rebuilt when the key changes. Without a key, or what else it lacks, its tasks wait
+/// and report why.
 pub(crate) struct Keyed<H> {
-    executor: watch::Receiver<Result<Arc<H>, String>>,
+    executor: watch::Receiver<Result<Arc<H>, Lack>>,
     following: JoinHandle<()>,
     /// Permits of attempts that wait here.
     held: Semaphore,
@@ -122,7 +135,7 @@ impl<H: Execute> Keyed<H> {
     pub(crate) async fn follow(
         source: KeySource,
         slots: usize,
-        make: impl Fn(Key) -> H + Send + Sync + 'static,
+        make: impl Fn(Key) -> Result<H, Lack> + Send + Sync + 'static,
     ) -> Self {
         let mut known = source.read().await;
         let (tell, executor) = watch::channel(made(&source, &known, &make));
@@ -156,7 +169,8 @@ impl<H: Execute> Keyed<H> {
         let mut executor = self.executor.clone();
         Box::pin(async move {
             loop {
-                report(executor.borrow_and_update().as_ref().err().cloned());
+                let lack = executor.borrow_and_update().as_ref().err().cloned();
+                report(lack.map(|lack| lack.why));
                 if executor.changed().await.is_err() {
                     return;
                 }
@@ -170,7 +184,7 @@ impl<H: Execute> Keyed<H> {
         loop {
             match executor.borrow_and_update().as_ref() {
                 Ok(_) => return,
-                Err(why) => progress.lacks(why),
+                Err(lack) => progress.lacks(&lack.why),
             }
             if executor.changed().await.is_err() {
                 std::future::pending::<()>().await;
@@ -182,21 +196,20 @@ impl<H: Execute> Keyed<H> {
 fn made<H>(
     source: &KeySource,
     text: &Result<String, String>,
-    make: &impl Fn(Key) -> H,
-) -> Result<Arc<H>, String> {
+    make: &impl Fn(Key) -> Result<H, Lack>,
+) -> Result<Arc<H>, Lack> {
     let key = source.parsed(text.clone());
-    if let Err(why) = &key {
-        tracing::warn!(
-            why,
-            "there is no private key for Windows hosts: every machine waits for it"
-        );
+    let key = key.map_err(|why| Lack { code: NO_KEY, why });
+    let made = key.and_then(make);
+    if let Err(Lack { why, .. }) = &made {
+        tracing::warn!(why, "every machine waits for what its host needs");
     }
-    key.map(|key| Arc::new(make(key)))
+    made.map(Arc::new)
 }
 
-/// Failure of an attempt without a key: the order is returned.
-fn lacking(why: String, after_ms: u64) -> Failure {
-    let failure = Failure::transient(NO_KEY, why);
+/// Failure of an attempt that lacks something: the order is returned.
+fn lacking(Lack { code, why }: Lack, after_ms: u64) -> Failure {
+    let failure = Failure::transient(code, why);
     Failure {
         after_ms: Some(after_ms),
         uncounted: true,
@@ -214,19 +227,12 @@ impl<H: Execute> Execute for Keyed<H> {
         let executor = self.executor.borrow().clone();
         match (executor, self.held.try_acquire()) {
             (Ok(executor), _) => executor.ready(order, progress, time_factor).await,
-            (Err(why), Err(_)) => Err(lacking(why, ELSEWHERE_MS)),
-            (Err(_), Ok(_held)) => {
+            (Err(lack), Err(_)) => Err(lacking(lack, ELSEWHERE_MS)),
+            (Err(lack), Ok(_held)) => {
                 let max = Duration::from_millis(READY_MS_MAX).div_f64(time_factor.max(0.001));
                 let come = timeout(max, self.come(progress)).await;
-                let why = || {
-                    self.executor
-                        .borrow()
-                        .as_ref()
-                        .err()
-                        .cloned()
-                        .unwrap_or_default()
-                };
-                come.map_err(|_| lacking(why(), 0))
+                let still = || self.executor.borrow().as_ref().err().cloned();
+                come.map_err(|_| lacking(still().unwrap_or(lack), 0))
             }
         }
     }
@@ -235,7 +241,7 @@ impl<H: Execute> Execute for Keyed<H> {
         let executor = self.executor.borrow().clone();
         match executor {
             Ok(executor) => executor.execute(order, progress).await,
-            Err(why) => Err(lacking(why, 0)),
+            Err(lack) => Err(lacking(lack, 0)),
         }
     }
 }
@@ -299,12 +305,12 @@ pub(crate) mod tests {
             location: KeyLocation::Secret(name.into()),
             poll_every: POLL_EVERY,
         };
-        let keyed = Keyed::follow(source("cloud-private-key"), 8, |_| Idle).await;
+        let keyed = Keyed::follow(source("cloud-private-key"), 8, |_| Ok(Idle)).await;
         keyed
             .execute(&order(), &Progress::default())
             .await
             .expect("an executor with a key");
-        let keyed = Keyed::follow(source("no-such-key"), 8, |_| Idle).await;
+        let keyed = Keyed::follow(source("no-such-key"), 8, |_| Ok(Idle)).await;
         let failure = keyed
             .execute(&order(), &Progress::default())
             .await
@@ -328,7 +334,7 @@ pub(crate) mod tests {
             location: KeyLocation::File(file.clone()),
             poll_every: Duration::from_millis(20),
         };
-        let keyed = Keyed::follow(source, 8, |_| Idle).await;
+        let keyed = Keyed::follow(source, 8, |_| Ok(Idle)).await;
         let failure = keyed
             .execute(&order(), &Progress::default())
             .await

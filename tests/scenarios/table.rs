@@ -85,22 +85,16 @@ pub(crate) const SCENARIOS: &[(u8, &str, &CoveringTests)] = &[
     (9, "code page 850 and localised texts", &[HOST]),
     (
         10,
-        "the connection drops, the script runs on, the retry meets it",
+        "the connection drops, the program runs on, the retry meets it",
         &[HOST],
     ),
     (
         11,
         "a child process dies at the end of its exec",
-        &[
-            (
-                "tests/scenarios.rs",
-                "no_script_starts_what_would_outlive_its_exec",
-            ),
-            (
-                WINDOWS,
-                "what_dies_with_its_command_is_nothing_that_a_node_needs",
-            ),
-        ],
+        &[(
+            WINDOWS,
+            "what_dies_with_its_command_is_nothing_that_a_node_needs",
+        )],
     ),
     (
         12,

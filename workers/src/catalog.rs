@@ -12,7 +12,6 @@ use dormer_profile::{
     payload::{MANIFEST_FILE, Manifest, PayloadReader},
     problem::Problems,
     profile::Profile,
-    script,
     version::version_in,
 };
 use dormer_proto::{message::Failure, pool::Desired};
@@ -329,36 +328,6 @@ impl Catalog {
         })
     }
 
-    /// Version to use when removing `version`: itself, or else the newest one of the first profile, because services
-    /// and folders keep their names.
-    ///
-    /// # Errors
-    /// No payload is installed at all.
-    pub fn closest(&self, version: &str) -> Result<Desired, Failure> {
-        let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
-        let known = inner
-            .versions
-            .get(version)
-            .or_else(|| inner.retired(version));
-        let known = known.map(|found| (version.to_owned(), found.clone()));
-        let newest = || {
-            let payload = inner.payloads.last()?;
-            let profile = inner.profiles.values().next()?;
-            let version = inner.version(profile, payload);
-            inner
-                .versions
-                .get(&version)
-                .map(|found| (version, found.clone()))
-        };
-        let (version, found) = known.or_else(newest).ok_or_else(|| {
-            Failure::transient(VERSION_NOT_HERE, "this worker has no payload at all")
-        })?;
-        Ok(Desired {
-            version,
-            payload: found.payload.manifest.version.clone(),
-        })
-    }
-
     /// Folder names of every payload here: the cleanup on a host keeps them.
     #[must_use]
     pub fn folders(&self) -> Vec<String> {
@@ -373,12 +342,7 @@ impl Catalog {
 
 impl Inner {
     fn version(&self, profile: &Profile, payload: &Payload) -> String {
-        version_in(
-            &self.cluster_config,
-            profile,
-            &payload.manifest,
-            script::hash(),
-        )
+        version_in(&self.cluster_config, profile, &payload.manifest)
     }
 
     fn retired(&self, version: &str) -> Option<&InstalledVersion> {
@@ -592,8 +556,6 @@ mod tests {
         let old = catalog.find(&before).expect("old");
         let new = catalog.find(&after).expect("new");
         assert_ne!(old.profile, new.profile);
-        let closest = catalog.closest(&before.version).expect("itself");
-        assert_eq!(closest.version, before.version);
     }
 
     #[test]

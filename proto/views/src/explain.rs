@@ -242,7 +242,7 @@ fn headline(machine: &Machine) -> String {
 /// A failure in words, its code behind them: `access denied: cannot write C:\k (access_denied)`.
 pub fn cause(code: &str, message: &str) -> String {
     let message = dotless(without_advice(code, dotless(message)));
-    // The script's codes are words. Its messages are often only Windows's own text.
+    // The host program's codes are words. Its messages are often only Windows's own text.
     let words = code.contains('_') || code.chars().all(char::is_lowercase);
     if words && message.is_empty() {
         format!("{} ({code})", code.replace('_', " "))
@@ -255,7 +255,7 @@ pub fn cause(code: &str, message: &str) -> String {
     }
 }
 
-/// The message without the script's advice at its end, because the next step gives it.
+/// The message without the host program's advice at its end, because the next step gives it.
 fn without_advice<'a>(code: &str, message: &'a str) -> &'a str {
     let code = FailureCode::ALL.iter().find(|known| known.as_str() == code);
     let advice = code.map_or("", |known| dotless(known.advice()));

@@ -8,7 +8,6 @@ use dormer_profile::{
     payload::Manifest,
     problem::Problems,
     profile::Profile,
-    script,
     version::version_in,
 };
 use dormer_proto::{
@@ -43,7 +42,7 @@ impl Candidate {
             }
             _ => found.profile.as_ref().clone(),
         };
-        let version = version_in(&found.cluster_config, &profile, &manifest, script::hash());
+        let version = version_in(&found.cluster_config, &profile, &manifest);
         Ok((profile, manifest, version))
     }
 }

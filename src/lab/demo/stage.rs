@@ -1,7 +1,10 @@
 //! Stage of the demonstration in one process: a simulated world, and dormer's own roles in it.
 
 use super::{Options, Strategy};
-use crate::{clock::PacedClock, payload::payload};
+use crate::{
+    clock::PacedClock,
+    payload::{payload, program},
+};
 use anyhow::Context;
 use dormer_api::{
     Api as PeopleApi,
@@ -138,6 +141,7 @@ impl Stage {
             key,
             limits(self.speed),
             self.catalog.clone(),
+            program()?,
             Arc::new(kubernetes.clone()),
         );
         let executor = Arc::new(Executors { host, kubernetes });

@@ -101,8 +101,8 @@ pub struct Settings {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub profile_layer: Vec<PathBuf>,
 
-    /// File with dormer-host.exe, the program that works on Windows hosts in place of the converge script; each host gets
-    /// it by SFTP [default: the converge script]
+    /// File with dormer-host.exe of this release, the program that works on Windows hosts; each host gets it by SFTP.
+    /// Without it, machines wait
     #[arg(long, env = "DORMER_HOST_PROGRAM", value_name = "FILE")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_program: Option<PathBuf>,

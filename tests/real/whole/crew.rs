@@ -162,6 +162,7 @@ pub(crate) fn install(ground: &Ground, version: &str) {
 
 /// A process a role, each under its own account.
 fn processes(ground: &Ground, nats: &NatsServer, console: u16) -> Vec<Process> {
+    let host_program = crate::host_program(&ground.path(""));
     let start = |role: &str| {
         // The engine has no way to the cluster, and needs none.
         let kubeconfig = if role == "engine" {
@@ -186,6 +187,7 @@ fn processes(ground: &Ground, nats: &NatsServer, console: u16) -> Vec<Process> {
             ("--payload", ground.path("payloads").display().to_string()),
             ("--namespace", ground.home.clone()),
             ("--machine-namespace", ground.machines.clone()),
+            ("--host-program", host_program.clone()),
             ("--ssh-port", ground.ssh_port.to_string()),
             ("--listen", format!("127.0.0.1:{port}")),
         ];

@@ -1,4 +1,4 @@
-//! The document as the program reads it: the profile's items, and those of the program alone, which no script knows.
+//! The document as the program reads it: the profile's items, and those of the program alone.
 
 use dormer_profile::{
     document::{DOCUMENT_BYTES_MAX, DOCUMENT_ITEMS_MAX, Document},

@@ -4,8 +4,7 @@ use dormer_profile::answer::{Address, Facts, FailureCode, FeatureState};
 
 use crate::{
     items::{feature, network::live_interfaces},
-    ops::{DirectoryList, Host, ServiceStatusRead, SystemRead, VolumeSpace},
-    paths::BIN,
+    ops::{Host, ServiceStatusRead, SystemRead, VolumeSpace},
     problem::{Doing as _, Result},
     session::Session,
 };
@@ -81,8 +80,6 @@ pub(crate) async fn read<H: Host>(
         boot_id: boot_id.to_owned(),
         booted_ms,
         now_ms: host.clock().await?.now_ms,
-        shell: String::new(),
-        code_page: 0,
         default_shell: (!default_shell.is_empty()).then_some(default_shell),
         installed: host.installed().await?,
         fence: host.fence().await?,
@@ -92,7 +89,6 @@ pub(crate) async fn read<H: Host>(
         node_ip,
         free_bytes: space.free,
         defender: service_pid(host, "WinDefend").await? != 0,
-        scripts: programs(host).await,
         last: host.last().await?,
         hns_pid: service_pid(host, "hns").await?,
     })
@@ -138,17 +134,4 @@ async fn service_pid<H: Host>(host: &mut Session<H>, name: &str) -> Result<u32> 
             Err(error).doing(FailureCode::Other, || format!("look at the service {name}"))
         }
     }
-}
-
-/// The programs in our folder: the first 16 digits of the hash of each, by its name.
-async fn programs<H: Host>(host: &mut Session<H>) -> Vec<String> {
-    let listed = host
-        .ask(DirectoryList { path: BIN.into() })
-        .await
-        .unwrap_or_default();
-    let names = listed.iter().filter_map(|entry| {
-        let name = entry.name.strip_prefix("dormer-host-")?;
-        name.strip_suffix(".exe").map(str::to_owned)
-    });
-    names.collect()
 }

@@ -1,9 +1,8 @@
-//! The core of `dormer-host.exe`, the native program that converges a Windows host: it reads a document, looks at the
+//! The core of `dormer-host.exe`, the program that converges a Windows host: it reads a document, looks at the
 //! host through the host interface ([`ops`]), and makes it so. It knows Windows through that interface alone, so the same
 //! code runs over Win32, over the simulated host and over a recording.
 //!
-//! Workers run it where `dormer run --host-program` names it. Otherwise hosts are converged by
-//! `workers/profile/src/converge.ps1` until this program takes over completely; then that script goes.
+//! Workers send the file that `dormer run --host-program` names to hosts, and run it there; simulated hosts run this core.
 
 pub mod arguments;
 mod block_on;

@@ -9,7 +9,7 @@ pub const BIN: &str = r"C:\Windows\dormer\bin";
 pub const STAGING: &str = r"C:\Windows\dormer\staging";
 /// What the program remembers; nobody but administrators may read it.
 pub const STATE: &str = r"C:\Windows\dormer\state";
-/// Where the converge script kept the same things; taken over, then removed.
+/// Where the script of earlier releases kept the same things; taken over, then removed.
 pub const OLD_ROOT: &str = r"C:\ProgramData\dormer";
 
 /// A file in [`STATE`].

@@ -92,6 +92,11 @@ pub(crate) async fn everything<H: Host>(run: &mut Run<H>) -> Result<()> {
 pub(crate) async fn no_longer_wanted<H: Host>(run: &mut Run<H>, asked: &Wanted) -> Result<()> {
     let document = &asked.document;
     let mut wanted: Vec<Made> = asked.own.iter().filter_map(disabled).collect();
+    let kept = document.kept.iter().map(|path| Made::File {
+        path: path.clone(),
+        sha256: String::new(),
+    });
+    wanted.extend(kept);
     let mut swept: Vec<String> = Vec::new();
     for item in &document.items {
         wanted.extend(match &item.what {

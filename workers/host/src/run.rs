@@ -4,7 +4,7 @@ use dormer_profile::{
     answer::{
         Answer, Facts, Failure, FailureCode, Installed, ItemOutcome, ItemState, LastCall, Reboot,
     },
-    document::{DOCUMENT_SCHEMA, Document, Section},
+    document::{ChangeClass, DOCUMENT_SCHEMA, Document, Section},
     invocation::Mode as Asked,
     item::{Item, What},
 };
@@ -46,6 +46,8 @@ pub(crate) struct Run<H> {
     pub(crate) roots: Option<Vec<crate::ops::Root>>,
     /// The log of the service in hand.
     pub(crate) log: Option<String>,
+    /// How deep the change of the item in hand cuts at least, where that is more than its kind says.
+    pub(crate) deeper: Option<ChangeClass>,
     outcomes: Vec<ItemOutcome>,
     missing: Vec<String>,
     going_down: bool,
@@ -78,6 +80,7 @@ pub async fn run<H: Host>(
         stopped: Vec::new(),
         roots: None,
         log: None,
+        deeper: None,
         outcomes: Vec::new(),
         missing: Vec::new(),
         going_down: false,
@@ -332,6 +335,7 @@ impl<H: Host> Run<H> {
             id: id.to_owned(),
             state,
             detail: detail.to_owned(),
+            change: self.deeper.take(),
         });
     }
 
@@ -423,7 +427,7 @@ impl<H: Host> Run<H> {
             task: self.call.task.clone(),
             attempt: self.call.attempt,
             mode,
-            script: self.call.program.clone(),
+            program: self.call.program.clone(),
             reboot: self.reboot_owed(&facts),
             facts,
             items: self.outcomes,

@@ -15,7 +15,7 @@ use crate::{
         ProcessRelease, Restarts, ServiceDelete, ServiceFailure, ServiceList, ServiceRead,
         ServiceStart, ServiceState, ServiceStatus, ServiceStatusRead, ServiceStop, WinError,
     },
-    paths::{name as file_name, same, state},
+    paths::{name as file_name, same, state, within},
     placing,
     problem::{Doing as _, Problem, Result},
     run::Run,
@@ -348,6 +348,47 @@ fn children(all: &[Process], parent: ProcessKey) -> impl Iterator<Item = &Proces
             && process.created >= parent.created
             && !LEFT_ALONE.iter().any(|name| same(name, &process.name))
     })
+}
+
+/// Stops the services that run a program below a folder, with those that depend on them, and ends orphans below it:
+/// Windows renames no folder out of which a program runs (MS-FSCC, FileRenameInformation). What was stopped runs again as
+/// after any other stop.
+pub(crate) async fn stop_below<H: Host>(run: &mut Run<H>, folder: &str) -> Result<()> {
+    let all = processes(&mut run.host).await?;
+    for service in list(&mut run.host).await? {
+        if service.pid != 0 && runs_below(&all, service.pid, folder) {
+            stop(run, &service.name).await?;
+        }
+    }
+    let left = processes(&mut run.host).await?.into_iter();
+    let left = left.filter(|process| {
+        within(&process.path, folder) && !LEFT_ALONE.iter().any(|name| same(name, &process.name))
+    });
+    let programs: Vec<String> = left.map(|process| process.path).collect();
+    end_orphans(run, &programs).await.map(drop)
+}
+
+/// Whether a process, its wrapper, or one that they made is a program below a folder.
+fn runs_below(all: &[Process], pid: u32, folder: &str) -> bool {
+    let mut tree: Vec<&Process> = all.iter().filter(|process| process.pid == pid).collect();
+    let parent = tree.first().and_then(|first| {
+        all.iter()
+            .find(|one| one.pid == first.parent && one.created <= first.created)
+    });
+    tree.extend(parent.filter(|parent| same(&parent.name, WRAPPER)));
+    let mut at = 0;
+    while let Some(process) = tree.get(at).copied() {
+        at += 1;
+        if within(&process.path, folder) {
+            return true;
+        }
+        for child in children(all, key(process)) {
+            if !tree.iter().any(|known| known.pid == child.pid) {
+                tree.push(child);
+            }
+        }
+    }
+    false
 }
 
 /// Ends orphans: processes of these programs that are in no running service's tree.

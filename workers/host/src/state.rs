@@ -305,7 +305,7 @@ impl<H: Host> Session<H> {
         let _ = self.ask(LockRelease { path }).await;
     }
 
-    /// The largest fence on file, in our folder or in the one of the script.
+    /// The largest fence on file, in our folder or in the one of earlier releases.
     pub(crate) async fn fence(&mut self) -> Result<Option<Fence>> {
         let ours: Option<Fence> = self.read_json(&state(file::FENCE)).await?;
         let old: Option<Fence> = self.read_json(&format!(r"{OLD_ROOT}\fence.json")).await?;
@@ -323,7 +323,7 @@ impl<H: Host> Session<H> {
         }
     }
 
-    /// What was converged here: ours, or what the script noted.
+    /// What was converged here: ours, or what an earlier release's script noted.
     pub(crate) async fn installed(&mut self) -> Result<Vec<Installed>> {
         if let Some(ours) = self.read_json(&state(file::INSTALLED)).await? {
             return Ok(ours);
@@ -332,7 +332,7 @@ impl<H: Host> Session<H> {
         Ok(self.read_json(&old).await?.unwrap_or_default())
     }
 
-    /// Takes over from the script: what it noted is kept, and its folder goes, with documents that hold tokens. The
+    /// Takes over from an earlier release's script: what it noted is kept, and its folder goes, with documents that hold tokens. The
     /// fence is on file already: [`Session::take_fence`] wrote the larger one.
     pub(crate) async fn take_over(&mut self) -> Result<()> {
         if placing::stat(self, OLD_ROOT).await?.is_none() {

@@ -164,7 +164,7 @@ pub fn broken(call: &Call, code: FailureCode, message: &str) -> Answer {
             Mode::Asked(mode) => mode,
             Mode::Boot => Asked::Apply,
         },
-        script: call.program.clone(),
+        program: call.program.clone(),
         facts: Facts::default(),
         items: Vec::new(),
         missing_files: Vec::new(),
@@ -257,7 +257,7 @@ mod tests {
         written.sign(&Sign::of(&Step::default(), 1));
         let bytes = written.lock().clone();
         let answer = frame::extract(&bytes, "machine/1@2.0", 3).expect("an answer");
-        assert_eq!(answer.script, "ab".repeat(32));
+        assert_eq!(answer.program, "ab".repeat(32));
         assert_eq!(
             answer.failure.map(|failure| failure.code),
             Some(FailureCode::Other)

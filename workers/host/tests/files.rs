@@ -2,10 +2,11 @@
 
 use std::io::Write as _;
 
-use dormer_host::ops::{ATTRIBUTE_READ_ONLY, Ace, Security};
+use dormer_host::ops::{ATTRIBUTE_READ_ONLY, Ace, Security, ServiceState};
 use dormer_host_sim::SimulatedHost;
 use dormer_profile::{
     answer::{FailureCode, ItemState},
+    document::{ChangeClass, Document},
     item::{Directory, OnlyFolders, Sweep, VERSION_MARK, What},
     sha256_hex,
 };
@@ -369,4 +370,56 @@ fn folders_beside_those_that_stay_go() {
     assert_converged(&apply(&mut host, &document));
     assert!(host.has_folder(r"C:\k\registries\docker.io"));
     assert!(!host.has_folder(r"C:\k\registries\old.example"));
+}
+
+#[test]
+fn a_file_whose_content_is_not_sent_now_stays_as_it_is() {
+    let mut host = SimulatedHost::new();
+    let path = r"C:\k\bootstrap-kubeconfig";
+    let all = of(vec![
+        folder(r"C:\k"),
+        file(path, "token"),
+        file(r"C:\k\a", "a"),
+    ]);
+    assert_converged(&apply(&mut host, &all));
+    let without = |kept: &[&str]| Document {
+        kept: kept.iter().map(|path| (*path).to_owned()).collect(),
+        ..of(vec![folder(r"C:\k"), file(r"C:\k\a", "a")])
+    };
+    assert_converged(&apply(&mut host, &without(&[path])));
+    assert_eq!(host.file(path), Some(b"token".to_vec()));
+    assert_converged(&apply(&mut host, &without(&[])));
+    assert_eq!(host.file(path), None);
+}
+
+/// A node that another program made: services run out of a folder whose rights were inherited.
+#[test]
+fn services_that_run_out_of_a_folder_which_is_put_aside_stop_first_and_run_again() {
+    let mut host = SimulatedHost::with_containers();
+    let document = node("v1");
+    assert_converged(&apply(&mut host, &document));
+    let found = host.security(r"C:\k").expect("rights");
+    let inherited = Security {
+        owner: SOMEBODY.into(),
+        ..found
+    };
+    host.set_security(r"C:\k", inherited);
+
+    let differs = plan(&mut host, &document);
+    let folder = differs.items.iter().find(|one| one.id == r"directory:C:\k");
+    let folder = folder.expect("the folder");
+    assert_eq!(
+        (folder.state, folder.change),
+        (ItemState::Differs, Some(ChangeClass::Drain)),
+        "nothing of it is done beside pods"
+    );
+    let before = host.stops().len();
+    let running =
+        |host: &SimulatedHost, name: &str| host.service_state(name) == Some(ServiceState::Running);
+    assert!(running(&host, "kubelet") && running(&host, "containerd"));
+    assert_converged(&apply(&mut host, &document));
+    assert!(host.stops().len() > before, "{:?}", host.stops());
+    assert!(host.has_folder(r"C:\k.dormer-aside1"));
+    assert!(running(&host, "kubelet") && running(&host, "containerd"));
+    assert_as_asked(&mut host, &document);
 }

@@ -63,6 +63,7 @@ pub(crate) fn document(section: Section, items: Vec<Item>) -> Document {
         section,
         version: "v1".into(),
         items,
+        kept: Vec::new(),
     }
 }
 

@@ -1,9 +1,9 @@
-//! Answer of the converge script: findings, changes, and the failure.
+//! Answer of the program on a host: findings, changes, and the failure.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::document::Fence;
+use crate::document::{ChangeClass, Fence};
 use crate::invocation::Mode;
 
 /// Most lines of log that a failure carries.
@@ -11,7 +11,7 @@ pub const LOG_TAIL_LINES_MAX: usize = 40;
 /// Most bytes of log that a failure carries.
 pub const LOG_TAIL_BYTES_MAX: usize = 4_096;
 
-/// Final answer of the script, in one framed line (see [`crate::frame`]).
+/// Final answer of the program, in one framed line (see [`crate::frame`]).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Answer {
     /// [`crate::document::DOCUMENT_SCHEMA`].
@@ -22,8 +22,8 @@ pub struct Answer {
     pub attempt: u32,
     /// Mode of the call.
     pub mode: Mode,
-    /// SHA-256 of the answering script; `probe` for the built-in probe.
-    pub script: String,
+    /// SHA-256 of the answering program.
+    pub program: String,
     /// Facts about the host; every mode reads them, at the end of its work.
     pub facts: Facts,
     /// One outcome for each item of the document, in its order; after a failure the rest is
@@ -86,10 +86,6 @@ pub struct Facts {
     pub booted_ms: i64,
     /// The host's clock, milliseconds since 1970 UTC.
     pub now_ms: i64,
-    /// PowerShell version that ran the script, for example `5.1.20348.2849`.
-    pub shell: String,
-    /// Output code page of the console (docs/field-notes.md, Output of PowerShell).
-    pub code_page: u32,
     /// Default shell of sshd. `None`: cmd.exe.
     #[serde(default)]
     pub default_shell: Option<String>,
@@ -114,9 +110,6 @@ pub struct Facts {
     /// Whether Windows Defender runs.
     #[serde(default)]
     pub defender: bool,
-    /// SHA-256 of the converge scripts in dormer's folder, so that none is sent twice.
-    #[serde(default)]
-    pub scripts: Vec<String>,
     /// Last call that ended here, so that a retry knows whether its predecessor ended.
     #[serde(default)]
     pub last: Option<LastCall>,
@@ -185,6 +178,10 @@ pub struct ItemOutcome {
     /// Difference or action in words; may be empty.
     #[serde(default)]
     pub detail: String,
+    /// How deep this change cuts on this host at least, where that is more than its kind says: services run from what has
+    /// to be put aside.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub change: Option<ChangeClass>,
 }
 
 /// State of an item at the end of a call.
@@ -209,7 +206,7 @@ pub enum ItemState {
 pub enum Reboot {
     /// No.
     None,
-    /// Yes, for these reasons; the script has not done it.
+    /// Yes, for these reasons; the program has not done it.
     Needed {
         /// What waits for it, for example `feature:Containers`.
         why: Vec<String>,
@@ -243,9 +240,9 @@ pub struct Failure {
 pub enum FailureCode {
     /// A newer task changed the host: this one is stale and must stop.
     FenceTooOld,
-    /// Another call holds the mutex.
+    /// Another call holds the host's lock.
     HostBusy,
-    /// The script cannot read the document, or it is another document than intended.
+    /// The program cannot read the document, or it is another document than intended.
     DocumentRejected,
     /// `C:` has no room for it.
     DiskFull,
@@ -364,7 +361,9 @@ impl FailureCode {
         match self {
             Self::FenceTooOld => "Do nothing: a newer task has taken over this host.",
             Self::HostBusy => "Wait: an earlier call is still running on the host.",
-            Self::DocumentRejected => "Check that the script and dormer are from the same build.",
+            Self::DocumentRejected => {
+                "Check that dormer-host.exe and dormer are from the same build."
+            }
             Self::DiskFull => "Free space on C: of the host, or give it a larger disk.",
             Self::FeatureInstallFailed => {
                 "Read C:\\Windows\\Logs\\DISM on the host; the feature store may be damaged."

@@ -1,35 +1,20 @@
-//! Converge document: the desired state of one host, as the converge script reads it.
+//! Converge document: the desired state of one host, as the program on it reads it.
 //!
-//! The document says *what* a host should be; a [`crate::invocation::Call`] beside it says what to do
-//! about it now (mode, task, attempt, fence). So one document, named by its hash, serves `plan`,
-//! `apply` before a reboot and `apply` after it, and is sent once.
+//! The document says *what* a host should be; the command line beside it says what to do
+//! about it now (mode, task, attempt, fence). So one document serves `plan`, `apply` before a reboot and `apply` after
+//! it.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::item::{File, FileSource, Item, What};
 
-/// Schema number of [`Document`] and [`crate::answer::Answer`]. The script refuses any other.
+/// Schema number of [`Document`] and [`crate::answer::Answer`]. The program refuses any other.
 pub const DOCUMENT_SCHEMA: u32 = 1;
 /// Most items one document may hold.
 pub const DOCUMENT_ITEMS_MAX: usize = 1_000;
 /// Most bytes a document may have once serialised (inline files included).
 pub const DOCUMENT_BYTES_MAX: usize = 8 << 20;
-/// Root folder of dormer on a host, apart from paths in the profile.
-pub const HOST_ROOT: &str = r"C:\ProgramData\dormer";
-/// Folder into which payload files are uploaded before `apply`; see [`FileSource::Staged`].
-pub const STAGING: &str = r"C:\ProgramData\dormer\staging";
-/// Folder of the converge script, `converge-<hash8>.ps1`.
-pub const BIN: &str = r"C:\ProgramData\dormer\bin";
-/// Folder of the documents, `<section>-<hash8>.json`.
-pub const DOCUMENTS: &str = r"C:\ProgramData\dormer\documents";
-/// File of the host fence: the largest (generation, seq) that was allowed to change this host.
-pub const FENCE_FILE: &str = r"C:\ProgramData\dormer\fence.json";
-/// File that `apply` writes when a section is converged: version, section, task.
-pub const INSTALLED_FILE: &str = r"C:\ProgramData\dormer\installed.json";
-/// Host-wide mutex that every mode except `probe` holds.
-pub const MUTEX: &str = r"Global\dormer-converge";
-
 /// The desired state of one host, for one section of its profile.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Document {
@@ -41,6 +26,9 @@ pub struct Document {
     pub version: String,
     /// Items, in the order in which they are checked and changed.
     pub items: Vec<Item>,
+    /// Files of this section that the host keeps as they are, because what belongs into them is not sent now.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<String>,
 }
 
 /// The two parts of a profile.

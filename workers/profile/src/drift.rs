@@ -30,7 +30,7 @@ pub fn differences(document: &Document, answer: &Answer) -> Vec<Difference> {
     found
         .map(|outcome| Difference {
             id: outcome.id.clone(),
-            change: class(&outcome.id),
+            change: class(&outcome.id).max(outcome.change.unwrap_or_default()),
             detail: outcome.detail.clone(),
         })
         .collect()
@@ -109,13 +109,14 @@ mod tests {
             id: (*id).into(),
             state: *state,
             detail: "differs".into(),
+            change: None,
         };
         Answer {
             schema: DOCUMENT_SCHEMA,
             task: "machine/a@1.0".into(),
             attempt: 1,
             mode: Mode::Plan,
-            script: String::new(),
+            program: String::new(),
             facts: Facts::default(),
             items: states.iter().map(outcome).collect(),
             missing_files: Vec::new(),
@@ -132,6 +133,7 @@ mod tests {
             section: Section::Host,
             version: "v".into(),
             items,
+            kept: Vec::new(),
         };
         let mut kept = item("b", ChangeClass::Drain);
         let from = document(vec![item("a", ChangeClass::Live), kept.clone()]);
@@ -170,6 +172,7 @@ mod tests {
             section,
             version: "v".into(),
             items,
+            kept: Vec::new(),
         };
         type Case<'a> = (&'a [(&'a str, ItemState)], Option<ChangeClass>);
         let table: [Case<'_>; 5] = [

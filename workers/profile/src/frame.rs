@@ -1,4 +1,4 @@
-//! Framed answer line of the converge script, and its extraction from noisy output.
+//! Framed answer line of the program on a host, and its extraction from noisy output.
 //!
 //! `DORMER1 <task> <attempt> <base64 of the JSON> <check>`, where the check is the first eight hex digits of the
 //! SHA-256 of the base64 text. Around it there may be output of a profile, CLIXML, localised text in any code page
@@ -21,7 +21,7 @@ pub const ANSWER_BYTES_MAX: usize = 1 << 20;
 /// Reason for which an output has no answer. Each means "unknown": the call may still be running.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum FrameError {
-    /// No frame at all: the output was cut, or the script never ran.
+    /// No frame at all: the output was cut, or the program never ran.
     #[error("the output holds no answer")]
     Missing,
     /// A frame was cut or changed in transit.
@@ -43,7 +43,7 @@ pub enum FrameError {
     Schema(u32),
 }
 
-/// Writes the line as the script does, with CRLF before and after: the simulated host's side.
+/// Writes the line, with CRLF before and after.
 pub fn write(answer: &Answer) -> Vec<u8> {
     let json = serde_json::to_string(answer).unwrap_or_default();
     let body = STANDARD.encode(crate::text::ascii_json(&json));
@@ -164,7 +164,7 @@ mod tests {
             task: TASK.into(),
             attempt: 2,
             mode: Mode::Plan,
-            script: "ab".repeat(32),
+            program: "ab".repeat(32),
             facts: Facts {
                 product: "Windows Server 2022 Größe".into(),
                 ..Facts::default()

@@ -104,7 +104,7 @@ pub enum FileSource {
         /// The content, standard base64.
         base64: String,
     },
-    /// Uploaded into [`crate::document::STAGING`] as `<name>`, or gzip-compressed as `<name>.gz`.
+    /// Uploaded into the host's staging folder as `<name>`, or gzip-compressed as `<name>.gz`.
     Staged {
         /// Name in the staging folder: the SHA-256 of the content.
         name: String,
@@ -292,7 +292,7 @@ pub struct HnsNetwork {
     pub name: String,
     /// Longest wait for it in milliseconds; then `HnsMissing`, to be tried again.
     pub wait_ms: u64,
-    /// How to create it; none: a service creates it, and the script waits.
+    /// How to create it; none: a service creates it, and the program waits.
     #[serde(default)]
     pub create: Option<HnsCreate>,
 }

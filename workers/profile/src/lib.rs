@@ -1,4 +1,4 @@
-//! A Windows node's configuration as data, and the script that converges a host.
+//! A Windows node's configuration as data: profiles, payloads, and the documents that hosts are given.
 
 pub mod answer;
 pub mod builtin;
@@ -20,7 +20,6 @@ pub mod problem;
 pub mod profile;
 pub mod release;
 pub mod render;
-pub mod script;
 pub mod settings;
 pub mod shown;
 pub mod text;

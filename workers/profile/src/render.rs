@@ -6,14 +6,13 @@
 //!     document::Section,
 //!     payload::Manifest,
 //!     render::{EXAMPLE_PAYLOAD, Inputs, render},
-//!     script,
 //!     values::{Values, join_secrets},
 //!     version::version,
 //! };
 //! // Once per pool and Windows build: what a node carries.
 //! let profile = builtin::openshift();
 //! let payload = Manifest::parse(EXAMPLE_PAYLOAD)?;
-//! let version = version(&profile, &payload, script::hash());
+//! let version = version(&profile, &payload);
 //! assert!(version.starts_with("11.0.0-"));
 //!
 //! // Once per machine: its values, and what its kubelet joins with.
@@ -143,6 +142,7 @@ pub fn render(inputs: &Inputs<'_>, section: Section, version: &str) -> Result<Re
     if section == Section::Node {
         items.sweep(inputs);
     }
+    let kept = std::mem::take(&mut items.kept);
     let (found, payload, mut problems) = items.done();
     if found.is_empty() && spec != &SectionSpec::default() {
         problems.push(Problem::new(section.as_str(), "nothing of it applies here"));
@@ -154,6 +154,7 @@ pub fn render(inputs: &Inputs<'_>, section: Section, version: &str) -> Result<Re
         section,
         version: version.to_owned(),
         items: found,
+        kept,
     };
     Ok(Rendered { document, payload })
 }

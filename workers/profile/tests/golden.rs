@@ -496,6 +496,8 @@ fn a_file_of_a_secret_that_is_kept_back_is_left_out_and_nothing_else() {
             .filter(|item| !without.items.contains(item));
         let left: Vec<&str> = left.map(|item| item.id.as_str()).collect();
         assert_eq!(left, [r"file:C:\k\bootstrap-kubeconfig"], "{name}");
+        assert_eq!(without.kept, [r"C:\k\bootstrap-kubeconfig"], "{name}");
+        assert!(whole.kept.is_empty(), "{name}");
         assert_eq!(whole.items.len(), without.items.len() + 1);
     }
 }

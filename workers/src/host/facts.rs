@@ -1,4 +1,4 @@
-//! The script's facts in the words of the machine workflow.
+//! A host's facts in the words of the machine workflow.
 
 use dormer_profile::{answer::Facts, document};
 use dormer_proto::{

@@ -147,6 +147,7 @@ mod tests {
             section,
             version,
             items: Vec::new(),
+            kept: Vec::new(),
         };
         known.document(&empty, ["name"]);
         assert_eq!(known.pieces().documents.len(), 0);

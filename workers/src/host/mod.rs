@@ -1,5 +1,6 @@
 //! What a task does on a Windows host: probe, converge, plan, reboot, tear down.
 
+mod call;
 pub mod cluster;
 mod facts;
 mod known_secrets;
@@ -8,7 +9,6 @@ mod prepare;
 mod program;
 mod program_call;
 mod remote_command;
-mod script_call;
 mod scrub;
 mod sent_files;
 pub mod values;
@@ -19,8 +19,9 @@ use crate::{
     kubernetes::keys,
     packed::Packer,
     progress::Progress,
-    ssh::{Dialer, Key, Limits, Pool, Session, fingerprint, is_fingerprint},
+    ssh::{Dialer, Key, Limits, Pool, fingerprint, is_fingerprint},
 };
+use call::Asked;
 use cluster::{Cluster, MachineInCluster};
 use dormer_profile::{
     answer::{Answer, Reboot},
@@ -37,7 +38,7 @@ use dormer_proto::{
 };
 use known_secrets::KnownSecrets;
 pub use program::{HostProgram, ProgramError};
-use script_call::Asked;
+pub use program_call::obstacle;
 use std::sync::Arc;
 
 /// Uploads and calls again, at most so often, when a host says that files are missing.
@@ -52,8 +53,7 @@ pub struct HostExecutor<C> {
     packer: Arc<Packer>,
     known: Arc<KnownSecrets>,
     now_ms: Arc<dyn Fn() -> i64 + Send + Sync>,
-    /// None: hosts are worked on by the converge script.
-    program: Option<Arc<HostProgram>>,
+    program: Arc<HostProgram>,
 }
 
 impl<C> Clone for HostExecutor<C> {
@@ -66,19 +66,21 @@ impl<C> Clone for HostExecutor<C> {
             packer: Arc::clone(&self.packer),
             known: Arc::clone(&self.known),
             now_ms: Arc::clone(&self.now_ms),
-            program: self.program.clone(),
+            program: Arc::clone(&self.program),
         }
     }
 }
 
 impl<C: Cluster> HostExecutor<C> {
-    /// Hands that reach hosts by `dialer`, open them with `key`, install what `catalog` has, and ask `cluster`.
+    /// Hands that reach hosts by `dialer`, open them with `key`, install what `catalog` has by `program`, and ask
+    /// `cluster`.
     #[must_use]
     pub fn new(
         dialer: Dialer,
         key: Key,
         limits: Limits,
         catalog: Catalog,
+        program: Arc<HostProgram>,
         cluster: Arc<C>,
     ) -> Self {
         let pool = Arc::new(Pool::new(dialer, key, limits));
@@ -94,7 +96,7 @@ impl<C: Cluster> HostExecutor<C> {
             packer,
             known,
             now_ms,
-            program: None,
+            program,
         }
     }
 
@@ -102,15 +104,6 @@ impl<C: Cluster> HostExecutor<C> {
     #[must_use]
     pub fn packing(self, packer: Arc<Packer>) -> Self {
         Self { packer, ..self }
-    }
-
-    /// Hands that work on hosts by this program, and not by the converge script.
-    #[must_use]
-    pub fn with_program(self, program: Arc<HostProgram>) -> Self {
-        Self {
-            program: Some(program),
-            ..self
-        }
     }
 
     /// Hands that compare the hosts' clocks with `now_ms` (milliseconds since 1970) in place of the system's, for a
@@ -262,7 +255,13 @@ impl<C: Cluster> HostExecutor<C> {
         progress.step("log in", 0, "");
         let session = self.session(host).await?;
         progress.step("read facts", 0, "");
-        let answer = self.bootstrap(order, host, &session, progress).await?;
+        let asked = Asked {
+            mode: Mode::Probe,
+            fence: HostFence::default(),
+            boot: None,
+            rendered: None,
+        };
+        let answer = self.ask(order, host, &session, asked, progress).await?;
         let host_key = session.host_key().to_owned();
         progress.step("note the node's name", 0, "");
         let in_cluster = self.cluster.machine_in_cluster(&host.machine, None).await?;
@@ -288,10 +287,7 @@ impl<C: Cluster> HostExecutor<C> {
     ) -> Result<Outcome, Failure> {
         let prepared = self.prepare(host, wanted, progress).await?;
         let session = self.session(host).await?;
-        if let Some(program) = &self.program {
-            self.send_program(program, order, host, &session, progress)
-                .await?;
-        }
+        self.send_program(order, host, &session, progress).await?;
         self.upload_payload(order, host, &session, &prepared, progress)
             .await?;
         for _ in 0..ROUNDS_MAX {
@@ -404,6 +400,7 @@ impl<C: Cluster> HostExecutor<C> {
         Ok(Outcome::RebootAsked)
     }
 
+    /// The program knows what it made: one call removes both sections.
     async fn tear_down(
         &self,
         order: &Order,
@@ -412,55 +409,6 @@ impl<C: Cluster> HostExecutor<C> {
         progress: &Progress,
     ) -> Result<Outcome, Failure> {
         let session = self.session(host).await?;
-        if self.program.is_some() {
-            return self
-                .remove_all(order, host, &session, fence, progress)
-                .await;
-        }
-        progress.step("read facts", 0, "");
-        let installed = self
-            .bootstrap(order, host, &session, progress)
-            .await?
-            .facts
-            .installed;
-        for section in [Section::Node, Section::Host] {
-            let word = facts::section(section);
-            let Some(there) = installed.iter().find(|one| one.section == word) else {
-                continue;
-            };
-            let desired = self.catalog.closest(&there.version)?;
-            // A removal only needs to know what there is, by name.
-            let node = Some("removed");
-            let mode = Mode::Remove;
-            let wanted = SectionTarget {
-                desired: &desired,
-                section,
-                node,
-                mode,
-            };
-            let prepared = self.prepare(host, wanted, progress).await?;
-            progress.step(format!("remove {}", word.as_str()), 0, "");
-            let asked = Asked {
-                mode: Mode::Remove,
-                fence,
-                boot: None,
-                rendered: Some(&prepared),
-            };
-            self.ask(order, host, &session, asked, progress).await?;
-        }
-        self.sent.forget(host);
-        Ok(Outcome::TornDown)
-    }
-
-    /// The program knows what it made: one call removes both sections.
-    async fn remove_all(
-        &self,
-        order: &Order,
-        host: &HostRef,
-        session: &Session,
-        fence: HostFence,
-        progress: &Progress,
-    ) -> Result<Outcome, Failure> {
         progress.step("remove", 0, "");
         let asked = Asked {
             mode: Mode::Remove,
@@ -468,7 +416,7 @@ impl<C: Cluster> HostExecutor<C> {
             boot: None,
             rendered: None,
         };
-        self.ask(order, host, session, asked, progress).await?;
+        self.ask(order, host, &session, asked, progress).await?;
         self.sent.forget(host);
         Ok(Outcome::TornDown)
     }
@@ -524,8 +472,8 @@ fn converged(section: Section, answer: &Answer) -> Result<Outcome, Failure> {
     })
 }
 
-/// The two numbers of a fence, for the script.
-fn script_fence(fence: HostFence) -> document::Fence {
+/// The two numbers of a fence, for the program.
+fn program_fence(fence: HostFence) -> document::Fence {
     let Seq(seq) = fence.seq;
     document::Fence {
         generation: fence.generation,

@@ -1,10 +1,10 @@
-//! What has to be on a host before the script is called: the document, the script, and payload files.
+//! What has to be on a host before the program is called on it: a document for its standard input, and payload files.
 
 use super::{
     HostExecutor, SectionTarget,
+    call::names,
     cluster::{Bootstrap, Cluster, MachineInCluster},
     facts::section,
-    script_call::names,
     values::{NodeValues, values},
 };
 use crate::{
@@ -14,11 +14,12 @@ use crate::{
     progress::Progress,
     ssh::{FILES_AT_ONCE, Session, Sftp, SshError, Upload, at_once},
 };
+use dormer_host::paths::STAGING;
 use dormer_profile::{
-    document::{STAGING, Section},
-    invocation::{DocumentRef, Mode, document_path, document_ref, script_path},
+    document::Section,
+    invocation::Mode,
     render::{Inputs, Rendered, Staged, render},
-    script, sha256_hex,
+    sha256_hex,
     values::{JOIN_TOKEN, join_secrets},
     variables::Variables,
 };
@@ -43,11 +44,6 @@ impl Prepared {
     /// The document, as it goes to the host.
     pub(super) fn document(&self) -> &[u8] {
         &self.bytes
-    }
-
-    /// How the command line names the document.
-    pub(super) fn document_ref(&self) -> DocumentRef {
-        document_ref(self.section, &self.bytes)
     }
 
     /// What says that every file of this payload was in place on a host.
@@ -154,8 +150,6 @@ impl<C: Cluster> HostExecutor<C> {
             return Ok(bootstrap.token.clone());
         }
         match wanted.mode {
-            // A removal only needs to know that there is such a file.
-            Mode::Remove => Ok(Some(Zeroizing::default())),
             Mode::Apply if wanted.section == machine::Section::Host && !in_cluster.joined => {
                 self.cluster.token(&host.machine).await.map(Some)
             }
@@ -194,35 +188,8 @@ impl<C: Cluster> HostExecutor<C> {
         }
     }
 
-    /// Sends the script and a document that is too long for a command line, if they are not there.
-    pub(super) async fn send_script(
-        &self,
-        order: &Order,
-        host: &HostRef,
-        session: &Session,
-        prepared: Option<&Prepared>,
-    ) -> Result<(), Failure> {
-        let mut files = vec![(script_path(script::hash()), script::CONVERGE.as_bytes())];
-        if let Some(prepared) = prepared
-            && let DocumentRef::Uploaded { section, sha256 } = prepared.document_ref()
-        {
-            files.push((document_path(section, &sha256), prepared.bytes.as_slice()));
-        }
-        files.retain(|(path, _)| !self.sent.has(host, path));
-        for (path, bytes) in files {
-            let sftp = session
-                .sftp()
-                .await
-                .map_err(|error| self.failed(host, error))?;
-            let put = put(order, &sftp, &path, bytes, |_| {}).await;
-            put.map_err(|error| self.failed(host, error))?;
-            self.sent.put(host, path);
-        }
-        Ok(())
-    }
-
     /// Sends the payload files that are neither in place nor staged, as far as their sizes tell. What a size cannot
-    /// tell, the script finds and asks for.
+    /// tell, the program finds and asks for.
     pub(super) async fn upload_payload(
         &self,
         order: &Order,
@@ -231,7 +198,7 @@ impl<C: Cluster> HostExecutor<C> {
         prepared: &Prepared,
         progress: &Progress,
     ) -> Result<(), Failure> {
-        // What was in place when the host was converged last is looked for by the script, which has to look anyway.
+        // What was in place when the host was converged last is looked for by the program, which has to look anyway.
         let known = self.sent.has(host, &prepared.payload_mark());
         if prepared.rendered.payload.is_empty() || known {
             return Ok(());
@@ -327,7 +294,7 @@ impl<C: Cluster> HostExecutor<C> {
         progress: &Progress,
     ) -> Result<(), Unsent> {
         let file = transfer.file;
-        let path = format!(r"{}\{}", self.staging(), file.sha256);
+        let path = format!(r"{STAGING}\{}", file.sha256);
         if sftp.size(&path).await? == Some(file.size) {
             progress.advance(transfer.bytes());
             return Ok(());
@@ -355,7 +322,7 @@ impl<C: Cluster> HostExecutor<C> {
         Ok(operation.ended(sent)?)
     }
 
-    /// Sends a file's packed form, which the script unpacks, and proves by the sum of what it unpacked to.
+    /// Sends a file's packed form, which the program unpacks, and proves by the sum of what it unpacked to.
     async fn send_packed(
         &self,
         order: &Order,
@@ -389,14 +356,6 @@ impl<C: Cluster> HostExecutor<C> {
             .upload(what, opened, |more| progress.advance(more))
             .await;
         Ok(operation.ended(sent)?)
-    }
-
-    /// The folder that uploads go to: the program's own, or the script's.
-    fn staging(&self) -> &'static str {
-        match &self.program {
-            Some(_) => dormer_host::paths::STAGING,
-            None => STAGING,
-        }
     }
 
     fn unsent(&self, host: &HostRef, error: Unsent) -> Failure {

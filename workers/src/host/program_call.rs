@@ -3,11 +3,11 @@
 
 use super::{
     HostExecutor,
+    call::{Asked, NO_FRAME, names, of_host, said, unusable},
     cluster::Cluster,
-    program::HostProgram,
+    prepare::Prepared,
+    program_fence,
     remote_command::Running,
-    script_call::{Asked, NO_FRAME, names, of_host, said, unusable},
-    script_fence,
 };
 use crate::{
     observer::{self, Operation},
@@ -88,9 +88,8 @@ enum Fresh {
 impl<C: Cluster> HostExecutor<C> {
     /// One call of the program, which is sent first if it is not there. Where it is gone although it was there, it is sent
     /// once more before a virus scanner is blamed.
-    pub(super) async fn ask_program(
+    pub(super) async fn ask(
         &self,
-        program: &HostProgram,
         order: &Order,
         host: &HostRef,
         session: &Session,
@@ -99,30 +98,25 @@ impl<C: Cluster> HostExecutor<C> {
     ) -> Result<Answer, Failure> {
         let mut fresh = Fresh::No;
         loop {
-            self.send_program(program, order, host, session, progress)
-                .await?;
+            self.send_program(order, host, session, progress).await?;
             let output = self
-                .run_program(program, order, host, session, asked, progress)
+                .run_program(order, host, session, asked, progress)
                 .await?;
             let (task, attempt) = names(order);
             let error = match frame::extract(&output.stdout, &task, attempt) {
-                Ok(answer) => return self.program_answered(program, answer),
+                Ok(answer) => return self.program_answered(answer),
                 Err(error) => error,
             };
             self.sent.forget(host);
             let told = said(&output, &self.known);
-            if let Some(obstacle) = obstacle(&output) {
-                let message = format!(
-                    "Windows does not run dormer's program{told}; {}",
-                    obstacle.advice
-                );
-                return Err(Failure::lasting(obstacle.code, message));
+            if let Some(failure) = obstacle(&output, &told) {
+                return Err(failure);
             }
-            let there = self.program_is_there(program, host, session).await?;
+            let there = self.program_is_there(host, session).await?;
             match (there, fresh) {
                 (false, Fresh::No) => fresh = Fresh::Yes,
                 (false, Fresh::Yes) => {
-                    let path = program_path(program.sha256());
+                    let path = program_path(self.program.sha256());
                     let message = format!(
                         "{path} was sent twice and is gone: a virus scanner takes it away; restore it there and exclude {BIN}"
                     );
@@ -138,13 +132,8 @@ impl<C: Cluster> HostExecutor<C> {
 
     /// Whether the program lies in its place. What is there and gave no answer may be damaged: it is taken away, unless
     /// it runs, so that the next attempt sends it anew.
-    async fn program_is_there(
-        &self,
-        program: &HostProgram,
-        host: &HostRef,
-        session: &Session,
-    ) -> Result<bool, Failure> {
-        let path = program_path(program.sha256());
+    async fn program_is_there(&self, host: &HostRef, session: &Session) -> Result<bool, Failure> {
+        let path = program_path(self.program.sha256());
         let sftp = session
             .sftp()
             .await
@@ -166,13 +155,12 @@ impl<C: Cluster> HostExecutor<C> {
     /// to.
     pub(super) async fn send_program(
         &self,
-        program: &HostProgram,
         order: &Order,
         host: &HostRef,
         session: &Session,
         progress: &Progress,
     ) -> Result<(), Failure> {
-        let path = program_path(program.sha256());
+        let path = program_path(self.program.sha256());
         if self.sent.has(host, &path) {
             return Ok(());
         }
@@ -181,12 +169,12 @@ impl<C: Cluster> HostExecutor<C> {
             for folder in [ROOT, BIN, STAGING] {
                 sftp.make_folder(folder).await?;
             }
-            let size = program.bytes().len() as u64;
+            let size = self.program.bytes().len() as u64;
             if sftp.size(&path).await? == Some(size) {
                 return Ok(());
             }
             progress.step("send the host program", size, "bytes");
-            super::prepare::put(order, &sftp, &path, program.bytes(), |more| {
+            super::prepare::put(order, &sftp, &path, self.program.bytes(), |more| {
                 progress.advance(more)
             })
             .await
@@ -199,7 +187,6 @@ impl<C: Cluster> HostExecutor<C> {
 
     async fn run_program(
         &self,
-        program: &HostProgram,
         order: &Order,
         host: &HostRef,
         session: &Session,
@@ -207,26 +194,22 @@ impl<C: Cluster> HostExecutor<C> {
         progress: &Progress,
     ) -> Result<Output, Failure> {
         let (task, attempt) = names(order);
-        let takes = matches!(
-            asked.mode,
-            dormer_profile::invocation::Mode::Plan | dormer_profile::invocation::Mode::Apply
-        );
-        let document = asked.rendered.filter(|_| takes).map(|it| it.document());
+        let document = asked.rendered.map(Prepared::document);
         let input = document.map_or_else(Bytes::new, Bytes::copy_from_slice);
         let call = Call {
             mode: Mode::Asked(asked.mode),
             task,
             attempt,
-            fence: script_fence(asked.fence),
+            fence: program_fence(asked.fence),
             boot: asked.boot.map(str::to_owned),
             document: document.map(|bytes| Announced {
                 bytes: bytes.len(),
                 sha256: sha256_hex(bytes),
             }),
-            program: program.sha256().to_owned(),
+            program: self.program.sha256().to_owned(),
         };
         let line = command_line(&call).map_err(unusable)?;
-        let name = match asked.rendered.filter(|_| takes) {
+        let name = match asked.rendered {
             Some(prepared) => format!("{} {}", asked.mode, prepared.section.as_str()),
             None => asked.mode.to_string(),
         };
@@ -253,8 +236,8 @@ impl<C: Cluster> HostExecutor<C> {
         output.map_err(|error| self.failed(host, error))
     }
 
-    fn program_answered(&self, program: &HostProgram, answer: Answer) -> Result<Answer, Failure> {
-        if answer.script != program.sha256() {
+    fn program_answered(&self, answer: Answer) -> Result<Answer, Failure> {
+        if answer.program != self.program.sha256() {
             let message = "another program answered than the one that was sent";
             return Err(Failure::transient(NO_FRAME, message));
         }
@@ -277,8 +260,19 @@ impl<C: Cluster> HostExecutor<C> {
     }
 }
 
-/// What Windows says in place of running the program; none if it says nothing of the kind.
-fn obstacle(output: &Output) -> Option<&'static Obstacle> {
+/// What keeps Windows from running the program, as a failure with what to do; none if its `output` says nothing of the
+/// kind. `said` is what people are shown of that output.
+#[must_use]
+pub fn obstacle(output: &Output, said: &str) -> Option<Failure> {
+    let found = obstacle_in(output)?;
+    let message = format!(
+        "Windows does not run dormer's program{said}; {}",
+        found.advice
+    );
+    Some(Failure::lasting(found.code, message))
+}
+
+fn obstacle_in(output: &Output) -> Option<&'static Obstacle> {
     let text = [&output.stdout[..], &output.stderr[..]].concat();
     let text = String::from_utf8_lossy(&text);
     // A console breaks lines anywhere.
@@ -368,7 +362,7 @@ mod tests {
             stderr: stderr.as_bytes().to_vec(),
             ..Output::default()
         };
-        let code = |output: &Output| obstacle(output).map(|one| one.code);
+        let code = |output: &Output| obstacle_in(output).map(|one| one.code);
         assert_eq!(code(&output(1260, "")), Some("ProgramBlockedByAppLocker"));
         let words = "Program 'dormer-host-0.exe' failed to run: This program is blocked by\r\ngroup policy.";
         assert_eq!(code(&output(1, words)), Some("ProgramBlockedByAppLocker"));

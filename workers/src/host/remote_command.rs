@@ -19,8 +19,6 @@ const PART_BYTES_MAX: usize = 1 << 10;
 const LINE_BYTES_MAX: usize = 1 << 10;
 /// Digits at the end of a frame.
 const CHECK_DIGITS: usize = 8;
-/// Words after which a command line holds a document or a script: neither is shown.
-const HOLDERS: [&str; 2] = ["-EncodedCommand ", "-DocumentText "];
 
 type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;
 
@@ -49,7 +47,7 @@ impl Running {
             worker: String::new(),
             number: 0,
             name,
-            line: known.clean_output(&shown_line(line)),
+            line: known.clean_output(beginning(line, LINE_BYTES_MAX)),
             at: Timestamp(now_ms().max(0).cast_unsigned()),
             took_ms: 0,
             ended: "cut off".into(),
@@ -94,18 +92,6 @@ impl Drop for Running {
             self.progress.ran(command);
         }
     }
-}
-
-/// The line with the size of what it carries in place of it.
-fn shown_line(line: &str) -> String {
-    let mut shown = line.to_owned();
-    for holder in HOLDERS {
-        if let Some((before, held)) = shown.split_once(holder) {
-            let (held, after) = held.split_once(' ').unwrap_or((held, ""));
-            shown = format!("{before}{holder}[{} characters] {after}", held.len());
-        }
-    }
-    beginning(shown.trim_end(), LINE_BYTES_MAX).to_owned()
 }
 
 /// What it said: the answer's summary where the answer stood, whatever stood around it, and its errors.
@@ -209,14 +195,6 @@ fn beginning(text: &str, max: usize) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_line_is_shown_without_what_it_carries() {
-        let line = "powershell.exe -File C:\\c.ps1 -Mode plan -DocumentText c2VjcmV0 -BootId 7";
-        let shown =
-            "powershell.exe -File C:\\c.ps1 -Mode plan -DocumentText [8 characters] -BootId 7";
-        assert_eq!(shown_line(line), shown);
-    }
 
     #[test]
     fn a_frame_is_taken_out_also_where_a_console_broke_it() {

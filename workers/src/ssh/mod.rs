@@ -90,7 +90,7 @@ impl Default for Limits {
             keepalive: Duration::from_secs(15),
             // Longer than a Node usually takes to appear: one bring-up, one connection.
             idle: Duration::from_secs(600),
-            // A thousand times what the script answers.
+            // A thousand times what the program answers.
             output: 256 << 20,
         }
     }

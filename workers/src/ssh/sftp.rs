@@ -141,7 +141,7 @@ impl Sftp {
     ///
     /// # Errors
     /// `from` is not what was promised, the file cannot be written, or the session broke; then the part may lie about
-    /// and is swept by the script.
+    /// and is swept by the host program.
     pub async fn upload(
         &self,
         what: Upload<'_>,

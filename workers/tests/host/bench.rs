@@ -233,6 +233,11 @@ fn bootstrap(world: &World) -> Bootstrap {
     }
 }
 
+/// The program that simulated hosts take for `dormer-host.exe`.
+pub(crate) fn program() -> Arc<HostProgram> {
+    Arc::new(HostProgram::of(dormer_fleet::host::stand_in()).expect("a program"))
+}
+
 impl Bench {
     pub(crate) async fn start(faults: &[&str]) -> Self {
         Self::start_with(faults, payload()).await
@@ -263,8 +268,14 @@ impl Bench {
         });
         let key = Key::read(&world.ssh_key.private_pem).expect("a key");
         let reach = Arc::new(Reach(world.host_dialer()));
-        let executor =
-            HostExecutor::new(reach, key, Limits::default(), catalog, Arc::clone(&cluster));
+        let executor = HostExecutor::new(
+            reach,
+            key,
+            Limits::default(),
+            catalog,
+            program(),
+            Arc::clone(&cluster),
+        );
         let bench = Self {
             world,
             executor,
@@ -274,13 +285,6 @@ impl Bench {
         };
         bench.until("a host", |bench| bench.phase().is_some()).await;
         bench
-    }
-
-    /// From now on hosts are worked on by the native program.
-    pub(crate) fn by_program(mut self) -> Self {
-        let program = HostProgram::of(dormer_fleet::host::stand_in()).expect("a program");
-        self.executor = self.executor.with_program(Arc::new(program));
-        self
     }
 
     /// The simulated host itself.

@@ -89,9 +89,9 @@ async fn trouble_between_upload_and_unpacking_leaves_nothing_half_there() {
         "exe-locked",
         "drop-during-script",
         "power-off/upload 4 half sent@1",
-        "power-off/apply fence@1",
+        "power-off/note fence.json file_rename@1",
         r"power-off/host file:C:\k\VERSION\kubelet.exe half written@1",
-        r"power-off/host file:C:\k\VERSION\kubelet.exe done@1",
+        r"power-off/host file:C:\k\VERSION\kubelet.exe file_rename@1",
     ] {
         let mut bench = bench(&[fault], folder.path()).await;
         converged(&mut bench).await;

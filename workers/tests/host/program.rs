@@ -1,4 +1,4 @@
-//! The native program on a simulated host: sent, run, followed and swept; from the first look to the removal.
+//! The host program on a simulated host: sent, run, followed and swept; from the first look to the removal.
 
 use super::bench::Bench;
 use dormer_fleet::api::kinds;
@@ -11,7 +11,7 @@ use dormer_proto::{
 use dormer_workers::host::HostProgram;
 
 async fn brought_up(faults: &[&str]) -> (Bench, String) {
-    let mut bench = Bench::start(faults).await.by_program();
+    let mut bench = Bench::start(faults).await;
     let host = bench.host();
     let Outcome::Probed { node_name, .. } = bench.does(Task::Probe { host }).await else {
         panic!("another outcome");
@@ -121,7 +121,7 @@ async fn a_node_serves_again_after_a_boot_without_us() {
 
 #[tokio::test(start_paused = true)]
 async fn a_host_on_which_another_call_works_uses_up_no_attempt() {
-    let mut bench = Bench::start(&[]).await.by_program();
+    let mut bench = Bench::start(&[]).await;
     let host = bench.host();
     bench.does(Task::Probe { host }).await;
     bench.simulated().state().mutex = Some(1);
@@ -143,7 +143,7 @@ async fn a_host_on_which_another_call_works_uses_up_no_attempt() {
 
 #[tokio::test(start_paused = true)]
 async fn an_older_task_is_refused_and_adoption_raises_the_fence() {
-    let mut bench = Bench::start(&[]).await.by_program();
+    let mut bench = Bench::start(&[]).await;
     let host = bench.host();
     bench.does(Task::Probe { host }).await;
     bench.seq = 9;
@@ -165,20 +165,27 @@ async fn an_older_task_is_refused_and_adoption_raises_the_fence() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_scripts_fence_is_taken_over_and_its_folder_goes() {
+async fn the_fence_of_an_earlier_release_is_taken_over_and_its_folder_goes() {
     let mut bench = Bench::start(&[]).await;
     let host = bench.host();
     bench.does(Task::Probe { host }).await;
-    bench.seq = 20;
-    let adopting = bench.plan(None, true);
-    bench.does(adopting).await;
-    let mut bench = bench.by_program();
+    let left = |name: &str, text: &str| {
+        let path = format!(r"C:\ProgramData\dormer\{name}");
+        let host = bench.simulated();
+        let written = host.state().disk.put(&path, text.as_bytes());
+        written.expect("written");
+    };
+    left("fence.json", r#"{"generation":2,"seq":20}"#);
+    left(r"documents\host-01ab.json", r#"{"token":"t"}"#);
     bench.seq = 4;
     let task = bench.converge(Section::Host, None);
     let failure = bench.attempt(1, task).await.expect_err("stale");
     assert_eq!(failure.code, "fence_too_old");
-    bench.seq = 30;
-    bench.does(bench.converge(Section::Host, None)).await;
+    let adopting = bench.plan(None, true);
+    let Outcome::Planned { generation, .. } = bench.does(adopting).await else {
+        panic!("another outcome");
+    };
+    assert_eq!(generation, 3);
     let old = |file: &&str| file.starts_with(r"C:\ProgramData\dormer\");
     let host = bench.simulated();
     assert_eq!(host.state().disk.files().find(old), None);

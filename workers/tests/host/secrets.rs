@@ -1,5 +1,6 @@
 //! A host that says every secret which it was told, and more: nobody hears any of them.
 
+use super::bench::program;
 use bytes::Bytes;
 use dormer_fleet::{World, WorldConfig};
 use dormer_profile::{
@@ -28,18 +29,50 @@ use russh::{
     keys::{PrivateKey, decode_secret_key},
     server::{self, Auth, ChannelOpenHandle, Msg, VerifiedPublicKey},
 };
-use std::{collections::BTreeMap, io, sync::Arc};
+use russh_sftp::protocol::{Attrs, FileAttributes, StatusCode};
+use std::{
+    collections::BTreeMap,
+    io,
+    sync::{Arc, Mutex},
+};
 use zeroize::Zeroizing;
 
 /// Neither looks like a token.
 const TOKEN: &str = "marked-token-of-no-shape";
 const PASSWORD: &str = "marked-password-of-a-layer";
 
-/// A server that answers whatever is run, and SFTP, with one text.
+/// A server that answers whatever is run with one text.
 #[derive(Clone)]
 struct Talker {
     key: PrivateKey,
     says: Bytes,
+    sftp: Files,
+    channels: Vec<(ChannelId, Arc<Mutex<Option<Channel<Msg>>>>)>,
+}
+
+/// What its SFTP does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Files {
+    /// It says the text.
+    Talk,
+    /// It has each file, and each is as long as the host program.
+    There,
+}
+
+impl russh_sftp::server::Handler for Files {
+    type Error = StatusCode;
+
+    fn unimplemented(&self) -> StatusCode {
+        StatusCode::OpUnsupported
+    }
+
+    async fn stat(&mut self, id: u32, _: String) -> Result<Attrs, StatusCode> {
+        let attrs = FileAttributes {
+            size: Some(program().bytes().len() as u64),
+            ..FileAttributes::empty()
+        };
+        Ok(Attrs { id, attrs })
+    }
 }
 
 impl server::Handler for Talker {
@@ -55,10 +88,13 @@ impl server::Handler for Talker {
 
     async fn channel_open_session(
         &mut self,
-        _: Channel<Msg>,
+        channel: Channel<Msg>,
         reply: ChannelOpenHandle,
         _: &mut server::Session,
     ) -> Result<(), Self::Error> {
+        let id = channel.id();
+        self.channels
+            .push((id, Arc::new(Mutex::new(Some(channel)))));
         reply.accept().await;
         Ok(())
     }
@@ -70,7 +106,15 @@ impl server::Handler for Talker {
         session: &mut server::Session,
     ) -> Result<(), Self::Error> {
         session.channel_success(channel)?;
-        session.data(channel, self.says.clone())
+        if self.sftp == Files::Talk {
+            return session.data(channel, self.says.clone());
+        }
+        let opened = self.channels.iter().find(|(id, _)| *id == channel);
+        let (_, opened) = opened.expect("it was opened");
+        let opened = opened.lock().expect("a channel").take();
+        let stream = opened.expect("one SFTP for each channel").into_stream();
+        russh_sftp::server::run(stream, self.sftp).await;
+        Ok(())
     }
 
     async fn exec_request(
@@ -190,7 +234,7 @@ fn host() -> HostRef {
 }
 
 /// Executor that knows these secrets, and the lines of its key.
-async fn executor() -> (HostExecutor<Marked>, Catalog, Vec<String>) {
+async fn executor(sftp: Files) -> (HostExecutor<Marked>, Catalog, Vec<String>) {
     let config = WorldConfig {
         linux: false,
         workload: false,
@@ -216,6 +260,8 @@ async fn executor() -> (HostExecutor<Marked>, Catalog, Vec<String>) {
     let talker = Arc::new(Talker {
         key,
         says: says.into(),
+        sftp,
+        channels: Vec::new(),
     });
     let key = Key::read(pem).expect("a key");
     let executor = HostExecutor::new(
@@ -223,6 +269,7 @@ async fn executor() -> (HostExecutor<Marked>, Catalog, Vec<String>) {
         key,
         Limits::default(),
         catalog.clone(),
+        program(),
         Arc::new(Marked),
     );
     (executor, catalog, key_lines)
@@ -230,22 +277,20 @@ async fn executor() -> (HostExecutor<Marked>, Catalog, Vec<String>) {
 
 #[tokio::test]
 async fn no_secret_in_a_hosts_output_is_published() {
-    let (executor, catalog, key_lines) = executor().await;
+    let (with_files, catalog, key_lines) = executor(Files::There).await;
     let desired = catalog.desired("openshift", None).expect("a version")["10.0.20348"].clone();
-    let section = Section::Host;
-    let host_ref = host();
-    let converge = Task::Converge {
-        host: host_ref,
-        section,
-        desired,
-        generation: 1,
+    let plan = Task::Plan {
+        host: host(),
+        desired: desired.clone(),
         node_name: None,
+        adopt: false,
+        generation: 1,
     };
     let mut leaked = Vec::new();
-    // The probe has no document. What the last one said is known from the convergence before it.
-    for task in [converge, Task::Probe { host: host() }] {
+    // The probe has no document. What the plan's said is known from before.
+    for task in [plan, Task::Probe { host: host() }] {
         let progress = Progress::default();
-        let answer: Result<Outcome, Failure> = executor.execute(&order(task), &progress).await;
+        let answer: Result<Outcome, Failure> = with_files.execute(&order(task), &progress).await;
         let failure = answer.expect_err("it is no host of ours");
         leaked.push(("a report", failure.message));
         for command in progress.take_ran() {
@@ -257,7 +302,22 @@ async fn no_secret_in_a_hosts_output_is_published() {
             leaked.push(("a remote command", format!("{command:?}")));
         }
     }
-    assert_eq!(leaked.len(), 3, "{leaked:#?}");
+    assert_eq!(leaked.len(), 4, "{leaked:#?}");
+    let (talking, _, other_lines) = executor(Files::Talk).await;
+    let converge = Task::Converge {
+        host: host(),
+        section: Section::Host,
+        desired,
+        generation: 1,
+        node_name: None,
+    };
+    let answer = talking
+        .execute(&order(converge), &Progress::default())
+        .await;
+    let message = answer.expect_err("it is no host of ours").message;
+    assert!(message.contains("SFTP"), "{message}");
+    leaked.push(("a report", message));
+    let key_lines = [key_lines, other_lines].concat();
     for (what, text) in &leaked {
         for secret in key_lines.iter().map(String::as_str).chain([TOKEN]) {
             assert!(!text.contains(secret), "{what} tells {secret}: {text}");

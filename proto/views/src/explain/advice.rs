@@ -400,7 +400,7 @@ fn cure(code: &str) -> Option<&'static str> {
         }
         "NameMismatch" => "Let the Machine's name and the host's agree",
         "NoFrame" | "OutputEndless" => {
-            "Run PowerShell on the host by hand: something ends it, or writes into its output"
+            "Look at the host by hand: something ends commands there, or writes into their output"
         }
         "QuarantineSuspected" => {
             "Restore the file in the host's virus scanner and exclude dormer's folder there"
@@ -445,9 +445,9 @@ fn cure(code: &str) -> Option<&'static str> {
             "Look at the host's screen in the cloud's console, and end what keeps it from restarting"
         }
         "RebootLoop" => "Find what asks for a reboot again and again: dormer history names it",
-        script => FailureCode::ALL
+        program => FailureCode::ALL
             .iter()
-            .find(|known| known.as_str() == script)
+            .find(|known| known.as_str() == program)
             .map(|known| dotless(known.advice()))?,
     })
 }
@@ -530,7 +530,7 @@ mod tests {
     }
 
     #[test]
-    fn the_scripts_own_failures_have_their_advice() {
+    fn the_host_programs_own_failures_have_their_advice() {
         let machine = failed_while(
             MachinePhase::ConvergingHost,
             "access_denied",

@@ -88,6 +88,8 @@ async fn bring_up(plan: &Plan, workers: u32) -> anyhow::Result<f64> {
     let _nats = Process::start("nats-server", nats, &scratch)?;
     let kubeconfig = scratch.path("kubeconfig");
     let payloads = scratch.path("payloads");
+    // The fleet writes it beside the kubeconfig.
+    let host_program = scratch.path("dormer-host.exe");
     let console = format!("127.0.0.1:{}", free_port()?);
     let store = format!("nats://127.0.0.1:{port}");
     let dormer = |name: &str, listen: &str, role: &str| {
@@ -100,6 +102,8 @@ async fn bring_up(plan: &Plan, workers: u32) -> anyhow::Result<f64> {
             &kubeconfig,
             "--payload",
             &payloads,
+            "--host-program",
+            &host_program,
             "--ssh-port",
             "2222",
         ]);

@@ -1,7 +1,10 @@
 //! One simulation on a virtual clock: a world in memory, all of dormer in it, and the result.
 
 use super::pipe::{Reach, client};
-use crate::{clock::PacedClock, payload::payload};
+use crate::{
+    clock::PacedClock,
+    payload::{payload, program},
+};
 use anyhow::Context;
 use dormer_api::live::Live;
 use dormer_engine::{
@@ -147,6 +150,7 @@ pub(super) fn start_roles(
         key,
         Limits::default(),
         catalog.clone(),
+        program()?,
         Arc::new(kubernetes.clone()),
     );
     let clock = ports.clock;

@@ -28,6 +28,33 @@ async fn rebuilt() -> Payload {
     Payload::in_memory(manifest, files)
 }
 
+/// Layer that changes the profile, and what no machine of this world is given.
+const ELSEWHERE: &str = "host: {environment: {NEVER: {value: here, when: {platform: [nutanix]}}}}";
+
+/// What an update of dormer comes to: each node's version is another, and what it means is the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_version_of_the_same_is_compared_and_marked_and_drains_nobody() {
+    let mut scenario = DemoScenario::all_joined(3).await;
+    let before = scenario.stage.record().tally();
+    scenario.stage.lay(ELSEWHERE);
+    assert_ne!(scenario.stage.version(0), scenario.stage.version(1));
+    scenario.until_all_serve(1).await;
+    let after = scenario.stage.record().tally();
+    let disturbed = |tally: &dormer_fleet::world::Tally| {
+        [
+            tally.pods_evicted,
+            tally.pods_deleted,
+            tally.machines_deleted,
+            tally.kubelet_restarts,
+            tally.converges_with_change,
+        ]
+    };
+    assert_eq!(disturbed(&after), disturbed(&before));
+    let token = scenario.rollout().await.map(|view| view.token.0);
+    assert_eq!(token, Some(0), "nobody had the lease");
+    scenario.end().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flag_of_the_kubelet_rolls_without_a_drain_and_another_containerd_drains() {
     let mut scenario = DemoScenario::all_joined(2).await;

@@ -7,11 +7,11 @@ use serde::Serialize;
 /// Task executions that one host remembers.
 pub const EXECUTIONS_MAX: usize = 4_096;
 
-/// One run of the converge script.
+/// One call of the host program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Execution {
-    /// Task id as the script was told.
+    /// Task id as the program was told.
     pub task: String,
     /// Its attempt.
     pub attempt: u32,
@@ -43,7 +43,7 @@ pub struct HostCounts {
     pub bytes_uploaded: u64,
     /// Commands that nobody here knows: drift between product and simulation.
     pub unknown_commands: u64,
-    /// Runs of the converge script, oldest first.
+    /// Calls of the host program, oldest first.
     pub executions: Vec<Execution>,
     /// Steps that were reached, in the order of their first time: where [`crate::faults::Fault::PowerOff`] may strike.
     #[serde(skip)]
@@ -54,7 +54,7 @@ pub struct HostCounts {
 }
 
 impl HostCounts {
-    /// Writes down one run of the script.
+    /// Writes down one call.
     pub fn executed(&mut self, execution: Execution) {
         if self.executions.len() < EXECUTIONS_MAX {
             self.executions.push(execution);

@@ -1,4 +1,4 @@
-//! The virtual disk of a host: NTFS as far as SFTP and the converge script can tell (docs/field-notes.md, SFTP on
+//! The virtual disk of a host: NTFS as far as SFTP and the host program can tell (docs/field-notes.md, SFTP on
 //! Windows).
 
 use std::collections::{BTreeMap, BTreeSet};

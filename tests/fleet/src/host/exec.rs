@@ -4,26 +4,23 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dormer_host::arguments::Call;
-use dormer_profile::frame;
-use dormer_profile::invocation::{Invocation, Mode, parse};
 use russh::server::{Handle, Msg};
 use russh::{Channel, ChannelId};
 
 use super::computer::{Host, lock};
 use super::link::Link;
 use super::program::{self, Watch};
-use super::shell::{ParsedCommand, powershell_start_up};
+use super::shell::ParsedCommand;
 use crate::faults::Fault;
 use crate::world::Happened;
 
 /// What Windows PowerShell 5.1 writes to stderr for progress (docs/field-notes.md, Output of PowerShell).
 const CLIXML: &str = "#< CLIXML\r\n<Objs Version=\"1.1.0.1\" xmlns=\"http://schemas.microsoft.com/powershell/2004/04\"><Obj S=\"progress\" RefId=\"0\"><MS><I64 N=\"SourceId\">1</I64><PR N=\"Record\"><AV>Preparing modules for first use.</AV></PR></MS></Obj></Objs>";
-/// How long the script goes on after its connection was cut ([`Fault::DropDuringScript`]).
-const SCRIPT_GOES_ON: Duration = Duration::from_secs(90);
+/// How long the program goes on after its connection was cut ([`Fault::DropDuringScript`]).
+const GOES_ON: Duration = Duration::from_secs(90);
 /// When that cut comes.
 const DROP_AFTER: Duration = Duration::from_secs(2);
-/// How often a script that works says so.
+/// How often a program that works says so.
 const SIGN_EVERY: Duration = Duration::from_secs(10);
 
 /// Reads Windows' language from the registry.
@@ -37,23 +34,6 @@ pub(super) struct Ended {
     pub(super) stdout: Vec<u8>,
     pub(super) stderr: Vec<u8>,
     pub(super) code: u32,
-}
-
-/// What a command line turns out to be.
-enum Known {
-    Program(Call),
-    Script(Invocation),
-    Plain,
-}
-
-impl Known {
-    fn of(text: &str) -> Self {
-        match (program::parse(text), parse(text)) {
-            (Some(call), _) => Self::Program(call),
-            (None, Some(invocation)) => Self::Script(invocation),
-            (None, None) => Self::Plain,
-        }
-    }
 }
 
 impl Ended {
@@ -108,7 +88,7 @@ impl Host {
             let ended = loop {
                 tokio::select! {
                     ended = &mut running => break ended,
-                    () = host.sleep(SIGN_EVERY) => host.sign(&command, &watch, &handle, channel).await,
+                    () = host.sleep(SIGN_EVERY) => host.sign(&watch, &handle, channel).await,
                 }
             };
             host.end_process(pid);
@@ -118,20 +98,17 @@ impl Host {
         true
     }
 
-    /// The sign of life of the program, or of the script. Once the connection is lost, nobody hears it.
-    async fn sign(&self, command: &str, watch: &Watch, handle: &Handle, channel: ChannelId) {
+    /// The sign of life of the program. Once the connection is lost, nobody hears it.
+    async fn sign(&self, watch: &Watch, handle: &Handle, channel: ChannelId) {
         if let Some(sign) = program::sign(self, watch) {
             let _ = handle
                 .data(channel, format!("{sign}\r\n").into_bytes())
                 .await;
         }
-        if matches!(parse(command), Some(Invocation::Script(_))) {
-            let _ = handle.data(channel, &b"dormer: working\r\n"[..]).await;
-        }
     }
 
     fn begin_process(&self, command: &str) -> u32 {
-        let starts = u32::from(self.image.shell.is_powershell()) + powershells_in(command);
+        let starts = u32::from(self.image.shell.is_powershell());
         let machine = self.uid().to_owned();
         self.context.record.push(Happened::RemoteCommand {
             machine,
@@ -195,57 +172,9 @@ impl Host {
                 return Ended::saying("The string is missing the terminator: \".\r\n", 1);
             }
         };
-        for _ in 0..powershells_in(&text) {
-            self.sleep(powershell_start_up(self.draw())).await;
-        }
-        match Known::of(&text) {
-            Known::Program(call) => self.run_program(call, input, link, (pid, watch)).await,
-            Known::Script(invocation) => self.run_invocation(invocation, link, pid).await,
-            Known::Plain => self.run_plain(&text, command),
-        }
-    }
-
-    async fn run_invocation(
-        self: &Arc<Self>,
-        invocation: Invocation,
-        link: &Link,
-        pid: u32,
-    ) -> Ended {
-        let changes = matches!(&invocation, Invocation::Script(call) if call.mode == Mode::Apply);
-        if changes && self.strike(Fault::NoFrame) {
-            return Ended::nothing();
-        }
-        if changes && self.strike(Fault::HalfOpen) {
-            link.silence();
-        }
-        let dropped = changes && self.strike(Fault::DropDuringScript);
-        if dropped {
-            self.cut_soon(link);
-        }
-        let answer = match invocation {
-            Invocation::Bootstrap { task, attempt } => {
-                let answer = self.bootstrap(task, attempt);
-                self.at("probe").await;
-                answer
-            }
-            Invocation::Script(call) => match self.run_script(&call, pid, dropped).await {
-                Ok(answer) => answer,
-                Err(said) => {
-                    return Ended {
-                        stdout: Vec::new(),
-                        stderr: said.into_bytes(),
-                        code: 1,
-                    };
-                }
-            },
-        };
-        let code = u32::from(answer.failure.is_some());
-        let mut stdout = self.noise();
-        stdout.extend(frame::write(&answer));
-        Ended {
-            stdout,
-            stderr: CLIXML.into(),
-            code,
+        match program::parse(&text) {
+            Some(call) => self.run_program(call, input, link, (pid, watch)).await,
+            None => self.run_plain(&text, command),
         }
     }
 
@@ -259,9 +188,9 @@ impl Host {
         });
     }
 
-    /// How long a script that lost its connection goes on at least.
-    pub(super) fn script_goes_on() -> Duration {
-        SCRIPT_GOES_ON
+    /// How long a program that lost its connection goes on at least.
+    pub(super) fn goes_on() -> Duration {
+        GOES_ON
     }
 
     /// Text in the host's code page that may stand before an answer.
@@ -273,7 +202,7 @@ impl Host {
         }
     }
 
-    /// The texts that are no script of ours and yet known; anything else fails loudly.
+    /// The texts that are no call of our program and yet known; anything else fails loudly.
     fn run_plain(&self, text: &str, command: &str) -> Ended {
         let word = text.trim();
         match word {
@@ -312,7 +241,7 @@ impl Host {
                     "the simulated host knows no such command"
                 );
                 let said = format!(
-                    "'{word}' is unknown to the simulated host; it runs dormer's scripts only.\r\n"
+                    "'{word}' is unknown to the simulated host; it runs dormer's program only.\r\n"
                 );
                 Ended {
                     stdout: Vec::new(),
@@ -322,14 +251,4 @@ impl Host {
             }
         }
     }
-}
-
-/// PowerShell processes that a command line starts by itself.
-fn powershells_in(command: &str) -> u32 {
-    let first = command
-        .split_whitespace()
-        .next()
-        .unwrap_or_default()
-        .to_lowercase();
-    u32::from(first.ends_with("powershell.exe") || first.ends_with("pwsh.exe"))
 }

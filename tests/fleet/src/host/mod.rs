@@ -1,14 +1,12 @@
-//! The simulated Windows hosts: SSH and SFTP as OpenSSH for Windows speaks them, the converge document executed
-//! against a virtual disk and service table, a kubelet that bootstraps over TLS.
+//! The simulated Windows hosts: SSH and SFTP as OpenSSH for Windows speaks them, the core of `dormer-host.exe` over a
+//! virtual disk and service table, a kubelet that bootstraps over TLS.
 //!
-//! No PowerShell is emulated: a host knows dormer's own command lines and fails loudly on anything else. Where a worker
-//! sends the native program, the program's own core runs here.
+//! No shell is emulated: a host knows the command lines of dormer's program and fails loudly on anything else.
 
 pub mod body;
 mod boot;
 pub mod cloud;
 pub mod computer;
-mod converge;
 pub mod counts;
 pub mod disk;
 mod exec;

@@ -12,7 +12,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 
 use dormer_host::arguments::{self, Call, Mode};
 use dormer_host::ops::{self, Operation, Outcome, ProcessKey, Request, WinError};
-use dormer_host::paths::{BIN, program_path};
+use dormer_host::paths::{BIN, STATE, program_path};
 use dormer_host::signs::Sign;
 use dormer_host::wire::read_document;
 use dormer_profile::answer::{Answer, FailureCode, ItemState};
@@ -26,6 +26,7 @@ use tokio::time::Instant;
 
 use super::body::{MODELLED_MARK, modelled_body};
 use super::computer::{Host, lock};
+use super::counts::Execution;
 use super::exec::Ended;
 use super::link::Link;
 use crate::faults::Fault;
@@ -252,13 +253,13 @@ impl Host {
         let machine = self.uid().to_owned();
         let any = !changed.is_empty();
         let failure = answer.failure.as_ref();
-        self.note(
-            &call.task,
-            call.attempt,
-            answer.mode,
+        lock(&self.counts).executed(Execution {
+            task: call.task.clone(),
+            attempt: call.attempt,
+            mode: answer.mode.as_str(),
             changed,
-            failure.map(|failure| failure.code.as_str()),
-        );
+            failure: failure.map(|failure| failure.code.as_str()),
+        });
         let busy = failure.is_some_and(|failure| failure.code == FailureCode::HostBusy);
         match answer.mode {
             Asked::Apply => self.context.record.push(Happened::Converged {
@@ -312,14 +313,24 @@ impl ops::Host for Process {
         *lock(&self.watch) = Some((step.clone(), Instant::now()));
         let name = operation.name();
         let changes = operation.changes();
-        // The item in hand, where the power may fail in its middle.
-        let item = (!step.item.is_empty()).then(|| format!("{}{}", self.section, step.item));
-        self.host.state().doing = item.clone().filter(|_| self.applies());
+        let effect = lasting(&operation);
+        // What is in hand, where the power may fail in its middle: a note of the program's own, or an item.
+        let doing = match note(&operation) {
+            Some(note) => format!("note {note}"),
+            None if step.item.is_empty() => format!("{}call", self.section),
+            None => format!("{}{}", self.section, step.item),
+        };
+        self.host.state().doing = self.applies().then(|| doing.clone());
         let answer = self.answer(operation).await;
         self.host.state().doing = None;
         if changes && self.applies() && answer.is_ok() {
-            let at = item.unwrap_or_else(|| format!("{}call", self.section));
-            self.host.at(&format!("{at} {name}")).await;
+            if let Some(effect) = effect {
+                self.host.effect(&effect);
+            }
+            // A file's own middle is such a step, and what is left then has to be written anew, too.
+            if name != "file_write_new" {
+                self.host.at(&format!("{doing} {name}")).await;
+            }
         }
         answer
     }
@@ -341,6 +352,40 @@ impl Process {
                 },
             },
         }
+    }
+}
+
+/// The name of the program's own file that an operation writes; none for all else.
+fn note(operation: &Operation) -> Option<String> {
+    let path = match operation {
+        Operation::FileWriteNew(ask) => &ask.path,
+        Operation::FileRename(ask) => &ask.to,
+        Operation::FileDelete(ask) => &ask.path,
+        _ => return None,
+    };
+    let name = path.strip_prefix(STATE)?.strip_prefix('\\')?;
+    let (name, _) = name.split_once(".dormer-").unwrap_or((name, ""));
+    Some(name.to_owned())
+}
+
+/// What an operation leaves that outlives the power and is never to be made twice; none for notes and temporary files.
+fn lasting(operation: &Operation) -> Option<String> {
+    use Operation as O;
+    let ours = |path: &str| path.starts_with(dormer_host::paths::ROOT);
+    match operation {
+        O::FileRename(ask) if !ours(&ask.to) => Some(format!("file {}", ask.to)),
+        O::DirectoryCreate(ask) if !ours(&ask.path) => Some(format!("folder {}", ask.path)),
+        O::ServiceCreate(ask) => Some(format!("service {}", ask.name)),
+        O::FeatureEnable(ask) => Some(format!("feature {}", ask.name)),
+        O::FirewallAdd(ask) => Some(format!("firewall {}", ask.rule.name)),
+        O::RegistryWrite(ask) => Some(format!(r"registry {}\{}", ask.key, ask.name)),
+        O::RootAdd(ask) => Some(format!("root {}", sha256_hex(&ask.der.0))),
+        O::RouteAdd(ask) => Some(format!("route:{}", ask.route.prefix)),
+        O::HnsCall(ask) if ask.method == "POST" && ask.path.ends_with("/endpoints") => {
+            let body: serde_json::Value = serde_json::from_str(&ask.body).ok()?;
+            Some(format!("endpoint:{}", body["Name"].as_str()?))
+        }
+        _ => None,
     }
 }
 

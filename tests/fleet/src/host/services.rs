@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::computer::{Host, lock};
+use super::computer::Host;
 use super::path::WinPath;
 use super::scm::{ScmError, ServiceState, executables, flag};
 use crate::faults::Fault;
@@ -234,26 +234,6 @@ impl Host {
         state.refresh_running(Instant::now());
     }
 
-    /// Waits until nobody holds a file any more, for at most `limit`; false if it is still held then.
-    pub(super) async fn file_released(&self, path: &WinPath, limit: Duration) -> bool {
-        let mut waited = Duration::ZERO;
-        loop {
-            {
-                let mut state = self.state();
-                state.refresh_running(Instant::now());
-                if !state.disk.in_use(path) {
-                    return true;
-                }
-            }
-            if waited >= limit {
-                return false;
-            }
-            let step = Duration::from_millis(500);
-            self.sleep(step).await;
-            waited += step;
-        }
-    }
-
     /// Whether a service answers on its health address.
     pub(super) fn healthy(&self, url: &str) -> bool {
         let state = self.state();
@@ -318,13 +298,4 @@ impl Host {
         self.phase
             .send_replace(before.max(super::computer::Phase::AuthFailing));
     }
-}
-
-/// The last lines of a service's log: what a person would look for.
-pub(super) fn log_tail(host: &Host, what: &str) -> String {
-    let counts = lock(&host.counts).remote_commands;
-    format!(
-        "{} E1121 {what} ({counts} commands so far)",
-        host.context.clock.stamp()
-    )
 }

@@ -95,7 +95,7 @@ impl Shell {
 }
 
 /// How long one PowerShell takes to start: 400 to 800 ms.
-pub fn powershell_start_up(draw: u64) -> Duration {
+fn powershell_start_up(draw: u64) -> Duration {
     Duration::from_millis(400 + draw % 401)
 }
 
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn a_plain_command_arrives_alike_in_every_shell() {
-        let command = r"powershell.exe -NoLogo -File C:\ProgramData\dormer\bin\x.ps1 -Mode plan";
+        let command = r"C:\Windows\dormer\bin\dormer-host-0123.exe plan --task t";
         for shell in [Shell::Cmd, Shell::PowerShell, Shell::Pwsh] {
             assert_eq!(text(shell, command).as_deref(), Some(command));
         }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dormer_profile::answer::{FeatureState, LastCall};
+use dormer_profile::answer::FeatureState;
 use tokio::time::Instant;
 
 use super::disk::Disk;
@@ -75,16 +75,14 @@ pub struct State {
     pub booted_ms: i64,
     /// Boots that were finished.
     pub boots: u32,
-    /// The host-wide mutex: until whom it belongs, by process id. Lost on a reboot.
+    /// The host's lock: to which process it belongs, by process id. Lost on a reboot.
     pub mutex: Option<u32>,
     /// Whether a reboot was asked for already.
     pub shutting_down: bool,
-    /// Section and item that a script has under way.
+    /// Section and item that a call has under way.
     pub doing: Option<String>,
     /// What files the documents that were applied here asked for: path and SHA-256.
     pub asked_for: BTreeMap<String, String>,
-    /// The last call of the script that ended.
-    pub last_call: Option<LastCall>,
     /// Running commands: process id and what it runs. Lost on a reboot.
     pub processes: BTreeMap<u32, String>,
     /// Whether a kubelet ever ran here.

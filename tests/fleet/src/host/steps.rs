@@ -17,7 +17,7 @@ impl Host {
         }
     }
 
-    /// In the middle of the item that a script has under way.
+    /// In the middle of the item that a call has under way.
     pub(super) async fn midway(&self, how: &str) {
         let item = self.state().doing.clone();
         if let Some(item) = item {

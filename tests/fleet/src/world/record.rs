@@ -61,11 +61,11 @@ pub enum Happened {
         /// The user that asked.
         by: String,
     },
-    /// The converge script ran on a host and changed something, or would have.
+    /// The host program ran and changed something, or would have.
     Converged {
         /// UID of the host's Machine.
         machine: String,
-        /// Task id and attempt as the script was told, `task/attempt`.
+        /// Task id and attempt as the program was told, `task/attempt`.
         task: String,
         /// Whether it changed anything.
         changed: bool,
@@ -171,7 +171,7 @@ pub struct Tally {
     pub pods_deleted: u64,
     /// Machines whose deletion was asked for.
     pub machines_deleted: u64,
-    /// Runs of the converge script that changed something.
+    /// Calls of the host program that changed something.
     pub converges_with_change: u64,
 }
 
@@ -414,7 +414,7 @@ impl Record {
         self.lock().entries.iter().any(|e| says(&e.happened))
     }
 
-    /// Runs of the converge script per host and task: `(machine uid, task/attempt) -> runs`.
+    /// Calls of the host program per host and task: `(machine uid, task/attempt) -> runs`.
     pub fn converges(&self) -> BTreeMap<(String, String), u32> {
         let mut runs = BTreeMap::new();
         for entry in &self.lock().entries {

@@ -10,15 +10,15 @@ use dormer_fleet::{
     Pace, World, WorldConfig,
     api::{Key, User, kinds},
     cluster::client::Client as Cluster,
-    host::{Host, Phase},
+    host::{Host, Phase, stand_in},
 };
+use dormer_host::arguments::{self, Announced, Call, command_line};
+use dormer_host::paths::{BIN, ROOT, STAGING, program_path};
 use dormer_profile::answer::Answer;
 use dormer_profile::document::{ChangeClass, DOCUMENT_SCHEMA, Document, Fence, Section};
-use dormer_profile::invocation::{
-    Call, Mode, command_line, document_path, document_ref, script_path,
-};
+use dormer_profile::invocation::Mode;
 use dormer_profile::item::{Item, What};
-use dormer_profile::{frame, script};
+use dormer_profile::{frame, sha256_hex};
 use russh::ChannelMsg;
 use russh::client::{self, AuthResult};
 use russh::keys::{Algorithm, PrivateKey, PrivateKeyWithHashAlg, PublicKeyOrCertificate};
@@ -169,18 +169,18 @@ impl Bench {
         self.login().await.expect("the key is accepted")
     }
 
-    /// Connected, with our script on the host.
+    /// Connected, with our folders and the program on the host. What uploads meet is not met by the program.
     pub(crate) async fn ready(&self) -> Peer {
-        let peer = self.connect().await;
-        peer.probe("machine/a@1.0", 1).await;
-        let sftp = peer.sftp().await;
-        upload(
-            &sftp,
-            &script_path(script::hash()),
-            script::CONVERGE.as_bytes(),
-        )
-        .await;
-        peer
+        {
+            let host = self.host();
+            let mut state = host.state();
+            for folder in [ROOT, BIN, STAGING] {
+                state.disk.make_folders(folder);
+            }
+            let path = program_path(&sha256_hex(stand_in()));
+            state.disk.put(&path, stand_in()).expect("it is written");
+        }
+        self.connect().await
     }
 
     fn cluster(&self) -> Cluster {
@@ -262,8 +262,13 @@ impl Bench {
 
 impl Peer {
     pub(crate) async fn exec(&self, command: &str) -> (Vec<u8>, u32) {
+        self.exec_with(command, Vec::new()).await
+    }
+
+    async fn exec_with(&self, command: &str, input: Vec<u8>) -> (Vec<u8>, u32) {
         let mut channel = self.0.channel_open_session().await.expect("a channel");
         channel.exec(true, command).await.expect("it is sent");
+        let _ = channel.data_bytes(input).await;
         let _ = channel.eof().await;
         let mut stdout = Vec::new();
         let mut status = u32::MAX;
@@ -279,7 +284,7 @@ impl Peer {
     }
 
     pub(crate) async fn probe(&self, task: &str, attempt: u32) -> Answer {
-        let line = script::bootstrap_line(task, attempt).expect("a line");
+        let line = line(Mode::Probe, task, attempt, 0, None);
         let (stdout, _) = self.exec(&line).await;
         frame::extract(&stdout, task, attempt).expect("an answer")
     }
@@ -302,33 +307,38 @@ impl Peer {
         seq: u64,
         document: Option<&Document>,
     ) -> Answer {
-        if let Some(document) = document {
-            let bytes = document.to_bytes().expect("bytes");
-            let path = document_path(Section::Host, &dormer_profile::sha256_hex(&bytes));
-            upload(&self.sftp().await, &path, &bytes).await;
-        }
-        let line = line(mode, task, 1, seq, document);
-        let (stdout, _) = self.exec(&line).await;
+        let (stdout, _) = self.run(mode, task, seq, document).await;
         frame::extract(&stdout, task, 1).expect("an answer")
+    }
+
+    /// What a call says, and its exit status.
+    pub(crate) async fn run(
+        &self,
+        mode: Mode,
+        task: &str,
+        seq: u64,
+        document: Option<&Document>,
+    ) -> (Vec<u8>, u32) {
+        let input = document.map(|document| document.to_bytes().expect("bytes"));
+        let line = line(mode, task, 1, seq, input.as_deref());
+        self.exec_with(&line, input.unwrap_or_default()).await
     }
 }
 
-fn line(mode: Mode, task: &str, attempt: u32, seq: u64, document: Option<&Document>) -> String {
-    let bytes = document.map(|document| document.to_bytes().expect("bytes"));
+fn line(mode: Mode, task: &str, attempt: u32, seq: u64, document: Option<&[u8]>) -> String {
     let call = Call {
-        mode,
+        mode: arguments::Mode::Asked(mode),
         task: task.into(),
         attempt,
         fence: Fence { generation: 1, seq },
-        expected_boot_id: None,
-        document: bytes.map(|bytes| document_ref(Section::Host, &bytes)),
-        script: script::hash().into(),
+        boot: None,
+        document: document.map(|bytes| Announced {
+            bytes: bytes.len(),
+            sha256: sha256_hex(bytes),
+        }),
+        program: sha256_hex(stand_in()),
     };
     command_line(&call).expect("a line")
-}
-
-pub(crate) fn apply(task: &str, attempt: u32, seq: u64, document: &Document) -> String {
-    line(Mode::Apply, task, attempt, seq, Some(document))
 }
 
 pub(crate) async fn upload(sftp: &RawSftpSession, path: &str, bytes: &[u8]) {
@@ -357,6 +367,7 @@ pub(crate) fn document(items: Vec<Item>) -> Document {
         section: Section::Host,
         version: "v1".into(),
         items,
+        kept: Vec::new(),
     }
 }
 

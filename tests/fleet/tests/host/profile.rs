@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use crate::host::peer::{self, Bench, Peer};
 use dormer_fleet::api::kinds;
+use dormer_host::paths::STAGING;
 use dormer_profile::{
     answer::{Answer, ItemState},
     builtin,
-    document::{STAGING, Section},
+    document::Section,
     invocation::Mode,
     layers::stack,
     payload::Manifest,
     profile::Profile,
     render::{EXAMPLE_PAYLOAD, Inputs, Rendered, render},
-    script,
     values::{Values, join_secrets},
     version::version,
 };
@@ -86,7 +86,7 @@ impl Site {
             secrets: &join_secrets(&values.api_server, &ca, &ca, &token(bench)),
             keep: &[],
         };
-        let version = version(&self.profile, &self.payload, script::hash());
+        let version = version(&self.profile, &self.payload);
         render(&inputs, section, &version).expect("it renders")
     }
 }
@@ -172,14 +172,8 @@ async fn appeared(bench: &Bench) -> String {
 
 /// The node section makes HNS networks, which cuts the connection: the call is repeated on a new one.
 async fn apply_through_the_cut(bench: &Bench, peer: Peer, rest: &Rendered) -> (Peer, Answer) {
-    let bytes = rest.document.to_bytes().expect("bytes");
-    let path = dormer_profile::invocation::document_path(
-        Section::Host,
-        &dormer_profile::sha256_hex(&bytes),
-    );
-    peer::upload(&peer.sftp().await, &path, &bytes).await;
     let _ = peer
-        .exec(&peer::apply("machine/a@10.0", 1, 10, &rest.document))
+        .run(Mode::Apply, "machine/a@10.0", 10, Some(&rest.document))
         .await;
     bench.phase(dormer_fleet::host::Phase::Up).await;
     let peer = bench.connect().await;
@@ -196,9 +190,7 @@ async fn a_teardown_leaves_nothing_but_logs_and_the_next_apply_starts_anew() {
     let site = Site::new(&bench, "openshift");
     let host = site.render(&bench, Section::Host, "");
     converge_host(&peer, &host).await;
-    let gone = peer
-        .call(Mode::Remove, "machine/a@30.0", 30, Some(&host.document))
-        .await;
+    let gone = peer.call(Mode::Remove, "machine/a@30.0", 30, None).await;
     assert!(
         gone.failure.is_none() && gone.facts.installed.is_empty(),
         "{gone:?}"

@@ -54,7 +54,7 @@ fn a_probe_answers_in_its_frame_and_a_wrong_call_exits_with_2() {
     let answer = frame::extract(&output.stdout, "machine/1@7.0", 2).expect("an answer");
     assert_eq!(answer.failure, None);
     assert_eq!(output.status.code(), Some(0));
-    assert_eq!(answer.script, hash);
+    assert_eq!(answer.program, hash);
     assert_eq!(answer.facts.os_build, "10.0.20348");
     assert!(!answer.facts.boot_id.is_empty());
     // Looking at a host writes nothing of ours.

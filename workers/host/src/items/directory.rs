@@ -1,6 +1,6 @@
 //! A folder that is there, with the rights that belong to its place.
 
-use dormer_profile::item::Directory;
+use dormer_profile::{document::ChangeClass, item::Directory};
 
 use super::{Kind, Step, Verdict};
 use crate::{
@@ -9,6 +9,7 @@ use crate::{
     problem::{Doing as _, Problem, Result},
     rights::{Care, foreign, of_folder, readable},
     run::Run,
+    services,
     session::Session,
     state::Made,
 };
@@ -55,11 +56,20 @@ impl Kind for Directory {
         }
     }
 
+    /// What runs from it has to stop before it is put aside.
+    fn cuts(&self, found: &Found) -> Option<ChangeClass> {
+        match found {
+            Found::Folder(Some(security)) => foreign(security).map(|_| ChangeClass::Drain),
+            _ => None,
+        }
+    }
+
     async fn make<H: Host>(&self, run: &mut Run<H>, _: &str, found: Found) -> Result<Step> {
         let detail = match found {
             Found::Nothing => String::from("made"),
             // Whoever made it may hold it open with rights that no mending takes away.
             Found::Folder(Some(security)) if foreign(&security).is_some() => {
+                services::stop_below(run, &self.path).await?;
                 let to = put_aside(&mut run.host, &self.path).await?;
                 format!("what was there is {to} now")
             }

@@ -22,7 +22,10 @@ pub(crate) mod sweep;
 
 use std::future::Future;
 
-use dormer_profile::item::{Item, What};
+use dormer_profile::{
+    document::ChangeClass,
+    item::{Item, What},
+};
 
 use crate::{
     document::{Own, OwnWhat},
@@ -89,6 +92,11 @@ pub(crate) trait Kind: Sync {
         found: Self::Found,
     ) -> impl Future<Output = Result<Step>> + Send;
 
+    /// How deep making it so cuts on this host at least, where that is more than the item itself says.
+    fn cuts(&self, _found: &Self::Found) -> Option<ChangeClass> {
+        None
+    }
+
     /// What the inventory says of it once it is right, or is about to be made; none where it is nobody's to remove.
     /// `found`: it was there, and right, before this call.
     fn made(&self, found: bool) -> Option<Made>;
@@ -146,7 +154,10 @@ async fn one<H: Host, K: Kind>(run: &mut Run<H>, id: &str, kind: &K) -> Result<S
         }
         Verdict::AfterReboot(detail) => Ok(Step::Reboot(detail)),
         Verdict::Missing(path) => Ok(Step::Missing(path)),
-        Verdict::Wrong(detail) if !run.apply => Ok(Step::Differs(detail)),
+        Verdict::Wrong(detail) if !run.apply => {
+            run.deeper = kind.cuts(&found);
+            Ok(Step::Differs(detail))
+        }
         Verdict::Wrong(_) => {
             claim(run, kind.made(false)).await?;
             kind.make(run, id, found).await

@@ -123,8 +123,8 @@ pub(crate) async fn folders<H: Host>(run: &mut Run<H>, item: &OnlyFolders) -> Re
     Ok(Step::Changed(old.join(", ")))
 }
 
-/// Roots that bear our mark and are asked for no more. Those that stay are in the inventory from now on: the script
-/// before us marked them, and kept none.
+/// Roots that bear our mark and are asked for no more. Those that stay are in the inventory from now on: the script of
+/// earlier releases marked them, and kept none.
 pub(crate) async fn certificates<H: Host>(
     run: &mut Run<H>,
     item: &OnlyCertificates,

@@ -62,11 +62,15 @@ impl Items<'_> {
 
     pub(super) fn files(&mut self, spec: &SectionSpec) {
         for (path, file) in &spec.files {
-            if !self.values.holds(&file.when) || self.values.withheld(file) {
+            if !self.values.holds(&file.when) {
                 continue;
             }
             let location = format!("files.{path}");
             let path = self.path(&location, path);
+            if self.values.withheld(file) {
+                self.kept.push(path);
+                continue;
+            }
             let content = self.content(&location, file);
             self.text_file(path, content, file.change, file.users.clone(), file.private);
         }

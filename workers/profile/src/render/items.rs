@@ -24,6 +24,8 @@ pub(super) struct Items<'a> {
     pub(super) payload: Vec<Staged>,
     problems: Vec<Problem>,
     ids: BTreeSet<String>,
+    /// Files that stay as they are on the host.
+    pub(super) kept: Vec<String>,
 }
 
 /// Removes content that may be secret before a digest; its SHA-256 stays.
@@ -46,6 +48,7 @@ impl<'a> Items<'a> {
             payload: Vec::new(),
             problems: Vec::new(),
             ids: BTreeSet::new(),
+            kept: Vec::new(),
         }
     }
 

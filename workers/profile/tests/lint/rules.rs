@@ -30,36 +30,27 @@ pub(crate) fn check(script: &Script<'_>) -> Vec<Finding> {
 
 /// The commands that a script may use: each is in Windows PowerShell 5.1, and none evaluates text, writes files in an
 /// encoding of its own, or answers in the host's language.
-const COMMANDS: [&str; 26] = [
-    "Add-MpPreference",
-    "Add-Type",
-    "ConvertFrom-Json",
-    "ConvertTo-Json",
-    "Enable-WindowsOptionalFeature",
+const COMMANDS: [&str; 19] = [
+    "Add-WindowsCapability",
+    "Enable-LocalUser",
     "ForEach-Object",
-    "Get-ChildItem",
-    "Get-CimInstance",
-    "Get-Command",
-    "Get-FileHash",
-    "Get-Item",
-    "Get-MpPreference",
-    "Get-NetRoute",
-    "Get-Process",
-    "Get-WindowsOptionalFeature",
-    "Install-WindowsFeature",
-    "Invoke-CimMethod",
-    "New-NetRoute",
+    "Get-LocalUser",
+    "Get-NetFirewallRule",
+    "Get-Service",
+    "New-NetFirewallRule",
     "New-Object",
-    "Remove-MpPreference",
-    "Remove-TypeData",
-    "Rename-Computer",
-    "Select-Object",
+    "Restart-Service",
+    "Set-Acl",
+    "Set-LocalUser",
+    "Set-NetFirewallRule",
+    "Set-Service",
     "Set-StrictMode",
-    "Sort-Object",
+    "Start-Process",
+    "Start-Service",
+    "Start-Sleep",
+    "Test-Path",
     "Where-Object",
 ];
-/// Those that only act on processes and paths.
-const MORE_COMMANDS: [&str; 3] = ["Start-Sleep", "Stop-Process", "Test-Path"];
 
 /// Parameters that Windows PowerShell 5.1 does not have, or that write a byte-order mark.
 const PARAMETERS: [&str; 8] = [
@@ -71,15 +62,6 @@ const PARAMETERS: [&str; 8] = [
     "-throttlelimit",
     "-enumsasstrings",
     "-escapehandling",
-];
-
-/// Commands whose silence about errors is meant: what they look for may be gone.
-const SILENT: [&str; 5] = [
-    "Get-Command",
-    "Get-NetRoute",
-    "Get-Process",
-    "Remove-TypeData",
-    "Stop-Process",
 ];
 
 /// Commands that would read `[` in a path as a pattern.
@@ -166,8 +148,7 @@ fn commands(script: &Script<'_>) -> Vec<Finding> {
     }
     for name in script.of("command_name") {
         let says = script.says(name);
-        let known =
-            COMMANDS.contains(&says) || MORE_COMMANDS.contains(&says) || ours.contains(&says);
+        let known = COMMANDS.contains(&says) || ours.contains(&says);
         if !known {
             found.push(script.finding(name, "commands", format!("{says} is not known here")));
         }
@@ -188,7 +169,7 @@ fn parameters(script: &Script<'_>) -> Vec<Finding> {
             }
         }
         let block = ["Where-Object", "ForEach-Object"].contains(&name);
-        if lower.contains("silentlycontinue") && !block && !SILENT.contains(&name) {
+        if lower.contains("silentlycontinue") && !block {
             found.push(script.finding(command, "parameters", format!("{name} hides its errors")));
         }
         if PATHS.contains(&name) && !says.contains("-LiteralPath") {

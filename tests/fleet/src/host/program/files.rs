@@ -1,6 +1,7 @@
 //! Files, folders and the host lock, as the program asks for them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use dormer_host::ops::{
     Answer, Bytes, Content, Digest, Entry, Look, Operation, Outcome, Rights, Source, Space,
@@ -14,8 +15,10 @@ use crate::host::computer::Host;
 use crate::host::disk::{Disk, DiskError, Stat};
 use crate::host::path::WinPath;
 
+/// How fast a host hashes.
+const HASH_BYTES_PER_S: f64 = 400_000_000.0;
 /// How long a file is held against a program's replacement ([`Fault::ExeLocked`]).
-const LOCKED: std::time::Duration = std::time::Duration::from_secs(45);
+const LOCKED: Duration = Duration::from_secs(45);
 
 pub(super) async fn answer(process: &mut Process, operation: Operation) -> Answered {
     use Operation as O;
@@ -118,7 +121,7 @@ pub(super) async fn answer(process: &mut Process, operation: Operation) -> Answe
     })
 }
 
-/// The lock is one for the script's mutex and for the program's file: a host does one thing at a time.
+/// The lock is one for all calls: a host does one thing at a time.
 async fn take_lock(process: &mut Process) -> Outcome {
     {
         let mut state = process.host.state();
@@ -131,7 +134,7 @@ async fn take_lock(process: &mut Process) -> Outcome {
         return refused(5);
     }
     if std::mem::take(&mut process.long) {
-        process.host.sleep(Host::script_goes_on()).await;
+        process.host.sleep(Host::goes_on()).await;
     }
     Ok(Answer::LockTake(()))
 }
@@ -268,4 +271,30 @@ fn is_locked(host: &Host, path: &str) -> bool {
     let now = Instant::now();
     state.locked.retain(|_, until| *until > now);
     state.locked.contains_key(&path.to_lowercase())
+}
+
+impl Host {
+    /// [`Fault::Quarantine`]: Defender takes the file away 3 s later.
+    fn maybe_quarantine(&self, path: &WinPath) {
+        let Some(host) = self.me.upgrade() else {
+            return;
+        };
+        if path.name().ends_with(".exe") && self.strike(Fault::Quarantine) {
+            let path = path.clone();
+            self.spawn_powered(async move {
+                host.sleep(Duration::from_secs(3)).await;
+                let mut state = host.state();
+                state.refresh_running(Instant::now());
+                let _ = state.disk.remove(&path);
+            });
+        }
+    }
+
+    /// Takes the time that hashing so many bytes takes.
+    async fn hashing(&self, bytes: u64) {
+        let time = Duration::from_secs_f64(bytes as f64 / HASH_BYTES_PER_S);
+        if time > Duration::from_millis(2) {
+            self.sleep(time).await;
+        }
+    }
 }

@@ -239,10 +239,7 @@ async fn create(host: &Arc<Host>, name: &str, settings: ServiceSettings) -> Outc
     }
     let made = host.state().scm.create(config, Instant::now());
     match made {
-        Ok(()) => {
-            host.effect(&format!("service {name} made"));
-            Ok(Answer::ServiceCreate(()))
-        }
+        Ok(()) => Ok(Answer::ServiceCreate(())),
         Err(error) => refused(error.code()),
     }
 }

@@ -125,6 +125,14 @@ impl Host {
         let elapsed = self.context.clock.elapsed();
         u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
     }
+
+    fn internal_dns(&self) -> Option<String> {
+        let addresses = self.instance().addresses;
+        addresses
+            .into_iter()
+            .find(|(kind, _)| kind == "InternalDNS")
+            .map(|(_, name)| name)
+    }
 }
 
 fn system(host: &Host) -> System {

@@ -1,0 +1,94 @@
+//! What a call of the program is asked for, and what its failures say.
+
+use super::{HostExecutor, cluster::Cluster, known_secrets::KnownSecrets, prepare::Prepared};
+use crate::ssh::{Output, Session, SshError};
+use dormer_profile::{answer, clixml, invocation::Mode};
+use dormer_proto::{
+    machine::{HostFence, HostRef},
+    message::Failure,
+    work::Order,
+};
+use std::sync::Arc;
+
+/// Longest piece of a host's own words in a failure.
+const SAID_CHARS_MAX: usize = 400;
+
+/// The code of a call that ended without an answer.
+pub(super) const NO_FRAME: &str = "NoFrame";
+
+/// What the program is asked for.
+#[derive(Clone, Copy)]
+pub(super) struct Asked<'a> {
+    pub(super) mode: Mode,
+    pub(super) fence: HostFence,
+    pub(super) boot: Option<&'a str>,
+    pub(super) rendered: Option<&'a Prepared>,
+}
+
+impl<C: Cluster> HostExecutor<C> {
+    /// The connection to a host.
+    pub(super) async fn session(&self, host: &HostRef) -> Result<Arc<Session>, Failure> {
+        Ok(self.pool.session(host).await?)
+    }
+
+    /// An error of a connection: the next attempt makes a new one.
+    pub(super) fn failed(&self, host: &HostRef, error: SshError) -> Failure {
+        if error.breaks() {
+            self.pool.drop_session(host);
+        }
+        error.into()
+    }
+}
+
+/// Task and attempt as the host echoes them.
+pub(super) fn names(order: &Order) -> (String, u32) {
+    (
+        order.task.to_string(),
+        u32::try_from(order.attempt.0).unwrap_or(u32::MAX),
+    )
+}
+
+pub(super) fn unusable(error: impl std::fmt::Display) -> Failure {
+    Failure::lasting("CommandUnusable", error.to_string())
+}
+
+pub(super) fn of_host(failure: &answer::Failure, known: &KnownSecrets) -> Failure {
+    let item = failure
+        .item
+        .as_ref()
+        .map(|item| format!("{item}: "))
+        .unwrap_or_default();
+    let tail = known.clean_output(failure.log_tail.trim());
+    let tail = match tail.as_str() {
+        "" => String::new(),
+        tail => format!("; its log ends with: {tail}"),
+    };
+    let said = known.clean_output(failure.message.trim());
+    let message = format!("{item}{said} {}{tail}", failure.code.advice());
+    let code = failure.code.as_str();
+    if failure.retry {
+        Failure::transient(code, message)
+    } else {
+        Failure::lasting(code, message)
+    }
+}
+
+pub(super) fn said(output: &Output, known: &KnownSecrets) -> String {
+    let text = if output.stderr.is_empty() {
+        &output.stdout
+    } else {
+        &output.stderr
+    };
+    // PowerShell writes its errors as XML when nobody sits before it (docs/field-notes.md, Output of PowerShell).
+    let text = known.clean_output(&clixml::readable(text));
+    let text: String = text.trim().chars().take(SAID_CHARS_MAX).collect();
+    let status = output
+        .status
+        .map(|status| format!(" (exit {status})"))
+        .unwrap_or_default();
+    if text.is_empty() {
+        status
+    } else {
+        format!("{status}, but: {text}")
+    }
+}
