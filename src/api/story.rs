@@ -281,9 +281,16 @@ pub(super) fn what_came(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Probed { facts, .. } => format!(": {} ({})", facts.os_name, facts.os_build),
         Outcome::Converged {
-            changed, reboot, ..
+            changed,
+            reboot,
+            owed,
+            ..
         } => {
-            let reboot = if *reboot { ", a reboot is needed" } else { "" };
+            let reboot = match (reboot, owed.is_empty()) {
+                (false, _) => String::new(),
+                (true, true) => ", a reboot is needed".to_owned(),
+                (true, false) => format!(", a reboot is needed for {}", owed.join(", ")),
+            };
             format!(": {changed} changed{reboot}")
         }
         Outcome::Planned { class: None, .. } => ": nothing differs".into(),

@@ -128,6 +128,25 @@ pub struct Host {
     /// Whether a first certificate was approved since the last order to configure it: with that its Node can register.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub certified: bool,
+    /// Reboots since the present configuration began.
+    #[serde(skip_serializing_if = "Reboots::is_none")]
+    pub reboots: Reboots,
+}
+
+/// Reboots that one configuration of a host has asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Reboots {
+    /// How many.
+    pub count: u8,
+    /// What the last one was for, as the host said it.
+    pub owed: Vec<String>,
+}
+
+impl Reboots {
+    fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// Relation of a run to the lease.
