@@ -305,9 +305,14 @@ fn three_reboots_are_all_that_one_configuration_gets() {
     story.done("converge-host", owes("boot-4", &["d"]));
     let (code, message) = failure_of(&story);
     assert_eq!(code, "RebootLoop");
-    assert!(message.contains("3 times") && message.contains(": d;"), "{message}");
+    assert!(
+        message.contains("3 times") && message.contains(": d;"),
+        "{message}"
+    );
     // The next configuration has its own three.
-    story.person(Signal::Retry).done("converge-host", converged(Section::Host, false));
+    story
+        .person(Signal::Retry)
+        .done("converge-host", converged(Section::Host, false));
     story.tell(
         "another address",
         saw(MachineFact {
@@ -316,7 +321,10 @@ fn three_reboots_are_all_that_one_configuration_gets() {
         }),
     );
     boots(&mut story, 4, &["d"]);
-    assert!(matches!(story.state.phase, Phase::ConvergingHost { rebooted: true }));
+    assert!(matches!(
+        story.state.phase,
+        Phase::ConvergingHost { rebooted: true }
+    ));
 }
 
 /// An older worker says that a reboot is needed, and not for what; an older build has counted nothing.
@@ -337,6 +345,114 @@ fn failure_of(story: &Story) -> (String, String) {
         Phase::Failed { failure, .. } => (failure.code.clone(), failure.message.clone()),
         phase => panic!("it is {phase:?}"),
     }
+}
+
+#[test]
+fn manual_approval_reaches_who_waits_for_the_lease_and_names_who_is_beyond_it() {
+    let manual = || PoolSettings {
+        approval: Approval::Manual,
+        ..in_place("v2")
+    };
+    let mut queued = Story::joined(in_place("v1"));
+    queued.wants_v2(ChangeClass::Drain);
+    assert_eq!(queued.state.lease, Lease::Wanted);
+    queued
+        .tell("a person wants to approve", pool_is(manual()))
+        .done("plan", planned(Some(ChangeClass::Drain)));
+    assert!(matches!(queued.state.phase, Phase::ApprovalWait(_)));
+    assert_eq!(queued.state.lease, Lease::None);
+
+    let mut begun = Story::joined(in_place("v1"));
+    begun.wants_v2(ChangeClass::Drain).granted(1, false);
+    let opened = Outcome::FenceOpened {
+        was_cordoned: false,
+    };
+    begun
+        .done("open-fence", opened)
+        .done("evict", evicted(1, 1));
+    assert!(!waits(&begun).contains("approval"));
+    begun.tell("a person wants to approve", pool_is(manual()));
+    let said = "1 pod to leave: shop/web-1 (budget web allows 0) (it began before approval became manual, and goes on)";
+    assert_eq!(waits(&begun), said);
+    begun.person(Signal::Abort);
+    assert!(!waits(&begun).contains("approval"), "{}", waits(&begun));
+}
+
+/// It is asked when the pool changes, too. A machine that an earlier build kept in the queue is asked again before
+/// anything is done to it.
+#[test]
+fn a_grant_asks_again_for_the_approval() {
+    let mut story = Story::joined(in_place("v1"));
+    story.wants_v2(ChangeClass::Drain);
+    assert!(matches!(story.state.phase, Phase::LeaseWait(_)));
+    let pool = story.state.pool.as_mut().expect("its pool");
+    pool.approval = Approval::Manual;
+    story.granted(1, false);
+    assert_eq!(story.state.phase, Phase::Undoing);
+    story.done("close-fence", Outcome::FenceClosed);
+    story.done("plan", planned(Some(ChangeClass::Drain)));
+    assert!(matches!(story.state.phase, Phase::ApprovalWait(_)));
+}
+
+#[test]
+fn a_grant_asks_again_for_the_node_that_was_gone() {
+    let mut story = Story::joined(in_place("v1"));
+    story
+        .tell("the Node is gone", node_gone())
+        .tell("ten minutes later", Input::Fired(Timer::Deadline))
+        .done("find-node", Outcome::NodeAbsent);
+    assert!(matches!(&story.state.phase, Phase::LeaseWait(change) if change.repair));
+    story.state.node = Some(carrying("v1"));
+    story.granted(1, false);
+    assert_eq!(story.state.phase, Phase::Undoing);
+}
+
+/// What `why` says is made of these two.
+#[test]
+fn a_drain_past_its_limit_says_so_until_it_begins_again() {
+    let mut story = Story::joined(in_place("v1"));
+    story.wants_v2(ChangeClass::Drain).granted(1, false);
+    let opened = Outcome::FenceOpened {
+        was_cordoned: false,
+    };
+    story
+        .done("open-fence", opened)
+        .done("evict", evicted(1, 1))
+        .tell("the limit of the drain", Input::Fired(Timer::Drain));
+    let late = waits(&story);
+    assert!(
+        late.contains("1 pod to leave, past the drain's limit of "),
+        "{late}"
+    );
+    story
+        .tell("ten seconds later", Input::Fired(Timer::Again))
+        .done("evict", evicted(0, 1));
+    assert_eq!(waits(&story), late);
+    let longer = PoolSettings {
+        drain_timeout_ms: 7_200_000,
+        ..in_place("v2")
+    };
+    story.tell("the pool allows two hours", pool_is(longer));
+    assert!(!waits(&story).contains("limit"), "{}", waits(&story));
+}
+
+#[test]
+fn after_an_abort_what_held_the_drain_up_is_still_known() {
+    let mut story = Story::joined(in_place("v1"));
+    story.wants_v2(ChangeClass::Drain).granted(1, false);
+    let opened = Outcome::FenceOpened {
+        was_cordoned: false,
+    };
+    story
+        .done("open-fence", opened)
+        .done("evict", evicted(1, 1))
+        .person(Signal::Abort)
+        .done("close-fence", Outcome::FenceClosed);
+    assert_eq!(story.state.phase, Phase::Serving);
+    assert_eq!(
+        story.state.view().reason.as_deref(),
+        Some("the upgrade was given up while shop/web-1 held its drain up: budget web allows 0")
+    );
 }
 
 /// Scenario 42 (the numbers are those of `tests/SCENARIOS.md`): the engine drops what is older; what says the same

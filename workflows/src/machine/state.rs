@@ -254,6 +254,9 @@ pub struct Drain {
     pub blockers: Vec<Blocker>,
     /// Whether budgets are ignored now.
     pub force: bool,
+    /// Whether it has passed the pool's limit, and the pool lets it wait.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub overdue: bool,
 }
 
 impl State {
@@ -440,6 +443,19 @@ impl State {
         let desired = self.desired().map(|desired| &desired.version);
         let approved = self.approved && desired.is_some() && self.approved_for.as_ref() == desired;
         manual && !approved && self.wish.is_none()
+    }
+
+    /// Whether the change under the lease began before a person's approval was asked for. It goes on.
+    #[must_use]
+    pub fn began_before_approval(&self) -> bool {
+        let changes = matches!(
+            self.under_lease,
+            Some(How::Recreate | How::InPlace | How::Restart)
+        );
+        // A Node that is only brought back needs none, and a change that is given up has none any more.
+        let ends = matches!(self.phase, Phase::Undoing | Phase::Closing);
+        let goes_on = self.lease.token().is_some() && self.differs() && !ends;
+        changes && goes_on && self.needs_approval() && !self.approved
     }
 
     /// Clears the approval after the change is done or given up: the next change needs another one.
