@@ -388,6 +388,10 @@ pub enum Outcome {
         reboot: bool,
         /// The boot identity seen.
         boot_id: String,
+        /// What the reboot is needed for (`feature:Containers`), sorted, at most [`NAMED_ITEMS_MAX`] and then a count.
+        /// Empty: nothing, or an older worker does not say.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        owed: Vec<String>,
     },
     /// To [`Task::Reboot`]: requested, or found to have happened.
     RebootAsked,

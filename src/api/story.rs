@@ -11,6 +11,7 @@ use dormer_proto::{
     work::{Fact, Signal},
 };
 use dormer_views::{
+    explain::in_words,
     open_enum::OpenEnum,
     record::{self, Event, EventKind},
 };
@@ -89,7 +90,14 @@ impl Story {
                 ..
             } => {
                 let task = self.task(*seq, *ordinal, Some(outcome));
-                let text = format!("{task} succeeded{}{}", after(*attempt), what_came(outcome));
+                let ended = match outcome {
+                    // The worker did its part, and refused what it was asked for.
+                    Outcome::CsrRefused { .. }
+                    | Outcome::FenceRefused { .. }
+                    | Outcome::FenceClosedMeanwhile => "ended",
+                    _ => "succeeded",
+                };
+                let text = format!("{task} {ended}{}{}", after(*attempt), what_came(outcome));
                 Event {
                     task: Some(task.to_owned()),
                     attempt: Some(attempt.0),
@@ -169,6 +177,7 @@ fn failed(task: &str, attempt: Attempt, failure: &Failure) -> String {
     } else {
         "; another attempt would not help"
     };
+    let message = in_words(message);
     format!("{task} failed ({code}), attempt {attempt}: {message}{lasting}")
 }
 
@@ -281,9 +290,16 @@ pub(super) fn what_came(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Probed { facts, .. } => format!(": {} ({})", facts.os_name, facts.os_build),
         Outcome::Converged {
-            changed, reboot, ..
+            changed,
+            reboot,
+            owed,
+            ..
         } => {
-            let reboot = if *reboot { ", a reboot is needed" } else { "" };
+            let reboot = match (reboot, owed.is_empty()) {
+                (false, _) => String::new(),
+                (true, true) => ", a reboot is needed".to_owned(),
+                (true, false) => format!(", a reboot is needed for {}", owed.join(", ")),
+            };
             format!(": {changed} changed{reboot}")
         }
         Outcome::Planned { class: None, .. } => ": nothing differs".into(),
@@ -364,5 +380,59 @@ fn said(signal: &Signal) -> String {
         Signal::Rollout(rollout::Signal::Rollback { to }) => {
             format!("rollback to the payload {to}")
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text_of(outcome: Outcome) -> String {
+        let event = HistoryEvent::TaskFinished {
+            seq: Seq(3),
+            ordinal: 0,
+            attempt: Attempt(1),
+            worker: "w".into(),
+            outcome,
+        };
+        Story::default().event(&event).text
+    }
+
+    #[test]
+    fn a_refusal_is_no_success() {
+        let (csr, why) = ("csr-x".to_owned(), "it names another host".to_owned());
+        let refused = text_of(Outcome::CsrRefused { csr, why });
+        assert_eq!(
+            refused,
+            "approve-csr ended: csr-x is not approved: it names another host"
+        );
+        let csr = "csr-x".to_owned();
+        let approved = text_of(Outcome::CsrApproved { csr });
+        assert_eq!(approved, "approve-csr succeeded: csr-x is approved");
+        let why = FenceRefusal::NodeServes;
+        let said = String::new();
+        let refused = text_of(Outcome::FenceRefused { why, said });
+        assert_eq!(
+            refused,
+            "open-fence ended: refused, because the Node serves"
+        );
+    }
+
+    #[test]
+    fn a_reboot_names_what_it_is_for() {
+        let converged = |owed: &[&str]| Outcome::Converged {
+            section: Section::Host,
+            changed: 2,
+            reboot: true,
+            boot_id: "7".into(),
+            owed: owed.iter().map(|&it| it.to_owned()).collect(),
+        };
+        let text = "converge-host succeeded: 2 changed, a reboot is needed";
+        assert_eq!(text_of(converged(&[])), text);
+        let text = format!("{text} for feature:Containers, hostname");
+        assert_eq!(
+            text_of(converged(&["feature:Containers", "hostname"])),
+            text
+        );
     }
 }

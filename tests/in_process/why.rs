@@ -274,6 +274,7 @@ fn evicting(pod: &str, why: &str) -> Trouble {
         left: 1,
         blockers,
         force: false,
+        overdue: false,
     };
     shown_as(&serving(Phase::Evicting(change(), drain)), Vec::new())
 }
@@ -439,7 +440,7 @@ fn clusters() -> Vec<(&'static str, Trouble)> {
     let vanishing = shown_as(&with_cloud(serving(Phase::Vanishing), "Deleting", None), Vec::new());
     let flapping = NodeFact { name: "win-a.ec2.internal".into(), ..NodeFact::default() };
     let flapping = State { node: Some(flapping), ..state_in(Phase::ReadyWait) };
-    let silent = State { note: Some("the drain takes longer than allowed: 1 pods are left".into()), ..serving(Phase::Evicting(change(), Drain { left: 1, ..Drain::default() })) };
+    let silent = State { note: Some("the drain takes longer than allowed: 1 pod is left".into()), ..serving(Phase::Evicting(change(), Drain { left: 1, overdue: true, ..Drain::default() })) };
     let no_instance = with_cloud(state_in(Phase::Failed {
         from: Box::new(Phase::ConvergingNode),
         failure: Failure::lasting("ConnectTimeout", "no answer from 10.0.0.9: the host is down"),

@@ -2,7 +2,7 @@
 
 use super::{
     accounts::worker,
-    cluster::{BUDGET, Kind, PATIENCE, POD, Site, World, evict, guarded, open, plane, run},
+    cluster::{BUDGET, Kind, NODE, PATIENCE, POD, Site, World, evict, guarded, open, plane, run},
 };
 use dormer_proto::machine::{Guard, MachineRef, Outcome};
 use dormer_testkit::await_some;
@@ -137,6 +137,102 @@ async fn the_host_stays_so_the_pods_of_a_silent_node_are_kept_and_the_cure_is_na
         site.world.delete(POD, site.name, name).await;
     }
     assert_eq!(pass(&executor, &m).await, (0, 0, vec![]));
+}
+
+/// Once a person says that the host is off, a forced drain of a host that stays ends: budgets and graces are not waited
+/// for. The word counts only while the kubelet is silent, and only while it stands.
+#[tokio::test]
+async fn a_silent_host_that_stays_is_drained_once_a_person_says_that_it_is_off() {
+    let site = Site::new(plane!(), "off").await;
+    let (executor, m) = opened(&site).await;
+    let held = json!({"metadata": {"finalizers": ["example.com/silent-kubelet"]},
+        "spec": {"terminationGracePeriodSeconds": 3600}});
+    for name in ["guarded", "second"] {
+        pod(&site, &m, site.name, name, held.clone()).await;
+    }
+    let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+        "metadata": {"name": "strict", "namespace": site.name},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "guarded"}}}});
+    site.world.create(budget).await;
+    await_some("the budget is computed", PATIENCE, || async {
+        let budget = site.world.get(BUDGET, site.name, "strict").await?;
+        (budget["status"]["currentHealthy"] == 1).then_some(())
+    })
+    .await;
+    site.node_says_ready(&m, "Unknown", 0).await;
+    let forced = async || {
+        let outcome = run(&executor, evict(&m, 1, true)).await;
+        let Ok(Outcome::Evicted {
+            evicted,
+            left,
+            blockers,
+            ..
+        }) = outcome
+        else {
+            panic!("{outcome:?}")
+        };
+        (evicted, left, blockers)
+    };
+    let grace = async |name: &str| {
+        let pod = site.world.get(POD, site.name, name).await.expect("a pod");
+        pod["metadata"]["deletionGracePeriodSeconds"].clone()
+    };
+    let (evicted, left, blockers) = forced().await;
+    assert_eq!((evicted, left), (1, 2), "by eviction, with its own grace");
+    assert!(
+        blockers[0].why.contains("budgets are not ignored"),
+        "{blockers:?}"
+    );
+    assert_eq!(grace("second").await, 3600);
+
+    let taints = |taints: Value| json!({"spec": {"taints": taints}});
+    let off = json!([{"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown",
+        "effect": "NoExecute"}]);
+    site.world
+        .patch(NODE, "", &m.name, taints(off.clone()))
+        .await;
+    // The pod garbage collector may be first with the one that is ending.
+    let (evicted, left, blockers) = forced().await;
+    assert!(evicted >= 1 && left == 2, "{blockers:?}");
+    for name in ["guarded", "second"] {
+        assert_eq!(grace(name).await, 0, "{name}");
+        site.world
+            .patch(
+                POD,
+                site.name,
+                name,
+                json!({"metadata": {"finalizers": null}}),
+            )
+            .await;
+    }
+    await_some("the drain ends", PATIENCE, || async {
+        (forced().await.1 == 0).then_some(())
+    })
+    .await;
+
+    // The word is taken back, and the next pods are safe again.
+    site.world
+        .patch(NODE, "", &m.name, taints(Value::Null))
+        .await;
+    pod(&site, &m, site.name, "guarded", held).await;
+    await_some("the budget is computed", PATIENCE, || async {
+        let budget = site.world.get(BUDGET, site.name, "strict").await?;
+        (budget["status"]["currentHealthy"] == 1).then_some(())
+    })
+    .await;
+    let (evicted, left, blockers) = forced().await;
+    assert_eq!((evicted, left, blockers.len()), (0, 1, 1));
+    site.world.patch(NODE, "", &m.name, taints(off)).await;
+    site.node_says_ready(&m, "True", 0).await;
+    let (_, left, _) = forced().await;
+    assert_eq!(left, 1);
+    assert_eq!(
+        grace("guarded").await,
+        3600,
+        "its kubelet is there to end it"
+    );
+    let free = json!({"metadata": {"finalizers": null}});
+    site.world.patch(POD, site.name, "guarded", free).await;
 }
 
 /// The Machine API's rule for unreachable nodes: budgets hold, the grace is one second, and what is ending beyond it is

@@ -167,6 +167,7 @@ pub(crate) const SCENARIOS: &[(u8, &str, &CoveringTests)] = &[
                 "workers/tests/host.rs",
                 "a_feature_takes_one_reboot_that_is_asked_for",
             ),
+            (STORY, "a_reboot_for_something_else_goes_on"),
             HOST,
         ],
     ),
@@ -273,6 +274,10 @@ pub(crate) const SCENARIOS: &[(u8, &str, &CoveringTests)] = &[
             (
                 "tests/real/csr.rs",
                 "a_host_does_not_become_another_node_by_saying_so",
+            ),
+            (
+                PEOPLE,
+                "a_host_that_claims_another_nodes_name_stands_beside_healthy_ones",
             ),
         ],
     ),
@@ -411,6 +416,14 @@ pub(crate) const SCENARIOS: &[(u8, &str, &CoveringTests)] = &[
             (
                 REAL_STRESS,
                 "the_host_stays_so_the_pods_of_a_silent_node_are_kept_and_the_cure_is_named",
+            ),
+            (
+                REAL_STRESS,
+                "a_silent_host_that_stays_is_drained_once_a_person_says_that_it_is_off",
+            ),
+            (
+                EVICT,
+                "the_word_that_a_host_is_off_may_be_taken_back_in_the_middle_of_a_drain",
             ),
         ],
     ),

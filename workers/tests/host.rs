@@ -112,11 +112,13 @@ async fn a_feature_takes_one_reboot_that_is_asked_for() {
     let Outcome::Converged {
         reboot: true,
         boot_id,
+        owed,
         ..
     } = bench.does(task.clone()).await
     else {
         panic!("no reboot is asked for");
     };
+    assert_eq!(owed, ["feature:Containers"]);
     let reboot = Task::Reboot {
         host: bench.host(),
         boot_id: boot_id.clone(),

@@ -4,7 +4,8 @@ use crate::common;
 
 use common::{
     Story, after, carrying, converged, csr_is, evicted, first_csr, in_place, machine, machine_gone,
-    node, node_gone, node_is, payload, planned, pool_is, probed, probed_at, ready, saw, wanting,
+    node, node_gone, node_is, owes, payload, planned, pool_is, probed, probed_at, ready, saw,
+    wanting,
 };
 use dormer_engine_core::{Command, Input, Now, Workflow};
 use dormer_proto::{
@@ -17,7 +18,9 @@ use dormer_proto::{
     pool::{AfterTimeout, Approval, PoolSettings, Strategy, Terms},
     work::Fact,
 };
-use dormer_workflows::machine::{CSRS_MAX, Halt, How, Lease, Machine, Phase, State, Timer};
+use dormer_workflows::machine::{
+    CSRS_MAX, Halt, How, Lease, Machine, Phase, Reboots, State, Timer,
+};
 use expect_test::{ExpectFile, expect_file};
 
 fn holds(story: &Story, expected: ExpectFile) {
@@ -222,6 +225,7 @@ fn a_boots_second_that_moved_a_little_is_the_same_boot() {
                 changed: 3,
                 reboot: true,
                 boot_id: "t1700000000".into(),
+                owed: Vec::new(),
             },
         )
         .done("reboot", Outcome::RebootAsked)
@@ -246,6 +250,209 @@ fn a_second_reboot_is_one_too_many() {
         .done("probe", probed_at("boot-2"))
         .done("converge-host", converged(Section::Host, true));
     holds(&story, expect_file!["stories/reboots.txt"]);
+}
+
+/// One boot of a host that owes `owed` in `boot`.
+fn boots(story: &mut Story, boot: u32, owed: &[&str]) {
+    let next = format!("boot-{}", boot + 1);
+    story
+        .done("converge-host", owes(&format!("boot-{boot}"), owed))
+        .done("reboot", Outcome::RebootAsked)
+        .tell("ten seconds later", Input::Fired(Timer::Again))
+        .done("probe", probed_at(&next));
+}
+
+/// Windows may owe a boot for a name, then for a feature that could only be added under it.
+#[test]
+fn a_reboot_for_something_else_goes_on() {
+    let mut story = Story::begin(machine());
+    story
+        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .done("probe", probed());
+    boots(&mut story, 1, &["feature:Containers", "hostname"]);
+    boots(&mut story, 2, &["feature:Containers"]);
+    story.done("converge-host", converged(Section::Host, false));
+    assert_eq!(story.state.phase, Phase::NodeWait);
+    holds(&story, expect_file!["stories/reboots_for_more.txt"]);
+}
+
+#[test]
+fn the_same_reboot_again_is_a_loop() {
+    let mut story = Story::begin(machine());
+    story
+        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .done("probe", probed());
+    boots(&mut story, 1, &["feature:Containers"]);
+    story.done("converge-host", owes("boot-2", &["feature:Containers"]));
+    assert_eq!(
+        failure_of(&story),
+        (
+            "RebootLoop".into(),
+            "the host was rebooted, and asks for the same again: feature:Containers".into()
+        )
+    );
+}
+
+#[test]
+fn three_reboots_are_all_that_one_configuration_gets() {
+    let mut story = Story::begin(machine());
+    story
+        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .done("probe", probed());
+    for (boot, owed) in [(1, "a"), (2, "b"), (3, "c")] {
+        boots(&mut story, boot, &[owed]);
+    }
+    story.done("converge-host", owes("boot-4", &["d"]));
+    let (code, message) = failure_of(&story);
+    assert_eq!(code, "RebootLoop");
+    assert!(
+        message.contains("3 times") && message.contains(": d;"),
+        "{message}"
+    );
+    // The next configuration has its own three.
+    story
+        .person(Signal::Retry)
+        .done("converge-host", converged(Section::Host, false));
+    story.tell(
+        "another address",
+        saw(MachineFact {
+            addresses: vec!["10.0.0.2".into()],
+            ..machine()
+        }),
+    );
+    boots(&mut story, 4, &["d"]);
+    assert!(matches!(
+        story.state.phase,
+        Phase::ConvergingHost { rebooted: true }
+    ));
+}
+
+/// An older worker says that a reboot is needed, and not for what; an older build has counted nothing.
+#[test]
+fn a_reboot_without_a_reason_is_allowed_once() {
+    let mut story = Story::begin(machine());
+    story
+        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .done("probe", probed());
+    boots(&mut story, 1, &[]);
+    story.state.host.reboots = Reboots::default();
+    story.done("converge-host", owes("boot-2", &[]));
+    assert_eq!(failure_of(&story).0, "RebootLoop");
+}
+
+fn failure_of(story: &Story) -> (String, String) {
+    match &story.state.phase {
+        Phase::Failed { failure, .. } => (failure.code.clone(), failure.message.clone()),
+        phase => panic!("it is {phase:?}"),
+    }
+}
+
+#[test]
+fn manual_approval_reaches_who_waits_for_the_lease_and_names_who_is_beyond_it() {
+    let manual = || PoolSettings {
+        approval: Approval::Manual,
+        ..in_place("v2")
+    };
+    let mut queued = Story::joined(in_place("v1"));
+    queued.wants_v2(ChangeClass::Drain);
+    assert_eq!(queued.state.lease, Lease::Wanted);
+    queued
+        .tell("a person wants to approve", pool_is(manual()))
+        .done("plan", planned(Some(ChangeClass::Drain)));
+    assert!(matches!(queued.state.phase, Phase::ApprovalWait(_)));
+    assert_eq!(queued.state.lease, Lease::None);
+
+    let mut begun = Story::joined(in_place("v1"));
+    begun.wants_v2(ChangeClass::Drain).granted(1, false);
+    let opened = Outcome::FenceOpened {
+        was_cordoned: false,
+    };
+    begun
+        .done("open-fence", opened)
+        .done("evict", evicted(1, 1));
+    assert!(!waits(&begun).contains("approval"));
+    begun.tell("a person wants to approve", pool_is(manual()));
+    let said = "1 pod to leave: shop/web-1 (budget web allows 0) (it began before approval became manual, and goes on)";
+    assert_eq!(waits(&begun), said);
+    begun.person(Signal::Abort);
+    assert!(!waits(&begun).contains("approval"), "{}", waits(&begun));
+}
+
+/// It is asked when the pool changes, too. A machine that an earlier build kept in the queue is asked again before
+/// anything is done to it.
+#[test]
+fn a_grant_asks_again_for_the_approval() {
+    let mut story = Story::joined(in_place("v1"));
+    story.wants_v2(ChangeClass::Drain);
+    assert!(matches!(story.state.phase, Phase::LeaseWait(_)));
+    let pool = story.state.pool.as_mut().expect("its pool");
+    pool.approval = Approval::Manual;
+    story.granted(1, false);
+    assert_eq!(story.state.phase, Phase::Undoing);
+    story.done("close-fence", Outcome::FenceClosed);
+    story.done("plan", planned(Some(ChangeClass::Drain)));
+    assert!(matches!(story.state.phase, Phase::ApprovalWait(_)));
+}
+
+#[test]
+fn a_grant_asks_again_for_the_node_that_was_gone() {
+    let mut story = Story::joined(in_place("v1"));
+    story
+        .tell("the Node is gone", node_gone())
+        .tell("ten minutes later", Input::Fired(Timer::Deadline))
+        .done("find-node", Outcome::NodeAbsent);
+    assert!(matches!(&story.state.phase, Phase::LeaseWait(change) if change.repair));
+    story.state.node = Some(carrying("v1"));
+    story.granted(1, false);
+    assert_eq!(story.state.phase, Phase::Undoing);
+}
+
+/// What `why` says is made of these two.
+#[test]
+fn a_drain_past_its_limit_says_so_until_it_begins_again() {
+    let mut story = Story::joined(in_place("v1"));
+    story.wants_v2(ChangeClass::Drain).granted(1, false);
+    let opened = Outcome::FenceOpened {
+        was_cordoned: false,
+    };
+    story
+        .done("open-fence", opened)
+        .done("evict", evicted(1, 1))
+        .tell("the limit of the drain", Input::Fired(Timer::Drain));
+    let late = waits(&story);
+    assert!(
+        late.contains("1 pod to leave, past the drain's limit of "),
+        "{late}"
+    );
+    story
+        .tell("ten seconds later", Input::Fired(Timer::Again))
+        .done("evict", evicted(0, 1));
+    assert_eq!(waits(&story), late);
+    let longer = PoolSettings {
+        drain_timeout_ms: 7_200_000,
+        ..in_place("v2")
+    };
+    story.tell("the pool allows two hours", pool_is(longer));
+    assert!(!waits(&story).contains("limit"), "{}", waits(&story));
+}
+
+#[test]
+fn after_an_abort_what_held_the_drain_up_is_still_known() {
+    let mut story = Story::joined(in_place("v1"));
+    story.wants_v2(ChangeClass::Drain).granted(1, false);
+    let opened = Outcome::FenceOpened {
+        was_cordoned: false,
+    };
+    story
+        .done("open-fence", opened)
+        .done("evict", evicted(1, 1))
+        .person(Signal::Abort)
+        .done("close-fence", Outcome::FenceClosed);
+    assert_eq!(story.state.phase, Phase::Serving);
+    assert_eq!(
+        story.state.view().reason.as_deref(),
+        Some("the upgrade was given up while shop/web-1 held its drain up: budget web allows 0")
+    );
 }
 
 /// Scenario 42 (the numbers are those of `tests/SCENARIOS.md`): the engine drops what is older; what says the same

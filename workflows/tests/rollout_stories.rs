@@ -247,6 +247,49 @@ fn a_replacement_that_is_to_be_ignored_ends_nothing_before_it_serves() {
     assert!(pool.state.slot_of(&Uid::new("b")).is_some());
 }
 
+/// It left for good, or it rests: labelled to be ignored before it served.
+fn never_served(owner: &str, stays: bool) -> Signal {
+    Signal::Left {
+        owner: Some(owner.into()),
+        gap: false,
+        stays,
+        never_served: true,
+        token: None,
+        deleted: None,
+    }
+}
+
+/// Labelled and deleted at once: its owner names it still, and nobody can remove its label.
+#[test]
+fn a_vacancy_names_no_ignored_machine_that_is_gone() {
+    let mut pool = Pool::of(&["a", "b"]);
+    pool.request("a").member("a", going());
+    pool.owner(2, &["b", "r@20"], &["a"])
+        .member("r@20", coming(20))
+        .replace("a", 1, 20_000)
+        .owner(2, &["b", "r@20"], &[])
+        .signal("r@20", "left, never served", never_served(SET, false));
+    let waits = pool.state.view().slots[0].waits_for.clone();
+    assert_eq!(waits.as_deref(), Some("winset to create a Machine"));
+}
+
+#[test]
+fn a_vacancy_names_no_ignored_machine_of_another_owner() {
+    let mut pool = Pool::of(&["a", "b"]);
+    let others = MemberReport {
+        owner: Some("other".into()),
+        ..coming(20)
+    };
+    pool.request("a").member("x", others).signal(
+        "x",
+        "left, never served",
+        never_served("other", true),
+    );
+    pool.replace("a", 1, 20_000).owner(2, &["b"], &[]);
+    let waits = pool.state.view().slots[0].waits_for.clone();
+    assert_eq!(waits.as_deref(), Some("winset to create a Machine"));
+}
+
 #[test]
 fn a_replacement_that_serves_before_the_old_machine_is_gone() {
     let mut pool = Pool::of(&["a", "b"]);

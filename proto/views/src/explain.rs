@@ -21,6 +21,7 @@ use dormer_profile::answer::FailureCode;
 use dormer_proto::{id::Timestamp, phase::MachineState};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
 /// Number of latest records searched for the last failure.
 pub const RECORDS_BACK: u64 = 30;
@@ -33,6 +34,7 @@ pub fn failure_in(records: &[Record], machine: &Machine) -> Option<String> {
         return None;
     }
     let mut succeeded: Vec<&str> = Vec::new();
+    let mut unreported = None;
     for record in records.iter().rev() {
         for event in record.events.iter().rev() {
             let Some(task) = event.task.as_deref() else {
@@ -42,15 +44,25 @@ pub fn failure_in(records: &[Record], machine: &Machine) -> Option<String> {
                 succeeded.push(task);
             } else if event.kind == EventKind::TaskFailed && !succeeded.contains(&task) {
                 let at = record.at.clock(now(machine));
-                return Some(sentence(&format!(
-                    "The last failure, at {at}: {}",
-                    event.text
-                )));
+                let text = sentence(&format!("The last failure, at {at}: {}", event.text));
+                // That time was up says less than what went wrong before.
+                if ![UNREPORTED, UNHEARD]
+                    .iter()
+                    .any(|it| event.text.contains(it))
+                {
+                    return Some(text);
+                }
+                unreported.get_or_insert(text);
             }
         }
     }
-    None
+    unreported
 }
+
+/// Begin of the message of a task that is over its limits (`engine/core/src/transition.rs`). Stored histories have it.
+const UNREPORTED: &str = "no report within the limits; ";
+/// The same in words.
+const UNHEARD: &str = "no worker has reported on it in time";
 
 /// Explanation in parts, for lines and for programs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -208,7 +220,8 @@ pub fn situation(
             .map(|task| task_text(task, now(machine))),
     );
     // For a task that waits for its next attempt, and a machine that failed, an earlier sentence has said it.
-    let said = machine.failure.is_some()
+    let known = machine.failure.as_ref();
+    let said = known.is_some_and(|it| !it.message.starts_with(UNREPORTED))
         || machine
             .drain
             .as_ref()
@@ -241,7 +254,8 @@ fn headline(machine: &Machine) -> String {
 
 /// A failure in words, its code behind them: `access denied: cannot write C:\k (access_denied)`.
 pub fn cause(code: &str, message: &str) -> String {
-    let message = dotless(without_advice(code, dotless(message)));
+    let message = in_words(message);
+    let message = dotless(without_advice(code, dotless(&message)));
     // The host program's codes are words. Its messages are often only Windows's own text.
     let words = code.contains('_') || code.chars().all(char::is_lowercase);
     if words && message.is_empty() {
@@ -252,6 +266,19 @@ pub fn cause(code: &str, message: &str) -> String {
         code.to_owned()
     } else {
         format!("{message} ({code})")
+    }
+}
+
+/// The engine's word for a task that nobody reported on, in words for people; any other message as it is.
+pub fn in_words(message: &str) -> Cow<'_, str> {
+    let ms = message.strip_prefix(UNREPORTED);
+    let ms = ms.and_then(|rest| rest.strip_suffix(" ms since the first attempt"));
+    match ms.and_then(|ms| ms.parse::<u64>().ok()) {
+        Some(ms) => Cow::Owned(format!(
+            "{UNHEARD}; the first attempt began {} before",
+            length(ms / 1_000)
+        )),
+        None => Cow::Borrowed(message),
     }
 }
 
@@ -616,5 +643,48 @@ pub(crate) mod tests {
             about(EventKind::TaskSucceeded, "probe succeeded"),
         ));
         assert_eq!(failure_in(&records, &probing), None);
+    }
+
+    /// After two hours of attempts the engine gives a task up in its own words, which say less than the attempts did.
+    #[test]
+    fn what_went_wrong_stays_known_after_the_time_for_it_is_over() {
+        let over = "no report within the limits; 7200000 ms since the first attempt";
+        let words = "no worker has reported on it in time; the first attempt began 2 hours before";
+        assert_eq!(in_words(over), words);
+        for other in ["nobody", "no report within the limits; soon"] {
+            assert_eq!(in_words(other), other);
+        }
+        let record = |seq: u64, text: &str| {
+            let event = Event {
+                task: Some("probe".into()),
+                ..Event::new(EventKind::TaskFailed, text)
+            };
+            Record {
+                seq,
+                at: Moment(Timestamp(1_763_708_400_000)),
+                state: "Provisioned".into(),
+                phase: None,
+                phase_text: None,
+                events: vec![event],
+                asks: Vec::new(),
+                envelope: None,
+            }
+        };
+        let before = "probe failed (ConnectRefused), attempt 7: 10.0.0.9 refuses port 22";
+        let after = format!("probe failed (NoAnswer), attempt 8: {words}");
+        let mut failed = machine_in(MachinePhase::Failed);
+        failed.failure = Some(crate::machine::PhaseFailure {
+            phase: MachinePhase::Probing.into(),
+            phase_text: "probing the host".into(),
+            code: "NoAnswer".into(),
+            message: over.into(),
+        });
+        let last = failure_in(&[record(1, before), record(2, &after)], &failed);
+        let why = paragraph(&failed, last.as_deref(), None);
+        assert!(why.contains(words) && !why.contains("7200000"), "{why}");
+        assert!(why.contains("10.0.0.9 refuses port 22"), "{why}");
+        // Where nothing else is known, that is told.
+        let last = failure_in(&[record(2, &after)], &failed);
+        assert!(last.is_some_and(|it| it.contains(words)));
     }
 }

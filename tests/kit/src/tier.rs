@@ -98,7 +98,7 @@ pub const PARTS: &[Part] = &[
     },
     Part {
         name: "trouble",
-        what: "other people's trouble: 1,000 seeds of 20 machines for two days, 10 of 200 for a week, instead of 15 of 8",
+        what: "other people's trouble: 1,000 seeds of 20 machines for two days, 10 of 200 for a week, instead of 60 of 8",
         // The plays use all processors by themselves.
         select: &[
             "-p",

@@ -469,7 +469,22 @@ fn converged(section: Section, answer: &Answer) -> Result<Outcome, Failure> {
         changed: u32::try_from(changed).unwrap_or(u32::MAX),
         reboot,
         boot_id: answer.facts.boot_id.clone(),
+        owed: owed(&answer.reboot),
     })
+}
+
+/// What a reboot is needed for: the same list for the same items, in whatever order the host named them.
+fn owed(reboot: &Reboot) -> Vec<String> {
+    let mut owed = match reboot {
+        Reboot::Needed { why } => why.clone(),
+        Reboot::None | Reboot::Pending => Vec::new(),
+    };
+    owed.sort();
+    owed.dedup();
+    let more = owed.len().saturating_sub(NAMED_ITEMS_MAX);
+    owed.truncate(NAMED_ITEMS_MAX);
+    owed.extend((more > 0).then(|| format!("{more} more")));
+    owed
 }
 
 /// The two numbers of a fence, for the program.

@@ -32,7 +32,18 @@ pub(super) struct ObservedCsr {
     pub(super) fact: CsrFact,
     /// The name after `system:node:` in its subject. It routes and nothing more: who asks is checked by the worker.
     pub(super) node: Option<String>,
+    /// Who asks in a node's name, and may never have such a certificate. The request is nobody's.
+    pub(super) stranger: Option<Stranger>,
     pub(super) resource: u64,
+}
+
+/// Somebody who asks for a certificate that only others may have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Stranger {
+    /// The node named in the request.
+    pub(super) node: String,
+    /// The user who asks.
+    pub(super) user: String,
 }
 
 #[derive(Default, Deserialize)]
@@ -88,12 +99,16 @@ pub(super) fn csr(object: DynamicObject) -> Result<Option<ObservedCsr>, Unreadab
             .any(|c| decided.contains(&c.r#type.as_str()));
     // One that was decided is of interest only by its UID; one by somebody who may never have such a certificate is
     // nobody's.
-    let node = if pending {
-        let groups = body.spec.groups.unwrap_or_default();
-        node_of(&body.spec.request)?
-            .filter(|node| may_ask(&body.spec.signer_name, &body.spec.username, &groups, node))
-    } else {
-        None
+    let named = match pending {
+        true => node_of(&body.spec.request)?,
+        false => None,
+    };
+    let groups = body.spec.groups.unwrap_or_default();
+    let user = body.spec.username;
+    let (node, stranger) = match named {
+        Some(node) if may_ask(&body.spec.signer_name, &user, &groups, &node) => (Some(node), None),
+        Some(node) => (None, Some(Stranger { node, user })),
+        None => (None, None),
     };
     let name = meta.name.clone().unwrap_or_default();
     let fact = CsrFact {
@@ -105,6 +120,7 @@ pub(super) fn csr(object: DynamicObject) -> Result<Option<ObservedCsr>, Unreadab
         uid: uid(&meta)?,
         fact,
         node,
+        stranger,
         resource: resource(&meta)?,
     }))
 }
@@ -237,6 +253,9 @@ mod tests {
             let observed = observed.expect("readable").expect("a kubelet's");
             assert!(observed.fact.pending);
             assert_eq!(observed.node.is_some(), so, "{signer} {user} {group}");
+            let stranger = observed.stranger.map(|it| (it.node, it.user));
+            let told = (!so).then(|| ("win-1".to_owned(), user.to_owned()));
+            assert_eq!(stranger, told, "{signer} {user} {group}");
         }
     }
 

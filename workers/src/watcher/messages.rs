@@ -218,6 +218,7 @@ impl MessageWriter {
         };
         let mut fact = machine.fact.clone();
         fact.conditions.extend(contested(view, machine));
+        fact.conditions.extend(asked_by_a_stranger(view, machine));
         let settings = self.settings.as_ref();
         if let Some((all, _)) = settings {
             fact.neighbour.clone_from(&all.neighbour);
@@ -422,6 +423,28 @@ fn contested(view: &View, machine: &ObservedMachine) -> Option<ConditionFact> {
         reason: "TwoMachines".to_owned(),
         message: cut(format!(
             "the Node {name} would be the Machine's {namespace}/{other}, too: no certificate request in that name is looked at"
+        )),
+    })
+}
+
+/// A request in the name of a Node that is not there yet, by somebody who may not have its certificate: it stays pending,
+/// and no kubelet of this machine's asks. Of several the first one is told.
+fn asked_by_a_stranger(view: &View, machine: &ObservedMachine) -> Option<ConditionFact> {
+    let name = machine.expected.as_ref()?;
+    if view.node_of(machine).is_some() {
+        return None;
+    }
+    let uid = view.stranger_names.get(name)?.first()?;
+    let csr = view.csrs.get(uid)?;
+    let user = &csr.stranger.as_ref()?.user;
+    Some(ConditionFact {
+        kind: "OwnCertificateRequest".to_owned(),
+        status: "False".to_owned(),
+        reason: "WrongUser".to_owned(),
+        message: cut(format!(
+            "{} asks in the name of the Node {name} as the user {user:?}, who may not have its certificate: it is not \
+             approved",
+            csr.fact.name
         )),
     })
 }

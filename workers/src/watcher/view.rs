@@ -56,6 +56,8 @@ pub(super) struct View {
     pub(super) latest: u64,
     pub(super) node_names: BTreeMap<String, String>,
     pub(super) csr_names: BTreeMap<String, BTreeSet<String>>,
+    /// Requests by the name of a node in which somebody asks who may not.
+    pub(super) stranger_names: BTreeMap<String, BTreeSet<String>>,
     /// Machines by the name that they expect for their Node, and by the one that `nodeRef` gives.
     pub(super) claims: BTreeMap<String, BTreeSet<String>>,
     /// Machines that have a run: they are of interest even when they are no Windows machines any more.
@@ -170,8 +172,18 @@ impl View {
         csr.node = csr
             .node
             .or_else(|| before.and_then(|before| before.node.clone()));
+        let stranger = before.and_then(|before| before.stranger.clone());
         if before.is_none() && !csr.fact.pending {
             return;
+        }
+        if let Some(stranger) = stranger.filter(|it| csr.stranger.as_ref() != Some(it)) {
+            forget(&mut self.stranger_names, &stranger.node, &csr.uid);
+            self.touch(&stranger.node);
+        }
+        if let Some(name) = csr.stranger.as_ref().map(|it| it.node.clone()) {
+            let uids = self.stranger_names.entry(name.clone()).or_default();
+            uids.insert(csr.uid.clone());
+            self.touch(&name);
         }
         if let Some(name) = &csr.node {
             self.csr_names
@@ -205,9 +217,15 @@ impl View {
                 }
             }
             Kind::Csr => {
-                if let Some(name) = self.csrs.remove(uid).and_then(|csr| csr.node) {
+                let lost = self.csrs.remove(uid);
+                let (node, stranger) = lost.map_or((None, None), |csr| (csr.node, csr.stranger));
+                if let Some(name) = node {
                     forget(&mut self.csr_names, &name, uid);
                     self.touch(&name);
+                }
+                if let Some(stranger) = stranger {
+                    forget(&mut self.stranger_names, &stranger.node, uid);
+                    self.touch(&stranger.node);
                 }
             }
             Kind::Pool | Kind::PoolMap => {}

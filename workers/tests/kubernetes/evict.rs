@@ -7,6 +7,7 @@ use dormer_proto::{
 };
 use dormer_workers::host::cluster::Cluster;
 use serde_json::{Value, json};
+use std::sync::{Arc, Mutex};
 
 fn evict(machine: &MachineRef, token: u64, force: bool) -> Task {
     let node = machine.name.clone();
@@ -295,5 +296,58 @@ async fn a_silent_host_that_stays_is_drained_by_force_once_a_person_says_that_it
     assert_eq!(
         blockers,
         ["default/guarded: it waits for its finalizers example.com/silent-kubelet"]
+    );
+}
+
+/// The word that a host is off is read again before each pod: taken back in mid-pass, whatever the worker does then, it
+/// costs at most the pod whose DELETE was under way.
+#[tokio::test]
+async fn the_word_that_a_host_is_off_may_be_taken_back_in_the_middle_of_a_drain() {
+    let (bench, m) = opened(1).await;
+    bench.node_says_ready(&m, "Unknown");
+    let off = json!([{"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}]);
+    let mut forced_after = Vec::new();
+    for skip in 0.. {
+        let names: Vec<String> = (0..3).map(|pod| format!("pod-{skip}-{pod}")).collect();
+        for name in &names {
+            bench.pod(&m, name, json!({}));
+            bench.world.create(budget(name)).expect("a budget");
+        }
+        bench.patch_node(&m, json!({"spec": {"taints": off}}));
+        let stood = Arc::new(Mutex::new(0));
+        let (there, machine, count) = (bench.clone(), m.clone(), Arc::clone(&stood));
+        bench.gate.before(skip, move || {
+            *count.lock().expect("unpoisoned") = there.remaining_pods().len();
+            there.patch_node(&machine, json!({"spec": {"taints": null}}));
+        });
+        let outcome = bench.run(evict(&m, 1, true)).await;
+        if !bench.gate.passed().1 {
+            break;
+        }
+        assert!(
+            matches!(outcome, Ok(Outcome::Evicted { .. })),
+            "{outcome:?}"
+        );
+        let stood = *stood.lock().expect("unpoisoned");
+        forced_after.push(stood - bench.remaining_pods().len());
+        // Without that word nothing is forced: the next pass finds the budgets again.
+        let before = bench.remaining_pods();
+        bench.run(evict(&m, 1, true)).await.expect("a pass");
+        assert_eq!(bench.remaining_pods(), before);
+        bench.patch_node(&m, json!({"spec": {"taints": off}}));
+        bench.run(evict(&m, 1, true)).await.expect("a pass");
+        assert_eq!(bench.remaining_pods(), Vec::<String>::new());
+    }
+    assert!(
+        forced_after.len() > 6,
+        "a read and a DELETE for each: {forced_after:?}"
+    );
+    assert!(
+        forced_after.iter().all(|forced| *forced <= 1),
+        "pods forced after the word was taken back, by the call before which it was: {forced_after:?}"
+    );
+    assert!(
+        forced_after.contains(&1),
+        "a DELETE was under way: {forced_after:?}"
     );
 }

@@ -5,7 +5,7 @@ use super::{
     draft::Draft,
     phase::{Phase, Timer},
     stage::{News, Request},
-    state::How,
+    state::{How, Reboots},
     table::TaskKind,
 };
 use dormer_proto::{
@@ -14,6 +14,9 @@ use dormer_proto::{
     message::Failure,
     pool::Desired,
 };
+
+/// Most reboots of one configuration.
+const REBOOTS_MAX: u8 = 3;
 
 /// Phase of this stage, with what it remembers.
 pub(super) enum ConfigurePhase {
@@ -31,7 +34,12 @@ impl ConfigurePhase {
     pub(super) fn enter(self, draft: &mut Draft<'_>) {
         match self {
             Self::PoolWait => {}
-            Self::ConvergingHost { .. } => converge_host(draft),
+            Self::ConvergingHost { rebooted } => {
+                if !rebooted {
+                    draft.s.host.reboots = Reboots::default();
+                }
+                converge_host(draft);
+            }
             Self::Rebooting { boot_id, asked } => {
                 draft.wait(Timer::Deadline);
                 match asked {
@@ -68,9 +76,13 @@ impl ConfigurePhase {
             (
                 Self::ConvergingHost { rebooted },
                 Outcome::Converged {
-                    reboot, boot_id, ..
+                    reboot: true,
+                    boot_id,
+                    owed,
+                    ..
                 },
-            ) => host_converged(draft, rebooted, reboot, boot_id),
+            ) => reboot_owed(draft, rebooted, boot_id, owed),
+            (Self::ConvergingHost { .. }, Outcome::Converged { .. }) => host_converged(draft),
             (Self::Rebooting { boot_id, .. }, Outcome::RebootAsked) => {
                 draft.enter(Phase::Rebooting {
                     boot_id,
@@ -285,19 +297,42 @@ fn finishes_first(draft: &Draft<'_>) -> bool {
     restart || unapproved
 }
 
-fn host_converged(draft: &mut Draft<'_>, rebooted: bool, reboot: bool, boot_id: String) {
-    match (reboot, rebooted) {
-        (true, false) => draft.enter(Phase::Rebooting {
-            boot_id,
-            asked: false,
-        }),
-        (true, true) => {
-            let message = "the host asks for a second reboot; one is all a profile may need";
-            draft.lasting("RebootLoop", message);
-        }
-        (false, _) if draft.s.node.is_some() => draft.enter(Phase::ConvergingNode),
-        (false, _) => draft.enter(Phase::NodeWait),
+fn host_converged(draft: &mut Draft<'_>) {
+    match draft.s.node {
+        Some(_) => draft.enter(Phase::ConvergingNode),
+        None => draft.enter(Phase::NodeWait),
     }
+}
+
+/// Reboots a host that owes it. What a boot does not settle, the next would not either: the same list again fails, and
+/// so does a host that names something new after every boot.
+fn reboot_owed(draft: &mut Draft<'_>, rebooted: bool, boot_id: String, owed: Vec<String>) {
+    let before = &draft.s.host.reboots;
+    // An older build has counted none.
+    let count = before.count.max(u8::from(rebooted));
+    let what = match owed.is_empty() {
+        true => "it does not say for what".to_owned(),
+        false => owed.join(", "),
+    };
+    if rebooted && before.owed == owed {
+        let message = format!("the host was rebooted, and asks for the same again: {what}");
+        return draft.lasting("RebootLoop", message);
+    }
+    if count >= REBOOTS_MAX {
+        let message = format!(
+            "the host was rebooted {count} times, and asks for one more reboot: {what}; {REBOOTS_MAX} are all that a \
+             profile may need"
+        );
+        return draft.lasting("RebootLoop", message);
+    }
+    draft.s.host.reboots = Reboots {
+        count: count + 1,
+        owed,
+    };
+    draft.enter(Phase::Rebooting {
+        boot_id,
+        asked: false,
+    });
 }
 
 /// The Node has to have the name that was expected: certificates were approved for that one

@@ -300,6 +300,11 @@ fn begin_eviction(draft: &mut Draft<'_>, change: &Change, drain: &Drain) {
     }
     draft.evict(change.how, drain.force);
     if !drain.force {
+        let drain = Drain {
+            overdue: false,
+            ..drain.clone()
+        };
+        draft.s.phase = Phase::Evicting(change.clone(), drain);
         draft.wait(Timer::Drain);
     }
 }
@@ -307,8 +312,15 @@ fn begin_eviction(draft: &mut Draft<'_>, change: &Change, drain: &Drain) {
 /// Restarts the drain under new settings of the pool for its limit or the policy after it.
 fn drain_anew(draft: &mut Draft<'_>, change: Change, drain: Drain) {
     draft.push(Command::CancelTimer(Timer::Drain));
-    let force = false;
-    draft.s.phase = Phase::Evicting(change, Drain { force, ..drain });
+    let (force, overdue) = (false, false);
+    draft.s.phase = Phase::Evicting(
+        change,
+        Drain {
+            force,
+            overdue,
+            ..drain
+        },
+    );
     draft.wait(Timer::Drain);
 }
 
@@ -411,10 +423,15 @@ fn overdue(draft: &mut Draft<'_>, change: Change, mut drain: Drain) {
         .blockers
         .first()
         .map(|b| format!("{}: {}", b.pod, b.why));
-    let blocked = blocked.unwrap_or_else(|| format!("{} pods are left", drain.left));
+    let blocked = blocked.unwrap_or_else(|| match drain.left {
+        1 => "1 pod is left".to_owned(),
+        left => format!("{left} pods are left"),
+    });
     match policy {
         AfterTimeout::Wait => {
             draft.s.note = Some(format!("the drain takes longer than allowed: {blocked}"));
+            drain.overdue = true;
+            draft.s.phase = Phase::Evicting(change, drain);
         }
         AfterTimeout::Abort => {
             let by = format!("the drain timed out ({blocked}); the pool's policy is abort");
@@ -431,6 +448,19 @@ fn overdue(draft: &mut Draft<'_>, change: Change, mut drain: Drain) {
 
 /// Aborts an upgrade that has not destroyed anything yet.
 pub(super) fn undo(draft: &mut Draft<'_>, by: &Sender) {
+    // What stood in the way of this drain stands in the way of the next.
+    if let Phase::Evicting(_, drain) = &draft.s.phase
+        && let Some(first) = drain.blockers.first()
+    {
+        let more = match drain.blockers.len() - 1 {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        draft.s.note = Some(format!(
+            "the upgrade was given up while {} held its drain up: {}{more}",
+            first.pod, first.why
+        ));
+    }
     draft.s.held = Some(name(by));
     draft.s.wish = None;
     draft.s.approval_is_spent();

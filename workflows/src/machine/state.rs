@@ -128,6 +128,25 @@ pub struct Host {
     /// Whether a first certificate was approved since the last order to configure it: with that its Node can register.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub certified: bool,
+    /// Reboots since the present configuration began.
+    #[serde(skip_serializing_if = "Reboots::is_none")]
+    pub reboots: Reboots,
+}
+
+/// Reboots that one configuration of a host has asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Reboots {
+    /// How many.
+    pub count: u8,
+    /// What the last one was for, as the host said it.
+    pub owed: Vec<String>,
+}
+
+impl Reboots {
+    fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// Relation of a run to the lease.
@@ -235,6 +254,9 @@ pub struct Drain {
     pub blockers: Vec<Blocker>,
     /// Whether budgets are ignored now.
     pub force: bool,
+    /// Whether it has passed the pool's limit, and the pool lets it wait.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub overdue: bool,
 }
 
 impl State {
@@ -421,6 +443,19 @@ impl State {
         let desired = self.desired().map(|desired| &desired.version);
         let approved = self.approved && desired.is_some() && self.approved_for.as_ref() == desired;
         manual && !approved && self.wish.is_none()
+    }
+
+    /// Whether the change under the lease began before a person's approval was asked for. It goes on.
+    #[must_use]
+    pub fn began_before_approval(&self) -> bool {
+        let changes = matches!(
+            self.under_lease,
+            Some(How::Recreate | How::InPlace | How::Restart)
+        );
+        // A Node that is only brought back needs none, and a change that is given up has none any more.
+        let ends = matches!(self.phase, Phase::Undoing | Phase::Closing);
+        let goes_on = self.lease.token().is_some() && self.differs() && !ends;
+        changes && goes_on && self.needs_approval() && !self.approved
     }
 
     /// Clears the approval after the change is done or given up: the next change needs another one.

@@ -95,7 +95,7 @@ impl State {
                 Phase::Evicting(_, drain) => Some(drain.clone()),
                 _ => None,
             },
-            waiting_for: self.waiting_for(),
+            waiting_for: self.waiting_for().map(|text| self.beyond_approval(text)),
             version: self.version.clone(),
             desired_version: self.desired().map(|desired| desired.version.clone()),
             node: self.node_name(),
@@ -143,6 +143,14 @@ impl State {
         }
     }
 
+    /// Whoever set the pool to manual approval reads which machine that no longer reaches.
+    fn beyond_approval(&self, text: String) -> String {
+        match self.began_before_approval() {
+            true => format!("{text} (it began before approval became manual, and goes on)"),
+            false => text,
+        }
+    }
+
     fn comparison(&self, not_compared: &NotCompared) -> String {
         let host = self.address().unwrap_or("?");
         let NotCompared { code, message } = not_compared;
@@ -181,7 +189,10 @@ impl State {
             Phase::LeaseWait(_) if self.lease != Lease::Wanted => {
                 return Some("a chance to ask for the lease".into());
             }
-            Phase::Evicting(_, drain) => return Some(leaving(drain)),
+            Phase::Evicting(_, drain) => {
+                let limit = self.pool.as_ref().map(|pool| pool.drain_timeout_ms);
+                return Some(leaving(drain, limit.filter(|_| drain.overdue)));
+            }
             _ => {}
         }
         let boot = match &self.phase {
@@ -201,15 +212,27 @@ fn held(blocker: &Blocker) -> String {
 }
 
 /// Number of pods that a drain waits for, and the first blocked pod with its blocker; [`View::reason`] has the others.
-fn leaving(drain: &Drain) -> String {
+/// `past_ms`: the pool's limit, which has passed.
+fn leaving(drain: &Drain, past_ms: Option<u64>) -> String {
     let pods = if drain.left == 1 {
         "1 pod".into()
     } else {
         format!("{} pods", drain.left)
     };
+    let past = past_ms.map_or_else(String::new, |ms| {
+        format!(", past the drain's limit of {}", minutes(ms))
+    });
+    let pods = format!("{pods} to leave{past}");
     match drain.blockers.split_first() {
-        None => format!("{pods} to leave"),
-        Some((first, [])) => format!("{pods} to leave: {}", held(first)),
-        Some((first, more)) => format!("{pods} to leave: {} and {} more", held(first), more.len()),
+        None => pods,
+        Some((first, [])) => format!("{pods}: {}", held(first)),
+        Some((first, more)) => format!("{pods}: {} and {} more", held(first), more.len()),
+    }
+}
+
+fn minutes(ms: u64) -> String {
+    match ms {
+        _ if ms % 60_000 == 0 => format!("{} min", ms / 60_000),
+        _ => format!("{} s", ms.div_ceil(1_000)),
     }
 }

@@ -502,6 +502,18 @@ pub(crate) fn converged(section: Section, reboot: bool) -> Outcome {
         changed: 3,
         reboot,
         boot_id: "boot-1".into(),
+        owed: Vec::new(),
+    }
+}
+
+/// A host that asks for a reboot in `boot`, for these items.
+pub(crate) fn owes(boot: &str, owed: &[&str]) -> Outcome {
+    Outcome::Converged {
+        section: Section::Host,
+        changed: 1,
+        reboot: true,
+        boot_id: boot.into(),
+        owed: owed.iter().map(|&it| it.to_owned()).collect(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{
     super::{
-        csr::ObservedCsr,
+        csr::{ObservedCsr, Stranger},
         objects::{ObservedNode, ObservedSet},
         view::{Kind, ObservedObject},
     },
@@ -71,7 +71,21 @@ fn csr(uid: &str, node: &str, pending: bool, resource: u64) -> ObservedObject {
         uid: uid.into(),
         fact,
         node,
+        stranger: None,
         resource,
+    })
+}
+
+/// A request in this node's name by somebody who may not ask for it; `pending`: nobody has decided it.
+fn strange(uid: &str, node: &str, pending: bool, resource: u64) -> ObservedObject {
+    let ObservedObject::Csr(asked) = csr(uid, node, pending, resource) else {
+        panic!("a request")
+    };
+    let user = "mallory".to_owned();
+    ObservedObject::Csr(ObservedCsr {
+        stranger: asked.node.map(|node| Stranger { node, user }),
+        node: None,
+        ..asked
     })
 }
 
@@ -443,4 +457,52 @@ fn two_machines_of_one_node_name_are_both_reported() {
     assert_eq!(told(&mut harness), both.map(owned));
     harness.view.lose(Kind::Machine, "b", 3);
     assert_eq!(told(&mut harness), [("a", "")].map(owned));
+}
+
+/// What was told of the Machine `uid` in this news: the messages of its conditions; none without a fact about it.
+fn conditions_of(harness: &mut Harness, uid: &str) -> Option<Vec<String>> {
+    let messages = harness
+        .writer
+        .news(&mut harness.view, &mut harness.published);
+    messages.into_iter().find_map(|message| match message.body {
+        Inbound::Observed(Observation {
+            fact: Some(Fact::Machine(machine::Fact::Machine(fact))),
+            ..
+        }) if message.run.key() == uid => {
+            Some(fact.conditions.into_iter().map(|it| it.message).collect())
+        }
+        _ => None,
+    })
+}
+
+#[test]
+fn a_request_by_somebody_who_may_not_ask_is_a_condition_until_the_node_is_there() {
+    let mut harness = Harness::new(&[]);
+    harness.observe(ObservedObject::of(machine("a", 1, Some("win-1"), None)));
+    harness.observe(ObservedObject::of(machine("b", 1, Some("win-2"), None)));
+    harness.everything();
+    let said = |csr: &str| {
+        let said = "asks in the name of the Node win-1 as the user \"mallory\", who may not have its certificate: it is \
+                    not approved";
+        Some(vec![format!("{csr} {said}")])
+    };
+    harness.observe(strange("r2", "win-1", true, 2));
+    assert_eq!(conditions_of(&mut harness, "a"), said("r2"));
+    // A flood of them changes nothing more, and no other machine hears of it.
+    for uid in ["r3", "r4", "r5"] {
+        harness.observe(strange(uid, "win-1", true, 3));
+    }
+    harness.observe(strange("r6", "win-9", true, 3));
+    assert_eq!(harness.news(), [""; 0]);
+    // Denied, deleted: the next one is told, and then none.
+    harness.observe(strange("r2", "", false, 4));
+    assert_eq!(conditions_of(&mut harness, "a"), said("r3"));
+    for uid in ["r3", "r4", "r5"] {
+        harness.view.lose(Kind::Csr, uid, 5);
+    }
+    assert_eq!(conditions_of(&mut harness, "a"), Some(Vec::new()));
+    harness.observe(strange("r7", "win-1", true, 6));
+    assert_eq!(conditions_of(&mut harness, "a"), said("r7"));
+    harness.observe(node("n1", "win-1", 7));
+    assert_eq!(conditions_of(&mut harness, "a"), Some(Vec::new()));
 }

@@ -142,6 +142,22 @@ fn a_host_that_is_dead_for_good_is_replaced_and_keeps_no_other_waiting() {
     upgraded(3, &["dead-for-good@2"], "all serve the new version", three);
 }
 
+/// Linux nodes of the cluster: their UIDs, provider ids and labels.
+fn linux_nodes(scenario: &Scenario) -> Vec<(Value, Value, Value)> {
+    let mut nodes = scenario.all(&kinds::NODE);
+    nodes.retain(|node| node["metadata"]["labels"]["kubernetes.io/os"] == "linux");
+    let identity = |node: &Value| {
+        let metadata = &node["metadata"];
+        let provider_id = node["spec"]["providerID"].clone();
+        (
+            metadata["uid"].clone(),
+            provider_id,
+            metadata["labels"].clone(),
+        )
+    };
+    nodes.iter().map(identity).collect()
+}
+
 #[test]
 fn a_host_that_claims_the_name_of_a_node_gets_no_certificate_for_it() {
     stage::on_a_virtual_clock(async {
@@ -151,26 +167,12 @@ fn a_host_that_claims_the_name_of_a_node_gets_no_certificate_for_it() {
             ..WorldConfig::in_memory(2)
         };
         let mut scenario = Scenario::start_in(config).await;
-        let masters = |scenario: &Scenario| {
-            let mut nodes = scenario.all(&kinds::NODE);
-            nodes.retain(|node| node["metadata"]["labels"]["kubernetes.io/os"] == "linux");
-            let identity = |node: &Value| {
-                let metadata = &node["metadata"];
-                let provider_id = node["spec"]["providerID"].clone();
-                (
-                    metadata["uid"].clone(),
-                    provider_id,
-                    metadata["labels"].clone(),
-                )
-            };
-            nodes.iter().map(identity).collect::<Vec<_>>()
-        };
         scenario
             .until("the Linux nodes are there", |scenario, _| {
-                masters(scenario).len() == 4
+                linux_nodes(scenario).len() == 4
             })
             .await;
-        let before = masters(&scenario);
+        let before = linux_nodes(&scenario);
         scenario
             .until(
                 "both hosts that lie about their name are named",
@@ -180,7 +182,50 @@ fn a_host_that_claims_the_name_of_a_node_gets_no_certificate_for_it() {
                 },
             )
             .await;
-        assert_eq!(masters(&scenario), before, "their Nodes are as they were");
+        assert_eq!(
+            linux_nodes(&scenario),
+            before,
+            "their Nodes are as they were"
+        );
+        assert!(
+            scenario.undecided_for("system:node:") > 0,
+            "nobody approved it"
+        );
+    });
+}
+
+/// One host that lies about its name takes nothing from the others: they come up, and are upgraded one by one.
+#[test]
+fn a_host_that_claims_another_nodes_name_stands_beside_healthy_ones() {
+    let faults = ["host-claims-name@2"];
+    stage::on_a_virtual_clock(async {
+        let config = WorldConfig {
+            faults: faults.map(str::to_owned).into(),
+            ..WorldConfig::in_memory(4)
+        };
+        let mut scenario = Scenario::start_in(config).await;
+        scenario
+            .until("the Linux nodes are there", |scenario, _| {
+                linux_nodes(scenario).len() == 4
+            })
+            .await;
+        let before = linux_nodes(&scenario);
+        let others = |scenario: &Scenario, all: &[MachineStatus]| {
+            let failed = all.iter().filter(|one| one.state == "Failed").count();
+            failed == 1 && all.len() == 4 && scenario.all_but_serve(all, 1)
+        };
+        scenario
+            .until("three serve, and the fourth is named", others)
+            .await;
+        scenario.upgrade().await;
+        scenario.until("the three are upgraded", others).await;
+        scenario.all_struck(&faults);
+        assert!(
+            scenario.max_taken() <= 1,
+            "{} at once",
+            scenario.max_taken()
+        );
+        assert_eq!(linux_nodes(&scenario), before, "no Node changed hands");
         assert!(
             scenario.undecided_for("system:node:") > 0,
             "nobody approved it"

@@ -205,6 +205,15 @@ impl Scenario {
             && self.world.record.serving_now() == machines
     }
 
+    /// Whether all but so many machines serve, with the version that is wanted now.
+    pub(super) fn all_but_serve(&self, statuses: &[MachineStatus], others: usize) -> bool {
+        let serving = statuses
+            .iter()
+            .filter(|one| one.serves_other_than(self.old.as_deref()));
+        let serving = serving.count();
+        serving + others == statuses.len() && self.world.record.serving_now() == serving
+    }
+
     /// The world that dormer works in.
     pub(super) fn world(&self) -> &World {
         &self.world

@@ -226,6 +226,7 @@ impl World {
             changed: 1,
             reboot: false,
             boot_id: "1".into(),
+            owed: Vec::new(),
         })
     }
 
