@@ -7,7 +7,7 @@
 mod relay;
 
 use dormer_testkit::{
-    Browser, Process, ProcessSpec, TempDir, block_until,
+    Browser, Process, ProcessSpec, Start, TempDir, block_until,
     browser::{ENTER, ESCAPE, TAB},
     free_port, started, test_dir,
 };
@@ -79,9 +79,12 @@ fn live(browser: &Browser) {
     );
 }
 
-/// Waits until `count` machines are named as stuck.
+/// Waits until `count` machines are stuck, all of one cause.
 fn stuck(browser: &Browser, count: usize) {
-    let script = format!("return document.querySelectorAll('.needs li').length === {count}");
+    let script = format!(
+        "const causes = document.querySelectorAll('.needs li[data-urgency=stuck]');
+        return causes.length === 1 && causes[0].querySelectorAll('.names a').length === {count}"
+    );
     browser.until("all that is stuck is named", IN_TIME, &script);
 }
 
@@ -89,6 +92,55 @@ fn stuck(browser: &Browser, count: usize) {
 fn no_complaints(browser: &Browser) {
     let complaints = browser.complaints();
     assert!(complaints.is_empty(), "{complaints:#?}");
+}
+
+/// Checks what a screen reader and a keyboard need: a language, one first heading, headings in their order, names of
+/// fields, buttons, links and pictures, ids that occur once, and headings of columns.
+const ACCESSIBLE: &str = r#"
+    const bad = [];
+    const shown = (it) => it.getClientRects().length > 0;
+    const all = (selector) => [...document.querySelectorAll(selector)];
+    if (!document.documentElement.lang) bad.push("no language");
+    const levels = all("h1, h2, h3").filter(shown).map((it) => Number(it.tagName[1]));
+    if (levels[0] !== 1 || levels.filter((it) => it === 1).length !== 1) bad.push("first headings: " + levels);
+    levels.forEach((level, at) => { if (at && level > levels[at - 1] + 1) bad.push("a heading is left out: " + levels); });
+    const name = (it) => (it.getAttribute("aria-label") || it.innerText || it.title
+        || [...(it.labels || [])].map((label) => label.innerText).join(" ")
+        || (document.getElementById(it.getAttribute("aria-labelledby")) || {}).innerText || "").trim();
+    for (const it of all("button, a[href], input:not([type=hidden]), select, svg[role=img], progress, nav, [role=region], [role=group], summary"))
+        if (shown(it) && !name(it)) bad.push("no name: " + it.outerHTML.slice(0, 120));
+    const ids = all("[id]").map((it) => it.id);
+    ids.forEach((id, at) => { if (ids.indexOf(id) !== at) bad.push("twice: #" + id); });
+    for (const it of all("[aria-labelledby]"))
+        if (!document.getElementById(it.getAttribute("aria-labelledby"))) bad.push("labelled by nothing: " + it.outerHTML.slice(0, 80));
+    for (const it of all("th")) if (!it.textContent.trim()) bad.push("an empty heading of a column");
+    for (const it of all("[tabindex]")) if (it.tabIndex > 0) bad.push("an order of its own: " + it.outerHTML.slice(0, 80));
+    return bad;
+"#;
+
+/// The page passes [`ACCESSIBLE`] and, where axe-core is cached or npm has it, axe-core's rules. Contrast is
+/// computed in `src/console/palette.rs`.
+fn accessible(browser: &Browser, page: &str) {
+    let found = browser.script(ACCESSIBLE);
+    assert_eq!(found, Value::Array(Vec::new()), "{page}");
+    let axe = match dormer_testkit::axe() {
+        Start::Started(axe) => axe,
+        Start::Skipped(skipped) => return skipped.announce("the rules of axe-core"),
+    };
+    browser.script(&format!("{axe}; window.axe = axe;"));
+    browser.script(
+        "window.axeFound = null;
+        axe.run({resultTypes: ['violations']}).then((found) => {
+            window.axeFound = found.violations.filter((it) => ['serious', 'critical'].includes(it.impact))
+                .map((it) => it.id + ': ' + it.nodes.slice(0, 3).map((node) => node.html.slice(0, 160)).join(' | '));
+        });",
+    );
+    let done = browser.until(
+        "axe-core is done",
+        SOON,
+        "return window.axeFound && {found: window.axeFound}",
+    );
+    assert_eq!(done["found"], Value::Array(Vec::new()), "{page}");
 }
 
 /// Writes a picture for the documents, if one is asked for.
@@ -111,7 +163,7 @@ fn the_machine_that_is_stuck_is_found_understood_and_mended_without_a_reload() {
     dormer_testkit::full!();
     let browser = started!(Browser::start());
     let site = Site::new(6, 1);
-    browser.size(1180, 720);
+    browser.size(1280, 720);
     browser.open(&site.url());
     browser.script("window.same = true");
     stuck(&browser, 1);
@@ -126,6 +178,7 @@ fn the_machine_that_is_stuck_is_found_understood_and_mended_without_a_reload() {
         output.starts_with("(1) ") && output.contains("access_denied"),
         "{output}"
     );
+    accessible(&browser, "the fleet");
     picture(&browser, "fleet");
 
     browser.click(".needs a");
@@ -133,10 +186,11 @@ fn the_machine_that_is_stuck_is_found_understood_and_mended_without_a_reload() {
     let why = browser.until("why it is stuck", SOON, why);
     let why = why.as_str().unwrap_or_default();
     assert!(
-        why.contains(" failed ") && why.contains("Next:") && why.contains("dormer retry"),
+        why.contains("Failed, while") && why.contains("Do now") && why.contains("dormer retry"),
         "{why}"
     );
     live(&browser);
+    accessible(&browser, "the machine");
     picture(&browser, "machine");
 
     browser.script("window.same = true");
@@ -145,24 +199,27 @@ fn the_machine_that_is_stuck_is_found_understood_and_mended_without_a_reload() {
     browser.until(
         "it is taken",
         SOON,
-        "return document.getElementById('said').innerText === 'Done.'",
+        "return document.getElementById('said').innerText === 'Retry accepted.'",
     );
     let asked = "console asked: retry (“the account is an administrator now”)";
     let output = format!("return document.querySelector('.history').innerText.includes('{asked}')");
     browser.until("the history has it, and why", SOON, &output);
     // In its story, too: in a world that runs fast it may be on its way to its upgrade the next moment.
     let joined =
-        "return window.same && [...document.querySelectorAll('.head .state, .history .state')]
+        "return window.same && [...document.querySelectorAll('.top .state, .history .state')]
         .some((it) => it.dataset.state === 'Joined')";
     browser.until("it joins", IN_TIME, joined);
+    browser.script("scrollTo(0, 0)");
     picture(&browser, "mended");
     no_complaints(&browser);
+    other_pages(&browser, &site);
 
     browser.open(&format!("{}rollouts/windows", site.url()));
     let turns = "return document.querySelectorAll('.timeline rect[data-kind=good]').length >= 2
         && document.querySelector('.timeline rect[data-kind=busy]') !== null
         && document.body.innerText.includes('remain if')";
     browser.until("the rollout goes on, and says how long", IN_TIME, turns);
+    accessible(&browser, "the rollout");
     picture(&browser, "rollout");
     browser.click("button[data-key^='pause-']");
     browser.until(
@@ -177,6 +234,36 @@ fn the_machine_that_is_stuck_is_found_understood_and_mended_without_a_reload() {
         "return !document.body.innerText.includes('Paused by')",
     );
     no_complaints(&browser);
+}
+
+/// The plan, what people asked for, and the settings.
+fn other_pages(browser: &Browser, site: &Site) {
+    for (page, shows) in [
+        (
+            "rollouts",
+            "document.querySelectorAll('tbody tr').length === 1",
+        ),
+        (
+            "plan",
+            "/machines? would change/.test(document.getElementById('main').innerText)",
+        ),
+        (
+            "activity",
+            "/retry/.test(document.querySelector('tbody tr').innerText)
+             && /console/.test(document.querySelector('td[data-label=From]').innerText)",
+        ),
+        (
+            "settings",
+            "document.querySelectorAll('#payloads ~ table tbody tr').length >= 1",
+        ),
+    ] {
+        browser.open(&format!("{}{page}", site.url()));
+        live(browser);
+        browser.until(page, SOON, &format!("return {shows}"));
+        accessible(browser, page);
+        picture(browser, page);
+    }
+    no_complaints(browser);
 }
 
 #[test]
@@ -228,7 +315,10 @@ fn searched(browser: &Browser) {
 
 /// From link to button by the tabulator; what is dangerous is asked about, and Escape leaves it.
 fn asked_by_keys(browser: &Browser) {
-    tab_to(browser, "document.activeElement.closest('.needs') !== null");
+    tab_to(
+        browser,
+        "document.activeElement.closest('.needs .names') !== null",
+    );
     browser.press(&ENTER.to_string());
     browser.until(
         "the machine's page",
@@ -236,7 +326,12 @@ fn asked_by_keys(browser: &Browser) {
         "return location.pathname.startsWith('/machines/')",
     );
     live(browser);
-    tab_to(browser, "document.activeElement.innerText === 'recreate'");
+    tab_to(
+        browser,
+        "document.activeElement.innerText.startsWith('More actions')",
+    );
+    browser.press(&ENTER.to_string());
+    tab_to(browser, "document.activeElement.innerText === 'Recreate'");
     browser.press(&ENTER.to_string());
     let asks = "const it = document.getElementById('sure');
         return it.open && document.activeElement.id === 'sure-why' && it.innerText.includes('its Machine is deleted')";
@@ -246,9 +341,9 @@ fn asked_by_keys(browser: &Browser) {
         "nothing is asked",
         SOON,
         "return !document.getElementById('sure').open
-        && document.activeElement.innerText === 'recreate'",
+        && document.activeElement.innerText === 'Recreate'",
     );
-    tab_to(browser, "document.activeElement.innerText === 'hold'");
+    tab_to(browser, "document.activeElement.innerText === 'Hold'");
     browser.press(&ENTER.to_string());
     browser.until(
         "it is held",
@@ -281,7 +376,16 @@ fn narrow(browser: &Browser, site: &Site) {
     for dark in [false, true] {
         browser.size(320, 700);
         browser.dark(dark);
-        for page in ["", &machine, "rollouts/windows", "dead-letters"] {
+        for page in [
+            "",
+            &machine,
+            "rollouts",
+            "rollouts/windows",
+            "plan",
+            "activity",
+            "settings",
+            "dead-letters",
+        ] {
             browser.open(&format!("{}{page}", site.url()));
             live(browser);
             let wide = browser.script("return document.documentElement.scrollWidth");
@@ -291,7 +395,8 @@ fn narrow(browser: &Browser, site: &Site) {
             );
             let paper =
                 browser.script("return getComputedStyle(document.documentElement).backgroundColor");
-            assert_eq!(paper == "rgb(255, 255, 255)", !dark, "{page}: {paper}");
+            assert_eq!(paper == "rgb(242, 242, 242)", !dark, "{page}: {paper}");
+            accessible(browser, page);
         }
     }
 }
@@ -355,7 +460,7 @@ fn remote_commands_are_unfolded_by_the_keyboard_and_followed_while_the_machine_i
     dormer_testkit::full!();
     let browser = started!(Browser::start());
     let site = Site::new(2, 1);
-    browser.size(1180, 720);
+    browser.size(1280, 720);
     browser.open(&site.url());
     stuck(&browser, 1);
     browser.click(".needs a");
@@ -386,13 +491,14 @@ fn remote_commands_are_unfolded_by_the_keyboard_and_followed_while_the_machine_i
         "return document.querySelector('.why').innerText.includes('has 2 of 2 Machines, 1 ready')";
     browser.until("its MachineSet's numbers", IN_TIME, numbers);
     // The duration is updated every few seconds.
-    let since = browser.script("return document.querySelector('.head').innerText");
+    let since = browser.script("return document.querySelector('.why dd').innerText");
     let since = since.as_str().unwrap_or_default();
     let redrawn = format!(
-        "return document.querySelector('.head').innerText !== '{since}'
+        "return document.querySelector('.why dd').innerText !== '{since}'
             && document.querySelector('.commands details[open] pre') !== null"
     );
     browser.until("it stays unfolded", SOON, &redrawn);
+    browser.script("document.getElementById('commands').scrollIntoView()");
     picture(&browser, "commands");
     for dark in [false, true] {
         browser.size(320, 700);

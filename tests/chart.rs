@@ -287,6 +287,23 @@ fn a_pod_may_write_nothing_but_its_volumes_and_is_probed_where_dormer_answers() 
 }
 
 #[test]
+fn the_menu_of_openshifts_console_links_to_dormers() {
+    let helm = started!(Helm::start());
+    let url = "--set=consoleLink.url=https://dormer.apps.example";
+    let links = |arguments: &[&str]| -> Vec<Value> {
+        let all = objects(&rendered(&helm, "dormer", arguments));
+        let links = all.into_iter().filter(|it| it["kind"] == "ConsoleLink");
+        links.collect()
+    };
+    let found = links(&[url]);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(found[0]["spec"]["href"], "https://dormer.apps.example");
+    assert_eq!(found[0]["spec"]["location"], "ApplicationMenu");
+    assert!(links(&[]).is_empty(), "nobody knows the address");
+    assert!(links(&[url, "--set=platform=upstream"]).is_empty());
+}
+
+#[test]
 fn values_that_do_not_exist_or_do_not_fit_are_refused() {
     let helm = started!(Helm::start());
     let chart = deploy().join("chart");
@@ -296,6 +313,7 @@ fn values_that_do_not_exist_or_do_not_fit_are_refused() {
         ("--set=mode=split", "nats.url"),
         ("--set=payloads[0].name=1.0.0", "payloads"),
         ("--set=slots=0", "slots"),
+        ("--set=consoleLink.url=http://plain.example", "consoleLink"),
     ] {
         let said = helm
             .template(&chart, &[argument])

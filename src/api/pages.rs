@@ -1,15 +1,15 @@
-//! Data for the console's pages beside the endpoints' answers: a run's episodes, and a rollout's turns with the
-//! lease.
+//! Data for the console's pages beside the endpoints' answers: a run's episodes, a rollout's turns with the
+//! lease, requests of people, and payloads.
 
-use super::{Api, ApiError, reads, timeline};
+use super::{Api, ApiError, planned, reads, story, timeline};
 use axum::extract::{Path, Query, State as Of};
-use dormer_engine_core::Record;
+use dormer_engine_core::{HistoryEvent, Record, Workflow};
 use dormer_proto::{
     envelope,
-    id::{RunId, Seq},
+    id::{RunId, Seq, Timestamp},
     work::SCHEMA,
 };
-use dormer_views::{record::History, timeline::Episode};
+use dormer_views::{plan::Plan, record::History, timeline::Episode};
 use dormer_workflows::{Dormer, State};
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -29,7 +29,110 @@ pub struct Turn {
     pub to: Option<u64>,
 }
 
+/// Request of a person.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    /// Number of its record.
+    pub seq: u64,
+    /// Time of its record.
+    pub at: Timestamp,
+    /// Id of the request. Each program begins its ids with its own word.
+    pub id: String,
+    /// Who asked.
+    pub who: String,
+    /// What was asked, in words.
+    pub what: String,
+    /// Reason in the person's words.
+    pub why: String,
+    /// State of the run after its record.
+    pub state: String,
+}
+
+/// Payload that this process can read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KnownPayload {
+    /// Its version.
+    pub version: String,
+    /// Version of its kubelet.
+    pub kubelet: String,
+    /// Windows builds that it runs on.
+    pub windows_builds: Vec<String>,
+    /// Versions that it may follow in a rollout.
+    pub may_follow: Vec<String>,
+    /// Size of its files.
+    pub bytes: u64,
+}
+
 impl Api {
+    /// Requests of people in a run's stored records, from `from` on.
+    ///
+    /// # Errors
+    /// As [`Api::timeline_of`].
+    pub async fn requests_of(&self, run: &RunId, from: Seq) -> Result<Vec<Request>, ApiError> {
+        let mut found = Vec::new();
+        self.each_record_from(run, from, |record| {
+            for event in &record.events {
+                let (id, who, what, why) = match event {
+                    HistoryEvent::Requested {
+                        id,
+                        who,
+                        why,
+                        signal,
+                    } => (id, who, story::said(signal), why),
+                    HistoryEvent::Reset {
+                        id, who, why, to, ..
+                    } => (id, who, format!("reset to record {to}"), why),
+                    _ => continue,
+                };
+                found.push(Request {
+                    seq: record.run.seq.0,
+                    at: record.at,
+                    id: id.clone(),
+                    who: who.clone(),
+                    what,
+                    why: why.clone(),
+                    state: Dormer::label(&record.run.state).to_owned(),
+                });
+            }
+        })
+        .await?;
+        Ok(found)
+    }
+
+    /// Plan for the pool's present settings.
+    ///
+    /// # Errors
+    /// There is no such pool, or this process cannot render its machines' configuration.
+    pub async fn plan_of(self: &Arc<Self>, pool: &str) -> Result<Plan, ApiError> {
+        let planned = planned::plan(Of(Arc::clone(self)), Path(pool.to_owned())).await?;
+        Ok(planned.0)
+    }
+
+    /// Payloads of this process, the oldest first. `None`: it reads none.
+    #[must_use]
+    pub fn payloads(&self) -> Option<Vec<KnownPayload>> {
+        let renderer = self.renderer.as_ref()?;
+        let payloads = renderer.catalog.manifests().into_iter();
+        Some(
+            payloads
+                .map(|it| KnownPayload {
+                    bytes: it.files.iter().map(|file| file.size).sum(),
+                    version: it.version,
+                    kubelet: it.kubelet,
+                    windows_builds: it.windows_builds,
+                    may_follow: it.may_follow,
+                })
+                .collect(),
+        )
+    }
+
+    /// Sentences about payloads that this process cannot use.
+    #[must_use]
+    pub fn unusable_payloads(&self) -> Vec<String> {
+        let renderer = self.renderer.as_ref();
+        renderer.map_or_else(Vec::new, |it| it.catalog.unusable())
+    }
+
     /// Episodes of a run, and the present time by the engine's clock in milliseconds.
     ///
     /// # Errors
@@ -71,9 +174,17 @@ impl Api {
     async fn each_record(
         &self,
         run: &RunId,
+        take: impl FnMut(&Record<Dormer>) + Send,
+    ) -> Result<(), ApiError> {
+        self.each_record_from(run, Seq(1), take).await
+    }
+
+    async fn each_record_from(
+        &self,
+        run: &RunId,
+        mut from: Seq,
         mut take: impl FnMut(&Record<Dormer>) + Send,
     ) -> Result<(), ApiError> {
-        let mut from = Seq(1);
         loop {
             let stored = self.ports.records(run, from, PAGE).await?;
             let whole = stored.len() < PAGE;

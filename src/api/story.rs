@@ -343,7 +343,7 @@ pub(super) fn what_came(outcome: &Outcome) -> String {
     }
 }
 
-fn said(signal: &Signal) -> String {
+pub(crate) fn said(signal: &Signal) -> String {
     match signal {
         Signal::Machine(machine::Signal::Granted { token, marked }) => {
             let marked = if *marked { ", over the limit" } else { "" };

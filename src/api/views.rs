@@ -237,6 +237,7 @@ pub fn rollout(
         turned_away: named(view.turned_away),
         paused: view.paused,
         held: view.held,
+        refused: view.refused,
         halted: view.halted,
         payload: view.payload,
         rollback: view.rollback,
@@ -376,6 +377,8 @@ pub(crate) fn pool(run: &Run<Dormer>) -> Option<Pool> {
         max_unavailable: view.max_unavailable.map(|max| max as u64),
         approval: approval.into(),
         paused: view.paused,
+        payload: view.payload,
+        refused: view.refused.or(view.held),
         members: view.members as u64,
     })
 }

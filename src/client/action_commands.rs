@@ -70,7 +70,7 @@ struct RequestBody<'a> {
 
 impl RequestArgs {
     fn body(&self) -> RequestBody<'_> {
-        let drawn = || format!("{:032x}", rand::random::<u128>());
+        let drawn = || format!("cli-{:032x}", rand::random::<u128>());
         RequestBody {
             id: self.id.clone().unwrap_or_else(drawn),
             who: user(),

@@ -65,6 +65,7 @@ const SECTIONS: &[(&str, &[&str])] = &[
             "halt",
             "halted",
             "held",
+            "refused",
             "paused",
             "lacks",
             "neighbour",
@@ -202,7 +203,11 @@ fn in_a_line(thing: &Value) -> String {
     let Value::Object(fields) = thing else {
         return plain(thing);
     };
-    let described = fields.iter().filter(|(_, value)| !is_empty(value));
+    // The phase in words says what its id says.
+    let said = |key: &str| key == "phase" && fields.contains_key("phaseText");
+    let described = fields
+        .iter()
+        .filter(|(key, value)| !is_empty(value) && !said(key));
     described
         .map(|(key, value)| format!("{} {}", heading(key).to_lowercase(), plain(value)))
         .collect::<Vec<_>>()
@@ -250,6 +255,7 @@ mod tests {
     fn a_description_has_sections_without_what_has_no_value() {
         let thing = json!({"waitingFor": null, "name": "a", "state": "Failed", "phase": "failed",
             "since": "2026-11-21T07:00:00.000Z", "sinceSeconds": 312, "halt": {"kind": "paused", "by": "ada"},
+            "failure": {"code": "NoAnswer", "phase": "probing", "phaseText": "probing"},
             "tasks": [{"task": "probe", "of": null}], "colourOfTomorrow": "blue", "differs": []});
         let text = described(&thing);
         let lines: Vec<&str> = text.lines().collect();
@@ -260,6 +266,8 @@ mod tests {
                 "State:",
                 "  State: Failed",
                 "  Since: 2026-11-21T07:00:00.000Z (5m12s ago)",
+                "  Failure:",
+                "    code NoAnswer, phase probing",
                 "  Halt:",
                 "    by ada, kind paused",
                 "Tasks:",

@@ -449,8 +449,10 @@ impl Item for Pool {
         Column::new("POOL", |it| it.pool.clone()),
         Column::new("MAX UNAVAILABLE", |it| optional(&it.max_unavailable)),
         Column::new("APPROVAL", |it| it.approval.to_string()),
+        Column::new("PAYLOAD", |it| optional(&it.payload)),
         Column::new("PAUSED", |it| optional(&it.paused)),
         Column::new("MEMBERS", |it| it.members.to_string()),
+        Column::new("REFUSED", |it| optional(&it.refused)),
     ];
 
     fn pool(&self) -> Option<&str> {

@@ -304,6 +304,18 @@ impl Found {
             section(&mut lines, "STOPPED ROLLOUTS", Style::Attention, coloured);
             lines.extend(still);
         }
+        let refused: Vec<String> = self
+            .rollouts
+            .iter()
+            .filter_map(|it| {
+                let why = it.refused.as_ref()?;
+                Some(format!("  Pool {}: {why}", it.pool))
+            })
+            .collect();
+        if !refused.is_empty() {
+            section(&mut lines, "REFUSED SETTINGS", Style::Attention, coloured);
+            lines.extend(refused);
+        }
         if self.dead > 0 {
             section(&mut lines, "DEAD LETTERS", Style::Bad, coloured);
             lines.push(format!(
@@ -520,6 +532,16 @@ mod tests {
         let text = halted.lines(usize::MAX, false);
         assert!(
             text.starts_with("STOPPED ROLLOUTS\n  Rollout windows: halted: win-x failed"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn what_the_pool_refuses_is_said() {
+        let refused = json!({"refused": "payload: there is no payload 11.9.0"});
+        let text = found(&[serving("win-a", "v2")], refused).lines(usize::MAX, false);
+        assert!(
+            text.starts_with("REFUSED SETTINGS\n  Pool windows: payload: there is no payload"),
             "{text}"
         );
     }

@@ -1,6 +1,6 @@
 //! Action buttons of a machine's page.
 
-use super::page::{button, why};
+use super::page::{Weight, button, why};
 use dormer_proto::{
     machine::Signal as Wish,
     phase::{Listed, MachinePhase, MachineState},
@@ -10,17 +10,48 @@ use dormer_views::machine::Machine;
 use dormer_workflows::actions::{ACTIONS, Action, ActionTarget};
 use maud::{Markup, html};
 
-/// Buttons with a field for the reason.
+/// Buttons by what is sensible now, with a field for the reason: the first one stands out, and what loses something is
+/// in a menu.
 pub(super) fn section(machine: &Machine) -> Markup {
     let path = format!("machines/{}/actions", machine.uid);
+    let shown = |action: &Action, weight| {
+        let path = format!("{path}/{}", action.name);
+        button(
+            &path,
+            action,
+            &machine.name,
+            against(action, machine),
+            weight,
+        )
+    };
+    let (first, others): (Vec<&Action>, Vec<&Action>) = ACTIONS
+        .iter()
+        .filter(|action| fits(action, machine))
+        .partition(|action| first(action));
+    let (menu, others): (Vec<&Action>, Vec<&Action>) = others
+        .into_iter()
+        .partition(|action| action.danger.is_some());
     html! {
         div.actions role="group" aria-label="Actions" {
-            @for action in ACTIONS.iter().filter(|action| fits(action, machine)) {
-                (button(&format!("{path}/{}", action.name), action, &machine.name, against(action, machine)))
+            @for action in first { (shown(action, Weight::Primary)) }
+            @for action in others { (shown(action, Weight::Secondary)) }
+            @if !menu.is_empty() {
+                details.menu data-key="menu" {
+                    summary.button { "More actions" }
+                    div { @for action in menu { p { (shown(action, Weight::Secondary)) span { (action.what) } } } }
+                }
             }
             (why())
         }
     }
+}
+
+/// Whether an action that fits is what the machine waits for: each of these fits in its own state only.
+fn first(action: &Action) -> bool {
+    matches!(
+        action.signal,
+        Some(Signal::Machine(Wish::Retry | Wish::Approve | Wish::Resume))
+    )
 }
 
 /// Whether the action has an effect now. Others get no button.
@@ -154,6 +185,20 @@ pub(super) mod tests {
         assert!(offered(&waits).contains(&"approve"));
         let by = [&RETRY, &RECREATE, &PAUSE].map(|action| against(action, &failed));
         assert_eq!(by, [Some(7), Some(7), None]);
+    }
+
+    #[test]
+    fn what_is_sensible_now_comes_first_and_what_loses_something_is_in_a_menu() {
+        let shown = section(&machine_in(MachinePhase::Failed)).into_string();
+        let at = |text: &str| {
+            shown
+                .find(text)
+                .unwrap_or_else(|| panic!("{text}: {shown}"))
+        };
+        assert!(at("class=\"primary\"") < at(">Retry<") && at(">Retry<") < at(">Pause<"));
+        assert!(at(">Pause<") < at("More actions") && at("More actions") < at(">Recreate<"));
+        assert!(shown.contains("data-yes=\"Recreate machine\""), "{shown}");
+        assert!(shown.contains("data-done=\"Retry accepted\""), "{shown}");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Remote commands of a machine's last task: command line, result, and the host's output.
 
-use super::page::clock;
+use super::page::time;
 use dormer_proto::{id::TaskId, message::RemoteCommand};
 use dormer_views::{moment::lasted, timeline::Episode};
 use maud::{Markup, html};
@@ -12,6 +12,7 @@ pub(super) fn section(machine: &str, commands: &[RemoteCommand], episodes: &[Epi
         .max_by_key(|it| (it.at, &it.task))
         .map(|it| &it.task);
     html! {
+        section.card aria-labelledby="commands" {
         h2 #commands { "Remote commands" }
         @if let Some(task) = last {
             @let ours: Vec<_> = commands.iter().filter(|it| it.task == *task).collect();
@@ -26,6 +27,7 @@ pub(super) fn section(machine: &str, commands: &[RemoteCommand], episodes: &[Epi
                 "This process has received none since it started; they are kept in memory only. "
                 code { "dormer logs " (machine) } " shows what is on record."
             }
+        }
         }
     }
 }
@@ -58,8 +60,9 @@ fn one(command: &RemoteCommand) -> Markup {
                 b { (command.name) } " "
                 @if runs { span.runs { "is running" } " since " }
                 @else { span.bad[bad] { (printable(&command.ended)) } " after " (lasted(0, command.took_ms)) ", " }
-                time { (clock(command.at)) } " "
+                (time(command.at)) " "
                 span.quiet { "attempt " (attempt) " at " (worker) }
+                @if let Some(line) = line_that_matters(command) { span.first.bad[bad && !runs] { (line) } }
             }
             pre tabindex="0" aria-label="command line and output" {
                 "$ " (printable(&command.line)) "\n"
@@ -69,6 +72,43 @@ fn one(command: &RemoteCommand) -> Markup {
             }
         }
     }
+}
+
+/// Words of a line that names an error.
+const ERROR_WORDS: [&str; 8] = [
+    "error",
+    "denied",
+    "failed",
+    "cannot",
+    "refused",
+    "not found",
+    "exception",
+    "invalid",
+];
+/// Most characters of the line that matters.
+const LINE_MAX: usize = 200;
+
+/// Line of the output that a reader wants first: of a failure the last one that names an error, else the last one
+/// with text.
+fn line_that_matters(command: &RemoteCommand) -> Option<String> {
+    let text = printable(&format!("{}\n{}", command.head, command.tail));
+    let lines: Vec<&str> = text
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .collect();
+    let names_error = |line: &&&str| {
+        let line = line.to_lowercase();
+        ERROR_WORDS.iter().any(|word| line.contains(word))
+    };
+    let failed = command.ended != "exit 0" && !command.ended.is_empty();
+    let error = failed.then(|| lines.iter().rev().find(names_error));
+    let line = error.flatten().or(lines.last())?;
+    Some(if line.chars().count() > LINE_MAX {
+        line.chars().take(LINE_MAX).chain(['…']).collect()
+    } else {
+        (*line).to_owned()
+    })
 }
 
 /// Output of a host without control characters.
@@ -124,9 +164,21 @@ mod tests {
         );
         let running = section("win-a", &[command(9, 2_000, "", "")], &[]).into_string();
         assert!(
-            running.contains("is running</span> since <time>"),
+            running.contains("is running</span> since <time datetime"),
             "{running}"
         );
+        let mut failed = command(
+            9,
+            2_000,
+            "exit 5",
+            "copying\nAccess is denied.\nat line 3\n",
+        );
+        assert_eq!(
+            line_that_matters(&failed).as_deref(),
+            Some("Access is denied.")
+        );
+        failed.ended = "exit 0".into();
+        assert_eq!(line_that_matters(&failed).as_deref(), Some("end"));
         let none = section("win-a", &[], &[]).into_string();
         assert!(
             none.contains("received none since it started") && none.contains("dormer logs win-a"),

@@ -55,6 +55,23 @@ function keyOf(node) {
   return node.nodeType === Node.ELEMENT_NODE ? node.dataset.key || node.id || "" : "";
 }
 
+// Times are sent in UTC, and shown in the reader's zone, which the head of the page names.
+const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+const two = (number) => String(number).padStart(2, "0");
+function localize(part) {
+  for (const time of part.querySelectorAll("time[data-at]")) {
+    const at = new Date(time.dateTime);
+    if (isNaN(at)) continue;
+    const day = at.getFullYear() + "-" + two(at.getMonth() + 1) + "-" + two(at.getDate());
+    time.textContent = day + " " + two(at.getHours()) + ":" + two(at.getMinutes()) + ":" + two(at.getSeconds());
+  }
+}
+function nameZone() {
+  const minutes = -new Date().getTimezoneOffset();
+  const hours = two(Math.floor(Math.abs(minutes) / 60)) + ":" + two(Math.abs(minutes) % 60);
+  at("zone").textContent = "Times: " + zone + (zone === "UTC" ? "" : " (UTC" + (minutes < 0 ? "−" : "+") + hours + ")");
+}
+
 function show({ title, main, trouble }) {
   // The page does not change while a person selects text to copy.
   if (String(getSelection()) !== "" && !document.activeElement.matches("input")) {
@@ -66,6 +83,7 @@ function show({ title, main, trouble }) {
   at("trouble").hidden = !trouble;
   at("trouble").textContent = trouble ? "Not up to date: " + trouble : "";
   const fresh = new DOMParser().parseFromString("<main>" + main + "</main>", "text/html").querySelector("main");
+  localize(fresh);
   fitChildren(at("main"), fresh);
 }
 
@@ -143,13 +161,14 @@ addEventListener("popstate", () => location.reload());
 
 function addressOf(form) {
   const said = new URLSearchParams([...new FormData(form)].filter(([, value]) => value !== ""));
-  return String(said) ? "/?" + said : "/";
+  const path = new URL(form.action).pathname;
+  return String(said) ? path + "?" + said : path;
 }
 
 // ---- The keyboard ----
 
 document.addEventListener("keydown", (event) => {
-  const writing = event.target.closest("input, textarea, dialog");
+  const writing = event.target.closest("input, textarea, select, dialog");
   if (writing || event.ctrlKey || event.metaKey || event.altKey) return;
   if (event.key === "/" && at("q")) { event.preventDefault(); at("q").focus(); at("q").select(); }
   if (event.key === "g") location.assign("/");
@@ -167,6 +186,8 @@ function sure(button) {
   const dialog = at("sure");
   at("sure-what").textContent = button.dataset.what;
   at("sure-danger").textContent = button.dataset.danger;
+  at("sure-yes").textContent = button.dataset.yes;
+  at("sure-yes").classList.toggle("danger", button.classList.contains("danger"));
   at("sure-why").value = at("why") ? at("why").value : "";
   dialog.returnValue = "no";
   dialog.showModal();
@@ -183,31 +204,84 @@ at("sure-why").addEventListener("keydown", (event) => {
   at("sure").close("yes");
 });
 
-document.addEventListener("click", async (event) => {
-  const button = event.target.closest("button[data-post]");
-  if (!button) return;
-  const why = button.dataset.what ? await sure(button) : at("why") ? at("why").value : "";
-  if (why === undefined) return;
+// Requests of a button: one, or one for each machine of a group.
+function requestsOf(button) {
+  if (button.dataset.post) return [{ path: button.dataset.post, against: button.dataset.against }];
+  return button.dataset.all.split(" ").map((one) => {
+    const [uid, against] = one.split("@");
+    return { path: "/api/v1/machines/" + uid + "/actions/" + button.dataset.action, against };
+  });
+}
+
+async function send({ path, against }, why, to) {
   const random = crypto.getRandomValues(new Uint8Array(12));
   const body = { id: "console-" + Array.from(random, (byte) => byte.toString(16).padStart(2, "0")).join("") };
   if (why) body.why = why;
-  if (button.dataset.against) body.against = Number(button.dataset.against);
-  if (button.dataset.to) body.to = Number(button.dataset.to);
-  button.disabled = true;
+  if (against) body.against = Number(against);
+  if (to) body.to = Number(to);
   try {
-    const answer = await fetch(button.dataset.post, {
+    const answer = await fetch(path, {
       method: "POST",
       headers: { "content-type": "application/json", "x-dormer-user": "console" },
       body: JSON.stringify(body),
     });
     const answered = await answer.json();
-    say(answer.ok ? "Done." : answered.error + ": " + answered.whatToDo);
-    if (answer.ok && at("why")) at("why").value = "";
+    return answer.ok ? "" : answered.error + ": " + answered.whatToDo;
   } catch (error) {
-    say("No answer: " + error.message);
+    return "No answer: " + error.message;
   }
+}
+
+// Requests at once, of a group.
+const AT_ONCE = 4;
+
+document.addEventListener("click", async (event) => {
+  const copy = event.target.closest("button[data-copy]");
+  if (copy) copied(copy);
+  const button = event.target.closest("button[data-post], button[data-all]");
+  if (!button) return;
+  const why = button.dataset.what ? await sure(button) : at("why") ? at("why").value : "";
+  if (why === undefined) return;
+  button.disabled = true;
+  const requests = requestsOf(button);
+  const count = requests.length;
+  const refusals = [];
+  const worker = async () => {
+    for (let next = requests.shift(); next; next = requests.shift()) {
+      const refused = await send(next, why, button.dataset.to);
+      if (refused) refusals.push(refused);
+    }
+  };
+  await Promise.all(Array.from({ length: AT_ONCE }, worker));
+  const done = button.dataset.done;
+  const taken = count - refusals.length;
+  if (count === 1) say(refusals[0] || done + ".");
+  else say(done + " for " + taken + " of " + count + " machines." + (refusals[0] ? " " + refusals[0] : ""));
+  if (refusals.length === 0 && at("why")) at("why").value = "";
   button.disabled = false;
 });
 
+// Copies a command. A page that was not loaded over TLS has no clipboard: the command is selected instead.
+async function copied(button) {
+  try {
+    await navigator.clipboard.writeText(button.dataset.copy);
+    say("Copied.");
+  } catch {
+    getSelection().selectAllChildren(button.parentElement.querySelector("code"));
+    say("Selected: copy it with your keyboard.");
+  }
+}
+
+// A menu closes when the person presses Escape or turns to something else.
+document.addEventListener("keydown", (event) => {
+  const menu = event.key === "Escape" && event.target.closest("details.menu[open]");
+  if (menu) { menu.open = false; menu.querySelector("summary").focus(); }
+});
+document.addEventListener("click", (event) => {
+  for (const menu of document.querySelectorAll("details.menu[open]")) if (!menu.contains(event.target)) menu.open = false;
+});
+
+nameZone();
+localize(document);
 live("no", "connecting");
 follow();

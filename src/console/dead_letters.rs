@@ -2,7 +2,7 @@
 
 use super::{
     Content,
-    page::{button, clock, or_dash},
+    page::{Section, Weight, button, or_dash, time},
 };
 use dormer_views::run::DeadLetter;
 use dormer_workflows::actions::REQUEUE;
@@ -11,7 +11,7 @@ use maud::{Markup, html};
 /// Content of the page.
 pub(super) fn dead(dead_letters: &[DeadLetter]) -> Content {
     let main = html! {
-        h1 { "Dead letters" }
+        div.top { h1 { "Dead letters" } }
         p.quiet {
             "Messages that no engine could read. Each is kept until you requeue it: a newer build "
             "may be able to read it. " code { "dormer dead-letters show NUMBER" } " shows its \
@@ -19,14 +19,15 @@ pub(super) fn dead(dead_letters: &[DeadLetter]) -> Content {
         }
         @if dead_letters.is_empty() { p.calm { "There are no dead letters." } }
         @else {
-            table.dead_letters {
-                thead { tr { th { "No." } th { "Since" } th { "For" } th { "Why" } th { "Bytes" } th { "From" } th { "" } } }
+            div.card.flush { table.dead_letters {
+                thead { tr { th { "No." } th { "Since" } th { "For" } th { "Why" } th { "Bytes" } th { "From" } th { span.quiet { "Action" } } } }
                 tbody { @for dead_letter in dead_letters { (row(dead_letter)) } }
-            }
+            } }
         }
     };
     Content {
         title: "Dead letters".into(),
+        section: Section::Settings,
         main,
     }
 }
@@ -44,13 +45,13 @@ fn row(dead_letter: &DeadLetter) -> Markup {
     html! {
         tr data-key=(format!("dead-letter-{id}")) {
             td data-label="No." { (id) }
-            td data-label="Since" { time { (clock(*at)) } }
+            td data-label="Since" { (time(*at)) }
             td data-label="For" { (or_dash(run.as_deref())) }
             td data-label="Why" { span.reason { (or_dash(Some(reason))) } }
             td data-label="Bytes" { (bytes) }
             td data-label="From" { (or_dash(Some(origin))) }
             td data-label="" {
-                @if run.is_some() { (button(&format!("dead-letters/{id}/requeue"), &REQUEUE, "", None)) }
+                @if run.is_some() { (button(&format!("dead-letters/{id}/requeue"), &REQUEUE, "", None, Weight::Secondary)) }
             }
         }
     }

@@ -1,21 +1,37 @@
-//! First page: machines that need a person, the rollouts, and all machines with search and filters.
+//! First page: what needs a person, grouped by cause; the rollouts; and all machines with search, filters and order.
 
 use super::{
     Content, Snapshot,
-    item::{Item, STATES},
-    page::{bar, busy, or_dash, pager, query, since, state, version},
+    item::{Column, Item, STATES},
+    page::{
+        Section, Weight, bar, busy, button_for_all, command, or_dash, pager, query, since, state,
+        version,
+    },
+    rollouts::rollout_line,
 };
 use dormer_api::{lacks, live::Live, views};
 use dormer_proto::phase::{Listed, MachineState};
-use dormer_views::{machine::Machine, rollout::Rollout};
+use dormer_views::{
+    explain,
+    machine::Machine,
+    moment::rough,
+    rollout::Rollout,
+    trouble::{self, Group, Urgency},
+};
+use dormer_workflows::actions::{APPROVE, RETRY};
 use maud::{Markup, html};
 use serde::{Deserialize, Deserializer};
+use std::collections::BTreeSet;
 
 /// Rows on one page of the list.
 const ROWS: usize = 50;
-/// Most machines in the list at the top of those that need a person. The full list has all.
-const NEEDY_MAX: usize = 8;
-/// Value of the query's `state` for machines that need a person.
+/// Most causes at the top. The list has all machines.
+const CAUSES_MAX: usize = 6;
+/// Most machines of a cause by name.
+const NAMES_MAX: usize = 4;
+/// Most machines that one button asks for.
+const AT_ONCE_MAX: usize = 500;
+/// Value of the query's `state` for machines that do not go on by themselves.
 const STUCK: &str = "stuck";
 
 /// Filter by state.
@@ -47,10 +63,10 @@ impl StateFilter {
         }
     }
 
-    fn takes(&self, item: &Item<'_>) -> bool {
+    fn takes(&self, item: &Item) -> bool {
         match self {
-            Self::Stuck => item.need.is_some(),
-            Self::In(state) => item.state() == *state,
+            Self::Stuck => item.is_stuck(),
+            Self::In(state) => item.machine.state == *state,
             Self::Unknown(_) => false,
         }
     }
@@ -60,15 +76,27 @@ impl StateFilter {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Filter {
-    /// State, or `stuck` for machines that need a person.
+    /// State, or `stuck` for machines that do not go on by themselves.
     #[serde(deserialize_with = "state_filter")]
     state: Option<StateFilter>,
     /// Pool.
     #[serde(deserialize_with = "said")]
     pool: Option<String>,
-    /// Search text: each word must occur in the name, node, address, owner, version, state or reason.
+    /// Version that the Node carries.
+    #[serde(deserialize_with = "said")]
+    version: Option<String>,
+    /// MachineSet. A cloud has one for each zone.
+    #[serde(deserialize_with = "said")]
+    set: Option<String>,
+    /// Code of the trouble.
+    #[serde(deserialize_with = "said")]
+    cause: Option<String>,
+    /// Search text: each word must occur in the name, node, address, owner, version, state or cause.
     #[serde(deserialize_with = "said")]
     q: Option<String>,
+    /// Column of the order; with a minus in front, the other way round.
+    #[serde(deserialize_with = "said")]
+    sort: Option<String>,
     /// Page of the list, from 1.
     #[serde(deserialize_with = "number")]
     page: Option<usize>,
@@ -93,69 +121,107 @@ fn state_filter<'de, D: Deserializer<'de>>(field: D) -> Result<Option<StateFilte
 }
 
 impl Filter {
-    fn takes(&self, item: &Item<'_>, words: &[String]) -> bool {
+    fn takes(&self, item: &Item, words: &[String]) -> bool {
+        let is = |wanted: &Option<String>, found: Option<&str>| {
+            wanted.is_none() || wanted.as_deref() == found
+        };
+        let machine = &item.machine;
         self.state.as_ref().is_none_or(|state| state.takes(item))
-            && self
-                .pool
-                .as_ref()
-                .is_none_or(|pool| item.view.pool == *pool)
+            && is(&self.pool, Some(&machine.pool))
+            && is(&self.version, machine.version.as_deref())
+            && is(&self.set, machine.machine_set())
+            && is(&self.cause, item.code())
             && item.is_called(words)
     }
 
-    /// URL of the list with this `state` and `page` instead of its own.
-    fn address(&self, state: Option<&StateFilter>, page: usize) -> String {
+    /// Column of the order, and whether the other way round.
+    fn order(&self) -> (Option<Column>, bool) {
+        let sort = self.sort.as_deref().unwrap_or_default();
+        let (id, down) = match sort.strip_prefix('-') {
+            Some(id) => (id, true),
+            None => (sort, false),
+        };
+        (Column::of_id(id), down)
+    }
+
+    /// URL of the list with this `state`, `page` and `sort` instead of its own.
+    fn url(&self, state: Option<&StateFilter>, page: usize, sort: Option<&str>) -> String {
         let page = (page > 1).then(|| page.to_string());
         let fields = [
             ("state", state.map(StateFilter::id)),
             ("pool", self.pool.as_deref()),
+            ("version", self.version.as_deref()),
+            ("set", self.set.as_deref()),
+            ("cause", self.cause.as_deref()),
             ("q", self.q.as_deref()),
+            ("sort", sort),
             ("page", page.as_deref()),
         ];
         format!("/{}", query(&fields))
+    }
+
+    /// URL of the list with this `state` and `page` instead of its own.
+    fn address(&self, state: Option<&StateFilter>, page: usize) -> String {
+        self.url(state, page, self.sort.as_deref())
     }
 }
 
 /// Content of the page.
 pub(super) fn fleet(snapshot: &Snapshot, live: &Live, filter: &Filter) -> Content {
-    let mut all: Vec<Item<'_>> = snapshot
+    let mut all: Vec<Item> = snapshot
         .runs
         .iter()
         .filter_map(|run| Item::of(run, live, snapshot.now))
         .collect();
-    all.sort_by(|one, other| one.sort_key().cmp(&other.sort_key()));
-    let needy = all.iter().filter(|item| item.need.is_some()).count();
-    let title = match needy {
-        0 => "Windows nodes".to_owned(),
-        needy => format!("({needy}) Windows nodes"),
+    let (column, down) = filter.order();
+    all.sort_by(|one, other| {
+        let order = one.order(other, column);
+        if down { order.reverse() } else { order }
+    });
+    let stuck = all.iter().filter(|item| item.is_stuck()).count();
+    let title = match stuck {
+        0 => "Fleet".to_owned(),
+        stuck => format!("({stuck}) Fleet"),
     };
     let names = views::names(&snapshot.runs);
-    let rollouts = snapshot
+    let rollouts: Vec<Rollout> = snapshot
         .runs
         .iter()
-        .filter_map(|run| views::rollout(run, &names, live, snapshot.now));
-    let rollouts: Vec<Rollout> = rollouts.collect();
+        .filter_map(|run| views::rollout(run, &names, live, snapshot.now))
+        .collect();
     let main = html! {
-        h1 { "Windows nodes" }
+        div.top {
+            h1 { "Fleet" }
+            (counts(&all, stuck, snapshot.dead, filter))
+        }
         @for lack in lacks::all(&snapshot.runs, live) {
             p.lack role="alert" data-key="lack" { (lack.sentence()) }
         }
-        (counts(&all, needy, snapshot.dead, filter))
-        (needs(&all, needy, snapshot, live))
-        @for rollout in &rollouts { (rollout_line(rollout)) }
-        (list(&all, snapshot, live, filter))
+        (needs(&all, stuck, &rollouts))
+        div.rollouts { @for rollout in &rollouts { (rollout_line(rollout)) } }
+        (list(&all, filter))
     };
-    Content { title, main }
+    Content {
+        title,
+        section: Section::Fleet,
+        main,
+    }
 }
 
-/// Number of machines in each state, as a bar to scale and as filter links.
-fn counts(all: &[Item<'_>], needy: usize, dead: usize, filter: &Filter) -> Markup {
+/// Number of machines in each state, as filter links and as a bar to scale.
+fn counts(all: &[Item], stuck: usize, dead: usize, filter: &Filter) -> Markup {
     let chosen = |by: Option<&StateFilter>| filter.state.as_ref() == by;
-    let in_state = |state| all.iter().filter(|item| item.state() == state).count();
+    let in_state = |state| {
+        all.iter()
+            .filter(|item| item.machine.state == state)
+            .count()
+    };
     let states: Vec<(MachineState, usize)> = STATES
         .into_iter()
         .map(|state| (state, in_state(state)))
         .filter(|(state, count)| *count > 0 || chosen(Some(&StateFilter::In(*state))))
         .collect();
+    let shares: Vec<(&str, usize)> = states.iter().map(|(it, count)| (it.id(), *count)).collect();
     let chip = |by: Option<StateFilter>, count: usize, label: Markup| {
         let here = chosen(by.as_ref());
         html! {
@@ -165,72 +231,117 @@ fn counts(all: &[Item<'_>], needy: usize, dead: usize, filter: &Filter) -> Marku
         }
     };
     html! {
-        @if !all.is_empty() { (bar(&states, all.len())) }
         nav aria-label="Machines by state" { ul.chips {
             (chip(None, all.len(), html! { "all" }))
-            @if needy > 0 || chosen(Some(&StateFilter::Stuck)) {
-                (chip(Some(StateFilter::Stuck), needy, html! { span.bad { "stuck" } }))
+            @if stuck > 0 || chosen(Some(&StateFilter::Stuck)) {
+                (chip(Some(StateFilter::Stuck), stuck, html! { span.bad { "stuck" } }))
             }
             @for (it, count) in &states { (chip(Some(StateFilter::In(*it)), *count, state(it.id()))) }
             @if dead > 0 { li { a.chip href="/dead-letters" { b { (dead) } " " span.bad { "dead letters" } } } }
         } }
+        @if !all.is_empty() { (bar("Machines by state, to scale", &shares, all.len())) }
     }
 }
 
-/// Machines that need a person, with the reason.
-fn needs(all: &[Item<'_>], needy: usize, snapshot: &Snapshot, live: &Live) -> Markup {
+/// Causes of trouble: equal ones once, with their machines and the next step.
+fn needs(all: &[Item], stuck: usize, rollouts: &[Rollout]) -> Markup {
+    let groups = trouble::groups(all.iter().map(|item| &item.machine));
+    let person: usize = groups
+        .iter()
+        .filter(|group| group.trouble.urgency == Urgency::Person)
+        .map(|group| group.machines.len())
+        .sum();
+    let count = |number: usize, what: &str| match number {
+        1 => format!("1 machine {what}"),
+        number => format!("{number} machines {what}"),
+    };
     html! {
-        @if needy > 0 {
+        @if groups.is_empty() {
+            @if !all.is_empty() { p.calm { "Nothing is wrong, and nothing waits for a person." } }
+        } @else {
             section.needs aria-labelledby="needs" {
                 h2 #needs {
-                    @if needy == 1 { "One machine is stuck" } @else { (needy) " machines are stuck" }
+                    @if stuck > 0 { (count(stuck, "stuck")) }
+                    @if stuck > 0 && person > 0 { ", " }
+                    @if person > 0 { (count(person, "waiting for a person")) }
+                    @if stuck + person == 0 { "Slower than usual" }
                 }
-                ul {
-                    @for item in all.iter().take(needy.min(NEEDY_MAX)) {
-                        @if let Some(machine) = views::machine(item.run, live, snapshot.now) {
-                            li data-key=(machine.uid) {
-                                p.what {
-                                    a href=(format!("/machines/{}", machine.uid)) { (machine.name) } " "
-                                    (state(machine.state.id())) " for " (since(&machine.status))
-                                }
-                                p.reason { (item.reason_text()) }
-                            }
-                        }
+                ul { @for group in groups.iter().take(CAUSES_MAX) { (cause(group, rollouts)) } }
+            }
+            @if groups.len() > CAUSES_MAX {
+                p.quiet { "and " (groups.len() - CAUSES_MAX) " more causes: the list has every machine" }
+            }
+        }
+    }
+}
+
+/// One cause with its machines, the next step, and a button for all of them.
+fn cause(group: &Group<'_>, rollouts: &[Rollout]) -> Markup {
+    let first = group.machines.first();
+    let rollout = first.and_then(|it| rollouts.iter().find(|rollout| rollout.pool == it.pool));
+    let steps = first.map(|first| explain::steps(first, rollout));
+    let steps = steps.unwrap_or_default();
+    let code = group.trouble.code.as_str();
+    let longest = first.map_or(0, |it| it.status.since_seconds);
+    let others = group.machines.len().saturating_sub(NAMES_MAX);
+    let one = group.machines.len() == 1;
+    html! {
+        li data-urgency=(group.trouble.urgency.id()) data-key=(format!("cause-{}-{code}", group.trouble.urgency.id())) {
+            div.cause {
+                span.label data-urgency=(group.trouble.urgency.id()) {
+                    @match group.trouble.urgency {
+                        Urgency::Stuck => "stuck",
+                        Urgency::Person => "waits for a person",
+                        Urgency::Slow => "slow",
                     }
                 }
-                @if needy > NEEDY_MAX {
-                    p { a href="/?state=stuck" { "and " (needy - NEEDY_MAX) " more" } }
+                b { (group.trouble.cause) }
+                @if let Some(button) = for_all(group) { (button) }
+            }
+            p.names {
+                @for machine in group.machines.iter().take(NAMES_MAX) {
+                    a href=(format!("/machines/{}", machine.uid)) { (machine.name) }
+                }
+                @if others > 0 {
+                    a href=(format!("/{}", query(&[("cause", Some(code))]))) { "and " (others) " more" }
+                }
+                span.quiet { " for " (rough(longest)) }
+            }
+            // What to do outside; the button and the machine's page have the commands of one machine.
+            @for step in steps.iter().filter(|step| !step.instead) {
+                @match step.line() {
+                    None => p { (step.say.trim_end_matches('.')) "." },
+                    Some(line) if one => p { (step.say.trim_end_matches('.')) ": " (command(&line)) },
+                    Some(_) => {},
                 }
             }
-        } @else if !all.is_empty() {
-            p.calm { "No machine is stuck." }
         }
     }
 }
 
-/// Rollout in one line.
-fn rollout_line(rollout: &Rollout) -> Markup {
-    let pool = &rollout.pool;
-    let queue = rollout.queue.len();
-    html! {
-        p.line data-key=(format!("rollout-{pool}")) {
-            a href=(format!("/rollouts/{pool}")) { "Rollout " (pool) } " "
-            (state(rollout.state.id())) " "
-            span { (rollout.joined) " of " (rollout.members) " joined" } ", "
-            span { (rollout.unavailable) " of at most " (super::rollout::limit(rollout)) " unavailable" }
-            @for slot in &rollout.slots {
-                ", " span { a href=(format!("/machines/{}", slot.holder)) { (slot.name) } " holds \
-                 the lease" }
-            }
-            @if queue > 0 { ", " span { (queue) " in the queue" } }
-            @if let Some(why) = &rollout.held { ", " b { "no lease is granted: " (why) } }
-            @if let Some(who) = &rollout.paused { ", " b { "paused by " (who) } }
-            @if let Some(why) = &rollout.halted { ": " span.reason { (why) } }
+/// Button that does the next step for all machines of a group, where one action does it.
+fn for_all(group: &Group<'_>) -> Option<Markup> {
+    use dormer_proto::phase::MachinePhase;
+    let asks = |machine: &&&Machine| machine.halt.is_none() && machine.status.quarantine.is_none();
+    let machines = |wanted: &dyn Fn(&Machine) -> bool| -> Vec<(&str, u64)> {
+        let fits = group.machines.iter().filter(asks).filter(|it| wanted(it));
+        fits.take(AT_ONCE_MAX)
+            .map(|it| (it.uid.as_str(), it.status.entered_seq))
+            .collect()
+    };
+    // A retry meets the same changed key again.
+    if group.trouble.code != "HostKeyChanged" {
+        let failed = machines(&|it| it.state == MachineState::Failed && !it.given_up());
+        if let Some(button) = button_for_all(&RETRY, &failed, Weight::Primary) {
+            return Some(button);
         }
     }
+    let asked = machines(&|it| it.phase == MachinePhase::ApprovalWait);
+    let button = button_for_all(&APPROVE, &asked, Weight::Secondary)?;
+    Some(html! { a href="/plan" { "See the plan" } " " (button) })
 }
 
-fn list(all: &[Item<'_>], snapshot: &Snapshot, live: &Live, filter: &Filter) -> Markup {
+fn list(all: &[Item], filter: &Filter) -> Markup {
     let words: Vec<String> = filter
         .q
         .as_deref()
@@ -239,7 +350,7 @@ fn list(all: &[Item<'_>], snapshot: &Snapshot, live: &Live, filter: &Filter) -> 
         .split_whitespace()
         .map(str::to_owned)
         .collect();
-    let taken: Vec<&Item<'_>> = all
+    let taken: Vec<&Item> = all
         .iter()
         .filter(|item| filter.takes(item, &words))
         .collect();
@@ -248,44 +359,82 @@ fn list(all: &[Item<'_>], snapshot: &Snapshot, live: &Live, filter: &Filter) -> 
     let part = taken.iter().skip((page - 1) * ROWS).take(ROWS);
     let address = |page| filter.address(filter.state.as_ref(), page);
     html! {
-        (search(filter))
+        (search(filter, all))
+        @if !taken.is_empty() {
+            div.card.flush {
+                table.machines {
+                    thead { tr { @for column in Column::ALL { (heading(filter, column)) } th { "Cause or activity" } } }
+                    tbody { @for item in part { (row(item)) } }
+                }
+                (pager("Pages of machines", page, pages, address))
+            }
+        }
         p #found.quiet role="status" {
             @if all.is_empty() { "There are no machines yet: dormer has found no Windows Machine." }
             @else if taken.is_empty() { "No machine matches. " a href="/" { "Show all" } }
             @else if taken.len() == all.len() { (all.len()) " machines" }
             @else { (taken.len()) " of " (all.len()) " machines. " a href="/" { "Show all" } }
         }
-        @if !taken.is_empty() {
-            table.machines {
-                thead { tr {
-                    th { "Machine" } th { "State" } th { "Since" } th { "Version" } th { "Node" } th { "Activity" }
-                } }
-                tbody {
-                    @for item in part {
-                        @if let Some(machine) = views::machine(item.run, live, snapshot.now) { (row(item, &machine)) }
-                    }
-                }
-            }
-            (pager("Pages of machines", page, pages, address))
-        }
+    }
+}
+
+/// Heading of a column: it sorts, and sorts the other way round.
+fn heading(filter: &Filter, (column, id, name): (Column, &str, &str)) -> Markup {
+    let (chosen, down) = filter.order();
+    let here = chosen == Some(column);
+    let sorted = here.then_some(if down { "descending" } else { "ascending" });
+    let next = if here && !down {
+        format!("-{id}")
+    } else {
+        id.to_owned()
+    };
+    html! {
+        th aria-sort=[sorted] { a href=(filter.url(filter.state.as_ref(), 1, Some(&next))) { (name) } }
     }
 }
 
 /// Search form. It works without scripts.
-fn search(filter: &Filter) -> Markup {
+fn search(filter: &Filter, all: &[Item]) -> Markup {
+    let machines = || all.iter().map(|item| &item.machine);
+    let pools: BTreeSet<&str> = machines().map(|it| it.pool.as_str()).collect();
+    let versions: BTreeSet<&str> = machines().filter_map(|it| it.version.as_deref()).collect();
+    let sets: BTreeSet<&str> = machines().filter_map(Machine::machine_set).collect();
+    let causes: BTreeSet<&str> = all.iter().filter_map(Item::code).collect();
+    let filters = [
+        ("pool", "Pool", &filter.pool, pools),
+        ("version", "Version", &filter.version, versions),
+        ("set", "MachineSet", &filter.set, sets),
+        ("cause", "Cause", &filter.cause, causes),
+    ];
     html! {
         form.search role="search" method="get" action="/" {
-            label for="q" { "Search" }
-            input #q type="search" name="q" value=[filter.q.as_deref()] placeholder="name, node, address, version, reason"
-                autocomplete="off" spellcheck="false" aria-keyshortcuts="/";
+            label.wide for="q" {
+                "Search "
+                input #q type="search" name="q" value=[filter.q.as_deref()] placeholder="name, node, address, version, cause"
+                    autocomplete="off" spellcheck="false" aria-keyshortcuts="/";
+            }
+            @for (name, label, chosen, values) in filters {
+                @if values.len() > 1 || chosen.is_some() {
+                    label { (label) " " select name=(name) {
+                        option value="" { "any" }
+                        @for value in values {
+                            option value=(value) selected[chosen.as_deref() == Some(value)] { (value) }
+                        }
+                    } }
+                }
+            }
             @if let Some(state) = &filter.state { input type="hidden" name="state" value=(state.id()); }
-            @if let Some(pool) = &filter.pool { input type="hidden" name="pool" value=(pool); }
+            @if let Some(sort) = &filter.sort { input type="hidden" name="sort" value=(sort); }
             button type="submit" { "Find" }
         }
     }
 }
 
-fn row(item: &Item<'_>, machine: &Machine) -> Markup {
+fn row(item: &Item) -> Markup {
+    let machine = &item.machine;
+    let reason = item.reason_text();
+    let stuck = item.is_stuck();
+    let person = item.urgency().is_some() && !stuck;
     html! {
         tr data-key=(machine.uid) {
             td data-label="Machine" { a href=(format!("/machines/{}", machine.uid)) { (machine.name) } }
@@ -296,22 +445,87 @@ fn row(item: &Item<'_>, machine: &Machine) -> Markup {
             td data-label="Since" { (since(&machine.status)) }
             td data-label="Version" { (version(machine)) }
             td data-label="Node" { (or_dash(machine.node.as_deref())) }
-            td data-label="Activity" { (at_it(item, machine)) }
+            td data-label="Cause or activity" title=[reason.as_deref()] {
+                @if let Some(reason) = &reason { span.reason[stuck].amber[person] { (reason) } " " }
+                @for task in &machine.tasks { (busy(task)) }
+            }
         }
-    }
-}
-
-fn at_it(item: &Item<'_>, machine: &Machine) -> Markup {
-    html! {
-        @if machine.state == MachineState::Failed { span.reason { (item.reason_text()) } }
-        @else if let Some(what) = &item.view.waiting_for { span { "waits for " (what) } }
-        @for task in &machine.tasks { (busy(task)) }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn filter_of(pairs: &[(&str, &str)]) -> Filter {
+        let object: serde_json::Map<String, serde_json::Value> = pairs
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).into()))
+            .collect();
+        serde_json::from_value(object.into()).expect("a filter")
+    }
+
+    #[test]
+    fn a_heading_sorts_and_then_reverses_the_order() {
+        let column = (Column::Since, "since", "Since");
+        let shown = |sort: &str| {
+            heading(&filter_of(&[("sort", sort), ("pool", "p")]), column).into_string()
+        };
+        assert!(
+            shown("").contains("href=\"/?pool=p&amp;sort=since\""),
+            "{}",
+            shown("")
+        );
+        let once = shown("since");
+        assert!(
+            once.contains("aria-sort=\"ascending\"") && once.contains("sort=-since"),
+            "{once}"
+        );
+        let twice = shown("-since");
+        assert!(
+            twice.contains("aria-sort=\"descending\"") && twice.contains("sort=since"),
+            "{twice}"
+        );
+    }
+
+    #[test]
+    fn equal_causes_are_one_entry_with_one_button() {
+        use crate::actions::tests::machine_in;
+        use dormer_proto::phase::MachinePhase;
+        use dormer_views::machine::PhaseFailure;
+        let failed = |uid: &str| Machine {
+            uid: uid.into(),
+            name: uid.into(),
+            failure: Some(PhaseFailure {
+                code: "access_denied".into(),
+                message: "No right.".into(),
+                phase: MachinePhase::ConvergingHost.into(),
+                phase_text: "converging the host".into(),
+            }),
+            ..machine_in(MachinePhase::Failed)
+        };
+        let items = ["a", "b", "c"].map(|uid| {
+            let machine = failed(uid);
+            let trouble = trouble::trouble(&machine);
+            Item { machine, trouble }
+        });
+        let shown = needs(&items, 3, &[]).into_string();
+        assert!(shown.contains("3 machines stuck"), "{shown}");
+        assert_eq!(
+            shown.matches("<li data-urgency=\"stuck\"").count(),
+            1,
+            "{shown}"
+        );
+        assert!(
+            shown.contains("data-all=\"a@7 b@7 c@7\" data-action=\"retry\""),
+            "{shown}"
+        );
+        assert!(shown.contains(">Retry 3 machines<"), "{shown}");
+        let only = filter_of(&[("cause", "access_denied"), ("q", "b")]);
+        let taken = items.iter().filter(|it| only.takes(it, &["b".into()]));
+        assert_eq!(taken.count(), 1);
+        assert!(!filter_of(&[("cause", "other")]).takes(&items[0], &[]));
+    }
 
     #[test]
     fn a_filter_by_state_is_said_in_the_address_as_it_was_asked() {

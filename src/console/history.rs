@@ -1,6 +1,6 @@
 //! History of a run as a table in pages, newest record first.
 
-use super::page::{clock, query, state};
+use super::page::{query, state, time};
 use dormer_api::{Api, ApiError, SharedRun};
 use dormer_views::record::{EventKind, Record};
 use dormer_workflows::actions::RESET;
@@ -60,15 +60,17 @@ pub(super) fn table(
         }
     };
     html! {
+        section.card aria-labelledby="history" {
         h2 #history { "What happened" }
         table.history {
-            thead { tr { th { "Record" } th { "When" } th { "State" } th { "What" } th { "" } } }
+            thead { tr { th { "Record" } th { "When" } th { "State" } th { "What" } th { "Action" } } }
             tbody { @for record in records.iter().rev() { (row(record, run, reset)) } }
         }
         nav.pager aria-label="Pages of the history" {
             @if last < run.seq.0 { a href=(address(last + ROWS + 1)) { "← newer" } }
             span { "records " (first) " to " (last) " of " (run.seq.0) }
             @if first > 1 { a href=(address(first)) { "older →" } }
+        }
         }
     }
 }
@@ -78,7 +80,7 @@ fn row(record: &Record, run: &SharedRun, reset: Option<&str>) -> Markup {
     html! {
         tr data-key=(format!("record-{seq}")) {
             td data-label="Record" { span.seq { (seq) } }
-            td data-label="When" { time { (clock(record.at)) } }
+            td data-label="When" { (time(record.at)) }
             td data-label="State" {
                 (state(&record.state))
                 @if let Some(phase) = record.phase_beside_state() { " " span.phase { (phase) } }
@@ -91,10 +93,10 @@ fn row(record: &Record, run: &SharedRun, reset: Option<&str>) -> Markup {
             }
             td data-label="" {
                 @if let Some(path) = reset.filter(|_| seq < run.seq.0 && run.closed.is_none()) {
-                    button.small.danger type="button" title=(RESET.what) aria-label=(format!("go back to record {seq}"))
+                    button.small.danger type="button" title=(RESET.what) aria-label=(format!("go back here, to record {seq}"))
                         data-key=(format!("reset-{seq}"))
                         data-post=(format!("/api/v1/{path}/reset")) data-to=(seq)
-                        data-what=(format!("Go back to record {seq}?"))
+                        data-what=(format!("Go back to record {seq}?")) data-yes="Go back" data-done="Reset accepted"
                         data-danger=(format!("{}: {}.", RESET.what, RESET.danger.unwrap_or_default())) {
                         "go back here"
                     }

@@ -1,16 +1,12 @@
-//! Machine in the list of the fleet's page: its state, and whether it needs a person.
+//! Machine in the list of the fleet's page: its view, and its trouble.
 
-use dormer_api::{SharedRun, live::Live};
-use dormer_engine_core::TaskPhase;
-use dormer_proto::{
-    id::Timestamp,
-    phase::{Listed, MachinePhase, MachineState},
-};
+use dormer_api::{SharedRun, live::Live, views};
+use dormer_proto::{id::Timestamp, phase::MachineState};
 use dormer_views::{
-    explain,
-    trouble::{self, HELD_UP_SECONDS},
+    machine::Machine,
+    trouble::{Trouble, Urgency, in_short, trouble},
 };
-use dormer_workflows::{State, machine::View};
+use std::cmp::Ordering;
 
 /// States in the list's order: those that need a person first.
 pub(super) const STATES: [MachineState; 8] = [
@@ -23,207 +19,141 @@ pub(super) const STATES: [MachineState; 8] = [
     MachineState::Joined,
     MachineState::Gone,
 ];
-/// Machine API phase of a Machine whose creation failed for good.
-const GIVEN_UP: &str = "Failed";
 
-/// Reason for which a machine needs a person, most urgent first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Need {
-    /// Its run is quarantined, and nothing happens to it until it is released.
-    Quarantined,
-    /// It failed, and does nothing until it is retried.
-    Failed,
-    /// The Machine API has marked its Machine as failed.
-    GivenUp,
-    /// It serves, but its Node is not Ready.
-    Down,
-    /// Its phase lasts longer than [`trouble::limits`] says, the cloud cannot create it, or its drain is blocked.
-    Stuck,
+/// Column by which the list is sorted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Column {
+    Name,
+    State,
+    Since,
+    Version,
+    Node,
+}
+
+impl Column {
+    pub(super) const ALL: [(Self, &'static str, &'static str); 5] = [
+        (Self::Name, "name", "Machine"),
+        (Self::State, "state", "State"),
+        (Self::Since, "since", "Since"),
+        (Self::Version, "version", "Version"),
+        (Self::Node, "node", "Node"),
+    ];
+
+    pub(super) fn of_id(id: &str) -> Option<Self> {
+        let found = Self::ALL.iter().find(|(_, known, _)| *known == id);
+        found.map(|(column, _, _)| *column)
+    }
 }
 
 /// Row of the list.
 #[derive(Debug)]
-pub(super) struct Item<'a> {
-    pub(super) run: &'a SharedRun,
-    pub(super) view: View,
-    pub(super) need: Option<Need>,
+pub(super) struct Item {
+    pub(super) machine: Machine,
+    pub(super) trouble: Option<Trouble>,
 }
 
-impl<'a> Item<'a> {
+impl Item {
     /// Row of a run. `None`: the run is not a machine's, or has ended.
-    pub(super) fn of(run: &'a SharedRun, live: &Live, now: Timestamp) -> Option<Self> {
-        let State::Machine(state) = &run.state else {
-            return None;
-        };
+    pub(super) fn of(run: &SharedRun, live: &Live, now: Timestamp) -> Option<Self> {
         if run.closed.is_some() {
             return None;
         }
-        let view = state.view();
-        let quarantined = live.note(&run.id).map(|_| Need::Quarantined);
-        let need = quarantined.or_else(|| need(&view, now.since_ms(run.entered.at)));
-        Some(Self { run, view, need })
+        let machine = views::machine(run, live, now)?;
+        let trouble = trouble(&machine);
+        Some(Self { machine, trouble })
     }
 
-    /// State of the machine.
-    pub(super) fn state(&self) -> MachineState {
-        self.view.phase.state()
+    /// Whether it does not go on by itself.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.urgency() == Some(Urgency::Stuck)
     }
 
-    /// Sort key: machines that need a person first, then by state, then by name.
-    pub(super) fn sort_key(&self) -> (bool, Option<Need>, usize, &str) {
-        let state = STATES.iter().position(|state| *state == self.state());
+    /// Urgency of its trouble.
+    pub(super) fn urgency(&self) -> Option<Urgency> {
+        self.trouble.as_ref().map(|it| it.urgency)
+    }
+
+    /// Code of its trouble.
+    pub(super) fn code(&self) -> Option<&str> {
+        self.trouble.as_ref().map(|it| it.code.as_str())
+    }
+
+    /// Order of the list: by `column` or, without one, machines in trouble first, then by state, then by name.
+    pub(super) fn order(&self, other: &Self, column: Option<Column>) -> Ordering {
+        let (one, two) = (&self.machine, &other.machine);
+        let by = match column {
+            None => self.rank().cmp(&other.rank()),
+            Some(Column::Name) => Ordering::Equal,
+            Some(Column::State) => state_rank(one).cmp(&state_rank(two)),
+            Some(Column::Since) => one.status.since_seconds.cmp(&two.status.since_seconds),
+            Some(Column::Version) => one.version.cmp(&two.version),
+            Some(Column::Node) => one.node.cmp(&two.node),
+        };
+        by.then_with(|| one.name.cmp(&two.name))
+    }
+
+    fn rank(&self) -> (bool, Option<Urgency>, usize) {
         (
-            self.need.is_none(),
-            self.need,
-            state.unwrap_or(STATES.len()),
-            &self.view.name,
+            self.trouble.is_none(),
+            self.urgency(),
+            state_rank(&self.machine),
         )
     }
 
     /// Whether all words of a search occur in its searchable fields.
     pub(super) fn is_called(&self, words: &[String]) -> bool {
-        let view = &self.view;
+        if words.is_empty() {
+            return true;
+        }
+        let machine = &self.machine;
+        let cause = self.trouble.as_ref();
         let texts = [
-            Some(&view.name),
-            Some(&view.uid),
-            view.node.as_ref(),
-            view.address.as_ref(),
-            view.owner.as_ref(),
-            view.version.as_ref(),
-            view.reason.as_ref(),
+            Some(&machine.name),
+            Some(&machine.uid),
+            machine.node.as_ref(),
+            machine.address.as_ref(),
+            machine.owner.as_ref(),
+            machine.version.as_ref(),
+            machine.reason.as_ref(),
+            Some(&machine.phase_text),
+            cause.map(|it| &it.cause),
+            cause.map(|it| &it.code),
         ];
-        let fixed = [self.state().id(), view.phase.text()].map(str::to_lowercase);
         let texts: Vec<String> = texts
             .into_iter()
             .flatten()
             .map(|it| it.to_lowercase())
-            .chain(fixed)
+            .chain([machine.state.id().to_lowercase()])
             .collect();
         words
             .iter()
             .all(|word| texts.iter().any(|text| text.contains(word)))
     }
 
-    /// One line about it: why it failed, or what it waits for.
-    pub(super) fn reason_text(&self) -> String {
-        let view = &self.view;
-        if let Some((_, failure)) = &view.failure {
-            return explain::cause(&failure.code, &failure.message);
-        }
-        let waits = view
-            .waiting_for
-            .as_ref()
-            .map(|what| format!("waits for {what}"));
-        let failure = self.run.tasks.iter().find_map(|task| match &task.phase {
-            TaskPhase::Waiting { failure, .. } => Some(format!(
-                "{} failed at attempt {}: {}",
-                task.body.name(),
-                task.attempt.0,
-                explain::cause(&failure.code, &failure.message)
-            )),
-            TaskPhase::InFlight { .. } => None,
-        });
-        let draining = self.state() == MachineState::Draining;
-        let held_up = view.reason.clone().filter(|_| draining);
-        [view.machine_error.clone(), waits, held_up, failure]
-            .into_iter()
-            .flatten()
-            .collect::<Vec<_>>()
-            .join("; ")
+    /// A few words about it: its trouble, its planned changes, or what it waits for.
+    pub(super) fn reason_text(&self) -> Option<String> {
+        in_short(&self.machine)
     }
 }
 
-fn need(view: &View, for_ms: u64) -> Option<Need> {
-    if view.halt.is_some() || view.deleting {
-        return None;
-    }
-    let seconds = for_ms / 1_000;
-    let conditions = view.machine_conditions.iter();
-    let refused = trouble::creation_refused(conditions.map(|it| it.kind.as_str()));
-    let down = view.phase == MachinePhase::Serving && view.waiting_for.is_some();
-    match view.phase.state() {
-        MachineState::Failed => Some(Need::Failed),
-        _ if view.machine_phase.as_deref() == Some(GIVEN_UP) => Some(Need::GivenUp),
-        MachineState::Joined => down.then_some(Need::Down),
-        MachineState::Gone => None,
-        // No wait mends a quota.
-        _ if !view.served && (refused || view.machine_error.is_some()) => Some(Need::Stuck),
-        MachineState::Draining if view.reason.is_some() => {
-            (seconds >= HELD_UP_SECONDS).then_some(Need::Stuck)
-        }
-        _ => {
-            let (_, stuck) = trouble::limits(view.phase)?;
-            (seconds >= stuck).then_some(Need::Stuck)
-        }
-    }
+/// Rank of its state in the list's order.
+fn state_rank(machine: &Machine) -> usize {
+    let rank = STATES.iter().position(|state| machine.state == *state);
+    rank.unwrap_or(STATES.len())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dormer_engine_core::{Entered, Run};
-    use dormer_proto::{
-        id::{Seq, Sum},
-        machine::ConditionFact,
-        message::Failure,
-    };
-    use dormer_workflows::machine::{Halt, Phase};
-    use std::{
-        collections::{BTreeMap, VecDeque},
-        sync::Arc,
-    };
+    use crate::actions::tests::machine_in;
+    use dormer_proto::phase::{Listed, MachinePhase};
 
-    fn view(phase: MachinePhase) -> View {
-        View {
-            phase,
-            ..dormer_workflows::machine::State::default().view()
-        }
-    }
-
-    fn run_in(phase: Phase) -> SharedRun {
-        let state = dormer_workflows::machine::State {
-            phase,
-            ..dormer_workflows::machine::State::default()
-        };
-        Arc::new(Run {
-            id: "machine/u1".parse().expect("an id"),
-            seq: Seq(1),
-            began: Timestamp(0),
-            state: state.into(),
-            entered: Entered {
-                seq: Seq(1),
-                at: Timestamp(0),
-            },
-            tasks: Vec::new(),
-            timers: BTreeMap::new(),
-            outbox: Vec::new(),
-            taken: BTreeMap::new(),
-            requests: VecDeque::new(),
-            facts: BTreeMap::new(),
-            episodes: VecDeque::new(),
-            closed: None,
-            sum: Sum(0),
-        })
-    }
-
-    #[test]
-    fn a_failure_leads_with_its_cause_and_not_with_its_code() {
-        let failed = |code, message| {
-            let run = run_in(Phase::Failed {
-                from: Box::new(Phase::Probing),
-                failure: Failure::lasting(code, message),
-            });
-            let item = Item::of(&run, &Live::default(), Timestamp(0)).expect("a machine");
-            item.reason_text()
-        };
-        assert_eq!(
-            failed("ClockSkew", "its clock is -600 s off: run w32tm /resync"),
-            "its clock is -600 s off: run w32tm /resync (ClockSkew)"
-        );
-        assert_eq!(
-            failed("access_denied", "cannot write C:\\k"),
-            "access denied: cannot write C:\\k (access_denied)"
-        );
+    fn item(name: &str, phase: MachinePhase, seconds: u64) -> Item {
+        let mut machine = machine_in(phase);
+        machine.name = name.into();
+        machine.status.since_seconds = seconds;
+        let trouble = trouble(&machine);
+        Item { machine, trouble }
     }
 
     #[test]
@@ -232,46 +162,29 @@ mod tests {
     }
 
     #[test]
-    fn who_needs_a_person_is_who_failed_was_given_up_is_down_or_does_not_move() {
-        assert_eq!(need(&view(MachinePhase::Failed), 0), Some(Need::Failed));
-        let given_up = View {
-            machine_phase: Some("Failed".into()),
-            ..view(MachinePhase::Probing)
+    fn who_does_not_go_on_comes_first_and_a_column_sorts_as_it_says() {
+        let mut items = [
+            item("serves", MachinePhase::Serving, 10),
+            item("silent", MachinePhase::Probing, 3_600),
+            item("asked", MachinePhase::ApprovalWait, 5),
+            item("boots", MachinePhase::Probing, 20),
+        ];
+        let names = |items: &[Item]| -> Vec<String> {
+            items.iter().map(|it| it.machine.name.clone()).collect()
         };
-        assert_eq!(need(&given_up, 0), Some(Need::GivenUp));
-        let down = View {
-            waiting_for: Some("the Node".into()),
-            ..view(MachinePhase::Serving)
-        };
-        assert_eq!(need(&down, 0), Some(Need::Down));
-        assert_eq!(need(&view(MachinePhase::LeaseWait), 3_600_000), None);
-        let silent = view(MachinePhase::Probing);
-        assert_eq!(
-            (need(&silent, 1_799_000), need(&silent, 1_800_000)),
-            (None, Some(Need::Stuck))
-        );
-        let no_room = View {
-            machine_conditions: vec![ConditionFact {
-                kind: "MachineCreation".into(),
-                status: "False".into(),
-                reason: "MachineCreationFailed".into(),
-                message: "InstanceLimitExceeded".into(),
-            }],
-            ..view(MachinePhase::AddressWait)
-        };
-        assert_eq!(need(&no_room, 0), Some(Need::Stuck), "the cloud refuses");
-        let drain = View {
-            reason: Some("a/pod (a budget)".into()),
-            ..view(MachinePhase::Evicting)
-        };
-        assert_eq!(
-            (need(&drain, 599_000), need(&drain, 600_000)),
-            (None, Some(Need::Stuck))
-        );
-        let held = View {
-            halt: Some(Halt::Held { by: "ann".into() }),
-            ..view(MachinePhase::Failed)
-        };
-        assert_eq!(need(&held, 3_600_000), None, "somebody takes care of it");
+        items.sort_by(|one, two| one.order(two, None));
+        assert_eq!(names(&items), ["silent", "asked", "boots", "serves"]);
+        items.sort_by(|one, two| one.order(two, Some(Column::Since)));
+        assert_eq!(names(&items), ["asked", "serves", "boots", "silent"]);
+        items.sort_by(|one, two| one.order(two, Some(Column::Name)));
+        assert_eq!(names(&items), ["asked", "boots", "serves", "silent"]);
+    }
+
+    #[test]
+    fn a_cause_is_found_by_its_words_and_by_its_code() {
+        let silent = item("silent", MachinePhase::Probing, 3_600);
+        let words = |text: &str| vec![text.to_owned()];
+        assert!(silent.is_stuck() && silent.code() == Some("probing"));
+        assert!(silent.is_called(&words("prob")) && !silent.is_called(&words("serving")));
     }
 }

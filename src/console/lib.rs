@@ -4,6 +4,7 @@
 //! URL, and receives the content whenever it changes. The browser computes nothing.
 
 mod actions;
+mod activity;
 mod commands;
 mod dead_letters;
 mod diagram;
@@ -15,7 +16,10 @@ mod page;
 #[cfg(test)]
 mod palette;
 mod picture;
+mod plan;
 mod rollout;
+mod rollouts;
+mod settings;
 mod snapshot;
 mod stream;
 
@@ -48,6 +52,7 @@ struct Console {
     snapshots: Arc<SnapshotFeed>,
     /// Lock held while a page is rendered, so that concurrent requests render it once.
     drawn: tokio::sync::Mutex<Drawn<Page>>,
+    activity: activity::Known,
 }
 
 type Asked = Of<Arc<Console>>;
@@ -57,13 +62,18 @@ type Asked = Of<Arc<Console>>;
 enum Page {
     Fleet(fleet::Filter),
     Machine(String, history::Part),
+    Rollouts,
     Rollout(String, history::Part),
+    Plan(plan::Chosen),
+    Activity,
+    Settings,
     Dead,
 }
 
 /// Title and content of a page.
 struct Content {
     title: String,
+    section: page::Section,
     main: Markup,
 }
 
@@ -78,7 +88,11 @@ fn router(api: Arc<Api>) -> Router {
     Router::new()
         .route("/", get(fleet_page))
         .route("/machines/{machine}", get(machine_page))
+        .route("/rollouts", get(rollouts_page))
         .route("/rollouts/{pool}", get(rollout_page))
+        .route("/plan", get(plan_page))
+        .route("/activity", get(activity_page))
+        .route("/settings", get(settings_page))
         .route("/dead-letters", get(dead_page))
         .route(
             "/console.css",
@@ -96,6 +110,7 @@ fn router(api: Arc<Api>) -> Router {
             api,
             snapshots: Arc::default(),
             drawn,
+            activity: activity::Known::default(),
         }))
 }
 
@@ -125,6 +140,26 @@ async fn rollout_page(
     console.answer(Page::Rollout(pool, part), &headers).await
 }
 
+async fn rollouts_page(Of(console): Asked, headers: HeaderMap) -> Response {
+    console.answer(Page::Rollouts, &headers).await
+}
+
+async fn plan_page(
+    Of(console): Asked,
+    Query(chosen): Query<plan::Chosen>,
+    headers: HeaderMap,
+) -> Response {
+    console.answer(Page::Plan(chosen), &headers).await
+}
+
+async fn activity_page(Of(console): Asked, headers: HeaderMap) -> Response {
+    console.answer(Page::Activity, &headers).await
+}
+
+async fn settings_page(Of(console): Asked, headers: HeaderMap) -> Response {
+    console.answer(Page::Settings, &headers).await
+}
+
 async fn dead_page(Of(console): Asked, headers: HeaderMap) -> Response {
     console.answer(Page::Dead, &headers).await
 }
@@ -141,10 +176,10 @@ impl Console {
             Err(error) => Err(error),
         };
         match drawn {
-            Ok(content) => guarded([], page::page(&content.title, content.main)),
+            Ok(content) => guarded([], page::page(content)),
             Err(error) => {
                 let failed = page::failed(&error);
-                guarded([], (error.status(), page::page(&failed.title, failed.main)))
+                guarded([], (error.status(), page::page(failed)))
             }
         }
     }
@@ -154,6 +189,10 @@ impl Console {
             Page::Fleet(filter) => Ok(fleet::fleet(snapshot, self.api.live(), filter)),
             Page::Machine(called, part) => machine::read(&self.api, snapshot, called, *part).await,
             Page::Rollout(pool, part) => rollout::read(&self.api, snapshot, pool, *part).await,
+            Page::Rollouts => Ok(rollouts::rollouts(snapshot, self.api.live())),
+            Page::Plan(chosen) => Ok(plan::read(&self.api, snapshot, chosen).await),
+            Page::Activity => activity::read(&self.api, snapshot, &self.activity).await,
+            Page::Settings => Ok(settings::settings(&self.api, snapshot)),
             Page::Dead => {
                 let list = reads::dead(Of(Arc::clone(&self.api))).await?.0;
                 Ok(dead_letters::dead(&list.items))

@@ -4,7 +4,7 @@ use super::{
     Content, Snapshot, actions, commands,
     diagram::diagram,
     history::{self, Part},
-    page::{busy, clock, or_dash, query, since, state, version},
+    page::{Section, busy, command, or_dash, query, since, state, time, version},
     picture,
 };
 use axum::extract::{Path, State as Of};
@@ -12,16 +12,17 @@ use dormer_api::{Api, ApiError, SharedRun, live::Live, reads, views};
 use dormer_proto::{
     id::Timestamp,
     message::RemoteCommand,
-    phase::{MachinePhase, MachineState},
+    phase::MachinePhase,
     work::{machine_run, rollout_run},
 };
 use dormer_views::{
-    explain,
-    machine::{Machine, PhaseFailure},
+    explain::{self, Explanation},
+    machine::Machine,
     moment::{Moment, lasted},
     record::Record,
     rollout::Rollout,
     timeline::{BETWEEN, Episode},
+    trouble::{Urgency, trouble},
 };
 use maud::{Markup, html};
 use std::sync::Arc;
@@ -34,10 +35,7 @@ struct MachinePage<'a> {
     machine: &'a Machine,
     run: &'a SharedRun,
     rollout: Option<&'a Rollout>,
-    /// Explanation of its state, sentence by sentence.
-    situation: Vec<String>,
-    /// Advice for the next step.
-    next_step: String,
+    explanation: Explanation,
     records: Vec<Record>,
     episodes: Vec<Episode>,
     commands: Vec<RemoteCommand>,
@@ -72,8 +70,7 @@ pub(super) async fn read(
         machine: &machine,
         run,
         rollout: rollout.as_ref(),
-        situation: explain::situation(&machine, last.as_deref(), rollout.as_ref()),
-        next_step: explain::next_step(&machine, rollout.as_ref()),
+        explanation: explain::explanation(&machine, last.as_deref(), rollout.as_ref()),
         records,
         episodes,
         commands,
@@ -82,6 +79,7 @@ pub(super) async fn read(
     };
     Ok(Content {
         title: format!("{} is {}", machine.name, machine.state),
+        section: Section::Fleet,
         main: page(&content),
     })
 }
@@ -96,43 +94,66 @@ fn page(content: &MachinePage<'_>) -> Markup {
     let machine = content.machine;
     let failure = machine.failure.as_ref();
     let failed_in = failure.and_then(|failure| failure.phase.known());
-    let bad = machine.state == MachineState::Failed || machine.given_up();
     html! {
-        h1 { (machine.name) }
-        p.head {
-            (state(machine.state.id())) " "
-            @if let Some(phase) = machine.phase_beside_state() { span.phase { (phase) } " " }
-            "for " (since(&machine.status))
+        div.top {
+            h1 { (machine.name) }
+            (state(machine.state.id()))
+            @if let Some(phase) = machine.phase_beside_state() { span.phase { (phase) } }
         }
-        section.why.failed[bad] aria-label="Present state and its cause" {
-            p { (situation(&content.situation, failure)) }
-            p.next { b { "Next: " } (content.next_step) }
-        }
+        (situation(machine, &content.explanation))
         @for task in &machine.tasks { (busy(task)) }
         @if machine.status.closed.is_none() { (actions::section(machine)) }
-        (diagram(&machine.state, failed_in.map(MachinePhase::state)))
+        section.card aria-label="States" { (diagram(&machine.state, failed_in.map(MachinePhase::state))) }
         (life(content))
         (commands::section(&machine.name, &content.commands, &content.episodes))
-        h2 { "Details" }
-        (known(machine, content.rollout))
+        section.card aria-labelledby="details" {
+            h2 #details { "Details" }
+            (known(machine, content.rollout))
+        }
         (history::table(&content.records, content.run, content.part, Some(&format!("runs/{}", content.run.id.as_str()))))
     }
 }
 
-/// Explanation as one paragraph. The failure's code, at the end of the first sentence, is set in small type.
-fn situation(sentences: &[String], failure: Option<&PhaseFailure>) -> Markup {
-    let (headline, more) = match sentences {
-        [headline, more @ ..] => (headline.as_str(), more),
-        [] => ("", &[][..]),
-    };
-    let code = failure.map(|failure| format!("({})", failure.code));
-    let parts = code.as_deref().and_then(|code| {
-        let (words, end) = headline.rsplit_once(code)?;
-        Some((words, code, end))
-    });
+/// State, Cause, Since, Do now, as `dormer why` has them.
+fn situation(machine: &Machine, explanation: &Explanation) -> Markup {
+    let Explanation {
+        state,
+        cause,
+        code,
+        since: _,
+        steps,
+        details,
+        ..
+    } = explanation;
+    let urgency = trouble(machine).map(|it| it.urgency);
+    let bad = urgency == Some(Urgency::Stuck);
+    // The code follows the words of the cause; it is set small.
+    let small = code.as_ref().map(|code| format!("({code})"));
     html! {
-        @if let Some((words, code, end)) = parts { (words) span.code { (code) } (end) } @else { (headline) }
-        @for sentence in more { " " (sentence) }
+        section.why.failed[bad].amber[urgency.is_some() && !bad] aria-label="Present state and its cause" {
+            dl {
+                div { dt { "State" } dd { (state) ", for " (since(&machine.status)) ", since " (time(machine.status.since)) } }
+                @if let Some(cause) = cause {
+                    div { dt { "Cause" } dd {
+                        @match small.as_deref().and_then(|small| Some((cause.strip_suffix(small)?, small))) {
+                            Some((words, small)) => { b { (words.trim_end()) } " " span.code { (small) } }
+                            None => b { (cause) },
+                        }
+                    } }
+                }
+                div { dt { "Do now" } dd {
+                    @if steps.is_empty() { "Nothing. There is nothing to do." }
+                    @else { ol.steps {
+                        @for step in steps { li {
+                            @if step.instead { "Or: " }
+                            (step.say.trim_end_matches('.'))
+                            @match step.line() { Some(line) => { ": " (command(&line)) } None => "." }
+                        } }
+                    } }
+                } }
+            }
+            @if !details.is_empty() { p.quiet { @for sentence in details { (sentence) " " } } }
+        }
     }
 }
 
@@ -149,35 +170,33 @@ fn life(content: &MachinePage<'_>) -> Markup {
             .or(content.episodes.last()),
     };
     html! {
+        section.card aria-labelledby="life" {
         h2 #life { "Timeline" }
         nav.episodes aria-label="Episodes" { ul.chips {
             @for episode in content.episodes.iter().rev().take(EPISODES) {
                 @let here = chosen.is_some_and(|chosen| chosen.seq == episode.seq);
                 li { a.chip href=(format!("{}#life", query(&[("episode", Some(&episode.seq.to_string()))])))
-                    aria-current=[here.then_some("true")] { (episode.kind) " " span.quiet { (moment(episode.from)) } } }
+                    aria-current=[here.then_some("true")] { (episode.kind) " " span.quiet { (time(Timestamp(episode.from))) } } }
             }
         } }
         @if let Some(episode) = chosen {
-            p.quiet { (episode_line(episode, content.now)) }
+            (episode_line(episode, content.now))
             (picture::picture(episode, content.now))
             (picture::legend())
         } @else { p.quiet { "This episode is no longer stored." } }
+        }
     }
 }
 
-fn moment(at: u64) -> String {
-    clock(Timestamp(at))
-}
-
-fn episode_line(episode: &Episode, now: u64) -> String {
+fn episode_line(episode: &Episode, now: u64) -> Markup {
     let long = lasted(episode.from, episode.to.unwrap_or(now));
-    let to = episode.to.map_or_else(|| "now".to_owned(), moment);
-    format!(
-        "{}, {} to {to}, {long}: {}.",
-        episode.kind,
-        moment(episode.from),
-        episode.ending()
-    )
+    html! {
+        p.quiet {
+            (episode.kind) ", " (time(Timestamp(episode.from))) " to "
+            @match episode.to { Some(to) => (time(Timestamp(to))), None => "now" }
+            ", " (long) ": " (episode.ending()) "."
+        }
+    }
 }
 
 fn known(machine: &Machine, rollout: Option<&Rollout>) -> Markup {
@@ -193,7 +212,7 @@ fn known(machine: &Machine, rollout: Option<&Rollout>) -> Markup {
             }
             @if let Some(set) = set { div { dt { "MachineSet" } dd { (explain::numbers_text(set)) } } }
             @for (name, at) in moments(machine) {
-                @if let Some(at) = at { div { dt { (name) } dd { time { (clock(at)) } } } }
+                @if let Some(at) = at { div { dt { (name) } dd { (time(at)) } } }
             }
             @if let Some(token) = machine.token { div { dt { "Lease" } dd { "token " (token) } } }
         }
@@ -228,6 +247,7 @@ fn moments(machine: &Machine) -> [(&'static str, Option<Moment>); 3] {
 mod tests {
     use super::*;
     use crate::actions::tests::machine_in;
+    use dormer_views::machine::PhaseFailure;
 
     fn failed(code: &str, message: &str) -> Machine {
         Machine {
@@ -241,30 +261,35 @@ mod tests {
         }
     }
 
-    /// The first paragraph of a machine's page.
-    fn first_paragraph(machine: &Machine) -> String {
-        let sentences = explain::situation(machine, None, None);
-        situation(&sentences, machine.failure.as_ref()).into_string()
+    fn shown(machine: &Machine) -> String {
+        let explanation = explain::explanation(machine, None, None);
+        situation(machine, &explanation).into_string()
     }
 
     #[test]
-    fn the_first_sentence_names_the_cause_in_words_and_sets_the_code_small() {
+    fn state_cause_and_commands_come_first_and_the_code_is_set_small() {
         let rejected = Machine {
             machine_phase: Some("Provisioned".into()),
             ..failed("AuthRejected", "the key is not accepted (<b>)")
         };
-        assert_eq!(
-            first_paragraph(&rejected),
-            "win-a failed 5 minutes ago (07:00 UTC) while probing: the key is not accepted (&lt;b&gt;) \
-             <span class=\"code\">(AuthRejected)</span>. Its Machine is in phase Provisioned."
+        let rejected = shown(&rejected);
+        for expected in [
+            "class=\"why failed\"",
+            "<dt>State</dt><dd>Failed, while probing, for ",
+            "<b>the key is not accepted (&lt;b&gt;)</b> <span class=\"code\">(AuthRejected)</span>",
+            "<code>dormer retry win-a</code>",
+            "data-copy=\"dormer retry win-a\"",
+            "Or: Replace it",
+        ] {
+            assert!(rejected.contains(expected), "{expected}: {rejected}");
+        }
+        let serving = shown(&machine_in(MachinePhase::Serving));
+        assert!(
+            serving.contains("class=\"why\"") && serving.contains("There is nothing to do."),
+            "{serving}"
         );
-        let wordless = first_paragraph(&failed("NoAnswer", ""));
-        assert!(wordless.ends_with("while probing: NoAnswer."), "{wordless}");
-        let serving = first_paragraph(&machine_in(MachinePhase::Serving));
-        assert_eq!(
-            serving,
-            "win-a has been Joined (serving) for 5 minutes, since 07:00 UTC."
-        );
+        let asked = shown(&machine_in(MachinePhase::ApprovalWait));
+        assert!(asked.contains("class=\"why amber\""), "{asked}");
     }
 
     #[test]
@@ -278,14 +303,16 @@ mod tests {
             phases: Vec::new(),
         };
         let now = under_way.from + 60_000;
-        assert_eq!(
-            episode_line(&under_way, now),
-            "bring-up, 2025-11-21 07:00:00 to now, 1m0s: under way."
-        );
+        let line = episode_line(&under_way, now).into_string();
+        assert!(line.ends_with("2025-11-21 07:00:00</time> to now, 1m0s: under way.</p>"));
         let ended = Episode {
             to: Some(now),
             ..under_way
         };
-        assert!(episode_line(&ended, now).ends_with("07:01:00, 1m0s: ended."));
+        let line = episode_line(&ended, now).into_string();
+        assert!(
+            line.ends_with("07:01:00</time>, 1m0s: ended.</p>"),
+            "{line}"
+        );
     }
 }

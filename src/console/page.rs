@@ -2,7 +2,6 @@
 
 use super::Content;
 use dormer_api::ApiError;
-use dormer_proto::phase::{Listed, MachineState};
 use dormer_views::{
     machine::Machine,
     moment::{Moment, rough},
@@ -17,7 +16,7 @@ pub(super) const STYLE: &str = include_str!("console.css");
 pub(super) const SCRIPT: &str = include_str!("console.js");
 /// Icon: a dormer window on a roof.
 pub(super) const ICON: &str = "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 16 16\">\
-    <path fill=\"#3b6ea8\" d=\"M1 14 8 2l7 12z\"/><path fill=\"#fff\" d=\"M6 8h4v4H6z\"/></svg>";
+    <path fill=\"#0066cc\" d=\"M1 14 8 2l7 12z\"/><path fill=\"#fff\" d=\"M6 8h4v4H6z\"/></svg>";
 
 /// Reload interval of a browser without scripts, in seconds.
 const RELOAD_S: u32 = 10;
@@ -27,8 +26,32 @@ pub(super) fn title(of: &str) -> String {
     format!("{of} · dormer")
 }
 
-/// Page with this title and content.
-pub(super) fn page(of: &str, main: Markup) -> Markup {
+/// Pages in the masthead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Section {
+    /// All machines, and each one.
+    Fleet,
+    /// Rollouts, and each one.
+    Rollouts,
+    /// What would change.
+    Plan,
+    /// What people asked for.
+    Activity,
+    /// Pools, payloads, and what was refused.
+    Settings,
+}
+
+/// Sections with their names and addresses.
+const SECTIONS: [(Section, &str, &str); 5] = [
+    (Section::Fleet, "Fleet", "/"),
+    (Section::Rollouts, "Rollouts", "/rollouts"),
+    (Section::Plan, "Plan", "/plan"),
+    (Section::Activity, "Activity", "/activity"),
+    (Section::Settings, "Settings", "/settings"),
+];
+
+/// Page with this content.
+pub(super) fn page(content: Content) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -36,7 +59,7 @@ pub(super) fn page(of: &str, main: Markup) -> Markup {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
-                title { (title(of)) }
+                title { (title(&content.title)) }
                 link rel="stylesheet" href="/console.css";
                 link rel="icon" href="/icon.svg" type="image/svg+xml";
                 noscript { meta http-equiv="refresh" content=(RELOAD_S); }
@@ -46,11 +69,16 @@ pub(super) fn page(of: &str, main: Markup) -> Markup {
                 a.skip href="#main" { "Skip to the content" }
                 header {
                     a.brand href="/" { "dormer" }
-                    nav aria-label="Pages" { a href="/" { "Machines" } " " a href="/dead-letters" { "Dead letters" } }
+                    nav aria-label="Pages" {
+                        @for (section, name, address) in SECTIONS {
+                            a href=(address) aria-current=[(section == content.section).then_some("page")] { (name) }
+                        }
+                    }
+                    span #zone { "Times: UTC" }
                     span #live role="status" { "not live: scripts are off" }
                 }
                 p #trouble role="alert" hidden {}
-                main #main tabindex="-1" { (main) }
+                main #main tabindex="-1" { (content.main) }
                 (sure())
                 div #said role="status" aria-live="polite" {}
             }
@@ -63,13 +91,13 @@ fn sure() -> Markup {
     html! {
         dialog #sure aria-labelledby="sure-what" {
             form method="dialog" {
-                h2 #sure-what {}
+                h2 #sure-what { "Confirm" }
                 p #sure-danger {}
-                label for="sure-why" { "Why? The history records your reason." }
+                label for="sure-why" { "Reason (kept in the history)" }
                 input #sure-why type="text" maxlength="200" autocomplete="off";
                 div.actions {
+                    button #sure-yes.primary value="yes" { "Confirm" }
                     button value="no" { "Cancel" }
-                    button #sure-yes.danger value="yes" { "Confirm" }
                 }
             }
         }
@@ -82,6 +110,7 @@ pub(super) fn failed(error: &ApiError) -> Content {
     let main = html! { h1 { (what) } p { (advice) } p { a href="/" { "All machines" } } };
     Content {
         title: "Not shown".into(),
+        section: Section::Fleet,
         main,
     }
 }
@@ -98,9 +127,26 @@ pub(super) fn since(status: &RunStatus) -> Markup {
 }
 
 /// Time in UTC, to the second: `2026-11-21 07:00:00`.
-pub(super) fn clock(at: impl Into<Moment>) -> String {
-    let text = at.into().to_string();
+fn clock(at: Moment) -> String {
+    let text = at.to_string();
     text.get(..19).unwrap_or(&text).replace('T', " ")
+}
+
+/// Time to the second. The script shows it in the reader's zone; without scripts it is in UTC.
+pub(super) fn time(at: impl Into<Moment>) -> Markup {
+    let at = at.into();
+    let utc = clock(at);
+    html! { time datetime=(at) data-at="" title=(format!("{utc} UTC")) { (utc) } }
+}
+
+/// Command with a button that copies it.
+pub(super) fn command(line: &str) -> Markup {
+    html! {
+        span.command {
+            code { (line) }
+            button type="button" data-copy=(line) aria-label=(format!("Copy {line}")) { "Copy" }
+        }
+    }
 }
 
 /// State in its colour.
@@ -146,15 +192,15 @@ fn amount(count: u64, unit: &str) -> String {
     }
 }
 
-/// Bar to scale with the number of machines in each state.
-pub(super) fn bar(states: &[(MachineState, usize)], of: usize) -> Markup {
+/// Bar to scale with the number of machines of each kind.
+pub(super) fn bar(label: &str, states: &[(&str, usize)], of: usize) -> Markup {
     let share = |count: usize| count as f64 * 100.0 / of.max(1) as f64;
     let begin = |at: usize| share(states[..at].iter().map(|(_, count)| count).sum());
     html! {
-        svg.bar role="img" aria-label="Machines by state, to scale" width="100%" height="14" {
+        svg.bar role="img" aria-label=(label) width="100%" height="10" {
             @for (at, (state, count)) in states.iter().enumerate().filter(|(_, (_, count))| *count > 0) {
-                rect data-state=(state.id()) x=(percent(begin(at))) width=(percent(share(*count))) height="14" {
-                    title { (count) " " (state.id()) }
+                rect data-state=(state) x=(percent(begin(at))) width=(percent(share(*count))) height="10" {
+                    title { (count) " " (state) }
                 }
             }
         }
@@ -212,28 +258,79 @@ fn escaped(value: &str) -> String {
     value.bytes().map(one).collect()
 }
 
+/// Weight of a button.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Weight {
+    /// The sensible one now.
+    Primary,
+    /// One of several.
+    Secondary,
+}
+
 /// Button that sends `action` to `path`. A dangerous action needs a confirmation. With `against`, the request is
 /// valid only in the state that was entered at that record.
-pub(super) fn button(path: &str, action: &Action, of: &str, against: Option<u64>) -> Markup {
+pub(super) fn button(
+    path: &str,
+    action: &Action,
+    of: &str,
+    against: Option<u64>,
+    weight: Weight,
+) -> Markup {
     let danger = action.danger;
+    let name = verb(action);
     html! {
-        button.danger[danger.is_some()] type="button" title=(action.what)
+        button.primary[weight == Weight::Primary].danger[danger.is_some()] type="button" title=(action.what)
             data-key=(format!("{}-{path}", action.name))
             data-post=(format!("/api/v1/{path}")) data-against=[against]
-            data-what=[danger.map(|_| format!("{} {of}?", capital(action.name)))]
+            data-what=[danger.map(|_| format!("{name} {of}?"))]
+            data-yes=(format!("{name} {}", action.on.name()))
+            data-done=(format!("{name} accepted"))
             data-danger=[danger.map(|danger| format!("{}: {danger}.", action.what))] {
-            (action.name)
+            (name)
         }
     }
+}
+
+/// Button that sends `action` to each of these machines, after a confirmation. `None`: there are none.
+pub(super) fn button_for_all(
+    action: &Action,
+    machines: &[(&str, u64)],
+    weight: Weight,
+) -> Option<Markup> {
+    let count = machines.len();
+    let name = verb(action);
+    let all: Vec<String> = machines
+        .iter()
+        .map(|(uid, against)| format!("{uid}@{against}"))
+        .collect();
+    let each = if count == 1 {
+        format!("{name} machine")
+    } else {
+        format!("{name} {count} machines")
+    };
+    (count > 0).then(|| {
+        html! {
+            button.primary[weight == Weight::Primary] type="button" title=(action.what)
+                data-all=(all.join(" ")) data-action=(action.name)
+                data-what=(format!("{each}?")) data-yes=(each) data-done=(format!("{name} accepted"))
+                data-danger=(format!("{}.", action.what)) {
+                (each)
+            }
+        }
+    })
 }
 
 /// Field for the reason of an action.
 pub(super) fn why() -> Markup {
     html! {
-        input #why type="text" maxlength="200" autocomplete="off" aria-label="Reason, which the \
-        history records"
-            placeholder="why (recorded in the history)";
+        input #why type="text" maxlength="200" autocomplete="off" aria-label="Reason (kept in the history)"
+            placeholder="Reason (kept in the history)";
     }
+}
+
+/// Name of an action on a button: `Trust host key`.
+fn verb(action: &Action) -> String {
+    capital(&action.name.replace('-', " "))
 }
 
 fn capital(word: &str) -> String {
@@ -288,7 +385,12 @@ mod tests {
 
     #[test]
     fn a_moment_is_shown_to_the_second_and_nothing_as_a_dash() {
-        assert_eq!(clock(Timestamp(1_763_708_400_007)), "2025-11-21 07:00:00");
+        let shown = time(Timestamp(1_763_708_400_007)).into_string();
+        assert_eq!(
+            shown,
+            "<time datetime=\"2025-11-21T07:00:00.007Z\" data-at=\"\" \
+             title=\"2025-11-21 07:00:00 UTC\">2025-11-21 07:00:00</time>"
+        );
         assert_eq!(
             [or_dash(None), or_dash(Some("")), or_dash(Some("a"))],
             ["–", "–", "a"]

@@ -4,39 +4,52 @@ use super::page::STYLE;
 use std::collections::BTreeMap;
 
 /// Text and background: at least 4.5 to 1.
-const TEXT: [(&str, &str); 19] = [
+const TEXT: [(&str, &str); 29] = [
+    ("ink", "page"),
     ("ink", "paper"),
     ("ink", "soft"),
     ("ink", "bad-paper"),
+    ("ink", "amber-paper"),
+    ("quiet", "page"),
     ("quiet", "paper"),
     ("quiet", "soft"),
     ("quiet", "bad-paper"),
+    ("quiet", "amber-paper"),
+    ("link", "page"),
     ("link", "paper"),
     ("link", "soft"),
     ("link", "bad-paper"),
+    ("link", "amber-paper"),
+    ("on-brand", "brand"),
+    ("good", "page"),
     ("good", "paper"),
     ("good", "soft"),
+    ("bad", "page"),
     ("bad", "paper"),
     ("bad", "soft"),
     ("bad", "bad-paper"),
-    ("busy", "paper"),
-    ("busy", "soft"),
-    ("calm", "paper"),
+    ("paper", "bad"),
+    ("amber", "paper"),
+    ("amber", "soft"),
+    ("amber", "amber-paper"),
     ("calm", "soft"),
     ("way", "soft"),
 ];
 /// Shapes that carry meaning by colour, or show the focus: at least 3 to 1. (A wait in a timeline is the gap between
 /// two bars, which mark its position.)
-const SHAPES: [(&str, &str); 9] = [
+const SHAPES: [(&str, &str); 12] = [
     ("good-bar", "paper"),
     ("bad-bar", "paper"),
-    ("busy-bar", "paper"),
+    ("amber-bar", "paper"),
     ("calm-bar", "paper"),
     ("way-bar", "paper"),
     ("bad-bar", "bad-paper"),
+    ("control", "paper"),
+    ("focus", "page"),
     ("focus", "paper"),
     ("focus", "soft"),
     ("focus", "bad-paper"),
+    ("focus", "amber-paper"),
 ];
 
 /// Variables of the first `:root` block after `from`.
@@ -114,7 +127,7 @@ fn there_are_no_colours_beside_the_variables() {
             .take_while(char::is_ascii_hexdigit)
             .count();
         let end = outside[at + 1 + digits..].starts_with([';', ' ', '}']);
-        digits >= 3 && end && !outside[at + 1..].starts_with("0008")
+        digits >= 3 && end
     });
     assert_eq!(hex.count(), 0);
 }

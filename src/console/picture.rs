@@ -11,7 +11,7 @@ use maud::{Markup, html};
 
 /// Height of a row and of the axis, in pixels.
 const ROW: usize = 24;
-const AXIS: usize = 22;
+pub(super) const AXIS: usize = 22;
 /// Columns of the picture in percent: names, bars; the rest holds durations.
 const NAMES: f64 = 27.0;
 const BARS: f64 = 63.0;
@@ -149,7 +149,8 @@ fn fraction(at: u64, (from, to): (u64, u64)) -> f64 {
     at.clamp(from, to).saturating_sub(from) as f64 * 100.0 / whole
 }
 
-fn axis(from: u64, to: u64, height: usize) -> Markup {
+/// Marks at round distances from `from`.
+pub(super) fn axis(from: u64, to: u64, height: usize) -> Markup {
     let whole = to.saturating_sub(from).max(1);
     let apart = DISTANCES
         .into_iter()
@@ -170,7 +171,10 @@ fn short(ms: u64) -> String {
         0..1_000 => format!("{ms} ms"),
         1_000..60_000 => format!("{} s", ms / 1_000),
         60_000..3_600_000 => format!("{} min", ms / 60_000),
-        3_600_000..86_400_000 => format!("{} h", ms / 3_600_000),
+        3_600_000..86_400_000 => match ms / 60_000 % 60 {
+            0 => format!("{} h", ms / 3_600_000),
+            minutes => format!("{} h {minutes}", ms / 3_600_000),
+        },
         _ => format!("{} d", ms / 86_400_000),
     }
 }
@@ -380,6 +384,12 @@ mod tests {
             2 * 3,
             "0, 30 s and 1 min: {drawn}"
         );
+    }
+
+    #[test]
+    fn marks_between_full_hours_say_the_minutes() {
+        let half_hours = [1, 2, 3, 4].map(|it| short(it * 1_800_000));
+        assert_eq!(half_hours, ["30 min", "1 h", "1 h 30", "2 h"]);
     }
 
     #[test]

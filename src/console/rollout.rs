@@ -3,18 +3,17 @@
 use super::{
     Content, Snapshot,
     history::{self, Part},
-    page::{bar, button, clock, or_dash, percent, state, why},
+    page::{Section, Weight, bar, button, or_dash, percent, state, time, why},
+    picture::{AXIS, axis},
 };
 use axum::extract::{Path, State as Of};
 use dormer_api::{Api, ApiError, pages::Turn, reads, views};
-use dormer_proto::{
-    phase::{MachineState, Unavailable},
-    work::rollout_run,
-};
+use dormer_proto::{id::Timestamp, phase::Unavailable, work::rollout_run};
 use dormer_views::{
     moment::{lasted, rough},
     open_enum::OpenEnum,
     rollout::{Rollout, Slot},
+    trouble,
 };
 use dormer_workflows::{
     State,
@@ -48,18 +47,19 @@ pub(super) async fn read(
     let records = history::read(api, run, part).await?;
     let names = views::names(&snapshot.runs);
     let main = html! {
-        h1 { "Rollout " (pool) }
+        div.top { h1 { "Rollout " (pool) } (state(rollout.state.id())) }
         (status_section(&rollout))
         (progress(&rollout, snapshot, pool, &turns))
         (actions(&rollout, pool))
+        (turns_picture(&turns, &names, snapshot.now.0))
         (machines(&rollout))
         (named("Not enrolled yet", &rollout.awaited))
         (named("Beyond the limit of members", &rollout.turned_away))
-        (turns_picture(&turns, &names, snapshot.now.0))
         (history::table(&records, run, part, Some(&format!("runs/{}", run.id.as_str()))))
     };
     Ok(Content {
         title: format!("Rollout {pool} is {}", rollout.state),
+        section: Section::Rollouts,
         main,
     })
 }
@@ -70,54 +70,61 @@ pub(super) fn limit(rollout: &Rollout) -> String {
     max.map_or_else(|| "?".to_owned(), |max| max.to_string())
 }
 
+/// What stands against the next grant.
 fn status_section(rollout: &Rollout) -> Markup {
     html! {
-        p.head {
-            (state(rollout.state.id())) " "
-            (rollout.joined) " of " (rollout.members) " joined, " (rollout.failed) " failed, "
-            (rollout.unavailable) " of at most " (limit(rollout)) " unavailable"
-        }
-        @if let Some(what) = &rollout.waiting_for { p { "The next grant waits for " (what) "." } }
-        @if let Some(why) = &rollout.halted { section.why.failed { p { (why) } } }
-        @if let Some(why) = &rollout.held { p { b { "No lease is granted: " (why) "." } } }
-        @if let Some(who) = &rollout.paused { p { b { "Paused by " (who) "." } } }
+        @if let Some(why) = &rollout.halted { p.note.bad { "Halted: " (why) } }
+        @if let Some(why) = &rollout.held { p.note.amber { "No lease is granted: " (why) "." } }
+        @if let Some(who) = &rollout.paused { p.note.amber { "Paused by " (who) "." } }
+        @if let Some(why) = &rollout.refused { p.note.amber { "The pool's last edit was refused: " (why) } }
+        @if let Some(back) = &rollout.rollback { p.note { "Rollback: " (back) } }
+        @if let Some(what) = &rollout.waiting_for { p.note { "The next grant waits for " (what) "." } }
     }
 }
 
-/// Progress: machines with the desired version, and an estimate for the rest.
-fn progress(rollout: &Rollout, snapshot: &Snapshot, pool: &str, turns: &[Turn]) -> Markup {
-    let mut right = 0;
-    let mut other = 0;
-    for run in snapshot.runs.iter().filter(|run| run.closed.is_none()) {
-        let State::Machine(state) = &run.state else {
-            continue;
-        };
-        let view = state.view();
-        if view.pool == pool && view.desired_version.is_some() {
-            if view.version == view.desired_version {
-                right += 1
-            } else {
-                other += 1
-            }
+/// Machines of the pool that serve with the version that they should carry. `dormer get rollouts` counts the same.
+pub(super) fn updated(snapshot: &Snapshot, pool: &str) -> usize {
+    let runs = snapshot.runs.iter().filter(|run| run.closed.is_none());
+    runs.filter(|run| match &run.state {
+        State::Machine(state) => {
+            let view = state.view();
+            let same = view.version.is_some() && view.version == view.desired_version;
+            view.pool == pool && view.served && same
         }
-    }
+        _ => false,
+    })
+    .count()
+}
+
+/// Progress: machines with the desired version, and an estimate for the rest. A rollout that stands still has none.
+fn progress(rollout: &Rollout, snapshot: &Snapshot, pool: &str, turns: &[Turn]) -> Markup {
+    let members = usize::try_from(rollout.members).unwrap_or(usize::MAX);
+    let updated = updated(snapshot, pool).min(members);
+    let others = members - updated;
     let at_once = rollout.max_unavailable.unwrap_or(1).max(1);
-    let left = left(turns, other as u64, at_once, snapshot.now.0);
+    let left = left(turns, others as u64, at_once, snapshot.now.0);
+    let still = trouble::stands_still(rollout).is_some();
     html! {
-        @if right + other > 0 {
-            h2 { "Progress" }
-            (bar(&[(MachineState::Joined, right), (MachineState::Draining, other)], right + other))
+        section.card aria-labelledby="progress" {
+            h2 #progress { "Progress" }
+            @if members > 0 {
+                (bar("Machines that carry the desired version, to scale", &[("Joined", updated), ("todo", others)], members))
+            }
             p {
-                (right) " of " (right + other) " carry the desired version"
-                @if let Some(payload) = &rollout.payload { " (payload " code { (payload) } ")" }
-                @if let Some(left) = left.filter(|_| other > 0) {
+                b { (updated) " of " (rollout.members) } " updated"
+                @if let Some(payload) = &rollout.payload { " to payload " code { (payload) } }
+                ", " (rollout.joined) " joined, " (rollout.failed) " failed, "
+                (rollout.unavailable) " of at most " (limit(rollout)) " unavailable"
+                @if others == 0 { "." }
+                @else if still { ". No time is left to say: the rollout stands still." }
+                @else if let Some(left) = left {
                     ". About " b { (rough(left / 1_000)) } " remain if each machine takes as long \
-                     as the last ones"
-                }
-                "."
+                     as the last ones."
+                } @else { "." }
+                " " a href=(format!("/plan?pool={pool}")) { "What would change" }
             }
             @if let Some((name, took, typical)) = late(&rollout.slots, turns, snapshot.now.0) {
-                p.reason {
+                p.amber {
                     (name) " has held the lease for " (rough(took / 1_000)) "; "
                     (rough(typical / 1_000)) " is usual. See what it waits for."
                 }
@@ -158,13 +165,13 @@ fn left(turns: &[Turn], other: u64, at_once: u64, now: u64) -> Option<u64> {
 }
 
 fn actions(rollout: &Rollout, pool: &str) -> Markup {
-    let action = match rollout.paused {
-        Some(_) => &RESUME_POOL,
-        None => &PAUSE_POOL,
+    let (action, weight) = match rollout.paused {
+        Some(_) => (&RESUME_POOL, Weight::Primary),
+        None => (&PAUSE_POOL, Weight::Secondary),
     };
     let path = format!("rollouts/{pool}/actions/{}", action.name);
     html! {
-        div.actions role="group" aria-label="Actions" { (button(&path, action, pool, None)) (why()) }
+        div.actions role="group" aria-label="Actions" { (button(&path, action, pool, None, weight)) (why()) }
     }
 }
 
@@ -174,31 +181,31 @@ fn machines(rollout: &Rollout) -> Markup {
         uid: &slot.holder,
         name: &slot.name,
         cells: [
-            slot.token.to_string(),
-            clock(slot.since),
-            or_dash(slot.waits_for.as_deref()).to_owned(),
+            html! { (slot.token) },
+            time(slot.since),
+            html! { (or_dash(slot.waits_for.as_deref())) },
         ],
     });
     let queue = rollout.queue.iter().map(|waiting| Row {
         uid: &waiting.uid,
         name: &waiting.name,
         cells: [
-            waiting.position.to_string(),
-            if waiting.away { "yes" } else { "no" }.to_owned(),
+            html! { (waiting.position) },
+            html! { (if waiting.away { "yes" } else { "no" }) },
         ],
     });
     let away = rollout.away.iter().map(|away| Row {
         uid: &away.uid,
         name: &away.name,
-        cells: [away_text(&away.why).to_owned()],
+        cells: [html! { (away_text(&away.why)) }],
     });
     let gaps = rollout.gaps.iter().map(|gap| Row {
         uid: &gap.uid,
         name: &gap.name,
         cells: [
-            or_dash(Some(&gap.owner)).to_owned(),
-            clock(gap.since),
-            gap.waits_for.clone(),
+            html! { (or_dash(Some(&gap.owner))) },
+            time(gap.since),
+            html! { (gap.waits_for) },
         ],
     });
     html! {
@@ -221,7 +228,7 @@ fn away_text(why: &OpenEnum<Unavailable>) -> &str {
 struct Row<'a, const COLUMNS: usize> {
     uid: &'a str,
     name: &'a str,
-    cells: [String; COLUMNS],
+    cells: [Markup; COLUMNS],
 }
 
 /// List of machines. Empty markup if there are none.
@@ -233,6 +240,7 @@ fn list<'a, const COLUMNS: usize>(
     let count = rows.len();
     html! {
         @if count > 0 {
+            section.card aria-label=(title) {
             h2 { (title) @if count > 1 { " (" (count) ")" } }
             table {
                 thead { tr { th { "Machine" } @for column in columns { th { (column) } } } }
@@ -246,12 +254,13 @@ fn list<'a, const COLUMNS: usize>(
                 }
             }
             @if count > NAMED_MAX { p.quiet { "and " (count - NAMED_MAX) " more" } }
+            }
         }
     }
 }
 
 fn named(title: &str, names: &[String]) -> Markup {
-    html! { @if !names.is_empty() { p.reason { (title) ": " (names.join(", ")) "." } } }
+    html! { @if !names.is_empty() { p.note.amber { (title) ": " (names.join(", ")) "." } } }
 }
 
 /// Turns with the lease, to scale.
@@ -264,22 +273,39 @@ fn turns_picture(turns: &[Turn], names: &BTreeMap<String, String>, now: u64) -> 
         .max()
         .unwrap_or(now)
         .max(from + 1);
-    let offset = |at: u64| at.saturating_sub(from) as f64 * 58.0 / (to - from) as f64;
+    let offset = |at: u64| at.saturating_sub(from) as f64 * 100.0 / (to - from) as f64;
+    let height = AXIS + shown.len() * ROW;
     html! {
         @if !shown.is_empty() {
-            h2 { "Turns with the lease, to scale" }
-            div.wide tabindex="0" role="region" aria-label="Turns, scrollable" {
-                svg.timeline role="img" aria-label="Turns with the lease, to scale" width="100%" height=(shown.len() * ROW) {
-                    @for (at, turn) in shown.iter().enumerate() {
-                        @let end = turn.to.unwrap_or(now);
-                        @let name = names.get(&turn.holder).unwrap_or(&turn.holder);
-                        @let kind = if turn.to.is_some() { "good" } else { "busy" };
-                        svg width="31%" height=((at + 1) * ROW) { text.label x="4" y=(at * ROW + 15) { (name) title { (name) } } }
-                        rect data-kind=(kind) x=(percent(32.0 + offset(turn.from))) y=(at * ROW + 4)
-                            width=(percent((offset(end) - offset(turn.from)).max(0.25))) height="14" rx="2" {
-                            title { (name) ", token " (turn.token) ", " (lasted(turn.from, end)) }
+            section.card aria-labelledby="turns" {
+                h2 #turns { "Turns with the lease, to scale" }
+                p.quiet { "From " (time(Timestamp(from))) " to " (time(Timestamp(to))) "." }
+                div.wide tabindex="0" role="region" aria-label="Turns, scrollable" {
+                    svg.timeline role="img" aria-label="Turns with the lease, to scale" width="100%" height=(height) {
+                        svg x="31%" width="58%" height=(height) overflow="visible" {
+                            (axis(from, to, height))
+                            @for (at, turn) in shown.iter().enumerate() {
+                                @let end = turn.to.unwrap_or(now);
+                                @let kind = if turn.to.is_some() { "good" } else { "busy" };
+                                rect data-kind=(kind) x=(percent(offset(turn.from))) y=(AXIS + at * ROW + 4)
+                                    width=(percent((offset(end) - offset(turn.from)).max(0.25))) height="14" rx="2" {
+                                    title {
+                                        (names.get(&turn.holder).unwrap_or(&turn.holder)) ", token " (turn.token) ", "
+                                        (lasted(turn.from, end))
+                                    }
+                                }
+                            }
                         }
-                        text.long x="99.5%" y=(at * ROW + 15) text-anchor="end" { (lasted(turn.from, end)) }
+                        @for (at, turn) in shown.iter().enumerate() {
+                            @let end = turn.to.unwrap_or(now);
+                            @let name = names.get(&turn.holder).unwrap_or(&turn.holder);
+                            svg width="30%" height=(AXIS + (at + 1) * ROW) {
+                                text.label x="4" y=(AXIS + at * ROW + 15) { (name) title { (name) } }
+                            }
+                            text.long x="99.5%" y=(AXIS + at * ROW + 15) text-anchor="end" {
+                                (lasted(turn.from, end)) @if turn.to.is_none() { ", holds it" }
+                            }
+                        }
                     }
                 }
             }
@@ -290,7 +316,6 @@ fn turns_picture(turns: &[Turn], names: &BTreeMap<String, String>, now: u64) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dormer_proto::id::Timestamp;
 
     fn slot(token: u64, name: &str) -> Slot {
         Slot {
@@ -310,7 +335,7 @@ mod tests {
         let rows = slots.iter().map(|slot| Row {
             uid: &slot.holder,
             name: &slot.name,
-            cells: [slot.token.to_string(), clock(slot.since)],
+            cells: [html! { (slot.token) }, time(slot.since)],
         });
         let shown = list("Who", ["Token", "Since"], rows).into_string();
         for expected in [
@@ -318,7 +343,7 @@ mod tests {
             "<th>Machine</th><th>Token</th><th>Since</th>",
             "<tr data-key=\"u7\">",
             "<a href=\"/machines/u7\">win</a>",
-            "<td data-label=\"Since\">2025-11-21 07:00:00</td>",
+            ">2025-11-21 07:00:00</time></td>",
             "and 1 more",
         ] {
             assert!(shown.contains(expected), "{expected}: {shown}");

@@ -1,7 +1,7 @@
 //! Page content as server-sent events: the whole content at first, then whenever it changes. So a page that slept or
 //! lost its connection is correct again after the first event.
 
-use super::{Console, Page, Snapshot, guarded, page};
+use super::{Console, Page, Snapshot, guarded, page, plan};
 use axum::{
     body::Body,
     http::{
@@ -120,10 +120,20 @@ impl Reader {
 
     /// Event of a snapshot, rendered now or earlier by another reader.
     async fn content(&self, snapshot: &Snapshot, mark: u64) -> Bytes {
+        // A plan asks the cluster, which may take long: the other pages do not wait for it.
+        if matches!(self.page, Page::Plan(_)) {
+            return self.event(snapshot).await;
+        }
         let mut drawn = self.console.drawn.lock().await;
         if let Some(event) = drawn.at(&self.page, mark) {
             return event;
         }
+        let event = self.event(snapshot).await;
+        drawn.keep(&self.page, mark, event.clone());
+        event
+    }
+
+    async fn event(&self, snapshot: &Snapshot) -> Bytes {
         let content = match self.console.draw(&self.page, snapshot).await {
             Ok(content) => content,
             Err(error) => page::failed(&error),
@@ -135,12 +145,8 @@ impl Reader {
         };
         // Three texts always have a JSON form, and JSON has no line breaks: one line of data is enough.
         let data = serde_json::to_string(&event).unwrap_or_default();
-        let event = Bytes::from(format!(
-            "id: {}\nevent: page\ndata: {data}\n\n",
-            snapshot.records()
-        ));
-        drawn.keep(&self.page, mark, event.clone());
-        event
+        let number = snapshot.records();
+        Bytes::from(format!("id: {number}\nevent: page\ndata: {data}\n\n"))
     }
 }
 
@@ -151,7 +157,8 @@ fn mark(page: &Page, snapshot: &Snapshot, live: &Live) -> u64 {
     let run = match page {
         Page::Machine(called, _) => machine_run(called).ok(),
         Page::Rollout(pool, _) => rollout_run(pool).ok(),
-        Page::Fleet(_) | Page::Dead => None,
+        Page::Plan(_) => return plan::mark(snapshot),
+        Page::Fleet(_) | Page::Rollouts | Page::Activity | Page::Settings | Page::Dead => None,
     };
     let mut hasher = DefaultHasher::new();
     match run.and_then(|run| snapshot.run(&run)) {

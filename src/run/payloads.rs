@@ -25,10 +25,11 @@ pub(crate) struct Payloads {
 
 impl Payloads {
     /// Reads every payload in `folders` into the catalog. A folder with a manifest is a payload; in another, each
-    /// folder in it that has one.
+    /// folder in it that has one. An invalid payload does not keep the others out: it is logged, the catalog has a
+    /// sentence about it, and it is read again.
     ///
     /// # Errors
-    /// A payload is invalid, or a folder has no payload.
+    /// A folder cannot be read, or has no payload.
     pub(crate) fn load(folders: &[PathBuf], catalog: &Catalog) -> anyhow::Result<Self> {
         let mut payloads = Self {
             folders: folders.to_vec(),
@@ -44,7 +45,7 @@ impl Payloads {
                 folder.display()
             );
             for (folder, written) in found {
-                payloads.take(folder, written, catalog)?;
+                payloads.try_take(folder, written, catalog);
             }
         }
         Ok(payloads)
@@ -62,17 +63,37 @@ impl Payloads {
         for folder in self.folders.clone() {
             // A read error does not remove the folder's payloads.
             for (folder, written) in manifests(&folder).unwrap_or_default() {
-                match self.take(folder.clone(), written, catalog) {
-                    Ok(()) => drop(self.wrong.remove(&folder)),
-                    Err(error) => self.warn(folder, format!("{error:#}")),
+                self.try_take(folder, written, catalog);
+            }
+        }
+        // A broken payload that was removed is no finding any more.
+        self.wrong.retain(|folder, _| {
+            let stays = folder.exists();
+            if !stays {
+                catalog.note_unusable(&folder.display().to_string(), None);
+            }
+            stays
+        });
+    }
+
+    fn try_take(&mut self, folder: PathBuf, written: SystemTime, catalog: &Catalog) {
+        let place = folder.display().to_string();
+        match self.take(folder.clone(), written, catalog) {
+            Ok(()) => {
+                if self.wrong.remove(&folder).is_some() {
+                    catalog.note_unusable(&place, None);
                 }
             }
+            Err(error) => self.warn(folder, format!("{error:#}"), catalog),
         }
     }
 
-    fn warn(&mut self, folder: PathBuf, error: String) {
+    fn warn(&mut self, folder: PathBuf, error: String, catalog: &Catalog) {
         if self.wrong.get(&folder) != Some(&error) {
-            tracing::warn!("a payload cannot be used: {error}");
+            let place = folder.display().to_string();
+            tracing::warn!(folder = place, "a payload cannot be used: {error}");
+            let why = format!("the payload in {place} cannot be used: {error}");
+            catalog.note_unusable(&place, Some(why));
             self.wrong.insert(folder, error);
         }
     }
@@ -167,8 +188,15 @@ mod tests {
         std::fs::rename(&late, all.join("late")).expect("moved");
         payloads.poll(&catalog);
         assert_eq!(newest(&catalog), "11.1.0", "11.2.0 is half copied");
+        let found = catalog.unusable();
+        assert!(found.len() == 1 && found[0].contains("three"), "{found:?}");
+        let restarted = Catalog::new(&[]).expect("a catalog");
+        Payloads::load(&[all.to_owned()], &restarted).expect("the good ones are taken");
+        assert_eq!(newest(&restarted), "11.1.0");
+        assert_eq!(restarted.unusable(), found, "a restart finds the same");
         std::fs::rename(all.join("late"), &late).expect("moved");
         payloads.poll(&catalog);
         assert_eq!(newest(&catalog), "11.2.0");
+        assert_eq!(catalog.unusable(), Vec::<String>::new());
     }
 }

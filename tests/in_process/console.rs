@@ -21,7 +21,7 @@ async fn the_fleet_page_links_to_machine_pages_with_their_history() {
         "→ probe",
         "machines/u1/actions/pause",
         "SSH at 10.0.0.9",
-        "<b>Next: </b>",
+        "<dt>Do now</dt>",
         "class=\"spot here\" data-state=\"Provisioned\"",
         "bring-up",
     ] {
@@ -40,6 +40,15 @@ async fn the_fleet_page_links_to_machine_pages_with_their_history() {
         status == 404 && nobody.contains("there is no machine"),
         "{nobody}"
     );
+    let rollouts = site.page("/rollouts").await;
+    assert_eq!(rollouts.0, 200);
+    assert!(rollouts.2.contains("aria-current=\"page\">Rollouts</a>"));
+    let plan = site.page("/plan").await.2;
+    assert!(plan.contains("There is no plan: "), "{plan}");
+    let settings = site.page("/settings").await.2;
+    assert!(settings.contains("Nothing was refused."), "{settings}");
+    let activity = site.page("/activity").await.2;
+    assert!(activity.contains("Nobody has asked"), "{activity}");
     assert!(
         site.page("/dead-letters")
             .await
@@ -59,6 +68,9 @@ async fn the_list_is_searched_and_filtered() {
         ("?state=Joined", false),
         ("?state=Provisioned&pool=windows&page=7", true),
         ("?pool=linux", false),
+        ("?sort=-since", true),
+        ("?cause=access_denied", false),
+        ("?version=v9", false),
         ("?q=&state=&page=x", true),
     ] {
         let (status, _, page) = site.page(&format!("/{query}")).await;
@@ -86,5 +98,14 @@ async fn what_people_write_is_text_on_a_page_and_nothing_more() {
         "{page}"
     );
     assert!(page.contains("machines/u1/actions/resume"), "{page}");
+    let (_, _, page) = site.page("/activity").await;
+    for expected in [
+        "&lt;b&gt;ann&lt;/b&gt;</td>",
+        "&lt;script&gt;alert(1)",
+        ">API</td>",
+        "<td data-label=\"What\">pause</td>",
+    ] {
+        assert!(page.contains(expected), "{expected}: {page}");
+    }
     site.end().await;
 }

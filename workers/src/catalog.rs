@@ -215,6 +215,8 @@ struct Inner {
     cluster_read: bool,
     profiles: BTreeMap<String, Arc<Profile>>,
     payloads: Vec<Arc<Payload>>,
+    /// Sentences about payloads that cannot be used, by their places.
+    unusable: BTreeMap<String, String>,
     versions: BTreeMap<String, InstalledVersion>,
     /// Outdated versions of earlier layers and cluster settings; the newest first.
     retired: VecDeque<(String, InstalledVersion)>,
@@ -326,6 +328,30 @@ impl Catalog {
             );
             Failure::transient(VERSION_NOT_HERE, message)
         })
+    }
+
+    /// Manifests of every payload here, the oldest first.
+    #[must_use]
+    pub fn manifests(&self) -> Vec<Manifest> {
+        let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
+        let payloads = inner.payloads.iter();
+        payloads.map(|payload| payload.manifest.clone()).collect()
+    }
+
+    /// Notes that the payload at `place` cannot be used, or with `None` that it can.
+    pub fn note_unusable(&self, place: &str, why: Option<String>) {
+        let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
+        match why {
+            Some(why) => drop(inner.unusable.insert(place.to_owned(), why)),
+            None => drop(inner.unusable.remove(place)),
+        }
+    }
+
+    /// Sentences about the payloads that cannot be used.
+    #[must_use]
+    pub fn unusable(&self) -> Vec<String> {
+        let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
+        inner.unusable.values().cloned().collect()
     }
 
     /// Folder names of every payload here: the cleanup on a host keeps them.

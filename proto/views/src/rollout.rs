@@ -47,6 +47,9 @@ pub struct Rollout {
     /// Reason for which no lease is granted, with the remedy: there is no pool, or it forbids grants.
     #[serde(default)]
     pub held: Option<String>,
+    /// Reason for which the pool's present settings are refused. The ones before them hold.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
     /// Failure that stops new grants.
     pub halted: Option<String>,
     /// Payload that its machines should carry.
@@ -172,6 +175,12 @@ pub struct Pool {
     pub approval: OpenEnum<ApprovalMode>,
     /// Who stopped new grants, and why.
     pub paused: Option<String>,
+    /// Payload that its machines should carry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payload: Option<String>,
+    /// Why the pool's last edit is refused, or why no lease is granted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
     /// Machines enrolled.
     pub members: u64,
 }

@@ -17,6 +17,7 @@
 //!
 //! A further server is one [`Program`] constant, one [`GoModule`] and one file like `nats.rs`; finding, building, starting, skipping and cleaning up are shared.
 
+mod axe;
 pub mod browser;
 mod cable;
 pub mod cache;
@@ -39,6 +40,7 @@ pub mod tier;
 mod wait;
 mod wine;
 
+pub use axe::axe;
 pub use browser::Browser;
 pub use cable::Cable;
 pub use certs::{Identity, TestCa};
