@@ -18,7 +18,7 @@ const HEAD: &str = "# Rendered from deploy/chart by a test: UPDATE_EXPECT=1 carg
 const NATS: &str = "--set=nats.url=nats://nats:4222";
 
 /// Rendered manifests: the file, and Helm's arguments.
-const RENDERED: [(&str, &[&str]); 4] = [
+const RENDERED: [(&str, &[&str]); 5] = [
     (
         "install.yaml",
         &[
@@ -34,6 +34,10 @@ const RENDERED: [(&str, &[&str]); 4] = [
             "--set=namespace.create=true",
             "--set=mode=split",
         ],
+    ),
+    (
+        "guard.yaml",
+        &["--show-only=templates/guard.yaml", "--set=mode=split"],
     ),
     (
         "machine-tokens.yaml",
@@ -108,6 +112,7 @@ pub(crate) const VARIANTS: [(&str, &[&str]); 5] = [
             "--set=http.tlsSecret=own-tls",
             "--set=http.audience=dormer",
             "--set=forcedDrains=false",
+            "--set=guard.enabled=false",
             "--set=networkPolicy.enabled=false",
             "--set=roles.console.replicas=1",
             "--set=monitoring.scrape=ServiceMonitor",

@@ -14,6 +14,7 @@ pub(crate) mod cluster;
 mod csr;
 mod drain;
 mod fence;
+mod guard;
 mod minor;
 mod people;
 mod pool;

@@ -1,5 +1,5 @@
-//! dormer's accounts from `deploy/rbac.yaml` and `deploy/machine-tokens.yaml`, created for each test under its own
-//! names.
+//! dormer's accounts from `deploy/rbac.yaml`, `deploy/machine-tokens.yaml` and `deploy/guard.yaml`, created for each test
+//! under its own names.
 
 use super::{
     cluster::{Site, executor},
@@ -20,6 +20,8 @@ const MANIFESTS: [&str; 2] = [
     include_str!("../../deploy/rbac.yaml"),
     include_str!("../../deploy/machine-tokens.yaml"),
 ];
+/// What the API server holds the accounts to, as shipped.
+const GUARD: &str = include_str!("../../deploy/guard.yaml");
 
 /// The objects of the manifests.
 pub(crate) fn shipped() -> Vec<Value> {
@@ -44,8 +46,33 @@ pub(crate) fn home(site: &Site) -> String {
     format!("{}-home", site.name)
 }
 
-/// Applies the manifest under the test's names, each rule altered by `alter`, which answers whether it stays.
+/// Applies the admission policies under the test's names, so that they hold the test's accounts.
+pub(crate) async fn guard(site: &Site) {
+    let home = home(site);
+    let text = GUARD
+        .replace(
+            "system:serviceaccount:dormer:",
+            &format!("system:serviceaccount:{home}:"),
+        )
+        .replace(
+            "instance\"].orValue(\"\") == \"dormer\"",
+            &format!("instance\"].orValue(\"\") == \"{home}\""),
+        )
+        .replace("dormer-guard-", &format!("{}-guard-", site.name));
+    for object in yaml::documents(&text).expect("policies") {
+        site.world.create(object).await;
+    }
+}
+
+/// Applies the manifests with the admission policies under the test's names, each rule altered by `alter`, which answers
+/// whether it stays.
 pub(crate) async fn apply(site: &Site, alter: impl Fn(&str, &mut Value) -> bool) {
+    unguarded(site, alter).await;
+    guard(site).await;
+}
+
+/// The same without the admission policies.
+pub(crate) async fn unguarded(site: &Site, alter: impl Fn(&str, &mut Value) -> bool) {
     for mut object in shipped() {
         let kind = object["kind"].as_str().expect("a kind").to_owned();
         if kind == "Namespace" {

@@ -26,8 +26,10 @@ impl Bench {
             .api(kind, listed)
             .list(&ListParams::default())
             .await?;
+        let labels = json!({"app.kubernetes.io/managed-by": "dormer",
+            "app.kubernetes.io/instance": home(&self.site)});
         let object = json!({"apiVersion": format!("{}/{}", kind.0, kind.1), "kind": kind.2,
-            "metadata": {"name": name, "namespace": namespace}});
+            "metadata": {"name": name, "namespace": namespace, "labels": labels}});
         self.console.try_create(object).await?;
         let status = Patch::Merge(json!({"status": {"waitingFor": "nothing"}}));
         api.patch_status(name, &PatchParams::default(), &status)
@@ -49,7 +51,7 @@ impl Bench {
     }
 
     pub(super) async fn reports_a_node(&self, name: &str) -> Result<(), kube::Error> {
-        let condition = json!({"type": "Dormer", "status": "True"});
+        let condition = json!({"type": "DormerConfigured", "status": "True"});
         let status = Patch::Strategic(json!({"status": {"conditions": [condition]}}));
         let nodes: Api<Node> = Api::all(self.console.admin.clone());
         nodes
@@ -71,7 +73,9 @@ impl Bench {
         api.list(&ListParams::default()).await?;
         for address in ["10.0.0.1", "10.0.0.2"] {
             let slice = json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
-                "metadata": {"name": name}, "addressType": "IPv4",
+                "metadata": {"name": name, "labels": {
+                    "kubernetes.io/service-name": "dormer-windows-exporter"}},
+                "addressType": "IPv4",
                 "endpoints": [{"addresses": [address]}]});
             let params = PatchParams::apply("dormer-console").force();
             api.patch(name, &params, &Patch::Apply(slice)).await?;

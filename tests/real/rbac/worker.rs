@@ -13,7 +13,7 @@ use crate::real::{
 use dormer_proto::machine::{Outcome, Task};
 use dormer_testkit::Speaker;
 use dormer_workers::{host::cluster::Cluster, kubernetes::token};
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::{
     Api,
     api::{ObjectMeta, PostParams},
@@ -230,8 +230,10 @@ impl Bench {
             name: Some(name.into()),
             ..ObjectMeta::default()
         };
+        let text = ByteString(b"<powershell>".to_vec());
         let made = Secret {
             metadata,
+            data: Some([("userData".to_owned(), text)].into()),
             ..Secret::default()
         };
         let made = api.create(&PostParams::default(), &made).await?;

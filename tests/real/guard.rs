@@ -1,0 +1,530 @@
+//! Bypasses of RBAC by who holds one of dormer's accounts: each succeeds without the admission policies of
+//! `deploy/guard.yaml`, and the API server refuses it with them.
+
+use super::{
+    accounts::{apply, home, ours, unguarded},
+    ask::{Ask, CLIENT, Kubelet},
+    cluster::{
+        CSR, Kind, MACHINE, NODE, PATIENCE, Site, WINDOWS_MACHINE, WINDOWS_POOL, World, plane,
+    },
+    watching::settings,
+};
+use dormer_testkit::{await_condition, await_some};
+use kube::{
+    Client,
+    api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
+};
+use serde_json::{Value, json};
+
+const SECRET: Kind = ("", "v1", "Secret");
+const LEASE: Kind = ("coordination.k8s.io", "v1", "Lease");
+const CLASS: Kind = ("node.k8s.io", "v1", "RuntimeClass");
+const SLICE: Kind = ("discovery.k8s.io", "v1", "EndpointSlice");
+
+/// A write by one of dormer's accounts.
+enum Write {
+    Create(Value),
+    Patch(Value),
+    /// A patch of a part of the object, such as its status.
+    Part(&'static str, Value),
+    Delete,
+}
+use Write::{Create, Delete, Part, Patch as Change};
+
+/// What somebody tries who has an account of dormer's.
+struct Attack {
+    account: &'static str,
+    kind: Kind,
+    namespace: String,
+    name: String,
+    write: Write,
+    /// What the API server says when it refuses.
+    refused: &'static str,
+}
+
+/// Everything that is tried in a part of the cluster.
+fn attacks(site: &Site) -> Vec<Attack> {
+    let site_name = site.name;
+    let (home, machines) = (home(site), site.machines.clone());
+    let windows = format!("{site_name}-win");
+    let linux = format!("{site_name}-linux");
+    let theirs = format!("{site_name}-theirs");
+    let mut all = Vec::new();
+    let mut add = |account, kind, namespace: &str, name: &str, write, refused| {
+        all.push(Attack {
+            account,
+            kind,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            write,
+            refused,
+        });
+    };
+    let labels = json!({"metadata": {"labels": {"node-role.kubernetes.io/control-plane": ""}}});
+    let note = |key: &str| json!({"metadata": {"annotations": {key: "1"}}});
+    let cordon = || Change(json!({"spec": {"unschedulable": true}}));
+    add(
+        "dormer-worker",
+        NODE,
+        "",
+        &windows,
+        Change(labels.clone()),
+        "neither labels",
+    );
+    let taints = json!({"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}});
+    add(
+        "dormer-worker",
+        NODE,
+        "",
+        &windows,
+        Change(taints),
+        "nothing but unschedulable",
+    );
+    add(
+        "dormer-worker",
+        NODE,
+        "",
+        &linux,
+        cordon(),
+        "Windows nodes only",
+    );
+    let foreign = note("cluster.x-k8s.io/cluster-name");
+    add(
+        "dormer-worker",
+        NODE,
+        "",
+        &windows,
+        Change(foreign),
+        "no annotation of a Node but",
+    );
+
+    let spec = json!({"spec": {"providerID": "aws:///else"}});
+    add(
+        "dormer-worker",
+        MACHINE,
+        &machines,
+        &windows,
+        Change(spec),
+        "neither spec",
+    );
+    let freed = json!({"metadata": {"finalizers": null}});
+    add(
+        "dormer-worker",
+        MACHINE,
+        &machines,
+        &windows,
+        Change(freed),
+        "neither spec",
+    );
+    let foreign = note("machine.openshift.io/exclude-node-draining");
+    add(
+        "dormer-worker",
+        MACHINE,
+        &machines,
+        &windows,
+        Change(foreign),
+        "no annotation of a Machine but",
+    );
+    add(
+        "dormer-worker",
+        MACHINE,
+        &machines,
+        &windows,
+        Delete,
+        "under an open fence",
+    );
+    add(
+        "dormer-worker",
+        MACHINE,
+        &machines,
+        &linux,
+        Delete,
+        "Windows Machines only",
+    );
+
+    let secret = |namespace: &str, name: &str, kind: &str, data: Value| {
+        Create(json!({"apiVersion": "v1", "kind": "Secret", "type": kind,
+            "metadata": {"name": name, "namespace": namespace,
+                "annotations": {"kubernetes.io/service-account.name": "default"},
+                "labels": {"app.kubernetes.io/managed-by": "dormer"}},
+            "stringData": data}))
+    };
+    // The controller of tokens fills it, and the worker may read it.
+    let minted = format!("{site_name}-minted");
+    let write = secret(
+        "kube-system",
+        &minted,
+        "kubernetes.io/service-account-token",
+        json!({}),
+    );
+    add(
+        "dormer-worker",
+        SECRET,
+        "kube-system",
+        &minted,
+        write,
+        "own bootstrap tokens only",
+    );
+    let id = if site_name == "guarded" {
+        "guard1"
+    } else {
+        "guard0"
+    };
+    let bootstrap = format!("bootstrap-token-{id}");
+    let data = json!({"token-id": id, "token-secret": "0123456789abcdef",
+        "usage-bootstrap-authentication": "true",
+        "auth-extra-groups": "system:bootstrappers:kubeadm:default-node-token"});
+    let write = secret(
+        "kube-system",
+        &bootstrap,
+        "bootstrap.kubernetes.io/token",
+        data,
+    );
+    add(
+        "dormer-worker",
+        SECRET,
+        "kube-system",
+        &bootstrap,
+        write,
+        "is of the group",
+    );
+    add(
+        "dormer-worker",
+        SECRET,
+        "kube-system",
+        &theirs,
+        Delete,
+        "own bootstrap tokens only",
+    );
+    let write = secret(
+        &machines,
+        &minted,
+        "kubernetes.io/service-account-token",
+        json!({}),
+    );
+    add(
+        "dormer-worker",
+        SECRET,
+        &machines,
+        &minted,
+        write,
+        "windows-user-data only",
+    );
+    let write = secret(
+        &machines,
+        "windows-user-data",
+        "Opaque",
+        json!({"userData": ""}),
+    );
+    add(
+        "dormer-worker",
+        SECRET,
+        &machines,
+        "windows-user-data",
+        write,
+        "has userData",
+    );
+
+    let approved = json!({"status": {"conditions": [{"type": "Approved", "status": "True",
+        "reason": "DormerApproved"}]}});
+    let csr = format!("{site_name}-person");
+    add(
+        "dormer-worker",
+        CSR,
+        "",
+        &csr,
+        Part("approval", approved),
+        "a node or its bootstrapper",
+    );
+    let told = json!({"status": {"waitingFor": "nothing"}});
+    add(
+        "dormer-worker",
+        WINDOWS_POOL,
+        &home,
+        "windows",
+        Part("status", told),
+        "nothing but the override",
+    );
+
+    let override_ = json!({"status": {"override": {"payload": "old", "from": "new", "insteadOf": "installed",
+        "by": "nobody"}}});
+    add(
+        "dormer-console",
+        WINDOWS_POOL,
+        &home,
+        "windows",
+        Part("status", override_),
+        "the override",
+    );
+    add(
+        "dormer-console",
+        NODE,
+        "",
+        &windows,
+        Part("status", labels),
+        "nothing beside it",
+    );
+    let ready = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
+    add(
+        "dormer-console",
+        NODE,
+        "",
+        &windows,
+        Part("status", ready),
+        "its own condition",
+    );
+    let room = json!({"status": {"capacity": {"example.com/x": "7"}}});
+    add(
+        "dormer-console",
+        NODE,
+        "",
+        &windows,
+        Part("status", room),
+        "its own condition",
+    );
+    let ours = json!({"status": {"conditions": [{"type": "DormerConfigured", "status": "True"}]}});
+    add(
+        "dormer-console",
+        NODE,
+        "",
+        &linux,
+        Part("status", ours),
+        "on Windows nodes only",
+    );
+    let slice = json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+        "metadata": {"name": "nats-0", "namespace": home,
+            "labels": {"kubernetes.io/service-name": "nats"}},
+        "addressType": "IPv4", "endpoints": [{"addresses": ["10.6.6.6"]}]});
+    add(
+        "dormer-console",
+        SLICE,
+        &home,
+        "nats-0",
+        Create(slice),
+        "dormer-windows-exporter only",
+    );
+    add(
+        "dormer-console",
+        WINDOWS_MACHINE,
+        &machines,
+        &theirs,
+        Delete,
+        "its own dormer only",
+    );
+
+    let class = json!({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "handler": "runc",
+        "metadata": {"name": format!("{site_name}-sandbox")}});
+    add(
+        "dormer-watcher",
+        CLASS,
+        "",
+        &format!("{site_name}-sandbox"),
+        Create(class),
+        "Windows builds only",
+    );
+    let change = json!({"scheduling": {"nodeSelector": {"a": "b"}}});
+    let of_others = format!("windows-{site_name}");
+    add(
+        "dormer-watcher",
+        CLASS,
+        "",
+        &of_others,
+        Change(change),
+        "its own RuntimeClasses only",
+    );
+    let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": "another", "namespace": home}, "spec": {"holderIdentity": "me"}});
+    add(
+        "dormer-watcher",
+        LEASE,
+        &home,
+        "another",
+        Create(lease),
+        "dormer-watcher only",
+    );
+    all
+}
+
+impl Attack {
+    /// Tries it; with `dry_run` nothing is stored.
+    async fn try_by(&self, client: &Client, dry_run: bool) -> Result<(), kube::Error> {
+        let by = World {
+            admin: client.clone(),
+        };
+        let api = by.api(self.kind, &self.namespace);
+        let params = PatchParams {
+            dry_run,
+            ..PatchParams::default()
+        };
+        let name = self.name.as_str();
+        match &self.write {
+            Create(object) => {
+                let object: DynamicObject =
+                    serde_json::from_value(object.clone()).expect("an object");
+                let params = PostParams {
+                    dry_run,
+                    ..PostParams::default()
+                };
+                api.create(&params, &object).await.map(drop)
+            }
+            // A strategic merge keeps the other entries of a list; only Kubernetes' own kinds know it.
+            Change(change) => api
+                .patch(name, &params, &Patch::Merge(change))
+                .await
+                .map(drop),
+            Part(part, change) if self.kind == NODE => {
+                let change = Patch::Strategic(change);
+                api.patch_subresource(part, name, &params, &change)
+                    .await
+                    .map(drop)
+            }
+            Part(part, change) => {
+                let change = Patch::Merge(change);
+                api.patch_subresource(part, name, &params, &change)
+                    .await
+                    .map(drop)
+            }
+            Delete => {
+                let params = DeleteParams {
+                    dry_run,
+                    ..DeleteParams::default()
+                };
+                api.delete(name, &params).await.map(drop)
+            }
+        }
+    }
+
+    fn what(&self) -> String {
+        format!(
+            "{} on {} {}: {}",
+            self.account, self.kind.2, self.name, self.refused
+        )
+    }
+}
+
+/// Everything that the attacks aim at.
+async fn targets(site: &Site) -> Vec<(&'static str, Client)> {
+    let world = &site.world;
+    settings(site, json!({})).await;
+    site.joined("win").await;
+    let linux = format!("{}-linux", site.name);
+    let theirs = format!("{}-theirs", site.name);
+    world
+        .create(json!({"apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": linux, "labels": {"kubernetes.io/os": "linux"}}}))
+        .await;
+    world
+        .create(
+            json!({"apiVersion": "machine.openshift.io/v1beta1", "kind": "Machine",
+        "metadata": {"name": linux, "namespace": site.machines}, "spec": {"providerSpec": {}}}),
+        )
+        .await;
+    world
+        .create(json!({"apiVersion": "v1", "kind": "Secret",
+        "metadata": {"name": theirs, "namespace": "kube-system"}}))
+        .await;
+    world
+        .create(
+            json!({"apiVersion": "dormer.io/v1alpha1", "kind": "WindowsMachine",
+        "metadata": {"name": theirs, "namespace": site.machines}}),
+        )
+        .await;
+    world
+        .create(
+            json!({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass",
+        "metadata": {"name": format!("windows-{}", site.name)}, "handler": "runhcs-wcow-process"}),
+        )
+        .await;
+    let person = Ask {
+        signer: CLIENT,
+        ..Ask::client(&linux)
+    };
+    let csr = format!("{}-person", site.name);
+    Kubelet::new(site)
+        .ask(&site.plane.admin(), &csr, person)
+        .await
+        .expect("a person asks");
+    let mut clients = Vec::new();
+    for account in ["dormer-watcher", "dormer-worker", "dormer-console"] {
+        clients.push((account, site.client(&ours(site, account).await).await));
+    }
+    clients
+}
+
+fn client_of<'a>(clients: &'a [(&str, Client)], account: &str) -> &'a Client {
+    let found = clients.iter().find(|(name, _)| *name == account);
+    &found.expect("an account of dormer's").1
+}
+
+#[tokio::test]
+async fn each_bypass_succeeds_without_the_policies_and_is_refused_with_them() {
+    let open = Site::new(plane!(), "unguarded").await;
+    unguarded(&open, |_, _| true).await;
+    let clients = targets(&open).await;
+    for attack in attacks(&open) {
+        let by = client_of(&clients, attack.account);
+        // The authorizer follows roles by a watch.
+        await_condition(&attack.what(), PATIENCE, || async {
+            attack.try_by(by, true).await.is_ok()
+        })
+        .await;
+        let done = attack.try_by(by, false).await;
+        done.unwrap_or_else(|why| panic!("{} without the policy: {why}", attack.what()));
+    }
+    // What it is worth: a token of another account, which the worker reads.
+    let worker = World {
+        admin: client_of(&clients, "dormer-worker").clone(),
+    };
+    let minted = "unguarded-minted";
+    await_some("a token of another account", PATIENCE, || async {
+        let secret = worker.get(SECRET, "kube-system", minted).await?;
+        secret["data"]["token"].as_str().map(str::to_owned)
+    })
+    .await;
+    let gone = open
+        .world
+        .get(MACHINE, &open.machines, "unguarded-linux")
+        .await;
+    assert!(gone.is_none(), "the Linux Machine was deleted");
+    open.world.delete(SECRET, "kube-system", minted).await;
+    open.world
+        .delete(SECRET, "kube-system", "bootstrap-token-guard0")
+        .await;
+
+    let held = Site::new(plane!(), "guarded").await;
+    apply(&held, |_, _| true).await;
+    let clients = targets(&held).await;
+    for attack in attacks(&held) {
+        let by = client_of(&clients, attack.account);
+        // The API server follows policies by a watch, too, so it is asked without effect until it refuses.
+        let refused = |said: &Result<(), kube::Error>| {
+            said.as_ref().is_err_and(|why| {
+                why.to_string().contains("guarded-guard-")
+                    && why.to_string().contains(attack.refused)
+            })
+        };
+        await_condition(&attack.what(), PATIENCE, || async {
+            refused(&attack.try_by(by, true).await)
+        })
+        .await;
+        let done = attack.try_by(by, false).await;
+        assert!(refused(&done), "{}: {done:?}", attack.what());
+    }
+    let there = held
+        .world
+        .get(MACHINE, &held.machines, "guarded-linux")
+        .await;
+    assert!(there.is_some_and(|it| it["metadata"]["deletionTimestamp"].is_null()));
+    assert!(
+        held.world
+            .get(SECRET, "kube-system", "guarded-minted")
+            .await
+            .is_none()
+    );
+    held.world
+        .delete(SECRET, "kube-system", "guarded-theirs")
+        .await;
+    for site in [&open, &held] {
+        Kubelet::new(site).forget_all().await;
+    }
+}
