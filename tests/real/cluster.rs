@@ -303,6 +303,7 @@ impl Site {
             namespace: self.machines.clone(),
             name,
             uid,
+            ..MachineRef::default()
         }
     }
 

@@ -21,8 +21,11 @@ pub const HELD_FROM_SCALE_DOWN: &str = "dormer.io/scale-down-disabled";
 pub const IGNORE: &str = "windowsmachineconfig.openshift.io/ignore";
 /// On a Node: the version that WMCO wrote; read, never trusted as ours.
 pub const WMCO_VERSION: &str = "windowsmachineconfig.openshift.io/version";
-/// On a Machine: excludes its node from drains, whatever the value.
-pub const EXCLUDE_DRAIN: &str = "machine.openshift.io/exclude-node-draining";
+/// On a Machine: excludes its node from drains, whatever the value. The Machine API's own, and Cluster API's.
+pub const EXCLUDE_DRAIN: [&str; 2] = [
+    "machine.openshift.io/exclude-node-draining",
+    "machine.cluster.x-k8s.io/exclude-node-draining",
+];
 /// On a Node: the subnet that hybrid-overlay was given.
 pub const SUBNET: &str = "k8s.ovn.org/hybrid-overlay-node-subnet";
 /// On a Machine: its operating system; `Windows` is ours.

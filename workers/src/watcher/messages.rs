@@ -216,7 +216,7 @@ impl MessageWriter {
                 },
             );
         };
-        let mut fact = machine.fact.clone();
+        let mut fact = machine.told();
         fact.conditions.extend(contested(view, machine));
         let settings = self.settings.as_ref();
         if let Some((all, _)) = settings {
@@ -312,11 +312,20 @@ impl MessageWriter {
                 view.latest,
                 rollout::Fact::Listed {
                     with_node,
-                    sets: Some(view.sets.keys().cloned().collect()),
+                    sets: (!view.sets_hidden).then(|| view.sets.keys().cloned().collect()),
                 },
             );
         }
+        // A set that may not be listed may stand all the same.
+        let of_set = |object: &ObjectRef| view.sets_hidden && object.kind == "MachineSet";
+        let unseen: About = published
+            .rollout
+            .extract_if(.., |object, _| {
+                of_set(object) && !wanted.contains_key(object)
+            })
+            .collect();
         let news = difference(&mut published.rollout, wanted, view.latest);
+        published.rollout.extend(unseen);
         let message = |(object, said): (ObjectRef, PublishedFact)| {
             let fact = said.fact();
             let start = fact.is_some();

@@ -5,7 +5,7 @@
 //! `Options::repeat`. A gap in a watch, a refused message or the time ends the round, and the next one lists again. So
 //! the watcher keeps nothing that it could not find again, and several of them are harmless.
 //!
-//! It may do no more than: list and watch Machines and MachineSets in their namespace, Nodes and
+//! It may do no more than: list and watch Machines and MachineSets of each API in their namespaces, Nodes and
 //! CertificateSigningRequests, and WindowsPools and ConfigMaps in dormer's namespace; read `/version`; get, create and
 //! update the Lease there; create and patch Events there; get and apply RuntimeClasses; list the Deployment and the
 //! lock of another operator for Windows hosts by their names, in any namespace, and get the Pod that holds the lock;
@@ -24,11 +24,12 @@ mod round;
 mod routing;
 mod servers;
 mod settings;
+mod sources;
 mod status;
 mod view;
 
 pub use election::Election;
-pub use status::Status;
+pub use status::{Source, SourceState, Status};
 
 use crate::{pool::Installed, port::Facts};
 use backon::{BackoffBuilder, ExponentialBuilder};
@@ -45,6 +46,7 @@ use neighbours::Neighbours;
 use objects::{ObservedMachine, UnreadableObject};
 use servers::Servers;
 use settings::Settings;
+use sources::Sources;
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
@@ -60,6 +62,8 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::fro
 pub struct Options {
     /// The namespace of Machines and MachineSets; `None`: all namespaces.
     pub machines: Option<String>,
+    /// The namespace of Cluster API's Machines and MachineSets; `None`: all namespaces.
+    pub cluster_machines: Option<String>,
     /// The namespace of the WindowsPool and of the watcher's Kubernetes Lease.
     pub namespace: String,
     /// The pool.
@@ -76,6 +80,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             machines: Some("openshift-machine-api".to_owned()),
+            cluster_machines: Some("openshift-cluster-api".to_owned()),
             namespace: "dormer".to_owned(),
             pool: DEFAULT_POOL.to_owned(),
             election: None,
@@ -136,6 +141,7 @@ pub async fn run<F: Facts, I: Installed>(
         status,
         published: PublishedFacts::default(),
         servers: Servers::default(),
+        sources: Sources::default(),
         neighbours: Neighbours::default(),
         classes: Classes::default(),
         unreadable: Unreadable::default(),
@@ -155,6 +161,7 @@ struct Watcher<F, I> {
     settings: Settings,
     published: PublishedFacts,
     servers: Servers,
+    sources: Sources,
     neighbours: Neighbours,
     classes: Classes,
     surroundings: ClusterConfigFollower,

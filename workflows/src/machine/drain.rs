@@ -291,7 +291,7 @@ fn begin_eviction(draft: &mut Draft<'_>, change: &Change, drain: &Drain) {
     let skip = machine.is_some_and(|m| m.exclude_drain) && change.how != How::Drain;
     if skip || draft.s.node_name().is_none() {
         let why = if skip {
-            "not drained: machine.openshift.io/exclude-node-draining is set on the Machine"
+            "not drained: the annotation exclude-node-draining is set on the Machine"
         } else {
             "not drained: it has no Node"
         };

@@ -328,6 +328,7 @@ pub(crate) fn machine() -> MachineFact {
             namespace: "ns".into(),
             name: "a".into(),
             uid: "uid-a".into(),
+            ..MachineRef::default()
         },
         created: Timestamp(1),
         phase: Some("Provisioned".into()),
