@@ -345,6 +345,16 @@ pub enum Task {
         /// The Machine's provider id.
         provider_id: Option<String>,
     },
+    /// Delete the Node of a host that leaves, and let its own object go. Nobody else does that for a host that no
+    /// controller made.
+    ForgetHost {
+        /// The host's object.
+        machine: MachineRef,
+        /// Its Node, if there was one.
+        node: Option<String>,
+        /// What is left on a host that does not answer; `None`: it was torn down, or never configured.
+        debt: Option<String>,
+    },
     /// DELETE the Machine, with its UID and the resourceVersion of a read that showed the token open.
     DeleteMachine {
         /// The Machine.
@@ -382,6 +392,7 @@ impl Task {
             Self::DeleteMachine { .. } => "delete-machine",
             Self::SetPayload { .. } => "set-payload",
             Self::FindNode { .. } => "find-node",
+            Self::ForgetHost { .. } => "forget-host",
         }
     }
 }
@@ -533,6 +544,8 @@ pub enum Outcome {
     },
     /// To [`Task::FindNode`]: the API server has no Node of this name, and none of this provider id.
     NodeAbsent,
+    /// To [`Task::ForgetHost`]: its Node is deleted, and nothing holds its object any more.
+    HostForgotten,
     /// To [`Task::Evict`] or [`Task::DeleteMachine`]: the token read was not open; nothing was done.
     FenceClosedMeanwhile,
     /// To [`Task::DeleteMachine`], or to [`Task::CloseFence`] after closing: deletion is under way, or the UID is gone.
@@ -620,6 +633,9 @@ pub struct MachineFact {
     pub exclude_drain: bool,
     /// The platform of its providerSpec: `AWS`, `Azure`, …
     pub platform: String,
+    /// The user to log in as, where the object says so; else the platform's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
     /// dormer's fence annotation.
     pub token: Option<TokenMark>,
     /// Another operator that configures hosts, in the whole cluster: while it runs, nothing is done on this one.

@@ -26,6 +26,10 @@ pub const EXCLUDE_DRAIN: [&str; 2] = [
     "machine.openshift.io/exclude-node-draining",
     "machine.cluster.x-k8s.io/exclude-node-draining",
 ];
+/// On a WindowsHost: the ConfigMap that it was made from.
+pub const HOST_FROM: &str = "dormer.io/from";
+/// Finalizer of a WindowsHost: it stays until its host is torn down and its Node deleted.
+pub const HOST_FINALIZER: &str = "dormer.io/host";
 /// On a Node: the subnet that hybrid-overlay was given.
 pub const SUBNET: &str = "k8s.ovn.org/hybrid-overlay-node-subnet";
 /// On a Machine: its operating system; `Windows` is ours.

@@ -1,6 +1,6 @@
 //! The watcher's lists and watches at the Kubernetes API, with errors as sentences.
 
-use super::{Options, view::Kind};
+use super::{Options, hosts::INSTANCES, view::Kind};
 use crate::kubernetes::source;
 use dormer_proto::{machine::MachineApi, message::cut};
 use futures::TryStreamExt;
@@ -91,9 +91,9 @@ pub(super) struct Resource {
 }
 
 impl Kind {
-    /// Whether the watcher goes on without it: machines of one API, or their sets.
+    /// Whether the watcher goes on without it: machines of one API, their sets, or entries for hosts of one's own.
     pub(super) fn is_source(self) -> bool {
-        matches!(self, Self::Machine(_) | Self::Set(_))
+        matches!(self, Self::Machine(_) | Self::Set(_) | Self::Instances)
     }
 }
 
@@ -132,6 +132,7 @@ impl Resource {
         all.extend([
             of(Kind::Node, &gvk("", "v1", "Node"), None),
             of(Kind::Csr, &csr, None),
+            of(Kind::Instances, &gvk("", "v1", "ConfigMap"), home).named(INSTANCES),
             pool.named(&options.pool),
             map.named(&crate::pool::config_map(&options.pool)),
         ]);

@@ -7,7 +7,8 @@
 //!
 //! It may do no more than: list and watch Machines and MachineSets of each API in their namespaces, Nodes and
 //! CertificateSigningRequests, and WindowsPools and ConfigMaps in dormer's namespace; read `/version`; get, create and
-//! update the Lease there; create and patch Events there; get and apply RuntimeClasses; list the Deployment and the
+//! update the Lease there; create and patch Events there; create, patch and delete
+//! WindowsHosts there, which people or the ConfigMap `windows-instances` name; get and apply RuntimeClasses; list the Deployment and the
 //! lock of another operator for Windows hosts by their names, in any namespace, and get the Pod that holds the lock;
 //! list MachineHealthChecks and read the ClusterVersion; read what the cluster says about all of its nodes (mirror
 //! sets, pull secret, proxy, authorities, machine config). It writes to no Machine, MachineSet or Node.
@@ -17,6 +18,7 @@ mod cluster;
 mod cluster_config;
 mod csr;
 mod election;
+mod hosts;
 mod messages;
 mod neighbours;
 mod objects;
@@ -40,6 +42,7 @@ use dormer_proto::{
     id::{IdError, RunId},
     pool::DEFAULT_POOL,
 };
+use hosts::Hosts;
 use kube::Client;
 use messages::PublishedFacts;
 use neighbours::Neighbours;
@@ -131,6 +134,7 @@ pub async fn run<F: Facts, I: Installed>(
     );
     let watcher = Watcher {
         settings: Settings::new(client.clone(), &options.pool, &options.namespace),
+        hosts: Hosts::new(client.clone(), &options.namespace),
         surroundings: ClusterConfigFollower::new(client.clone(), &options.pool, &options.namespace),
         client,
         facts,
@@ -162,6 +166,7 @@ struct Watcher<F, I> {
     published: PublishedFacts,
     servers: Servers,
     sources: Sources,
+    hosts: Hosts,
     neighbours: Neighbours,
     classes: Classes,
     surroundings: ClusterConfigFollower,

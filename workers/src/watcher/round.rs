@@ -15,7 +15,7 @@ use crate::{
     pool::Installed,
     port::{Facts, PortError},
 };
-use dormer_proto::work::FactMessage;
+use dormer_proto::{machine::MachineApi, work::FactMessage};
 use kube::api::DynamicObject;
 use std::{collections::VecDeque, time::Duration};
 use tokio::{
@@ -64,6 +64,7 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
         self.sources.begin(&served);
         let resources = Resource::all(&self.client, &self.options, &served);
         self.settings.forget();
+        self.hosts.forget();
         let mut from = Vec::new();
         for resource in &resources {
             let listing = resource
@@ -100,6 +101,7 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
         self.listed(&mut round);
         self.classes.forget();
         self.keep_classes(&round).await;
+        self.hosts.keep(&round.view).await;
         let (to, changes) = mpsc::channel(CHANGES_MAX);
         let mut watches = JoinSet::new();
         let every = self.options.repeat / 2;
@@ -138,7 +140,8 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
             let hidden = matches!(state, SourceState::Forbidden(_));
             match resource.kind {
                 Kind::Machine(_) => view.machines_hidden |= hidden,
-                _ => view.sets_hidden |= hidden,
+                Kind::Set(_) => view.sets_hidden |= hidden,
+                _ => {}
             }
             self.sources.is(resource.kind, &resource.what, state);
         }
@@ -177,6 +180,7 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
                 }
                 _ = parts.tick() => {
                     let mut messages = self.part(&mut round);
+                    self.hosts.keep(&round.view).await;
                     if round.parts.is_multiple_of(AROUND_EVERY) {
                         self.surroundings.refresh(&*self.catalog).await;
                         if self.refresh_changing().await {
@@ -346,6 +350,7 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
         let machines = &round.view.machines;
         let unreadable = self.unreadable.count;
         let sources = self.sources.all();
+        let hosts = self.hosts.findings.clone();
         self.status.send_if_modified(|status| {
             let before = status.clone();
             status.machines = machines.values().filter(|m| m.windows).count();
@@ -354,6 +359,7 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
             let ignored = machines.values().filter(|m| m.counts() && m.fact.ignored);
             status.ignored = ignored.count();
             status.sources = sources;
+            status.hosts_amiss = hosts;
             status.foreign_csrs = round.view.foreign_csrs();
             status.unreadable = unreadable;
             *status != before
@@ -392,7 +398,12 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
         object: DynamicObject,
     ) -> Result<Option<ObservedObject>, UnreadableObject> {
         Ok(match kind {
-            Kind::Machine(api) => Some(ObservedObject::of(objects::machine(api, object)?)),
+            Kind::Machine(api) => {
+                if api == MachineApi::Host {
+                    self.hosts.observe(&object);
+                }
+                Some(ObservedObject::of(objects::machine(api, object)?))
+            }
             Kind::Set(api) => Some(ObservedObject::Set(objects::machine_set(api, object)?)),
             Kind::Node => Some(ObservedObject::Node(objects::node(object)?)),
             Kind::Csr => csr::csr(object)?.map(ObservedObject::Csr),
@@ -405,14 +416,22 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
                 self.settings.find_map(object.metadata);
                 None
             }
+            Kind::Instances => {
+                self.hosts.observe_map(object);
+                None
+            }
         })
     }
 
     fn lose(&mut self, view: &mut View, kind: Kind, object: &DynamicObject) {
         let meta = &object.metadata;
+        if let (Kind::Machine(MachineApi::Host), Some(uid)) = (kind, &meta.uid) {
+            self.hosts.lose(uid);
+        }
         match (objects::uid(meta), objects::resource(meta)) {
             (Ok(uid), _) if kind == Kind::Pool => self.settings.lose(&uid),
             (Ok(uid), _) if kind == Kind::PoolMap => self.settings.lose_map(&uid),
+            (Ok(_), _) if kind == Kind::Instances => self.hosts.lose_map(),
             (Ok(uid), Ok(resource)) => view.lose(kind, &uid, resource),
             (Err(odd), _) | (_, Err(odd)) => self.unreadable.say(kind, meta.name.as_deref(), &odd),
         }

@@ -62,7 +62,7 @@ impl Sources {
     pub(super) fn begin(&mut self, served: &[MachineApi]) {
         let gone = |kind: &Kind| match kind {
             Kind::Machine(api) | Kind::Set(api) => !served.contains(api),
-            _ => true,
+            _ => false,
         };
         self.0.retain(|kind, _| !gone(kind));
     }

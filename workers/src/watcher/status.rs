@@ -1,7 +1,7 @@
 //! Status of the watcher, for health endpoints and people.
 
 use dormer_proto::id::Epoch;
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 /// How long lists may fail until the watcher no longer counts as at work.
 const FAILING_MAX: Duration = Duration::from_secs(120);
@@ -39,6 +39,8 @@ pub struct Status {
     pub listed: Option<jiff::Timestamp>,
     /// What machines come from: each API that the cluster serves, with its sets.
     pub sources: Vec<Source>,
+    /// What is wrong with hosts of one's own, by host or entry.
+    pub hosts_amiss: BTreeMap<String, String>,
     /// Windows Machines.
     pub machines: usize,
     /// Machines that have, or may have, a run.

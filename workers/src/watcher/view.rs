@@ -22,6 +22,8 @@ pub(super) enum Kind {
     Pool,
     /// The ConfigMap in which an earlier build had the pool's settings.
     PoolMap,
+    /// The ConfigMap with entries for hosts of one's own.
+    Instances,
 }
 
 /// One object, read.
@@ -260,7 +262,7 @@ impl View {
                     self.touch(&name);
                 }
             }
-            Kind::Pool | Kind::PoolMap => {}
+            Kind::Pool | Kind::PoolMap | Kind::Instances => {}
         }
     }
 
@@ -294,7 +296,7 @@ impl View {
             Kind::Set(_) => self.sets.get(uid).map(|object| object.resource),
             Kind::Node => self.nodes.get(uid).map(|object| object.resource),
             Kind::Csr => self.csrs.get(uid).map(|object| object.resource),
-            Kind::Pool | Kind::PoolMap => None,
+            Kind::Pool | Kind::PoolMap | Kind::Instances => None,
         }
     }
 
@@ -304,7 +306,7 @@ impl View {
             Kind::Set(_) => self.sets.len(),
             Kind::Node => self.nodes.len(),
             Kind::Csr => self.csrs.len(),
-            Kind::Pool | Kind::PoolMap => 0,
+            Kind::Pool | Kind::PoolMap | Kind::Instances => 0,
         }
     }
 }

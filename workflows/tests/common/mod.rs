@@ -247,6 +247,10 @@ fn detail(task: &Task) -> String {
         Task::CloseFence { token, .. } | Task::DeleteMachine { token, .. } => format!(" {token}"),
         Task::Evict { force, .. } => if *force { ", without budgets" } else { "" }.to_owned(),
         Task::TearDown { .. } => String::new(),
+        Task::ForgetHost { debt, .. } => debt
+            .as_ref()
+            .map(|it| format!(", {it}"))
+            .unwrap_or_default(),
         Task::SetPayload { payload, .. } => format!(" {payload}"),
         Task::FindNode { names, .. } => format!(" {}", names.join(" or ")),
     }

@@ -58,6 +58,7 @@ fn node(uid: &str, name: &str, resource: u64) -> ObservedObject {
         fact,
         build: None,
         windows_worker: true,
+        addresses: Vec::new(),
         resource,
     })
 }

@@ -94,6 +94,8 @@ struct NodeRefBody {
 struct MachineSpec {
     #[serde(rename = "providerID")]
     provider_id: Option<String>,
+    /// A WindowsHost's.
+    user: Option<String>,
 }
 
 #[derive(Default, Deserialize)]
@@ -174,6 +176,7 @@ pub(in crate::watcher) fn machine(
         ignored: ignored || elsewhere.is_some() || !windows,
         exclude_drain: source::excludes_drain(&meta),
         platform,
+        user: short("spec.user", spec.user.filter(|_| api == MachineApi::Host))?,
         token: token(&meta),
         // Not the object's: the writer of messages puts it in.
         neighbour: Neighbour::default(),

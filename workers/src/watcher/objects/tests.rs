@@ -189,6 +189,7 @@ fn a_node_becomes_its_fact() {
     assert_eq!(
         observed,
         ObservedNode {
+            addresses: Vec::new(),
             fact: expected,
             build,
             windows_worker: true,
