@@ -16,6 +16,7 @@ mod drain;
 mod fence;
 mod minor;
 mod people;
+mod plain;
 mod pool;
 mod rbac;
 mod refusals;

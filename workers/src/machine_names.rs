@@ -1,6 +1,6 @@
 //! Names and addresses of a Machine that its platform assigns, from its status.
 
-use crate::kubernetes::source;
+use crate::source;
 use dormer_profile::platform;
 use dormer_proto::machine::MachineApi;
 use kube::{ResourceExt, api::DynamicObject};

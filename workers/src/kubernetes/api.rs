@@ -3,8 +3,9 @@
 use super::{
     ANSWER_MAX, KubernetesExecutor,
     error::{failure, is_gone, silent},
-    keys, source,
+    keys,
 };
+use crate::source;
 use dormer_proto::{
     machine::{MachineRef, TokenMark},
     message::Failure,

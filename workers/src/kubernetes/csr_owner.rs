@@ -4,9 +4,12 @@
 use super::{
     KubernetesExecutor,
     api::{call, mark_of},
-    keys, source,
+    keys,
 };
-use crate::machine_names::{self, dns};
+use crate::{
+    machine_names::{self, dns},
+    source,
+};
 use dormer_proto::{
     machine::{CsrExpectation, MachineApi, MachineRef, TokenMark, same_provider_id},
     message::Failure,

@@ -19,7 +19,6 @@ mod mark;
 pub mod operators;
 mod payload;
 mod refusal;
-pub(crate) mod source;
 pub mod token;
 
 pub use cluster::{EXPORTER, EXPORTER_TLS, Settings};

@@ -110,8 +110,11 @@ struct HostCondition {
     last_transition_time: Option<String>,
 }
 
+/// The ConfigMap of the Windows Machine Config Operator, in dormer's namespace.
+pub const INSTANCES: &str = "windows-instances";
+
 /// Entries of the ConfigMap `windows-instances`, in the format of the Windows Machine Config Operator
-/// (docs/instances.md there): the key is the address, the value `username=<user>`.
+/// (docs/field-notes.md, Entries of windows-instances): the key is the address, the value `username=<user>`.
 #[must_use]
 pub fn entries(data: &BTreeMap<String, String>) -> Vec<(String, Result<String, String>)> {
     let entry = |(address, value): (&String, &String)| {

@@ -1,7 +1,7 @@
 //! The watcher's lists and watches at the Kubernetes API, with errors as sentences.
 
-use super::{Options, hosts::INSTANCES, view::Kind};
-use crate::kubernetes::source;
+use super::{Options, view::Kind};
+use crate::{pool::host::INSTANCES, source};
 use dormer_proto::{machine::MachineApi, message::cut};
 use futures::TryStreamExt;
 use kube::{

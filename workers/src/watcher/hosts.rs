@@ -7,7 +7,9 @@
 use super::{cluster::sentence, objects::ObservedNode, view::View};
 use crate::{
     kubernetes::{events::Events, keys},
-    pool::host::{HostAddress, HostNode, WindowsHost, WindowsHostSpec, entries, is_address},
+    pool::host::{
+        HostAddress, HostNode, INSTANCES, WindowsHost, WindowsHostSpec, entries, is_address,
+    },
 };
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -24,8 +26,6 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// The ConfigMap of the Windows Machine Config Operator, in dormer's namespace.
-pub(super) const INSTANCES: &str = "windows-instances";
 /// The field manager of what the watcher writes.
 const MANAGER: &str = "dormer-watcher";
 /// How long the API server may take for all of it.
@@ -176,7 +176,7 @@ impl Hosts {
             return;
         }
         self.again = None;
-        self.look_up().await;
+        self.resolve_names().await;
         let resolved = self
             .resolved
             .iter()
@@ -192,7 +192,7 @@ impl Hosts {
                 | Action::Patch { name, .. }
                 | Action::Status { name, .. } => name.clone(),
             };
-            match tokio::time::timeout_at(deadline, self.act(action)).await {
+            match tokio::time::timeout_at(deadline, self.write(action)).await {
                 Ok(Ok(())) => {}
                 Ok(Err(why)) => {
                     failed = true;
@@ -249,7 +249,7 @@ impl Hosts {
     }
 
     /// Looks up the names whose addresses are unknown or old. An answer that fails leaves the last address.
-    async fn look_up(&mut self) {
+    async fn resolve_names(&mut self) {
         let mut names = BTreeSet::new();
         for host in self.objects.values() {
             if let Ok(spec) = &host.spec {
@@ -279,7 +279,7 @@ impl Hosts {
         }
     }
 
-    async fn act(&mut self, action: Action) -> Result<(), String> {
+    async fn write(&mut self, action: Action) -> Result<(), String> {
         let api: Api<WindowsHost> = Api::namespaced(self.client.clone(), &self.namespace);
         let params = PatchParams {
             field_manager: Some(MANAGER.into()),

@@ -216,7 +216,7 @@ impl MessageWriter {
                 },
             );
         };
-        let mut fact = machine.told();
+        let mut fact = machine.published();
         fact.conditions.extend(contested(view, machine));
         let settings = self.settings.as_ref();
         if let Some((all, _)) = settings {

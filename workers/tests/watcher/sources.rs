@@ -94,7 +94,7 @@ fn state_of<'a>(status: &'a Status, what: &str) -> Option<&'a SourceState> {
 }
 
 #[tokio::test]
-async fn without_openshift_the_machines_of_cluster_api_are_seen_in_either_version() {
+async fn without_openshift_the_machines_of_cluster_api_are_found_in_either_version() {
     let world = world(0, &[]).await;
     world.api.unserve(&OPENSHIFT);
     let bench = Bench::start(&world, Pool::newest()).await;

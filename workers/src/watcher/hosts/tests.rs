@@ -216,7 +216,7 @@ fn two_entries_for_one_host_are_refused_and_the_older_one_serves() {
 }
 
 #[test]
-fn a_name_that_cannot_be_looked_up_keeps_its_address_and_a_new_address_is_taken() {
+fn a_name_that_cannot_be_resolved_keeps_its_address_and_a_new_address_is_taken() {
     let had = json!({"status": {"addresses": [{"type": "InternalIP", "address": "10.0.0.7"}]}});
     Case {
         hosts: vec![

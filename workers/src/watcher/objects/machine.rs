@@ -1,11 +1,11 @@
-//! A machine of any API (`workers/src/kubernetes/source.rs`), as its run is told of it.
+//! A machine of any API (`workers/src/source.rs`), as its run is told of it.
 
 use super::{
     ADDRESSES_MAX, TEXT_BYTES_MAX, UnreadableObject, annotation, body,
     condition::{amiss, without_ids},
     label, resource, short, time, token, uid,
 };
-use crate::kubernetes::{keys, source};
+use crate::{kubernetes::keys, source};
 use dormer_proto::{
     machine::{ConditionFact, MachineApi, MachineFact, MachineRef, Owner, same_provider_id},
     message::cut,
@@ -36,7 +36,7 @@ pub(in crate::watcher) struct ObservedMachine {
 
 impl ObservedMachine {
     /// The fact as its run is told of it: one that does not count is left alone.
-    pub(in crate::watcher) fn told(&self) -> MachineFact {
+    pub(in crate::watcher) fn published(&self) -> MachineFact {
         let mut fact = self.fact.clone();
         if self.twin {
             fact.ignored = true;

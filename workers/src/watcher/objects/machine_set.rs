@@ -1,7 +1,7 @@
 //! A MachineSet of either API: how many machines it wants, and whether they run Windows.
 
 use super::{UnreadableObject, body, odd, resource, short, uid};
-use crate::kubernetes::source;
+use crate::source;
 use dormer_proto::machine::MachineApi;
 use kube::api::{DynamicObject, ObjectMeta};
 use serde::Deserialize;

@@ -4,10 +4,19 @@
 //! API's v1beta2 has its name alone), `providerID`, controller, deletion (kubernetes-sigs/cluster-api,
 //! `api/core/v1beta2/machine_types.go`).
 
-use super::keys;
 use dormer_proto::machine::MachineApi;
 use kube::api::{ApiResource, GroupVersionKind, ObjectMeta};
 use serde_json::Value;
+
+/// The label that says which system a node runs, as its kubelet writes it.
+pub(crate) const OS: &str = "kubernetes.io/os";
+/// On a Machine: its operating system; `Windows` is ours.
+pub const OS_ID: &str = "machine.openshift.io/os-id";
+/// On a Machine: excludes its node from drains, whatever the value. The Machine API's own, and Cluster API's.
+const EXCLUDE_DRAIN: [&str; 2] = [
+    "machine.openshift.io/exclude-node-draining",
+    "machine.cluster.x-k8s.io/exclude-node-draining",
+];
 
 /// The API resource of its machines.
 pub(crate) fn machines(api: MachineApi) -> ApiResource {
@@ -27,19 +36,17 @@ pub(crate) fn is_windows(api: MachineApi, meta: &ObjectMeta) -> bool {
     let label = |key: &str| meta.labels.as_ref()?.get(key).map(String::as_str);
     match api {
         MachineApi::Host => true,
-        _ if label(keys::OS_ID) == Some("Windows") => true,
+        _ if label(OS_ID) == Some("Windows") => true,
         MachineApi::OpenShift => false,
-        MachineApi::ClusterV1Beta1 | MachineApi::ClusterV1Beta2 => {
-            label(super::OS) == Some("windows")
-        }
+        MachineApi::ClusterV1Beta1 | MachineApi::ClusterV1Beta2 => label(OS) == Some("windows"),
     }
 }
 
 /// How a machine says that it is one of Windows, for people.
 pub(crate) fn windows_label(api: MachineApi) -> String {
-    let openshift = format!("{}=Windows", keys::OS_ID);
+    let openshift = format!("{}=Windows", OS_ID);
     if api.is_cluster() {
-        format!("{openshift} or {}=windows", super::OS)
+        format!("{openshift} or {}=windows", OS)
     } else {
         openshift
     }
@@ -48,7 +55,7 @@ pub(crate) fn windows_label(api: MachineApi) -> String {
 /// Whether its node is excluded from drains. Machines that both APIs show have the annotation of either.
 pub(crate) fn excludes_drain(meta: &ObjectMeta) -> bool {
     let annotations = meta.annotations.as_ref();
-    keys::EXCLUDE_DRAIN
+    EXCLUDE_DRAIN
         .iter()
         .any(|key| annotations.is_some_and(|all| all.contains_key(*key)))
 }
