@@ -107,6 +107,8 @@ pub(crate) const VARIANTS: [(&str, &[&str]); 5] = [
             NATS,
             "--set=platform=upstream",
             "--set=machineNamespace=*",
+            "--set=clusterApiNamespace=*",
+            "--set=ownHosts=true",
             "--set=join.bootstrapSecret=kube-system/token",
             "--set=nats.acceptLazySync=true",
             "--set=http.tlsSecret=own-tls",

@@ -17,6 +17,7 @@ mod fence;
 mod guard;
 mod minor;
 mod people;
+mod plain;
 mod pool;
 mod rbac;
 mod refusals;

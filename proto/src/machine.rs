@@ -10,6 +10,74 @@ use serde::{Deserialize, Serialize};
 /// Most items (differences, blockers) that an outcome lists. The rest is a count.
 pub const NAMED_ITEMS_MAX: usize = 16;
 
+/// API that keeps a machine's object.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
+pub enum MachineApi {
+    /// OpenShift's Machine API.
+    #[default]
+    OpenShift,
+    /// Cluster API in its version v1beta1.
+    ClusterV1Beta1,
+    /// Cluster API in its version v1beta2.
+    ClusterV1Beta2,
+    /// dormer's own: hosts that no controller makes.
+    Host,
+}
+
+impl MachineApi {
+    /// All of them.
+    pub const ALL: [Self; 4] = [
+        Self::OpenShift,
+        Self::ClusterV1Beta1,
+        Self::ClusterV1Beta2,
+        Self::Host,
+    ];
+
+    /// Its group.
+    #[must_use]
+    pub fn group(self) -> &'static str {
+        match self {
+            Self::OpenShift => "machine.openshift.io",
+            Self::ClusterV1Beta1 | Self::ClusterV1Beta2 => "cluster.x-k8s.io",
+            Self::Host => "dormer.io",
+        }
+    }
+
+    /// Its version.
+    #[must_use]
+    pub fn version(self) -> &'static str {
+        match self {
+            Self::ClusterV1Beta2 => "v1beta2",
+            Self::OpenShift | Self::ClusterV1Beta1 | Self::Host => "v1beta1",
+        }
+    }
+
+    /// The kind of its machines.
+    #[must_use]
+    pub fn kind(self) -> &'static str {
+        match self {
+            Self::Host => "WindowsHost",
+            Self::OpenShift | Self::ClusterV1Beta1 | Self::ClusterV1Beta2 => "Machine",
+        }
+    }
+
+    /// Whether it is Cluster API, in either version.
+    #[must_use]
+    pub fn is_cluster(self) -> bool {
+        matches!(self, Self::ClusterV1Beta1 | Self::ClusterV1Beta2)
+    }
+
+    #[expect(
+        clippy::trivially_copy_pass_by_ref,
+        reason = "serde passes a reference"
+    )]
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// Machine object of a task.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct MachineRef {
@@ -19,6 +87,9 @@ pub struct MachineRef {
     pub name: String,
     /// Its UID, the identity.
     pub uid: String,
+    /// The API that keeps it.
+    #[serde(default, skip_serializing_if = "MachineApi::is_default")]
+    pub api: MachineApi,
 }
 
 /// Windows host of a machine, as SSH reaches it.
@@ -274,6 +345,16 @@ pub enum Task {
         /// The Machine's provider id.
         provider_id: Option<String>,
     },
+    /// Delete the Node of a host that leaves, and let its own object go. Nobody else does that for a host that no
+    /// controller made.
+    ForgetHost {
+        /// The host's object.
+        machine: MachineRef,
+        /// Its Node, if there was one.
+        node: Option<String>,
+        /// What is left on a host that does not answer; `None`: it was torn down, or never configured.
+        debt: Option<String>,
+    },
     /// DELETE the Machine, with its UID and the resourceVersion of a read that showed the token open.
     DeleteMachine {
         /// The Machine.
@@ -311,6 +392,7 @@ impl Task {
             Self::DeleteMachine { .. } => "delete-machine",
             Self::SetPayload { .. } => "set-payload",
             Self::FindNode { .. } => "find-node",
+            Self::ForgetHost { .. } => "forget-host",
         }
     }
 }
@@ -466,6 +548,8 @@ pub enum Outcome {
     },
     /// To [`Task::FindNode`]: the API server has no Node of this name, and none of this provider id.
     NodeAbsent,
+    /// To [`Task::ForgetHost`]: its Node is deleted, and nothing holds its object any more.
+    HostForgotten,
     /// To [`Task::Evict`] or [`Task::DeleteMachine`]: the token read was not open; nothing was done.
     FenceClosedMeanwhile,
     /// To [`Task::DeleteMachine`], or to [`Task::CloseFence`] after closing: deletion is under way, or the UID is gone.
@@ -549,10 +633,13 @@ pub struct MachineFact {
     pub conditions: Vec<ConditionFact>,
     /// `windowsmachineconfig.openshift.io/ignore=true`: hands off.
     pub ignored: bool,
-    /// `machine.openshift.io/exclude-node-draining` is set.
+    /// `exclude-node-draining` is set: `machine.openshift.io/` or `machine.cluster.x-k8s.io/`.
     pub exclude_drain: bool,
     /// The platform of its providerSpec: `AWS`, `Azure`, …
     pub platform: String,
+    /// The user to log in as, where the object says so; else the platform's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
     /// dormer's fence annotation.
     pub token: Option<TokenMark>,
     /// Another operator that configures hosts, in the whole cluster: while it runs, nothing is done on this one.

@@ -54,6 +54,7 @@ fn machine() -> MachineRef {
         namespace: "openshift-machine-api".into(),
         name: "winworker-a-x2x7p".into(),
         uid: run().key().into(),
+        ..MachineRef::default()
     }
 }
 

@@ -282,6 +282,7 @@ fn task_of(outcome: &Outcome) -> &'static str {
         Outcome::MachineDeleted => "delete-machine",
         Outcome::PayloadSet => "set-payload",
         Outcome::NodeFound { .. } | Outcome::NodeAbsent => "find-node",
+        Outcome::HostForgotten => "forget-host",
     }
 }
 

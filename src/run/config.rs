@@ -64,6 +64,8 @@ pub struct Config {
     pub namespace: String,
     /// Namespace of the Machines. `None`: all namespaces.
     pub machine_namespace: Option<String>,
+    /// Namespace of Cluster API's machines; `None`: all namespaces.
+    pub cluster_api_namespace: Option<String>,
     /// Name of the pool.
     pub pool: String,
     /// SSH private key for Windows hosts.
@@ -172,6 +174,7 @@ impl Config {
             host_program: all.host_program,
             namespace: all.namespace.unwrap_or_default(),
             machine_namespace: all.machine_namespace.filter(|name| name != "*"),
+            cluster_api_namespace: all.cluster_api_namespace.filter(|name| name != "*"),
             pool: all.pool.unwrap_or_default(),
             key,
             ssh_port: all.ssh_port.unwrap_or_default(),

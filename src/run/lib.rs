@@ -370,6 +370,7 @@ impl Cluster<'_> {
     ) -> anyhow::Result<()> {
         let options = watcher::Options {
             machines: self.config.machine_namespace.clone(),
+            cluster_machines: self.config.cluster_api_namespace.clone(),
             namespace: self.config.namespace.clone(),
             pool: self.config.pool.clone(),
             election,

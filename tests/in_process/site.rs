@@ -52,6 +52,7 @@ pub(crate) fn machine_observed(uid: &str, beginning: &EpochStart, gone: bool) ->
             namespace: "openshift-machine-api".into(),
             name: format!("win-{uid}"),
             uid: uid.into(),
+            ..MachineRef::default()
         },
         addresses: vec!["10.0.0.9".into()],
         ..MachineFact::default()

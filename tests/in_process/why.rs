@@ -74,6 +74,7 @@ fn state_in(phase: Phase) -> State {
         namespace: "openshift-machine-api".into(),
         name: "win-a".into(),
         uid: "uid-a".into(),
+        ..MachineRef::default()
     };
     let owner = Owner {
         kind: "MachineSet".into(),

@@ -74,6 +74,16 @@ pub(crate) fn plane_before() -> Result<&'static ControlPlane, Skipped> {
     BEFORE.get_or_init(start).as_ref().map_err(Clone::clone)
 }
 
+/// A control plane of plain Kubernetes: of machines it knows dormer's own kind alone.
+pub(crate) fn plain_plane() -> Result<ControlPlane, Skipped> {
+    let plane = match ControlPlane::start() {
+        Start::Started(plane) => plane,
+        Start::Skipped(skipped) => return Err(skipped),
+    };
+    prepared(&plane, |world| async move { world.define(OURS).await });
+    Ok(plane)
+}
+
 fn start() -> Result<ControlPlane, Skipped> {
     start_as(ControlPlane::start, OURS)
 }
@@ -87,36 +97,33 @@ fn start_as(how: fn() -> Start<ControlPlane>, ours: &str) -> Result<ControlPlane
         Start::Started(plane) => plane,
         Start::Skipped(skipped) => return Err(skipped),
     };
-    // Another runtime than the test's: this one blocks until it is done.
-    std::thread::scope(|scope| {
-        let prepare = || {
-            let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-            runtime.block_on(prepare(&plane, &crds, ours));
-        };
-        scope
-            .spawn(prepare)
-            .join()
-            .expect("the control plane takes OpenShift's kinds");
-    });
+    let (of, crds) = (&plane, &crds);
+    prepared(
+        of,
+        |world| async move { prepare(of, &world, crds, ours).await },
+    );
     Ok(plane)
 }
 
+/// Prepares a control plane in another runtime than the test's: this one blocks until it is done.
+fn prepared<F: Future<Output = ()>>(plane: &ControlPlane, how: impl FnOnce(World) -> F + Send) {
+    std::thread::scope(|scope| {
+        let prepare = || {
+            let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+            runtime.block_on(async {
+                let admin = client(&plane.kubeconfig(&plane.admin())).await;
+                how(World { admin }).await;
+            });
+        };
+        let prepared = scope.spawn(prepare).join();
+        prepared.expect("the control plane takes the kinds");
+    });
+}
+
 /// What every OpenShift cluster has.
-async fn prepare(plane: &ControlPlane, crds: &[String], ours: &str) {
-    let world = World {
-        admin: client(&plane.kubeconfig(&plane.admin())).await,
-    };
-    let all = crds.iter().map(String::as_str).chain([ours]);
-    for crd in all.flat_map(|text| yaml::documents(text).expect("CRDs")) {
-        let name = crd["metadata"]["name"].as_str().expect("a name").to_owned();
-        world.create(crd).await;
-        await_some("the kind is served", PATIENCE, || async {
-            let crd = world.get(CRD, "", &name).await?;
-            let conditions = crd["status"]["conditions"].as_array()?.clone();
-            let is = |c: &Value| c["type"] == "Established" && c["status"] == "True";
-            conditions.iter().any(is).then_some(())
-        })
-        .await;
+async fn prepare(plane: &ControlPlane, world: &World, crds: &[String], ours: &str) {
+    for crds in crds.iter().map(String::as_str).chain([ours]) {
+        world.define(crds).await;
     }
     // Established is not yet served: for a moment the server answers that its storage is initializing.
     for kind in [MACHINE, INFRASTRUCTURE, WINDOWS_MACHINE, POOL_BEFORE] {
@@ -177,6 +184,21 @@ impl World {
             Api::all_with(self.admin.clone(), &resource)
         } else {
             Api::namespaced_with(self.admin.clone(), namespace, &resource)
+        }
+    }
+
+    /// Creates the kinds of a manifest, and waits until they are served.
+    pub(crate) async fn define(&self, crds: &str) {
+        for crd in yaml::documents(crds).expect("CRDs") {
+            let name = crd["metadata"]["name"].as_str().expect("a name").to_owned();
+            self.create(crd).await;
+            await_some("the kind is served", PATIENCE, || async {
+                let crd = self.get(CRD, "", &name).await?;
+                let conditions = crd["status"]["conditions"].as_array()?.clone();
+                let is = |c: &Value| c["type"] == "Established" && c["status"] == "True";
+                conditions.iter().any(is).then_some(())
+            })
+            .await;
         }
     }
 
@@ -310,6 +332,7 @@ impl Site {
             namespace: self.machines.clone(),
             name,
             uid,
+            ..MachineRef::default()
         }
     }
 

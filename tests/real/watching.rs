@@ -18,7 +18,7 @@ use dormer_workers::{
     kubernetes::keys,
     pool::Installed,
     port::{EpochStart, Facts, PortError},
-    watcher::{self, Options, Status},
+    watcher::{self, Options, SourceState, Status},
 };
 use kube::Client;
 use serde_json::json;
@@ -183,8 +183,8 @@ impl Watching {
                 let never = || format!("never: {what}; {:?}", self.status.borrow());
                 result.map_err(|_| never()).map(|result| drop(result.expect("it goes on")))
             }
-            trouble = status.wait_for(|status| status.error.is_some()) => {
-                Err(trouble.expect("it goes on").error.clone().unwrap_or_default())
+            seen = status.wait_for(|status| trouble(status).is_some()) => {
+                Err(trouble(&seen.expect("it goes on")).unwrap_or_default())
             }
         }
     }
@@ -218,6 +218,18 @@ impl Watching {
         self.stop.cancel();
         (&mut self.task).await.expect("it ends well");
     }
+}
+
+/// What went wrong last, or which source of machines is forbidden.
+fn trouble(status: &Status) -> Option<String> {
+    let forbidden = status
+        .sources
+        .iter()
+        .find_map(|source| match &source.state {
+            SourceState::Forbidden(why) => Some(why.clone()),
+            SourceState::Watched | SourceState::Absent => None,
+        });
+    status.error.clone().or(forbidden)
 }
 
 /// The options of a watcher of the test's Machines.
@@ -270,6 +282,12 @@ pub(crate) async fn everything_is_observed(
             published.machine(&machine.uid, so)
         })
         .await?;
+    let host = host_of(site, mark).await;
+    watching
+        .until("the host of one's own", |published| {
+            published.machines().contains(&host)
+        })
+        .await?;
     let set = set_of(site, mark).await;
     let so = |fact: &rollout::Fact| matches!(fact, rollout::Fact::Owner(owner) if owner.uid == set);
     watching
@@ -283,6 +301,19 @@ pub(crate) async fn everything_is_observed(
         .await?;
     watching.stop().await;
     Ok(())
+}
+
+/// A WindowsHost at an address that nobody has (RFC 5737); its UID.
+async fn host_of(site: &Site, mark: &str) -> String {
+    let made = site.world.create(json!({
+        "apiVersion": "dormer.io/v1beta1", "kind": "WindowsHost",
+        "metadata": {"name": mark, "namespace": home(site)},
+        "spec": {"address": "192.0.2.1"},
+    }));
+    made.await["metadata"]["uid"]
+        .as_str()
+        .expect("a UID")
+        .into()
 }
 
 /// A MachineSet of Windows machines without any; its UID.

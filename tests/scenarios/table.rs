@@ -663,4 +663,54 @@ pub(crate) const SCENARIOS: &[(u8, &str, &CoveringTests)] = &[
             "a_control_plane_that_is_too_old_gets_no_lease_and_says_why",
         )],
     ),
+    (
+        75,
+        "the cluster has machines of one API only, or may not read those of another",
+        &[
+            (
+                "workers/tests/watcher/sources.rs",
+                "without_openshift_the_machines_of_cluster_api_are_found_in_either_version",
+            ),
+            (
+                "workers/tests/watcher/sources.rs",
+                "a_source_that_is_forbidden_is_named_stops_no_other_and_ends_no_run",
+            ),
+        ],
+    ),
+    (
+        76,
+        "two APIs show one machine",
+        &[(
+            "workers/tests/watcher/sources.rs",
+            "a_machine_that_both_apis_show_counts_once_and_for_the_api_that_speaks_for_it",
+        )],
+    ),
+    (
+        77,
+        "the entry of a host of one's own goes, and the host is dead",
+        &[
+            (
+                "workflows/tests/own_hosts.rs",
+                "a_dead_host_is_forgotten_by_force_and_the_debt_is_written_down",
+            ),
+            (
+                "tests/real/plain.rs",
+                "hosts_of_ones_own_come_and_go_and_cluster_api_is_found_when_it_comes",
+            ),
+        ],
+    ),
+    (
+        78,
+        "an entry for a host of one's own is bad, or there twice",
+        &[
+            (
+                "workers/src/watcher/hosts/tests.rs",
+                "entries_become_hosts_and_one_bad_entry_harms_no_other",
+            ),
+            (
+                "workers/src/watcher/hosts/tests.rs",
+                "two_entries_for_one_host_are_refused_and_the_older_one_serves",
+            ),
+        ],
+    ),
 ];

@@ -12,6 +12,7 @@ pub mod packed;
 pub mod pool;
 pub mod port;
 pub mod progress;
+mod source;
 pub mod ssh;
 mod sum;
 pub mod watcher;

@@ -1,6 +1,8 @@
 //! Names and addresses of a Machine that its platform assigns, from its status.
 
+use crate::source;
 use dormer_profile::platform;
+use dormer_proto::machine::MachineApi;
 use kube::{ResourceExt, api::DynamicObject};
 use serde_json::Value;
 use std::{collections::BTreeSet, net::IpAddr};
@@ -56,10 +58,9 @@ pub(crate) fn reached_by(machine: &DynamicObject) -> BTreeSet<String> {
 
 /// The platform's name as profiles write it: `aws` of `AWSMachineProviderConfig`.
 fn platform_of(machine: &DynamicObject) -> String {
-    let kind = machine.data["spec"]["providerSpec"]["value"]["kind"].as_str();
-    let kind = kind.unwrap_or_default();
-    let platform = kind.split("MachineProvider").next().unwrap_or_default();
-    platform.to_lowercase()
+    let types = machine.types.as_ref();
+    let api = types.map_or_else(MachineApi::default, |it| source::api_of(&it.api_version));
+    source::platform(api, &machine.data["spec"]).to_lowercase()
 }
 
 fn of_types<'a>(machine: &'a DynamicObject, types: &'a [&str]) -> impl Iterator<Item = &'a str> {

@@ -1,5 +1,6 @@
 //! Settings of a pool: the spec of its `WindowsPool`, resolved with the installed profiles and payloads.
 
+pub mod host;
 pub mod import;
 pub mod v1beta1;
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod actions;
 pub(crate) mod bench;
+mod sources;
 
 use self::{
     actions::{csr, patch, scale, windows, world},

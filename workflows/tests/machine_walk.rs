@@ -144,6 +144,7 @@ fn answers(task: &Task) -> Vec<Outcome> {
             },
         ],
         Task::SetPayload { .. } => vec![Outcome::PayloadSet],
+        Task::ForgetHost { .. } => vec![Outcome::HostForgotten],
     }
 }
 

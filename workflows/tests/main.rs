@@ -7,6 +7,7 @@ mod machine_guard;
 mod machine_stories;
 mod machine_table;
 mod machine_walk;
+mod own_hosts;
 mod rollout_common;
 mod rollout_model;
 mod rollout_size;

@@ -111,6 +111,9 @@ capabilities:
 - --namespace={{ .Release.Namespace }}
 - --pool={{ .Values.pool.name }}
 - --machine-namespace={{ .Values.machineNamespace }}
+{{- with .Values.clusterApiNamespace }}
+- --cluster-api-namespace={{ . }}
+{{- end }}
 - --private-key-secret={{ .Values.privateKeySecret }}
 - --ssh-port={{ .Values.sshPort }}
 - --slots={{ .Values.slots }}

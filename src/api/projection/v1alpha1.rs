@@ -98,7 +98,10 @@ pub(super) struct MachineStatus {
 mod tests {
     use super::{super::v1alpha1_pool, *};
     use dormer_profile::yaml;
-    use dormer_workers::pool::v1beta1::{self, ONE_POOL};
+    use dormer_workers::pool::{
+        host::WindowsHost,
+        v1beta1::{self, ONE_POOL},
+    };
     use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
         CustomResourceDefinition, JSONSchemaProps, ValidationRule,
     };
@@ -106,7 +109,9 @@ mod tests {
     use std::{collections::BTreeMap, fs, path::Path};
 
     const HEAD: &str = "\
-# Written by a test from src/api/projection/ and workers/src/pool/v1beta1.rs.
+# Written by a test from src/api/projection/, workers/src/pool/v1beta1.rs and workers/src/pool/host.rs.
+#
+# A WindowsHost is a Windows host that no controller makes (docs/kinds.md): people write its spec.
 #
 # A WindowsPool is what the machines should be, and how they may be changed: people write its spec (deploy/pool.yaml), dormer
 # writes its status. Without one nothing is upgraded. A WindowsMachine has a status alone, which the console writes from
@@ -152,8 +157,8 @@ mod tests {
     }
 
     /// CRDs without the nullable fields that kube's derive adds.
-    fn definitions() -> [CustomResourceDefinition; 2] {
-        [WindowsMachine::crd(), pool()].map(|crd| {
+    fn definitions() -> [CustomResourceDefinition; 3] {
+        [WindowsMachine::crd(), pool(), WindowsHost::crd()].map(|crd| {
             let mut json = serde_json::to_value(&crd).expect("JSON");
             never_null(&mut json);
             serde_json::from_value(json).expect("a definition")

@@ -20,6 +20,8 @@ const KEY_SECRET: &str = "cloud-private-key";
 const NAMESPACE: &str = "dormer";
 /// Namespace of Machines on OpenShift.
 const MACHINE_NAMESPACE: &str = "openshift-machine-api";
+/// Default namespace of Cluster API's machines, as OpenShift has it.
+const CLUSTER_API_NAMESPACE: &str = "openshift-cluster-api";
 /// File with the namespace of the process's pod.
 const POD_NAMESPACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 
@@ -117,6 +119,11 @@ pub struct Settings {
     #[arg(long, env = "DORMER_MACHINE_NAMESPACE", value_name = "NAME")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub machine_namespace: Option<String>,
+
+    /// Namespace of Cluster API's Machines and MachineSets; `*` means all namespaces [default: openshift-cluster-api]
+    #[arg(long, env = "DORMER_CLUSTER_API_NAMESPACE", value_name = "NAME")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cluster_api_namespace: Option<String>,
 
     /// Pool of machines that are upgraded together [default: windows]
     #[arg(long, env = "DORMER_POOL", value_name = "NAME")]
@@ -411,7 +418,8 @@ impl Settings {
     /// These settings, completed by the lower ones.
     pub fn over(self, lower: Self) -> Self {
         over!(self, lower;
-            kubeconfig, context, store, host_program, namespace, machine_namespace, pool, private_key,
+            kubeconfig, context, store, host_program, namespace, machine_namespace,
+            cluster_api_namespace, pool, private_key,
             private_key_secret, ssh_port, slots, listen, authentication, audience, review_seconds, access_token, tls_certificate, tls_key, name,
             otlp_endpoint, operator_condition;
             role, payload, profile_layer, session_key)
@@ -426,6 +434,7 @@ impl Settings {
             role: roles.into(),
             namespace: Some(pod_namespace().unwrap_or_else(|| NAMESPACE.into())),
             machine_namespace: Some(MACHINE_NAMESPACE.into()),
+            cluster_api_namespace: Some(CLUSTER_API_NAMESPACE.into()),
             pool: Some(dormer_proto::pool::DEFAULT_POOL.into()),
             private_key_secret: secret,
             ssh_port: Some(22),

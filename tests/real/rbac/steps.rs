@@ -83,6 +83,7 @@ pub(super) fn needed_by(right: &Right) -> (Step, String) {
         }
         ("watcher" | "watcher-machines", what, _) => (SeesEverything, may_not(what)),
         ("watcher-home", "configmaps", _) => (SeesEverything, may_not("configmaps")),
+        ("watcher-home", "windowshosts", _) => (SeesEverything, may_not("windowshosts")),
         ("watcher-home", "windowspools", _) => (SeesEverything, may_not("windowspools")),
         ("watcher-home", "events", _) => (AnswersABadSetting, "there is no Event".into()),
         ("watcher-home", "leases", _) => (IsElected, may_not("the Lease")),

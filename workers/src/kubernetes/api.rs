@@ -5,6 +5,7 @@ use super::{
     error::{failure, is_gone, silent},
     keys,
 };
+use crate::source;
 use dormer_proto::{
     machine::{MachineRef, TokenMark},
     message::Failure,
@@ -12,7 +13,7 @@ use dormer_proto::{
 use k8s_openapi::api::core::v1::Node;
 use kube::{
     Api, Resource, ResourceExt,
-    api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams},
+    api::{DynamicObject, Patch, PatchParams},
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -22,10 +23,14 @@ use tokio::time::timeout;
 /// Who writes, as the API server's managed fields show it.
 pub(super) const MANAGER: &str = "dormer";
 
-/// The API resource of Machines.
-pub(super) fn machines() -> ApiResource {
-    let gvk = GroupVersionKind::gvk("machine.openshift.io", "v1beta1", "Machine");
-    ApiResource::from_gvk(&gvk)
+/// What messages call a machine's object: its kind, namespace and name.
+pub(super) fn what(machine: &MachineRef) -> String {
+    format!(
+        "{} {}/{}",
+        machine.api.kind(),
+        machine.namespace,
+        machine.name
+    )
 }
 
 /// One call, with the one time limit.
@@ -89,7 +94,8 @@ pub(super) fn mark_of<K: Resource>(object: &K) -> Option<TokenMark> {
 
 impl KubernetesExecutor {
     pub(super) fn machine_api(&self, machine: &MachineRef) -> Api<DynamicObject> {
-        Api::namespaced_with(self.client.clone(), &machine.namespace, &machines())
+        let resource = source::machines(machine.api);
+        Api::namespaced_with(self.client.clone(), &machine.namespace, &resource)
     }
 
     pub(super) fn node_api(&self) -> Api<Node> {
@@ -101,7 +107,7 @@ impl KubernetesExecutor {
         &self,
         machine: &MachineRef,
     ) -> Result<Option<DynamicObject>, Failure> {
-        let what = format!("Machine {}/{}", machine.namespace, machine.name);
+        let what = what(machine);
         let api = self.machine_api(machine);
         let found = call_if_there("get", &what, api.get(&machine.name)).await?;
         Ok(found.filter(|found| found.uid().as_deref() == Some(machine.uid.as_str())))

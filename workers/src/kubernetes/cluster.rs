@@ -2,7 +2,7 @@
 
 use super::{
     KubernetesExecutor,
-    api::{call, call_if_there, mark_of, patch},
+    api::{call, call_if_there, mark_of, patch, what},
     error::NOT_FOUND,
     fence::is_ready,
     keys,
@@ -92,7 +92,7 @@ impl Cluster for KubernetesExecutor {
             return Ok(());
         }
         let marks = json!({keys::NODE_NAME: node_name, keys::HOST_KEY: host_key});
-        let what = format!("Machine {}/{}", machine.namespace, machine.name);
+        let what = what(machine);
         let change = json!({"metadata": {"annotations": marks}});
         patch(&self.machine_api(machine), &object, &what, change)
             .await
@@ -109,7 +109,7 @@ impl Cluster for KubernetesExecutor {
         let Some(object) = self.machine(machine).await? else {
             return Ok(());
         };
-        let what = format!("Machine {}/{}", machine.namespace, machine.name);
+        let what = what(machine);
         let change = json!({"metadata": {"annotations": {keys::HOST_KEY: host_key}}});
         patch(&self.machine_api(machine), &object, &what, change)
             .await

@@ -6,9 +6,12 @@ use super::{
     api::{call, mark_of},
     keys,
 };
-use crate::machine_names::{self, dns};
+use crate::{
+    machine_names::{self, dns},
+    source,
+};
 use dormer_proto::{
-    machine::{CsrExpectation, MachineRef, TokenMark, same_provider_id},
+    machine::{CsrExpectation, MachineApi, MachineRef, TokenMark, same_provider_id},
     message::Failure,
 };
 use k8s_openapi::api::core::v1::Node;
@@ -116,8 +119,11 @@ fn check_machine(
     if machine.metadata.deletion_timestamp.is_some() {
         return Err("its Machine is being deleted".into());
     }
-    if machine.labels().get(keys::OS_ID).map(String::as_str) != Some("Windows") {
-        return Err(format!("its Machine has no label {}=Windows", keys::OS_ID));
+    let types = machine.types.as_ref();
+    let api = types.map_or_else(MachineApi::default, |it| source::api_of(&it.api_version));
+    if !source::is_windows(api, &machine.metadata) {
+        let label = source::windows_label(api);
+        return Err(format!("its Machine has no label {label}"));
     }
     let hands_off = [machine.labels(), machine.annotations()]
         .into_iter()

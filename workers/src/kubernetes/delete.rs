@@ -2,7 +2,7 @@
 
 use super::{
     ANSWER_MAX, KubernetesExecutor,
-    api::mark_of,
+    api::{mark_of, what},
     error::{failure, is_gone, silent},
 };
 use dormer_proto::{
@@ -43,7 +43,7 @@ impl KubernetesExecutor {
             resource_version: object.resource_version(),
         };
         let params = DeleteParams::background().preconditions(preconditions);
-        let what = format!("Machine {}/{}", machine.namespace, machine.name);
+        let what = what(machine);
         let api = self.machine_api(machine);
         match timeout(ANSWER_MAX, api.delete(&machine.name, &params)).await {
             Err(_) => Err(silent("delete", &what)),

@@ -2,7 +2,7 @@
 
 use super::{
     ANSWER_MAX, KubernetesExecutor,
-    api::{call, mark_of},
+    api::{call, mark_of, patch},
     error::{failure, is_conflict, is_gone, silent},
     guard::{LiveNode, OUT_OF_SERVICE},
     refusal::{Refusal, matching, short},
@@ -10,7 +10,7 @@ use super::{
 use crate::progress::Progress;
 use dormer_proto::{
     id::LeaseToken,
-    machine::{Blocker, Guard, MachineRef, NAMED_ITEMS_MAX, Outcome, TokenMark},
+    machine::{Blocker, Guard, MachineApi, MachineRef, NAMED_ITEMS_MAX, Outcome, TokenMark},
     message::Failure,
 };
 use k8s_openapi::{
@@ -132,6 +132,12 @@ impl Rule {
     }
 }
 
+/// Whether this is a host of one's own whose object is being deleted: it is emptied without a lease, which is for
+/// nodes that come back.
+fn leaves_for_good(machine: &MachineRef, object: &DynamicObject) -> bool {
+    machine.api == MachineApi::Host && object.metadata.deletion_timestamp.is_some()
+}
+
 /// The body of an eviction. kube 5.0.0 writes `delete_options` for `deleteOptions`, so that its preconditions never
 /// reach the API server (docs/field-notes.md, Evictions).
 fn eviction(pod: &Pod, grace_s: Option<u32>) -> Eviction {
@@ -245,9 +251,28 @@ impl KubernetesExecutor {
         let open = Some(TokenMark { token, open: true });
         let object = self.machine(pass.machine).await?;
         let live = self.live_node(pass.node).await?;
+        if let Some(object) = object
+            .clone()
+            .filter(|it| leaves_for_good(pass.machine, it))
+        {
+            return self.cordon(live).await.map(|live| Some((object, live)));
+        }
         let on_node = live.as_ref().is_none_or(|it| mark_of(&it.node) == open);
         let object = object.filter(|object| mark_of(object) == open && on_node);
         Ok(object.map(|object| (object, live)))
+    }
+
+    /// Cordons the Node of a host that leaves: nobody uncordons it again.
+    async fn cordon(&self, live: Option<LiveNode>) -> Result<Option<LiveNode>, Failure> {
+        let Some(live) = live else { return Ok(None) };
+        let spec = live.node.spec.as_ref();
+        if spec.is_some_and(|spec| spec.unschedulable == Some(true)) {
+            return Ok(Some(live));
+        }
+        let what = format!("Node {}", live.node.name_any());
+        let change = serde_json::json!({"spec": {"unschedulable": true}});
+        let cordoned = patch(&self.node_api(), &live.node, &what, change).await?;
+        Ok(cordoned.map(|node| LiveNode { node, ..live }))
     }
 
     async fn move_off(&self, pod: &Pod, rule: &Rule) -> Result<PodEviction, Failure> {

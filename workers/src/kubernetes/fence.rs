@@ -3,7 +3,7 @@
 
 use super::{
     KubernetesExecutor,
-    api::{mark_of, patch},
+    api::{mark_of, patch, what},
     guard::is_of,
     keys,
 };
@@ -59,7 +59,7 @@ impl KubernetesExecutor {
         }
         let open = keys::fence_text(TokenMark { token, open: true });
         let change = json!({"metadata": {"annotations": {keys::FENCE: open}}});
-        let what = format!("Machine {}/{}", machine.namespace, machine.name);
+        let what = what(machine);
         if patch(&self.machine_api(machine), &object, &what, change)
             .await?
             .is_none()
@@ -107,7 +107,7 @@ impl KubernetesExecutor {
                 .is_some_and(|object| may_close(mark_of(object), token))
             {
                 let change = json!({"metadata": {"annotations": {keys::FENCE: closed}}});
-                let what = format!("Machine {}/{}", machine.namespace, machine.name);
+                let what = what(machine);
                 let api = self.machine_api(machine);
                 let read = current.take();
                 if let Some(read) = &read {

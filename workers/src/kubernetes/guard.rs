@@ -5,6 +5,7 @@
 
 use super::{KubernetesExecutor, api::call_if_there, error::NOT_FOUND, keys};
 use crate::pool::v1beta1::WindowsPool;
+pub(crate) use crate::source::OS;
 use dormer_proto::{
     machine::{FenceRefusal, Guard, MachineRef, Outcome, same_provider_id},
     message::Failure,
@@ -19,8 +20,6 @@ use kube::{
 };
 use serde_json::Value;
 
-/// The label that says which system a node runs, as its kubelet writes it.
-pub(crate) const OS: &str = "kubernetes.io/os";
 /// Labels of control-plane nodes: the present one, and the one that OpenShift keeps beside it.
 pub(crate) const CONTROL_PLANE: [&str; 2] = [
     "node-role.kubernetes.io/control-plane",

@@ -1,6 +1,7 @@
 //! Every annotation, label and condition of foreign objects that dormer reads or writes, in one place, and the text of a
 //! fence's mark.
 
+pub use crate::source::OS_ID;
 use dormer_proto::{id::LeaseToken, machine::TokenMark};
 
 /// On a Machine: the name that its Node will have. It routes CSRs, and nothing more.
@@ -22,12 +23,12 @@ pub const HELD_FROM_SCALE_DOWN: &str = "dormer.io/scale-down-disabled";
 pub const IGNORE: &str = "windowsmachineconfig.openshift.io/ignore";
 /// On a Node: the version that WMCO wrote; read, never trusted as ours.
 pub const WMCO_VERSION: &str = "windowsmachineconfig.openshift.io/version";
-/// On a Machine: excludes its node from drains, whatever the value.
-pub const EXCLUDE_DRAIN: &str = "machine.openshift.io/exclude-node-draining";
+/// On a WindowsHost: the ConfigMap that it was made from.
+pub const HOST_FROM: &str = "dormer.io/from";
+/// Finalizer of a WindowsHost: it stays until its host is torn down and its Node deleted.
+pub const HOST_FINALIZER: &str = "dormer.io/host";
 /// On a Node: the subnet that hybrid-overlay was given.
 pub const SUBNET: &str = "k8s.ovn.org/hybrid-overlay-node-subnet";
-/// On a Machine: its operating system; `Windows` is ours.
-pub const OS_ID: &str = "machine.openshift.io/os-id";
 /// On an object that dormer creates in addition to the machines' own: `dormer`. Objects of others are not changed.
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// On such an object: the namespace of the dormer that made it, where several could be in one cluster.

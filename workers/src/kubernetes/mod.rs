@@ -12,6 +12,7 @@ pub mod events;
 mod evict;
 mod fence;
 mod find;
+mod forget;
 mod guard;
 pub mod keys;
 mod mark;
@@ -151,6 +152,17 @@ impl KubernetesExecutor {
                 names,
                 provider_id,
             } => self.find_node(machine, names, provider_id.as_deref()).await,
+            Task::ForgetHost {
+                machine,
+                node,
+                debt,
+            } => {
+                let done = self
+                    .forget_host(machine, node.as_deref(), debt.as_deref())
+                    .await?;
+                self.forget_token(machine).await;
+                Ok(done)
+            }
             Task::SetPayload {
                 pool,
                 payload,

@@ -218,6 +218,7 @@ impl KubernetesExecutor {
             namespace,
             name: machine_name,
             uid,
+            ..
         } = machine;
         // Whole seconds, as Kubernetes writes times.
         let until = Timestamp::from_second((now + LIFE).as_second()).unwrap_or(now);

@@ -1,7 +1,8 @@
 //! The watcher's lists and watches at the Kubernetes API, with errors as sentences.
 
 use super::{Options, view::Kind};
-use dormer_proto::message::cut;
+use crate::{pool::host::INSTANCES, source};
+use dormer_proto::{machine::MachineApi, message::cut};
 use futures::TryStreamExt;
 use kube::{
     Api, Client,
@@ -63,8 +64,21 @@ fn chain(error: &dyn std::error::Error) -> String {
 pub(super) enum ObjectChange {
     Updated(Kind, Box<DynamicObject>),
     Lost(Kind, Box<DynamicObject>),
+    /// A source of machines may be listed, and not watched: the next lists show what changes.
+    Denied(Kind, String, Trouble),
     /// The watch cannot go on: what happened meanwhile is found by a full list.
     Gap(Trouble),
+}
+
+/// Result of a list.
+#[derive(Debug)]
+pub(super) enum Listing {
+    /// It was read, at this resourceVersion.
+    From(String),
+    /// The cluster does not know the kind.
+    Absent,
+    /// dormer may not list it.
+    Forbidden(Trouble),
 }
 
 /// One kind of object, with what selects ours.
@@ -72,31 +86,57 @@ pub(super) enum ObjectChange {
 pub(super) struct Resource {
     pub(super) kind: Kind,
     api: Api<DynamicObject>,
-    what: String,
+    pub(super) what: String,
     fields: Option<String>,
 }
 
+impl Kind {
+    /// Whether the watcher goes on without it: machines of one API, their sets, or entries for hosts of one's own.
+    pub(super) fn is_source(self) -> bool {
+        matches!(self, Self::Machine(_) | Self::Set(_) | Self::Instances)
+    }
+}
+
 impl Resource {
-    /// All that is watched. Machines are not selected by their label: one that loses it was not deleted.
-    /// They come first, so that the later lists show at least what theirs refers to.
-    pub(super) fn all(client: &Client, options: &Options) -> Vec<Self> {
-        let openshift = |kind| GroupVersionKind::gvk("machine.openshift.io", "v1beta1", kind);
-        let namespace = options.machines.as_deref();
-        let csr = GroupVersionKind::gvk("certificates.k8s.io", "v1", "CertificateSigningRequest");
-        let of = |kind, gvk: &GroupVersionKind, namespace| Self::of(client, kind, gvk, namespace);
+    /// All that is watched, with the machines of these APIs. Machines are not selected by their label: one that loses
+    /// it was not deleted. They come first, so that the later lists show at least what theirs refers to.
+    pub(super) fn all(client: &Client, options: &Options, served: &[MachineApi]) -> Vec<Self> {
+        let of =
+            |kind, resource: &ApiResource, namespace| Self::of(client, kind, resource, namespace);
+        let gvk = |group, version, kind| {
+            ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
+        };
+        let mut all = Vec::new();
+        for api in served {
+            let namespace = match api {
+                MachineApi::OpenShift => options.machines.as_deref(),
+                MachineApi::ClusterV1Beta1 | MachineApi::ClusterV1Beta2 => {
+                    options.cluster_machines.as_deref()
+                }
+                MachineApi::Host => Some(options.namespace.as_str()),
+            };
+            let machines = source::machines(*api);
+            all.push(of(Kind::Machine(*api), &machines, namespace));
+            if let Some(sets) = source::machine_sets(*api) {
+                all.push(of(Kind::Set(*api), &sets, namespace));
+            }
+        }
         let home = Some(options.namespace.as_str());
-        let pool = GroupVersionKind::gvk("dormer.io", "v1beta1", "WindowsPool");
-        let pool = of(Kind::Pool, &pool, home).named(&options.pool);
-        let map = GroupVersionKind::gvk("", "v1", "ConfigMap");
-        let map = of(Kind::PoolMap, &map, home).named(&crate::pool::config_map(&options.pool));
-        vec![
-            of(Kind::Machine, &openshift("Machine"), namespace),
-            of(Kind::Set, &openshift("MachineSet"), namespace),
-            of(Kind::Node, &GroupVersionKind::gvk("", "v1", "Node"), None),
+        let csr = gvk("certificates.k8s.io", "v1", "CertificateSigningRequest");
+        let pool = of(
+            Kind::Pool,
+            &gvk("dormer.io", "v1beta1", "WindowsPool"),
+            home,
+        );
+        let map = of(Kind::PoolMap, &gvk("", "v1", "ConfigMap"), home);
+        all.extend([
+            of(Kind::Node, &gvk("", "v1", "Node"), None),
             of(Kind::Csr, &csr, None),
-            pool,
-            map,
-        ]
+            of(Kind::Instances, &gvk("", "v1", "ConfigMap"), home).named(INSTANCES),
+            pool.named(&options.pool),
+            map.named(&crate::pool::config_map(&options.pool)),
+        ]);
+        all
     }
 
     /// Only the object of this name.
@@ -105,20 +145,19 @@ impl Resource {
         self
     }
 
-    fn of(client: &Client, kind: Kind, gvk: &GroupVersionKind, namespace: Option<&str>) -> Self {
-        let resource = ApiResource::from_gvk(gvk);
-        let group = if gvk.group.is_empty() {
+    fn of(client: &Client, kind: Kind, resource: &ApiResource, namespace: Option<&str>) -> Self {
+        let group = if resource.group.is_empty() {
             String::new()
         } else {
-            format!(".{}", gvk.group)
+            format!(".{}", resource.group)
         };
         let mut what = format!("{}{group}", resource.plural);
         let api = match namespace {
             Some(namespace) => {
                 what = format!("{what} in namespace {namespace}");
-                Api::namespaced_with(client.clone(), namespace, &resource)
+                Api::namespaced_with(client.clone(), namespace, resource)
             }
-            None => Api::all_with(client.clone(), &resource),
+            None => Api::all_with(client.clone(), resource),
         };
         Self {
             kind,
@@ -128,12 +167,12 @@ impl Resource {
         }
     }
 
-    /// Lists everything, by a consistent read, and hands each object to `each`. Returns the list's resourceVersion;
-    /// `None`: the cluster does not know the pool's kind, without which dormer brings machines up all the same.
+    /// Lists everything, by a consistent read, and hands each object to `each`. Machines of one API may be absent or
+    /// forbidden, and the pool's kind absent: dormer brings machines up all the same.
     pub(super) async fn list(
         &self,
         mut each: impl FnMut(Kind, DynamicObject),
-    ) -> Result<Option<String>, Trouble> {
+    ) -> Result<Listing, Trouble> {
         let mut params = ListParams {
             limit: Some(PAGE),
             ..ListParams::default()
@@ -143,8 +182,11 @@ impl Resource {
             let page = tokio::time::timeout(PAGE_LIMIT, self.api.list(&params)).await;
             let slow = |_| Trouble(format!("a list of {} takes over a minute", self.what));
             let page = match page.map_err(slow)? {
-                Err(kube::Error::Api(status)) if self.kind == Kind::Pool && status.code == 404 => {
-                    return Ok(None);
+                Err(kube::Error::Api(status)) if self.may_lack() && status.code == 404 => {
+                    return Ok(Listing::Absent);
+                }
+                Err(error) if self.kind.is_source() && is_forbidden(&error) => {
+                    return Ok(Listing::Forbidden(sentence("list", &self.what, &error)));
                 }
                 page => page.map_err(|error| sentence("list", &self.what, &error))?,
             };
@@ -153,16 +195,26 @@ impl Resource {
             }
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => params.continue_token = Some(token),
-                None => return Ok(Some(page.metadata.resource_version.unwrap_or_default())),
+                None => {
+                    let from = page.metadata.resource_version.unwrap_or_default();
+                    return Ok(Listing::From(from));
+                }
             }
         }
     }
 
-    /// Watches from a list's resourceVersion until there is a gap, or nobody listens. `None`: waits until the cluster
-    /// knows the kind, and calls that a gap.
+    fn may_lack(&self) -> bool {
+        self.kind == Kind::Pool || self.kind.is_source()
+    }
+
+    /// Watches from a list's resourceVersion until there is a gap, or nobody listens. `None`: waits until the kind may
+    /// be listed, and calls that a gap.
     pub(super) async fn follow(self, from: Option<String>, to: Sender<ObjectChange>) {
         let Some(mut from) = from else {
-            while matches!(self.list(|_, _| {}).await, Ok(None)) {
+            while matches!(
+                self.list(|_, _| {}).await,
+                Ok(Listing::Absent | Listing::Forbidden(_))
+            ) {
                 tokio::time::sleep(KIND_AGAIN).await;
             }
             let known = Trouble(format!("{} may be listed now", self.what));
@@ -188,7 +240,16 @@ impl Resource {
         let silence = Duration::from_secs(WATCH_SECONDS.into()) + SILENCE_GRACE;
         let silent = |_| Trouble(format!("the watch of {} has gone silent", self.what));
         let started = tokio::time::timeout(silence, self.api.watch(&params, from)).await;
-        let mut stream = pin!(started.map_err(silent)?.map_err(failed)?);
+        let started = match started.map_err(silent)? {
+            Err(error) if self.kind.is_source() && is_forbidden(&error) => {
+                let denied = ObjectChange::Denied(self.kind, self.what.clone(), failed(error));
+                drop(to.send(denied).await);
+                to.closed().await;
+                return Ok(false);
+            }
+            started => started.map_err(failed)?,
+        };
+        let mut stream = pin!(started);
         loop {
             let next = tokio::time::timeout(silence, stream.try_next()).await;
             let change = match next.map_err(silent)?.map_err(failed)? {
@@ -212,6 +273,10 @@ impl Resource {
             }
         }
     }
+}
+
+fn is_forbidden(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 403)
 }
 
 /// The place to go on from; an event that comes late does not take it back.

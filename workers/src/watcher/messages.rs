@@ -216,7 +216,7 @@ impl MessageWriter {
                 },
             );
         };
-        let mut fact = machine.fact.clone();
+        let mut fact = machine.published();
         fact.conditions.extend(contested(view, machine));
         fact.conditions.extend(asked_by_a_stranger(view, machine));
         let settings = self.settings.as_ref();
@@ -313,11 +313,20 @@ impl MessageWriter {
                 view.latest,
                 rollout::Fact::Listed {
                     with_node,
-                    sets: Some(view.sets.keys().cloned().collect()),
+                    sets: (!view.sets_hidden).then(|| view.sets.keys().cloned().collect()),
                 },
             );
         }
+        // A set that may not be listed may stand all the same.
+        let of_set = |object: &ObjectRef| view.sets_hidden && object.kind == "MachineSet";
+        let unseen: About = published
+            .rollout
+            .extract_if(.., |object, _| {
+                of_set(object) && !wanted.contains_key(object)
+            })
+            .collect();
         let news = difference(&mut published.rollout, wanted, view.latest);
+        published.rollout.extend(unseen);
         let message = |(object, said): (ObjectRef, PublishedFact)| {
             let fact = said.fact();
             let start = fact.is_some();

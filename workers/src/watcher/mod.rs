@@ -5,9 +5,10 @@
 //! `Options::repeat`. A gap in a watch, a refused message or the time ends the round, and the next one lists again. So
 //! the watcher keeps nothing that it could not find again, and several of them are harmless.
 //!
-//! It may do no more than: list and watch Machines and MachineSets in their namespace, Nodes and
+//! It may do no more than: list and watch Machines and MachineSets of each API in their namespaces, Nodes and
 //! CertificateSigningRequests, and WindowsPools and ConfigMaps in dormer's namespace; read `/version`; get, create and
-//! update the Lease there; create and patch Events there; get and apply RuntimeClasses; list the Deployment and the
+//! update the Lease there; create and patch Events there; create, patch and delete
+//! WindowsHosts there, which people or the ConfigMap `windows-instances` name; get and apply RuntimeClasses; list the Deployment and the
 //! lock of another operator for Windows hosts by their names, in any namespace, and get the Pod that holds the lock;
 //! list MachineHealthChecks and read the ClusterVersion; read what the cluster says about all of its nodes (mirror
 //! sets, pull secret, proxy, authorities, machine config). It writes to no Machine, MachineSet or Node.
@@ -17,6 +18,7 @@ mod cluster;
 mod cluster_config;
 mod csr;
 mod election;
+mod hosts;
 mod messages;
 mod neighbours;
 mod objects;
@@ -24,11 +26,12 @@ mod round;
 mod routing;
 mod servers;
 mod settings;
+mod sources;
 mod status;
 mod view;
 
 pub use election::Election;
-pub use status::Status;
+pub use status::{Source, SourceState, Status};
 
 use crate::{pool::Installed, port::Facts};
 use backon::{BackoffBuilder, ExponentialBuilder};
@@ -39,12 +42,14 @@ use dormer_proto::{
     id::{IdError, RunId},
     pool::DEFAULT_POOL,
 };
+use hosts::Hosts;
 use kube::Client;
 use messages::PublishedFacts;
 use neighbours::Neighbours;
 use objects::{ObservedMachine, UnreadableObject};
 use servers::Servers;
 use settings::Settings;
+use sources::Sources;
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
@@ -60,6 +65,8 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::fro
 pub struct Options {
     /// The namespace of Machines and MachineSets; `None`: all namespaces.
     pub machines: Option<String>,
+    /// The namespace of Cluster API's Machines and MachineSets; `None`: all namespaces.
+    pub cluster_machines: Option<String>,
     /// The namespace of the WindowsPool and of the watcher's Kubernetes Lease.
     pub namespace: String,
     /// The pool.
@@ -76,6 +83,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             machines: Some("openshift-machine-api".to_owned()),
+            cluster_machines: Some("openshift-cluster-api".to_owned()),
             namespace: "dormer".to_owned(),
             pool: DEFAULT_POOL.to_owned(),
             election: None,
@@ -126,6 +134,7 @@ pub async fn run<F: Facts, I: Installed>(
     );
     let watcher = Watcher {
         settings: Settings::new(client.clone(), &options.pool, &options.namespace),
+        hosts: Hosts::new(client.clone(), &options.namespace),
         surroundings: ClusterConfigFollower::new(client.clone(), &options.pool, &options.namespace),
         client,
         facts,
@@ -136,6 +145,7 @@ pub async fn run<F: Facts, I: Installed>(
         status,
         published: PublishedFacts::default(),
         servers: Servers::default(),
+        sources: Sources::default(),
         neighbours: Neighbours::default(),
         classes: Classes::default(),
         unreadable: Unreadable::default(),
@@ -155,6 +165,8 @@ struct Watcher<F, I> {
     settings: Settings,
     published: PublishedFacts,
     servers: Servers,
+    sources: Sources,
+    hosts: Hosts,
     neighbours: Neighbours,
     classes: Classes,
     surroundings: ClusterConfigFollower,

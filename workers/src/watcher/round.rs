@@ -2,10 +2,12 @@
 
 use super::{
     Trouble, Watcher,
-    cluster::{ObjectChange, Resource},
+    cluster::{Listing, ObjectChange, Resource},
     csr,
     messages::MessageWriter,
     objects::{self, UnreadableObject},
+    sources,
+    status::SourceState,
     view::{Kind, ObservedObject, View},
 };
 use crate::{
@@ -13,7 +15,7 @@ use crate::{
     pool::Installed,
     port::{Facts, PortError},
 };
-use dormer_proto::work::FactMessage;
+use dormer_proto::{machine::MachineApi, work::FactMessage};
 use kube::api::DynamicObject;
 use std::{collections::VecDeque, time::Duration};
 use tokio::{
@@ -58,20 +60,17 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
     pub(super) async fn round(&mut self) -> Result<(), Trouble> {
         let beginning = answered(self.facts.begin()).await?;
         let mut view = View::new(&beginning.live);
-        let resources = Resource::all(&self.client, &self.options);
+        let served = sources::served(&self.client).await?;
+        self.sources.begin(&served);
+        let resources = Resource::all(&self.client, &self.options, &served);
         self.settings.forget();
+        self.hosts.forget();
         let mut from = Vec::new();
         for resource in &resources {
-            let revision = resource
+            let listing = resource
                 .list(|kind, object| self.observe(&mut view, kind, object))
                 .await?;
-            match &revision {
-                Some(revision) => {
-                    view.latest = view.latest.max(revision.parse().unwrap_or_default())
-                }
-                None => self.settings.kind_absent(),
-            }
-            from.push(revision);
+            from.push(self.source_listed(&mut view, resource, listing));
         }
         self.published.age();
         // From before it is asked, so that no change is missed.
@@ -102,13 +101,51 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
         self.listed(&mut round);
         self.classes.forget();
         self.keep_classes(&round).await;
+        self.hosts.keep(&round.view).await;
         let (to, changes) = mpsc::channel(CHANGES_MAX);
         let mut watches = JoinSet::new();
+        let every = self.options.repeat / 2;
+        watches.spawn(sources::follow(
+            self.client.clone(),
+            served,
+            every,
+            to.clone(),
+        ));
         for (resource, from) in resources.into_iter().zip(from) {
             watches.spawn(resource.follow(from, to.clone()));
         }
         drop(to);
         self.follow(round, changes, installed).await
+    }
+
+    /// Notes what a list brought; its resourceVersion, from which to watch.
+    fn source_listed(
+        &mut self,
+        view: &mut View,
+        resource: &Resource,
+        listing: Listing,
+    ) -> Option<String> {
+        let (from, state) = match listing {
+            Listing::From(from) => {
+                view.latest = view.latest.max(from.parse().unwrap_or_default());
+                (Some(from), SourceState::Watched)
+            }
+            Listing::Absent => (None, SourceState::Absent),
+            Listing::Forbidden(why) => (None, SourceState::Forbidden(why.0)),
+        };
+        if resource.kind == Kind::Pool && from.is_none() {
+            self.settings.kind_absent();
+        }
+        if resource.kind.is_source() {
+            let hidden = matches!(state, SourceState::Forbidden(_));
+            match resource.kind {
+                Kind::Machine(_) => view.machines_hidden |= hidden,
+                Kind::Set(_) => view.sets_hidden |= hidden,
+                _ => {}
+            }
+            self.sources.is(resource.kind, &resource.what, state);
+        }
+        from
     }
 
     async fn follow(
@@ -143,6 +180,7 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
                 }
                 _ = parts.tick() => {
                     let mut messages = self.part(&mut round);
+                    self.hosts.keep(&round.view).await;
                     if round.parts.is_multiple_of(AROUND_EVERY) {
                         self.surroundings.refresh(&*self.catalog).await;
                         if self.refresh_changing().await {
@@ -206,6 +244,9 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
         match change {
             ObjectChange::Updated(kind, object) => self.observe(&mut round.view, kind, *object),
             ObjectChange::Lost(kind, object) => self.lose(&mut round.view, kind, &object),
+            ObjectChange::Denied(kind, what, why) => {
+                self.sources.is(kind, &what, SourceState::Forbidden(why.0));
+            }
             ObjectChange::Gap(trouble) => return Err(trouble),
         }
         Ok(())
@@ -308,13 +349,17 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
     fn show(&self, round: &Round) {
         let machines = &round.view.machines;
         let unreadable = self.unreadable.count;
+        let sources = self.sources.all();
+        let hosts = self.hosts.findings.clone();
         self.status.send_if_modified(|status| {
             let before = status.clone();
             status.machines = machines.values().filter(|m| m.windows).count();
             status.live = round.writer.live();
-            status.elsewhere = machines.values().filter(|m| m.elsewhere.is_some()).count();
-            status.ignored =
-                machines.values().filter(|m| m.fact.ignored).count() - status.elsewhere;
+            status.elsewhere = machines.values().filter(|m| !m.counts()).count();
+            let ignored = machines.values().filter(|m| m.counts() && m.fact.ignored);
+            status.ignored = ignored.count();
+            status.sources = sources;
+            status.hosts_amiss = hosts;
             status.foreign_csrs = round.view.foreign_csrs();
             status.unreadable = unreadable;
             *status != before
@@ -340,7 +385,7 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
             Ok(None) => {}
             Err(odd) => {
                 self.unreadable.say(kind, name.as_deref(), &odd);
-                if let (Kind::Machine, Some(uid)) = (kind, uid) {
+                if let (Kind::Machine(_), Some(uid)) = (kind, uid) {
                     view.veil(&uid);
                 }
             }
@@ -353,8 +398,13 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
         object: DynamicObject,
     ) -> Result<Option<ObservedObject>, UnreadableObject> {
         Ok(match kind {
-            Kind::Machine => Some(ObservedObject::of(objects::machine(object)?)),
-            Kind::Set => Some(ObservedObject::Set(objects::machine_set(object)?)),
+            Kind::Machine(api) => {
+                if api == MachineApi::Host {
+                    self.hosts.observe(&object);
+                }
+                Some(ObservedObject::of(objects::machine(api, object)?))
+            }
+            Kind::Set(api) => Some(ObservedObject::Set(objects::machine_set(api, object)?)),
             Kind::Node => Some(ObservedObject::Node(objects::node(object)?)),
             Kind::Csr => csr::csr(object)?.map(ObservedObject::Csr),
             Kind::Pool => {
@@ -366,14 +416,22 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
                 self.settings.find_map(object.metadata);
                 None
             }
+            Kind::Instances => {
+                self.hosts.observe_map(object);
+                None
+            }
         })
     }
 
     fn lose(&mut self, view: &mut View, kind: Kind, object: &DynamicObject) {
         let meta = &object.metadata;
+        if let (Kind::Machine(MachineApi::Host), Some(uid)) = (kind, &meta.uid) {
+            self.hosts.lose(uid);
+        }
         match (objects::uid(meta), objects::resource(meta)) {
             (Ok(uid), _) if kind == Kind::Pool => self.settings.lose(&uid),
             (Ok(uid), _) if kind == Kind::PoolMap => self.settings.lose_map(&uid),
+            (Ok(_), _) if kind == Kind::Instances => self.hosts.lose_map(),
             (Ok(uid), Ok(resource)) => view.lose(kind, &uid, resource),
             (Err(odd), _) | (_, Err(odd)) => self.unreadable.say(kind, meta.name.as_deref(), &odd),
         }

@@ -2,10 +2,13 @@
 
 use super::{
     csr::ObservedCsr,
-    objects::{ObservedMachine, ObservedNode},
+    objects::{ObservedMachine, ObservedNode, ObservedSet},
     view::View,
 };
-use dormer_proto::rollout::{OwnedMachine, OwnerFact};
+use dormer_proto::{
+    machine::MachineApi,
+    rollout::{OwnedMachine, OwnerFact},
+};
 use std::collections::BTreeMap;
 
 impl View {
@@ -52,7 +55,7 @@ impl View {
             .filter_map(|uid| {
                 self.machines
                     .get(uid)
-                    .filter(|machine| so(machine))
+                    .filter(|machine| machine.counts() && so(machine))
                     .map(|m| (uid, m))
             })
             .collect();
@@ -71,7 +74,7 @@ impl View {
         }
         let claims = self.claims.get(name)?.iter();
         let mut others = claims.filter(|other| *other != uid);
-        others.find_map(|other| self.machines.get(other))
+        others.find_map(|other| self.machines.get(other).filter(|it| it.counts()))
     }
 
     /// The requests in the name of this machine's node.
@@ -115,7 +118,8 @@ impl View {
         let ours = self
             .sets
             .values()
-            .filter(|set| set.windows || owned.contains_key(&*set.uid));
+            .filter(|set| set.windows || owned.contains_key(&*set.uid))
+            .filter(|set| self.speaks_for_itself(set));
         ours.map(|set| OwnerFact {
             uid: set.uid.clone(),
             name: set.name.clone(),
@@ -125,6 +129,20 @@ impl View {
             machines: owned.get(&*set.uid).cloned().unwrap_or_default(),
         })
         .collect()
+    }
+
+    /// Whether this set counts: of two APIs that show the same one, that which speaks for it.
+    fn speaks_for_itself(&self, set: &ObservedSet) -> bool {
+        if set.api == MachineApi::OpenShift {
+            return set.speaks.as_deref().is_none_or(|api| api == "MachineAPI");
+        }
+        let same = |other: &&ObservedSet| {
+            let speaks = other.speaks.as_deref();
+            other.api == MachineApi::OpenShift
+                && other.name == set.name
+                && speaks.is_some_and(|api| api != "ClusterAPI")
+        };
+        !self.sets.values().any(|other| same(&other))
     }
 
     /// UIDs of the machines that have a Node and may have a run.

@@ -1,10 +1,30 @@
 //! Status of the watcher, for health endpoints and people.
 
 use dormer_proto::id::Epoch;
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 /// How long lists may fail until the watcher no longer counts as at work.
 const FAILING_MAX: Duration = Duration::from_secs(120);
+
+/// A kind of object that machines come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    /// The kind, with its group and namespace.
+    pub what: String,
+    /// Whether it is seen.
+    pub state: SourceState,
+}
+
+/// Whether a source of machines is seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SourceState {
+    /// It is listed and watched.
+    Watched,
+    /// The cluster does not know the kind.
+    Absent,
+    /// dormer may not read it: which right is missing. Nothing is concluded from what is not seen.
+    Forbidden(String),
+}
 
 /// Status of the watcher. Counts refer to the present view.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -17,13 +37,17 @@ pub struct Status {
     pub epoch: Epoch,
     /// When the last full list was published, by this process's clock.
     pub listed: Option<jiff::Timestamp>,
+    /// What machines come from: each API that the cluster serves, with its sets.
+    pub sources: Vec<Source>,
+    /// What is wrong with hosts of one's own, by host or entry.
+    pub hosts_amiss: BTreeMap<String, String>,
     /// Windows Machines.
     pub machines: usize,
     /// Machines that have, or may have, a run.
     pub live: usize,
     /// Machines with `windowsmachineconfig.openshift.io/ignore=true`.
     pub ignored: usize,
-    /// Machines for which another API speaks (`status.authoritativeAPI` is not `MachineAPI`): not acted on.
+    /// Machines for which another API speaks (`status.authoritativeAPI`): not acted on.
     pub elsewhere: usize,
     /// Pending CSRs of kubelets that are none of our machines'.
     pub foreign_csrs: usize,

@@ -4,6 +4,7 @@ use super::{
     csr::ObservedCsr,
     objects::{ObservedMachine, ObservedNode, ObservedSet},
 };
+use dormer_proto::machine::MachineApi;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Most objects of one kind that are kept; more are counted and left out.
@@ -12,13 +13,17 @@ pub(super) const OBJECTS_MAX: usize = 50_000;
 /// Kinds of objects that facts are about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Kind {
-    Machine,
-    Set,
+    /// Machines of an API.
+    Machine(MachineApi),
+    /// Sets of machines of an API.
+    Set(MachineApi),
     Node,
     Csr,
     Pool,
     /// The ConfigMap in which an earlier build had the pool's settings.
     PoolMap,
+    /// The ConfigMap with entries for hosts of one's own.
+    Instances,
 }
 
 /// One object, read.
@@ -37,8 +42,11 @@ impl ObservedObject {
 
     fn key(&self) -> (Kind, &str, u64) {
         match self {
-            Self::Machine(object) => (Kind::Machine, &object.fact.machine.uid, object.resource),
-            Self::Set(object) => (Kind::Set, &object.uid, object.resource),
+            Self::Machine(object) => {
+                let machine = &object.fact.machine;
+                (Kind::Machine(machine.api), &machine.uid, object.resource)
+            }
+            Self::Set(object) => (Kind::Set(object.api), &object.uid, object.resource),
             Self::Node(object) => (Kind::Node, &object.fact.uid, object.resource),
             Self::Csr(object) => (Kind::Csr, &object.uid, object.resource),
         }
@@ -67,6 +75,12 @@ pub(super) struct View {
     /// Machines that stand, but cannot be read or find no room: nothing is said of them, least of all that they are
     /// gone.
     veiled: BTreeSet<String>,
+    /// Machines of some API may not be listed: one that is not seen may stand all the same.
+    pub(super) machines_hidden: bool,
+    /// Sets of some API may not be listed.
+    pub(super) sets_hidden: bool,
+    /// Machines by what would be the same in two APIs: name, and provider id.
+    twins: BTreeMap<String, BTreeSet<String>>,
     /// Machines about which something changed.
     pub(super) changed: BTreeSet<String>,
     /// Something changed that owner facts show.
@@ -99,7 +113,7 @@ impl View {
             return true;
         }
         if known.is_none() && self.count(kind) >= OBJECTS_MAX {
-            if kind == Kind::Machine {
+            if matches!(kind, Kind::Machine(_)) {
                 self.veiled.insert(uid.to_owned());
             }
             return false;
@@ -133,7 +147,7 @@ impl View {
 
     /// Whether a Machine stands of which nothing can be said.
     pub(super) fn is_veiled(&self, uid: &str) -> bool {
-        self.veiled.contains(uid)
+        self.veiled.contains(uid) || (self.machines_hidden && !self.gone.contains(uid))
     }
 
     fn observe_machine(&mut self, machine: ObservedMachine) {
@@ -147,9 +161,43 @@ impl View {
                 .insert(uid.clone());
             self.touch(name);
         }
+        let mut keys = self.machines.get(&uid).map(twin_keys).unwrap_or_default();
+        keys.iter()
+            .for_each(|key| forget(&mut self.twins, key, &uid));
+        for key in twin_keys(&machine) {
+            let uids = self.twins.entry(key.clone()).or_default();
+            uids.insert(uid.clone());
+            keys.push(key);
+        }
         self.machines.insert(uid.clone(), machine);
+        self.count_once(&keys);
         self.changed.insert(uid);
         self.owners_changed = true;
+    }
+
+    /// Of machines that two APIs show, the one that speaks for the machine counts.
+    fn count_once(&mut self, keys: &[String]) {
+        let same = keys.iter().filter_map(|key| self.twins.get(key)).flatten();
+        let uids: BTreeSet<String> = same.cloned().collect();
+        for uid in uids {
+            let Some(one) = self.machines.get(&uid) else {
+                continue;
+            };
+            if !one.fact.machine.api.is_cluster() {
+                continue;
+            }
+            let of = twin_keys(one);
+            let others = of.iter().filter_map(|key| self.twins.get(key)).flatten();
+            let mut others = others.filter_map(|other| self.machines.get(other));
+            let twin = others.any(|other| other.stands_for(one));
+            if let Some(one) = self.machines.get_mut(&uid)
+                && one.twin != twin
+            {
+                one.twin = twin;
+                self.changed.insert(uid);
+                self.owners_changed = true;
+            }
+        }
     }
 
     fn observe_node(&mut self, node: ObservedNode) {
@@ -200,14 +248,18 @@ impl View {
         self.latest = self.latest.max(resource);
         self.mark_gone(uid.to_owned());
         match kind {
-            Kind::Machine => {
+            Kind::Machine(_) => {
                 self.unclaim(uid);
-                self.machines.remove(uid);
+                let lost = self.machines.remove(uid);
+                let keys = lost.as_ref().map(twin_keys).unwrap_or_default();
+                keys.iter()
+                    .for_each(|key| forget(&mut self.twins, key, uid));
+                self.count_once(&keys);
                 self.veiled.remove(uid);
                 self.changed.insert(uid.to_owned());
                 self.owners_changed = true;
             }
-            Kind::Set => {
+            Kind::Set(_) => {
                 self.owners_changed |= self.sets.remove(uid).is_some();
             }
             Kind::Node => {
@@ -228,7 +280,7 @@ impl View {
                     self.touch(&stranger.node);
                 }
             }
-            Kind::Pool | Kind::PoolMap => {}
+            Kind::Pool | Kind::PoolMap | Kind::Instances => {}
         }
     }
 
@@ -258,23 +310,35 @@ impl View {
 
     fn resource(&self, kind: Kind, uid: &str) -> Option<u64> {
         match kind {
-            Kind::Machine => self.machines.get(uid).map(|object| object.resource),
-            Kind::Set => self.sets.get(uid).map(|object| object.resource),
+            Kind::Machine(_) => self.machines.get(uid).map(|object| object.resource),
+            Kind::Set(_) => self.sets.get(uid).map(|object| object.resource),
             Kind::Node => self.nodes.get(uid).map(|object| object.resource),
             Kind::Csr => self.csrs.get(uid).map(|object| object.resource),
-            Kind::Pool | Kind::PoolMap => None,
+            Kind::Pool | Kind::PoolMap | Kind::Instances => None,
         }
     }
 
     fn count(&self, kind: Kind) -> usize {
         match kind {
-            Kind::Machine => self.machines.len(),
-            Kind::Set => self.sets.len(),
+            Kind::Machine(_) => self.machines.len(),
+            Kind::Set(_) => self.sets.len(),
             Kind::Node => self.nodes.len(),
             Kind::Csr => self.csrs.len(),
-            Kind::Pool | Kind::PoolMap => 0,
+            Kind::Pool | Kind::PoolMap | Kind::Instances => 0,
         }
     }
+}
+
+/// What the same machine has in both APIs.
+fn twin_keys(machine: &ObservedMachine) -> Vec<String> {
+    let api = machine.fact.machine.api;
+    if api == MachineApi::Host {
+        return Vec::new();
+    }
+    let id = machine.fact.provider_id.as_ref();
+    let id = id.map(|id| format!("id {}", id.to_lowercase()));
+    let name = format!("name {}", machine.fact.machine.name);
+    [Some(name), id].into_iter().flatten().collect()
 }
 
 fn claimed(machine: &ObservedMachine) -> impl Iterator<Item = &str> {

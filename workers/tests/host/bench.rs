@@ -334,6 +334,7 @@ impl Bench {
                 namespace: "ns".into(),
                 name: "a".into(),
                 uid: "u".into(),
+                ..MachineRef::default()
             },
             address: host.internal_ip(),
             user: host.image().user.clone(),

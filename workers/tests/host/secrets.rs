@@ -225,6 +225,7 @@ fn host() -> HostRef {
             namespace: "ns".into(),
             name: "a".into(),
             uid: "u".into(),
+            ..MachineRef::default()
         },
         address: "10.0.128.155".into(),
         user: "Administrator".into(),

@@ -157,6 +157,7 @@ impl Bench {
             namespace: m.value.namespace().into(),
             name: m.value.name().into(),
             uid: m.value.uid().into(),
+            ..MachineRef::default()
         });
         named.collect()
     }

@@ -28,6 +28,7 @@ fn machine(name: &str) -> MachineRef {
         namespace: "m".into(),
         name: name.into(),
         uid: format!("uid-{name}"),
+        ..MachineRef::default()
     }
 }
 

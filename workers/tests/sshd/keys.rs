@@ -94,6 +94,7 @@ async fn a_used_address_with_another_key_is_another_machines_alone() {
             namespace: "ns".into(),
             name: "win".into(),
             uid: uid.into(),
+            ..MachineRef::default()
         },
         address: HERE.into(),
         user: Sshd::user(),

@@ -25,6 +25,7 @@ fn host(address: &str) -> HostRef {
             namespace: "ns".into(),
             name: "a".into(),
             uid: "u".into(),
+            ..MachineRef::default()
         },
         address: address.into(),
         user: Sshd::user(),

@@ -50,6 +50,7 @@ async fn an_upload_that_is_cut_again_and_again_ends_whole_and_is_never_half_ther
         namespace: "ns".into(),
         name: "a".into(),
         uid: "u".into(),
+        ..MachineRef::default()
     };
     let address = "127.0.0.1".to_owned();
     let user = Sshd::user();

@@ -60,6 +60,7 @@ impl Draft<'_> {
             | Outcome::FenceClosedMeanwhile
             | Outcome::NodeFound { .. }
             | Outcome::NodeAbsent
+            | Outcome::HostForgotten
             | Outcome::MachineDeleted => {}
         }
         self.answered(outcome);

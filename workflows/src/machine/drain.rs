@@ -4,7 +4,7 @@
 use super::{
     draft::Draft,
     phase::{Phase, Timer},
-    policy,
+    policy, removal,
     requests::name,
     stage::{News, Request},
     state::{Change, Drain, How, Lease, LeasedRequest},
@@ -37,8 +37,12 @@ impl DrainPhase {
             // A person ends it.
             Self::Drained => {}
             Self::Deleting => draft.delete(),
-            Self::Vanishing | Self::Leaving => {
+            Self::Vanishing => {
                 draft.wait(Timer::Deadline);
+            }
+            Self::Leaving => {
+                draft.wait(Timer::Deadline);
+                removal::begin(draft);
             }
             Self::TearingDown => draft.tear_down(),
             Self::Undoing => draft.close(),
@@ -93,8 +97,9 @@ impl DrainPhase {
                 | Self::Undoing,
                 _,
             ) => {}
+            (Self::Leaving, outcome) => removal::answered(draft, outcome),
             // They ask for nothing.
-            (Self::Drained | Self::Vanishing | Self::Leaving, _) => {}
+            (Self::Drained | Self::Vanishing, _) => {}
         }
     }
 
@@ -107,6 +112,7 @@ impl DrainPhase {
             Self::TearingDown if marked && policy::is_unanswered(&failure.code) => {
                 give_back_for(draft, &failure);
             }
+            Self::Leaving => removal::gave_up(draft, task, failure),
             // Their step fails as a whole.
             Self::Opening(_)
             | Self::Evicting(..)
@@ -114,8 +120,7 @@ impl DrainPhase {
             | Self::Deleting
             | Self::Vanishing
             | Self::TearingDown
-            | Self::Undoing
-            | Self::Leaving => draft.fail(failure),
+            | Self::Undoing => draft.fail(failure),
         }
     }
 
@@ -125,6 +130,8 @@ impl DrainPhase {
                 draft.evict(change.how, drain.force);
             }
             (Self::Evicting(change, drain), Timer::Drain) => overdue(draft, change, drain),
+            (Self::Leaving, Timer::Again) => removal::begin_pass(draft, false),
+            (Self::Leaving, Timer::Drain) => removal::overdue(draft),
             (Self::Vanishing | Self::Leaving, Timer::Deadline) => {
                 let message = "the Machine is being deleted and does not go: see its finalizers, \
                                lifecycle hooks and conditions";
@@ -291,7 +298,7 @@ fn begin_eviction(draft: &mut Draft<'_>, change: &Change, drain: &Drain) {
     let skip = machine.is_some_and(|m| m.exclude_drain) && change.how != How::Drain;
     if skip || draft.s.node_name().is_none() {
         let why = if skip {
-            "not drained: machine.openshift.io/exclude-node-draining is set on the Machine"
+            "not drained: the annotation exclude-node-draining is set on the Machine"
         } else {
             "not drained: it has no Node"
         };

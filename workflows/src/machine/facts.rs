@@ -126,7 +126,12 @@ impl Draft<'_> {
         self.withdraw();
         self.cancel_tasks();
         self.begin_episode("removal");
-        self.s.note = Some("somebody else deletes the Machine".into());
+        let note = if self.s.own_host() {
+            "its entry was taken away"
+        } else {
+            "somebody else deletes the Machine"
+        };
+        self.s.note = Some(note.into());
         self.enter(Phase::Leaving);
     }
 

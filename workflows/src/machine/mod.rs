@@ -20,6 +20,7 @@ mod phase;
 pub mod policy;
 mod provision;
 mod recreate;
+mod removal;
 mod requests;
 mod serve;
 mod stage;
@@ -117,6 +118,7 @@ impl Workflow for Machine {
             | Task::Evict { .. }
             | Task::SetPayload { .. }
             | Task::FindNode { .. }
+            | Task::ForgetHost { .. }
             | Task::DeleteMachine { .. } => "api",
         }
     }

@@ -67,6 +67,15 @@ const CSR: RetryPolicy = RetryPolicy {
     ..API
 };
 
+/// Tearing down a host that leaves: one that is dead is given up within a quarter of an hour, and forgotten by force.
+pub const REMOVAL: RetryPolicy = RetryPolicy {
+    overall_ms_max: 15 * MINUTE,
+    ..CONVERGE
+};
+
+/// Between two passes over the pods of a host that leaves, and while something else holds its removal.
+pub const REMOVAL_AGAIN: u64 = 5 * SECOND;
+
 /// Policy of a task.
 #[must_use]
 pub fn of(task: &Task) -> RetryPolicy {
@@ -82,6 +91,7 @@ pub fn of(task: &Task) -> RetryPolicy {
         | Task::OpenFence { .. }
         | Task::Evict { .. }
         | Task::DeleteMachine { .. }
+        | Task::ForgetHost { .. }
         | Task::SetPayload { .. } => API,
     }
 }

@@ -390,7 +390,8 @@ fn not_compared(draft: &mut Draft<'_>, failure: Failure) {
     remember_not_compared(draft, failure);
     let dead = policy::is_unanswered(&code) && draft.is_down_for_long();
     let pool = draft.s.pool.as_ref();
-    let recreate = pool.is_some_and(|pool| pool.strategy == Strategy::Recreate);
+    let recreate =
+        pool.is_some_and(|pool| pool.strategy == Strategy::Recreate) && !draft.s.own_host();
     if dead && recreate && draft.s.differs() {
         let differs = vec![format!(
             "the version; the host does not answer ({code}), and its Node has not been Ready for long"

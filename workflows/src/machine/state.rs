@@ -4,8 +4,8 @@ use super::{phase::Phase, policy};
 use dormer_proto::{
     id::{LeaseToken, Timestamp},
     machine::{
-        Blocker, ChangeClass, CsrFact, HostFacts, MachineFact, MachineRef, NodeFact, Owner,
-        TokenMark,
+        Blocker, ChangeClass, CsrFact, HostFacts, MachineApi, MachineFact, MachineRef, NodeFact,
+        Owner, TokenMark,
     },
     pool::{Approval, Desired, PoolSettings, Strategy, payload_of},
     rollout::{MemberReport, NotCompared},
@@ -420,11 +420,15 @@ impl State {
     /// Method for a change of `class`, by the pool's strategy and a person's request.
     #[must_use]
     pub fn how(&self, class: ChangeClass) -> How {
+        let own = self.own_host();
         let in_place = self
             .pool
             .as_ref()
             .is_some_and(|pool| pool.strategy == Strategy::InPlace);
         match (self.wish, class) {
+            // Nobody makes such a host again.
+            (Some(LeasedRequest::Recreate), _) if own => How::InPlace,
+            (None, ChangeClass::Drain | ChangeClass::Replace) if own => How::InPlace,
             (Some(LeasedRequest::Recreate), _) => How::Recreate,
             (Some(LeasedRequest::Drain), _) => How::Drain,
             (None, ChangeClass::Live | ChangeClass::Restart) => How::Restart,
@@ -468,6 +472,13 @@ impl State {
     pub fn owner(&self) -> Option<&Owner> {
         let owner = self.machine.as_ref()?.owner.as_ref();
         owner.filter(|owner| RECREATING.contains(&owner.kind.as_str()))
+    }
+
+    /// Whether it is a host of one's own, which no controller makes, drains or takes away.
+    #[must_use]
+    pub fn own_host(&self) -> bool {
+        let machine = self.machine.as_ref();
+        machine.is_some_and(|machine| machine.machine.api == MachineApi::Host)
     }
 
     /// Whether what it waits for, or has just begun, is to bring its Node back.

@@ -74,6 +74,8 @@ pub enum TaskKind {
     CloseFence,
     /// [`Task::FindNode`].
     FindNode,
+    /// [`Task::ForgetHost`].
+    ForgetHost,
 }
 
 impl TaskKind {
@@ -93,6 +95,7 @@ impl TaskKind {
             Task::TearDown { .. } => Some(Self::TearDown),
             Task::CloseFence { .. } => Some(Self::CloseFence),
             Task::FindNode { .. } => Some(Self::FindNode),
+            Task::ForgetHost { .. } => Some(Self::ForgetHost),
             Task::ApproveCsr { .. } | Task::SetPayload { .. } => None,
         }
     }
@@ -188,7 +191,9 @@ pub static PHASES: [PhaseRow; MachinePhase::ALL.len()] = [
     row(MachinePhase::Undoing, "the fence to be closed")
         .awaits(&[TaskKind::CloseFence])
         .even_paused(),
+    // The tasks are for a host that no controller takes away.
     row(MachinePhase::Leaving, "the Machine to be gone")
+        .awaits(&[TaskKind::Evict, TaskKind::TearDown, TaskKind::ForgetHost])
         .leaves()
         .even_paused()
         .timers(&[(Timer::Deadline, Length::Ms(VANISH))]),

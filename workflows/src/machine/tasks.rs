@@ -20,16 +20,17 @@ impl Draft<'_> {
             .as_ref()
             .map(|m| m.platform.clone())
             .unwrap_or_default();
+        let user = self.s.machine.as_ref().and_then(|m| m.user.clone());
+        // Azure's images know `capi`, all others `Administrator`.
+        let by_platform = if platform == "Azure" {
+            "capi"
+        } else {
+            "Administrator"
+        };
         HostRef {
             machine: self.s.machine_ref(),
             address: self.s.address().unwrap_or_default().to_owned(),
-            // Azure's images know `capi`, all others `Administrator`.
-            user: if platform == "Azure" {
-                "capi"
-            } else {
-                "Administrator"
-            }
-            .to_owned(),
+            user: user.unwrap_or_else(|| by_platform.to_owned()),
             pin: self.s.host.pin.clone(),
             platform,
         }
@@ -120,6 +121,25 @@ impl Draft<'_> {
             host: self.host(),
             generation: self.s.host.generation,
             guard: self.guard(),
+        });
+    }
+
+    /// Removes what the profile installed from a host that leaves. One that does not answer is not waited for long.
+    pub(super) fn tear_down_for_good(&mut self) {
+        let task = Task::TearDown {
+            host: self.host(),
+            generation: self.s.host.generation,
+            guard: self.guard(),
+        };
+        self.run_with(task, policy::REMOVAL);
+    }
+
+    /// Lets the object of a host that leaves go, with its Node.
+    pub(super) fn forget_host(&mut self, debt: Option<String>) {
+        self.run(Task::ForgetHost {
+            machine: self.s.machine_ref(),
+            node: self.node(),
+            debt,
         });
     }
 

@@ -247,6 +247,10 @@ fn detail(task: &Task) -> String {
         Task::CloseFence { token, .. } | Task::DeleteMachine { token, .. } => format!(" {token}"),
         Task::Evict { force, .. } => if *force { ", without budgets" } else { "" }.to_owned(),
         Task::TearDown { .. } => String::new(),
+        Task::ForgetHost { debt, .. } => debt
+            .as_ref()
+            .map(|it| format!(", {it}"))
+            .unwrap_or_default(),
         Task::SetPayload { payload, .. } => format!(" {payload}"),
         Task::FindNode { names, .. } => format!(" {}", names.join(" or ")),
     }
@@ -328,6 +332,7 @@ pub(crate) fn machine() -> MachineFact {
             namespace: "ns".into(),
             name: "a".into(),
             uid: "uid-a".into(),
+            ..MachineRef::default()
         },
         created: Timestamp(1),
         phase: Some("Provisioned".into()),

@@ -161,6 +161,7 @@ fn fact_message(at: u64, version: u64) -> anyhow::Result<InboxMessageOf<Dormer>>
             namespace: "openshift-machine-api".into(),
             name: format!("demo-x7k2p-windows-worker-us-east-1a-{at:05}"),
             uid: uid.clone(),
+            ..MachineRef::default()
         },
         phase: Some(
             if version.is_multiple_of(2) {

@@ -1,6 +1,7 @@
 //! Discovery: which groups, versions and kinds there are, and enough OpenAPI for kubectl.
 
 use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
 
 use super::kinds::{self, Kind};
 
@@ -51,8 +52,30 @@ const REVIEWS: [(&str, &str, &str, bool); 5] = [
     ),
 ];
 
-/// Answers a discovery path, if it is one.
-pub fn answer(path: &str) -> Option<Value> {
+/// Answers a discovery path, if it is one. `unserved`: groups, or groups with a version, that the server does not serve.
+pub fn answer(path: &str, unserved: &BTreeSet<String>) -> Option<Value> {
+    let of = |name: &str| path.trim_end_matches('/').strip_prefix("/apis/") == Some(name);
+    if unserved.iter().any(|name| of(name)) {
+        return None;
+    }
+    let mut answer = served(path)?;
+    for group in answer["groups"].as_array_mut().into_iter().flatten() {
+        let versions = group["versions"].as_array_mut();
+        versions.into_iter().for_each(|all| {
+            all.retain(|it| {
+                !unserved
+                    .iter()
+                    .any(|name| it["groupVersion"] == name.as_str())
+            });
+        });
+    }
+    if let Some(groups) = answer["groups"].as_array_mut() {
+        groups.retain(|group| !unserved.iter().any(|name| group["name"] == name.as_str()));
+    }
+    Some(answer)
+}
+
+fn served(path: &str) -> Option<Value> {
     match path.trim_end_matches('/') {
         "/version" => Some(version()),
         "/api" => Some(json!({"kind": "APIVersions", "versions": ["v1"],

@@ -153,7 +153,7 @@ impl ApiServer {
         if path.starts_with("/openapi/v2") {
             return Ok(no_openapi_v2());
         }
-        if let Some(answer) = discovery::answer(&path) {
+        if let Some(answer) = discovery::answer(&path, &self.unserved_now()) {
             return Ok(json_answer(200, &answer));
         }
         let body = Limited::new(body, BODY_MAX).collect().await;
@@ -171,7 +171,8 @@ impl ApiServer {
         if let Some(answer) = reviews::answer(self, &path, &call.user, &call.body)? {
             return Ok(json_answer(201, &answer));
         }
-        let target = target(&path).ok_or_else(Refusal::no_such_path)?;
+        let target = target(&path).filter(|target| self.serves(target.kind));
+        let target = target.ok_or_else(Refusal::no_such_path)?;
         self.authorize(&call, &target)?;
         self.dispatch(&call, &target)
     }

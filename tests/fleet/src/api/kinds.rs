@@ -101,6 +101,10 @@ kinds! {
     MACHINE "machine.openshift.io" "v1beta1" "Machine" "machines" namespaced [] ["status"] "machines.machine.openshift.io" "Machines of OpenShift's Machine API.",
     MACHINE_SET "machine.openshift.io" "v1beta1" "MachineSet" "machinesets" namespaced [] ["status" "scale"] "machinesets.machine.openshift.io" "MachineSets of OpenShift's Machine API.",
     MACHINE_HEALTH_CHECK "machine.openshift.io" "v1beta1" "MachineHealthCheck" "machinehealthchecks" namespaced ["mhc" "mhcs"] ["status"] "machinehealthchecks.machine.openshift.io" "Health checks of OpenShift's Machine API.",
+    CLUSTER_MACHINE_V1BETA1 "cluster.x-k8s.io" "v1beta1" "Machine" "machines" namespaced [] ["status"] "machines.cluster.x-k8s.io" "Machines of Cluster API in its version v1beta1; nothing converts between the two.",
+    CLUSTER_MACHINE_SET_V1BETA1 "cluster.x-k8s.io" "v1beta1" "MachineSet" "machinesets" namespaced [] ["status" "scale"] "machinesets.cluster.x-k8s.io" "MachineSets of Cluster API in its version v1beta1.",
+    CLUSTER_MACHINE "cluster.x-k8s.io" "v1beta2" "Machine" "machines" namespaced [] ["status"] "machines.cluster.x-k8s.io" "Machines of Cluster API.",
+    CLUSTER_MACHINE_SET "cluster.x-k8s.io" "v1beta2" "MachineSet" "machinesets" namespaced [] ["status" "scale"] "machinesets.cluster.x-k8s.io" "MachineSets of Cluster API.",
     INFRASTRUCTURE "config.openshift.io" "v1" "Infrastructure" "infrastructures" cluster [] ["status"] "infrastructures.config.openshift.io" "What OpenShift runs on.",
     CLUSTER_VERSION "config.openshift.io" "v1" "ClusterVersion" "clusterversions" cluster [] ["status"] "clusterversions.config.openshift.io" "OpenShift's own version.",
     NETWORK_CONFIG "config.openshift.io" "v1" "Network" "networks" cluster [] [] "networks.config.openshift.io" "OpenShift's network configuration.",
@@ -126,6 +130,7 @@ kinds! {
     CRD "apiextensions.k8s.io" "v1" "CustomResourceDefinition" "customresourcedefinitions" cluster ["crd" "crds"] ["status"] "customresourcedefinitions.apiextensions.k8s.io" "Custom resource definitions (kept; the kinds they define must have a row here).",
     WINDOWS_MACHINE "dormer.io" "v1alpha1" "WindowsMachine" "windowsmachines" namespaced ["wm"] ["status"] "windowsmachines.dormer.io" "What dormer shows of its machines.",
     WINDOWS_POOL "dormer.io" "v1beta1" "WindowsPool" "windowspools" namespaced ["wpool"] ["status"] "windowspools.dormer.io" "What dormer's machines should be.",
+    WINDOWS_HOST "dormer.io" "v1beta1" "WindowsHost" "windowshosts" namespaced ["whost"] ["status"] "windowshosts.dormer.io" "Windows hosts that no controller makes.",
     WINDOWS_PROFILE "dormer.io" "v1alpha1" "WindowsProfile" "windowsprofiles" namespaced ["wprofile"] ["status"] "windowsprofiles.dormer.io" "Our own profiles.",
 }
 

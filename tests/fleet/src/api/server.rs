@@ -1,9 +1,9 @@
 //! What can be done with objects: the API server's verbs, without HTTP.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     sync::{
-        Arc, Mutex, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
@@ -45,6 +45,8 @@ pub(crate) struct Inner {
     pub(crate) requests: AtomicU64,
     /// How often the right to read Nodes was taken away and not given back.
     pub(crate) unreadable: AtomicU64,
+    /// API groups, or groups with a version, that are not served.
+    unserved: Mutex<BTreeSet<String>>,
     record: OnceLock<Record>,
     drawn: AtomicU64,
     seed: u64,
@@ -147,6 +149,7 @@ impl ApiServer {
             tokens: Tokens::default(),
             available: AtomicBool::new(true),
             unreadable: AtomicU64::new(0),
+            unserved: Mutex::default(),
             requests: AtomicU64::new(0),
             record: OnceLock::new(),
             drawn: AtomicU64::new(0),
@@ -205,6 +208,23 @@ impl ApiServer {
         if !available {
             self.inner.store.end_watches();
         }
+    }
+
+    /// Serves none of these API groups (`group`, or `group/version`), and again all others.
+    pub fn unserve(&self, groups: &[&str]) {
+        let groups = groups.iter().map(|group| (*group).to_owned()).collect();
+        *self.unserved_now() = groups;
+        self.inner.store.end_watches();
+    }
+
+    pub(crate) fn unserved_now(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        let unserved = self.inner.unserved.lock();
+        unserved.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn serves(&self, kind: &Kind) -> bool {
+        let unserved = self.unserved_now();
+        !unserved.contains(kind.group) && !unserved.contains(&kind.api_version())
     }
 
     /// Takes the right to read Nodes from everybody but kubelets and the cluster's own controllers, or gives it back;

@@ -10,7 +10,7 @@ use super::{
 };
 use dormer_proto::{
     id::{Epoch, Incarnation},
-    machine::{CsrFact, MachineFact, MachineRef, NodeFact, Owner},
+    machine::{CsrFact, MachineApi, MachineFact, MachineRef, NodeFact, Owner},
 };
 
 fn machine(
@@ -39,6 +39,8 @@ fn machine(
     ObservedMachine {
         fact,
         windows: true,
+        synced: false,
+        twin: false,
         expected,
         node_uid: None,
         elsewhere: None,
@@ -56,6 +58,7 @@ fn node(uid: &str, name: &str, resource: u64) -> ObservedObject {
         fact,
         build: None,
         windows_worker: true,
+        addresses: Vec::new(),
         resource,
     })
 }
@@ -91,6 +94,8 @@ fn strange(uid: &str, node: &str, pending: bool, resource: u64) -> ObservedObjec
 
 fn set(uid: &str, windows: bool, resource: u64) -> ObservedObject {
     ObservedObject::Set(ObservedSet {
+        api: MachineApi::OpenShift,
+        speaks: None,
         uid: uid.into(),
         name: "s".into(),
         replicas: 2,
@@ -208,7 +213,9 @@ fn a_list_shrinks_with_the_machines_that_go() {
         messages.into_iter().map(|message| message.body).collect()
     };
     assert_eq!(listed(&mut harness), []);
-    harness.view.lose(Kind::Machine, "a", 5);
+    harness
+        .view
+        .lose(Kind::Machine(MachineApi::OpenShift), "a", 5);
     let [Inbound::Observed(observed)] = &listed(&mut harness)[..] else {
         panic!("one fact")
     };
@@ -251,7 +258,9 @@ fn a_request_goes_to_the_one_machine_that_is_named_exactly() {
     assert_eq!(harness.news(), ["a: Csr r5 @4"]);
     harness.view.lose(Kind::Csr, "r5", 5);
     assert_eq!(harness.news(), ["a: Csr r5 @5 gone"]);
-    harness.view.lose(Kind::Machine, "c", 6);
+    harness
+        .view
+        .lose(Kind::Machine(MachineApi::OpenShift), "c", 6);
     assert_eq!(
         harness.news(),
         ["b: Machine b @2!", "b: Csr r3 @2", "c: Machine c @6 gone"],
@@ -357,7 +366,9 @@ fn late_and_repeated_events_are_no_news() {
     harness.observe(ObservedObject::of(machine("a", 4, Some("old"), None)));
     harness.observe(ObservedObject::of(machine("a", 5, None, None)));
     assert_eq!(harness.news(), [""; 0]);
-    harness.view.lose(Kind::Machine, "a", 6);
+    harness
+        .view
+        .lose(Kind::Machine(MachineApi::OpenShift), "a", 6);
     assert_eq!(harness.news(), ["a: Machine a @6 gone"]);
     harness.observe(ObservedObject::of(machine("a", 5, None, None)));
     assert_eq!(harness.news(), [""; 0], "the deleted stay deleted");
@@ -390,7 +401,9 @@ fn owners_grow_with_their_machines_and_linux_has_none() {
         ["windows: MachineSet set @9!"],
         "though no resourceVersion is larger"
     );
-    harness.view.lose(Kind::Set, "set", 9);
+    harness
+        .view
+        .lose(Kind::Set(MachineApi::OpenShift), "set", 9);
     assert_eq!(
         next(&mut harness),
         [
@@ -455,7 +468,9 @@ fn two_machines_of_one_node_name_are_both_reported() {
     let both = [("a", "TwoMachines"), ("b", "TwoMachines")];
     let owned = |(run, reason): (&str, &str)| (run.to_owned(), reason.to_owned());
     assert_eq!(told(&mut harness), both.map(owned));
-    harness.view.lose(Kind::Machine, "b", 3);
+    harness
+        .view
+        .lose(Kind::Machine(MachineApi::OpenShift), "b", 3);
     assert_eq!(told(&mut harness), [("a", "")].map(owned));
 }
 

@@ -7,8 +7,9 @@ use serde_json::Value;
 const CONDITIONS_MAX: usize = 8;
 /// Longest type, status or reason, in bytes: longer ones are cut.
 const WORD_BYTES_MAX: usize = 128;
-/// Conditions that are well when they are False. `Paused` says that another API speaks for the Machine.
-const WELL_WHEN_FALSE: [&str; 1] = ["Paused"];
+/// Conditions that are well when they are False. `Paused` says that another API speaks for the Machine; the others are
+/// those of Cluster API's v1beta2 (kubernetes-sigs/cluster-api, `api/core/v1beta2/machine_types.go`).
+const WELL_WHEN_FALSE: [&str; 3] = ["Paused", "Deleting", "Updating"];
 /// What cloud SDKs put before the id of a request. An id differs at each try, which would make each try a change.
 const REQUEST_IDS: [&str; 3] = ["request id: ", "RequestID: ", "Request ID: "];
 

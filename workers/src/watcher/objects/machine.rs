@@ -1,13 +1,13 @@
-//! A Machine of `machine.openshift.io/v1beta1`, as its run is told of it.
+//! A machine of any API (`workers/src/source.rs`), as its run is told of it.
 
 use super::{
     ADDRESSES_MAX, TEXT_BYTES_MAX, UnreadableObject, annotation, body,
     condition::{amiss, without_ids},
     label, resource, short, time, token, uid,
 };
-use crate::kubernetes::keys;
+use crate::{kubernetes::keys, source};
 use dormer_proto::{
-    machine::{ConditionFact, MachineFact, MachineRef, Owner},
+    machine::{ConditionFact, MachineApi, MachineFact, MachineRef, Owner, same_provider_id},
     message::cut,
     neighbour::Neighbour,
 };
@@ -27,13 +27,51 @@ pub(in crate::watcher) struct ObservedMachine {
     pub(in crate::watcher) node_uid: Option<String>,
     /// The API that speaks for it, when it is not this one (docs/field-notes.md, Machines of OpenShift).
     pub(in crate::watcher) elsewhere: Option<String>,
+    /// It says which API speaks for it: another one may show the same machine under the same name.
+    pub(in crate::watcher) synced: bool,
+    /// The Machine API shows the same machine, and speaks for it: this one does not count.
+    pub(in crate::watcher) twin: bool,
     pub(in crate::watcher) resource: u64,
 }
 
 impl ObservedMachine {
+    /// The fact as its run is told of it: one that does not count is left alone.
+    pub(in crate::watcher) fn published(&self) -> MachineFact {
+        let mut fact = self.fact.clone();
+        if self.twin {
+            fact.ignored = true;
+            fact.conditions.push(ConditionFact {
+                kind: "AuthoritativeAPI".to_owned(),
+                status: "False".to_owned(),
+                reason: "MachineAPI".to_owned(),
+                message: "the Machine API shows the same machine, and speaks for it".to_owned(),
+            });
+        }
+        fact
+    }
+
+    /// Whether this one, of the Machine API, is the same machine as `other`, of Cluster API, and speaks for it: by the
+    /// provider id; or by the name, where the two are kept the same (docs/kinds.md).
+    pub(in crate::watcher) fn stands_for(&self, other: &Self) -> bool {
+        let apis = (self.fact.machine.api, other.fact.machine.api.is_cluster());
+        let theirs = self.elsewhere.as_deref() == Some("ClusterAPI");
+        if apis != (MachineApi::OpenShift, true) || theirs {
+            return false;
+        }
+        match (&self.fact.provider_id, &other.fact.provider_id) {
+            (Some(one), Some(two)) => same_provider_id(one, two),
+            _ => self.synced && self.fact.machine.name == other.fact.machine.name,
+        }
+    }
+
+    /// Whether its API speaks for the machine: of two that show the same one, one does.
+    pub(in crate::watcher) fn counts(&self) -> bool {
+        self.elsewhere.is_none() && !self.twin
+    }
+
     /// Whether a run may begin for it.
     pub(in crate::watcher) fn may_start(&self) -> bool {
-        self.windows && !self.fact.ignored && self.elsewhere.is_none()
+        self.windows && !self.fact.ignored && self.counts()
     }
 }
 
@@ -52,23 +90,12 @@ struct NodeRefBody {
 }
 
 #[derive(Default, Deserialize)]
-#[serde(default)]
-struct ProviderSpec {
-    value: Option<ProviderKind>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct ProviderKind {
-    kind: Option<String>,
-}
-
-#[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct MachineSpec {
     #[serde(rename = "providerID")]
     provider_id: Option<String>,
-    provider_spec: Option<ProviderSpec>,
+    /// A WindowsHost's.
+    user: Option<String>,
 }
 
 #[derive(Default, Deserialize)]
@@ -77,7 +104,10 @@ struct MachineStatus {
     phase: Option<String>,
     addresses: Option<Vec<Address>>,
     node_ref: Option<NodeRefBody>,
+    /// Cluster API's v1beta1 calls it `failureReason`.
+    #[serde(alias = "failureReason")]
     error_reason: Option<String>,
+    #[serde(alias = "failureMessage")]
     error_message: Option<String>,
     conditions: Option<Value>,
     provider_status: Option<Value>,
@@ -92,8 +122,9 @@ struct MachineBody {
     status: Option<MachineStatus>,
 }
 
-/// Reads a Machine of `machine.openshift.io/v1beta1`.
+/// Reads a machine of this API.
 pub(in crate::watcher) fn machine(
+    api: MachineApi,
     object: DynamicObject,
 ) -> Result<ObservedMachine, UnreadableObject> {
     let DynamicObject {
@@ -101,6 +132,7 @@ pub(in crate::watcher) fn machine(
         data,
         ..
     } = object;
+    let platform = platform(api, &data["spec"]);
     let body: MachineBody = body(data)?;
     let spec = body.spec.unwrap_or_default();
     let status = body.status.unwrap_or_default();
@@ -111,13 +143,13 @@ pub(in crate::watcher) fn machine(
         names,
         reached_by,
     } = addresses(listed)?;
-    let elsewhere = status
-        .authoritative_api
-        .filter(|api| !api.is_empty() && api.as_str() != "MachineAPI");
+    let speaks = status.authoritative_api.filter(|api| !api.is_empty());
+    let synced = speaks.is_some();
+    let elsewhere = speaks.filter(|api| api.as_str() != "MachineAPI");
     let elsewhere = short("status.authoritativeAPI", elsewhere)?;
     let ignored = label(&meta, keys::IGNORE) == Some("true")
         || annotation(&meta, keys::IGNORE).is_some_and(|value| value == "true");
-    let windows = label(&meta, keys::OS_ID) == Some("Windows");
+    let windows = source::is_windows(api, &meta);
     let mut conditions = amiss(status.conditions.as_ref(), status.provider_status.as_ref());
     if !ignored {
         conditions.extend(ignored_in_other_words(&meta));
@@ -127,6 +159,7 @@ pub(in crate::watcher) fn machine(
             namespace: meta.namespace.clone().unwrap_or_default(),
             name: meta.name.clone().unwrap_or_default(),
             uid: uid(&meta)?,
+            api,
         },
         created: time(meta.creation_timestamp.as_ref()).unwrap_or_default(),
         phase: short("status.phase", status.phase)?,
@@ -141,8 +174,9 @@ pub(in crate::watcher) fn machine(
         error: error(status.error_reason, status.error_message),
         conditions,
         ignored: ignored || elsewhere.is_some() || !windows,
-        exclude_drain: annotation(&meta, keys::EXCLUDE_DRAIN).is_some(),
-        platform: platform(spec.provider_spec),
+        exclude_drain: source::excludes_drain(&meta),
+        platform,
+        user: short("spec.user", spec.user.filter(|_| api == MachineApi::Host))?,
         token: token(&meta),
         // Not the object's: the writer of messages puts it in.
         neighbour: Neighbour::default(),
@@ -153,6 +187,8 @@ pub(in crate::watcher) fn machine(
         expected: short("metadata.annotations", annotation(&meta, keys::NODE_NAME))?,
         node_uid: short("status.nodeRef.uid", node.uid)?,
         elsewhere,
+        synced,
+        twin: false,
         resource: resource(&meta)?,
     })
 }
@@ -224,13 +260,9 @@ fn addresses(listed: Vec<Address>) -> Result<Addresses, UnreadableObject> {
     })
 }
 
-/// `AWS` of `AWSMachineProviderConfig`, `Azure` of `AzureMachineProviderSpec`.
-fn platform(spec: Option<ProviderSpec>) -> String {
-    let kind = spec
-        .and_then(|spec| spec.value)
-        .and_then(|value| value.kind)
-        .unwrap_or_default();
-    let platform = kind.split("MachineProvider").next().unwrap_or_default();
+/// Its platform, unless that is no word.
+fn platform(api: MachineApi, spec: &Value) -> String {
+    let platform = source::platform(api, spec);
     if platform.len() > TEXT_BYTES_MAX {
         String::new()
     } else {

@@ -1,7 +1,8 @@
-//! A MachineSet of `machine.openshift.io/v1beta1`: how many machines it wants, and whether they run Windows.
+//! A MachineSet of either API: how many machines it wants, and whether they run Windows.
 
-use super::{UnreadableObject, body, odd, resource, uid};
-use crate::kubernetes::keys;
+use super::{UnreadableObject, body, odd, resource, short, uid};
+use crate::source;
+use dormer_proto::machine::MachineApi;
 use kube::api::{DynamicObject, ObjectMeta};
 use serde::Deserialize;
 
@@ -14,6 +15,10 @@ pub(in crate::watcher) struct ObservedSet {
     pub(in crate::watcher) ready: u32,
     /// `status.availableReplicas`, likewise.
     pub(in crate::watcher) available: u32,
+    /// The API that keeps it.
+    pub(in crate::watcher) api: MachineApi,
+    /// `status.authoritativeAPI`, where it has one: another API may show the same set.
+    pub(in crate::watcher) speaks: Option<String>,
     /// Its template makes Windows machines.
     pub(in crate::watcher) windows: bool,
     pub(in crate::watcher) resource: u64,
@@ -37,6 +42,8 @@ struct SetSpec {
 struct SetStatus {
     ready_replicas: Option<i64>,
     available_replicas: Option<i64>,
+    #[serde(rename = "authoritativeAPI")]
+    authoritative_api: Option<String>,
 }
 
 #[derive(Default, Deserialize)]
@@ -46,8 +53,9 @@ struct SetBody {
     status: Option<SetStatus>,
 }
 
-/// Reads a MachineSet of `machine.openshift.io/v1beta1`.
+/// Reads a MachineSet of this API.
 pub(in crate::watcher) fn machine_set(
+    api: MachineApi,
     object: DynamicObject,
 ) -> Result<ObservedSet, UnreadableObject> {
     let DynamicObject {
@@ -60,18 +68,20 @@ pub(in crate::watcher) fn machine_set(
     let replicas = u32::try_from(spec.replicas.unwrap_or(1)); // 1 is the API's default
     let status = body.status.unwrap_or_default();
     let count = |number: Option<i64>| u32::try_from(number.unwrap_or(0)).unwrap_or(0);
+    let speaks = short("status.authoritativeAPI", status.authoritative_api)?;
     let template = spec
         .template
         .and_then(|template| template.metadata)
         .unwrap_or_default();
-    let labels = template.labels.unwrap_or_default();
     Ok(ObservedSet {
         uid: uid(&meta)?,
         name: meta.name.clone().unwrap_or_default(),
         replicas: replicas.map_err(|_| odd("spec.replicas", "is no count"))?,
         ready: count(status.ready_replicas),
         available: count(status.available_replicas),
-        windows: labels.get(keys::OS_ID).is_some_and(|os| os == "Windows"),
+        windows: source::is_windows(api, &template),
+        api,
+        speaks,
         resource: resource(&meta)?,
     })
 }

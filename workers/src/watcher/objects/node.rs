@@ -1,6 +1,8 @@
 //! A Node, as the run of its machine is told of it.
 
-use super::{UnreadableObject, annotation, body, label, odd, resource, short, token, uid};
+use super::{
+    ADDRESSES_MAX, UnreadableObject, annotation, body, label, odd, resource, short, token, uid,
+};
 use crate::kubernetes::{CONTROL_PLANE, OS, keys};
 use dormer_proto::machine::NodeFact;
 use kube::api::DynamicObject;
@@ -13,6 +15,8 @@ pub(in crate::watcher) struct ObservedNode {
     pub(in crate::watcher) build: Option<String>,
     /// It runs Windows, and is none of the control plane: no other is ever a machine's.
     pub(in crate::watcher) windows_worker: bool,
+    /// Its InternalIPs.
+    pub(in crate::watcher) addresses: Vec<String>,
     pub(in crate::watcher) resource: u64,
 }
 
@@ -21,6 +25,13 @@ pub(in crate::watcher) struct ObservedNode {
 struct Condition {
     r#type: String,
     status: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Address {
+    r#type: String,
+    address: String,
 }
 
 #[derive(Default, Deserialize)]
@@ -42,6 +53,7 @@ struct NodeInfo {
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct NodeStatus {
+    addresses: Option<Vec<Address>>,
     conditions: Option<Vec<Condition>>,
     node_info: Option<NodeInfo>,
 }
@@ -64,6 +76,12 @@ pub(in crate::watcher) fn node(object: DynamicObject) -> Result<ObservedNode, Un
     let spec = body.spec.unwrap_or_default();
     let status = body.status.unwrap_or_default();
     let info = status.node_info.unwrap_or_default();
+    let listed = status.addresses.unwrap_or_default().into_iter();
+    let addresses = listed
+        .filter(|one| one.r#type == "InternalIP")
+        .map(|one| one.address)
+        .take(ADDRESSES_MAX)
+        .collect();
     let conditions = status.conditions.unwrap_or_default();
     let fact = NodeFact {
         name: meta
@@ -97,6 +115,7 @@ pub(in crate::watcher) fn node(object: DynamicObject) -> Result<ObservedNode, Un
         fact,
         build,
         windows_worker: windows && !control_plane,
+        addresses,
         resource: resource(&meta)?,
     })
 }

@@ -1,7 +1,10 @@
 //! Objects become facts; odd ones are refused by the field that is odd.
 
 use super::*;
-use dormer_proto::{id::LeaseToken, machine::NodeFact};
+use dormer_proto::{
+    id::LeaseToken,
+    machine::{MachineApi, NodeFact},
+};
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
@@ -35,7 +38,7 @@ fn a_machine() -> Value {
 
 #[test]
 fn a_machine_becomes_its_fact() {
-    let observed = machine(object(a_machine())).expect("readable");
+    let observed = machine(MachineApi::OpenShift, object(a_machine())).expect("readable");
     let fact = &observed.fact;
     assert_eq!(
         (fact.machine.name.as_str(), fact.machine.uid.as_str()),
@@ -75,7 +78,9 @@ fn a_machine_that_the_cloud_refuses_carries_the_clouds_message() {
         "providerStatus": {"conditions": [{"type": "MachineCreation", "status": "False",
             "reason": "MachineCreationFailed", "message": "limit"}]},
     });
-    let fact = machine(object(refused)).expect("readable").fact;
+    let fact = machine(MachineApi::OpenShift, object(refused))
+        .expect("readable")
+        .fact;
     assert_eq!(
         fact.error.as_deref(),
         Some("InsufficientResources: limit, request id: …")
@@ -88,7 +93,7 @@ fn a_machine_that_the_cloud_refuses_carries_the_clouds_message() {
 fn a_new_machine_has_hardly_anything() {
     let meta = json!({"name": "w", "namespace": "n", "uid": "u", "resourceVersion": "1"});
     let bare = json!({"metadata": meta, "spec": {}, "status": null});
-    let observed = machine(object(bare)).expect("readable");
+    let observed = machine(MachineApi::OpenShift, object(bare)).expect("readable");
     assert_eq!(
         (observed.fact.phase, observed.fact.node, observed.fact.error),
         (None, None, None)
@@ -101,7 +106,7 @@ fn a_machine_is_ignored_by_label_annotation_or_another_api() {
         let mut changed = a_machine();
         let at = path.rsplit_once('/').expect("a path");
         changed.pointer_mut(at.0).expect("there")[at.1] = value;
-        machine(object(changed)).expect("readable")
+        machine(MachineApi::OpenShift, object(changed)).expect("readable")
     };
     let windows = "machine.openshift.io/os-id";
     let ignore = json!({"windowsmachineconfig.openshift.io/ignore": "true", windows: "Windows"});
@@ -131,7 +136,9 @@ fn odd_objects_name_their_field() {
         let mut changed = a_machine();
         let at = path.rsplit_once('/').expect("a path");
         changed.pointer_mut(at.0).expect("there")[at.1] = value;
-        machine(object(changed)).expect_err(path).field
+        machine(MachineApi::OpenShift, object(changed))
+            .expect_err(path)
+            .field
     };
     assert_eq!(with("/metadata/uid", json!("")), "metadata.uid");
     assert_eq!(
@@ -182,6 +189,7 @@ fn a_node_becomes_its_fact() {
     assert_eq!(
         observed,
         ObservedNode {
+            addresses: Vec::new(),
             fact: expected,
             build,
             windows_worker: true,
@@ -193,11 +201,14 @@ fn a_node_becomes_its_fact() {
 #[test]
 fn a_set_is_windows_by_its_template() {
     let set = |labels: Value, replicas: Value| {
-        machine_set(object(json!({
-            "metadata": {"name": "s", "uid": "s-1", "resourceVersion": "5"},
-            "spec": {"replicas": replicas, "template": {"metadata": {"labels": labels}}},
-            "status": {"replicas": 3, "readyReplicas": 2},
-        })))
+        machine_set(
+            MachineApi::OpenShift,
+            object(json!({
+                "metadata": {"name": "s", "uid": "s-1", "resourceVersion": "5"},
+                "spec": {"replicas": replicas, "template": {"metadata": {"labels": labels}}},
+                "status": {"replicas": 3, "readyReplicas": 2},
+            })),
+        )
     };
     let windows =
         set(json!({"machine.openshift.io/os-id": "Windows"}), json!(3)).expect("readable");
@@ -220,7 +231,9 @@ fn ignore_in_another_case_is_reported() {
     ] {
         let mut it = a_machine();
         it["metadata"]["labels"][keys::IGNORE] = value.into();
-        let fact = machine(object(it)).expect("readable").fact;
+        let fact = machine(MachineApi::OpenShift, object(it))
+            .expect("readable")
+            .fact;
         let mut conditions = fact.conditions.iter();
         let found = conditions.any(|it| it.kind == "HandsOff" && it.message.contains(value));
         assert_eq!(found, told, "{value}");

@@ -40,6 +40,7 @@ impl World {
             | Task::Evict { .. }
             | Task::SetPayload { .. }
             | Task::FindNode { .. }
+            | Task::ForgetHost { .. }
             | Task::DeleteMachine { .. } => (50, 2 * SECOND),
         };
         let takes = self.chance.between(low, high);
@@ -106,6 +107,8 @@ impl World {
             }
             Task::TearDown { generation, .. } => self.tear_down(&uid, fence(generation)),
             Task::Reboot { .. } => Ok(Outcome::RebootAsked),
+            // This world has no hosts of one's own.
+            Task::ForgetHost { .. } => Ok(Outcome::HostForgotten),
             Task::ApproveCsr { csr, .. } => Ok(Outcome::CsrApproved { csr: csr.clone() }),
             Task::MarkNode { node, version, .. } => self.mark(node, version),
             Task::OpenFence {

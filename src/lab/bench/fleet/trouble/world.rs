@@ -643,6 +643,7 @@ impl Machine {
             namespace: NAMESPACE.into(),
             name: self.name.clone(),
             uid: self.uid.clone(),
+            ..MachineRef::default()
         }
     }
 

@@ -1,0 +1,150 @@
+//! Machine APIs and their differences: OpenShift's Machine API, Cluster API in two versions, and dormer's own hosts.
+//!
+//! Everything else that is read of a machine's object is the same in all of them: addresses, phase, `nodeRef` (Cluster
+//! API's v1beta2 has its name alone), `providerID`, controller, deletion (kubernetes-sigs/cluster-api,
+//! `api/core/v1beta2/machine_types.go`).
+
+use dormer_proto::machine::MachineApi;
+use kube::api::{ApiResource, GroupVersionKind, ObjectMeta};
+use serde_json::Value;
+
+/// The label that says which system a node runs, as its kubelet writes it.
+pub(crate) const OS: &str = "kubernetes.io/os";
+/// On a Machine: its operating system; `Windows` is ours.
+pub const OS_ID: &str = "machine.openshift.io/os-id";
+/// On a Machine: excludes its node from drains, whatever the value. The Machine API's own, and Cluster API's.
+const EXCLUDE_DRAIN: [&str; 2] = [
+    "machine.openshift.io/exclude-node-draining",
+    "machine.cluster.x-k8s.io/exclude-node-draining",
+];
+
+/// The API resource of its machines.
+pub(crate) fn machines(api: MachineApi) -> ApiResource {
+    let gvk = GroupVersionKind::gvk(api.group(), api.version(), api.kind());
+    ApiResource::from_gvk(&gvk)
+}
+
+/// The API resource of the sets that make machines again; hosts of one's own have none.
+pub(crate) fn machine_sets(api: MachineApi) -> Option<ApiResource> {
+    let gvk = GroupVersionKind::gvk(api.group(), api.version(), "MachineSet");
+    (api != MachineApi::Host).then(|| ApiResource::from_gvk(&gvk))
+}
+
+/// Whether the labels of a machine, or of a set's template, say Windows. Cluster API has no field for it: the label of
+/// OpenShift counts, and the one that a Node has.
+pub(crate) fn is_windows(api: MachineApi, meta: &ObjectMeta) -> bool {
+    let label = |key: &str| meta.labels.as_ref()?.get(key).map(String::as_str);
+    match api {
+        MachineApi::Host => true,
+        _ if label(OS_ID) == Some("Windows") => true,
+        MachineApi::OpenShift => false,
+        MachineApi::ClusterV1Beta1 | MachineApi::ClusterV1Beta2 => label(OS) == Some("windows"),
+    }
+}
+
+/// How a machine says that it is one of Windows, for people.
+pub(crate) fn windows_label(api: MachineApi) -> String {
+    let openshift = format!("{}=Windows", OS_ID);
+    if api.is_cluster() {
+        format!("{openshift} or {}=windows", OS)
+    } else {
+        openshift
+    }
+}
+
+/// Whether its node is excluded from drains. Machines that both APIs show have the annotation of either.
+pub(crate) fn excludes_drain(meta: &ObjectMeta) -> bool {
+    let annotations = meta.annotations.as_ref();
+    EXCLUDE_DRAIN
+        .iter()
+        .any(|key| annotations.is_some_and(|all| all.contains_key(*key)))
+}
+
+/// The platform of a machine: `AWS` of `AWSMachineProviderConfig` in its providerSpec, and of `AWSMachine`, to which
+/// Cluster API's `infrastructureRef` leads. A host of one's own has none that dormer has to know.
+pub(crate) fn platform(api: MachineApi, spec: &Value) -> &str {
+    match api {
+        MachineApi::OpenShift => {
+            let kind = spec["providerSpec"]["value"]["kind"].as_str();
+            let kind = kind.unwrap_or_default();
+            kind.split("MachineProvider").next().unwrap_or_default()
+        }
+        MachineApi::ClusterV1Beta1 | MachineApi::ClusterV1Beta2 => {
+            let kind = spec["infrastructureRef"]["kind"].as_str();
+            let kind = kind.unwrap_or_default();
+            kind.strip_suffix("Machine").unwrap_or(kind)
+        }
+        MachineApi::Host => "None",
+    }
+}
+
+/// The API of an object as it was read.
+pub(crate) fn api_of(api_version: &str) -> MachineApi {
+    let (group, version) = api_version.split_once('/').unwrap_or_default();
+    let mut all = MachineApi::ALL.into_iter();
+    all.find(|api| (api.group(), api.version()) == (group, version))
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn each_api_names_windows_drains_and_platforms_in_its_own_words() {
+        use MachineApi::{ClusterV1Beta1, ClusterV1Beta2, Host, OpenShift};
+        let meta = |labels: Value, annotations: Value| -> ObjectMeta {
+            serde_json::from_value(json!({"labels": labels, "annotations": annotations}))
+                .expect("metadata")
+        };
+        let windows = [
+            (
+                OpenShift,
+                json!({"machine.openshift.io/os-id": "Windows"}),
+                true,
+            ),
+            (OpenShift, json!({"kubernetes.io/os": "windows"}), false),
+            (
+                ClusterV1Beta1,
+                json!({"machine.openshift.io/os-id": "Windows"}),
+                true,
+            ),
+            (ClusterV1Beta2, json!({"kubernetes.io/os": "windows"}), true),
+            (ClusterV1Beta2, json!({"kubernetes.io/os": "linux"}), false),
+            (ClusterV1Beta2, json!({}), false),
+            (Host, json!({}), true),
+        ];
+        for (api, labels, is) in windows {
+            assert_eq!(
+                is_windows(api, &meta(labels.clone(), json!({}))),
+                is,
+                "{api:?} {labels}"
+            );
+        }
+        let excluded = [
+            ("machine.openshift.io/exclude-node-draining", true),
+            ("machine.cluster.x-k8s.io/exclude-node-draining", true),
+            (
+                "machine.cluster.x-k8s.io/exclude-wait-for-node-volume-detach",
+                false,
+            ),
+        ];
+        for (key, is) in excluded {
+            assert_eq!(
+                excludes_drain(&meta(json!({}), json!({key: ""}))),
+                is,
+                "{key}"
+            );
+        }
+        let openshift = json!({"providerSpec": {"value": {"kind": "AWSMachineProviderConfig"}}});
+        let cluster = json!({"infrastructureRef": {"kind": "VSphereMachine", "name": "a"}});
+        assert_eq!(platform(OpenShift, &openshift), "AWS");
+        assert_eq!(platform(ClusterV1Beta1, &cluster), "VSphere");
+        assert_eq!(platform(ClusterV1Beta2, &json!({})), "");
+        assert_eq!(platform(Host, &json!({})), "None");
+        for api in MachineApi::ALL {
+            assert_eq!(api_of(&machines(api).api_version), api);
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Sources of machines: the machine APIs that the cluster serves, found by discovery. Each has a state of its own, and
+//! one that is absent or forbidden stops no other.
+
+use super::{
+    cluster::{ObjectChange, Trouble, sentence},
+    status::{Source, SourceState},
+    view::Kind,
+};
+use dormer_proto::machine::MachineApi;
+use kube::Client;
+use std::{collections::BTreeMap, time::Duration};
+use tokio::sync::mpsc::Sender;
+
+/// How long discovery may take.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// The machine APIs that are served now; of Cluster API the newer version.
+pub(super) async fn served(client: &Client) -> Result<Vec<MachineApi>, Trouble> {
+    let slow = |_| Trouble("discovery of the cluster's kinds takes over 30 s".to_owned());
+    let groups = tokio::time::timeout(LIMIT, client.list_api_groups()).await;
+    let groups = groups.map_err(slow)?;
+    let groups = groups.map_err(|error| sentence("list", "the groups of the API", &error))?;
+    let serves = |api: &MachineApi| {
+        let group = groups.groups.iter().find(|group| group.name == api.group());
+        group.is_some_and(|group| group.versions.iter().any(|it| it.version == api.version()))
+    };
+    let mut served: Vec<_> = MachineApi::ALL.into_iter().filter(serves).collect();
+    if served.contains(&MachineApi::ClusterV1Beta2) {
+        served.retain(|api| *api != MachineApi::ClusterV1Beta1);
+    }
+    Ok(served)
+}
+
+/// Waits until other APIs are served than these, and calls that a gap: the next list is of them.
+pub(super) async fn follow(
+    client: Client,
+    known: Vec<MachineApi>,
+    every: Duration,
+    to: Sender<ObjectChange>,
+) {
+    loop {
+        tokio::select! {
+            () = to.closed() => return,
+            () = tokio::time::sleep(every) => {}
+        }
+        // What cannot be asked is found by the lists.
+        if let Ok(served) = served(&client).await
+            && served != known
+        {
+            let other = Trouble("the cluster serves other kinds of machines now".to_owned());
+            return drop(to.send(ObjectChange::Gap(other)).await);
+        }
+    }
+}
+
+/// States of the sources, by kind.
+#[derive(Debug, Default)]
+pub(super) struct Sources(BTreeMap<Kind, (String, SourceState)>);
+
+impl Sources {
+    /// Before a list: the APIs that are served. What is known of others is forgotten.
+    pub(super) fn begin(&mut self, served: &[MachineApi]) {
+        let gone = |kind: &Kind| match kind {
+            Kind::Machine(api) | Kind::Set(api) => !served.contains(api),
+            _ => false,
+        };
+        self.0.retain(|kind, _| !gone(kind));
+    }
+
+    /// Notes the state of a source. What is forbidden is a finding, and said once.
+    pub(super) fn is(&mut self, kind: Kind, what: &str, state: SourceState) {
+        let known = self.0.get(&kind).map(|(_, state)| state);
+        if known == Some(&state) {
+            return;
+        }
+        match &state {
+            SourceState::Forbidden(why) => {
+                tracing::warn!("machines of one kind are not seen, the others are: {why}");
+            }
+            SourceState::Absent => tracing::info!("the cluster has no {what}"),
+            SourceState::Watched => {
+                if known.is_some() {
+                    tracing::info!("{what} are watched now");
+                }
+            }
+        }
+        self.0.insert(kind, (what.to_owned(), state));
+    }
+
+    /// All of them, as the status shows them.
+    pub(super) fn all(&self) -> Vec<Source> {
+        let source = |(what, state): &(String, SourceState)| Source {
+            what: what.clone(),
+            state: state.clone(),
+        };
+        self.0.values().map(source).collect()
+    }
+}
