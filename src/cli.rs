@@ -44,6 +44,9 @@ enum Command {
     /// Convert an earlier build's settings into a WindowsPool
     #[command(subcommand)]
     Pool(crate::pool_command::Pool),
+    /// Check manifests of Windows machines and their workloads, with the mend of each mistake; it needs no cluster
+    #[command(after_help = crate::lint_command::AFTER_HELP)]
+    Lint(crate::lint_command::Options),
     /// Inspect a Windows host before dormer configures it: changes nothing, and prints a report
     Preflight(Box<crate::preflight::Options>),
     /// Print which build this is: version, commit, target, and the formats that it reads
@@ -95,7 +98,15 @@ const GROUPS: &[(&str, &[&str])] = &[
     ),
     (
         "Install and prepare",
-        &["run", "preflight", "profile", "payload", "pool", "store"],
+        &[
+            "run",
+            "lint",
+            "preflight",
+            "profile",
+            "payload",
+            "pool",
+            "store",
+        ],
     ),
     ("Try and measure", &["demo", "fleet", "bench", "replay"]),
     ("Your shell", &["completions", "man", "version", "help"]),
@@ -166,6 +177,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Profile(asked) => Ok(crate::profile_command::run(asked).await),
         Command::Payload(asked) => Ok(crate::payload_command::run(asked).await),
         Command::Pool(asked) => Ok(crate::pool_command::run(asked).await),
+        Command::Lint(options) => Ok(crate::lint_command::run(&options)),
         Command::Preflight(options) => Ok(crate::preflight::run(*options).await),
         Command::Version(asked) => Ok(asked.run()),
         Command::Completions(asked) => asked.run(Cli::command()),

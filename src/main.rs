@@ -1,6 +1,7 @@
 //! The `dormer` program.
 
 mod cli;
+mod lint_command;
 mod logs;
 mod payload_command;
 mod pool_command;

@@ -11,9 +11,13 @@ use std::{
 const EDGES: &[(&str, &[&str])] = &[
     ("dormer-proto", &[]),
     ("dormer-nats", &[]),
+    ("dormer-support", &[]),
     ("dormer-views", &["dormer-proto", "dormer-profile"]),
     ("dormer-engine-core", &["dormer-proto"]),
-    ("dormer-workflows", &["dormer-engine-core", "dormer-proto"]),
+    (
+        "dormer-workflows",
+        &["dormer-engine-core", "dormer-proto", "dormer-support"],
+    ),
     (
         "dormer-engine",
         &["dormer-engine-core", "dormer-nats", "dormer-proto"],
@@ -113,6 +117,7 @@ const EDGES: &[(&str, &[&str])] = &[
         "dormer-fleet",
         &["dormer-proto", "dormer-profile", "dormer-host"],
     ),
+    ("dormer-lint", &["dormer-profile", "dormer-support"]),
     ("dormer-testkit", &[]),
     (
         "dormer-sim",

@@ -68,6 +68,7 @@ const SECTIONS: &[(&str, &[&str])] = &[
             "paused",
             "lacks",
             "neighbour",
+            "refused",
             "rollback",
             "deleting",
         ],
