@@ -87,7 +87,7 @@ fn fix_writes_the_file_and_leaves_a_healthy_one_alone() {
 }
 
 #[test]
-fn the_standard_input_is_read_mended_and_told_in_json() {
+fn the_standard_input_is_read_mended_and_shown_in_json() {
     let output = dormer(&["-o", "json", "-"], CLASS);
     assert_eq!(output.status.code(), Some(1));
     let said: Value = serde_json::from_slice(&output.stdout).expect("JSON");

@@ -161,19 +161,19 @@ pub const CONTAINERD: [Program; 6] = [
         version: "1.6 and older",
         supported: false,
         remark: "its updates ended on 2025-08-23",
-        source: "containerd RELEASES.md",
+        source: "containerd, table of releases",
     },
     Program {
         version: "1.7",
         supported: true,
         remark: "long-term until September 2026; WMCO still ships 1.7.27; not for a kubelet from 1.38 on",
-        source: "containerd RELEASES.md; WMCO 11.0.0; docs/settings.md",
+        source: "containerd, table of releases; WMCO 11.0.0; docs/settings.md",
     },
     Program {
         version: "2.0",
         supported: true,
         remark: "its updates ended on 2025-11-07",
-        source: "containerd RELEASES.md",
+        source: "containerd, table of releases",
     },
     Program {
         version: "2.1, 2.2",
@@ -185,7 +185,7 @@ pub const CONTAINERD: [Program; 6] = [
         version: "2.3",
         supported: true,
         remark: "long-term; take 2.3.2 or newer",
-        source: "containerd RELEASES.md",
+        source: "containerd, table of releases",
     },
     Program {
         version: "2.4",

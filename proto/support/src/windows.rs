@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn version_1809_is_told_from_2019_by_its_edition() {
+    fn version_1809_differs_from_2019_by_its_edition() {
         let table = [
             (
                 "Microsoft Windows Server 2019 Datacenter",

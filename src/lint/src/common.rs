@@ -1,7 +1,7 @@
 //! What several rules share.
 
 use crate::{Flavour, documents::Object, finding::Finding, paste};
-use dormer_profile::yaml_tree::{Key, Node, Place, Value};
+use dormer_profile::yaml_tree::{Key, Node, Position, Value};
 
 /// Everything that is linted at once.
 pub(crate) struct Site<'a> {
@@ -21,14 +21,14 @@ pub(crate) const CLUSTER: &str = "machine.openshift.io/cluster-api-cluster";
 pub(crate) const SET: &str = "machine.openshift.io/cluster-api-machineset";
 
 /// Text at a path that is filled: no placeholder of a guide.
-pub(crate) fn filled<'a>(node: &'a Node, path: &[&str]) -> Option<(&'a str, Place)> {
+pub(crate) fn filled<'a>(node: &'a Node, path: &[&str]) -> Option<(&'a str, Position)> {
     let node = node.at(path)?;
     let text = node.text()?;
     (!paste::has_placeholder(text)).then_some((text, node.place))
 }
 
-/// Place of the deepest key of a path that is there.
-pub(crate) fn nearest(node: &Node, path: &[&str]) -> Place {
+/// Position of the deepest key of a path that is there.
+pub(crate) fn nearest(node: &Node, path: &[&str]) -> Position {
     let (mut node, mut place) = (node, node.place);
     for key in path {
         match node.entry(key) {

@@ -1,7 +1,7 @@
 //! Documents of a text, and the objects in them.
 
 use crate::{finding::Finding, paste};
-use dormer_profile::yaml_tree::{Key, Node, Place, Value, parse};
+use dormer_profile::yaml_tree::{Key, Node, Position, Value, parse};
 
 /// Part of a text between two document marks.
 #[derive(Debug, Clone, Copy)]
@@ -130,7 +130,7 @@ impl<'a> Document<'a> {
 }
 
 /// Calls `change` with every place of a tree.
-pub(crate) fn walk(node: &mut Node, change: &mut impl FnMut(&mut Place)) {
+pub(crate) fn walk(node: &mut Node, change: &mut impl FnMut(&mut Position)) {
     change(&mut node.place);
     match &mut node.value {
         Value::List(all) => all.iter_mut().for_each(|it| walk(it, change)),

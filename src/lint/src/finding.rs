@@ -1,7 +1,7 @@
 //! Finding: a rule that a manifest breaks, its place, and the mend.
 
 use crate::rules::{RULES, Rule};
-use dormer_profile::yaml_tree::Place;
+use dormer_profile::yaml_tree::Position;
 use serde::Serialize;
 
 /// How bad a finding is.
@@ -59,7 +59,7 @@ impl Finding {
     ///
     /// # Panics
     /// The table has no such rule, which a test rules out.
-    pub(crate) fn new(rule: &'static str, place: Place, message: impl Into<String>) -> Self {
+    pub(crate) fn new(rule: &'static str, place: Position, message: impl Into<String>) -> Self {
         let Rule {
             why,
             mend,
@@ -89,7 +89,7 @@ impl Finding {
     }
 
     /// Mend that replaces the value at a place.
-    pub(crate) fn replace(mut self, place: Place, text: impl Into<String>) -> Self {
+    pub(crate) fn replace(mut self, place: Position, text: impl Into<String>) -> Self {
         if place.len > 0 {
             self.fix = Some(Edit {
                 start: place.start,

@@ -6,7 +6,7 @@ use crate::{
     finding::Finding,
     machine_set,
 };
-use dormer_profile::yaml_tree::{Node, Place};
+use dormer_profile::yaml_tree::{Node, Position};
 
 /// Shortest time to start: feature, reboot, files and updates take half an hour.
 const STARTUP_MIN: u64 = 30 * 60;
@@ -58,7 +58,7 @@ pub(crate) fn check(object: &Object<'_>, site: &Site<'_>, found: &mut Vec<Findin
     }
 }
 
-fn all(place: Place, message: &str, found: &mut Vec<Finding>) {
+fn all(place: Position, message: &str, found: &mut Vec<Finding>) {
     found.push(Finding::new("max-unhealthy", place, message));
 }
 

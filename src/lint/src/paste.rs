@@ -7,7 +7,7 @@ use crate::{
 };
 use dormer_profile::{
     yaml::YamlError,
-    yaml_tree::{Node, Place, Value},
+    yaml_tree::{Node, Position, Value},
 };
 
 /// Keys whose values have no space in them.
@@ -138,7 +138,7 @@ pub(crate) fn callouts(part: &Part<'_>) -> Vec<Callout> {
             continue;
         }
         let begin = head.trim_end().len();
-        let place = Place {
+        let place = Position {
             line: line.number + 1,
             column: head.chars().count() + 2,
             start: line.start + begin,
@@ -277,7 +277,7 @@ fn straighten(part: &Part<'_>, text: &str, line: &Line<'_>, wanted: usize) -> Op
     let rest = &text[line.start + had..];
     let straightened = format!("{}{}{rest}", &text[..line.start], " ".repeat(wanted));
     dormer_profile::yaml_tree::parse(&straightened).ok()?;
-    let place = Place {
+    let place = Position {
         line: line.number + 1,
         column: had + 1,
         start: line.start,
@@ -310,7 +310,7 @@ fn straighten(part: &Part<'_>, text: &str, line: &Line<'_>, wanted: usize) -> Op
 pub(crate) fn unreadable(part: &Part<'_>, error: &YamlError) -> Finding {
     let (line, column) = error.location.unwrap_or((1, 1));
     let number = |it: u64| usize::try_from(it).unwrap_or(1);
-    let place = Place {
+    let place = Position {
         line: number(line),
         column: number(column),
         start: 0,
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn call_outs_are_told_from_numbers() {
+    fn call_outs_differ_from_numbers() {
         let text = "kind: A 1\nname: <id>-win-<zone> 2\nx:\n  image: 9\n    offer: W\n  y.io/z: \"\" 8\n  t: 3\n  - a: 1\n";
         assert_eq!(numbers(text), [1, 2, 4, 6, 7]);
         let plain = "replicas: 1\nmaxUnhealthy: 40\nargs:\n- sleep 1\ncommand: sleep 10\nannotations:\n  a.io/os: Windows 7\n\
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn placeholders_are_told_from_markup() {
+    fn placeholders_differ_from_markup() {
         assert_eq!(placeholder("a-<zone>-b"), Some("<zone>"));
         assert_eq!(
             placeholder("<infrastructure_id>"),

@@ -5,7 +5,7 @@ use dormer_profile::{
     builtin,
     layers::{Layer, stack},
     problem::Problems,
-    yaml_tree::{Node, Place},
+    yaml_tree::{Node, Position},
 };
 
 /// Fields by which a text is known as a layer of a profile.
@@ -45,7 +45,7 @@ fn report(object: &Object<'_>, problems: &Problems, found: &mut Vec<Finding>) {
         let path = problem.location.trim_start_matches([':', ' ']);
         let (place, message) = match line_of(path) {
             Some((line, column)) => {
-                let place = Place {
+                let place = Position {
                     line,
                     column,
                     start: 0,
@@ -57,7 +57,7 @@ fn report(object: &Object<'_>, problems: &Problems, found: &mut Vec<Finding>) {
                 )
             }
             None => (
-                place(&object.root, path),
+                position(&object.root, path),
                 format!("`{path}`: {}", problem.reason),
             ),
         };
@@ -71,8 +71,8 @@ fn line_of(text: &str) -> Option<(usize, usize)> {
     Some((line.parse().ok()?, column.parse().ok()?))
 }
 
-/// Place of a path such as `host.files.C:\k\x.content`: keys may have dots in them.
-fn place(root: &Node, path: &str) -> Place {
+/// Position of a path such as `host.files.C:\k\x.content`: keys may have dots in them.
+fn position(root: &Node, path: &str) -> Position {
     let (mut node, mut place, mut rest) = (root, root.place, path);
     loop {
         let next = node.entries().iter().filter(|(key, _)| {

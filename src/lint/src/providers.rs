@@ -204,7 +204,7 @@ fn azure(value: &Node, found: &mut Vec<Finding>) {
     }
 }
 
-fn azure_sku(sku: &str, place: dormer_profile::yaml_tree::Place, found: &mut Vec<Finding>) {
+fn azure_sku(sku: &str, place: dormer_profile::yaml_tree::Position, found: &mut Vec<Finding>) {
     let small = sku.to_ascii_lowercase();
     let mut parts = small.split(['-', '_']);
     let is_old = parts.any(|part| OLD.contains(&part));
@@ -301,7 +301,7 @@ fn nutanix(value: &Node, found: &mut Vec<Finding>) {
 }
 
 /// Image of a release that nothing runs on, by the words in its name.
-fn old_image(image: &str, place: dormer_profile::yaml_tree::Place, found: &mut Vec<Finding>) {
+fn old_image(image: &str, place: dormer_profile::yaml_tree::Position, found: &mut Vec<Finding>) {
     let small = image.to_ascii_lowercase();
     let windows = small.contains("win");
     if windows

@@ -5,7 +5,7 @@ use crate::{
     documents::Object,
     finding::Finding,
 };
-use dormer_profile::yaml_tree::{Node, Place, Value};
+use dormer_profile::yaml_tree::{Node, Position, Value};
 use dormer_support::windows;
 
 /// Label of a node's operating system.
@@ -298,7 +298,7 @@ fn pod_spec(pod: &Node, site: &Site<'_>, found: &mut Vec<Finding>) {
     selector(selector_node, found);
     let of_pod = pod.get("tolerations");
     tolerations(of_pod, site, found);
-    let images: Vec<(&str, Place)> = containers
+    let images: Vec<(&str, Position)> = containers
         .iter()
         .filter_map(|it| filled(it, &["image"]))
         .collect();
@@ -310,7 +310,7 @@ fn pod_spec(pod: &Node, site: &Site<'_>, found: &mut Vec<Finding>) {
     if windows_image.is_none() && !selects && !by_os && !classed {
         return;
     }
-    placed(
+    scheduled(
         pod,
         windows_image.copied(),
         of_pod,
@@ -338,9 +338,9 @@ fn pod_spec(pod: &Node, site: &Site<'_>, found: &mut Vec<Finding>) {
 }
 
 /// Whether its pods find Windows nodes, and only those.
-fn placed(
+fn scheduled(
     pod: &Node,
-    image: Option<(&str, Place)>,
+    image: Option<(&str, Position)>,
     of_pod: Option<&Node>,
     class: Option<&str>,
     (selects, by_os): (bool, bool),
@@ -480,7 +480,7 @@ pub(crate) fn selector(selector: Option<&Node>, found: &mut Vec<Finding>) {
     }
 }
 
-fn build(text: &str, place: Place, found: &mut Vec<Finding>) {
+fn build(text: &str, place: Position, found: &mut Vec<Finding>) {
     let parts: Vec<&str> = text.split('.').collect();
     if parts.len() != 3 || !text.starts_with("10.0.") {
         let whole = parts
@@ -545,7 +545,7 @@ fn image_build(tag: &str) -> Option<&'static str> {
     })
 }
 
-fn image_release(image: &str, place: Place, selector: Option<&Node>, found: &mut Vec<Finding>) {
+fn image_release(image: &str, place: Position, selector: Option<&Node>, found: &mut Vec<Finding>) {
     if !is_windows_image(image) {
         return;
     }

@@ -9,9 +9,9 @@ use std::fmt;
 
 use crate::yaml::{YamlError, from_str};
 
-/// Place in a text.
+/// Position in a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub struct Place {
+pub struct Position {
     /// Line, from 1.
     pub line: usize,
     /// Column in characters, from 1.
@@ -22,7 +22,7 @@ pub struct Place {
     pub len: usize,
 }
 
-impl Place {
+impl Position {
     fn of(location: &Location) -> Self {
         let number = |it: u64| usize::try_from(it).unwrap_or(usize::MAX);
         let span = location.span();
@@ -49,7 +49,7 @@ impl Place {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
     /// Where it begins.
-    pub place: Place,
+    pub place: Position,
     /// What it is.
     pub value: Value,
 }
@@ -75,7 +75,7 @@ pub enum Value {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Key {
     /// Where it begins.
-    pub place: Place,
+    pub place: Position,
     /// Name.
     pub name: String,
 }
@@ -91,7 +91,7 @@ pub fn parse(text: &str) -> Result<Node, YamlError> {
 
 fn node(read: Spanned<Value>) -> Node {
     Node {
-        place: Place::of(&read.referenced),
+        place: Position::of(&read.referenced),
         value: read.value,
     }
 }
@@ -221,7 +221,7 @@ impl<'de> Visitor<'de> for Reader {
     fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> Result<Value, A::Error> {
         let mut all = Vec::new();
         while let Some(key) = from.next_key::<Spanned<String>>()? {
-            let place = Place::of(&key.referenced);
+            let place = Position::of(&key.referenced);
             let name = key.value;
             let value = node(from.next_value::<Spanned<Value>>()?);
             all.push((Key { place, name }, value));
@@ -235,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_key_and_value_knows_its_place() {
+    fn every_key_and_value_knows_its_position() {
         let text = "a: 1\nb:\n  - {c: 'x', d: \"é y\"}\n  - true\n# e\nf:\n  g: plain text # why\n  h:\n    i: 2\n";
         let tree = parse(text).expect("YAML");
         let said =
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_has_its_place_and_a_bomb_is_refused() {
+    fn an_error_has_its_position_and_a_bomb_is_refused() {
         let error = parse("a:\n  b: 1\n c: 2\n").expect_err("no YAML");
         assert_eq!(error.location.map(|it| it.0), Some(3), "{error}");
         let twice = parse("a: 1\na: 2\n").expect_err("twice");
