@@ -46,6 +46,9 @@ enum Command {
     Pool(crate::pool_command::Pool),
     /// Take what dormer wrote out of a cluster: annotations, conditions, tokens, RuntimeClasses and its own kinds
     Uninstall(crate::uninstall::Options),
+    /// Check manifests of Windows machines and their workloads, with the mend of each mistake; it needs no cluster
+    #[command(after_help = crate::lint_command::AFTER_HELP)]
+    Lint(crate::lint_command::Options),
     /// Inspect a Windows host before dormer configures it: changes nothing, and prints a report
     Preflight(Box<crate::preflight::Options>),
     /// Print which build this is: version, commit, target, and the formats that it reads
@@ -99,6 +102,7 @@ const GROUPS: &[(&str, &[&str])] = &[
         "Install and prepare",
         &[
             "run",
+            "lint",
             "preflight",
             "profile",
             "payload",
@@ -177,6 +181,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Payload(asked) => Ok(crate::payload_command::run(asked).await),
         Command::Pool(asked) => Ok(crate::pool_command::run(asked).await),
         Command::Uninstall(options) => Ok(crate::uninstall::run(options).await),
+        Command::Lint(options) => Ok(crate::lint_command::run(&options)),
         Command::Preflight(options) => Ok(crate::preflight::run(*options).await),
         Command::Version(asked) => Ok(asked.run()),
         Command::Completions(asked) => asked.run(Cli::command()),

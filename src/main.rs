@@ -2,6 +2,7 @@
 
 mod cli;
 mod cluster_access;
+mod lint_command;
 mod logs;
 mod payload_command;
 mod pool_command;

@@ -20,6 +20,7 @@ mod key;
 mod kill;
 #[cfg(feature = "demo")]
 mod life;
+mod lint;
 #[cfg(feature = "demo")]
 mod metrics;
 mod payload;

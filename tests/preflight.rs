@@ -328,3 +328,72 @@ fn what_is_no_windows_or_takes_no_program_is_named_and_left_as_it_is() {
         ran.report
     );
 }
+
+/// One survey of the simulated cluster: exit code, and the codes of what was found.
+fn survey_of(kubeconfig: &str, more: &[&str]) -> (Option<i32>, Vec<String>, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_dormer"))
+        .args([
+            "preflight",
+            "--cluster",
+            "-o",
+            "json",
+            "--kubeconfig",
+            kubeconfig,
+        ])
+        .args(more)
+        .output()
+        .expect("dormer runs");
+    let said =
+        String::from_utf8_lossy(&[output.stdout.clone(), output.stderr].concat()).into_owned();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    let found = report["findings"].as_array().cloned().unwrap_or_default();
+    let code = |it: &Value| it["code"].as_str().unwrap_or_default().to_owned();
+    (output.status.code(), found.iter().map(code).collect(), said)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_is_surveyed_and_each_planted_fault_is_found() {
+    dormer_testkit::full!();
+    let folder = test_dir("preflight-cluster");
+    let world = World::start(WorldConfig::on_loopback(0, Pace::times_faster(50.0)))
+        .await
+        .expect("a world");
+    let kubeconfig = folder.path().join("kubeconfig");
+    world.write_kubeconfig(&kubeconfig).expect("a kubeconfig");
+    let kubeconfig = kubeconfig.to_str().expect("text").to_owned();
+    let survey = |more: &[&str]| tokio::task::block_in_place(|| survey_of(&kubeconfig, more));
+    let (code, found, said) = survey(&[]);
+    assert_eq!((code, found.as_slice()), (Some(0), &[][..]), "{said}");
+    for object in [
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "wmco"}}),
+        json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "windows-instances", "namespace": "wmco"},
+            "data": {"10.1.42.3:22": "username=Administrator"}}),
+        json!({"apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": "windows-machine-config-operator", "namespace": "wmco"},
+            "spec": {"replicas": 1}}),
+        json!({"apiVersion": "machine.openshift.io/v1beta1", "kind": "MachineHealthCheck",
+            "metadata": {"name": "windows", "namespace": "openshift-machine-api"},
+            "spec": {"maxUnhealthy": 1, "selector": {"matchLabels": {"machine.openshift.io/os-id": "Windows"}},
+                "unhealthyConditions": []}}),
+        json!({"apiVersion": "config.openshift.io/v1", "kind": "ClusterVersion",
+            "metadata": {"name": "version"}, "status": {"desired": {"version": "4.6.8"}}}),
+    ] {
+        world.create(object).expect("made");
+    }
+    let (code, found, said) = survey(&[]);
+    assert_eq!(code, Some(1), "{said}");
+    let wanted = [
+        "AnotherOperatorRuns",
+        "OpenShiftUnsupported",
+        "instance-address",
+        "startup-timeout",
+    ];
+    for wanted in wanted {
+        assert!(found.iter().any(|it| it == wanted), "{wanted}: {said}");
+    }
+    assert_eq!(found.len(), wanted.len(), "{said}");
+    // With another namespace there is no key.
+    let (_, found, said) = survey(&["-n", "nowhere"]);
+    assert!(found.iter().any(|it| it == "KeyAbsent"), "{said}");
+}

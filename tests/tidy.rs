@@ -11,9 +11,13 @@ use std::{
 const EDGES: &[(&str, &[&str])] = &[
     ("dormer-proto", &[]),
     ("dormer-nats", &[]),
+    ("dormer-support", &[]),
     ("dormer-views", &["dormer-proto", "dormer-profile"]),
     ("dormer-engine-core", &["dormer-proto"]),
-    ("dormer-workflows", &["dormer-engine-core", "dormer-proto"]),
+    (
+        "dormer-workflows",
+        &["dormer-engine-core", "dormer-proto", "dormer-support"],
+    ),
     (
         "dormer-engine",
         &["dormer-engine-core", "dormer-nats", "dormer-proto"],
@@ -84,6 +88,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "dormer-nats",
             "dormer-profile",
             "dormer-proto",
+            "dormer-support",
             "dormer-telemetry",
             "dormer-views",
             "dormer-workers",
@@ -103,6 +108,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "dormer-profile",
             "dormer-proto",
             "dormer-run",
+            "dormer-support",
             "dormer-telemetry",
             "dormer-views",
             "dormer-workers",
@@ -113,6 +119,7 @@ const EDGES: &[(&str, &[&str])] = &[
         "dormer-fleet",
         &["dormer-proto", "dormer-profile", "dormer-host"],
     ),
+    ("dormer-lint", &["dormer-profile", "dormer-support"]),
     ("dormer-testkit", &[]),
     (
         "dormer-sim",

@@ -79,6 +79,9 @@ pub struct Terms {
     /// Reason for which its kubelet does not suit the present API servers. `None`: it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skew: Option<String>,
+    /// Platforms that it is for, lower case; empty: all, or an older watcher does not send it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub platforms: Vec<String>,
 }
 
 impl Terms {

@@ -10,7 +10,7 @@ use dormer_proto::{
     work::machine_run,
 };
 use dormer_views::{
-    machine::{Blocker, Condition, Drain, Halt, HaltKind, Machine, PhaseFailure},
+    machine::{Blocker, Condition, Drain, Halt, HaltKind, Machine, PhaseFailure, Refused},
     moment::Moment,
     rollout::{ApprovalMode, Away, Gap, MachineSet, Pool, Rollout, Slot, Waiting},
     run::{
@@ -58,6 +58,7 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
         halt,
         not_compared,
         neighbour,
+        refused,
         certificate_refused,
         served,
         created,
@@ -111,6 +112,11 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
             message: it.message,
         }),
         neighbour,
+        refused: refused.map(|it| Refused {
+            code: it.code().to_owned(),
+            message: it.to_string(),
+            what_to_do: it.mend(),
+        }),
         certificate_refused,
         created: created.map(Moment),
         served,

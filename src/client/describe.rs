@@ -69,6 +69,7 @@ const SECTIONS: &[(&str, &[&str])] = &[
             "paused",
             "lacks",
             "neighbour",
+            "refused",
             "rollback",
             "deleting",
         ],

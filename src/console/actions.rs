@@ -126,6 +126,7 @@ pub(super) mod tests {
             halt: None,
             not_compared: None,
             neighbour: None,
+            refused: None,
             certificate_refused: None,
             created: None,
             served: false,

@@ -1,12 +1,65 @@
-//! The step in the cluster: whether another operator for Windows hosts is there.
+//! The report about a cluster, and the step in it that a host's report has: whether another operator is there.
 
+use super::{findings::Finding, survey::Survey};
+use dormer_lint::Severity;
 use dormer_proto::{message::Failure, neighbour::Neighbour};
 use dormer_workers::kubernetes::operators;
 use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
 };
+use serde_json::json;
 use std::path::Path;
+
+/// Report for people.
+pub(super) fn text(survey: &Survey, found: &[Finding]) -> String {
+    let mut lines = vec![format!(
+        "Kubernetes {}, namespace {}",
+        survey.api_server, survey.namespace
+    )];
+    for Finding {
+        code,
+        severity,
+        object,
+        message,
+        what_to_do,
+    } in found
+    {
+        let severity = match severity {
+            Severity::Error => "ERROR  ",
+            Severity::Warning => "warning",
+        };
+        let object = match object.as_str() {
+            "" => String::new(),
+            object => format!("{object}: "),
+        };
+        lines.push(format!("{severity} {code}: {object}{message}"));
+        lines.push(format!("        do: {what_to_do}"));
+    }
+    let errors = found
+        .iter()
+        .filter(|it| it.severity == Severity::Error)
+        .count();
+    lines.push(match found.len() {
+        0 => "Nothing stands against dormer in this cluster. Nothing was changed.".to_owned(),
+        all => format!(
+            "{errors} errors, {} warnings. Nothing was changed.",
+            all - errors
+        ),
+    });
+    lines.join("\n")
+}
+
+/// Report for programs.
+pub(super) fn json(survey: &Survey, found: &[Finding]) -> String {
+    let whole = json!({
+        "dormer": env!("CARGO_PKG_VERSION"),
+        "kubernetes": survey.api_server,
+        "namespace": survey.namespace,
+        "findings": found,
+    });
+    serde_json::to_string_pretty(&whole).unwrap_or_default()
+}
 
 /// Looks in the cluster of that kubeconfig. One that runs fails the step; one that is only installed is told.
 pub(super) async fn check(kubeconfig: &Path) -> Result<String, Failure> {

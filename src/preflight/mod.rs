@@ -1,25 +1,47 @@
-//! `dormer preflight`: inspects a real Windows host before dormer configures it, and prints a report.
+//! `dormer preflight`: inspects a Windows host, or a cluster, before dormer changes anything, and prints a report.
 
 mod cluster;
+mod findings;
 mod host;
 mod report;
+mod rights;
+mod survey;
 
 use crate::profile_command::offline;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use dormer_client::{EXIT_CODES, Failure, file::read, finish};
+use dormer_lint::Severity;
 use dormer_workers::{
     host::HostProgram,
     ssh::{Key, SshError, fingerprint},
 };
 use host::{Baseline, HostTarget};
-use std::{io::IsTerminal, path::PathBuf, process::ExitCode, time::Instant};
+use kube::{
+    Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use std::{
+    io::IsTerminal,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Instant,
+};
 
 /// Longest key, in bytes.
 const KEY_BYTES_MAX: u64 = 64 << 10;
 
 /// Text below the flags in `--help`.
 const AFTER_HELP: &str = "\
-Preflight logs in by SSH as an administrator, sends dormer-host.exe, reads facts by it, and runs it in mode plan: it \
+Examples:
+  dormer preflight --cluster
+  dormer preflight --cluster --as system:serviceaccount:dormer:dormer-worker -o json
+  dormer preflight --self-test 192.0.2.10 --key ~/.ssh/windows --out report.json
+
+With --cluster, preflight reads the cluster of the kubeconfig: networks, versions, secrets, user data, MachineSets and \
+MachineHealthChecks, another operator, nodes, gMSA, and the rights of the account. It writes nothing there. Warnings \
+alone leave the exit code at 0.
+
+With --self-test, preflight logs in by SSH as an administrator, sends dormer-host.exe, reads facts by it, and runs it in mode plan: it \
 compares the host with an example's profile and changes nothing. Preflight writes only the program and its lock, below \
 C:\\Windows\\dormer; the report lists each file, and preflight removes it at the end. No secret is sent: the document has \
 the name of each secret instead. The report leaves out names, addresses and texts that look like secrets.";
@@ -28,23 +50,31 @@ the name of each secret instead. The report leaves out names, addresses and text
 #[derive(Debug, Args)]
 #[command(after_help = format!("{AFTER_HELP}\n\n{EXIT_CODES}"))]
 pub(crate) struct Options {
+    /// Look at the cluster of the kubeconfig instead of a host
+    #[arg(long)]
+    cluster: bool,
     /// Windows host: a name or an address
-    #[arg(long, value_name = "HOST", required = true)]
-    self_test: String,
+    #[arg(
+        long,
+        value_name = "HOST",
+        required_unless_present = "cluster",
+        conflicts_with = "cluster"
+    )]
+    self_test: Option<String>,
     /// User of the login: an administrator
     #[arg(long, default_value = "Administrator", value_name = "NAME")]
     user: String,
     /// File with the private key, without a passphrase
-    #[arg(long, value_name = "FILE", required = true)]
-    key: PathBuf,
+    #[arg(long, value_name = "FILE", required_unless_present = "cluster")]
+    key: Option<PathBuf>,
     /// File with dormer-host.exe of this release
     #[arg(
         long,
         env = "DORMER_HOST_PROGRAM",
         value_name = "FILE",
-        required = true
+        required_unless_present = "cluster"
     )]
-    host_program: PathBuf,
+    host_program: Option<PathBuf>,
     /// SSH port
     #[arg(long, default_value_t = 22)]
     port: u16,
@@ -60,10 +90,23 @@ pub(crate) struct Options {
     /// Folder with a payload [default: an example manifest]
     #[arg(long, value_name = "DIR")]
     payload: Option<PathBuf>,
-    /// Kubeconfig of a cluster; preflight also looks there for another operator that configures Windows hosts
+    /// Kubeconfig of a cluster [default with --cluster: $KUBECONFIG, else ~/.kube/config]; with --self-test, preflight
+    /// also looks there for another operator that configures Windows hosts
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// Print the report as JSON
+    /// Context in the kubeconfig
+    #[arg(long, value_name = "NAME", requires = "cluster")]
+    context: Option<String>,
+    /// Namespace of dormer
+    #[arg(short, long, value_name = "NAME", default_value = "dormer")]
+    namespace: String,
+    /// Account whose rights are looked at, such as system:serviceaccount:dormer:dormer-worker
+    #[arg(long = "as", value_name = "ACCOUNT", requires = "cluster")]
+    account: Option<String>,
+    /// Output format
+    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
+    output: Form,
+    /// Print the report as JSON, as -o json does
     #[arg(long)]
     json: bool,
     /// Also write the report into this file, as JSON
@@ -71,20 +114,35 @@ pub(crate) struct Options {
     out: Option<PathBuf>,
 }
 
-/// Inspects the host, prints the report, and returns the exit code.
+/// Output format.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+enum Form {
+    /// For people
+    #[default]
+    Text,
+    /// For programs
+    Json,
+}
+
+/// Inspects the host or the cluster, prints the report, and returns the exit code.
 pub(crate) async fn run(options: Options) -> ExitCode {
     finish(options.run().await)
 }
 
 impl Options {
     async fn run(&self) -> Result<(String, bool), Failure> {
+        let (Some(host), Some(key), Some(program)) =
+            (&self.self_test, &self.key, &self.host_program)
+        else {
+            return self.surveyed().await;
+        };
         let profile = offline::layered(&self.profile, &self.layer)?;
         let payload = offline::payload(self.payload.as_deref())?;
-        let key = self.key()?;
-        let program = HostProgram::read(&self.host_program)
+        let key = read_key(key)?;
+        let program = HostProgram::read(program)
             .map_err(|error| Failure::refused(error.to_string(), ""))?;
         let target = HostTarget {
-            address: self.self_test.clone(),
+            address: host.clone(),
             port: self.port,
             user: self.user.clone(),
             key,
@@ -103,23 +161,52 @@ impl Options {
             report.step("look for another operator", ms, seen);
         }
         if let Some(path) = &self.out {
-            let text = report.json();
-            std::fs::write(path, text + "\n").map_err(|error| {
-                Failure::refused(format!("cannot write {}: {error}", path.display()), "")
-            })?;
+            written(path, &report.json())?;
         }
-        let text = if self.json {
-            report.json()
-        } else {
-            report.text()
+        let text = match self.form() {
+            Form::Json => report.json(),
+            Form::Text => report.text(),
         };
         Ok((text, report.good()))
     }
 
-    fn key(&self) -> Result<Key, Failure> {
-        let text = read(&self.key, KEY_BYTES_MAX)?;
-        let failed = |e: SshError| Failure::refused(format!("{}: {e}", self.key.display()), "");
-        Key::read(&text).map_err(failed)
+    fn form(&self) -> Form {
+        if self.json { Form::Json } else { self.output }
+    }
+
+    /// Report about the cluster.
+    async fn surveyed(&self) -> Result<(String, bool), Failure> {
+        let config = match &self.kubeconfig {
+            Some(path) => Kubeconfig::read_from(path),
+            None => Kubeconfig::read(),
+        };
+        let no_cluster = |error: &dyn std::fmt::Display| {
+            Failure::refused(
+                format!("the kubeconfig: {error}"),
+                "name one with --kubeconfig",
+            )
+        };
+        let config = config.map_err(|error| no_cluster(&error))?;
+        let options = KubeConfigOptions {
+            context: self.context.clone(),
+            ..KubeConfigOptions::default()
+        };
+        let config = Config::from_custom_kubeconfig(config, &options).await;
+        let mut config = config.map_err(|error| no_cluster(&error))?;
+        config.auth_info.impersonate.clone_from(&self.account);
+        let client = Client::try_from(config).map_err(|error| no_cluster(&error))?;
+        let survey = survey::read(&client, &self.namespace).await;
+        let survey = survey.map_err(|why| Failure::refused(why, ""))?;
+        let found = findings::judge(&survey);
+        if let Some(path) = &self.out {
+            written(path, &cluster::json(&survey, &found))?;
+        }
+        let text = match self.form() {
+            Form::Json => cluster::json(&survey, &found),
+            Form::Text => cluster::text(&survey, &found),
+        };
+        let good = found.iter().all(|it| it.severity == Severity::Warning);
+        Ok((text, good))
     }
 
     /// Checks that the host's key is the expected one.
@@ -139,6 +226,17 @@ impl Options {
             )),
         }
     }
+}
+
+fn read_key(path: &Path) -> Result<Key, Failure> {
+    let text = read(path, KEY_BYTES_MAX)?;
+    let failed = |e: SshError| Failure::refused(format!("{}: {e}", path.display()), "");
+    Key::read(&text).map_err(failed)
+}
+
+fn written(path: &Path, text: &str) -> Result<(), Failure> {
+    std::fs::write(path, format!("{text}\n"))
+        .map_err(|error| Failure::refused(format!("cannot write {}: {error}", path.display()), ""))
 }
 
 fn asked(print: &str) -> Result<(), String> {

@@ -475,6 +475,7 @@ impl Installed for Catalog {
         Some(Edges {
             may_follow: found.manifest.may_follow.clone(),
             kubelet,
+            platforms: found.manifest.platforms.clone(),
         })
     }
 

@@ -75,6 +75,8 @@ pub struct Edges {
     pub may_follow: Vec<String>,
     /// Minor version of its kubelet.
     pub kubelet: Option<u32>,
+    /// Platforms that it is for; empty: all.
+    pub platforms: Vec<String>,
 }
 
 /// Minor versions of the API servers that answered lately.
@@ -270,6 +272,7 @@ impl PoolSpec {
             at_hand,
             back_from,
             skew,
+            platforms: edges.platforms,
         }
     }
 }

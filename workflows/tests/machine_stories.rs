@@ -2175,6 +2175,194 @@ fn a_kubelet_that_is_too_new_is_not_even_brought_up() {
     holds(&story, expect_file!["stories/too_new.txt"]);
 }
 
+/// A machine whose host has this Windows, in a pool with these settings, on this platform.
+fn probed_as(build: &str, product: &str, platform: &str, pool: PoolSettings) -> Story {
+    let mut story = Story::begin(MachineFact {
+        platform: platform.into(),
+        ..machine()
+    });
+    story.tell("the pool's settings are seen", pool_is(pool));
+    let Outcome::Probed {
+        mut facts,
+        host_key,
+        node_name,
+    } = probed()
+    else {
+        panic!("a probe")
+    };
+    facts.os_build = build.into();
+    facts.os_name = product.into();
+    let found = Outcome::Probed {
+        facts,
+        host_key,
+        node_name,
+    };
+    story.done("probe", found);
+    story
+}
+
+/// A pool whose payload is for one build only.
+fn for_build(build: &str) -> PoolSettings {
+    let pool = payload("11.0.0", after(&[]));
+    let desired = pool.desired.values().next().expect("one").clone();
+    PoolSettings {
+        desired: [(build.to_owned(), desired)].into(),
+        ..pool
+    }
+}
+
+#[test]
+fn a_machine_that_is_not_supported_is_refused_by_its_name() {
+    let all = || payload("11.0.0", after(&[]));
+    let only_aws = || {
+        let terms = Terms {
+            platforms: vec!["aws".into()],
+            ..after(&[])
+        };
+        payload("11.0.0", terms)
+    };
+    let (server, server_2022) = (
+        "Windows Server Datacenter",
+        "Windows Server 2022 Datacenter",
+    );
+    let table = [
+        // (build, product, platform, pool, code, text)
+        (
+            "10.0.18362",
+            server,
+            "AWS",
+            all(),
+            "UnsupportedBuild",
+            "Windows Server, version 1903 (10.0.18362)",
+        ),
+        (
+            "10.0.18362",
+            server,
+            "AWS",
+            for_build("10.0.20348"),
+            "UnsupportedBuild",
+            "version 1903",
+        ),
+        (
+            "10.0.17763",
+            server,
+            "AWS",
+            all(),
+            "UnsupportedBuild",
+            "Windows Server, version 1809 (10.0.17763)",
+        ),
+        (
+            "10.0.26100",
+            "Windows 11 Pro",
+            "AWS",
+            all(),
+            "UnsupportedEdition",
+            "Windows 11 Pro",
+        ),
+        (
+            "10.0.26100",
+            "",
+            "AWS",
+            for_build("10.0.20348"),
+            "PayloadForOtherBuild",
+            "it is for 10.0.20348",
+        ),
+        (
+            "10.0.29000",
+            "",
+            "AWS",
+            for_build("10.0.20348"),
+            "UnsupportedBuild",
+            "10.0.29000",
+        ),
+        (
+            "10.0.20348",
+            server_2022,
+            "PowerVS",
+            all(),
+            "UnsupportedPlatform",
+            "powervs",
+        ),
+        (
+            "10.0.20348",
+            server_2022,
+            "Azure",
+            only_aws(),
+            "PayloadForOtherPlatform",
+            "it is for aws",
+        ),
+    ];
+    for (build, product, platform, pool, code, text) in table {
+        let story = probed_as(build, product, platform, pool);
+        let view = story.state.view();
+        assert_eq!(story.state.phase, Phase::PoolWait, "{build} {product}");
+        let refused = view
+            .refused
+            .unwrap_or_else(|| panic!("{build} {product}: not refused"));
+        assert_eq!(refused.code(), code, "{build} {product} {platform}");
+        let reason = view.reason.unwrap_or_default();
+        assert!(
+            reason.starts_with(code) && reason.contains(text),
+            "{reason}"
+        );
+        let waits = view.waiting_for.unwrap_or_default();
+        assert!(waits.contains(text), "{waits}");
+    }
+}
+
+#[test]
+fn a_machine_that_is_supported_is_not_refused() {
+    let table = [
+        (
+            "10.0.17763",
+            "Microsoft Windows Server 2019 Datacenter",
+            "AWS",
+            for_build("10.0.17763"),
+        ),
+        ("10.0.17763", "", "vSphere", for_build("10.0.17763")),
+        (
+            "10.0.20348",
+            "Windows Server 2022 Datacenter",
+            "Azure",
+            for_build("10.0.20348"),
+        ),
+        (
+            "10.0.26100",
+            "Windows Server 2025 Standard",
+            "None",
+            payload("11.0.0", after(&[])),
+        ),
+        // Nobody knows it, and the payload is for it.
+        ("10.0.29000", "", "", for_build("10.0.29000")),
+    ];
+    for (build, product, platform, pool) in table {
+        let story = probed_as(build, product, platform, pool);
+        assert_eq!(story.state.refusal(), None, "{build} {product}");
+        let begun = matches!(story.state.phase, Phase::ConvergingHost { .. });
+        assert!(begun, "{build} {product}: {:?}", story.state.phase);
+    }
+}
+
+#[test]
+fn a_refused_machine_goes_on_once_the_payload_is_for_it() {
+    let mut story = probed_as("10.0.26100", "", "AWS", for_build("10.0.20348"));
+    assert!(waits(&story).contains("it is for 10.0.20348"));
+    story.tell("a payload for it", pool_is(for_build("10.0.26100")));
+    assert_eq!(story.state.refusal(), None);
+    let begun = matches!(story.state.phase, Phase::ConvergingHost { .. });
+    assert!(begun, "{:?}", story.state.phase);
+}
+
+#[test]
+fn a_node_that_serves_is_left_as_it_is_whatever_its_windows() {
+    let mut story = probed_as("10.0.20348", "", "AWS", for_build("10.0.20348"));
+    story.state.in_service = true;
+    if let Some(facts) = &mut story.state.host.facts {
+        facts.os_build = "10.0.18362".into();
+    }
+    assert_eq!(story.state.refusal(), None);
+}
+
 #[test]
 fn an_upgrade_that_was_begun_ends_before_the_next_that_may_not_follow_it() {
     let wanted = |version, terms| PoolSettings {

@@ -69,6 +69,9 @@ pub struct Machine {
     /// Another operator that configures hosts, too: while it runs, this machine is left alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub neighbour: Option<String>,
+    /// Why it cannot become a node: its Windows, its platform, or a payload that is for others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<Refused>,
     /// Why a certificate request of its kubelet was not approved.
     pub certificate_refused: Option<String>,
     /// Time at which the Machine was created, by the API server's clock.
@@ -117,6 +120,18 @@ pub struct PhaseFailure {
     pub phase: OpenEnum<MachinePhase>,
     /// The phase in words.
     pub phase_text: String,
+}
+
+/// Machine that is not supported, or not by its pool's payload.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Refused {
+    /// Stable code, such as `UnsupportedBuild`.
+    pub code: String,
+    /// What is not supported, in a sentence.
+    pub message: String,
+    /// What to do.
+    pub what_to_do: String,
 }
 
 /// Drain in progress.

@@ -28,5 +28,6 @@ pub mod values;
 pub mod variables;
 pub mod version;
 pub mod yaml;
+pub mod yaml_tree;
 
 pub use text::{hex, is_sha256, sha256_hex};

@@ -31,6 +31,7 @@ impl Installed for Newest {
         Some(Edges {
             may_follow,
             kubelet: Some(34),
+            platforms: vec!["aws".into()],
         })
     }
 
@@ -100,6 +101,13 @@ fn any(settings: &PoolSettings) -> &str {
         .desired_for("10.0.20348")
         .expect("for every build")
         .version
+}
+
+#[test]
+fn the_terms_name_the_platforms_of_a_payload() {
+    let settings = read(json!({})).expect("accepted");
+    assert!(!settings.terms.is_empty());
+    assert!(settings.terms.values().all(|it| it.platforms == ["aws"]));
 }
 
 #[test]

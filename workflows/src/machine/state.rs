@@ -10,6 +10,7 @@ use dormer_proto::{
     pool::{Approval, Desired, PoolSettings, Strategy, payload_of},
     rollout::{MemberReport, NotCompared},
 };
+use dormer_support::Refusal;
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt};
 
@@ -353,10 +354,35 @@ impl State {
             .is_some_and(|desired| Some(&desired.version) != self.version.as_ref())
     }
 
+    /// Why it cannot become a node of its pool: its Windows, its platform, or a payload that is for others. `None`: it
+    /// may, or nothing is known of its host or its pool yet. A node that has served is left as it is.
+    #[must_use]
+    pub fn refusal(&self) -> Option<Refusal> {
+        let facts = self.host.facts.as_ref().filter(|_| self.first_bring_up())?;
+        let build = facts.os_build.as_str();
+        let of_host = Refusal::of_host(build, &facts.os_name);
+        let pool = || self.pool.as_ref().filter(|pool| !pool.desired.is_empty());
+        of_host.or_else(|| match self.desired() {
+            Some(desired) => {
+                let terms = pool()?.terms.get(&desired.payload)?;
+                let platform = &self.machine.as_ref()?.platform;
+                Refusal::of_platform(platform, &desired.payload, &terms.platforms)
+            }
+            None => {
+                let builds = pool()?.desired.keys().cloned().collect();
+                let payload = &pool()?.desired.values().next()?.payload;
+                Some(Refusal::of_payload(payload, build, builds))
+            }
+        })
+    }
+
     /// Why the desired version is not allowed now: an upgrade needs an edge between the payloads, and a kubelet that
     /// fits the API servers. A fresh node, or one of unknown version, needs no edge.
     #[must_use]
     pub fn bar(&self) -> Option<String> {
+        if let Some(refusal) = self.refusal() {
+            return Some(refusal.to_string());
+        }
         let pool = self.pool.as_ref()?;
         let desired = self.desired()?;
         let terms = pool.terms.get(&desired.payload)?;

@@ -11,6 +11,7 @@ use dormer_proto::{
     phase::MachinePhase,
     rollout::NotCompared,
 };
+use dormer_support::Refusal;
 
 /// View of a machine, without what the engine knows (attempt, since, run).
 #[derive(Debug, Clone, PartialEq)]
@@ -61,6 +62,8 @@ pub struct View {
     pub not_compared: Option<NotCompared>,
     /// Another operator that configures hosts; dormer ignores the host while it runs.
     pub neighbour: Option<String>,
+    /// Why it cannot become a node: its Windows, its platform, or a payload that is for others.
+    pub refused: Option<Refusal>,
     /// Why a certificate request of its kubelet was not approved.
     pub certificate_refused: Option<String>,
     /// Whether its Node has served: from then on disturbing it needs the lease.
@@ -118,13 +121,23 @@ impl State {
                 .neighbour()
                 .filter(|_| self.left_alone())
                 .map(str::to_owned),
+            refused: self.refused(),
             certificate_refused: self.csrs.values().find_map(|csr| csr.refused.clone()),
             served: self.in_service,
             created: machine.map(|m| m.created),
         }
     }
 
+    /// Refusal of a machine that waits because of it.
+    fn refused(&self) -> Option<Refusal> {
+        let waits = matches!(self.phase, Phase::PoolWait);
+        self.refusal().filter(|_| waits)
+    }
+
     fn reason(&self) -> Option<String> {
+        if let Some(refusal) = self.refused() {
+            return Some(format!("{}: {refusal}", refusal.code()));
+        }
         match &self.phase {
             Phase::Failed { from, failure } => Some(format!(
                 "{} while {}: {}",
@@ -182,6 +195,9 @@ impl State {
                 return Some("the pool's settings".into());
             }
             Phase::PoolWait => {
+                if let Some(refusal) = self.refused() {
+                    return Some(format!("a machine that fits: {refusal}"));
+                }
                 if let Some(why) = self.bar() {
                     return Some(format!("a payload that fits: {why}"));
                 }

@@ -37,6 +37,9 @@ pub fn next_step(machine: &Machine, rollout: Option<&Rollout>) -> String {
         // What it waits for says which one, where, and how to stop it.
         return "Once it has ended, dormer compares the host and continues by itself.".into();
     }
+    if let (None, Some(refused)) = (&machine.halt, &machine.refused) {
+        return refused.what_to_do.clone();
+    }
     if let Some(halt) = &machine.halt {
         return if halt.kind == HaltKind::Ignored {
             format!(

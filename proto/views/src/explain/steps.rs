@@ -138,6 +138,19 @@ pub fn steps(machine: &Machine, rollout: Option<&Rollout>) -> Vec<Step> {
             Step::command("Let dormer continue", &["dormer", "resume", name])
         }];
     }
+    if let Some(refused) = &machine.refused {
+        let say = dotless(&refused.what_to_do);
+        return match refused.code.starts_with("Payload") {
+            true => vec![
+                Step::outside(Outside::CorrectPool, say),
+                Step::command(
+                    "See what the pool wants",
+                    &["kubectl", "describe", "windowspool", "-A"],
+                ),
+            ],
+            false => vec![Step::outside(Outside::MakeRoom, say), deleted(machine)],
+        };
+    }
     if machine.state == MachineState::Failed {
         return failed(machine, &advice);
     }

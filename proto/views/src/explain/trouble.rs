@@ -128,6 +128,9 @@ fn found(machine: &Machine) -> Option<(Urgency, String, String)> {
         let text = cause(&failure.code, &failure.message);
         return Some((Stuck, failure.code.clone(), text));
     }
+    if let Some(refused) = &machine.refused {
+        return Some((Stuck, refused.code.clone(), refused.message.clone()));
+    }
     if machine.deleting && machine.phase != MachinePhase::Evicting {
         return overdue(machine);
     }

@@ -1,0 +1,219 @@
+//! What several rules share.
+
+use crate::{Flavour, documents::Object, finding::Finding, paste};
+use dormer_profile::yaml_tree::{Key, Node, Position, Value};
+
+/// Everything that is linted at once.
+pub(crate) struct Site<'a> {
+    /// Which taint the nodes have.
+    pub(crate) flavour: Flavour,
+    /// All objects.
+    pub(crate) objects: &'a [Object<'a>],
+    /// The whole text.
+    pub(crate) text: &'a str,
+}
+
+/// Label of a Windows machine, on its template.
+pub(crate) const OS_ID: &str = "machine.openshift.io/os-id";
+/// Label with the infrastructure's name.
+pub(crate) const CLUSTER: &str = "machine.openshift.io/cluster-api-cluster";
+/// Label with the MachineSet's name.
+pub(crate) const SET: &str = "machine.openshift.io/cluster-api-machineset";
+
+/// Text at a path that is filled: no placeholder of a guide.
+pub(crate) fn filled<'a>(node: &'a Node, path: &[&str]) -> Option<(&'a str, Position)> {
+    let node = node.at(path)?;
+    let text = node.text()?;
+    (!paste::has_placeholder(text)).then_some((text, node.place))
+}
+
+/// Position of the deepest key of a path that is there.
+pub(crate) fn nearest(node: &Node, path: &[&str]) -> Position {
+    let (mut node, mut place) = (node, node.place);
+    for key in path {
+        match node.entry(key) {
+            Some((found, next)) => (place, node) = (found.place, next),
+            None => break,
+        }
+    }
+    place
+}
+
+/// Line that adds `key: value` to a map, above its first key. `None`: the map is empty, or in one line.
+pub(crate) fn added(site: &Site<'_>, map: &Node, entry: &str) -> Option<crate::Edit> {
+    let (Key { place, .. }, _) = map.entries().first()?;
+    let line_start = site.text[..place.start].rfind('\n').map_or(0, |at| at + 1);
+    let before = &site.text[line_start..place.start];
+    before.bytes().all(|b| b == b' ').then(|| crate::Edit {
+        start: line_start,
+        end: line_start,
+        text: format!("{before}{entry}\n"),
+    })
+}
+
+/// Labels of a selector that the template does not have with that value.
+pub(crate) fn selected(selector: &Node, labels: Option<&Node>, found: &mut Vec<Finding>) {
+    for (key, value) in selector.entries() {
+        let has = labels.and_then(|labels| labels.get(&key.name));
+        let same = has.is_some_and(|has| has.text() == value.text());
+        if same {
+            continue;
+        }
+        let is = has
+            .and_then(Node::text)
+            .map_or("has no such label".to_owned(), |is| format!("has `{is}`"));
+        let wants = value.text().unwrap_or_default();
+        let message = format!(
+            "the selector wants `{}: {wants}`, and the template {is}",
+            key.name
+        );
+        found.push(Finding::new("selector-labels", value.place, message));
+    }
+}
+
+/// Seconds of a time as `1h30m`, or of a number of seconds.
+pub(crate) fn seconds(text: &str) -> Option<u64> {
+    if let Ok(number) = text.parse() {
+        return Some(number);
+    }
+    let (mut sum, mut rest) = (0.0_f64, text);
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let amount: f64 = rest[..digits].parse().ok()?;
+        rest = &rest[digits..];
+        let end = rest
+            .find(|c: char| c.is_ascii_digit())
+            .unwrap_or(rest.len());
+        let unit = match &rest[..end] {
+            "h" => 3_600.0,
+            "m" => 60.0,
+            "s" => 1.0,
+            "ms" => 0.001,
+            _ => return None,
+        };
+        (sum, rest) = (sum + amount * unit, &rest[end..]);
+    }
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a time of years is a mistake anyway"
+    )]
+    (!text.is_empty()).then_some(sum as u64)
+}
+
+/// Keys of a map that nobody reads there.
+pub(crate) fn unknown(map: &Node, known: &[&str], whole: &str, found: &mut Vec<Finding>) {
+    misplaced(map, known, whole, false, found);
+}
+
+/// Keys of a map that belong elsewhere. Newer versions of Kubernetes have fields that no list here knows.
+pub(crate) fn strayed(map: &Node, known: &[&str], whole: &str, found: &mut Vec<Finding>) {
+    misplaced(map, known, whole, true, found);
+}
+
+fn misplaced(
+    map: &Node,
+    known: &[&str],
+    whole: &str,
+    only_strayed: bool,
+    found: &mut Vec<Finding>,
+) {
+    for (key, _) in map.entries() {
+        if known.contains(&key.name.as_str()) || is_cased(&key.name, known) {
+            continue;
+        }
+        if only_strayed && home(&key.name).is_none() {
+            continue;
+        }
+        let message = format!("`{}` is no field of {whole}", key.name);
+        let finding = Finding::new("misplaced-field", key.place, message);
+        found.push(match home(&key.name) {
+            Some(home) => finding.mend(format!(
+                "move it to {home}: its indentation decides where it belongs"
+            )),
+            None => finding,
+        });
+    }
+}
+
+/// Where a field belongs that is often a column off.
+fn home(key: &str) -> Option<&'static str> {
+    Some(match key {
+        "selector" | "replicas" | "strategy" => "`spec`",
+        "matchLabels" | "matchExpressions" => "`spec.selector`",
+        "nodeSelector"
+        | "tolerations"
+        | "runtimeClassName"
+        | "affinity"
+        | "nodeName"
+        | "volumes"
+        | "containers"
+        | "hostNetwork"
+        | "serviceAccountName"
+        | "restartPolicy"
+        | "terminationGracePeriodSeconds" => "the pod's `spec`, beside `containers`",
+        "labels" | "annotations" | "name" | "namespace" => "`metadata`",
+        "image" | "command" | "args" | "ports" | "resources" | "env" | "imagePullPolicy" => {
+            "the container"
+        }
+        "providerSpec" => "`spec.template.spec`",
+        "osType" => "`osDisk`",
+        "userDataSecret" => "`providerSpec.value`",
+        _ => return None,
+    })
+}
+
+/// Whether a key is a known one but for its case, which another rule finds.
+pub(crate) fn is_cased(key: &str, known: &[&str]) -> bool {
+    known
+        .iter()
+        .any(|it| *it != key && it.eq_ignore_ascii_case(key))
+}
+
+/// Keys that differ from the known ones by their case only.
+pub(crate) fn cased(map: &Node, known: &[&str], found: &mut Vec<Finding>) {
+    for (key, _) in map.entries() {
+        let right = known
+            .iter()
+            .find(|it| **it != key.name && it.eq_ignore_ascii_case(&key.name));
+        if let Some(right) = right {
+            let message = format!("`{}` is written `{right}`", key.name);
+            let finding = Finding::new("field-case", key.place, message);
+            found.push(
+                finding
+                    .mend(format!("write `{right}`"))
+                    .replace(key.place, *right),
+            );
+        }
+    }
+}
+
+/// Whether a node is there and not nothing.
+pub(crate) fn is_there(node: Option<&Node>) -> bool {
+    node.is_some_and(|it| match &it.value {
+        Value::Null => false,
+        Value::Text(text) => !text.is_empty(),
+        Value::Bool(_) | Value::Number(_) | Value::List(_) | Value::Map(_) => true,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_as_kubernetes_reads_them() {
+        for (text, wanted) in [
+            ("10m", Some(600)),
+            ("1h30m", Some(5_400)),
+            ("600s", Some(600)),
+            ("0", Some(0)),
+            ("1.5h", Some(5_400)),
+            ("10 minutes", None),
+            ("m", None),
+            ("", None),
+        ] {
+            assert_eq!(seconds(text), wanted, "{text}");
+        }
+    }
+}

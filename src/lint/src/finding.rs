@@ -1,0 +1,162 @@
+//! Finding: a rule that a manifest breaks, its place, and the mend.
+
+use crate::rules::{RULES, Rule};
+use dormer_profile::yaml_tree::Position;
+use serde::Serialize;
+
+/// How bad a finding is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// It does not work, or harms.
+    Error,
+    /// It works, and not as people expect, or not for long.
+    Warning,
+}
+
+/// Change of the text that mends a finding.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Edit {
+    /// Offset in bytes.
+    pub start: usize,
+    /// Offset of the first byte that stays.
+    pub end: usize,
+    /// New text in between.
+    pub text: String,
+}
+
+/// Rule that a manifest breaks.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Finding {
+    /// Name of the rule.
+    pub rule: &'static str,
+    /// How bad it is.
+    pub severity: Severity,
+    /// Line, from 1.
+    pub line: usize,
+    /// Column in characters, from 1.
+    pub column: usize,
+    /// Object: `MachineSet windows-a`. Empty: the text is no object.
+    pub object: String,
+    /// What is wrong here.
+    pub message: String,
+    /// Why it matters.
+    pub why: &'static str,
+    /// What to do.
+    pub mend: String,
+    /// Whether `--fix` does it.
+    #[serde(rename = "fixable", serialize_with = "is_there")]
+    pub fix: Option<Edit>,
+}
+
+#[expect(clippy::ref_option, reason = "serde passes a reference")]
+fn is_there<S: serde::Serializer>(fix: &Option<Edit>, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_bool(fix.is_some())
+}
+
+impl Finding {
+    /// Finding of a rule at a place, with what is wrong there.
+    ///
+    /// # Panics
+    /// The table has no such rule, which a test rules out.
+    pub(crate) fn new(rule: &'static str, place: Position, message: impl Into<String>) -> Self {
+        let Rule {
+            why,
+            mend,
+            severity,
+            ..
+        } = RULES
+            .iter()
+            .find(|it| it.name == rule)
+            .unwrap_or_else(|| panic!("no rule {rule}"));
+        Self {
+            rule,
+            severity: *severity,
+            line: place.line,
+            column: place.column,
+            object: String::new(),
+            message: message.into(),
+            why,
+            mend: (*mend).to_owned(),
+            fix: None,
+        }
+    }
+
+    /// Mend of this very case.
+    pub(crate) fn mend(mut self, mend: impl Into<String>) -> Self {
+        self.mend = mend.into();
+        self
+    }
+
+    /// Mend that replaces the value at a place.
+    pub(crate) fn replace(mut self, place: Position, text: impl Into<String>) -> Self {
+        if place.len > 0 {
+            self.fix = Some(Edit {
+                start: place.start,
+                end: place.start + place.len,
+                text: text.into(),
+            });
+        }
+        self
+    }
+
+    /// Mend by any edit.
+    pub(crate) fn edit(mut self, edit: Option<Edit>) -> Self {
+        self.fix = edit;
+        self
+    }
+}
+
+/// Findings by their place, each once.
+pub(crate) fn sorted(mut found: Vec<Finding>) -> Vec<Finding> {
+    found.sort_by_key(|it| (it.line, it.column, it.rule));
+    found.dedup_by(|a, b| (a.line, a.column, a.rule) == (b.line, b.column, b.rule));
+    found
+}
+
+/// Text with these edits, and how many were applied. Of edits that overlap only the first counts.
+#[must_use]
+pub fn apply(text: &str, mut edits: Vec<Edit>) -> (String, usize) {
+    edits.sort_by_key(|it| (it.start, it.end));
+    let (mut out, mut at, mut count) = (String::new(), 0, 0);
+    for Edit {
+        start,
+        end,
+        text: new,
+    } in edits
+    {
+        let fits = start >= at && end >= start;
+        let Some(before) = text
+            .get(at..start)
+            .filter(|_| fits && text.is_char_boundary(end.min(text.len())))
+        else {
+            continue;
+        };
+        out += before;
+        out += &new;
+        (at, count) = (end, count + 1);
+    }
+    out += text.get(at..).unwrap_or_default();
+    (out, count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn edits_that_overlap_wait_for_the_next_round() {
+        let edit = |start, end, text: &str| Edit {
+            start,
+            end,
+            text: text.into(),
+        };
+        let all = vec![
+            edit(4, 5, "X"),
+            edit(0, 2, "A"),
+            edit(1, 3, "B"),
+            edit(5, 5, "Y"),
+        ];
+        assert_eq!(apply("abcdefg", all), ("AcdXYfg".to_owned(), 3));
+    }
+}

@@ -1,0 +1,180 @@
+//! Rules for WindowsPools: the schema of the cluster's definition, and what it cannot say.
+
+use crate::{
+    common::{Site, nearest, seconds},
+    documents::Object,
+    finding::Finding,
+};
+use dormer_profile::yaml_tree::{Node, Value};
+use serde_json::Value as Json;
+use std::sync::LazyLock;
+
+/// The definitions as they are applied.
+const DEFINITIONS: &str = include_str!("../../../deploy/crd.yaml");
+/// Name of the one pool.
+const NAME: &str = "windows";
+
+/// Schema of a WindowsPool's current version.
+static SCHEMA: LazyLock<Json> = LazyLock::new(|| {
+    let all = dormer_profile::yaml::documents(DEFINITIONS).unwrap_or_default();
+    let pool = all
+        .iter()
+        .find(|it| it["spec"]["names"]["kind"] == "WindowsPool");
+    let versions = pool
+        .and_then(|it| it["spec"]["versions"].as_array())
+        .cloned()
+        .unwrap_or_default();
+    let current = versions.into_iter().find(|it| it["name"] == "v1beta1");
+    current.map_or(Json::Null, |it| it["schema"]["openAPIV3Schema"].clone())
+});
+
+pub(crate) fn check(object: &Object<'_>, _: &Site<'_>, found: &mut Vec<Finding>) {
+    let root = &object.root;
+    let version = root.get("apiVersion");
+    if let Some(version) = version.filter(|_| object.api_version != "dormer.io/v1beta1") {
+        let message = format!("`{}` is an earlier version", object.api_version);
+        found.push(
+            Finding::new("pool-version", version.place, message)
+                .replace(version.place, "dormer.io/v1beta1"),
+        );
+        return;
+    }
+    if let Some(name) = root.at(&["metadata", "name"])
+        && name.text() != Some(NAME)
+    {
+        let is = name.text().unwrap_or_default();
+        let finding = Finding::new("pool-name", name.place, format!("the pool is named `{is}`"));
+        found.push(finding.replace(name.place, NAME));
+    }
+    let Some(spec) = root.get("spec") else {
+        let place = nearest(root, &["metadata"]);
+        found.push(
+            Finding::new("pool-field", place, "the pool has no `spec`")
+                .mend("write `spec: {}` for the defaults"),
+        );
+        return;
+    };
+    walk(spec, &SCHEMA["properties"]["spec"], "spec", found);
+    drain(spec, found);
+}
+
+fn walk(node: &Node, schema: &Json, path: &str, found: &mut Vec<Finding>) {
+    let bad = |message: String| Finding::new("pool-value", node.place, message);
+    let text = node.text().unwrap_or_default();
+    if let Some(known) = schema["properties"].as_object() {
+        if !matches!(node.value, Value::Map(_)) {
+            found.push(bad(format!("`{path}` has fields, and no value of its own")));
+        }
+        for (key, value) in node.entries() {
+            match known.get(&key.name) {
+                Some(schema) => walk(value, schema, &format!("{path}.{}", key.name), found),
+                None => {
+                    let all: Vec<&str> = known.keys().map(String::as_str).collect();
+                    let message = format!("`{path}` has no field `{}`", key.name);
+                    let near = all
+                        .iter()
+                        .find(|it| it.eq_ignore_ascii_case(&key.name) || close(it, &key.name));
+                    let finding = Finding::new("pool-field", key.place, message);
+                    found.push(match near {
+                        Some(near) => finding
+                            .mend(format!("write `{near}`"))
+                            .replace(key.place, *near),
+                        None => finding.mend(format!("take one of {}", all.join(", "))),
+                    });
+                }
+            }
+        }
+        return;
+    }
+    if let Some(all) = schema["enum"].as_array() {
+        let all: Vec<&str> = all.iter().filter_map(Json::as_str).collect();
+        if !all.contains(&text) {
+            let right = all.iter().find(|it| it.eq_ignore_ascii_case(text));
+            let finding = bad(format!("`{path}` is `{text}`"))
+                .mend(format!("take one of {}", all.join(", ")));
+            found.push(match right {
+                Some(right) => finding.replace(node.place, *right),
+                None => finding,
+            });
+        }
+        return;
+    }
+    let is = match schema["type"].as_str() {
+        Some("boolean") => matches!(node.value, Value::Bool(_)),
+        Some("integer") => node.number().is_some_and(|it| it >= 0),
+        Some("string") => matches!(node.value, Value::Text(_)),
+        _ => true,
+    };
+    let rule = schema["x-kubernetes-validations"][0]["message"].as_str();
+    if !is {
+        let wanted = schema["type"].as_str().unwrap_or_default();
+        found.push(
+            bad(format!("`{path}` is no {wanted}"))
+                .mend(format!("write a {wanted}, with no quotes if it is no text")),
+        );
+    } else if let Some(rule) = rule
+        && !fits(rule, node)
+    {
+        found.push(bad(format!("`{path}` is `{text}`")).mend(rule.to_owned()));
+    }
+}
+
+/// Whether a value keeps one of the definition's rules, by its message.
+fn fits(rule: &str, node: &Node) -> bool {
+    let text = node.text().unwrap_or_default();
+    if rule.contains("must be a time") {
+        let plain = text
+            .chars()
+            .all(|c| c.is_ascii_digit() || "hms".contains(c));
+        let most = if rule.contains("720h") {
+            720 * 3_600
+        } else {
+            24 * 3_600
+        };
+        return plain
+            && text.ends_with(['h', 'm', 's'])
+            && seconds(text).is_some_and(|it| it <= most);
+    }
+    if rule.contains("1% to 100%") {
+        let share = text.strip_suffix('%').and_then(|it| it.parse::<u32>().ok());
+        let number = node.number().is_some_and(|it| (1..=5_000).contains(&it));
+        return number || share.is_some_and(|it| (1..=100).contains(&it));
+    }
+    if rule.contains("letters, digits, . - _ +") {
+        let letters = |c: char| c.is_ascii_alphanumeric() || "._+-".contains(c);
+        return text.chars().all(letters) && text.starts_with(|c: char| c.is_ascii_alphanumeric());
+    }
+    true
+}
+
+/// Whether two words differ by one or two letters at most.
+fn close(one: &str, other: &str) -> bool {
+    let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (i, a) in one.iter().enumerate() {
+        let mut before = std::mem::replace(&mut row[0], i + 1);
+        for (j, b) in other.iter().enumerate() {
+            let cost = before + usize::from(a != b);
+            before = row[j + 1];
+            row[j + 1] = cost.min(row[j] + 1).min(before + 1);
+        }
+    }
+    row[other.len()] <= 2
+}
+
+fn drain(spec: &Node, found: &mut Vec<Finding>) {
+    let endless = spec
+        .at(&["drain", "timeout"])
+        .and_then(Node::text)
+        .and_then(seconds)
+        == Some(0);
+    let after = spec.at(&["drain", "afterTimeout"]);
+    if let Some(after) = after.filter(|it| endless && it.text() != Some("Wait")) {
+        let is = after.text().unwrap_or_default();
+        let message = format!("`afterTimeout` is `{is}`, and a drain of `0s` has no end");
+        found.push(
+            Finding::new("pool-value", after.place, message)
+                .mend("write `afterTimeout: Wait`, or give the drain a timeout"),
+        );
+    }
+}

@@ -1,0 +1,647 @@
+//! Rules for workloads: which nodes their pods find, and what Windows does not know.
+
+use crate::{
+    common::{Site, cased, filled, nearest, selected, strayed},
+    documents::Object,
+    finding::Finding,
+};
+use dormer_profile::yaml_tree::{Node, Position, Value};
+use dormer_support::windows;
+
+/// Label of a node's operating system.
+const OS: &str = "kubernetes.io/os";
+/// Label of a node's Windows.
+const BUILD: &str = "node.kubernetes.io/windows-build";
+
+/// Fields of a pod's spec.
+const POD: [&str; 42] = [
+    "activeDeadlineSeconds",
+    "affinity",
+    "automountServiceAccountToken",
+    "containers",
+    "dnsConfig",
+    "dnsPolicy",
+    "enableServiceLinks",
+    "ephemeralContainers",
+    "hostAliases",
+    "hostIPC",
+    "hostNetwork",
+    "hostPID",
+    "hostUsers",
+    "hostname",
+    "hostnameOverride",
+    "imagePullSecrets",
+    "initContainers",
+    "nodeName",
+    "nodeSelector",
+    "os",
+    "overhead",
+    "preemptionPolicy",
+    "priority",
+    "priorityClassName",
+    "readinessGates",
+    "resourceClaims",
+    "resources",
+    "restartPolicy",
+    "runtimeClassName",
+    "schedulerName",
+    "schedulingGates",
+    "securityContext",
+    "serviceAccount",
+    "serviceAccountName",
+    "setHostnameAsFQDN",
+    "shareProcessNamespace",
+    "subdomain",
+    "terminationGracePeriodSeconds",
+    "tolerations",
+    "topologySpreadConstraints",
+    "volumes",
+    "workloadRef",
+];
+/// Fields of a container.
+const CONTAINER: [&str; 26] = [
+    "args",
+    "command",
+    "env",
+    "envFrom",
+    "image",
+    "imagePullPolicy",
+    "lifecycle",
+    "livenessProbe",
+    "name",
+    "ports",
+    "readinessProbe",
+    "resizePolicy",
+    "resources",
+    "restartPolicy",
+    "restartPolicyRules",
+    "securityContext",
+    "startupProbe",
+    "stdin",
+    "stdinOnce",
+    "terminationMessagePath",
+    "terminationMessagePolicy",
+    "tty",
+    "volumeDevices",
+    "volumeMounts",
+    "workingDir",
+    "targetContainerName",
+];
+/// Fields of a toleration.
+const TOLERATION: [&str; 5] = ["key", "operator", "value", "effect", "tolerationSeconds"];
+/// Fields of a workload's spec, by kind.
+const SPECS: [(&str, &[&str]); 5] = [
+    (
+        "Deployment",
+        &[
+            "replicas",
+            "selector",
+            "template",
+            "strategy",
+            "minReadySeconds",
+            "revisionHistoryLimit",
+            "paused",
+            "progressDeadlineSeconds",
+        ],
+    ),
+    (
+        "ReplicaSet",
+        &["replicas", "selector", "template", "minReadySeconds"],
+    ),
+    (
+        "StatefulSet",
+        &[
+            "replicas",
+            "selector",
+            "template",
+            "serviceName",
+            "podManagementPolicy",
+            "updateStrategy",
+            "volumeClaimTemplates",
+            "minReadySeconds",
+            "revisionHistoryLimit",
+            "ordinals",
+            "persistentVolumeClaimRetentionPolicy",
+        ],
+    ),
+    (
+        "DaemonSet",
+        &[
+            "selector",
+            "template",
+            "updateStrategy",
+            "minReadySeconds",
+            "revisionHistoryLimit",
+        ],
+    ),
+    (
+        "Job",
+        &[
+            "activeDeadlineSeconds",
+            "backoffLimit",
+            "backoffLimitPerIndex",
+            "completionMode",
+            "completions",
+            "managedBy",
+            "manualSelector",
+            "maxFailedIndexes",
+            "parallelism",
+            "podFailurePolicy",
+            "podReplacementPolicy",
+            "selector",
+            "successPolicy",
+            "suspend",
+            "template",
+            "ttlSecondsAfterFinished",
+        ],
+    ),
+];
+/// API versions that Kubernetes 1.33 and later do not serve, and what took their place.
+const GONE: [(&str, &str, &str); 9] = [
+    ("extensions/v1beta1", "Deployment", "apps/v1"),
+    ("extensions/v1beta1", "DaemonSet", "apps/v1"),
+    ("extensions/v1beta1", "ReplicaSet", "apps/v1"),
+    ("apps/v1beta1", "Deployment", "apps/v1"),
+    ("apps/v1beta1", "StatefulSet", "apps/v1"),
+    ("apps/v1beta2", "Deployment", "apps/v1"),
+    ("batch/v1beta1", "CronJob", "batch/v1"),
+    ("policy/v1beta1", "PodDisruptionBudget", "policy/v1"),
+    (
+        "autoscaling/v2beta2",
+        "HorizontalPodAutoscaler",
+        "autoscaling/v2",
+    ),
+];
+/// Fields of a security context that Windows does not know.
+const LINUX_ONLY: [&str; 11] = [
+    "privileged",
+    "runAsUser",
+    "runAsGroup",
+    "seLinuxOptions",
+    "capabilities",
+    "allowPrivilegeEscalation",
+    "readOnlyRootFilesystem",
+    "procMount",
+    "fsGroup",
+    "supplementalGroups",
+    "seccompProfile",
+];
+/// The other operator's name in OLM.
+const WMCO: &str = "windows-machine-config-operator";
+
+pub(crate) fn check(object: &Object<'_>, site: &Site<'_>, found: &mut Vec<Finding>) {
+    let root = &object.root;
+    let of = (object.api_version.as_str(), object.kind.as_str());
+    if let Some((_, _, now)) = GONE
+        .iter()
+        .find(|(version, kind, _)| (*version, *kind) == of)
+    {
+        let place = nearest(root, &["apiVersion"]);
+        let value = root.get("apiVersion").map_or(place, |it| it.place);
+        let finding = Finding::new(
+            "api-version",
+            value,
+            format!("`{}` is served no more", of.0),
+        );
+        found.push(
+            finding
+                .mend(format!("write `apiVersion: {now}`"))
+                .replace(value, *now),
+        );
+    }
+    if object.kind == "Subscription"
+        && root.at(&["spec", "name"]).and_then(Node::text) == Some(WMCO)
+    {
+        let place = nearest(root, &["spec", "name"]);
+        found.push(Finding::new(
+            "other-operator",
+            place,
+            "it installs the Windows Machine Config Operator",
+        ));
+    }
+    let Some(pod) = pod_of(object, found) else {
+        return;
+    };
+    pod_spec(pod, site, found);
+}
+
+/// The pod's spec of a workload, with its structure checked on the way.
+fn pod_of<'a>(object: &'a Object<'_>, found: &mut Vec<Finding>) -> Option<&'a Node> {
+    let root = &object.root;
+    let spec = root.get("spec");
+    match object.kind.as_str() {
+        "Pod" => {
+            strayed(
+                root,
+                &["apiVersion", "kind", "metadata", "spec", "status"],
+                "a Pod",
+                found,
+            );
+            spec
+        }
+        "CronJob" => spec?.at(&["jobTemplate", "spec", "template", "spec"]),
+        kind => {
+            let (_, known) = SPECS.iter().find(|(name, _)| *name == kind)?;
+            strayed(
+                root,
+                &["apiVersion", "kind", "metadata", "spec", "status"],
+                &format!("a {kind}"),
+                found,
+            );
+            let spec = spec?;
+            strayed(spec, known, &format!("a {kind}'s `spec`"), found);
+            let template = spec.get("template")?;
+            strayed(template, &["metadata", "spec"], "a `template`", found);
+            match spec.at(&["selector", "matchLabels"]) {
+                Some(selector) => selected(selector, template.at(&["metadata", "labels"]), found),
+                // One that stands elsewhere is found there.
+                None if kind != "Job"
+                    && spec.get("selector").is_none()
+                    && !misplaced(root, "selector") =>
+                {
+                    let place = nearest(root, &["spec"]);
+                    found.push(Finding::new(
+                        "selector-labels",
+                        place,
+                        format!("the {kind} has no `selector`"),
+                    ));
+                }
+                None => {}
+            }
+            template.get("spec")
+        }
+    }
+}
+
+/// Whether a key stands at a level where nobody reads it.
+fn misplaced(root: &Node, key: &str) -> bool {
+    let template = root.at(&["spec", "template"]);
+    let spec = template.and_then(|it| it.get("spec"));
+    [Some(root), template, spec]
+        .iter()
+        .flatten()
+        .any(|it| it.get(key).is_some())
+}
+
+fn pod_spec(pod: &Node, site: &Site<'_>, found: &mut Vec<Finding>) {
+    cased(pod, &POD, found);
+    strayed(pod, &POD, "a pod's `spec`", found);
+    let containers = ["initContainers", "containers"]
+        .iter()
+        .flat_map(|key| pod.get(key).map(Node::elements).unwrap_or_default());
+    let containers: Vec<&Node> = containers.collect();
+    for container in &containers {
+        cased(container, &CONTAINER, found);
+        strayed(container, &CONTAINER, "a container", found);
+    }
+    let selector_node = pod.get("nodeSelector");
+    selector(selector_node, found);
+    let of_pod = pod.get("tolerations");
+    tolerations(of_pod, site, found);
+    let images: Vec<(&str, Position)> = containers
+        .iter()
+        .filter_map(|it| filled(it, &["image"]))
+        .collect();
+    let class = pod.get("runtimeClassName").and_then(Node::text);
+    let classed = class.is_some_and(|class| class_is_windows(class, site));
+    let by_os = pod.at(&["os", "name"]).and_then(Node::text) == Some("windows");
+    let selects = selector_node.is_some_and(wants_windows) || affinity_wants_windows(pod);
+    let windows_image = images.iter().find(|(image, _)| is_windows_image(image));
+    if windows_image.is_none() && !selects && !by_os && !classed {
+        return;
+    }
+    scheduled(
+        pod,
+        windows_image.copied(),
+        of_pod,
+        class,
+        (selects, by_os),
+        found,
+    );
+    for (image, place) in &images {
+        image_release(image, *place, selector_node, found);
+    }
+    for container in &containers {
+        linux_only(container.get("securityContext"), found);
+        shell(container, found);
+    }
+    linux_only(pod.get("securityContext"), found);
+    for key in ["hostPID", "hostIPC", "shareProcessNamespace"] {
+        if let Some((key, _)) = pod
+            .entry(key)
+            .filter(|(_, value)| value.text() == Some("true"))
+        {
+            let message = format!("Windows has no `{}`", key.name);
+            found.push(Finding::new("linux-only-field", key.place, message));
+        }
+    }
+}
+
+/// Whether its pods find Windows nodes, and only those.
+fn scheduled(
+    pod: &Node,
+    image: Option<(&str, Position)>,
+    of_pod: Option<&Node>,
+    class: Option<&str>,
+    (selects, by_os): (bool, bool),
+    found: &mut Vec<Finding>,
+) {
+    // A class brings selector and toleration; whether it does is the class's own matter.
+    if class.is_some() {
+        return;
+    }
+    let place = image.map_or_else(|| nearest(pod, &["nodeSelector"]), |(_, place)| place);
+    let what = image.map_or("the pod".to_owned(), |(image, _)| format!("`{image}`"));
+    if !tolerates(of_pod) {
+        let message = format!(
+            "{what} runs on Windows only, and the pod does not tolerate the taint of Windows nodes"
+        );
+        found.push(Finding::new("windows-toleration", place, message));
+    }
+    if !selects && !by_os {
+        let message = format!("{what} runs on Windows only, and the pod selects no Windows node");
+        found.push(Finding::new("windows-selector", place, message));
+    }
+}
+
+/// Whether a class that is linted beside it is one for Windows; one that is not there may be.
+fn class_is_windows(class: &str, site: &Site<'_>) -> bool {
+    let known = site
+        .objects
+        .iter()
+        .find(|it| it.kind == "RuntimeClass" && it.name() == Some(class));
+    known.is_some_and(|it| {
+        it.root
+            .at(&["scheduling", "nodeSelector"])
+            .is_some_and(wants_windows)
+    })
+}
+
+/// Whether a selector selects Windows nodes, by either label, in any case.
+pub(crate) fn wants_windows(selector: &Node) -> bool {
+    let is = |key: &str| {
+        selector
+            .get(key)
+            .and_then(Node::text)
+            .is_some_and(|it| it.eq_ignore_ascii_case("windows"))
+    };
+    is(OS) || is("beta.kubernetes.io/os") || selector.get(BUILD).is_some()
+}
+
+fn affinity_wants_windows(pod: &Node) -> bool {
+    let path = [
+        "affinity",
+        "nodeAffinity",
+        "requiredDuringSchedulingIgnoredDuringExecution",
+        "nodeSelectorTerms",
+    ];
+    let terms = pod.at(&path).map(Node::elements).unwrap_or_default();
+    let wants = |term: &Node| {
+        let all = term
+            .get("matchExpressions")
+            .map(Node::elements)
+            .unwrap_or_default();
+        all.iter().any(|it| {
+            let key = it.get("key").and_then(Node::text);
+            let values = it.get("values").map(Node::elements).unwrap_or_default();
+            key == Some(OS) && values.iter().any(|it| it.text() == Some("windows"))
+        })
+    };
+    !terms.is_empty() && terms.iter().all(wants)
+}
+
+/// Whether tolerations let a pod onto Windows nodes; a wrong case is another rule's matter.
+pub(crate) fn tolerates(tolerations: Option<&Node>) -> bool {
+    let all = tolerations.map(Node::elements).unwrap_or_default();
+    all.iter().any(|it| {
+        let text = |key: &str| it.get(key).and_then(Node::text).unwrap_or_default();
+        let exists = text("operator") == "Exists";
+        let of_key = text("key") == "os" || (text("key").is_empty() && exists);
+        of_key && (exists || text("value").eq_ignore_ascii_case("windows"))
+    })
+}
+
+/// Checks tolerations: the case of their fields, and of the taint's value.
+pub(crate) fn tolerations(tolerations: Option<&Node>, site: &Site<'_>, found: &mut Vec<Finding>) {
+    for one in tolerations.map(Node::elements).unwrap_or_default() {
+        cased(one, &TOLERATION, found);
+        strayed(one, &TOLERATION, "a toleration", found);
+        let of_os = one.get("key").and_then(Node::text) == Some("os");
+        let Some(value) = one.get("value").filter(|_| of_os) else {
+            continue;
+        };
+        let is = value.text().unwrap_or_default();
+        let right = site.flavour.taint();
+        if is != right && is.eq_ignore_ascii_case("windows") {
+            let message = format!("the taint is `os={right}`, and `{is}` does not tolerate it");
+            let finding = Finding::new("taint-value", value.place, message);
+            found.push(
+                finding
+                    .mend(format!("write `value: {right}`"))
+                    .replace(value.place, right),
+            );
+        }
+    }
+}
+
+/// Checks a node selector: old labels, the case of the system, the form and the age of the build.
+pub(crate) fn selector(selector: Option<&Node>, found: &mut Vec<Finding>) {
+    for (key, value) in selector.map(Node::entries).unwrap_or_default() {
+        let text = value.text().unwrap_or_default();
+        if let Some(now) = key
+            .name
+            .strip_prefix("beta.")
+            .filter(|it| [OS, "kubernetes.io/arch"].contains(it))
+        {
+            let message = format!("`{}` is the old name of `{now}`", key.name);
+            let finding = Finding::new("os-label", key.place, message);
+            found.push(
+                finding
+                    .mend(format!("write `{now}`"))
+                    .replace(key.place, now),
+            );
+        }
+        if key.name.ends_with(OS) && text != text.to_ascii_lowercase() {
+            let right = text.to_ascii_lowercase();
+            let finding = Finding::new(
+                "os-value",
+                value.place,
+                format!("no node has `{}: {text}`", key.name),
+            );
+            found.push(
+                finding
+                    .mend(format!("write `{right}`"))
+                    .replace(value.place, right),
+            );
+        }
+        if key.name == BUILD && !text.is_empty() {
+            build(text, value.place, found);
+        }
+    }
+}
+
+fn build(text: &str, place: Position, found: &mut Vec<Finding>) {
+    let parts: Vec<&str> = text.split('.').collect();
+    if parts.len() != 3 || !text.starts_with("10.0.") {
+        let whole = parts
+            .iter()
+            .find(|it| it.len() == 5)
+            .copied()
+            .unwrap_or("20348");
+        let finding = Finding::new(
+            "windows-build",
+            place,
+            format!("`{text}` is no build as nodes have it"),
+        );
+        found.push(finding.mend(format!(
+            "write `10.0.{whole}`: major, minor and build, with no update"
+        )));
+    } else if let Some(release) = windows::release(text, "").filter(|it| it.refused.is_some()) {
+        let message = format!("`{text}` is {}, which is not supported", release.name);
+        found.push(Finding::new("windows-build", place, message));
+    }
+}
+
+/// Whether an image is known as one for Windows.
+fn is_windows_image(image: &str) -> bool {
+    let (name, tag) = image.rsplit_once(':').unwrap_or((image, ""));
+    let small = format!("{name}:{tag}").to_ascii_lowercase();
+    let windows_tag = [
+        "nanoserver",
+        "windowsservercore",
+        "servercore",
+        "ltsc2016",
+        "ltsc2019",
+        "ltsc2022",
+        "ltsc2025",
+    ];
+    small.starts_with("mcr.microsoft.com/windows")
+        || small.starts_with("mcr.microsoft.com/dotnet/framework")
+        || small.starts_with("mcr.microsoft.com/iis")
+        || windows_tag
+            .iter()
+            .any(|it| tag.to_ascii_lowercase().contains(it))
+}
+
+/// Build of an image, by its tag.
+fn image_build(tag: &str) -> Option<&'static str> {
+    let tag = tag.to_ascii_lowercase();
+    let has = |word: &str| {
+        tag.split(['-', '_', '.'])
+            .any(|part| part == word || part.ends_with(word))
+    };
+    Some(match () {
+        () if tag.contains("ltsc2019") || has("1809") => windows::SERVER_2019,
+        () if tag.contains("ltsc2022") => windows::SERVER_2022,
+        () if tag.contains("ltsc2025") => windows::SERVER_2025,
+        () if tag.contains("ltsc2016") => "10.0.14393",
+        () if has("1709") => "10.0.16299",
+        () if has("1803") => "10.0.17134",
+        () if has("1903") => "10.0.18362",
+        () if has("1909") => "10.0.18363",
+        () if has("2004") => "10.0.19041",
+        () if has("20h2") => "10.0.19042",
+        () => return None,
+    })
+}
+
+fn image_release(image: &str, place: Position, selector: Option<&Node>, found: &mut Vec<Finding>) {
+    if !is_windows_image(image) {
+        return;
+    }
+    let last = image.rsplit('/').next().unwrap_or(image);
+    let tag = last
+        .split_once(':')
+        .map(|(_, tag)| tag.split('@').next().unwrap_or(tag));
+    let base = [
+        "mcr.microsoft.com/windows/servercore",
+        "mcr.microsoft.com/windows/nanoserver",
+    ];
+    let plain = image.split([':', '@']).next().unwrap_or(image);
+    match tag {
+        None | Some("latest") if base.contains(&plain) && !image.contains('@') => {
+            let message = format!("`{image}` has no tag of a Windows, and there is no `latest`");
+            found.push(Finding::new("image-release", place, message));
+        }
+        None => {}
+        Some(tag) => {
+            let Some(of_image) = image_build(tag) else {
+                return;
+            };
+            if let Some(release) = windows::release(of_image, "").filter(|it| it.refused.is_some())
+            {
+                let message = format!(
+                    "`{image}` is of {}, which no supported host runs",
+                    release.name
+                );
+                found.push(Finding::new("image-release", place, message));
+            }
+            let wanted = selector.and_then(|it| it.get(BUILD)).and_then(Node::text);
+            if let Some(wanted) =
+                wanted.filter(|wanted| wanted.starts_with("10.0.") && *wanted != of_image)
+            {
+                let message =
+                    format!("`{image}` is built for {of_image}, and the pod selects {wanted}");
+                found.push(Finding::new("image-build", place, message));
+            }
+        }
+    }
+}
+
+fn linux_only(context: Option<&Node>, found: &mut Vec<Finding>) {
+    for (key, value) in context.map(Node::entries).unwrap_or_default() {
+        let off = value.text() == Some("false") || matches!(value.value, Value::Null);
+        if LINUX_ONLY.contains(&key.name.as_str()) && !off {
+            let message = format!("Windows has no `{}`", key.name);
+            found.push(Finding::new("linux-only-field", key.place, message));
+        }
+    }
+}
+
+/// An image of PowerShell has `pwsh.exe` and no `powershell.exe`.
+fn shell(container: &Node, found: &mut Vec<Finding>) {
+    let image = container
+        .get("image")
+        .and_then(Node::text)
+        .unwrap_or_default();
+    let first = container
+        .get("command")
+        .map(Node::elements)
+        .unwrap_or_default()
+        .first();
+    let Some(first) = first.filter(|_| image.starts_with("mcr.microsoft.com/powershell")) else {
+        return;
+    };
+    let program = first.text().unwrap_or_default();
+    if program.eq_ignore_ascii_case("powershell.exe") || program.eq_ignore_ascii_case("powershell")
+    {
+        let message = format!("`{image}` has no `{program}`");
+        let finding = Finding::new("shell", first.place, message);
+        found.push(finding.replace(first.place, "pwsh.exe"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn images_of_windows_are_known() {
+        for image in [
+            "mcr.microsoft.com/windows/servercore:ltsc2019",
+            "mcr.microsoft.com/dotnet/framework/aspnet:4.8",
+            "registry.corp:5000/app:1.2-nanoserver-ltsc2022",
+            "golang:1.22-windowsservercore",
+        ] {
+            assert!(is_windows_image(image), "{image}");
+        }
+        for image in [
+            "registry.corp:5000/app:1.2",
+            "mcr.microsoft.com/dotnet/aspnet:8.0",
+            "nginx",
+            "windows-shop:2019",
+        ] {
+            assert!(!is_windows_image(image), "{image}");
+        }
+    }
+}

@@ -1,0 +1,717 @@
+//! Cases: one mistake in a healthy manifest, and the one finding that it gives.
+
+use dormer_lint::{Flavour, RULES, fix, lint};
+use std::collections::BTreeSet;
+
+const AWS: &str = include_str!("healthy/01-aws.yaml");
+const AZURE: &str = include_str!("healthy/02-azure.yaml");
+const VSPHERE: &str = include_str!("healthy/04-vsphere.yaml");
+const GCP: &str = include_str!("healthy/05-gcp-from-zero.yaml");
+const INSTANCES: &str = include_str!("healthy/06-instances.yaml");
+const POOL: &str = include_str!("healthy/07-pool.yaml");
+const PROFILE: &str = include_str!("healthy/08-profile.yaml");
+const WORKLOADS: &str = include_str!("healthy/09-workloads.yaml");
+
+/// A mistake: what is replaced in a healthy manifest, and the rules that it breaks with a text of their lines.
+struct Case {
+    healthy: &'static str,
+    from: &'static str,
+    to: &'static str,
+    found: &'static [(&'static str, &'static str)],
+    /// Whether `--fix` leaves nothing.
+    fixed: bool,
+}
+
+const fn case(
+    healthy: &'static str,
+    from: &'static str,
+    to: &'static str,
+    found: &'static [(&'static str, &'static str)],
+    fixed: bool,
+) -> Case {
+    Case {
+        healthy,
+        from,
+        to,
+        found,
+        fixed,
+    }
+}
+
+const CASES: &[Case] = &[
+    case(
+        AWS,
+        "os-id: Windows",
+        "os-id: windows",
+        &[("os-id-label", "os-id: windows")],
+        true,
+    ),
+    case(
+        AWS,
+        "        machine.openshift.io/os-id: Windows\n",
+        "",
+        &[("os-id-label", "      labels:")],
+        true,
+    ),
+    case(
+        AZURE,
+        "os-id: Windows",
+        "os-id: Windows 7",
+        &[("callout", "Windows 7")],
+        true,
+    ),
+    case(
+        AWS,
+        "volumeSize: 120",
+        "volumeSize: 60",
+        &[("disk-size", "volumeSize: 60")],
+        true,
+    ),
+    case(
+        AZURE,
+        "diskSizeGB: 128",
+        "diskSizeGB: 64",
+        &[("disk-size", "diskSizeGB: 64")],
+        true,
+    ),
+    case(
+        VSPHERE,
+        "diskGiB: 128",
+        "diskGiB: 100",
+        &[("disk-size", "diskGiB: 100")],
+        true,
+    ),
+    case(
+        GCP,
+        "sizeGb: 128",
+        "sizeGb: 50",
+        &[("disk-size", "sizeGb: 50")],
+        true,
+    ),
+    case(
+        AWS,
+        "name: windows-user-data",
+        "name: worker-user-data",
+        &[("user-data", "worker-user-data")],
+        true,
+    ),
+    case(
+        AZURE,
+        "name: windows-user-data\n            namespace: openshift-machine-api",
+        "name: windows-user-data\n            namespace: dormer",
+        &[("user-data", "namespace: dormer")],
+        true,
+    ),
+    case(
+        AWS,
+        "  namespace: openshift-machine-api\nspec",
+        "  namespace: default\nspec",
+        &[("namespace", "namespace: default")],
+        true,
+    ),
+    case(
+        AWS,
+        "  namespace: openshift-machine-api\nspec",
+        "spec",
+        &[("namespace", "metadata:")],
+        false,
+    ),
+    case(
+        AWS,
+        "id: ami-0f3ac2b7d4e5a6f01",
+        "id: windows-2022",
+        &[("image", "id: windows-2022")],
+        false,
+    ),
+    case(
+        AWS,
+        "          ami:\n            id: ami-0f3ac2b7d4e5a6f01\n",
+        "",
+        &[("image", "          apiVersion: aws")],
+        false,
+    ),
+    case(
+        VSPHERE,
+        "windows-server-2022",
+        "windows-server-2016",
+        &[("image", "windows-server-2016")],
+        false,
+    ),
+    case(
+        GCP,
+        "windows-server-2022-dc-core",
+        "windows-server-1809-dc-core",
+        &[("image", "windows-server-1809")],
+        false,
+    ),
+    case(
+        AZURE,
+        "            publisher: MicrosoftWindowsServer\n",
+        "",
+        &[("image", "          image:")],
+        false,
+    ),
+    case(
+        AZURE,
+        "osType: Windows",
+        "osType: Linux",
+        &[("os-type", "osType: Linux")],
+        true,
+    ),
+    case(
+        AZURE,
+        "            osType: Windows\n",
+        "",
+        &[("os-type", "          osDisk:")],
+        false,
+    ),
+    case(
+        AZURE,
+        "sku: 2019-Datacenter-with-Containers",
+        "sku: datacenter-core-1903-with-containers",
+        &[("sku", "1903")],
+        false,
+    ),
+    case(
+        AZURE,
+        "sku: 2019-Datacenter-with-Containers",
+        "sku: 2022-datacenter-smalldisk",
+        &[("sku", "smalldisk")],
+        false,
+    ),
+    case(
+        AZURE,
+        "version: 17763.7009.250303",
+        "version: latest",
+        &[("image-latest", "latest")],
+        false,
+    ),
+    case(
+        AZURE,
+        "winworker",
+        "winworker-a",
+        &[("set-name-length", "  name: winworker-a")],
+        false,
+    ),
+    case(
+        VSPHERE,
+        "winworker",
+        "windowsworker",
+        &[("set-name-length", "  name: windowsworker")],
+        false,
+    ),
+    case(
+        AZURE,
+        "winworker",
+        "Win_A",
+        &[("set-name", "  name: Win_A")],
+        false,
+    ),
+    case(
+        AWS,
+        "instanceType: m5a.large",
+        "instanceType: m6g.large",
+        &[("architecture", "m6g")],
+        false,
+    ),
+    case(
+        AZURE,
+        "vmSize: Standard_D2s_v3",
+        "vmSize: Standard_D2ps_v5",
+        &[("architecture", "D2ps")],
+        false,
+    ),
+    case(
+        AWS,
+        "region: us-east-1\n",
+        "region: us-west-2\n",
+        &[("zone", "availabilityZone")],
+        false,
+    ),
+    case(
+        AWS,
+        "kind: AWSMachineProviderConfig",
+        "kind: AWSMachineProviderSpec",
+        &[("provider", "AWSMachineProviderSpec")],
+        false,
+    ),
+    case(
+        AZURE,
+        "apiVersion: azureproviderconfig.openshift.io/v1beta1",
+        "apiVersion: azureproviderconfig.openshift.io/v1",
+        &[("provider", "azureproviderconfig.openshift.io/v1")],
+        true,
+    ),
+    case(
+        AWS,
+        "      machine.openshift.io/cluster-api-machineset: shop-9xk2d-windows-worker-us-east-1a\n  template",
+        "      machine.openshift.io/cluster-api-machineset: shop-9xk2d-windows-worker\n  template",
+        &[
+            ("selector-labels", "windows-worker"),
+            ("set-label", "windows-worker"),
+        ],
+        false,
+    ),
+    case(
+        AWS,
+        "  labels:\n    machine.openshift.io/cluster-api-cluster: shop-9xk2d",
+        "  labels:\n    machine.openshift.io/cluster-api-cluster: shop-9xk2e",
+        &[
+            (
+                "cluster-id",
+                "      machine.openshift.io/cluster-api-cluster: shop-9xk2d",
+            ),
+            (
+                "cluster-id",
+                "        machine.openshift.io/cluster-api-cluster: shop-9xk2d",
+            ),
+            ("cluster-id", "kubernetes.io/cluster/shop-9xk2d"),
+        ],
+        false,
+    ),
+    case(
+        AWS,
+        "      providerSpec:\n",
+        "      lables: {}\n      providerSpec:\n",
+        &[("misplaced-field", "lables")],
+        false,
+    ),
+    case(
+        AWS,
+        "id: shop-9xk2d-worker-profile",
+        "id: <infrastructure_id>-worker-profile",
+        &[("placeholder", "<infrastructure_id>")],
+        false,
+    ),
+    case(
+        VSPHERE,
+        "  nodeStartupTimeout: 40m\n",
+        "",
+        &[("startup-timeout", "spec:")],
+        false,
+    ),
+    case(
+        VSPHERE,
+        "nodeStartupTimeout: 40m",
+        "nodeStartupTimeout: 600s",
+        &[("startup-timeout", "600s")],
+        true,
+    ),
+    case(
+        VSPHERE,
+        "timeout: 30m",
+        "timeout: 300s",
+        &[("unhealthy-timeout", "300s")],
+        true,
+    ),
+    case(
+        VSPHERE,
+        "  maxUnhealthy: 1\n",
+        "",
+        &[("max-unhealthy", "spec:")],
+        false,
+    ),
+    case(
+        VSPHERE,
+        "maxUnhealthy: 1",
+        "maxUnhealthy: 100%",
+        &[("max-unhealthy", "100%")],
+        false,
+    ),
+    case(
+        VSPHERE,
+        "    matchLabels:\n      machine.openshift.io/os-id: Windows\n  unhealthy",
+        "    matchLabels: {}\n  unhealthy",
+        &[("health-check-selector", "  selector:")],
+        false,
+    ),
+    case(
+        VSPHERE,
+        "nodeStartupTimeout: 40m\n  selector:\n    matchLabels:\n      machine.openshift.io/os-id: Windows",
+        "nodeStartupTimeout: 10m\n  selector:\n    matchLabels:\n      machine.openshift.io/cluster-api-machine-role: worker",
+        &[("startup-timeout", "10m")],
+        true,
+    ),
+    case(
+        GCP,
+        "    machine.openshift.io/vCPU: \"4\"\n",
+        "",
+        &[("scale-from-zero", "minReplicas: 0")],
+        false,
+    ),
+    case(
+        GCP,
+        "kubernetes.io/os=windows,",
+        "",
+        &[("scale-from-zero", "minReplicas: 0")],
+        false,
+    ),
+    case(
+        GCP,
+        "    kind: MachineSet\n    name",
+        "    kind: MachineDeployment\n    name",
+        &[("autoscaler-target", "MachineDeployment")],
+        true,
+    ),
+    case(
+        GCP,
+        "minReplicas: 0\n  maxReplicas: 6",
+        "minReplicas: 3\n  maxReplicas: 2",
+        &[("autoscaler-range", "maxReplicas: 2")],
+        false,
+    ),
+    case(
+        INSTANCES,
+        "username=Administrator",
+        "Administrator",
+        &[("instance-entry", "10.1.42.1")],
+        false,
+    ),
+    case(
+        INSTANCES,
+        "username=Administrator",
+        "username=Administrator,password=x",
+        &[("instance-entry", "10.1.42.1")],
+        false,
+    ),
+    case(
+        INSTANCES,
+        "10.1.42.1:",
+        "10.1.42.0/24:",
+        &[("instance-address", "/24")],
+        false,
+    ),
+    case(
+        INSTANCES,
+        "10.1.42.1:",
+        "10.1.42.300:",
+        &[("instance-address", "300")],
+        false,
+    ),
+    case(
+        INSTANCES,
+        "10.1.42.1:",
+        "WIN-2.corp.example.:",
+        &[("instance-twice", "  win-2.corp.example")],
+        false,
+    ),
+    case(
+        POOL,
+        "maxUnavailable: 1",
+        "maxUnavailabel: 1",
+        &[("pool-field", "maxUnavailabel")],
+        true,
+    ),
+    case(
+        POOL,
+        "type: Recreate",
+        "type: inplace",
+        &[("pool-value", "inplace")],
+        true,
+    ),
+    case(
+        POOL,
+        "maxUnavailable: 1",
+        "maxUnavailable: 0",
+        &[("pool-value", "maxUnavailable: 0")],
+        false,
+    ),
+    case(
+        POOL,
+        "soak: 30s",
+        "soak: 30 seconds",
+        &[("pool-value", "30 seconds")],
+        false,
+    ),
+    case(
+        POOL,
+        "paused: false",
+        "paused: \"no\"",
+        &[("pool-value", "paused")],
+        false,
+    ),
+    case(
+        POOL,
+        "timeout: 1h\n    afterTimeout: Wait",
+        "timeout: 0s\n    afterTimeout: Force",
+        &[("pool-value", "Force")],
+        false,
+    ),
+    case(
+        POOL,
+        "  name: windows",
+        "  name: winpool",
+        &[("pool-name", "winpool")],
+        true,
+    ),
+    case(
+        POOL,
+        "dormer.io/v1beta1",
+        "dormer.io/v1alpha1",
+        &[("pool-version", "v1alpha1")],
+        true,
+    ),
+    case(
+        PROFILE,
+        "firewall:",
+        "firewalls:",
+        &[("profile", "firewalls")],
+        false,
+    ),
+    case(
+        PROFILE,
+        "3.10.2",
+        "3.10.2-${NO_SUCH}",
+        &[("profile", "PAUSE_IMAGE")],
+        false,
+    ),
+    case(
+        PROFILE,
+        "name: openshift\nvariables:\n  PAUSE_IMAGE: registry.corp.example/pause:3.10.2\nhost:\n  firewall:\n    exporter: { port: 9183 }",
+        "metadata:\n  name: x",
+        &[("no-kind", "metadata")],
+        false,
+    ),
+    case(
+        WORKLOADS,
+        "apiVersion: node.k8s.io/v1\n",
+        "apiVersion: node.k8s.io/v1beta1\n",
+        &[("api-version", "v1beta1")],
+        true,
+    ),
+    case(
+        WORKLOADS,
+        "apiVersion: batch/v1\n",
+        "apiVersion: batch/v1beta1\n",
+        &[("api-version", "batch/v1beta1")],
+        true,
+    ),
+    case(
+        WORKLOADS,
+        "handler: runhcs-wcow-process",
+        "handler: docker",
+        &[("runtime-handler", "docker")],
+        true,
+    ),
+    case(
+        WORKLOADS,
+        "{effect: NoSchedule",
+        "{Effect: NoSchedule",
+        &[("field-case", "Effect")],
+        true,
+    ),
+    case(
+        WORKLOADS,
+        "    kubernetes.io/os: windows\n",
+        "    beta.kubernetes.io/os: windows\n",
+        &[("os-label", "beta.")],
+        true,
+    ),
+    case(
+        WORKLOADS,
+        "    kubernetes.io/os: windows\n",
+        "    kubernetes.io/os: Windows\n",
+        &[("os-value", "os: Windows")],
+        true,
+    ),
+    case(
+        WORKLOADS,
+        "value: Windows",
+        "value: windows",
+        &[("taint-value", "value: windows")],
+        true,
+    ),
+    case(
+        WORKLOADS,
+        "      runtimeClassName: windows-2022\n",
+        "      nodeSelector: {kubernetes.io/os: windows}\n",
+        &[("windows-toleration", "iis:")],
+        false,
+    ),
+    case(
+        WORKLOADS,
+        "      runtimeClassName: windows-2022\n",
+        "      tolerations: [{key: os, value: Windows}]\n",
+        &[("windows-selector", "iis:")],
+        false,
+    ),
+    case(
+        WORKLOADS,
+        "    node.kubernetes.io/windows-build: 10.0.20348\n",
+        "    node.kubernetes.io/windows-build: 10.0.20348.3207\n",
+        &[("windows-build", "3207")],
+        false,
+    ),
+    case(
+        WORKLOADS,
+        "    node.kubernetes.io/windows-build: 10.0.20348\n",
+        "    node.kubernetes.io/windows-build: 10.0.18362\n",
+        &[("windows-build", "18362")],
+        false,
+    ),
+    case(
+        WORKLOADS,
+        "iis:windowsservercore-ltsc2022",
+        "iis:windowsservercore-1903",
+        &[("image-release", "1903")],
+        false,
+    ),
+    case(
+        WORKLOADS,
+        "servercore/iis:windowsservercore-ltsc2022",
+        "servercore",
+        &[("image-release", "servercore")],
+        false,
+    ),
+    case(
+        WORKLOADS,
+        "lts-nanoserver-ltsc2022",
+        "lts-nanoserver-1809",
+        &[("image-build", "1809")],
+        false,
+    ),
+    case(
+        WORKLOADS,
+        "{windowsOptions: {runAsUserName: ContainerUser}}",
+        "{runAsUser: 1000}",
+        &[("linux-only-field", "runAsUser")],
+        false,
+    ),
+    case(
+        WORKLOADS,
+        "[pwsh.exe,",
+        "[powershell.exe,",
+        &[("shell", "powershell.exe")],
+        true,
+    ),
+    case(
+        WORKLOADS,
+        "matchLabels: {app: web}",
+        "matchLabels: {app: Web}",
+        &[("selector-labels", "Web")],
+        false,
+    ),
+    case(
+        WORKLOADS,
+        "          tolerations: [{key: os, operator: Exists}]\n",
+        "",
+        &[("windows-toleration", "powershell")],
+        false,
+    ),
+    case(
+        WORKLOADS,
+        "\n          os: {name: windows}",
+        "\n         os: {name: windows}",
+        &[("indentation", "         os:")],
+        true,
+    ),
+    case(
+        WORKLOADS,
+        "apiVersion: batch/v1\nkind: CronJob",
+        "apiVersion: batch/v1\nkind: CronJob: 1",
+        &[("yaml", "CronJob: 1")],
+        false,
+    ),
+];
+
+#[test]
+fn each_mistake_gives_its_finding_and_no_other() {
+    let (mut seen, mut wrong) = (BTreeSet::new(), String::new());
+    for Case {
+        healthy,
+        from,
+        to,
+        found,
+        fixed,
+    } in CASES
+    {
+        // One that replaces nothing changes nothing.
+        let text = healthy.replace(from, to);
+        assert!(
+            text != *healthy || found.is_empty(),
+            "{from:?} is not there"
+        );
+        let all = lint(&text, Flavour::OpenShift);
+        let line = |number: usize| text.lines().nth(number - 1).unwrap_or_default();
+        let fits = all.len() == found.len()
+            && found.iter().all(|(rule, part)| {
+                all.iter()
+                    .any(|it| it.rule == *rule && line(it.line).contains(part))
+            });
+        if !fits {
+            let all: Vec<_> = all
+                .iter()
+                .map(|it| (it.rule, line(it.line), &it.message))
+                .collect();
+            wrong += &format!("{to:?}: {all:#?}\n");
+            continue;
+        }
+        seen.extend(found.iter().map(|(rule, _)| *rule));
+        let (mended, count) = fix(&text, Flavour::OpenShift);
+        let left = lint(&mended, Flavour::OpenShift);
+        let told: Vec<_> = left.iter().map(|it| (it.rule, &it.message)).collect();
+        if *fixed && (count == 0 || !left.is_empty()) {
+            wrong += &format!("{to:?} after {count} mends: {told:?}\n");
+        }
+        if !*fixed && !found.is_empty() && left.is_empty() {
+            wrong += &format!("{to:?} is mended, and the case says that it is not\n");
+        }
+        for it in &all {
+            let rule = RULES
+                .iter()
+                .find(|rule| rule.name == it.rule)
+                .expect("a rule");
+            if it.fix.is_some() && !rule.fix {
+                wrong += &format!(
+                    "{} has a mend, and the table says that it has none\n",
+                    it.rule
+                );
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+    // Told by the guides' manifests.
+    seen.insert("other-operator");
+    let untried: Vec<&str> = RULES
+        .iter()
+        .map(|it| it.name)
+        .filter(|name| !seen.contains(name))
+        .collect();
+    assert!(untried.is_empty(), "no case for {untried:?}");
+    assert!(CASES.len() + 10 >= 60, "{}", CASES.len());
+}
+
+#[test]
+fn the_taint_is_that_of_the_profile() {
+    let upstream = lint(WORKLOADS, Flavour::Upstream);
+    assert_eq!(
+        upstream.iter().map(|it| it.rule).collect::<Vec<_>>(),
+        ["taint-value"]
+    );
+    assert_eq!(lint(WORKLOADS, Flavour::OpenShift), []);
+}
+
+#[test]
+fn no_text_ends_the_lint() {
+    for text in [
+        "",
+        "---",
+        "...\n---\n",
+        "a",
+        "- 1\n- 2\n",
+        "\u{feff}a: 1\n",
+        "%YAML 1.2\n---\na: b\n",
+        "a:\n\t- b\n",
+        "é: <ü> 1\n é: 2\n",
+        "{{ .x }}: 1\n",
+    ] {
+        let _ = lint(text, Flavour::OpenShift);
+        let _ = fix(text, Flavour::OpenShift);
+    }
+    // Every prefix of a manifest: half-written files.
+    for text in [AZURE, WORKLOADS] {
+        for (at, _) in text.char_indices().step_by(7) {
+            let _ = lint(&text[..at], Flavour::OpenShift);
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! The integration tests of the lint.
+
+mod cases;
+mod manifests;

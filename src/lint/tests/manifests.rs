@@ -1,0 +1,123 @@
+//! Whole manifests: healthy ones, those of the guides, and ten that were written before the rules.
+
+use dormer_lint::{Finding, Flavour, RULES, fix, lint};
+use std::{fs, path::PathBuf};
+
+/// Files of a folder beside this one, by name.
+fn files(folder: &str) -> Vec<(String, String)> {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("tests")
+        .join(folder);
+    let mut all: Vec<PathBuf> = fs::read_dir(folder)
+        .expect("a folder")
+        .map(|it| it.expect("a file").path())
+        .collect();
+    all.sort();
+    let name = |path: &PathBuf| {
+        path.file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned()
+    };
+    all.iter()
+        .map(|path| (name(path), fs::read_to_string(path).expect("a text")))
+        .collect()
+}
+
+fn shown(found: &[Finding]) -> String {
+    let lines: Vec<String> = found
+        .iter()
+        .map(|it| {
+            format!(
+                "{}:{} {} {}: {}\n",
+                it.line, it.column, it.rule, it.object, it.message
+            )
+        })
+        .collect();
+    lines.concat()
+}
+
+#[test]
+fn what_is_healthy_has_no_finding() {
+    let all = files("healthy");
+    assert!(all.len() >= 10, "{}", all.len());
+    for (name, text) in all {
+        let flavour = if text.starts_with("# upstream") {
+            Flavour::Upstream
+        } else {
+            Flavour::OpenShift
+        };
+        let found = lint(&text, flavour);
+        assert!(found.is_empty(), "{name}:\n{}", shown(&found));
+        assert_eq!(fix(&text, flavour), (text.clone(), 0), "{name}");
+    }
+}
+
+/// These were written before the rules, each with the lines (`#! 12`) in which a person sees the mistake.
+#[test]
+fn mistakes_that_were_written_before_the_rules_are_found() {
+    let all = files("blind");
+    assert_eq!(all.len(), 10);
+    for (name, text) in all {
+        let marks = text.lines().filter_map(|line| line.strip_prefix("#! "));
+        let wanted: Vec<usize> = marks.map(|it| it.parse().expect("a line")).collect();
+        let found = lint(&text, Flavour::OpenShift);
+        let mut lines: Vec<usize> = found.iter().map(|it| it.line).collect();
+        lines.dedup();
+        let hard: Vec<usize> = wanted
+            .iter()
+            .copied()
+            .filter(|line| !lines.contains(line))
+            .collect();
+        assert!(
+            hard.is_empty(),
+            "{name} misses {hard:?}:\n{}",
+            shown(&found)
+        );
+        let invented: Vec<usize> = lines
+            .into_iter()
+            .filter(|line| !wanted.contains(line))
+            .collect();
+        assert!(
+            invented.is_empty(),
+            "{name} invents {invented:?}:\n{}",
+            shown(&found)
+        );
+    }
+}
+
+/// Each guide's manifests as they are pasted, and all that is said of them.
+#[test]
+fn the_guides_manifests_are_refused_for_true_reasons() {
+    let mut said = String::new();
+    for (name, text) in files("guides") {
+        let found = lint(&text, Flavour::OpenShift);
+        said += &format!("== {name}\n{}", shown(&found));
+        let (mended, count) = fix(&text, Flavour::OpenShift);
+        let left = lint(&mended, Flavour::OpenShift);
+        said += &format!("-- {count} mended, left:\n{}", shown(&left));
+    }
+    expect_test::expect_file!["guides.txt"].assert_eq(&said);
+}
+
+#[test]
+fn the_page_is_what_the_table_gives() {
+    expect_test::expect_file!["../../../docs/lint.md"].assert_eq(&dormer_lint::page::text());
+}
+
+#[test]
+fn each_rule_is_there_once() {
+    for rule in RULES {
+        assert_eq!(
+            RULES.iter().filter(|it| it.name == rule.name).count(),
+            1,
+            "{}",
+            rule.name
+        );
+        assert!(
+            !rule.example.contains('|') && !rule.mend.contains('|'),
+            "{}",
+            rule.name
+        );
+    }
+}

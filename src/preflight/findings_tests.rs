@@ -1,0 +1,362 @@
+//! Tests of the judgement: faults planted one by one in the survey of a healthy cluster.
+
+use super::*;
+use dormer_testkit::{KeyKind, SshKey, test_dir};
+use dormer_workers::kubernetes::operators::Found;
+use std::collections::BTreeSet;
+
+fn secret(name: &str, data: &[(&str, &str)]) -> One {
+    let encoded = |text: &str| json!(BASE64_STANDARD.encode(text));
+    let data: serde_json::Map<String, Value> = data
+        .iter()
+        .map(|(key, text)| ((*key).to_owned(), encoded(text)))
+        .collect();
+    One::There(json!({"kind": "Secret", "metadata": {"name": name}, "data": data}))
+}
+
+fn manifest(text: &str) -> Value {
+    yaml::documents(text).expect("YAML").remove(0)
+}
+
+fn aws_set() -> Value {
+    manifest(include_str!("../lint/tests/healthy/01-aws.yaml"))
+}
+
+fn health_check() -> Value {
+    let text = include_str!("../lint/tests/healthy/04-vsphere.yaml");
+    yaml::documents(text).expect("YAML").remove(1)
+}
+
+fn node() -> Value {
+    json!({"metadata": {"name": "win-a", "labels": {"kubernetes.io/os": "windows"}},
+        "spec": {"taints": [{"key": "os", "value": "Windows", "effect": "NoSchedule"}]},
+        "status": {"nodeInfo": {"kubeletVersion": "v1.33.4", "kernelVersion": "10.0.20348.3207",
+            "osImage": "Windows Server 2022 Datacenter", "containerRuntimeVersion": "containerd://1.7.27"}}})
+}
+
+/// An OpenShift cluster against which nothing stands.
+fn healthy(key: &SshKey) -> Survey {
+    let infrastructure = json!({"status": {"platform": "AWS", "platformStatus": {"type": "AWS"}}});
+    let network = json!({"spec": {"networkType": "OVNKubernetes", "serviceNetwork": ["172.30.0.0/16"],
+        "clusterNetwork": [{"cidr": "10.128.0.0/14", "hostPrefix": 23}]}});
+    let operator = json!({"spec": {"defaultNetwork": {"type": "OVNKubernetes", "ovnKubernetesConfig":
+        {"hybridOverlayConfig": {"hybridClusterNetwork": [{"cidr": "10.132.0.0/14", "hostPrefix": 23}]}}}}});
+    let text = user_data(&key.public, "aws").expect("user data");
+    Survey {
+        namespace: "dormer".into(),
+        api_server: "v1.33.4+abc".into(),
+        infrastructure: One::There(infrastructure),
+        cluster_version: One::There(
+            json!({"status": {"desired": {"version": "4.20.3"}, "conditions":
+            [{"type": "Progressing", "status": "False"}]}}),
+        ),
+        network: One::There(network),
+        network_operator: One::There(operator),
+        key: secret("cloud-private-key", &[("private-key.pem", &key.private)]),
+        user_data: secret("windows-user-data", &[("userData", &text)]),
+        install_keys: One::There(
+            json!({"spec": {"config": {"passwd": {"users": [{"name": "core",
+            "sshAuthorizedKeys": ["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOther a@b"]}]}}}}),
+        ),
+        bootstrap: secret(
+            "node-bootstrapper-token",
+            &[("ca.crt", "pem"), ("token", "t")],
+        ),
+        pull_secret: secret("pull-secret", &[(".dockerconfigjson", "{}")]),
+        machine_sets: vec![aws_set()],
+        health_checks: vec![health_check()],
+        nodes: vec![node()],
+        definitions: vec![json!({"metadata": {"name": POOLS}})],
+        operator: Some(Found {
+            neighbour: Neighbour::Absent,
+            ..Found::default()
+        }),
+        ..Survey::default()
+    }
+}
+
+/// A plain Kubernetes cluster against which nothing stands.
+fn plain(key: &SshKey) -> Survey {
+    Survey {
+        infrastructure: One::Absent,
+        cluster_version: One::Absent,
+        network: One::Absent,
+        network_operator: One::Absent,
+        user_data: One::Absent,
+        install_keys: One::Absent,
+        bootstrap: One::Absent,
+        pull_secret: One::Absent,
+        machine_sets: Vec::new(),
+        health_checks: Vec::new(),
+        api_server: "v1.36.3".into(),
+        nodes: Vec::new(),
+        ..healthy(key)
+    }
+}
+
+fn set(one: &mut One, path: &str, to: Value) {
+    let One::There(value) = one else {
+        panic!("{path}")
+    };
+    *value.pointer_mut(path).unwrap_or_else(|| panic!("{path}")) = to;
+}
+
+const HYBRID: &str = "/spec/defaultNetwork/ovnKubernetesConfig/hybridOverlayConfig";
+const PROVIDER: &str = "/spec/template/spec/providerSpec/value";
+
+type Plant = fn(&mut Survey, &SshKey);
+
+/// What is wrong, and the one finding that it gives.
+const PLANTS: &[(&str, Plant)] = &[
+    ("Unread", |it, _| {
+        it.unread.push("Secret pull-secret: forbidden".into())
+    }),
+    ("AnotherOperatorRuns", |it, _| {
+        let neighbour = Neighbour::Runs("the Windows Machine Config Operator runs".into());
+        it.operator = Some(Found {
+            neighbour,
+            ..Found::default()
+        });
+    }),
+    ("AnotherOperatorInstalled", |it, _| {
+        it.operator_installed = vec!["wmco/windows-machine-config-operator.v10.20.0".into()]
+    }),
+    ("KubernetesUnread", |it, _| it.api_server = "unknown".into()),
+    ("KubernetesUnsupported", |it, _| {
+        it.api_server = "v1.38.0".into();
+        it.nodes.clear();
+    }),
+    ("OpenShiftUnsupported", |it, _| {
+        set(
+            &mut it.cluster_version,
+            "/status/desired/version",
+            json!("4.6.8"),
+        )
+    }),
+    ("ClusterUpgrades", |it, _| {
+        set(
+            &mut it.cluster_version,
+            "/status/conditions/0/status",
+            json!("True"),
+        )
+    }),
+    ("ClusterFails", |it, _| {
+        set(
+            &mut it.cluster_version,
+            "/status/conditions/0",
+            json!({"type": "Failing", "status": "True"}),
+        )
+    }),
+    ("PlatformUnsupported", |it, _| {
+        set(
+            &mut it.infrastructure,
+            "/status/platformStatus/type",
+            json!("PowerVS"),
+        )
+    }),
+    ("NetworkAbsent", |it, _| it.network = One::Absent),
+    ("NetworkUnsupported", |it, _| {
+        set(&mut it.network, "/spec/networkType", json!("OpenShiftSDN"))
+    }),
+    ("NetworkUnknown", |it, _| {
+        set(&mut it.network, "/spec/networkType", json!("Weave"))
+    }),
+    ("ServiceNetworkAbsent", |it, _| {
+        set(&mut it.network, "/spec/serviceNetwork", json!([]))
+    }),
+    ("NetworksDiffer", |it, _| {
+        set(
+            &mut it.network_operator,
+            "/spec/defaultNetwork/type",
+            json!("OpenShiftSDN"),
+        )
+    }),
+    ("HybridOverlayAbsent", |it, _| {
+        set(&mut it.network_operator, HYBRID, json!({}))
+    }),
+    ("HybridOverlayAbsent", |it, _| {
+        it.network_operator = One::Absent
+    }),
+    ("HybridOverlayOverlaps", |it, _| {
+        let networks = json!({"hybridClusterNetwork": [{"cidr": "10.130.0.0/16"}]});
+        set(&mut it.network_operator, HYBRID, networks);
+    }),
+    ("VxlanPortTaken", |it, _| {
+        set(
+            &mut it.infrastructure,
+            "/status/platformStatus/type",
+            json!("VSphere"),
+        )
+    }),
+    ("VxlanPort2019", |it, _| {
+        set(
+            &mut it.network_operator,
+            HYBRID,
+            json!({"hybridOverlayVXLANPort": 9898,
+            "hybridClusterNetwork": [{"cidr": "10.132.0.0/14"}]}),
+        );
+        it.machine_sets = vec![manifest(include_str!(
+            "../lint/tests/healthy/02-azure.yaml"
+        ))];
+    }),
+    ("BootstrapTokenAbsent", |it, _| it.bootstrap = One::Absent),
+    ("BootstrapTokenAbsent", |it, _| {
+        it.bootstrap = secret("t", &[("ca.crt", "pem"), ("token", " ")])
+    }),
+    ("PullSecretAbsent", |it, _| it.pull_secret = One::Absent),
+    ("KeyAbsent", |it, _| it.key = One::Absent),
+    ("KeyAbsent", |it, _| {
+        it.key = secret("k", &[("key.pem", "x")])
+    }),
+    ("KeyUnusable", |it, _| {
+        it.key = secret("k", &[("private-key.pem", "no key")])
+    }),
+    ("KeyIsTheClusters", |it, key| {
+        let path = "/spec/config/passwd/users/0/sshAuthorizedKeys/0";
+        set(
+            &mut it.install_keys,
+            path,
+            json!(format!("{} core@install", key.public)),
+        );
+    }),
+    ("UserDataAbsent", |it, _| it.user_data = One::Absent),
+    ("UserDataEmpty", |it, _| {
+        it.user_data = secret("u", &[("userData", "\n")])
+    }),
+    ("UserDataOtherKey", |it, _| {
+        it.user_data = secret(
+            "u",
+            &[("userData", "Restart-Service sshd # ssh-ed25519 AAAAother")],
+        )
+    }),
+    ("UserDataWithoutSshd", |it, key| {
+        it.user_data = secret("u", &[("userData", &key.public)])
+    }),
+    ("UserDataChanged", |it, key| {
+        it.user_data = secret(
+            "u",
+            &[(
+                "userData",
+                &format!("Restart-Service sshd # {}", key.public),
+            )],
+        );
+        let One::There(secret) = &mut it.user_data else {
+            return;
+        };
+        secret["metadata"]["labels"] = json!({"app.kubernetes.io/managed-by": "dormer"});
+    }),
+    ("os-id-label", |it, _| {
+        it.machine_sets[0]["spec"]["template"]["metadata"]["labels"]["machine.openshift.io/os-id"] =
+            json!("windows")
+    }),
+    ("user-data", |it, _| {
+        *it.machine_sets[0]
+            .pointer_mut(PROVIDER)
+            .expect("one")
+            .pointer_mut("/userDataSecret/name")
+            .expect("one") = json!("worker-user-data")
+    }),
+    ("disk-size", |it, _| {
+        *it.machine_sets[0]
+            .pointer_mut(PROVIDER)
+            .expect("one")
+            .pointer_mut("/blockDevices/0/ebs/volumeSize")
+            .expect("one") = json!(50)
+    }),
+    ("architecture", |it, _| {
+        *it.machine_sets[0]
+            .pointer_mut(PROVIDER)
+            .expect("one")
+            .pointer_mut("/instanceType")
+            .expect("one") = json!("m6g.large")
+    }),
+    ("startup-timeout", |it, _| {
+        it.health_checks[0]["spec"]["nodeStartupTimeout"] = json!("10m")
+    }),
+    ("unhealthy-timeout", |it, _| {
+        it.health_checks[0]["spec"]["unhealthyConditions"][0]["timeout"] = json!("300s")
+    }),
+    ("health-check-selector", |it, _| {
+        it.health_checks[0]["spec"]["selector"] = json!({})
+    }),
+    ("runtime-handler", |it, _| {
+        it.runtime_classes = vec![
+            json!({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass",
+        "metadata": {"name": "win"}, "handler": "docker"}),
+        ]
+    }),
+    ("instance-entry", |it, _| {
+        it.instances = vec![json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "windows-instances", "namespace": "wmco"}, "data": {"10.1.42.1": "Administrator"}})]
+    }),
+    ("InstancesTwice", |it, _| {
+        let map = |home: &str| {
+            json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "windows-instances", "namespace": home}, "data": {}})
+        };
+        it.instances = vec![map("wmco"), map("dormer")];
+    }),
+    ("NodeRunsDocker", |it, _| {
+        it.nodes[0]["status"]["nodeInfo"]["containerRuntimeVersion"] = json!("docker://20.10.9")
+    }),
+    ("NodeUnsupported", |it, _| {
+        it.nodes[0]["status"]["nodeInfo"]["kernelVersion"] = json!("10.0.18362.30")
+    }),
+    ("NodeSkew", |it, _| {
+        it.nodes[0]["status"]["nodeInfo"]["kubeletVersion"] = json!("v1.29.4")
+    }),
+    ("NodeWithoutTaint", |it, _| it.nodes[0]["spec"] = json!({})),
+    ("DefinitionAbsent", |it, _| {
+        it.definitions = vec![json!({"metadata": {"name": "x"}})]
+    }),
+    ("GmsaWebhookAbsent", |it, _| {
+        it.definitions.push(json!({"metadata": {"name": GMSA}}))
+    }),
+    ("GmsaWebhookAway", |it, _| {
+        it.definitions.push(json!({"metadata": {"name": GMSA}}));
+        it.gmsa_webhooks =
+            vec![json!({"metadata": {"name": "gmsa-webhook"}, "status": {"readyReplicas": 0}})];
+    }),
+    ("RightsAbsent", |it, _| {
+        it.lacks = vec!["patch nodes".into()]
+    }),
+];
+
+fn codes(survey: &Survey) -> BTreeSet<String> {
+    judge(survey).into_iter().map(|it| it.code).collect()
+}
+
+#[test]
+fn each_fault_of_a_cluster_is_found_and_none_is_invented() {
+    dormer_testkit::full!();
+    let folder = test_dir("preflight-findings");
+    let key = |name: &str, kind| SshKey::make(folder.path(), name, kind).expect("a key");
+    let own = key("own", KeyKind::Ed25519);
+    for survey in [healthy(&own), plain(&own)] {
+        assert_eq!(judge(&survey), [], "a healthy cluster");
+    }
+    for (code, plant) in PLANTS {
+        let mut survey = healthy(&own);
+        plant(&mut survey, &own);
+        let found = codes(&survey);
+        assert_eq!(found, BTreeSet::from([(*code).to_owned()]), "{code}");
+        assert!(
+            judge(&survey).iter().all(|it| !it.what_to_do.is_empty()),
+            "{code}"
+        );
+    }
+    assert!(PLANTS.len() >= 40, "{}", PLANTS.len());
+    let mut weak = healthy(&own);
+    let short = key("weak", KeyKind::Rsa(1024));
+    weak.key = secret("k", &[("private-key.pem", &short.private)]);
+    assert_eq!(codes(&weak), BTreeSet::from(["KeyWeak".to_owned()]));
+}
+
+#[test]
+fn networks_overlap_where_one_has_the_others_first_address() {
+    let cidr = |text| Cidr::parse(text).expect("a network");
+    assert!(cidr("10.128.0.0/14").overlaps(&cidr("10.130.5.0/24")));
+    assert!(!cidr("10.128.0.0/14").overlaps(&cidr("10.132.0.0/14")));
+    assert!(cidr("0.0.0.0/0").overlaps(&cidr("192.0.2.1/32")));
+    assert_eq!(Cidr::parse("10.0.0.0"), None);
+}

@@ -1,0 +1,81 @@
+//! Rights that dormer needs, out of the manifest that grants them.
+
+use super::survey::Right;
+use dormer_profile::yaml;
+use serde_json::Value;
+
+/// Roles as they are applied.
+const ROLES: &str = include_str!("../../deploy/rbac.yaml");
+/// dormer's namespace in that manifest.
+const HOME: &str = "dormer";
+/// Roles whose rights only some pools or clusters need.
+const OPTIONAL: [&str; 1] = ["force"];
+
+/// Rights of all roles that every cluster needs, each once. `home` is dormer's namespace.
+pub(super) fn needed(home: &str) -> Vec<Right> {
+    let mut all: Vec<Right> = Vec::new();
+    for role in yaml::documents(ROLES).unwrap_or_default() {
+        let kind = role["kind"].as_str().unwrap_or_default();
+        let name = role["metadata"]["name"].as_str().unwrap_or_default();
+        if !["Role", "ClusterRole"].contains(&kind) || OPTIONAL.iter().any(|it| name.contains(it)) {
+            continue;
+        }
+        let namespace = role["metadata"]["namespace"].as_str();
+        let namespace = namespace.map(|it| if it == HOME { home } else { it }.to_owned());
+        for rule in role["rules"].as_array().into_iter().flatten() {
+            for right in rights(rule, namespace.as_ref()) {
+                if !all.contains(&right) {
+                    all.push(right);
+                }
+            }
+        }
+    }
+    all
+}
+
+fn rights(rule: &Value, namespace: Option<&String>) -> Vec<Right> {
+    let texts = |key: &str| -> Vec<String> {
+        let all = rule[key].as_array().into_iter().flatten();
+        all.filter_map(|it| Some(it.as_str()?.to_owned())).collect()
+    };
+    let names: Vec<Option<String>> = match texts("resourceNames") {
+        names if names.is_empty() => vec![None],
+        names => names.into_iter().map(Some).collect(),
+    };
+    let mut all = Vec::new();
+    for group in texts("apiGroups") {
+        for resource in texts("resources") {
+            for verb in texts("verbs") {
+                for name in &names {
+                    all.push(Right {
+                        group: group.clone(),
+                        resource: resource.clone(),
+                        name: name.clone(),
+                        namespace: namespace.cloned(),
+                        verb: verb.clone(),
+                    });
+                }
+            }
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rights_are_those_that_the_manifest_grants() {
+        let all: Vec<String> = needed("dormer").iter().map(ToString::to_string).collect();
+        for right in [
+            "list nodes",
+            "create pods/eviction",
+            "get clusterversions.config.openshift.io/version",
+            "approve signers.certificates.k8s.io/kubernetes.io/kubelet-serving",
+        ] {
+            assert!(all.iter().any(|it| it == right), "{right}: {all:#?}");
+        }
+        assert!(all.len() < 200, "{}", all.len());
+    }
+}

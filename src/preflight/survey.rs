@@ -1,0 +1,344 @@
+//! Survey of a cluster: what preflight reads of it, and nothing that it writes.
+
+use dormer_proto::neighbour::Neighbour;
+use dormer_workers::kubernetes::operators;
+use futures::future::join_all;
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
+};
+use kube::{
+    Api, Client,
+    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, PostParams},
+};
+use serde_json::Value;
+use std::{fmt::Display, time::Duration};
+use tokio::time::timeout;
+
+/// Time limit of one answer.
+const ANSWER_MAX: Duration = Duration::from_secs(30);
+/// Most objects of one kind that are read.
+const OBJECTS_MAX: u32 = 500;
+/// Namespace of the Machine API.
+pub(super) const MACHINE_API: &str = "openshift-machine-api";
+/// Namespace of the machine config operator.
+const MACHINE_CONFIG: &str = "openshift-machine-config-operator";
+
+/// One object: absent, unread with the reason, or there.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) enum One {
+    /// There is none, or no such kind.
+    #[default]
+    Absent,
+    /// It could not be read.
+    Unread(String),
+    /// As the API server has it.
+    There(Value),
+}
+
+impl One {
+    /// The object, if it is there.
+    pub(super) fn value(&self) -> Option<&Value> {
+        match self {
+            Self::There(value) => Some(value),
+            Self::Absent | Self::Unread(_) => None,
+        }
+    }
+}
+
+/// What was read.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Survey {
+    /// dormer's namespace.
+    pub(super) namespace: String,
+    /// Version of the API server that answered, as `v1.33.4`.
+    pub(super) api_server: String,
+    pub(super) infrastructure: One,
+    pub(super) cluster_version: One,
+    /// `networks.config.openshift.io`.
+    pub(super) network: One,
+    /// `networks.operator.openshift.io`.
+    pub(super) network_operator: One,
+    /// Secret with dormer's private key.
+    pub(super) key: One,
+    /// Secret with the user data of Windows machines.
+    pub(super) user_data: One,
+    /// MachineConfig with the keys that the cluster was installed with.
+    pub(super) install_keys: One,
+    /// Secret with the token of new nodes.
+    pub(super) bootstrap: One,
+    pub(super) pull_secret: One,
+    pub(super) machine_sets: Many,
+    pub(super) health_checks: Many,
+    pub(super) autoscalers: Many,
+    pub(super) runtime_classes: Many,
+    pub(super) pools: Many,
+    pub(super) nodes: Many,
+    /// ConfigMaps `windows-instances`, in all namespaces.
+    pub(super) instances: Many,
+    /// Definitions of kinds.
+    pub(super) definitions: Many,
+    /// Deployments of gMSA's webhook.
+    pub(super) gmsa_webhooks: Many,
+    /// Credential specs of gMSA.
+    pub(super) gmsa_specs: Many,
+    /// Another operator for Windows hosts.
+    pub(super) operator: Option<operators::Found>,
+    /// ClusterServiceVersions of that operator.
+    pub(super) operator_installed: Vec<String>,
+    /// Rights that the account lacks, as `patch nodes`.
+    pub(super) lacks: Vec<String>,
+    /// What could not be read, with the reason.
+    pub(super) unread: Vec<String>,
+}
+
+/// Objects of one kind; empty if there are none, or no such kind.
+pub(super) type Many = Vec<Value>;
+
+/// Right that dormer needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Right {
+    pub(super) group: String,
+    pub(super) resource: String,
+    pub(super) name: Option<String>,
+    pub(super) namespace: Option<String>,
+    pub(super) verb: String,
+}
+
+impl Display for Right {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.verb, self.resource)?;
+        if !self.group.is_empty() {
+            write!(f, ".{}", self.group)?;
+        }
+        if let Some(name) = &self.name {
+            write!(f, "/{name}")?;
+        }
+        match &self.namespace {
+            Some(namespace) => write!(f, " in {namespace}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Reads the cluster. `namespace` is dormer's.
+///
+/// # Errors
+/// No API server answers: a sentence.
+pub(super) async fn read(client: &Client, namespace: &str) -> Result<Survey, String> {
+    let version = timeout(ANSWER_MAX, client.apiserver_version()).await;
+    let version = version.map_err(|_| slow("the API server's version"))?;
+    let version = version.map_err(|error| format!("the API server's version: {error}"))?;
+    let mut reader = Reader {
+        client,
+        unread: Vec::new(),
+    };
+    let config = "config.openshift.io/v1";
+    let machine = "machine.openshift.io/v1beta1";
+    let mut survey = Survey {
+        namespace: namespace.to_owned(),
+        api_server: version.git_version,
+        infrastructure: reader.one(config, "Infrastructure", None, "cluster").await,
+        cluster_version: reader.one(config, "ClusterVersion", None, "version").await,
+        network: reader.one(config, "Network", None, "cluster").await,
+        network_operator: reader
+            .one("operator.openshift.io/v1", "Network", None, "cluster")
+            .await,
+        key: reader
+            .one("v1", "Secret", Some(namespace), "cloud-private-key")
+            .await,
+        user_data: reader
+            .one("v1", "Secret", Some(MACHINE_API), "windows-user-data")
+            .await,
+        install_keys: reader
+            .one(
+                "machineconfiguration.openshift.io/v1",
+                "MachineConfig",
+                None,
+                "99-worker-ssh",
+            )
+            .await,
+        bootstrap: reader
+            .one(
+                "v1",
+                "Secret",
+                Some(MACHINE_CONFIG),
+                "node-bootstrapper-token",
+            )
+            .await,
+        pull_secret: reader
+            .one("v1", "Secret", Some("openshift-config"), "pull-secret")
+            .await,
+        machine_sets: reader.many(machine, "MachineSet", Some(MACHINE_API)).await,
+        health_checks: reader
+            .many(machine, "MachineHealthCheck", Some(MACHINE_API))
+            .await,
+        autoscalers: reader
+            .many(
+                "autoscaling.openshift.io/v1beta1",
+                "MachineAutoscaler",
+                Some(MACHINE_API),
+            )
+            .await,
+        runtime_classes: reader.many("node.k8s.io/v1", "RuntimeClass", None).await,
+        pools: reader
+            .many("dormer.io/v1beta1", "WindowsPool", Some(namespace))
+            .await,
+        nodes: reader.many("v1", "Node", None).await,
+        instances: reader.named("v1", "ConfigMap", "windows-instances").await,
+        definitions: reader
+            .many("apiextensions.k8s.io/v1", "CustomResourceDefinition", None)
+            .await,
+        gmsa_webhooks: reader.many("apps/v1", "Deployment", None).await,
+        gmsa_specs: reader
+            .many("windows.k8s.io/v1", "GMSACredentialSpec", None)
+            .await,
+        ..Survey::default()
+    };
+    survey
+        .gmsa_webhooks
+        .retain(|it| name(it).contains("gmsa-webhook"));
+    let operator = operators::check(client).await;
+    if let (Neighbour::Unread, Some(why)) = (&operator.neighbour, &operator.unread) {
+        reader.unread.push(why.clone());
+    }
+    survey.operator = Some(operator);
+    match operators::installed(client).await {
+        Ok(all) => survey.operator_installed = all,
+        Err(why) => reader.unread.push(why),
+    }
+    survey.lacks = lacks(
+        client,
+        &super::rights::needed(namespace),
+        &mut reader.unread,
+    )
+    .await;
+    survey.unread = reader.unread;
+    Ok(survey)
+}
+
+/// Name of an object.
+pub(super) fn name(object: &Value) -> &str {
+    object["metadata"]["name"].as_str().unwrap_or_default()
+}
+
+fn slow(what: &str) -> String {
+    format!("{what}: no answer within {} s", ANSWER_MAX.as_secs())
+}
+
+struct Reader<'a> {
+    client: &'a Client,
+    unread: Vec<String>,
+}
+
+impl Reader<'_> {
+    fn api(&self, version: &str, kind: &str, namespace: Option<&str>) -> Api<DynamicObject> {
+        let (group, version) = version.split_once('/').unwrap_or(("", version));
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+        let client = self.client.clone();
+        match namespace {
+            Some(namespace) => Api::namespaced_with(client, namespace, &resource),
+            None => Api::all_with(client, &resource),
+        }
+    }
+
+    async fn one(&mut self, version: &str, kind: &str, namespace: Option<&str>, name: &str) -> One {
+        let api = self.api(version, kind, namespace);
+        let what = format!("{kind} {name}");
+        let why = match timeout(ANSWER_MAX, api.get_opt(name)).await {
+            Ok(Ok(None)) => return One::Absent,
+            Ok(Ok(Some(found))) => match serde_json::to_value(found) {
+                Ok(value) => return One::There(value),
+                Err(error) => format!("{what}: {error}"),
+            },
+            Ok(Err(error)) => format!("{what}: {error}"),
+            Err(_) => slow(&what),
+        };
+        self.unread.push(why.clone());
+        One::Unread(why)
+    }
+
+    async fn many(&mut self, version: &str, kind: &str, namespace: Option<&str>) -> Vec<Value> {
+        let api = self.api(version, kind, namespace);
+        self.listed(version, kind, &api, ListParams::default())
+            .await
+    }
+
+    /// Objects of one name, in all namespaces.
+    async fn named(&mut self, version: &str, kind: &str, name: &str) -> Vec<Value> {
+        let api = self.api(version, kind, None);
+        let params = ListParams::default().fields(&format!("metadata.name={name}"));
+        self.listed(version, kind, &api, params).await
+    }
+
+    async fn listed(
+        &mut self,
+        version: &str,
+        kind: &str,
+        api: &Api<DynamicObject>,
+        params: ListParams,
+    ) -> Vec<Value> {
+        let asked = timeout(ANSWER_MAX, api.list(&params.limit(OBJECTS_MAX))).await;
+        let why = match asked {
+            Ok(Ok(list)) => {
+                let whole = |it: DynamicObject| {
+                    let mut it = serde_json::to_value(it).unwrap_or_default();
+                    // A list has them once, for all.
+                    it["apiVersion"] = version.into();
+                    it["kind"] = kind.into();
+                    it
+                };
+                return list.items.into_iter().map(whole).collect();
+            }
+            // No such kind here.
+            Ok(Err(kube::Error::Api(status))) if status.code == 404 => return Vec::new(),
+            Ok(Err(error)) => format!("{kind}s: {error}"),
+            Err(_) => slow(&format!("{kind}s")),
+        };
+        self.unread.push(why);
+        Vec::new()
+    }
+}
+
+/// Rights that the account of the kubeconfig does not have.
+async fn lacks(client: &Client, needed: &[Right], unread: &mut Vec<String>) -> Vec<String> {
+    let reviews = needed.iter().map(|right| async move {
+        let (resource, part) = match right.resource.split_once('/') {
+            Some((resource, part)) => (resource, Some(part.to_owned())),
+            None => (right.resource.as_str(), None),
+        };
+        let review = SelfSubjectAccessReview {
+            spec: SelfSubjectAccessReviewSpec {
+                resource_attributes: Some(ResourceAttributes {
+                    group: Some(right.group.clone()),
+                    resource: Some(resource.to_owned()),
+                    subresource: part,
+                    name: right.name.clone(),
+                    namespace: right.namespace.clone(),
+                    verb: Some(right.verb.clone()),
+                    ..ResourceAttributes::default()
+                }),
+                ..SelfSubjectAccessReviewSpec::default()
+            },
+            ..SelfSubjectAccessReview::default()
+        };
+        let api: Api<SelfSubjectAccessReview> = Api::all(client.clone());
+        let params = PostParams::default();
+        match timeout(ANSWER_MAX, api.create(&params, &review)).await {
+            Ok(Ok(answer)) => Ok(answer.status.is_some_and(|it| it.allowed)),
+            Ok(Err(error)) => Err(format!("the right to {right}: {error}")),
+            Err(_) => Err(slow(&format!("the right to {right}"))),
+        }
+    });
+    let mut lacking = Vec::new();
+    for (right, allowed) in needed.iter().zip(join_all(reviews).await) {
+        match allowed {
+            Ok(true) => {}
+            Ok(false) => lacking.push(right.to_string()),
+            Err(why) => {
+                unread.push(why);
+                break;
+            }
+        }
+    }
+    lacking
+}
