@@ -248,7 +248,7 @@ fn leaving(drain: &Drain, past_ms: Option<u64>) -> String {
 
 fn minutes(ms: u64) -> String {
     match ms {
-        _ if ms % 60_000 == 0 => format!("{} min", ms / 60_000),
+        _ if ms.is_multiple_of(60_000) => format!("{} min", ms / 60_000),
         _ => format!("{} s", ms.div_ceil(1_000)),
     }
 }
