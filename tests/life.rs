@@ -106,7 +106,7 @@ async fn a_run_is_watched_traced_logged_exported_replayed_and_reset() {
     );
     assert!(output.contains("command apply host: exit 0"), "{output}");
     assert!(
-        output.contains(r"\kubelet.exe written") && !output.contains(r"C:\k\["),
+        output.contains(r"changed directory:C:\k made") && !output.contains(r"C:\k\["),
         "{output}"
     );
 

@@ -593,7 +593,7 @@ fn logs(machine: &str, port: u16) -> String {
     let message = String::from_utf8_lossy(&output.stdout).into_owned();
     for part in [
         "  command probe: exit 0 after ",
-        "-EncodedCommand [",
+        r"$ C:\Windows\dormer\bin\dormer-host-",
         "  command apply host: exit 0 after ",
         "      | answer to apply: ",
         "  command apply node: exit 0 after ",

@@ -47,8 +47,11 @@ struct Talker {
     key: PrivateKey,
     says: Bytes,
     sftp: Files,
-    channels: Vec<(ChannelId, Arc<Mutex<Option<Channel<Msg>>>>)>,
+    channels: Vec<(ChannelId, Opened)>,
 }
+
+/// A channel until somebody takes it.
+type Opened = Arc<Mutex<Option<Channel<Msg>>>>;
 
 /// What its SFTP does.
 #[derive(Clone, Copy, PartialEq, Eq)]
