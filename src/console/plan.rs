@@ -133,6 +133,7 @@ fn planned(plan: &Plan, machines: &[Machine]) -> Markup {
         p {
             b { (changing) " of " (plan.items.len()) } " machines would change. "
             @if waiting.is_empty() { "None waits for approval." }
+            @else if waiting.len() == 1 { "One waits for approval." }
             @else { (waiting.len()) " wait for approval." }
         }
         @if !waiting.is_empty() {
@@ -185,7 +186,11 @@ fn shown(group: &Alike<'_>, waiting: &[&Machine]) -> Markup {
             @if let Some(ms) = plan.expected_ms {
                 p.quiet {
                     "Each takes about " (rough(ms / 1_000))
-                    @if plan.unknown_steps > 0 { ", and " (plan.unknown_steps) " steps that no machine has taken yet" }
+                    @match plan.unknown_steps {
+                        0 => {},
+                        1 => ", without one step that no machine has taken yet",
+                        steps => { ", without " (steps) " steps that no machine has taken yet" },
+                    }
                     "."
                 }
             }
@@ -250,7 +255,7 @@ mod tests {
         };
         let shown = planned(&plan, &[waits]).into_string();
         for expected in [
-            "<b>2 of 3</b> machines would change. 1 wait for approval.",
+            "<b>2 of 3</b> machines would change. One waits for approval.",
             "data-action=\"approve\"",
             "2 machines: drain",
             "<code>service:kubelet</code>",
