@@ -120,7 +120,7 @@ fn alike(plan: &Plan) -> Vec<Alike<'_>> {
             }),
         }
     }
-    all.sort_by_key(|it| it.plan.class.is_none() && it.plan.unknown.is_none());
+    all.sort_by_key(|it| it.plan.class.is_none());
     all
 }
 
@@ -163,16 +163,14 @@ fn shown(group: &Alike<'_>, waiting: &[&Machine]) -> Markup {
     let left_out = plan
         .changes_in_all
         .saturating_sub(plan.changes.len() as u64);
+    let what = match (&plan.class, &plan.unknown) {
+        (Some(class), _) => class.to_string(),
+        (None, Some(_)) => "the changes are not known yet".to_owned(),
+        (None, None) => "nothing differs".to_owned(),
+    };
     html! {
         section.card.plan data-key=(format!("plan-{}", group.names.first().unwrap_or(&""))) {
-            h2 {
-                @match (&plan.class, count) {
-                    (Some(class), 1) => { "1 machine: " (class) },
-                    (Some(class), count) => { (count) " machines: " (class) },
-                    (None, 1) => "1 machine: nothing differs",
-                    (None, count) => { (count) " machines: nothing differs" },
-                }
-            }
+            h2 { (count) @if count == 1 { " machine: " } @else { " machines: " } (what) }
             p.names {
                 @for name in group.names.iter().take(NAMES_MAX) { a href=(format!("/machines/{name}")) { (name) } }
                 @if more > 0 { span.quiet { " and " (more) " more" } }
