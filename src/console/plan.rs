@@ -120,7 +120,7 @@ fn alike(plan: &Plan) -> Vec<Alike<'_>> {
             }),
         }
     }
-    all.sort_by_key(|it| it.plan.class.is_none() && it.plan.unknown.is_none());
+    all.sort_by_key(|it| it.plan.class.is_none());
     all
 }
 
@@ -133,6 +133,7 @@ fn planned(plan: &Plan, machines: &[Machine]) -> Markup {
         p {
             b { (changing) " of " (plan.items.len()) } " machines would change. "
             @if waiting.is_empty() { "None waits for approval." }
+            @else if waiting.len() == 1 { "One waits for approval." }
             @else { (waiting.len()) " wait for approval." }
         }
         @if !waiting.is_empty() {
@@ -162,16 +163,14 @@ fn shown(group: &Alike<'_>, waiting: &[&Machine]) -> Markup {
     let left_out = plan
         .changes_in_all
         .saturating_sub(plan.changes.len() as u64);
+    let what = match (&plan.class, &plan.unknown) {
+        (Some(class), _) => class.to_string(),
+        (None, Some(_)) => "the changes are not known yet".to_owned(),
+        (None, None) => "nothing differs".to_owned(),
+    };
     html! {
         section.card.plan data-key=(format!("plan-{}", group.names.first().unwrap_or(&""))) {
-            h2 {
-                @match (&plan.class, count) {
-                    (Some(class), 1) => { "1 machine: " (class) },
-                    (Some(class), count) => { (count) " machines: " (class) },
-                    (None, 1) => "1 machine: nothing differs",
-                    (None, count) => { (count) " machines: nothing differs" },
-                }
-            }
+            h2 { (count) @if count == 1 { " machine: " } @else { " machines: " } (what) }
             p.names {
                 @for name in group.names.iter().take(NAMES_MAX) { a href=(format!("/machines/{name}")) { (name) } }
                 @if more > 0 { span.quiet { " and " (more) " more" } }
@@ -185,7 +184,11 @@ fn shown(group: &Alike<'_>, waiting: &[&Machine]) -> Markup {
             @if let Some(ms) = plan.expected_ms {
                 p.quiet {
                     "Each takes about " (rough(ms / 1_000))
-                    @if plan.unknown_steps > 0 { ", and " (plan.unknown_steps) " steps that no machine has taken yet" }
+                    @match plan.unknown_steps {
+                        0 => {},
+                        1 => ", without one step that no machine has taken yet",
+                        steps => { ", without " (steps) " steps that no machine has taken yet" },
+                    }
                     "."
                 }
             }
@@ -250,7 +253,7 @@ mod tests {
         };
         let shown = planned(&plan, &[waits]).into_string();
         for expected in [
-            "<b>2 of 3</b> machines would change. 1 wait for approval.",
+            "<b>2 of 3</b> machines would change. One waits for approval.",
             "data-action=\"approve\"",
             "2 machines: drain",
             "<code>service:kubelet</code>",
