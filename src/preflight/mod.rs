@@ -139,8 +139,8 @@ impl Options {
         let profile = offline::layered(&self.profile, &self.layer)?;
         let payload = offline::payload(self.payload.as_deref())?;
         let key = read_key(key)?;
-        let program = HostProgram::read(program)
-            .map_err(|error| Failure::refused(error.to_string(), ""))?;
+        let program =
+            HostProgram::read(program).map_err(|error| Failure::refused(error.to_string(), ""))?;
         let target = HostTarget {
             address: host.clone(),
             port: self.port,

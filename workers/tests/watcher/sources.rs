@@ -110,7 +110,10 @@ async fn without_openshift_the_machines_of_cluster_api_are_found_in_either_versi
         (told.platform.as_str(), told.exclude_drain),
         ("Azure", true)
     );
-    assert_eq!(bench.known.0.borrow().machines(), std::slice::from_ref(&uid));
+    assert_eq!(
+        bench.known.0.borrow().machines(),
+        std::slice::from_ref(&uid)
+    );
     let status = bench
         .until_status("it has listed", |status| !status.sources.is_empty())
         .await;
@@ -234,7 +237,10 @@ async fn a_machine_that_both_apis_show_counts_once_and_for_the_api_that_speaks_f
             status.elsewhere == 1 && status.live == 1
         })
         .await;
-    assert_eq!(bench.known.0.borrow().machines(), std::slice::from_ref(&uid));
+    assert_eq!(
+        bench.known.0.borrow().machines(),
+        std::slice::from_ref(&uid)
+    );
 
     speaks("Migrating");
     bench
