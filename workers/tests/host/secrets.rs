@@ -41,9 +41,6 @@ use zeroize::Zeroizing;
 const TOKEN: &str = "marked-token-of-no-shape";
 const PASSWORD: &str = "marked-password-of-a-layer";
 
-/// A channel, until its SFTP takes it.
-type SharedChannel = Arc<Mutex<Option<Channel<Msg>>>>;
-
 /// A server that answers whatever is run with one text.
 #[derive(Clone)]
 struct Talker {
