@@ -15,7 +15,7 @@ use std::{
 const HEAD: &str = "# Rendered from deploy/chart by a test: UPDATE_EXPECT=1 cargo test --test integration chart::\n";
 
 /// Any URL of NATS; nothing is connected.
-const NATS: &str = "--set=nats.url=nats://nats:4222";
+const NATS: &str = "--set=nats.url=nats://nats:4222,nats.insecure=true";
 
 /// Rendered manifests: the file, and Helm's arguments.
 const RENDERED: [(&str, &[&str]); 5] = [

@@ -28,10 +28,10 @@ macro_rules! number {
         pub struct $name(pub u64);
 
         impl $name {
-            /// The next greater value.
+            /// The next greater value. The greatest stays what it is: none begins again at 0.
             #[must_use]
             pub fn next(self) -> Self {
-                Self(self.0 + 1)
+                Self(self.0.saturating_add(1))
             }
         }
 

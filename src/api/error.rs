@@ -79,6 +79,25 @@ impl ApiError {
         )
     }
 
+    /// 503: as many plans are made as this process makes at once.
+    pub(crate) fn busy() -> Self {
+        Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "other plans are being made",
+            "try again in a few seconds",
+        )
+    }
+
+    /// 421: a page of a foreign name asks.
+    pub(crate) fn misdirected(host: &str) -> Self {
+        Self::new(
+            StatusCode::MISDIRECTED_REQUEST,
+            format!("{host:?} is no name of this machine"),
+            "open http://localhost or http://127.0.0.1; a proxy in front of dormer passes on one \
+             of these as Host, or dormer is started with --authentication none behind it",
+        )
+    }
+
     /// 401: the caller is not authenticated. `how` says how to log in.
     pub fn unknown(error: impl Into<String>, how: impl Into<String>) -> Self {
         Self::new(StatusCode::UNAUTHORIZED, error, how)

@@ -38,9 +38,12 @@ use dormer_telemetry::metrics::{SnapshotSource, fleet::FleetMetrics};
 use futures::future::BoxFuture;
 use run_cache::RunCache;
 use std::{sync::Arc, time::Duration};
+use tokio::sync::Semaphore;
 
 /// Most dead letters that a scrape counts.
 const DEAD_COUNTED_MAX: usize = 1_000;
+/// Most plans at once. One more is refused at once, because a queue would hold their bodies in memory.
+const PLANS_MAX: usize = 4;
 
 /// State behind the API.
 pub struct Api {
@@ -50,6 +53,8 @@ pub struct Api {
     changes: changes::Changes,
     /// Renderer of plans, if this process knows payloads and the cluster.
     renderer: Option<Arc<PlanRenderer>>,
+    /// Slots of plans: each renders every machine of a pool.
+    planning: Semaphore,
 }
 
 impl Api {
@@ -67,6 +72,7 @@ impl Api {
             live,
             changes: changes::Changes::default(),
             renderer,
+            planning: Semaphore::new(PLANS_MAX),
         })
     }
 }

@@ -26,11 +26,7 @@ impl Api {
         let none = || {
             let error = "this dormer process has no access to the cluster, so it cannot render \
                  a node's configuration";
-            ApiError::conflict(
-                error,
-                "ask a dormer process with the role worker, or give the console an account with \
-                 the worker's rights",
-            )
+            ApiError::conflict(error, "ask a dormer process with the role worker")
         };
         self.renderer.as_deref().ok_or_else(none)
     }
@@ -95,6 +91,7 @@ pub(super) async fn plan_with(
 
 async fn planned(api: &Api, pool: &str, candidate: Candidate) -> Answer<Plan> {
     let renderer = api.renderer()?;
+    let _slot = api.planning.try_acquire().map_err(|_| ApiError::busy())?;
     api.found_rollout(pool).await?;
     let runs = api.run_cache.all().await?;
     let bootstrap = renderer.bootstrap().await.map_err(unread)?;
@@ -170,9 +167,7 @@ fn unread(failure: Failure) -> ApiError {
             "this dormer process cannot read how nodes join: {}",
             failure.message
         ),
-        "a plan needs the worker's rights: ask a dormer process with the role worker, or bind the \
-         ClusterRole dormer-worker and the Roles dormer-worker-bootstrap and \
-         dormer-worker-authorities to the console's account",
+        "only workers may read that: ask a dormer process with the role worker",
     )
 }
 

@@ -87,9 +87,8 @@ pub(super) async fn find(
     asks: bool,
 ) -> Result<FoundService, Failure> {
     let config = config(target).await?;
-    let home = config.default_namespace.clone();
     let client = Client::try_from(config.clone()).map_err(|why| failed("the kubeconfig", why))?;
-    let (service, port) = service(&client, target.namespace.as_deref(), &home).await?;
+    let (service, port) = service(&client, target.namespace.as_deref()).await?;
     let namespace = service.namespace().unwrap_or_default();
     let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
     let pod = pod(&pods, &service).await?;
@@ -136,20 +135,20 @@ async fn config(target: &ClusterTarget) -> Result<Config, Failure> {
 }
 
 /// The only Service of dormer, and its port.
-async fn service(
-    client: &Client,
-    namespace: Option<&str>,
-    home: &str,
-) -> Result<(Svc, ServicePort), Failure> {
+async fn service(client: &Client, namespace: Option<&str>) -> Result<(Svc, ServicePort), Failure> {
     let labelled = ListParams::default().labels(LABEL);
     let all: Api<Svc> = match namespace {
         Some(namespace) => Api::namespaced(client.clone(), namespace),
         None => Api::all(client.clone()),
     };
     let listed = match all.list(&labelled).await {
-        // Callers may lack the right to list Services in all namespaces.
+        // The kubeconfig's own namespace is not tried: somebody else may have a Service of this label there, which
+        // would get the caller's token.
         Err(kube::Error::Api(status)) if status.code == 403 && namespace.is_none() => {
-            Api::namespaced(client.clone(), home).list(&labelled).await
+            return Err(Failure::refused(
+                "you may not list the cluster's Services, so dormer's namespace must be named",
+                "give -n NAMESPACE, the namespace in which dormer is installed",
+            ));
         }
         listed => listed,
     };

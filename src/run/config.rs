@@ -119,6 +119,9 @@ impl Config {
         let roles: BTreeSet<Role> = all.role.iter().copied().collect();
         let store = store(&all.store.unwrap_or_default(), &roles)?;
         check_login(&nats)?;
+        if let Store::Nats(servers) = &store {
+            check_nats(&nats, servers)?;
+        }
         let slots = all.slots.unwrap_or_default();
         ensure!(
             (1..=SLOTS_MAX).contains(&slots),
@@ -164,6 +167,15 @@ impl Config {
             (None, None) => None,
             _ => bail!("--tls-certificate and --tls-key: give both or neither"),
         };
+        ensure!(
+            tls.is_some()
+                || all.plaintext.unwrap_or_default()
+                || listen.ip().to_canonical().is_loopback()
+                || !roles.contains(&Role::Console),
+            "--listen {listen} without TLS: whoever is on the network reads the tokens and cookies \
+             of callers. Give --tls-certificate and --tls-key, or --plaintext where a proxy in \
+             front of dormer has TLS"
+        );
         Ok(Self {
             kubeconfig,
             context,
@@ -271,6 +283,50 @@ fn resolved(settings: JoinSettings) -> anyhow::Result<Join> {
     Ok(join)
 }
 
+/// Refuses a server beyond loopback that takes everybody, or to which the way can be read and changed: its messages
+/// are orders for hosts and nodes.
+fn check_nats(nats: &NatsSettings, servers: &str) -> anyhow::Result<()> {
+    let login = nats.user.is_some()
+        || nats.token.is_some()
+        || nats.credentials.is_some()
+        || nats.certificate.is_some();
+    for server in servers.split(',').map(str::trim) {
+        let (scheme, rest) = server.split_once("://").unwrap_or(("nats", server));
+        let (user, place) = match rest.rsplit_once('@') {
+            Some((_, place)) => (true, place),
+            None => (false, rest),
+        };
+        let lacks = match () {
+            () if is_here(place) || nats.insecure.unwrap_or_default() => continue,
+            () if !matches!(scheme, "tls" | "wss") && nats.ca.is_none() => {
+                "TLS: write tls://HOST:PORT, or name its CA with --nats-ca"
+            }
+            () if !login && !user => {
+                "a login: --nats-user, --nats-token, --nats-credentials or --nats-certificate"
+            }
+            () => continue,
+        };
+        bail!(
+            "--store {scheme}://{place} lacks {lacks}. Whoever reaches such a server commands \
+             dormer; --nats-insecure accepts that"
+        );
+    }
+    Ok(())
+}
+
+/// Whether `HOST:PORT` is this computer.
+fn is_here(place: &str) -> bool {
+    let place = place.split('/').next().unwrap_or_default();
+    let host = match place.rsplit_once(':') {
+        Some((host, port)) if port.parse::<u16>().is_ok() => host,
+        _ => place,
+    };
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    let address = bare.parse::<std::net::IpAddr>();
+    bare.eq_ignore_ascii_case("localhost")
+        || address.is_ok_and(|it| it.to_canonical().is_loopback())
+}
+
 fn check_login(nats: &NatsSettings) -> anyhow::Result<()> {
     let sources = [
         nats.user.is_some(),
@@ -337,7 +393,8 @@ mod tests {
             "nobody else is let in unasked"
         );
         assert_eq!(config.authentication, Authentication::Loopback);
-        let wide = Config::new(settings("listen = '0.0.0.0:7080'")).expect("a configuration");
+        let wide = Config::new(settings("listen = '0.0.0.0:7080'\nplaintext = true"))
+            .expect("a configuration");
         assert_eq!(
             wide.authentication,
             Authentication::Cluster,
@@ -348,10 +405,57 @@ mod tests {
     #[test]
     fn a_folder_with_some_roles_is_refused_with_the_reason() {
         assert!(refusal("role = ['worker']").contains("one process owns a folder"));
-        let split = settings("role = ['worker']\nstore = 'nats://n1:4222,nats://n2:4222'");
+        let split = settings(
+            "role = ['worker']\nstore = 'nats://n1:4222,nats://n2:4222'\n[nats]\ninsecure = true",
+        );
         let config = Config::new(split).expect("a configuration");
         assert!(config.is(Role::Worker) && !config.is(Role::Engine));
         assert!(refusal("store = 'postgres://db'").contains("nats://HOST:PORT"));
+    }
+
+    #[test]
+    fn beyond_loopback_nothing_is_served_or_joined_in_plain_unless_a_person_says_so() {
+        assert!(refusal("listen = '0.0.0.0:7080'").contains("without TLS"));
+        let engine = "listen = '0.0.0.0:7080'\nrole = ['engine']\nstore = 'nats://[::1]:4222'";
+        Config::new(settings(engine)).expect("an engine has no callers, and NATS is here");
+        let tls = "listen = '[::]:7080'\ntls-certificate = 'c'\ntls-key = 'k'";
+        Config::new(settings(tls)).expect("over TLS");
+
+        let store = |store: &str, nats: &str| {
+            Config::new(settings(&format!("store = '{store}'\n[nats]\n{nats}")))
+                .map(drop)
+                .map_err(|why| why.to_string())
+        };
+        let user = "user = 'a'\npassword = 'p'";
+        for (url, nats, lacks) in [
+            ("nats://nats:4222", "", "lacks TLS"),
+            ("nats://nats:4222", user, "lacks TLS"),
+            ("nats://a:p@nats:4222", "", "lacks TLS"),
+            ("nats://127.0.0.1:4222,nats://nats:4222", user, "lacks TLS"),
+            ("nats://127.0.0.1.example:4222", user, "lacks TLS"),
+            ("tls://nats:4222", "", "lacks a login"),
+            ("nats://nats", "ca = 'ca.crt'", "lacks a login"),
+        ] {
+            let why = store(url, nats).expect_err(url);
+            assert!(
+                why.contains(lacks) && why.contains("--nats-insecure"),
+                "{url}: {why}"
+            );
+            assert!(!why.contains(":p@"), "{why}");
+            let insecure = format!("{nats}\ninsecure = true");
+            assert_eq!(store(url, &insecure), Ok(()), "{url}");
+        }
+        for (url, nats) in [
+            ("nats://127.0.0.1:4222", ""),
+            ("nats://localhost", ""),
+            ("nats://[::ffff:127.0.0.1]:4222", ""),
+            ("tls://nats:4222", user),
+            ("tls://a:p@nats:4222", ""),
+            ("nats://nats:4222", "ca = 'ca.crt'\ntoken = 't'"),
+            ("tls://nats:4222", "certificate = 'c'\nkey = 'k'"),
+        ] {
+            assert_eq!(store(url, nats), Ok(()), "{url}");
+        }
     }
 
     #[test]

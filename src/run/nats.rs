@@ -139,6 +139,7 @@ fn tls(nats: &NatsSettings, servers: &str) -> Tls {
     Tls {
         ca: nats.ca.clone(),
         identity: nats.certificate.clone().zip(nats.key.clone()),
-        required: servers.contains("tls://"),
+        // Who names a CA wants no server without TLS.
+        required: servers.contains("tls://") || nats.ca.is_some(),
     }
 }

@@ -255,7 +255,10 @@ async fn a_release_is_installed_upgraded_and_taken_away() {
     assert_eq!(release.session().await, key, "nobody is logged out");
 
     // To pods for each role, and back.
-    release.upgrade(&["--set=mode=split", "--set=nats.url=nats://nats:4222"]);
+    release.upgrade(&[
+        "--set=mode=split",
+        "--set=nats.url=nats://nats:4222,nats.insecure=true",
+    ]);
     let worker = release
         .found("apps", "v1", "Deployment", "dormer-worker")
         .await;

@@ -99,6 +99,9 @@ capabilities:
 {{- with .Values.nats.prefix }}
 - --nats-prefix={{ . }}
 {{- end }}
+{{- if .Values.nats.insecure }}
+- --nats-insecure
+{{- end }}
 {{- if .Values.nats.tls.secret }}
 - --nats-ca=/etc/dormer/nats/ca.crt
 {{- if .Values.nats.tls.client }}
@@ -108,6 +111,9 @@ capabilities:
 {{- end }}
 {{- end }}
 - --listen=0.0.0.0:{{ .Values.http.port }}
+{{- if not (include "dormer.tls" .) }}
+- --plaintext
+{{- end }}
 - --namespace={{ .Release.Namespace }}
 - --pool={{ .Values.pool.name }}
 - --machine-namespace={{ .Values.machineNamespace }}

@@ -82,7 +82,7 @@ async fn by_form(Of(gate): Of<Arc<Gate>>, headers: HeaderMap, Form(word): Form<W
 /// A page with a link instead of a redirect: after a redirect from another site, browsers do not send a
 /// `SameSite=Strict` cookie.
 fn entered(gate: &Gate, behind: &Option<String>) -> Response {
-    let cookie = match gate.sessions.open(behind, gate.secure) {
+    let cookie = match gate.sessions.open(behind) {
         Ok(cookie) => cookie,
         Err(long) => return refused(&ApiError::too_long(&long.to_string())),
     };

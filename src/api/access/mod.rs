@@ -16,8 +16,8 @@ use axum::{
     body::Body,
     extract::{FromRequestParts, MatchedPath, RawPathParams, Request, State},
     http::{
-        HeaderMap, Method,
-        header::{AUTHORIZATION, CONTENT_TYPE, HOST, ORIGIN},
+        HeaderMap, HeaderValue, Method,
+        header::{AUTHORIZATION, CONTENT_TYPE, HOST, ORIGIN, STRICT_TRANSPORT_SECURITY},
         request::Parts,
     },
     middleware::{self, Next},
@@ -76,7 +76,7 @@ pub struct Gate {
 impl Gate {
     /// Gate with the login mode `by`. The first of `keys` seals sessions; any of them opens one.
     pub fn new(by: LoginMode, homes: RightNamespaces, secure: bool, keys: &[String]) -> Arc<Self> {
-        let sessions = Sessions::new(keys);
+        let sessions = Sessions::new(keys, secure);
         let printed = OnceLock::new();
         Arc::new(Self {
             by,
@@ -177,7 +177,27 @@ pub fn around(router: Router, api: Arc<Api>, gate: Arc<Gate>) -> Router {
     router
         .merge(login::links(Arc::clone(&gate)))
         .layer(middleware::from_fn_with_state(Arc::new(guard), guarded))
-        .merge(login::open(gate))
+        .merge(login::open(Arc::clone(&gate)))
+        .layer(middleware::from_fn_with_state(gate, over_tls_next_time))
+}
+
+/// Tells browsers to come over TLS only. A name of every computer, such as `localhost`, is not bound to it: other
+/// programs answer there without TLS.
+async fn over_tls_next_time(
+    State(gate): State<Arc<Gate>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let (parts, body) = request.into_parts();
+    let binds = gate.secure && !near::is_own_name(near::host(&parts));
+    let mut response = next.run(Request::from_parts(parts, body)).await;
+    if binds {
+        let year = HeaderValue::from_static("max-age=31536000");
+        response
+            .headers_mut()
+            .insert(STRICT_TRANSPORT_SECURITY, year);
+    }
+    response
 }
 
 struct Guard {
@@ -217,7 +237,7 @@ impl Guard {
         let reads = matches!(parts.method, Method::GET | Method::HEAD);
         match &self.gate.by {
             LoginMode::Nobody => return Ok(true),
-            LoginMode::Loopback if reads => return Ok(true),
+            LoginMode::Loopback if reads => return near::reads(parts).map(|()| true),
             LoginMode::Loopback => return near::near(parts).map(|()| true),
             LoginMode::Token(_) | LoginMode::Cluster(_) => {}
         }

@@ -19,11 +19,7 @@ pub(super) fn near(request: &Parts) -> Result<(), ApiError> {
         let peer = peer.map_or_else(|| "an unknown address".to_owned(), |peer| peer.to_string());
         return Err(ApiError::far(&peer));
     }
-    let host = request
-        .headers
-        .get(HOST)
-        .and_then(|host| host.to_str().ok())
-        .unwrap_or_default();
+    let host = host(request);
     if is_own_name(host) {
         Ok(())
     } else {
@@ -31,9 +27,26 @@ pub(super) fn near(request: &Parts) -> Result<(), ApiError> {
     }
 }
 
+/// Checks that a read from this machine asks under one of its own names: a foreign page that points its name at our
+/// address must not read either. Of a peer elsewhere no name is known.
+pub(super) fn reads(request: &Parts) -> Result<(), ApiError> {
+    let peer = request.extensions.get::<ConnectInfo<SocketAddr>>();
+    let here = peer.is_some_and(|peer| peer.0.ip().to_canonical().is_loopback());
+    match host(request) {
+        name if here && !is_own_name(name) => Err(ApiError::misdirected(name)),
+        _ => Ok(()),
+    }
+}
+
+/// Name under which the caller asks. Empty: it says none.
+pub(super) fn host(request: &Parts) -> &str {
+    let host = request.headers.get(HOST);
+    host.and_then(|host| host.to_str().ok()).unwrap_or_default()
+}
+
 /// Whether `host` is `localhost` or an IP address, with or without a port. Empty counts too: some programs send no
 /// name.
-fn is_own_name(host: &str) -> bool {
+pub(super) fn is_own_name(host: &str) -> bool {
     let port = |port: &str| port.parse::<u16>().is_ok();
     let name = host
         .rsplit_once(':')
@@ -59,6 +72,28 @@ mod tests {
                 .insert(ConnectInfo::<SocketAddr>(peer.parse().unwrap()));
         }
         near(&request.into_parts().0).is_ok()
+    }
+
+    fn reads_from(peer: &str, host: &str) -> bool {
+        let request = Request::get("/x").header(HOST, host);
+        let mut request = request.body(Body::empty()).unwrap();
+        let peer = ConnectInfo::<SocketAddr>(peer.parse().unwrap());
+        request.extensions_mut().insert(peer);
+        reads(&request.into_parts().0).is_ok()
+    }
+
+    #[test]
+    fn a_foreign_name_that_leads_here_reads_nothing() {
+        assert!(reads_from("127.0.0.1:5000", "localhost:7080"));
+        assert!(reads_from("[::1]:5000", "[::1]:7080"));
+        assert!(
+            reads_from("10.128.0.7:5000", "dormer.example"),
+            "no proxy here"
+        );
+        for host in ["evil.example:7080", "127.0.0.1.evil.example"] {
+            assert!(!reads_from("127.0.0.1:5000", host), "{host}");
+            assert!(!reads_from("[::ffff:127.0.0.1]:5000", host), "{host}");
+        }
     }
 
     #[test]

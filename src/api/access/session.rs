@@ -55,6 +55,8 @@ pub(super) struct Sessions {
     links: Cache<Behind>,
     /// Sessions that were logged out here before they expired.
     closed: Cache<()>,
+    /// Whether callers connect over TLS: browsers then send the cookie over TLS only.
+    secure: bool,
 }
 
 /// Random word that nobody can guess.
@@ -73,7 +75,7 @@ fn now() -> u64 {
 }
 
 impl Key {
-    fn of(word: &str) -> Option<Self> {
+    fn of(word: &str, secure: bool) -> Option<Self> {
         let mixed = Salt::new(HKDF_SHA256, PURPOSE).extract(word.as_bytes());
         let mut bytes = [0; 32];
         mixed
@@ -91,7 +93,13 @@ impl Key {
         let name = sha256_hex(&name);
         Some(Self {
             seal,
-            cookie: format!("dormer-{}", &name[..8]),
+            // With this prefix a browser takes the cookie over TLS only, and from this very host: neither a neighbour
+            // under the same domain nor somebody on the way can plant one.
+            cookie: format!(
+                "{}dormer-{}",
+                if secure { "__Host-" } else { "" },
+                &name[..8]
+            ),
         })
     }
 
@@ -125,16 +133,18 @@ impl Key {
 
 impl Sessions {
     /// Sessions sealed with a key derived from the first of `words`, and opened with any. Without words the key is
-    /// random, and sessions end with this process.
-    pub(super) fn new(words: &[String]) -> Self {
-        let mut keys: Vec<Key> = words.iter().filter_map(|word| Key::of(word)).collect();
+    /// random, and sessions end with this process. `secure`: callers connect over TLS.
+    pub(super) fn new(words: &[String], secure: bool) -> Self {
+        let keys = words.iter().filter_map(|word| Key::of(word, secure));
+        let mut keys: Vec<Key> = keys.collect();
         if keys.is_empty() {
-            keys.extend(Key::of(&drawn()));
+            keys.extend(Key::of(&drawn(), secure));
         }
         Self {
             keys,
             links: Cache::new(LINKS_MAX),
             closed: Cache::new(CLOSED_MAX),
+            secure,
         }
     }
 
@@ -160,15 +170,15 @@ impl Sessions {
         self.links.take(word)
     }
 
-    /// Opens a session. The answer is the cookie to set. `secure`: browsers send it over TLS only.
+    /// Opens a session. The answer is the cookie to set.
     ///
     /// # Errors
     /// The credential does not fit into a cookie.
-    pub(super) fn open(&self, behind: &Behind, secure: bool) -> Result<String, TooLong> {
+    pub(super) fn open(&self, behind: &Behind) -> Result<String, TooLong> {
         let bytes = behind.as_ref().map_or(0, String::len);
         let cookie = self.keys.first().and_then(|key| {
             let sealed = key.seal(now() + SESSION.as_secs(), behind)?;
-            Some(cookie(&key.cookie, &sealed, SESSION, secure))
+            Some(cookie(&key.cookie, &sealed, SESSION, self.secure))
         });
         // A key that fails to seal is reported like a text that is too long.
         let length = cookie.as_ref().map_or(usize::MAX, String::len);
@@ -176,15 +186,15 @@ impl Sessions {
             Some(cookie) if length <= COOKIE_BYTES_MAX => Ok(cookie),
             _ => Err(TooLong {
                 bytes,
-                most: self.most(secure),
+                most: self.most(),
             }),
         }
     }
 
     /// Longest token that fits into a cookie. Base64 writes three bytes as four.
-    fn most(&self, secure: bool) -> usize {
+    fn most(&self) -> usize {
         let name = self.keys.first().map_or("", |key| &key.cookie);
-        let around = cookie(name, "", SESSION, secure).len();
+        let around = cookie(name, "", SESSION, self.secure).len();
         (COOKIE_BYTES_MAX - around) / 4 * 3 - NONCE_LEN - CHACHA20_POLY1305.tag_len() - 9
     }
 
@@ -217,7 +227,7 @@ impl Sessions {
         }
         let held = |key: &&Key| named(headers, &key.cookie).is_some();
         let held = self.keys.iter().filter(held);
-        held.map(|key| cookie(&key.cookie, "", Duration::ZERO, false))
+        held.map(|key| cookie(&key.cookie, "", Duration::ZERO, self.secure))
             .collect()
     }
 }
@@ -261,7 +271,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_link_works_once_and_a_session_ends() {
-        let sessions = Sessions::new(&[]);
+        let sessions = Sessions::new(&[], true);
         let link = sessions.link(Some("t".into()));
         let word = link.strip_prefix("/login?token=").expect("a link");
         assert_eq!(sessions.follow(word), Some(Some("t".into())));
@@ -271,17 +281,27 @@ mod tests {
         assert_eq!(sessions.follow(&late["/login?token=".len()..]), None);
 
         for behind in [Some("t".to_owned()), Some(String::new()), None] {
-            let cookie = sessions.open(&behind, true).expect("a cookie");
+            let cookie = sessions.open(&behind).expect("a cookie");
             assert!(
                 cookie.ends_with("; HttpOnly; SameSite=Strict; Secure"),
                 "{cookie}"
             );
+            // What a browser asks of a cookie of this prefix: Secure, Path=/ and no Domain.
+            assert!(cookie.starts_with("__Host-dormer-"), "{cookie}");
+            assert!(
+                cookie.contains("; Path=/;") && !cookie.contains("Domain"),
+                "{cookie}"
+            );
+            let planted = with(cookie.trim_start_matches("__Host-"));
+            assert_eq!(sessions.of(&planted), None, "anybody can plant such a name");
             let headers = with(&cookie);
             assert_eq!(sessions.of(&headers), Some(behind));
             assert_eq!(sessions.at(&headers, now() + SESSION.as_secs() + 1), None);
             let gone = sessions.close(&headers);
             assert!(
-                gone.len() == 1 && gone[0].contains("=; Path=/; Max-Age=0"),
+                gone.len() == 1
+                    && gone[0].contains("=; Path=/; Max-Age=0")
+                    && gone[0].ends_with("; Secure"),
                 "{gone:?}"
             );
             assert_eq!(
@@ -296,29 +316,29 @@ mod tests {
     fn a_shared_key_opens_what_another_process_sealed_and_nothing_else_does() {
         let one = "a".repeat(32);
         let two = "b".repeat(32);
-        let before = Sessions::new(&words(&[&one]));
+        let before = Sessions::new(&words(&[&one]), false);
         let behind = Some("sha256~token".to_owned());
-        let cookie = before.open(&behind, false).expect("a cookie");
+        let cookie = before.open(&behind).expect("a cookie");
         assert!(!cookie.contains("token"), "it can be read: {cookie}");
         let headers = with(&cookie);
         assert_eq!(
-            Sessions::new(&words(&[&one])).of(&headers),
+            Sessions::new(&words(&[&one]), false).of(&headers),
             Some(behind.clone())
         );
         assert_eq!(
-            Sessions::new(&words(&[&two, &one])).of(&headers),
+            Sessions::new(&words(&[&two, &one]), false).of(&headers),
             Some(behind.clone())
         );
-        assert_eq!(Sessions::new(&words(&[&two])).of(&headers), None);
-        assert_eq!(Sessions::new(&[]).of(&headers), None);
+        assert_eq!(Sessions::new(&words(&[&two]), false).of(&headers), None);
+        assert_eq!(Sessions::new(&[], false).of(&headers), None);
         // It does not become longer under another key's name.
-        let other = Sessions::new(&words(&[&two]))
-            .open(&behind, false)
+        let other = Sessions::new(&words(&[&two]), false)
+            .open(&behind)
             .expect("a cookie");
         let name = other.split('=').next().expect("a name");
         let value = cookie.split(['=', ';']).nth(1).expect("a value");
         assert_eq!(
-            Sessions::new(&words(&[&two])).of(&with(&format!("{name}={value}"))),
+            Sessions::new(&words(&[&two]), false).of(&with(&format!("{name}={value}"))),
             None
         );
         // Each byte of the cookie is authenticated.
@@ -336,14 +356,12 @@ mod tests {
 
     #[test]
     fn a_token_that_no_browser_would_keep_is_refused_with_what_there_is_room_for() {
-        let sessions = Sessions::new(&[]);
-        let most = sessions.most(true);
-        let fits = sessions
-            .open(&Some("x".repeat(most)), true)
-            .expect("it fits");
+        let sessions = Sessions::new(&[], true);
+        let most = sessions.most();
+        let fits = sessions.open(&Some("x".repeat(most))).expect("it fits");
         assert!(fits.len() <= COOKIE_BYTES_MAX && fits.len() > COOKIE_BYTES_MAX - 8);
         let refused = sessions
-            .open(&Some("x".repeat(most + 4)), true)
+            .open(&Some("x".repeat(most + 4)))
             .expect_err("too long");
         assert_eq!(
             refused,

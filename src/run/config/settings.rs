@@ -199,6 +199,14 @@ pub struct Settings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls_key: Option<PathBuf>,
 
+    /// Serve API and console without TLS beyond loopback: tokens and cookies can then be read on the network
+    #[arg(
+        long, env = "DORMER_PLAINTEXT",
+        num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL"
+    )]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub plaintext: Option<bool>,
+
     /// Unique name of this process, such as its pod's name [default: host name and process id]
     #[arg(long, env = "DORMER_NAME", value_name = "NAME")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -298,6 +306,14 @@ pub struct NatsSettings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub accept_lazy_sync: Option<bool>,
 
+    /// Accept a server beyond loopback without TLS or without a login: whoever reaches it then commands dormer
+    #[arg(
+        long = "nats-insecure", env = "DORMER_NATS_INSECURE",
+        num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL"
+    )]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub insecure: Option<bool>,
+
     /// URL of the server's monitoring page, http://HOST:8222, which shows how it syncs
     #[arg(long = "nats-monitor", env = "DORMER_NATS_MONITOR", value_name = "URL")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -392,6 +408,7 @@ impl NatsSettings {
             prefix: self.prefix.or(lower.prefix),
             replicas: self.replicas.or(lower.replicas),
             accept_lazy_sync: self.accept_lazy_sync.or(lower.accept_lazy_sync),
+            insecure: self.insecure.or(lower.insecure),
             monitor: self.monitor.or(lower.monitor),
             user: self.user.or(lower.user),
             password: self.password.or(lower.password),
@@ -420,7 +437,7 @@ impl Settings {
         over!(self, lower;
             kubeconfig, context, store, host_program, namespace, machine_namespace,
             cluster_api_namespace, pool, private_key,
-            private_key_secret, ssh_port, slots, listen, authentication, audience, review_seconds, access_token, tls_certificate, tls_key, name,
+            private_key_secret, ssh_port, slots, listen, authentication, audience, review_seconds, access_token, tls_certificate, tls_key, plaintext, name,
             otlp_endpoint, operator_condition;
             role, payload, profile_layer, session_key)
     }

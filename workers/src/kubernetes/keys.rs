@@ -57,6 +57,10 @@ pub fn fence_text(mark: TokenMark) -> String {
     )
 }
 
+/// Greatest token that dormer can have written. A rollout counts from 0, so that only somebody else's hand makes a
+/// greater one, after which no next token would be left.
+pub const TOKEN_MAX: u64 = u64::MAX / 2;
+
 /// Reads [`FENCE`]; `None` for a value that dormer did not write.
 #[must_use]
 pub fn fence(text: &str) -> Option<TokenMark> {
@@ -66,8 +70,9 @@ pub fn fence(text: &str) -> Option<TokenMark> {
         "closed" => false,
         _ => return None,
     };
+    let token = token.parse().ok().filter(|token| *token <= TOKEN_MAX)?;
     Some(TokenMark {
-        token: LeaseToken(token.parse().ok()?),
+        token: LeaseToken(token),
         open,
     })
 }
@@ -78,14 +83,25 @@ mod tests {
 
     #[test]
     fn a_mark_is_read_as_it_was_written() {
-        for (token, open) in [(0, false), (7, true), (u64::MAX, false)] {
+        for (token, open) in [(0, false), (7, true), (TOKEN_MAX, false)] {
             let mark = TokenMark {
                 token: LeaseToken(token),
                 open,
             };
             assert_eq!(fence(&fence_text(mark)), Some(mark));
         }
-        for odd in ["", "7", "7 ajar", "open", "-1 open", "7 open now"] {
+        let past = format!("{} closed", TOKEN_MAX + 1);
+        let last = format!("{} closed", u64::MAX);
+        for odd in [
+            "",
+            "7",
+            "7 ajar",
+            "open",
+            "-1 open",
+            "7 open now",
+            &past,
+            &last,
+        ] {
             assert_eq!(fence(odd), None, "{odd}");
         }
     }
