@@ -27,7 +27,7 @@ use std::{
 /// Groups whose kind `Machine` dormer annotates.
 const MACHINE_GROUPS: [&str; 2] = ["machine.openshift.io", "cluster.x-k8s.io"];
 /// Group of dormer's own kinds.
-const GROUP: &str = "dormer.io";
+pub(super) const GROUP: &str = "dormer.io";
 /// Lease of the elected watcher, in dormer's namespace.
 const WATCHER: &str = "dormer-watcher";
 /// Leases of dormer's processes.

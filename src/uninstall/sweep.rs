@@ -1,6 +1,9 @@
 //! The writes that take dormer's traces away.
 
-use super::{remains::Write, within};
+use super::{
+    remains::{GROUP, Write},
+    within,
+};
 use dormer_workers::kubernetes::keys;
 use k8s_openapi::api::core::v1::Node;
 use kube::{
@@ -38,6 +41,9 @@ pub(super) async fn carry_out(client: &Client, write: &Write) -> Result<(), kube
             name,
         } => {
             let api = api(client, resource, namespace.as_deref());
+            if resource.group == GROUP {
+                release(&api, name).await?;
+            }
             within(api.delete(name, &DeleteParams::default()))
                 .await
                 .map(drop)
@@ -54,6 +60,20 @@ fn api(client: &Client, resource: &ApiResource, namespace: Option<&str>) -> Api<
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, resource),
         None => Api::all_with(client.clone(), resource),
     }
+}
+
+/// Removes the finalizer of a host, which waits for dormer to take the host apart.
+async fn release(api: &Api<DynamicObject>, name: &str) -> Result<(), kube::Error> {
+    let object = within(api.get(name)).await?;
+    let all = object.finalizers().iter();
+    let left: Vec<&String> = all.filter(|one| *one != keys::HOST_FINALIZER).collect();
+    if left.len() == object.finalizers().len() {
+        return Ok(());
+    }
+    let patch = Patch::Merge(json!({"metadata": {"finalizers": left}}));
+    within(api.patch(name, &PatchParams::default(), &patch))
+        .await
+        .map(drop)
 }
 
 /// Removes dormer's annotations under the resource version that was read.

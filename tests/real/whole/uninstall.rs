@@ -11,7 +11,7 @@ use kube::{
     api::{DynamicObject, ListParams},
     discovery::{Discovery, verbs},
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::process::Command;
 
 /// Kinds that tell of dormer, but are no trace of it: Events end by themselves, and the chart takes accounts, rights and
@@ -112,12 +112,17 @@ async fn nothing_of_dormer_is_left_on_a_real_api_server_and_nodes_serve_on() {
     let (code, said) = uninstall(&ground, &["--keep-nodes", "--yes"]);
     assert!(code == 1 && said.contains("dormer still runs"), "{said}");
     crew.end();
+    let host = json!({"apiVersion": "dormer.io/v1beta1", "kind": "WindowsHost",
+        "metadata": {"name": "own", "namespace": ground.home, "finalizers": ["dormer.io/host"]},
+        "spec": {"address": "192.0.2.7", "user": "Administrator"}});
+    ground.world.create(host).await;
 
     let there = inventory(&ground).await;
     for trace in [
         "Node ",
         "Machine ",
         "WindowsMachine ",
+        "WindowsHost ",
         "RuntimeClass ",
         "Lease ",
     ] {
