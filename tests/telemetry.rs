@@ -226,7 +226,7 @@ fn get(port: u16, path: &str) -> String {
     let patience = stream.set_read_timeout(Some(Duration::from_secs(1)));
     let asked = write!(
         stream,
-        "GET {path} HTTP/1.1\r\nHost: dormer\r\nAuthorization: Bearer {BEARER}\r\nConnection: close\r\n\r\n"
+        "GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {BEARER}\r\nConnection: close\r\n\r\n"
     );
     let mut piece = [0; 65_536];
     while patience.is_ok() && asked.is_ok() && Instant::now() < until {

@@ -69,7 +69,6 @@ const SECTIONS: &[(&str, &[&str])] = &[
             "paused",
             "lacks",
             "neighbour",
-            "refused",
             "rollback",
             "deleting",
         ],
@@ -265,8 +264,8 @@ mod tests {
             [
                 "Name: a",
                 "State:",
-                "  State: Failed",
-                "  Since: 2026-11-21T07:00:00.000Z (5m12s ago)",
+                "  State:   Failed",
+                "  Since:   2026-11-21T07:00:00.000Z (5m12s ago)",
                 "  Failure:",
                 "    code NoAnswer, phase probing",
                 "  Halt:",
