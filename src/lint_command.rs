@@ -107,6 +107,9 @@ fn is_stdin(path: &Path) -> bool {
 impl Options {
     fn file(&self, path: &Path) -> Result<Linted, String> {
         let text = read(path)?;
+        if text.trim().is_empty() {
+            return Err("is empty: there is no manifest in it".to_owned());
+        }
         let flavour = match self.profile {
             ProfileName::Openshift => Flavour::OpenShift,
             ProfileName::Upstream => Flavour::Upstream,

@@ -94,6 +94,7 @@ pub(crate) const VARIANTS: [(&str, &[&str]); 5] = [
             "--set=nats.prefix=one",
             "--set=nats.replicas=3",
             "--set=autoscaling.workers.enabled=true",
+            "--set=ownHosts=true",
             "--set=otlpEndpoint=http://collector:4318",
             "--set=monitoring.scrape=PodMonitor",
             "--set=monitoring.alerts=true",

@@ -77,7 +77,7 @@ fn fix_writes_the_file_and_leaves_a_healthy_one_alone() {
     let mended = std::fs::read_to_string(&file).expect("a text");
     let wanted = CLASS
         .replace("v1beta1", "v1")
-        .replace("'docker'", "runhcs-wcow-process");
+        .replace("'docker'", "'runhcs-wcow-process'");
     assert_eq!(mended, wanted);
     let again = dormer(&[&file], "");
     assert_eq!(
@@ -102,7 +102,7 @@ fn the_standard_input_is_read_mended_and_shown_in_json() {
     }
     let mended = dormer(&["--fix", "-"], CLASS);
     assert_eq!(mended.status.code(), Some(0));
-    assert!(text(&mended.stdout).contains("handler: runhcs-wcow-process"));
+    assert!(text(&mended.stdout).contains("handler: 'runhcs-wcow-process'"));
     assert!(text(&mended.stderr).contains("2 mended"));
     let upstream = dormer(
         &["--profile", "upstream", "-"],

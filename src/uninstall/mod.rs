@@ -24,8 +24,8 @@ const NAMED_MAX: usize = 5;
 
 /// Text below the flags in `--help`.
 const AFTER_HELP: &str = "\
-Order: take dormer's pods away first (helm uninstall dormer -n dormer), because a running dormer writes everything again. \
-Without --yes the command lists what it would take away, and changes nothing. It needs an administrator's rights. \
+Order: take dormer's pods away first (helm uninstall dormer -n dormer), because a running dormer writes everything again; one \
+that runs outside the cluster is not seen, so end it yourself. Without --yes the command lists what it would take away, and changes nothing. It needs an administrator's rights. \
 Windows hosts keep their programs: to empty them as well, scale their MachineSets to 0 while dormer runs.";
 
 /// Arguments of `dormer uninstall`.

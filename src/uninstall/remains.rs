@@ -127,17 +127,20 @@ impl Remains {
         lines.collect()
     }
 
+    /// Refuses while another namespace has what people write for a dormer there.
     async fn pools_of_others(&self, client: &Client, home: &str) -> Result<(), Failure> {
-        let Some(pools) = kind(client, GROUP, "WindowsPool").await? else {
-            return Ok(());
-        };
-        for pool in all(client, &pools).await? {
-            let namespace = pool.namespace().unwrap_or_default();
-            if namespace != home {
-                let name = pool.name_any();
-                let error = format!("there is a WindowsPool {namespace}/{name} of another dormer");
-                let cure = format!("name its namespace with -n {namespace}, or delete that pool");
-                return Err(Failure::refused(error, cure));
+        for name in ["WindowsPool", "WindowsHost"] {
+            let Some(resource) = kind(client, GROUP, name).await? else {
+                continue;
+            };
+            for object in all(client, &resource).await? {
+                let namespace = object.namespace().unwrap_or_default();
+                if namespace != home {
+                    let whole = format!("{namespace}/{}", object.name_any());
+                    let error = format!("there is a {name} {whole} of another dormer");
+                    let cure = format!("name its namespace with -n {namespace}, or delete it");
+                    return Err(Failure::refused(error, cure));
+                }
             }
         }
         Ok(())
@@ -234,11 +237,24 @@ impl Remains {
         let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
         let mut definitions = listed(&definitions, ListParams::default()).await?;
         definitions.retain(|it| it.spec.group == GROUP);
-        for definition in &definitions {
-            let Some(resource) = kind(client, GROUP, &definition.spec.names.kind).await? else {
-                continue;
-            };
+        let served = match within(discovery::group(client, GROUP)).await {
+            Ok(found) => found.resources_by_stability(),
+            Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
+            Err(kube::Error::Discovery(_)) => Vec::new(),
+            Err(error) => return Err(unreached(error)),
+        };
+        for (resource, _) in served {
             for object in all(client, &resource).await? {
+                let leaves = object.metadata.deletion_timestamp.is_some();
+                let waits = object
+                    .finalizers()
+                    .iter()
+                    .any(|it| it == keys::HOST_FINALIZER);
+                if leaves && waits {
+                    let name = object.name_any();
+                    self.under_way
+                        .push(format!("{} {name}, which is taken apart", resource.kind));
+                }
                 self.writes.push(Write::Delete {
                     resource: resource.clone(),
                     namespace: object.namespace(),

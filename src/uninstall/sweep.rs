@@ -41,12 +41,16 @@ pub(super) async fn carry_out(client: &Client, write: &Write) -> Result<(), kube
             name,
         } => {
             let api = api(client, resource, namespace.as_deref());
-            if resource.group == GROUP {
-                release(&api, name).await?;
+            let released = match resource.group == GROUP {
+                true => release(&api, name).await,
+                false => Ok(()),
+            };
+            match released {
+                Ok(()) => within(api.delete(name, &DeleteParams::default()))
+                    .await
+                    .map(drop),
+                refused => refused,
             }
-            within(api.delete(name, &DeleteParams::default()))
-                .await
-                .map(drop)
         }
     };
     match done {

@@ -107,6 +107,9 @@ async fn hosts_of_ones_own_come_and_go_and_cluster_api_is_found_when_it_comes() 
         })
         .await;
 
+    // A login has given the host its Node's name.
+    let noted = json!({"metadata": {"annotations": {"dormer.io/node-name": "plain-win"}}});
+    site.world.patch(HOST, &home, "192.0.2.7", noted).await;
     // The entry goes: the object waits for the end of its removal, and takes its Node with it.
     let gone = json!({"data": {"192.0.2.7": null}});
     site.world

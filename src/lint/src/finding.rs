@@ -133,11 +133,24 @@ pub fn apply(text: &str, mut edits: Vec<Edit>) -> (String, usize) {
             continue;
         };
         out += before;
-        out += &new;
+        out += &quoted_as(text.get(start..end).unwrap_or_default(), new);
         (at, count) = (end, count + 1);
     }
     out += text.get(at..).unwrap_or_default();
     (out, count)
+}
+
+/// The new text in the quotes of the old one: JSON needs them, and a person chose them in YAML. A number stays one.
+fn quoted_as(old: &str, new: String) -> String {
+    let mark = old.chars().next().filter(|it| ['"', '\''].contains(it));
+    let Some(mark) = mark.filter(|it| old.len() > 1 && old.ends_with(*it)) else {
+        return new;
+    };
+    let number = new.bytes().all(|byte| byte.is_ascii_digit());
+    if number || new.starts_with(mark) {
+        return new;
+    }
+    format!("{mark}{new}{mark}")
 }
 
 #[cfg(test)]
@@ -158,5 +171,18 @@ mod tests {
             edit(5, 5, "Y"),
         ];
         assert_eq!(apply("abcdefg", all), ("AcdXYfg".to_owned(), 3));
+    }
+
+    #[test]
+    fn a_value_keeps_its_quotes() {
+        for (old, new, wanted) in [
+            ("\"Windows\"", "windows", "\"windows\""),
+            ("'Windows'", "windows", "'windows'"),
+            ("Windows", "windows", "windows"),
+            ("\"120\"", "120", "120"),
+            ("\"a\" 7", "", ""),
+        ] {
+            assert_eq!(quoted_as(old, new.to_owned()), wanted, "{old}");
+        }
     }
 }

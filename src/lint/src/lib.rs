@@ -85,12 +85,21 @@ pub fn fix(text: &str, flavour: Flavour) -> (String, usize) {
             .filter_map(|it| it.fix)
             .collect();
         let (next, count) = apply(&text, edits);
-        if count == 0 {
+        // A mend must never make a text worse: what could be read before must be readable after.
+        if count == 0 || unreadable(&next) > unreadable(&text) {
             break;
         }
         (text, mended) = (next, mended + count);
     }
     (text, mended)
+}
+
+/// How many documents of a text cannot be read.
+fn unreadable(text: &str) -> usize {
+    let mut found = Vec::new();
+    let parts = split(text);
+    let read = |part| Document::read(part, &mut found);
+    parts.iter().map(read).filter(Option::is_none).count()
 }
 
 /// Most rounds of mends.

@@ -167,11 +167,13 @@ fn is_callout(head: &str, at: usize, lines: &[Line<'_>]) -> bool {
         return false;
     };
     if value.is_empty() {
-        // A number cannot be followed by what belongs to the key.
-        return lines.get(at + 1).is_some_and(|next| {
-            let deeper = next.indent() > column;
-            deeper || (next.indent() == column && next.text.trim_start().starts_with("- "))
-        });
+        // A number cannot be followed by what belongs to the key, unless the key takes a number, and the next line is
+        // indented too far.
+        return !is_numeric(key)
+            && lines.get(at + 1).is_some_and(|next| {
+                let deeper = next.indent() > column + 1;
+                deeper || (next.indent() == column && next.text.trim_start().starts_with("- "))
+            });
     }
     let quoted = |mark: char| value.len() > 1 && value.starts_with(mark) && value.ends_with(mark);
     if quoted('"') || quoted('\'') {
@@ -179,6 +181,35 @@ fn is_callout(head: &str, at: usize, lines: &[Line<'_>]) -> bool {
     }
     let one_word = !value.contains(' ');
     one_word && (ONE_WORD.contains(&key) || (key.contains('/') && !is_free(at, lines)))
+}
+
+/// Whether a field of this name takes a number.
+fn is_numeric(key: &str) -> bool {
+    let numeric = [
+        "replicas",
+        "port",
+        "number",
+        "weight",
+        "priority",
+        "seconds",
+        "size",
+        "gb",
+        "limit",
+        "threshold",
+        "value",
+        "count",
+        "index",
+        "minimum",
+        "maximum",
+        "cpu",
+        "memory",
+        "version",
+        "unhealthy",
+        "surge",
+        "unavailable",
+    ];
+    let key = key.to_ascii_lowercase();
+    key != "value" && numeric.iter().any(|end| key.ends_with(end))
 }
 
 /// Whether a line belongs to a key below which a text may be anything.

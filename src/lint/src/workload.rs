@@ -423,15 +423,21 @@ pub(crate) fn tolerates(tolerations: Option<&Node>) -> bool {
 
 /// Checks tolerations: the case of their fields, and of the taint's value.
 pub(crate) fn tolerations(tolerations: Option<&Node>, site: &Site<'_>, found: &mut Vec<Finding>) {
-    for one in tolerations.map(Node::elements).unwrap_or_default() {
+    let all = tolerations.map(Node::elements).unwrap_or_default();
+    let right = site.flavour.taint();
+    // A pod may stand both spellings of the taint, as the classes that dormer makes do.
+    let fits = all.iter().any(|one| {
+        let is = |key: &str, text: &str| one.get(key).and_then(Node::text) == Some(text);
+        is("key", "os") && (is("value", right) || is("operator", "Exists"))
+    });
+    for one in all {
         cased(one, &TOLERATION, found);
         strayed(one, &TOLERATION, "a toleration", found);
         let of_os = one.get("key").and_then(Node::text) == Some("os");
-        let Some(value) = one.get("value").filter(|_| of_os) else {
+        let Some(value) = one.get("value").filter(|_| of_os && !fits) else {
             continue;
         };
         let is = value.text().unwrap_or_default();
-        let right = site.flavour.taint();
         if is != right && is.eq_ignore_ascii_case("windows") {
             let message = format!("the taint is `os={right}`, and `{is}` does not tolerate it");
             let finding = Finding::new("taint-value", value.place, message);

@@ -715,3 +715,35 @@ fn no_text_ends_the_lint() {
         }
     }
 }
+
+#[test]
+fn a_mend_never_breaks_a_file() {
+    let json = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"j"},"spec":{"nodeSelector":{"kubernetes.io/os":"Windows"},"tolerations":[{"key":"os","value":"windows"}],"containers":[{"name":"a","image":"mcr.microsoft.com/windows/nanoserver:ltsc2022"}]}}"#;
+    let (mended, count) = fix(json, Flavour::OpenShift);
+    assert!(count > 0);
+    assert!(
+        mended.contains(r#""kubernetes.io/os":"windows""#),
+        "{mended}"
+    );
+    assert!(mended.contains(r#""value":"Windows""#), "{mended}");
+
+    let shifted = "apiVersion: apps/v1\nkind: Deployment\nmetadata:\n  name: web\nspec:\n  replicas: 3\n   \
+                   minReadySeconds: 10\n";
+    assert_eq!(
+        fix(shifted, Flavour::OpenShift).0,
+        shifted.replace("   min", "  min")
+    );
+}
+
+#[test]
+fn both_spellings_of_the_taint_may_be_tolerated() {
+    let class = "apiVersion: node.k8s.io/v1\nkind: RuntimeClass\nmetadata:\n  name: windows-10.0.20348\nhandler: \
+                 runhcs-wcow-process\nscheduling:\n  nodeSelector:\n    kubernetes.io/os: windows\n    \
+                 node.kubernetes.io/windows-build: 10.0.20348\n  tolerations:\n  - {key: os, value: Windows, effect: \
+                 NoSchedule}\n  - {key: os, value: windows, effect: NoSchedule}\n";
+    let found = lint(class, Flavour::OpenShift);
+    assert!(
+        found.iter().all(|it| it.rule != "taint-value"),
+        "{found:#?}"
+    );
+}

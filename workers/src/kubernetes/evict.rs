@@ -182,11 +182,14 @@ impl KubernetesExecutor {
         pass: &Pass<'_>,
         progress: &Progress,
     ) -> Result<Outcome, Failure> {
-        let Some((object, live)) = self.under_token(pass).await? else {
+        let Some((object, mut live)) = self.under_token(pass).await? else {
             return Ok(Outcome::FenceClosedMeanwhile);
         };
         if let Some(refused) = self.refusal(&object, live.as_ref(), pass.guard).await? {
             return Ok(refused.outcome());
+        }
+        if leaves_for_good(pass.machine, &object) {
+            live = self.cordon(live).await?;
         }
         let rule = Rule::of(live.as_ref(), pass);
         let pods = self.movable(pass.node).await?;
@@ -255,7 +258,7 @@ impl KubernetesExecutor {
             .clone()
             .filter(|it| leaves_for_good(pass.machine, it))
         {
-            return self.cordon(live).await.map(|live| Some((object, live)));
+            return Ok(Some((object, live)));
         }
         let on_node = live.as_ref().is_none_or(|it| mark_of(&it.node) == open);
         let object = object.filter(|object| mark_of(object) == open && on_node);

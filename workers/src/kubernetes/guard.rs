@@ -278,6 +278,12 @@ pub(super) fn is_of(machine: &DynamicObject, node: &Node) -> Result<(), Refused>
     };
     let linked = node_ref(machine, "name");
     let noted = machine.annotations().get(keys::NODE_NAME);
+    // A host of one's own is linked by its address, which a person may have mistyped. Only a login shows whose it is.
+    let own = machine.types.as_ref();
+    let own = own.is_some_and(|types| types.api_version.starts_with("dormer.io/"));
+    if own && noted != Some(&name) {
+        return foreign("no login to the host has given it this name".to_owned());
+    }
     match linked.or(noted.map(String::as_str)) {
         Some(named) if named == name => {}
         Some(named) => return foreign(format!("that is {named}")),
