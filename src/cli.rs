@@ -2,6 +2,7 @@
 
 use crate::{logs, shell};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use dormer_client::EXIT_CODES;
 use dormer_lab::bench;
 use std::process::ExitCode;
 
@@ -25,6 +26,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run dormer for a cluster, with all roles or some of them
+    #[command(after_help = EXIT_CODES)]
     Run(Box<dormer_run::Options>),
     /// Commands to a running dormer
     #[command(flatten)]
@@ -46,25 +48,37 @@ enum Command {
     Pool(crate::pool_command::Pool),
     /// Take what dormer wrote out of a cluster: annotations, conditions, tokens, RuntimeClasses and its own kinds
     Uninstall(crate::uninstall::Options),
+    /// Move the nodes of the Windows Machine Config Operator to dormer, and back
+    #[command(subcommand)]
+    Migrate(Box<crate::migrate::Migrate>),
     /// Check manifests of Windows machines and their workloads, with the mend of each mistake; it needs no cluster
     #[command(after_help = crate::lint_command::AFTER_HELP)]
     Lint(crate::lint_command::Options),
     /// Inspect a Windows host before dormer configures it: changes nothing, and prints a report
     Preflight(Box<crate::preflight::Options>),
+    /// Check whether a node serves: versions, labels, taints, certificate, pods of DaemonSets; changes nothing
+    Verify(crate::verify_command::Options),
+    /// Collect what helps others to help you, without secrets: state, histories, remote commands, in one file
+    SupportBundle(crate::support_bundle::Options),
     /// Print which build this is: version, commit, target, and the formats that it reads
+    #[command(after_help = EXIT_CODES)]
     Version(crate::version::Asked),
     /// Print completions for a shell
+    #[command(after_help = EXIT_CODES)]
     Completions(shell::Completions),
     /// Write man pages, one for each command, into a folder
+    #[command(after_help = EXIT_CODES)]
     Man(shell::Man),
     /// Run benchmarks on this computer
     #[command(subcommand)]
     Bench(bench::Bench),
     /// Run a demonstration on this computer: a simulated fleet starts, a failure is retried, all machines are
     /// upgraded
+    #[command(after_help = EXIT_CODES)]
     #[cfg(feature = "demo")]
     Demo(dormer_lab::demo::Options),
     /// Simulate a cluster with Windows machines, for experiments
+    #[command(after_help = EXIT_CODES)]
     #[cfg(feature = "demo")]
     Fleet(dormer_lab::fleet::Options),
 }
@@ -72,12 +86,20 @@ enum Command {
 /// Commands by what one wants to do, in the order of the help.
 const GROUPS: &[(&str, &[&str])] = &[
     (
-        "See what goes on",
+        "See what happens",
         &["status", "get", "describe", "watch", "wait", "console"],
     ),
     (
         "Understand a machine",
-        &["why", "trace", "history", "logs", "plan"],
+        &[
+            "why",
+            "trace",
+            "history",
+            "logs",
+            "plan",
+            "verify",
+            "support-bundle",
+        ],
     ),
     (
         "Mend and change",
@@ -104,6 +126,7 @@ const GROUPS: &[(&str, &[&str])] = &[
             "run",
             "lint",
             "preflight",
+            "migrate",
             "profile",
             "payload",
             "pool",
@@ -181,8 +204,11 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Payload(asked) => Ok(crate::payload_command::run(asked).await),
         Command::Pool(asked) => Ok(crate::pool_command::run(asked).await),
         Command::Uninstall(options) => Ok(crate::uninstall::run(options).await),
+        Command::Migrate(asked) => Ok(crate::migrate::run(*asked).await),
         Command::Lint(options) => Ok(crate::lint_command::run(&options)),
         Command::Preflight(options) => Ok(crate::preflight::run(*options).await),
+        Command::Verify(options) => Ok(crate::verify_command::run(options).await),
+        Command::SupportBundle(options) => Ok(crate::support_bundle::run(options).await),
         Command::Version(asked) => Ok(asked.run()),
         Command::Completions(asked) => asked.run(Cli::command()),
         Command::Man(asked) => asked.run(Cli::command()),
@@ -219,7 +245,8 @@ mod tests {
             .copied()
             .collect();
         let mut whole = command();
-        for subcommand in Cli::command().get_subcommands() {
+        let all = Cli::command();
+        for subcommand in all.get_subcommands().filter(|it| !it.is_hide_set()) {
             let name = subcommand.get_name();
             let times = grouped.iter().filter(|known| **known == name).count();
             assert_eq!(times, 1, "{name}");
@@ -227,7 +254,7 @@ mod tests {
         let help = whole.render_help().to_string();
         let at = |text: &str| help.find(text).unwrap_or_else(|| panic!("{text}: {help}"));
         assert!(
-            at("See what goes on:") < at("  status") && at("  status") < at("Mend and change:")
+            at("See what happens:") < at("  status") && at("  status") < at("Mend and change:")
         );
         assert!(
             help.lines().all(|line| line.chars().count() <= 110),

@@ -1,7 +1,7 @@
 //! `dormer lint`: checks manifests without a cluster.
 
 use clap::{Args, ValueEnum};
-use dormer_lint::{Finding, Flavour, Severity, TEXT_BYTES_MAX, fix, lint};
+use dormer_lint::{Finding, Flavour, Severity, TEXT_BYTES_MAX, counted, fix, lint};
 use serde_json::json;
 use std::{
     io::{Read, Write},
@@ -202,9 +202,16 @@ fn text(all: &[Linted], fixes: bool) -> String {
         }
     }
     if errors + warnings > 0 {
-        lines += &format!("{errors} errors, {warnings} warnings");
+        lines += &format!(
+            "{}, {}",
+            counted(errors, "error"),
+            counted(warnings, "warning")
+        );
         if fixable > 0 && !fixes {
-            lines += &format!("; --fix mends {fixable} of them");
+            lines += &match errors + warnings {
+                1 => "; --fix mends it".to_owned(),
+                _ => format!("; --fix mends {fixable} of them"),
+            };
         }
         lines += "\n";
     }

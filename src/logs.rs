@@ -1,7 +1,8 @@
 //! Log on standard error: one line per event, for people or for programs.
 
 use clap::ValueEnum;
-use std::io::IsTerminal;
+use dormer_client::terminal::clean_but;
+use std::io::{self, IsTerminal, Write};
 use tracing_subscriber::{
     filter::{LevelFilter, Targets},
     layer::SubscriberExt,
@@ -20,12 +21,20 @@ pub(crate) enum Format {
 /// Starts the log on standard error. `DORMER_LOG` filters it (`info`, `dormer_engine=debug`); the default is `usual`.
 pub(crate) fn to_stderr(usual: &str, format: Format) {
     let chosen = filter(std::env::var("DORMER_LOG").ok().as_deref(), usual);
+    let coloured = format == Format::Text && io::stderr().is_terminal();
     let lines = tracing_subscriber::fmt()
         .with_max_level(LevelFilter::TRACE)
-        .with_ansi(format == Format::Text && std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr);
+        .with_ansi(coloured)
+        .with_writer(io::stderr);
     match format {
-        Format::Text => lines.finish().with(chosen).init(),
+        Format::Text => lines
+            .with_writer(move || OneLine {
+                out: io::stderr(),
+                coloured,
+            })
+            .finish()
+            .with(chosen)
+            .init(),
         // The attempt's fields are in `span`; the event's own are beside time, level and target.
         Format::Json => lines
             .json()
@@ -34,6 +43,34 @@ pub(crate) fn to_stderr(usual: &str, format: Format) {
             .finish()
             .with(chosen)
             .init(),
+    }
+}
+
+/// Colours of the formatter.
+const COLOURS: [&str; 10] = ["0", "1", "2", "3", "31", "32", "33", "34", "35", "36"];
+
+/// Writer of whole events, each of which becomes one line: a line end within one, such as in the answer of a host, would
+/// let its author write lines of its own. What steers a terminal is shown; the formatter does so in messages only.
+struct OneLine<W> {
+    out: W,
+    coloured: bool,
+}
+
+impl<W: Write> Write for OneLine<W> {
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        let (text, end) = match event.split_last() {
+            Some((b'\n', text)) => (text, "\n"),
+            _ => (event, ""),
+        };
+        let text = String::from_utf8_lossy(text);
+        let line = text.replace('\r', "\\r").replace('\n', "\\n");
+        let line = clean_but(&line, if self.coloured { &COLOURS } else { &[] }) + end;
+        self.out.write_all(line.as_bytes())?;
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
     }
 }
 
@@ -49,7 +86,43 @@ fn filter(asked: Option<&str>, usual: &str) -> Targets {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::{Arc, Mutex};
     use tracing::Level;
+
+    #[test]
+    fn text_of_others_neither_steers_a_terminal_nor_begins_a_line() {
+        #[derive(Clone, Default)]
+        struct Kept(Arc<Mutex<Vec<u8>>>);
+        impl Write for Kept {
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                self.0.lock().expect("a lock").write(bytes)
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let kept = Kept::default();
+        let writer = kept.clone();
+        let lines = tracing_subscriber::fmt()
+            .with_ansi(false)
+            .with_writer(move || OneLine {
+                out: writer.clone(),
+                coloured: false,
+            })
+            .finish();
+        let planted = "x\x1b[2J\u{9b}31m\r\n2026-01-01T00:00:00Z INFO dormer: forged";
+        tracing::subscriber::with_default(lines, || {
+            tracing::warn!("said {planted}");
+            tracing::warn!(host = planted, "as text");
+            tracing::warn!(host = %planted, "as it shows itself");
+            let error = io::Error::other(planted);
+            tracing::warn!(error = &error as &dyn std::error::Error, "an error");
+        });
+        let text = String::from_utf8(kept.0.lock().expect("a lock").clone()).expect("text");
+        assert_eq!(text.lines().count(), 4, "{text:?}");
+        let steers = |it: char| it.is_control() && it != '\n';
+        assert!(!text.contains(steers), "{text:?}");
+    }
 
     #[test]
     fn a_log_filter_holds_for_all_and_a_package_may_have_its_own() {

@@ -4,6 +4,7 @@ mod cli;
 mod cluster_access;
 mod lint_command;
 mod logs;
+mod migrate;
 mod payload_command;
 mod pool_command;
 mod preflight;
@@ -11,9 +12,12 @@ mod profile_command;
 mod replay;
 mod shell;
 mod store_command;
+mod support_bundle;
 mod uninstall;
+mod verify_command;
 mod version;
 
+use dormer_run::usage::UsageError;
 use std::process::ExitCode;
 
 #[global_allocator]
@@ -21,6 +25,9 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Exit status of a program that SIGPIPE ended.
 const BY_SIGPIPE: i32 = 128 + 13;
+
+/// Exit status of a mistake on the command line, as clap's own.
+const USAGE: u8 = 2;
 
 /// Stack of each thread of the runtime, in bytes, as large as the main thread's. A development build keeps the states of
 /// nested futures on the stack, and a worker's task overflows Tokio's 2 MiB.
@@ -44,8 +51,11 @@ fn main() -> ExitCode {
     match runtime.block_on(cli::run(arguments)) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("dormer: {error:#}");
-            ExitCode::FAILURE
+            dormer_client::terminal::warn(format_args!("{error:#}"));
+            match error.downcast_ref::<UsageError>() {
+                Some(_) => ExitCode::from(USAGE),
+                None => ExitCode::FAILURE,
+            }
         }
     }
 }

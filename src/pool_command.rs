@@ -1,8 +1,8 @@
 //! `dormer pool`: converts an earlier build's ConfigMap into an equivalent `WindowsPool`.
 
-use crate::cluster_access::{ClusterAccess, unreached};
+use crate::cluster_access::{ClusterAccess, failed, silent};
 use clap::{Args, Subcommand};
-use dormer_client::{EXIT_CODES, Failure, finish};
+use dormer_client::{EXIT_CODES, Failure, file, finish};
 use dormer_profile::yaml;
 use dormer_proto::pool::DEFAULT_POOL;
 use dormer_workers::pool::{config_map, import};
@@ -14,6 +14,8 @@ use std::{
     time::Duration,
 };
 
+/// Largest file with a ConfigMap, in bytes: Kubernetes' own limit of an object is 1.5 MiB.
+const CONFIG_MAP_BYTES_MAX: u64 = 4 << 20;
 /// Time limit of the API server's answer.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 
@@ -68,22 +70,26 @@ impl Import {
         let client = self.cluster.client().await?;
         let api: Api<ConfigMap> = Api::namespaced(client, &self.cluster.namespace);
         let asked = tokio::time::timeout(ANSWER_MAX, api.get_opt(name)).await;
-        let silent = |_| unreached("the API server did not answer within 30 s");
-        let found = asked.map_err(silent)?.map_err(unreached)?;
+        let found = asked
+            .map_err(|_| silent("nothing within 30 s"))?
+            .map_err(failed)?;
         found.ok_or_else(|| {
             let namespace = &self.cluster.namespace;
-            Failure::refused(
-                format!("there is no ConfigMap {namespace}/{name}"),
-                format!("for a new pool: kubectl -n {namespace} apply -f deploy/pool.yaml"),
-            )
+            Failure::Absent {
+                error: format!("there is no ConfigMap {namespace}/{name}"),
+                what_to_do: format!(
+                    "for a new pool: kubectl -n {namespace} apply -f deploy/pool.yaml"
+                ),
+            }
         })
     }
 }
 
 /// Reads the ConfigMap from a file.
 fn read(path: &Path) -> Result<ConfigMap, Failure> {
-    let failed = |why: String| Failure::refused(format!("{}: {why}", path.display()), "");
-    let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+    let failed =
+        |why: String| Failure::refused(format!("--filename {}: {why}", path.display()), "");
+    let text = file::read("--filename", path, CONFIG_MAP_BYTES_MAX)?;
     let mut documents = yaml::documents(&text).map_err(|error| failed(error.to_string()))?;
     documents.retain(|one| one["kind"] == "ConfigMap");
     let [map] = &documents[..] else {

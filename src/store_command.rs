@@ -2,10 +2,12 @@
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
+use dormer_client::EXIT_CODES;
 use dormer_engine::{embedded, nats::NatsStore};
 use dormer_run::{
     config::{Config, Settings, Store},
     nats,
+    usage::checked,
 };
 use dormer_workflows::Dormer;
 use std::{
@@ -19,6 +21,7 @@ use std::{
 #[derive(Debug, Subcommand)]
 pub(crate) enum StoreCommand {
     /// Read every record, and list damaged ones; the exit code is 1 if there is any
+    #[command(after_help = EXIT_CODES)]
     Check(Which),
     /// Write the whole history as JSON lines, one record per line. Embedded and NATS stores have the same lines, so a
     /// dump of one can be restored into the other
@@ -28,8 +31,10 @@ pub(crate) enum StoreCommand {
     /// `{"record":{"run":R,"seq":N,"head":[revision,seq,deadline,end],"record":{...},"envelope":"..."}}`. The last
     /// record of each run has `head` (times are milliseconds since 1970, 0 means none), `record` is for people, and
     /// `envelope` is the stored record in base64. Dead letters come last: `{"dead_letter":{...}}`.
+    #[command(after_help = EXIT_CODES)]
     Dump(Dump),
     /// Create a new store from a dump of either kind; the new store ignores orders of the old one
+    #[command(after_help = EXIT_CODES)]
     Restore(Restore),
 }
 
@@ -66,10 +71,10 @@ pub(crate) struct Restore {
 impl Which {
     fn resolve(self) -> anyhow::Result<Config> {
         let settings = match &self.config {
-            Some(path) => self.settings.over(Settings::read(path)?),
+            Some(path) => self.settings.over(checked(Settings::read(path))?),
             None => self.settings,
         };
-        Config::new(settings)
+        checked(Config::new(settings))
     }
 }
 
@@ -86,15 +91,14 @@ pub(crate) async fn run(asked: StoreCommand) -> anyhow::Result<ExitCode> {
 
 /// Refuses a folder without a store. A path with a mistake in it is no damage.
 fn is_there(folder: &Path) -> anyhow::Result<()> {
-    let shown = folder.display();
-    anyhow::ensure!(folder.is_dir(), "{shown}: there is no such folder");
-    let empty = folder
-        .read_dir()
-        .with_context(|| format!("{shown}"))?
-        .next()
-        .is_none();
-    anyhow::ensure!(!empty, "{shown}: the folder is empty, so it has no store");
-    Ok(())
+    let named = || format!("--store {}", folder.display());
+    let read = || {
+        anyhow::ensure!(folder.is_dir(), "there is no such folder");
+        let empty = folder.read_dir()?.next().is_none();
+        anyhow::ensure!(!empty, "the folder is empty, so it has no store");
+        Ok(())
+    };
+    checked(read().with_context(named))
 }
 
 async fn check(config: &Config) -> anyhow::Result<ExitCode> {
@@ -148,7 +152,7 @@ async fn dump(config: &Config, to: &Path) -> anyhow::Result<ExitCode> {
     let mut unfinished = to.as_os_str().to_owned();
     unfinished.push(".part");
     let unfinished = PathBuf::from(unfinished);
-    let named = || format!("the dump {}", to.display());
+    let named = || format!("--to {}", to.display());
     let mut out = BufWriter::new(File::create(&unfinished).with_context(named)?);
     let records = write(config, &mut out).await?;
     out.into_inner()
@@ -168,10 +172,12 @@ async fn write(config: &Config, out: &mut (impl Write + Send)) -> anyhow::Result
 }
 
 async fn restore(config: &Config, from: &Path) -> anyhow::Result<ExitCode> {
-    let named = || format!("the dump {}", from.display());
+    let named = || format!("--from {}", from.display());
     let mut dump: Box<dyn BufRead + Send> = match from.to_str() {
         Some("-") => Box::new(BufReader::new(io::stdin())),
-        _ => Box::new(BufReader::new(File::open(from).with_context(named)?)),
+        _ => Box::new(BufReader::new(checked(
+            File::open(from).with_context(named),
+        )?)),
     };
     match &config.store {
         Store::Folder(folder) => {

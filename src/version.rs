@@ -119,6 +119,11 @@ impl Version {
     }
 }
 
+/// This build for programs.
+pub(crate) fn json() -> serde_json::Value {
+    serde_json::to_value(Version::of_this_build()).unwrap_or_default()
+}
+
 /// Processor, system and C library that the program was built for, such as `x86_64-linux-musl`.
 fn target() -> String {
     let library = if cfg!(target_env = "musl") {

@@ -15,7 +15,7 @@ const NAMESPACE: &str = "dormer";
 
 /// A running dormer on a simulated cluster of two machines, of which one fails until it is retried.
 struct Site {
-    _folder: TempDir,
+    folder: TempDir,
     _world: World,
     dormer: Process,
     url: String,
@@ -65,7 +65,7 @@ impl Site {
         let dormer = Process::start(&spec).expect("dormer starts");
         let url = format!("http://127.0.0.1:{port}");
         Self {
-            _folder: folder,
+            folder,
             _world: world,
             dormer,
             url,
@@ -74,6 +74,31 @@ impl Site {
 
     fn run(&self, arguments: &[&str]) -> Output {
         asked(&self.url, arguments)
+    }
+
+    /// What bash offers for the last word of a command.
+    fn completed(&self, words: &[&str]) -> Vec<String> {
+        let program = std::path::Path::new(env!("CARGO_BIN_EXE_dormer"));
+        let folder = program.parent().expect("a folder").display();
+        let script = text(&self.run(&["completions", "bash"]).stdout);
+        let last = words.len();
+        let script = format!(
+            "{script}\nCOMP_WORDS=(dormer \"$@\")\nCOMP_CWORD={last}\n\
+             _dormer_with_machines dormer \"${{COMP_WORDS[{last}]}}\" \"${{COMP_WORDS[{last}-1]}}\"\n\
+             printf '%s\\n' \"${{COMPREPLY[@]}}\""
+        );
+        let path = std::env::var("PATH").unwrap_or_default();
+        let file = self.folder.path().join("completed.bash");
+        std::fs::write(&file, script).expect("written");
+        let output = Command::new("bash")
+            .arg("--norc")
+            .arg(&file)
+            .args(words)
+            .env("PATH", format!("{folder}:{path}"))
+            .env("DORMER_SERVER", &self.url)
+            .output()
+            .expect("bash runs");
+        text(&output.stdout).lines().map(str::to_owned).collect()
     }
 
     /// What a command prints.
@@ -156,9 +181,12 @@ async fn the_machine_that_is_stuck_is_found_understood_and_mended() {
         site.json(&["get", "machines", failed["uid"].as_str().unwrap()])["name"],
         name
     );
+    let (begin, _) = name.split_at(name.len() - 3);
+    assert_eq!(site.completed(&["why", begin]), [name]);
+    assert_eq!(site.completed(&["recreate", "--ye"]), ["--yes"]);
     let why = site.say(&["why", name]);
     assert!(
-        why.starts_with(&format!("{name}\nState:   Failed, while ")),
+        why.starts_with(&format!("{name}: ")) && why.contains("\nState:   Failed\nCause:   "),
         "{why}"
     );
     let command = format!("\n           dormer retry {name}\n");
@@ -222,7 +250,9 @@ async fn the_machine_that_is_stuck_is_found_understood_and_mended() {
             .contains("Desired version:")
     );
 
-    site.say(&["pause", "--pool", "windows", "--why", "a freeze"]);
+    let secret = "hunter2-in-a-reason";
+    let reason = format!("a freeze; the password is {secret}");
+    site.say(&["pause", "--pool", "windows", "--why", &reason]);
     let rollout = site.json(&["get", "rollouts", "windows"]);
     assert!(
         rollout["paused"]
@@ -233,6 +263,28 @@ async fn the_machine_that_is_stuck_is_found_understood_and_mended() {
     assert_eq!(
         site.json(&["get", "rollouts"]).as_array().map(Vec::len),
         Some(1)
+    );
+    let bundle = site
+        .folder
+        .path()
+        .join("bundle.tar.gz")
+        .display()
+        .to_string();
+    let said = site.say(&["support-bundle", "--to", &bundle]);
+    assert!(
+        said.starts_with("wrote ") && said.contains(" files to "),
+        "{said}"
+    );
+    let file = std::fs::File::open(&bundle).expect("a bundle");
+    let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(file));
+    let mut whole = String::new();
+    for entry in archive.entries().expect("entries") {
+        let mut entry = entry.expect("an entry");
+        std::io::Read::read_to_string(&mut entry, &mut whole).expect("text");
+    }
+    assert!(
+        whole.contains("a freeze") && !whole.contains(secret),
+        "{whole}"
     );
     site.say(&["resume", "--pool", "windows"]);
     site.say(&["get", "tasks"]);
@@ -279,6 +331,92 @@ async fn what_cannot_be_done_is_said_with_an_exit_code_of_its_own() {
         nowhere == 2 && said.contains("windows"),
         "{nowhere}: {said}"
     );
+    let mistyped = format!("{}x", &name[..name.len() - 1]);
+    let unknown: &[(&[&str], i32, &[&str])] = &[
+        (
+            &["get", "pools", "nope"],
+            3,
+            &["there is no pool \"nope\"", "there are: windows"],
+        ),
+        (&["get", "pools", "windwos"], 3, &["did you mean windows?"]),
+        (
+            &["get", "rollouts", "nope"],
+            3,
+            &["there is no rollout \"nope\"", "windows"],
+        ),
+        (
+            &["pause", "--pool", "nope"],
+            3,
+            &["there is no pool \"nope\"", "there are: windows"],
+        ),
+        (
+            &["resume", "rollout/nope"],
+            3,
+            &["there is no pool \"nope\""],
+        ),
+        (
+            &["rollback", "nope", "--to", "1.0.0", "--yes"],
+            3,
+            &["there is no pool \"nope\""],
+        ),
+        (
+            &["plan", "--pool", "windwos"],
+            3,
+            &["there is no pool", "did you mean windows?"],
+        ),
+        (
+            &["describe", "rollout", "nope"],
+            3,
+            &["there is no rollout"],
+        ),
+        (&["history", "rollout/nope"], 3, &["there is no rollout"]),
+        (&["watch", "rollouts", "nope"], 3, &["there is no rollout"]),
+        (
+            &["watch", "machines", "nope"],
+            3,
+            &["there is no machine \"nope\""],
+        ),
+        (
+            &["get", "runs", "nope"],
+            3,
+            &["there is no run \"nope\"", "rollout/windows"],
+        ),
+        (&["get", "runs", name], 0, &[]),
+        (&["get", "machines", &mistyped], 3, &["did you mean ", name]),
+        (
+            &["get", "quarantine", "nope"],
+            3,
+            &["nope is not quarantined"],
+        ),
+        (&["unquarantine", "nope"], 3, &["no run is quarantined"]),
+        (
+            &["retry", "--all-failed", "--pool", "windwos", "--yes"],
+            2,
+            &["did you mean windows?"],
+        ),
+        (
+            &["status", "--pool", "windwos"],
+            2,
+            &["did you mean windows?"],
+        ),
+        (
+            &["wait", "--pool", "windwos"],
+            2,
+            &["did you mean windows?"],
+        ),
+        (
+            &["get", "machines", "--sort-by", "nmae"],
+            2,
+            &["did you mean name?"],
+        ),
+    ];
+    for (arguments, wanted, parts) in unknown {
+        let (ended, said) = code(arguments);
+        assert_eq!(ended, *wanted, "{arguments:?}: {said}");
+        for part in *parts {
+            assert!(said.contains(part), "{arguments:?}: {part}: {said}");
+        }
+    }
     let (none, said) = code(&["retry", "--all-failed", "--code", "nobody_has_it", "--yes"]);
     assert!(
         none == 1 && said.contains("nothing was done"),

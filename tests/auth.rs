@@ -132,7 +132,12 @@ impl Site {
 
     /// Another dormer for the same cluster, on a store of its own.
     async fn beside(&self, store: &str, flags: &[(&str, &str)]) -> (Process, Near) {
-        run(&self.folder, self.ssh_port, store, flags).await
+        // In one namespace a second dormer with another folder is refused.
+        let namespace =
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": store}});
+        self.world.create(namespace).expect("made");
+        let flags = [flags, &[("--namespace", store)]].concat();
+        run(&self.folder, self.ssh_port, store, &flags).await
     }
 
     /// The dormer anew, at another port and on the same store.
@@ -439,7 +444,7 @@ async fn a_token_that_was_taken_back_works_no_longer_and_without_the_api_server_
     assert!(
         stranger
             .refusal()
-            .contains("nobody can log in until it does"),
+            .contains("no one can log in until the API server answers"),
         "{}",
         stranger.refusal()
     );
@@ -628,33 +633,38 @@ async fn a_session_outlives_its_process_and_holds_in_every_console_of_the_same_k
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_a_cluster_a_printed_link_opens_the_console_once() {
+async fn without_a_cluster_a_link_in_a_file_opens_the_console_once() {
     dormer_testkit::full!();
+    let own = test_dir("login-link");
+    let [file, audit] = ["link", "audit"].map(|name| own.path().join(name));
+    let [link_file, audit_log] = [&file, &audit].map(|it| it.display().to_string());
     let flags = [
         ("--authentication", "token"),
         ("--access-token", "a-word-of-enough-letters"),
+        ("--login-link", &link_file),
+        ("--audit-log", &audit_log),
     ];
     let site = Site::new(&flags).await;
-    let printed = |count: usize| {
-        let log = site.log();
-        let mut links = log
-            .lines()
-            .filter_map(|line| line.split_once("works once): "));
-        links.nth(count - 1).map(|(_, url)| url.trim().to_owned())
-    };
-    let link = await_some("a link", IN_TIME, || async { printed(1) }).await;
+    let kept = || std::fs::read_to_string(&file).ok();
+    let link = await_some("a link", IN_TIME, || async { kept() }).await;
+    let link = link.trim();
     let path = link
         .split_once(&site.port.to_string())
         .expect("our address")
         .1
         .to_owned();
+    await_condition("the log names the file", IN_TIME, || async {
+        site.log().contains(&link_file)
+    })
+    .await;
+    assert!(!site.log().contains("token="), "the secret is in the log");
     assert_eq!(site.ask("GET /", &[], "").status, 401);
     let followed = site.ask(&format!("GET {path}"), &[], "");
     let cookie = followed.cookie();
     assert_eq!(site.ask("GET /", &[("Cookie", &cookie)], "").status, 200);
     assert_eq!(site.ask(&format!("GET {path}"), &[], "").status, 401);
-    await_condition("another link is printed", IN_TIME, || async {
-        printed(2).is_some()
+    await_condition("another link is there", IN_TIME, || async {
+        kept().is_some_and(|fresh| fresh.trim() != link)
     })
     .await;
     assert_eq!(site.get("/api/v1/machines", "another-word").status, 401);
@@ -666,6 +676,18 @@ async fn without_a_cluster_a_printed_link_opens_the_console_once() {
         .expect("it runs");
     assert!(asked.status.success(), "{}", text(&asked.stderr));
     site.end();
+    assert!(!file.exists(), "a link does not outlive its process");
+    let lines = std::fs::read_to_string(&audit).expect("the audit");
+    let refused: Vec<&str> = lines.lines().filter(|it| it.contains("refused")).collect();
+    assert_eq!(
+        refused.len(),
+        2,
+        "the link's second use, and a wrong token: {lines}"
+    );
+    assert!(
+        !lines.contains("a-word-of") && !lines.contains("token="),
+        "{lines}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -108,6 +108,16 @@ fn completions_know_every_command_in_every_shell() {
             assert!(script.contains(word), "{word} is missing for {shell}");
         }
     }
+    for shell in ["bash", "zsh", "fish"] {
+        let script = text(&dormer(&["completions", shell]).stdout);
+        let asks = script.matches("dormer __complete 2>/dev/null").count();
+        assert_eq!(asks, 1, "{shell} asks for the names of machines");
+    }
+    let zsh = text(&dormer(&["completions", "zsh"]).stdout);
+    assert!(
+        zsh.matches(":_dormer_machines'").count() > 10,
+        "each argument that is a machine: {zsh}"
+    );
     assert!(!dormer(&["completions", "csh"]).status.success());
 }
 

@@ -12,6 +12,7 @@ mod changes_nats;
 mod chart;
 mod cli;
 mod dependencies;
+mod exit_codes;
 mod image;
 mod in_process;
 #[cfg(feature = "demo")]
@@ -23,6 +24,8 @@ mod life;
 mod lint;
 #[cfg(feature = "demo")]
 mod metrics;
+#[cfg(feature = "demo")]
+mod migrate;
 mod payload;
 #[cfg(feature = "demo")]
 mod plan;

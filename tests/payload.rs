@@ -176,7 +176,7 @@ fn payloads_are_listed_oldest_first_with_what_they_may_follow() {
         "what goes over the wire is told: {said}"
     );
     let nothing = dormer(&["list", &folder.path().join("nowhere").display().to_string()]);
-    assert_eq!(nothing.status.code(), Some(1));
+    assert_eq!(nothing.status.code(), Some(2));
 }
 
 /// A small program for 64-bit Windows without code. With a version it has a version resource, laid out as `verrsrc.h`

@@ -393,6 +393,11 @@ async fn a_cluster_is_surveyed_and_each_planted_fault_is_found() {
         assert!(found.iter().any(|it| it == wanted), "{wanted}: {said}");
     }
     assert_eq!(found.len(), wanted.len(), "{said}");
+    let (code, _, said) = survey(&["--as", "nonsense"]);
+    assert!(
+        code == Some(1) && said.contains("--as nonsense: "),
+        "{said}"
+    );
     // With another namespace there is no key.
     let (_, found, said) = survey(&["-n", "nowhere"]);
     assert!(found.iter().any(|it| it == "KeyAbsent"), "{said}");

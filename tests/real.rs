@@ -22,6 +22,7 @@ mod pool;
 mod rbac;
 mod refusals;
 mod restored;
+mod store_lease;
 mod stress;
 mod tokens;
 pub(crate) mod watcher;

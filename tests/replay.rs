@@ -142,7 +142,7 @@ fn a_record_that_says_otherwise_is_reported_with_both_decisions() {
         &format!("{run} (") as &str,
         &format!(" record {seq}, "),
         "written by dormer 0.1.0",
-        "happened  probe failed (",
+        "happened  probe failed at attempt ",
         "recorded  Provisioned (probing); asks for nothing",
         "today     Failed",
         "differs   state.Machine.phase",

@@ -33,8 +33,8 @@ const CHANGES: [(&str, &str, &str, &str); 12] = [
     (
         "a column \"kernel build\"",
         "a column of `dormer get`",
-        "src/client/items.rs",
-        "Column::new(\"VERSION\"",
+        "proto/views/src/machine.rs",
+        "pub version:",
     ),
     (
         "another retention of a stream",
@@ -186,19 +186,23 @@ fn the_first_pages_are_short() {
     }
 }
 
-/// The page of messages with a text of `stories` under each "Now": the first story with the name of its section.
+/// The page of messages with the lines of `stories` under each "Now": the first story with the name of its section.
 fn renewed(page: &str, stories: &str) -> String {
     let story = |title: &str| {
         let mut stories = stories.split("\n\n").filter_map(|it| it.split_once('\n'));
         let (_, text) = stories.find(|(name, _)| *name == title)?;
-        Some(text.split_whitespace().collect::<Vec<_>>().join(" "))
+        let lines = text.lines().filter(|line| !line.starts_with("  = "));
+        let lines: Vec<&str> = lines
+            .map(|it| it.strip_prefix("  ").unwrap_or(it))
+            .collect();
+        Some(lines.join("\n"))
     };
     let sections = page.split("\n## ").map(|section| {
         let title = section.lines().next().unwrap_or_default();
         let parts = section.split_once("\nNow:\n").zip(story(title));
         parts.map_or_else(
             || section.to_owned(),
-            |((before, _), now)| format!("{before}\nNow:\n\n> {now}\n"),
+            |((before, _), now)| format!("{before}\nNow:\n\n```text\n{now}\n```\n"),
         )
     });
     sections.collect::<Vec<_>>().join("\n## ")
@@ -216,8 +220,8 @@ fn the_page_of_messages_says_what_why_says() {
 
 #[test]
 fn another_text_of_a_story_is_put_on_the_page() {
-    let page = "# Messages\n\n## dead\n\nNow:\n\n> old\n\n## other\n\nNow:\n\n> kept\n";
-    let stories = "# Generated\n\ndead\n  It is\n  dead.\n\nlate\n  It is late.\n";
-    let wanted = page.replace("> old", "> It is dead.");
+    let page = "# Messages\n\n## dead\n\nNow:\n\nold\n\n## other\n\nNow:\n\nkept\n";
+    let stories = "# Generated\n\ndead\n  It is\n    dead.\n  = command\n\nlate\n  It is late.\n";
+    let wanted = page.replace("old", "```text\nIt is\n  dead.\n```");
     assert_eq!(renewed(page, stories), wanted);
 }

@@ -163,8 +163,11 @@ impl Known {
             if FOLDERS.iter().any(|folder| word.starts_with(folder)) {
                 !folders.iter().any(|folder| folder.join(word).exists())
             } else {
-                let page = extension(Path::new(word)) == "md" && !word.contains('/');
-                page && !self.names.contains(*word)
+                // A page that does not ship helps no reader, in whatever folder it is said to be.
+                // What follows a URL's scheme is somebody else's page.
+                let page = extension(Path::new(word)) == "md" && !word.starts_with("//");
+                let there = || folders.iter().any(|folder| folder.join(word).exists());
+                page && !self.names.contains(*word) && !there()
             }
         };
         let words = words(text).into_iter().filter(absent);
@@ -222,6 +225,7 @@ fn what_is_not_there_is_found() {
         ("src/nothing.rs:12", "src/nothing.rs"),
         ("`docs/nothing.md`.", "docs/nothing.md"),
         ("as nothing.md has it", "nothing.md"),
+        ("numbers: elsewhere/nothing.md §3", "elsewhere/nothing.md"),
         ("tests/nothing/*.rs", "tests/nothing"),
         ("[a link](runbook.md)", "a link to runbook.md"),
         (

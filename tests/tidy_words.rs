@@ -248,3 +248,50 @@ fn type_names_in_more_than_two_packages() {
         println!("{name:20} {}", named.join(", "));
     }
 }
+
+/// Words that no text for people has: riddles, and metaphors for what has a plain name.
+const UNREAD: &[&str] = &[
+    "whoever", "whomever", "witness", "deed", "glance", "shelf", "bury", "buried", "heard", "desk",
+];
+
+/// Documents, comments of the chart, and lines of the command line's own packages that are no comments for programmers.
+fn for_people() -> Vec<(PathBuf, String)> {
+    let mut found = Vec::new();
+    for under in ["docs", "deploy", "src"] {
+        collect(&root().join(under), &mut found);
+    }
+    for file in ["README.md", "SECURITY.md", "CHANGELOG.md", "tests/TASKS.md"] {
+        found.push(root().join(file));
+    }
+    // It shows what messages were before.
+    found.retain(|path| !path.ends_with("docs/messages.md"));
+    let kinds = ["md", "yaml", "tpl", "txt", "rs"];
+    found.retain(|path| {
+        path.extension()
+            .is_some_and(|it| kinds.iter().any(|kind| it == *kind))
+    });
+    let read = |path: PathBuf| Some((path.clone(), fs::read_to_string(path).ok()?));
+    found.into_iter().filter_map(read).collect()
+}
+
+#[test]
+fn nothing_that_people_read_has_a_riddle() {
+    let mut found = Vec::new();
+    for (path, text) in for_people() {
+        let rust = path.extension().is_some_and(|it| it == "rs");
+        for (number, line) in text.lines().enumerate() {
+            // A doc comment may be a flag's help, other comments are for programmers.
+            let bare = line.trim_start();
+            if rust && bare.starts_with("//") && !bare.starts_with("///") {
+                continue;
+            }
+            let mut words = line
+                .split(|c: char| !c.is_alphabetic())
+                .map(str::to_lowercase);
+            if let Some(word) = words.find(|it| UNREAD.contains(&it.as_str())) {
+                found.push(format!("{}:{}: {word}", path.display(), number + 1));
+            }
+        }
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}

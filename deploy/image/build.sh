@@ -21,7 +21,7 @@ else
     export DORMER_COMMIT
     # No path of this computer goes into the program.
     export RUSTFLAGS="${RUSTFLAGS:-} --remap-path-prefix=$PWD=. --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=cargo"
-    cargo build --locked --profile dist --target "$target" --no-default-features
+    cargo build --locked --profile dist --target "$target" --no-default-features --features nats-creds
     cp "${CARGO_TARGET_DIR:-target}/$target/dist/dormer" "$context/dormer"
     unset RUSTFLAGS
 fi

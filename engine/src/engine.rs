@@ -110,7 +110,8 @@ pub async fn run_observed<W: Workflow, P: Ports, E: EngineObserver<W>>(
         queues.push(queue);
     }
     let mut background = JoinSet::new();
-    let (own, swept) = (Arc::clone(&ports), options.clone());
+    let own = Arc::clone(&ports);
+    let swept = options.clone();
     background.spawn(supervised("the sweep", move || {
         sweep_for_ever(Arc::clone(&own), swept.clone())
     }));
@@ -254,7 +255,8 @@ pub fn shard_of(run: Option<&RunId>, shards: usize) -> usize {
     usize::try_from(hash % shards as u64).unwrap_or(0)
 }
 
-/// Fires alarms of runs whose deadline has passed, and deletes runs that ended long ago.
+/// Fires alarms of runs whose deadline has passed, or that have effects outstanding and no deadline, and deletes runs
+/// that ended long ago.
 async fn sweep_for_ever<P: Ports>(ports: Arc<P>, options: Options) {
     loop {
         let pass = sweep(ports.as_ref(), options.sweep_grace_ms);
@@ -287,9 +289,13 @@ pub async fn sweep<P: Ports>(ports: &P, grace_ms: u64) -> Result<(), StoreError>
                 .is_some_and(|at| now.since_ms(at) > CLOSED_KEPT_MS)
         };
         let (expired, others): (Vec<Head>, Vec<Head>) = heads.into_iter().partition(is_expired);
-        let late = others
-            .into_iter()
-            .filter(|it| it.deadline.is_some_and(|deadline| deadline <= overdue));
+        // An append without an answer may land when the message that led to it is gone. Its deadline leads to the run.
+        // Without a deadline nothing else does, and its signals wait: who has ended gets no more facts.
+        let waits = |head: &Head| match head.deadline {
+            Some(deadline) => deadline <= overdue,
+            None => !head.quiet,
+        };
+        let late = others.into_iter().filter(waits);
         let messages: Vec<(RunId, Vec<u8>)> = late
             .filter_map(|head| timer_due(&head.run, incarnation).map(|bytes| (head.run, bytes)))
             .collect();

@@ -3,6 +3,7 @@
 //! [`shard`] has the loop's five steps. [`engine`] runs several shards, the sweep and the shutdown. [`port`] defines
 //! the ports. Two real adapters implement them: NATS JetStream, and the embedded store with [`local`] queues.
 
+pub mod any;
 mod dump_format;
 pub mod embedded;
 pub mod engine;

@@ -66,7 +66,7 @@ impl Queue {
         match ack {
             Ack::Done => {}
             Ack::Again(0) => self.waiting.push_back(delivery),
-            Ack::Again(ms) => {
+            Ack::Again(ms) | Ack::Newer(ms) => {
                 self.delayed
                     .insert((now + Duration::from_millis(ms), token), delivery);
             }
@@ -216,6 +216,19 @@ impl TaskQueue for LocalTasks {
     async fn publish(&self, orders: Vec<OrderOut>) -> Result<(), StoreError> {
         {
             let mut inner = lock(&self.inner);
+            let superseded = |order: &OrderOut| Some((order.task.clone(), order.superseded()?));
+            let old: BTreeSet<OrderKey> = orders.iter().filter_map(superseded).collect();
+            if !old.is_empty() {
+                let Orders { waiting, known, .. } = &mut *inner;
+                waiting.retain(|order| {
+                    let key = (order.task.clone(), order.attempt);
+                    let stays = !old.contains(&key);
+                    if !stays {
+                        known.remove(&key);
+                    }
+                    stays
+                });
+            }
             for order in orders {
                 if inner.known.insert((order.task.clone(), order.attempt)) {
                     inner.waiting.push_back(order);
@@ -367,6 +380,19 @@ impl<S, C: Clock> Local<S, C> {
             tasks: Arc::default(),
             alarms: Arc::default(),
             clock,
+        }
+    }
+}
+
+impl<S, C> Local<S, C> {
+    /// The same store and queues, with the system's clock.
+    pub(crate) fn at_system_time(&self) -> Local<S> {
+        Local {
+            store: Arc::clone(&self.store),
+            inbox: Arc::clone(&self.inbox),
+            tasks: Arc::clone(&self.tasks),
+            alarms: Arc::clone(&self.alarms),
+            clock: SystemClock,
         }
     }
 }

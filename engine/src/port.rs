@@ -168,6 +168,9 @@ pub enum Ack {
     Done,
     /// Deliver it again after this many milliseconds.
     Again(u64),
+    /// The same, and to an engine of another build if one reads this inbox: this build cannot read the message or its
+    /// run.
+    Newer(u64),
 }
 
 /// Inbox: messages to runs.
@@ -175,6 +178,8 @@ pub enum Ack {
 /// # Contract
 /// - A message is delivered at least once, unless the adapter's rebuildable store is lost. It is redelivered until it
 ///   is acknowledged as done. Neither order nor once is promised.
+/// - A message may replace an earlier one with the same [`Address`](dormer_proto::address::Address), also if that one is
+///   newer: its sender repeats it.
 /// - `take` waits for at least one message, and returns at most `max`.
 pub trait Inbox: Send + Sync + 'static {
     /// Takes waiting messages.
@@ -209,11 +214,21 @@ pub struct OrderOut {
     pub bytes: Vec<u8>,
 }
 
+impl OrderOut {
+    /// Attempt whose order this one supersedes.
+    #[must_use]
+    pub fn superseded(&self) -> Option<Attempt> {
+        (self.attempt.0 > 1).then(|| Attempt(self.attempt.0 - 1))
+    }
+}
+
 /// Task queue: orders to workers.
 ///
 /// # Contract
 /// - An order stays until its worker acknowledges it after the report's receipt. An expired claim is redelivered.
 /// - Publishing the same task and attempt again while the first order exists creates no second order.
+/// - Publishing an attempt takes away the order of the attempt before it if no worker has taken it. After a failure it may
+///   stay: its report is late.
 /// - Receipts may be lost: workers repeat reports until one comes.
 pub trait TaskQueue: Send + Sync + 'static {
     /// Publishes orders.

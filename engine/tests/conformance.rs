@@ -3,8 +3,9 @@
 mod contract;
 
 use dormer_engine::{
+    any::AnyPorts,
     embedded::EmbeddedStore,
-    local::{LocalAlarms, LocalInbox, deliver_due_timers},
+    local::{Local, LocalAlarms, LocalInbox, deliver_due_timers},
     memory::MemoryStore,
     nats::{NatsStore, Options, Sync},
     port::{Ports, SystemClock},
@@ -52,6 +53,24 @@ async fn the_alarms_of_one_process_keep_the_contract() {
     assert_eq!(alarms.set_for(), 0);
 }
 
+/// The ports of a store of this process, as the product uses them: behind one type.
+#[tokio::test]
+async fn stores_of_one_process_keep_the_contracts_behind_one_type() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let embedded = EmbeddedStore::open(folder.path()).expect("a store");
+    let memory = MemoryStore::new(Incarnation(7));
+    let all = [
+        AnyPorts::embedded(&Local::new(Arc::new(embedded), SystemClock)),
+        AnyPorts::memory(&Local::new(Arc::new(memory), SystemClock)),
+    ];
+    for any in &all {
+        contract::history(any, any).await;
+        contract::dead_letters(any).await;
+        contract::quarantine(any).await;
+        contract::inbox(any).await;
+    }
+}
+
 #[tokio::test]
 async fn nats_keeps_the_contracts() {
     for version in [NatsVersion::Current, NatsVersion::Oldest] {
@@ -71,5 +90,21 @@ async fn nats_keeps_the_contracts() {
         contract::alarms(store.alarms(), Some(neighbour.alarms()), store.inbox()).await;
         contract::dead_letters(store.dead()).await;
         contract::quarantine(store.quarantine()).await;
+        // What the product uses: the same ports behind one type.
+        store.close().await;
+        let server = started!(NatsServer::start(NatsOptions {
+            version,
+            ..NatsOptions::default()
+        }));
+        let options = Options {
+            servers: server.url(),
+            ..options
+        };
+        let store = NatsStore::open(&options).await.expect("a store");
+        let any = AnyPorts::nats(Arc::new(store));
+        contract::history(&any, &any).await;
+        contract::inbox(&any).await;
+        contract::dead_letters(&any).await;
+        contract::quarantine(&any).await;
     }
 }

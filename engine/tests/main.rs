@@ -1,6 +1,7 @@
 //! The engine's integration tests, one module for each subject. One test binary links once.
 
 mod builds;
+mod conflict;
 mod conformance;
 mod embedded_basics;
 mod embedded_common;
@@ -21,6 +22,7 @@ mod nats_moves;
 mod nats_old_and_new;
 mod nats_outage;
 mod nats_ports;
+mod nats_shares;
 mod old_and_new;
 mod quarantine;
 mod whole;

@@ -110,7 +110,8 @@ async fn it_is_made_again_where_it_is_gone_and_another_of_its_name_ends_the_star
 
 #[tokio::test]
 async fn a_server_without_room_for_it_has_a_store_nevertheless() {
-    let lines = r#"accounts { A { jetstream { max_memory: 64M, max_file: 1G }
+    // It has room for the inbox.
+    let lines = r#"accounts { A { jetstream { max_memory: 320M, max_file: 1G }
         users: [ { user: "d", password: "d" } ] } }
         no_auth_user: d
     "#;

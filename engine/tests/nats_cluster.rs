@@ -90,7 +90,7 @@ impl Engine {
         let store = Arc::new(await_some("the three to agree on a leader", PATIENCE, open).await);
         let (halt, halted) = watch::channel(false);
         let running = engine::run::<Old, _>(Arc::clone(&store), engine::Options::default(), halted);
-        let rebuilding = tokio::spawn(rebuild_for_ever::<Old, _>(Arc::clone(&store)));
+        let rebuilding = tokio::spawn(rebuild_for_ever::<Old>(Arc::clone(&store)));
         Self {
             store,
             halt,

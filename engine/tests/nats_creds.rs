@@ -1,4 +1,4 @@
-//! Credentials files against a real server in operator mode. Built with the feature `nats-creds`.
+//! Credentials files against a real server in operator mode. The workspace is built with the feature `nats-creds`.
 
 use crate::nats_common;
 

@@ -105,7 +105,7 @@ async fn engine_on(
     tokio::task::JoinHandle<Result<dormer_engine::shard::Counters, StoreError>>,
 ) {
     let store = Arc::new(NatsStore::open(&options).await.expect("a store"));
-    tokio::spawn(rebuild_for_ever::<Walk, _>(Arc::clone(&store)));
+    tokio::spawn(rebuild_for_ever::<Walk>(Arc::clone(&store)));
     let running = engine::run::<Walk, _>(Arc::clone(&store), engine::Options::default(), stop);
     (store, tokio::spawn(running))
 }

@@ -3,6 +3,7 @@
 
 use crate::nats_common;
 
+use async_nats::jetstream::consumer::pull;
 use dormer_engine::{
     nats::{Login, NatsStore, OpenError, Options, Sync, Synced, Tls},
     port::{
@@ -10,13 +11,23 @@ use dormer_engine::{
         Inbox, OrderOut, Ports, SystemClock, TaskQueue,
     },
 };
-use dormer_proto::id::{Attempt, Seq, TaskId, Timestamp};
-use dormer_testkit::{
-    Login as ServerLogin, NatsOptions, NatsServer, NatsTls, NatsVersion, TestCa, started,
+use dormer_proto::{
+    address::{Address, Kind, Origin},
+    envelope,
+    id::{Attempt, Epoch, RunId, Seq, TaskId, Timestamp},
+    message::{Inbound, InboxMessage, NoSignal, ObjectRef, Observation, Version},
+    subject::{Names, SIGNATURE_HEADER},
 };
+use dormer_testkit::{
+    Login as ServerLogin, NatsOptions, NatsServer, NatsTls, NatsVersion, TestCa, await_condition,
+    started,
+};
+use futures::StreamExt;
 use nats_common::{append, options, run, taken};
 use std::time::Duration;
 
+/// How long a test waits for what must come.
+const SOON: Duration = Duration::from_secs(30);
 const VERSIONS: [NatsVersion; 2] = [NatsVersion::Current, NatsVersion::Oldest];
 
 #[tokio::test]
@@ -198,7 +209,7 @@ async fn messages_are_redelivered_until_acknowledged_and_alarms_fire() {
 }
 
 #[tokio::test]
-async fn an_order_published_twice_is_one_and_stays_until_acknowledged() {
+async fn an_order_published_twice_is_one_and_stays_until_the_next_attempt_supersedes_it() {
     for version in VERSIONS {
         let server = started!(NatsServer::start(NatsOptions {
             version,
@@ -216,21 +227,25 @@ async fn an_order_published_twice_is_one_and_stays_until_acknowledged() {
             class: "host",
             bytes: vec![1],
         };
-        store
-            .tasks()
-            .publish(vec![order(1)])
-            .await
-            .expect("published");
-        store
-            .tasks()
-            .publish(vec![order(1), order(2)])
-            .await
-            .expect("published");
         let js =
             async_nats::jetstream::new(async_nats::connect(server.url()).await.expect("a client"));
-        let mut stream = js.get_stream("dormer-tasks").await.expect("the stream");
-        // The canary and two orders.
-        assert_eq!(stream.info().await.expect("info").state.messages, 3);
+        let stream = js.get_stream("dormer-tasks").await.expect("the stream");
+        for (attempt, last) in [(1, 1), (1, 1), (2, 2), (2, 2)] {
+            let published = store.tasks().publish(vec![order(attempt)]).await;
+            published.expect("published");
+            let orders = stream.info_builder().subjects("dormer.tasks.host.>");
+            let orders = orders
+                .fetch()
+                .await
+                .expect("info")
+                .info
+                .state
+                .subjects_count;
+            assert_eq!(orders, 2, "the canary, and one order");
+            let subject = Names::default().order("host", &task, Attempt(last));
+            let found = stream.get_last_raw_message_by_subject(&subject).await;
+            assert!(found.is_ok(), "the order of attempt {last}");
+        }
     }
 }
 
@@ -494,5 +509,229 @@ async fn a_process_that_takes_nothing_holds_nothing_back() {
             .inbox()
             .acknowledge(vec![(delivery.token, Ack::Done)])
             .await;
+    }
+}
+
+/// An observation of the object `uid`, as a message.
+fn observed(run: &RunId, uid: &str, resource: u64) -> Vec<u8> {
+    let body: Inbound<u64, (), NoSignal> = Inbound::Observed(Observation {
+        object: ObjectRef {
+            cluster: String::new(),
+            kind: "Node".into(),
+            uid: uid.into(),
+        },
+        version: Version {
+            epoch: Epoch(1),
+            resource,
+        },
+        fact: Some(resource),
+        may_start: true,
+    });
+    let message = InboxMessage {
+        run: run.clone(),
+        incarnation: None,
+        body,
+    };
+    envelope::encode(&message, 0).expect("a message").0
+}
+
+#[tokio::test]
+async fn a_repeat_replaces_what_it_repeats() {
+    for version in VERSIONS {
+        let server = started!(NatsServer::start(NatsOptions {
+            version,
+            ..NatsOptions::default()
+        }));
+        let store = NatsStore::open(&options(&server)).await.expect("a store");
+        let a = run("a.b/c");
+        for resource in 1..=50 {
+            let all = ["u", "v"].map(|uid| (a.clone(), observed(&a, uid, resource)));
+            store.inbox().put(all.into()).await.expect("put");
+        }
+        // One of them is replaced while it is in the hands of an engine.
+        let first = taken(&store).await;
+        let second = taken(&store).await;
+        let mut bodies = [&first, &second].map(|delivery| delivery.bytes.clone());
+        bodies.sort();
+        let mut wanted = [observed(&a, "u", 50), observed(&a, "v", 50)];
+        wanted.sort();
+        assert_eq!(bodies, wanted);
+        let newer = observed(&a, "u", 51);
+        store
+            .inbox()
+            .put(vec![(a.clone(), newer.clone())])
+            .await
+            .expect("put");
+        let acks = [first, second].map(|delivery| (delivery.token, Ack::Done));
+        store.inbox().acknowledge(acks.into()).await;
+        let third = taken(&store).await;
+        assert_eq!(third.bytes, newer);
+        store
+            .inbox()
+            .acknowledge(vec![(third.token, Ack::Done)])
+            .await;
+        let js =
+            async_nats::jetstream::new(async_nats::connect(server.url()).await.expect("a client"));
+        await_condition("the inbox to be empty", SOON, || async {
+            let mut stream = js.get_stream("dormer-inbox2").await.expect("a stream");
+            // The canary stays.
+            stream.info().await.expect("its state").state.messages == 1
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_subject_that_says_something_else_is_refused_and_a_signature_is_no_hindrance() {
+    let server = started!(NatsServer::start(NatsOptions::default()));
+    let store = NatsStore::open(&options(&server)).await.expect("a store");
+    let js = async_nats::jetstream::new(async_nats::connect(server.url()).await.expect("a client"));
+    let names = Names::default();
+    let a = run("a");
+    let body = observed(&a, "u", 1);
+    let address = Address::of_bytes(&a, &body);
+    let put = async |origin, address: &Address| {
+        let mut headers = async_nats::HeaderMap::new();
+        headers.insert(SIGNATURE_HEADER, "some-signature");
+        let subject = names.message(origin, address);
+        let sent = js.publish_with_headers(subject, headers, body.clone().into());
+        sent.await.expect("sent").await.expect("stored");
+    };
+    // A worker may not observe, whatever its subject says.
+    put(Origin::Worker, &address).await;
+    for told in [
+        Address {
+            kind: Kind::Report,
+            ..address.clone()
+        },
+        Address {
+            kind: Kind::Other,
+            ..address.clone()
+        },
+        Address {
+            run: run("b"),
+            ..address.clone()
+        },
+        Address {
+            identity: "v".into(),
+            ..address.clone()
+        },
+    ] {
+        put(Origin::Worker, &told).await;
+        put(Origin::Watcher, &told).await;
+    }
+    put(Origin::Watcher, &address).await;
+    let delivery = taken(&store).await;
+    assert_eq!(delivery.bytes, body);
+    let acks = vec![(delivery.token, Ack::Done)];
+    store.inbox().acknowledge(acks).await;
+    let empty = await_condition("the inbox to be empty", SOON, || async {
+        let mut stream = js.get_stream("dormer-inbox2").await.expect("a stream");
+        stream.info().await.expect("its state").state.messages == 1
+    });
+    // Other partitions are read a moment later: an engine goes on taking.
+    tokio::select! {
+        () = empty => {}
+        more = store.inbox().take(10) => panic!("a forged message was taken: {more:?}"),
+    }
+}
+
+/// A clock that is so many milliseconds ahead.
+struct Ahead(u64);
+
+impl Clock for Ahead {
+    fn now(&self) -> Timestamp {
+        SystemClock.now().plus_ms(self.0)
+    }
+}
+
+/// Two days.
+const LATER_MS: u64 = 2 * 24 * 3_600_000;
+
+#[tokio::test]
+async fn the_inbox_of_earlier_builds_is_drained_and_then_deleted() {
+    for version in VERSIONS {
+        let server = started!(NatsServer::start(NatsOptions {
+            version,
+            ..NatsOptions::default()
+        }));
+        let js =
+            async_nats::jetstream::new(async_nats::connect(server.url()).await.expect("a client"));
+        // As the build before this one created it, with its canary.
+        let old = async_nats::jetstream::stream::Config {
+            name: "dormer-inbox".into(),
+            subjects: vec!["dormer.inbox.>".into()],
+            retention: async_nats::jetstream::stream::RetentionPolicy::WorkQueue,
+            storage: async_nats::jetstream::stream::StorageType::Memory,
+            allow_direct: true,
+            ..Default::default()
+        };
+        js.create_stream(old).await.expect("a stream");
+        let a = run("a");
+        let body = observed(&a, "u", 1);
+        for (subject, body) in [
+            ("dormer.inbox.canary", b"tweet".to_vec()),
+            ("dormer.inbox.machine.a", body.clone()),
+        ] {
+            let sent = js.publish(subject, body.into()).await.expect("sent");
+            sent.await.expect("stored");
+        }
+        let store = NatsStore::open(&options(&server)).await.expect("a store");
+        let at = async |ms| NatsStore::open_with(&options(&server), Ahead(ms)).await;
+        let ahead = at(LATER_MS).await.expect("a store");
+        let later = at(LATER_MS + 11 * 60_000).await.expect("a store");
+        assert_eq!(ahead.retire_old_inbox().await, Ok(false), "nobody read it");
+        let delivery = taken(&store).await;
+        assert_eq!(delivery.bytes, body);
+        assert_eq!(ahead.retire_old_inbox().await, Ok(false), "it is in hand");
+        let acks = vec![(delivery.token, Ack::Done)];
+        store.inbox().acknowledge(acks).await;
+        assert_eq!(store.retire_old_inbox().await, Ok(false), "it is in use");
+        // An engine of the build before waits for messages: nothing is closed under it.
+        let consumer = js.get_consumer_from_stream::<pull::Config, _, _>("engines", "dormer-inbox");
+        let consumer = consumer.await.expect("the consumer");
+        let mut waits = consumer.messages().await.expect("a pull");
+        let polled = futures::poll!(waits.next());
+        assert!(polled.is_pending());
+        let waiting = async || {
+            let stream = js.get_stream("dormer-inbox").await.expect("a stream");
+            let info = stream.consumer_info("engines").await.expect("a consumer");
+            info.num_waiting
+        };
+        let some = async || waiting().await > 0;
+        await_condition("the earlier engine to wait", SOON, some).await;
+        assert_eq!(later.retire_old_inbox().await, Ok(false), "it is awaited");
+        let send = async |resource| {
+            let message = observed(&run("a"), "u", resource);
+            js.publish("dormer.inbox.machine.a", message.into())
+                .await
+                .expect("sent")
+                .await
+        };
+        send(3).await.expect("the stream is open");
+        let message = waits.next().await.expect("a message").expect("a message");
+        message.ack().await.expect("acknowledged");
+        drop(waits);
+        let nobody = async || waiting().await == 0;
+        await_condition("nobody to wait", SOON, nobody).await;
+        // First it is closed: who still sends to it gets an error, and nothing is lost.
+        await_condition("the old inbox to be closed", SOON, || async {
+            assert_eq!(ahead.retire_old_inbox().await, Ok(false));
+            send(4).await.is_err()
+        })
+        .await;
+        assert_eq!(ahead.retire_old_inbox().await, Ok(false), "not yet");
+        assert!(js.get_stream("dormer-inbox").await.is_ok());
+        await_condition("the old inbox to be deleted", SOON, || async {
+            later.retire_old_inbox().await == Ok(true)
+        })
+        .await;
+        assert!(js.get_stream("dormer-inbox").await.is_err());
+        assert!(send(5).await.is_err(), "nobody takes it");
+        // And without it.
+        let newer = observed(&a, "u", 2);
+        let put = store.inbox().put(vec![(a, newer.clone())]).await;
+        put.expect("put");
+        assert_eq!(taken(&store).await.bytes, newer);
     }
 }

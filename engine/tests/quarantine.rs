@@ -8,7 +8,7 @@ use dormer_engine::{
     nats::{NatsStore, Options, Sync},
     observer::{Appended, EngineObserver},
     port::{
-        Append, AppendError, Clock, DeadLetter, DeadLetters, Expected, Head, History,
+        Ack, Append, AppendError, Clock, DeadLetter, DeadLetters, Expected, Head, History,
         HistoryReader, Inbox, Ports, Quarantine, QuarantineNote, StoreError, Stored,
     },
     quarantine::{KnownNotes, release},
@@ -640,6 +640,29 @@ async fn on_nats_a_panic_quarantines_its_run_for_every_engine_of_the_build() {
         .await
         .expect("completed");
     assert_eq!(theirs.quarantine().notes().await.expect("notes"), []);
+}
+
+/// An append without an answer may land when the message that led to it is gone.
+#[tokio::test]
+async fn the_sweep_finds_a_signal_that_nobody_sent() {
+    let site = site();
+    let mut engine = shard(&site, "one");
+    put(&site.inbox, vec![fact("small", 1, "x")]).await;
+    work(&site, &mut engine).await;
+    let reported = report(&site, "done").await;
+    put(&site.inbox, vec![reported, wish("small", "greet big")]).await;
+    let batch = site.inbox.take(1_000).await.expect("messages");
+    engine.turn(batch).await.expect("stored");
+    let lost = site.inbox.take(1_000).await.expect("a signal");
+    let acks = lost.iter().map(|lost| (lost.token, Ack::Done)).collect();
+    site.inbox.acknowledge(acks).await;
+    let small = stored(&site, "small").await;
+    assert_eq!((small.outbox.len(), small.deadline()), (1, None));
+
+    engine::sweep(site.as_ref(), 0).await.expect("swept");
+    work(&site, &mut shard(&site, "one")).await;
+    assert_eq!(stored(&site, "big").await.state.greeted, 1);
+    assert!(stored(&site, "small").await.outbox.is_empty());
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,7 +3,9 @@
 //! Everything here is a MessagePack map with field names, in an envelope with version, kind and checksum
 //! ([`envelope`]); unknown fields are ignored and new ones have defaults, so builds one version apart can talk.
 
+pub mod address;
 pub mod boot;
+pub mod checks;
 pub mod envelope;
 pub mod id;
 pub mod machine;

@@ -1,6 +1,7 @@
 //! Types of the machine workflow: tasks, outcomes, signals, and facts about a machine.
 
 use crate::{
+    checks::{NodeCheck, NodeExpectation},
     id::{LeaseToken, Seq, Timestamp},
     neighbour::Neighbour,
     pool::{Desired, PoolSettings},
@@ -195,6 +196,10 @@ pub struct Guard {
     /// does not end is skipped.
     #[serde(default, skip_serializing_if = "is_false")]
     pub recreate: bool,
+    /// A host leaves without a lease, or with one that is over the limit because a person had its Node cordoned: a Node
+    /// that is Ready and schedulable is not taken.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub unless_serving: bool,
 }
 
 impl Guard {
@@ -281,6 +286,9 @@ pub enum Task {
         version: String,
         /// The host key pinned for this machine.
         pin: Option<String>,
+        /// What the Node has to pass before; a worker of an older build marks it all the same. `None`: nothing.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        expect: Option<NodeExpectation>,
     },
     /// Write "token N, open" on the Machine, then on the Node; the Node's patch also cordons it.
     OpenFence {
@@ -321,7 +329,8 @@ pub enum Task {
         #[serde(default, skip_serializing_if = "Guard::is_default")]
         guard: Guard,
     },
-    /// Write a rollback into the pool's status: the payload that replaces the spec's, as a person requested.
+    /// Write a rollback into the pool's status: the payload that replaces the spec's, as a person requested. If `payload`
+    /// and `instead` are the same, a rollback that another `spec.payload` has ended is taken away.
     SetPayload {
         /// The pool.
         pool: String,
@@ -508,8 +517,13 @@ pub enum Outcome {
         /// The field that does not match, in one sentence.
         why: String,
     },
-    /// To [`Task::MarkNode`].
+    /// To [`Task::MarkNode`] without an expectation.
     NodeMarked,
+    /// To [`Task::MarkNode`] with an expectation: it is marked if no check failed.
+    NodeChecked {
+        /// Every check, with its result.
+        checks: Vec<NodeCheck>,
+    },
     /// To [`Task::OpenFence`].
     FenceOpened {
         /// Whether the Node was cordoned before, by somebody else.
@@ -619,6 +633,9 @@ pub struct MachineFact {
     pub reached_by: Vec<String>,
     /// `status.nodeRef.name`.
     pub node: Option<String>,
+    /// Whether the cluster has no Node of that name, where `nodeRef` has no UID (Cluster API's v1beta2).
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub node_absent: bool,
     /// Whether it has a deletionTimestamp.
     pub deleting: bool,
     /// That deletionTimestamp: the API server's clock, in whole seconds.

@@ -35,6 +35,49 @@ impl<T> Message for TaskOrder<T> {
     const KIND: &'static str = "order";
 }
 
+/// Words that say nothing of their own in a message: [`cause`] skips them when it compares.
+const FILLERS: &[&str] = &["a", "an", "are", "been", "has", "is", "the", "was"];
+
+/// Cause of a failure for people: the words first, then what was being done (`converging the host`), the code last.
+///
+/// Codes of the host program are words (`access_denied`) and lead its messages, which are often only Windows's own
+/// text; a message that begins with the same words stands alone. Codes in `PascalCase` have a message that says all.
+#[must_use]
+pub fn cause(code: &str, doing: Option<&str>, message: &str) -> String {
+    let message = message.trim_end_matches('.');
+    let are_words = code.contains('_') || code.chars().all(char::is_lowercase);
+    let lead = if are_words && !repeats(code, message) {
+        code.replace('_', " ")
+    } else {
+        String::new()
+    };
+    match (lead.as_str(), message, doing) {
+        ("", "", None) => code.to_owned(),
+        ("", "", Some(doing)) => format!("{code}, while {doing}"),
+        ("", message, None) => format!("{message} ({code})"),
+        ("", message, Some(doing)) => {
+            // Further sentences are advice, and follow the code.
+            let (first, advice) = message.split_once(". ").unwrap_or((message, ""));
+            let gap = if advice.is_empty() { "" } else { ". " };
+            format!("{first}, while {doing} ({code}){gap}{advice}")
+        }
+        (lead, "", None) => format!("{lead} ({code})"),
+        (lead, "", Some(doing)) => format!("{lead} while {doing} ({code})"),
+        (lead, message, None) => format!("{lead}: {message} ({code})"),
+        (lead, message, Some(doing)) => format!("{lead} while {doing}: {message} ({code})"),
+    }
+}
+
+/// Whether the message begins with the code's words: `access_denied`, "Access is denied".
+fn repeats(code: &str, message: &str) -> bool {
+    let mut said = message
+        .split(|it: char| !it.is_alphanumeric())
+        .map(str::to_lowercase)
+        .filter(|word| !word.is_empty() && !FILLERS.contains(&word.as_str()));
+    let mut words = code.split('_').filter(|word| !FILLERS.contains(word));
+    words.all(|word| said.next().is_some_and(|it| it == word))
+}
+
 /// Failure of an attempt, with a message that a person can act on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
@@ -278,6 +321,10 @@ pub struct SignalAnswer {
     pub issued: Sum,
     /// `None`: a receipt; the signal is in the receiver's history. `Some`: refused, with the reason.
     pub refused: Option<Refusal>,
+    /// Highest signal that the receiver accepted from this sender, if it did not take this one: its id was used before,
+    /// by a record that the sender lost. Absent otherwise. A build that does not know it takes the answer as a receipt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub behind: Option<SignalId>,
 }
 
 /// Reason for which a signal was refused.
@@ -325,3 +372,56 @@ impl<F, O, S> Message for InboxMessage<F, O, S> {
 /// Signal type of senders without signals, such as workers: it has no value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NoSignal {}
+
+#[cfg(test)]
+mod tests {
+    use super::cause;
+
+    #[test]
+    fn a_cause_leads_with_its_words_and_says_them_once() {
+        let doing = Some("converging the host");
+        for (code, doing, message, expected) in [
+            (
+                "access_denied",
+                doing,
+                "No right.",
+                "access denied while converging the host: No right (access_denied)",
+            ),
+            (
+                "access_denied",
+                None,
+                "Access is denied.",
+                "Access is denied (access_denied)",
+            ),
+            (
+                "access_denied",
+                doing,
+                "Access is denied.",
+                "Access is denied, while converging the host (access_denied)",
+            ),
+            (
+                "access_denied",
+                doing,
+                "Access denied (5) while opening C:\\k. The user must be an administrator.",
+                "Access denied (5) while opening C:\\k, while converging the host (access_denied). The user must be an administrator",
+            ),
+            ("disk_full", None, "", "disk full (disk_full)"),
+            (
+                "disk_full",
+                doing,
+                "",
+                "disk full while converging the host (disk_full)",
+            ),
+            (
+                "ConnectRefused",
+                Some("probing"),
+                "10.0.0.9 refuses port 22",
+                "10.0.0.9 refuses port 22, while probing (ConnectRefused)",
+            ),
+            ("NoAnswer", None, "", "NoAnswer"),
+            ("NoAnswer", Some("probing"), "", "NoAnswer, while probing"),
+        ] {
+            assert_eq!(cause(code, doing, message), expected);
+        }
+    }
+}

@@ -82,6 +82,9 @@ pub struct Terms {
     /// Platforms that it is for, lower case; empty: all, or an older watcher does not send it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub platforms: Vec<String>,
+    /// Minor version of its kubelet; `None`: unknown, or an older watcher does not send it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kubelet: Option<u32>,
 }
 
 impl Terms {
@@ -162,6 +165,9 @@ pub struct PoolSettings {
     /// Person who rolled the pool back to the payload in `desired`, which replaces `spec_payload`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overridden_by: Option<String>,
+    /// Whether the pool's status still has a rollback that another `spec.payload` has ended.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub override_ended: bool,
     /// Generation of the pool's spec that was read last; 0: there is none, or an older watcher does not send it.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub generation: u64,
@@ -172,6 +178,10 @@ pub struct PoolSettings {
     /// mends what does not serve, and does not wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits: Option<String>,
+    /// Whether a node has to pass the checks of [`crate::checks`] before it counts as joined. An older watcher does not send
+    /// it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub verify: bool,
     /// Another operator that configures hosts: while it runs, no lease is granted. `held` says it too, for engines that
     /// do not know this field.
     #[serde(default, skip_serializing_if = "Neighbour::is_unread")]
@@ -204,6 +214,7 @@ impl PoolSettings {
             max_repairs: None,
             spec_payload: None,
             overridden_by: None,
+            override_ended: false,
             generation: 0,
             refused: None,
             waits: None,
@@ -235,11 +246,13 @@ impl Default for PoolSettings {
             terms: BTreeMap::new(),
             max_repairs: None,
             repair_after_ms: None,
+            verify: false,
             node_names: None,
             held: None,
             absent: false,
             spec_payload: None,
             overridden_by: None,
+            override_ended: false,
             generation: 0,
             refused: None,
             waits: None,

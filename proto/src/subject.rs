@@ -3,12 +3,23 @@
 //! Kubernetes names contain dots, NATS tokens may not. So a run's key is one token, in which every byte that is not
 //! an ASCII letter, digit, `-` or `_` is written `=XX`.
 
-use crate::id::{Attempt, Incarnation, RunId, TaskId, hash64};
+use crate::{
+    address::{Address, Kind, Origin},
+    id::{Attempt, Incarnation, RunId, TaskId, hash64},
+};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 
 /// Number of history streams. It is part of a store's identity, because it determines the stream of a run.
 pub const HISTORY_STREAMS: u64 = 4;
+/// Number of partitions of the inbox. It is part of a store's identity, because it determines the partition of a run.
+/// It is a multiple of [`HISTORY_STREAMS`], so that the runs of a partition lie in one history stream.
+pub const PARTITIONS: u64 = 64;
+/// Bytes of the inbox in the server's memory. It refuses new messages when it is full, and their senders repeat them. A
+/// machine has about 6 KiB there while none of its messages was taken, so it holds those of 40,000 machines.
+pub const INBOX_BYTES_MAX: i64 = 256 << 20;
+/// Header reserved for the signature of a message. Engines take messages with and without it, and do not verify it yet.
+pub const SIGNATURE_HEADER: &str = "Dormer-Signature";
 /// Oldest supported nats-server: it has message schedules, and the fixes after Jepsen's report.
 pub const SERVER_OLDEST: (u64, u64, u64) = (2, 12, 3);
 /// Header of a history message: the run's earliest deadline in milliseconds since the epoch; absent: none.
@@ -54,6 +65,14 @@ pub struct Identity {
     /// Its number of history streams.
     #[serde(rename = "shards")]
     pub history_streams: u64,
+    /// Number of partitions of its inbox. Absent: an earlier build created the store, and its inbox gets as many as the
+    /// first build with partitions gave.
+    #[serde(default = "first_partitions")]
+    pub partitions: u64,
+}
+
+fn first_partitions() -> u64 {
+    64
 }
 
 /// Settings of a stream, independent of the NATS client.
@@ -76,6 +95,8 @@ pub struct StreamSpec {
     /// Whether a full stream (or subject, if `per_subject_max` limits it) refuses the new message. Otherwise it drops
     /// the oldest. A stream with schedules cannot refuse.
     pub refuse_when_full: bool,
+    /// Whether a full subject drops its oldest message, although a full stream refuses.
+    pub replaces: bool,
     /// Whether it takes message schedules and messages with a time to live.
     pub schedules: bool,
     /// Whether it takes messages with a time to live.
@@ -138,24 +159,77 @@ impl Names {
     /// Name of the inbox stream.
     #[must_use]
     pub fn inbox_stream(&self) -> String {
-        format!("{}-inbox", self.prefix)
+        format!("{}-inbox2", self.prefix)
     }
 
     /// Every subject of the inbox stream.
     #[must_use]
     pub fn inbox_all(&self) -> String {
+        format!("{}.inbox2.>", self.prefix)
+    }
+
+    /// Subject of a message: `inbox2.<partition>.<origin>.<kind>.<workflow>.<run>.<identity>`.
+    #[must_use]
+    pub fn message(&self, origin: Origin, address: &Address) -> String {
+        format!(
+            "{}.inbox2.{}.{}.{}.{}.{}.{}",
+            self.prefix,
+            partition_of(&address.run),
+            origin.word(),
+            address.kind.word(),
+            token(address.run.workflow()),
+            token(address.run.key()),
+            address.identity
+        )
+    }
+
+    /// Origin and address that the subject of a message spells. `None`: [`Names::message`] of this build did not write
+    /// it.
+    #[must_use]
+    pub fn address_of(&self, subject: &str) -> Option<(Origin, Address)> {
+        let mut tokens = subject.strip_prefix(&self.prefix)?.split('.');
+        if (tokens.next()?, tokens.next()?) != ("", "inbox2") {
+            return None;
+        }
+        let partition = tokens.next()?;
+        let (origin, kind) = (tokens.next()?, tokens.next()?);
+        let run = RunId::new(&text(tokens.next()?)?, &text(tokens.next()?)?).ok()?;
+        let identity = tokens.next()?.to_owned();
+        if tokens.next().is_some() || partition != partition_of(&run).to_string() {
+            return None;
+        }
+        let origin = Origin::ALL.into_iter().find(|it| it.word() == origin)?;
+        let kind = Kind::ALL.into_iter().find(|it| it.word() == kind)?;
+        let address = Address {
+            run,
+            kind,
+            identity,
+        };
+        Some((origin, address))
+    }
+
+    /// Name of the inbox stream of builds before the partitions. Engines read it while it exists.
+    #[must_use]
+    pub fn old_inbox_stream(&self) -> String {
+        format!("{}-inbox", self.prefix)
+    }
+
+    /// Every subject of the old inbox stream.
+    #[must_use]
+    pub fn old_inbox_all(&self) -> String {
         format!("{}.inbox.>", self.prefix)
     }
 
-    /// Subject of messages to one run.
+    /// Subject of the old inbox stream's canary.
     #[must_use]
-    pub fn inbox(&self, run: &RunId) -> String {
-        format!(
-            "{}.inbox.{}.{}",
-            self.prefix,
-            token(run.workflow()),
-            token(run.key())
-        )
+    pub fn old_inbox_canary(&self) -> String {
+        format!("{}.inbox.canary", self.prefix)
+    }
+
+    /// Filter of consumers on the old inbox stream: its messages without the canary.
+    #[must_use]
+    pub fn old_inbox_messages(&self) -> String {
+        format!("{}.inbox.*.*", self.prefix)
     }
 
     /// Name of the task stream.
@@ -314,7 +388,19 @@ impl Names {
     /// Filter of consumers on the inbox stream: its messages without the canary.
     #[must_use]
     pub fn inbox_messages(&self) -> String {
-        format!("{}.inbox.*.*", self.prefix)
+        format!("{}.inbox2.*.*.*.*.*.*", self.prefix)
+    }
+
+    /// Filter of the consumer of one partition.
+    #[must_use]
+    pub fn inbox_partition(&self, partition: u64) -> String {
+        format!("{}.inbox2.{partition}.*.*.*.*.*", self.prefix)
+    }
+
+    /// Plain (not stored) subject on which engines tell each other that they live.
+    #[must_use]
+    pub fn engines(&self) -> String {
+        format!("{}.engines", self.prefix)
     }
 
     /// Subject of one order. The stream holds at most one message per subject, so an attempt that is published again
@@ -339,7 +425,10 @@ impl Names {
     #[must_use]
     pub fn canaries(&self) -> [(String, String); 3] {
         [
-            (self.inbox_stream(), format!("{}.inbox.canary", self.prefix)),
+            (
+                self.inbox_stream(),
+                format!("{}.inbox2.canary", self.prefix),
+            ),
             (self.task_stream(), format!("{}.tasks.canary", self.prefix)),
             (
                 self.alarm_stream(),
@@ -360,6 +449,7 @@ impl Names {
             messages_max: -1,
             bytes_max: -1,
             refuse_when_full: false,
+            replaces: false,
             schedules: false,
             expires: false,
         };
@@ -374,7 +464,13 @@ impl Names {
                 ..spec(self.history_stream(index), vec![self.history_all(index)])
             })
             .collect();
-        streams.push(queue(self.inbox_stream(), vec![self.inbox_all()]));
+        streams.push(StreamSpec {
+            per_subject_max: 1,
+            bytes_max: INBOX_BYTES_MAX,
+            refuse_when_full: true,
+            replaces: true,
+            ..queue(self.inbox_stream(), vec![self.inbox_all()])
+        });
         streams.push(StreamSpec {
             per_subject_max: 1,
             refuse_when_full: true,
@@ -422,6 +518,12 @@ impl Names {
 #[must_use]
 pub fn history_stream_of(run: &RunId) -> u64 {
     hash64(run.as_str().as_bytes()) % HISTORY_STREAMS
+}
+
+/// Partition of `run` in the inbox.
+#[must_use]
+pub fn partition_of(run: &RunId) -> u64 {
+    hash64(run.as_str().as_bytes()) % PARTITIONS
 }
 
 /// One NATS token for any text.
@@ -475,7 +577,6 @@ mod tests {
         let names = Names::default();
         for subject in [
             names.history(&run),
-            names.inbox(&run),
             names.timer_due(&run),
             names.dead(&run),
             names.quarantine(&run),
@@ -483,6 +584,87 @@ mod tests {
         ] {
             assert_eq!(Names::run_of(&subject), Some(run.clone()), "{subject}");
         }
+    }
+
+    /// Engines of several builds, and the permissions of a server, rely on these names.
+    #[test]
+    fn a_subject_spells_the_address_of_its_message() {
+        let names = Names::with_prefix("x.y");
+        let run = RunId::new("machine", "ns/web.1").unwrap();
+        assert_eq!((history_stream_of(&run), partition_of(&run)), (0, 8));
+        for kind in Kind::ALL {
+            for origin in Origin::ALL {
+                let address = Address {
+                    run: run.clone(),
+                    kind,
+                    identity: token("a.b"),
+                };
+                let subject = names.message(origin, &address);
+                assert_eq!(
+                    subject,
+                    format!(
+                        "x=2Ey.inbox2.8.{}.{}.machine.ns=2Fweb=2E1.a=2Eb",
+                        origin.word(),
+                        kind.word()
+                    )
+                );
+                assert_eq!(names.address_of(&subject), Some((origin, address)));
+            }
+        }
+        for foreign in [
+            "x=2Ey.inbox2.canary",
+            "x=2Ey.inbox.machine.a",
+            "other.inbox2.8.engine.timer.machine.ns=2Fweb=2E1.due",
+            "x=2Ey.inbox2.9.engine.timer.machine.ns=2Fweb=2E1.due",
+            "x=2Ey.inbox2.8.nobody.timer.machine.ns=2Fweb=2E1.due",
+            "x=2Ey.inbox2.8.engine.rumour.machine.ns=2Fweb=2E1.due",
+            "x=2Ey.inbox2.8.engine.timer.machine.ns=2Fweb=2E1.due.more",
+        ] {
+            assert_eq!(names.address_of(foreign), None, "{foreign}");
+        }
+    }
+
+    #[test]
+    fn a_run_keeps_its_partition_and_a_partition_its_history_stream() {
+        let runs = (0..10_000).map(|n| RunId::new("machine", &format!("m-{n}")).unwrap());
+        let mut sizes = [0_u32; 64];
+        for run in runs {
+            let partition = partition_of(&run);
+            assert_eq!(partition % HISTORY_STREAMS, history_stream_of(&run));
+            sizes[usize::try_from(partition).unwrap()] += 1;
+        }
+        assert!(
+            sizes.iter().all(|size| (100..220).contains(size)),
+            "{sizes:?}"
+        );
+    }
+
+    #[test]
+    fn the_identity_of_an_earlier_build_is_read() {
+        #[derive(Serialize)]
+        struct Earlier {
+            incarnation: u64,
+            shards: u64,
+        }
+        let earlier = Earlier {
+            incarnation: 7,
+            shards: 4,
+        };
+        let bytes = rmp_serde::to_vec_named(&earlier).unwrap();
+        let read: Identity = rmp_serde::from_slice(&bytes).unwrap();
+        assert_eq!((read.history_streams, read.partitions), (4, 64));
+    }
+
+    #[test]
+    fn a_full_inbox_refuses_and_a_repeat_replaces() {
+        let names = Names::default();
+        let streams = names.streams();
+        let inbox = streams.iter().find(|it| it.name == "dormer-inbox2");
+        let inbox = inbox.expect("a stream");
+        assert_eq!((inbox.per_subject_max, inbox.bytes_max), (1, 256 << 20));
+        assert!(inbox.refuse_when_full && inbox.replaces && inbox.work_queue);
+        let old = streams.iter().any(|it| it.name == names.old_inbox_stream());
+        assert!(!old, "nobody creates it any more");
     }
 
     /// External readers rely on these names: docs/changes.md.

@@ -177,6 +177,7 @@ fn a_payload_is_written_and_comes_with_its_terms() {
         back_from: Some("11.1.0".into()),
         skew: Some("kubelet 1.34 is newer than the oldest API server, 1.33".into()),
         platforms: Vec::new(),
+        kubelet: None,
     };
     let pool = PoolSettings {
         terms: [("11.0.0".into(), terms)].into(),
@@ -360,6 +361,7 @@ fn signals_answers_and_requests() {
         id,
         issued: Sum(5),
         refused: Some(Refusal::Closed),
+        behind: None,
     };
     golden("letter-answered", &message(Inbound::Answered(answer)));
     let request = |ask| Request {

@@ -139,7 +139,7 @@ impl Body {
         let named = self.fingerprint.clone().filter(|it| is_fingerprint(it));
         let named = named.ok_or_else(|| {
             ApiError::bad(
-                "`fingerprint` is none of a host key",
+                "`fingerprint` is not the fingerprint of a host key",
                 "give --fingerprint SHA256:… as ssh-keygen -lf prints it on the host",
             )
         })?;
@@ -382,6 +382,14 @@ fn idle(state: &dormer_workflows::machine::State, signal: &machine::Signal) -> O
         Wish::Retry => "it has not failed, so there is nothing to retry",
         Wish::Resume => "it is neither paused nor held nor drained, so there is nothing to resume",
         Wish::Approve => "nothing waits for approval",
+        // Kubernetes takes no deletionTimestamp back.
+        Wish::Abort
+            if state.own_host()
+                && (state.phase.id() == MachinePhase::Leaving || state.phase.removal_failed()) =>
+        {
+            "too late: its WindowsHost is already deleted, and cannot be kept; label it \
+             windowsmachineconfig.openshift.io/ignore=true to let it go as it is"
+        }
         Wish::Abort => match state.phase.id() {
             MachinePhase::Vanishing
             | MachinePhase::Leaving
@@ -391,7 +399,7 @@ fn idle(state: &dormer_workflows::machine::State, signal: &machine::Signal) -> O
                 "too late: its host is already torn down"
             }
             MachinePhase::Undoing => "its upgrade is already being given up",
-            _ => "no upgrade goes on, so there is nothing to abort",
+            _ => "no upgrade is running, so there is nothing to abort",
         },
         Wish::Remove => "it cannot be removed now",
         _ => return None,
@@ -466,6 +474,7 @@ mod tests {
                 timers: Default::default(),
                 outbox: Vec::new(),
                 taken: Default::default(),
+                numbered: Seq(0),
                 requests: VecDeque::new(),
                 facts: Default::default(),
                 episodes: VecDeque::new(),

@@ -79,12 +79,39 @@ impl ApiError {
         )
     }
 
+    /// 500: a bug in dormer ended what was asked for.
+    pub(crate) fn broken(what: &str) -> Self {
+        Self::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            format!("{what}, which is a bug in dormer"),
+            "look with dormer why what was done before it, and report the panic that dormer's log shows",
+        )
+    }
+
     /// 503: as many plans are made as this process makes at once.
     pub(crate) fn busy() -> Self {
         Self::new(
             StatusCode::SERVICE_UNAVAILABLE,
             "other plans are being made",
             "try again in a few seconds",
+        )
+    }
+
+    /// 429: this caller, or its address, has as much in progress as one may have.
+    pub(crate) fn too_many(error: impl Into<String>) -> Self {
+        Self::new(
+            StatusCode::TOO_MANY_REQUESTS,
+            error,
+            "wait until some have ended, and try again",
+        )
+    }
+
+    /// 503: nothing is done that cannot be audited.
+    pub(crate) fn unaudited(why: &str) -> Self {
+        Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            format!("the audit log cannot be written, and nothing is done without it: {why}"),
+            "make room, or mend the file of --audit-log; --audit-required=false goes on without",
         )
     }
 
@@ -113,7 +140,7 @@ impl ApiError {
         Self::new(
             StatusCode::SERVICE_UNAVAILABLE,
             format!("the cluster's API server does not answer access reviews: {why}"),
-            "nobody can log in until it does; check that the API server answers, and that \
+            "no one can log in until the API server answers; check its health, and that \
              dormer's account may create tokenreviews and subjectaccessreviews (deploy/rbac.yaml)",
         )
     }

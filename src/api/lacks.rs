@@ -3,6 +3,7 @@
 use super::run_cache::SharedRun;
 use crate::live::Live;
 use dormer_engine_core::{Run, TaskPhase};
+use dormer_profile::answer::FailureCode;
 use dormer_views::lacks::Lack;
 use dormer_workflows::{Dormer, State};
 use std::collections::BTreeMap;
@@ -12,8 +13,7 @@ use std::collections::BTreeMap;
 pub fn of(run: &Run<Dormer>, live: &Live) -> Option<String> {
     let mut beats = None;
     run.tasks.iter().find_map(|task| match &task.phase {
-        TaskPhase::Waiting { failure, .. } => failure
-            .uncounted
+        TaskPhase::Waiting { failure, .. } => (failure.uncounted && !is_the_hosts(&failure.code))
             .then(|| failure.message.trim_end_matches('.').to_owned()),
         TaskPhase::InFlight { .. } => {
             let id = run.task_id(task.key);
@@ -24,6 +24,11 @@ pub fn of(run: &Run<Dormer>, live: &Live) -> Option<String> {
             beat.lacks.clone()
         }
     })
+}
+
+/// Whether the attempt waits for its own host, which lacks nothing.
+fn is_the_hosts(code: &str) -> bool {
+    code == FailureCode::HostBusy.as_str()
 }
 
 /// All lacking prerequisites, the one with the most waiting machines first.

@@ -177,3 +177,119 @@ fn cannot(failure: Failure) -> ApiError {
         "check the pool with dormer get pools, and that this process has its payload",
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{PLANS_MAX, live::Live, router};
+    use axum::{
+        Router,
+        body::{Body as HttpBody, to_bytes},
+        http::Request,
+    };
+    use dormer_engine::{local::Local, memory::MemoryStore, port::SystemClock};
+    use dormer_profile::cluster_config::ClusterSnapshot;
+    use dormer_proto::{id::Incarnation, machine::MachineRef};
+    use dormer_workers::{
+        catalog::Catalog,
+        host::cluster::{Bootstrap, Cluster, MachineInCluster},
+    };
+    use tower::ServiceExt;
+    use zeroize::Zeroizing;
+
+    /// Cluster that nothing is read from here.
+    struct NoCluster;
+
+    fn none<T>() -> Result<T, Failure> {
+        Err(Failure::transient("NoCluster", "there is none"))
+    }
+
+    impl Cluster for NoCluster {
+        async fn note(&self, _: &MachineRef, _: &str, _: &str) -> Result<(), Failure> {
+            none()
+        }
+        async fn pinned(&self, _: &MachineRef) -> Result<Option<String>, Failure> {
+            none()
+        }
+        async fn pin(&self, _: &MachineRef, _: &str) -> Result<(), Failure> {
+            none()
+        }
+        async fn machine_in_cluster(
+            &self,
+            _: &MachineRef,
+            _: Option<&str>,
+        ) -> Result<MachineInCluster, Failure> {
+            none()
+        }
+        async fn read_cluster(&self) -> ClusterSnapshot {
+            ClusterSnapshot::default()
+        }
+        async fn bootstrap(&self) -> Result<Bootstrap, Failure> {
+            none()
+        }
+        async fn token(&self, _: &MachineRef) -> Result<Zeroizing<String>, Failure> {
+            none()
+        }
+    }
+
+    fn api() -> Arc<Api> {
+        let ports = Local::new(Arc::new(MemoryStore::new(Incarnation(1))), SystemClock);
+        let catalog = Catalog::new(&[]).expect("the built-in profiles");
+        let renderer = PlanRenderer::new(catalog, Arc::new(NoCluster));
+        Api::over(Arc::new(ports), Arc::<Live>::default(), Some(renderer))
+    }
+
+    async fn plan_with(router: &Router, body: &Value) -> (u16, String) {
+        let request = Request::post("/api/v1/pools/windows/plan")
+            .header("content-type", "application/json")
+            .body(HttpBody::from(body.to_string()))
+            .expect("a request");
+        let answer = router.clone().oneshot(request).await.expect("an answer");
+        let status = answer.status().as_u16();
+        let body = to_bytes(answer.into_body(), usize::MAX).await;
+        let body = body.expect("a body").to_vec();
+        (status, String::from_utf8(body).expect("text"))
+    }
+
+    #[tokio::test]
+    async fn so_many_plans_are_made_at_once_and_one_more_is_refused() {
+        let api = api();
+        let router = router(Arc::clone(&api));
+        let made = u32::try_from(PLANS_MAX).expect("a number");
+        let others = api.planning.acquire_many(made).await.expect("slots");
+        let (status, said) = plan_with(&router, &json!({})).await;
+        assert_eq!(status, 503, "{said}");
+        assert!(said.contains("other plans are being made"), "{said}");
+        drop(others);
+        let (status, said) = plan_with(&router, &json!({})).await;
+        assert_eq!(status, 404, "it looks for the pool: {said}");
+        assert_eq!(api.planning.available_permits(), PLANS_MAX, "given back");
+    }
+
+    /// Most memory that this process has had, in bytes.
+    fn peak() -> u64 {
+        let text = std::fs::read_to_string("/proc/self/status").expect("Linux");
+        let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kilobytes = line.and_then(|it| it.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+        kilobytes.expect("a number") << 10
+    }
+
+    #[tokio::test]
+    async fn a_plan_of_many_aliases_is_refused_before_it_uses_memory() {
+        let router = router(api());
+        // Expanded, this is 30 GB: 70,000 times 440 kilobytes, in a layer of one megabyte, the largest that is read.
+        let letters = ('a'..='z').chain('A'..='Z').chain('0'..='9');
+        let letters: Vec<char> = letters.collect();
+        let key = |n: usize| [n / 3_844, n / 62 % 62, n % 62].map(|at| letters[at]);
+        let aliases = (0..70_000).map(|n| key(n).iter().collect::<String>() + ": *a,");
+        let variables: String = aliases.collect();
+        let anchor = "x".repeat(440_000);
+        let bomb = format!("name: &a {anchor}\nvariables: {{{variables}}}\n");
+        let before = peak();
+        let (status, said) = plan_with(&router, &json!({"layer": bomb})).await;
+        assert_eq!(status, 400, "{said}");
+        assert!(said.contains("an alias (`*name`) counts as all"), "{said}");
+        let more = peak() - before;
+        assert!(more < 512 << 20, "{more} bytes");
+    }
+}

@@ -155,9 +155,11 @@ pub(super) async fn pools(Of(api): Asked) -> Answer<List<Pool>> {
 }
 
 pub(super) async fn pool(Of(api): Asked, Path(pool): Path<String>) -> Answer<Pool> {
-    let run = api.found_rollout(&pool).await?;
     let absent = || ApiError::absent("pool", &pool, "dormer get pools");
-    views::pool(&run).map(Json).ok_or_else(absent)
+    let run = rollout_run(&pool).map_err(|_| absent())?;
+    let found = api.run_cache.one(&run).await?;
+    let shown = found.and_then(|run| views::pool(&run));
+    shown.map(Json).ok_or_else(absent)
 }
 
 pub(super) async fn tasks(Of(api): Asked) -> Answer<List<Task>> {

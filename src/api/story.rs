@@ -2,11 +2,12 @@
 
 use dormer_engine_core::{HistoryEvent, Record, Workflow};
 use dormer_proto::{
+    checks::{CheckResult, NodeCheck},
     id::{Attempt, Seq},
     machine::{
         self, ConditionFact, CsrFact, FenceRefusal, MachineFact, NodeFact, Outcome, Section,
     },
-    message::{Failure, ObjectRef, Refusal},
+    message::{Failure, ObjectRef, Refusal, cause},
     rollout,
     work::{Fact, Signal},
 };
@@ -15,7 +16,7 @@ use dormer_views::{
     open_enum::OpenEnum,
     record::{self, Event, EventKind},
 };
-use dormer_workflows::{Dormer, State};
+use dormer_workflows::{Dormer, State, actions};
 use std::collections::HashMap;
 
 /// Narrator of a run's records, in order.
@@ -124,6 +125,16 @@ impl Story {
                 let text = format!("signal from {from}: {}", said(signal));
                 Event::new(EventKind::SignalTaken, text)
             }
+            HistoryEvent::SignalReceipted {
+                to,
+                behind: Some(_),
+                ..
+            } => {
+                let text = format!(
+                    "{to} already has signals of records that this run has lost; the signal is sent again"
+                );
+                Event::new(EventKind::SignalReceipted, text)
+            }
             HistoryEvent::SignalReceipted { to, .. } => Event::new(
                 EventKind::SignalReceipted,
                 format!("{to} received the signal"),
@@ -166,19 +177,13 @@ fn after(attempt: Attempt) -> String {
 }
 
 fn failed(task: &str, attempt: Attempt, failure: &Failure) -> String {
-    let Failure {
-        code,
-        message,
-        retry,
-        ..
-    } = failure;
-    let lasting = if *retry {
+    let cause = cause(&failure.code, None, &in_words(&failure.message));
+    let lasting = if failure.retry {
         ""
     } else {
         "; another attempt would not help"
     };
-    let message = in_words(message);
-    format!("{task} failed ({code}), attempt {attempt}: {message}{lasting}")
+    format!("{task} failed at attempt {attempt}: {cause}{lasting}")
 }
 
 fn observed(object: &ObjectRef, fact: Option<&Fact>) -> String {
@@ -274,7 +279,7 @@ fn task_of(outcome: &Outcome) -> &'static str {
         Outcome::Planned { .. } => "plan",
         Outcome::TornDown => "tear-down",
         Outcome::CsrApproved { .. } | Outcome::CsrRefused { .. } => "approve-csr",
-        Outcome::NodeMarked => "mark-node",
+        Outcome::NodeMarked | Outcome::NodeChecked { .. } => "mark-node",
         Outcome::FenceOpened { .. } | Outcome::FenceRefused { .. } => "open-fence",
         Outcome::FenceClosed => "close-fence",
         Outcome::Evicted { .. } => "evict",
@@ -340,6 +345,14 @@ pub(super) fn what_came(outcome: &Outcome) -> String {
         Outcome::FenceClosedMeanwhile => ": nothing was done, because the fence is closed".into(),
         Outcome::NodeFound { name } => format!(": the Node {name} exists"),
         Outcome::NodeAbsent => ": it has no Node".into(),
+        Outcome::NodeChecked { checks } => {
+            let one = |it: &NodeCheck| match it.result {
+                CheckResult::Ok => format!("{} ok", it.check),
+                result => format!("{} {}, {}", it.check, result.text(), it.said),
+            };
+            let all: Vec<_> = checks.iter().map(one).collect();
+            format!(": {}", all.join("; "))
+        }
         _ => String::new(),
     }
 }
@@ -356,7 +369,15 @@ pub(crate) fn said(signal: &Signal) -> String {
         Signal::Machine(machine::Signal::Replaced { by: None }) => {
             "no replacement will come".into()
         }
-        Signal::Machine(signal) => format!("{signal:?}").to_lowercase(),
+        Signal::Machine(machine::Signal::TrustHostKey { fingerprint }) => {
+            format!("{} {fingerprint}", actions::TRUST_HOST_KEY.name)
+        }
+        Signal::Machine(machine::Signal::Enrol) => "enrol again".into(),
+        Signal::Machine(_) => {
+            let mut all = actions::ACTIONS.iter();
+            let action = all.find(|action| action.signal.as_ref() == Some(signal));
+            action.map_or("a signal", |action| action.name).to_owned()
+        }
         Signal::Rollout(rollout::Signal::Member(report)) => {
             let how = [(report.joined, "joined"), (report.failed, "failed")];
             let how = how

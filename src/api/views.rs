@@ -10,7 +10,9 @@ use dormer_proto::{
     work::machine_run,
 };
 use dormer_views::{
-    machine::{Blocker, Condition, Drain, Halt, HaltKind, Machine, PhaseFailure, Refused},
+    machine::{
+        Blocker, Condition, Drain, Halt, HaltKind, Machine, MachineKind, PhaseFailure, Refused,
+    },
     moment::Moment,
     rollout::{ApprovalMode, Away, Gap, MachineSet, Pool, Rollout, Slot, Waiting},
     run::{
@@ -35,6 +37,7 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
         return None;
     };
     let View {
+        api,
         name,
         namespace,
         uid,
@@ -47,6 +50,7 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
         version,
         desired_version,
         node,
+        expected_node,
         address,
         pool,
         token,
@@ -60,6 +64,7 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
         neighbour,
         refused,
         certificate_refused,
+        down_since,
         served,
         created,
     } = state.view();
@@ -71,6 +76,7 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
         (None, None) => waiting_for,
     };
     Some(Machine {
+        kind: Some(MachineKind::from(api).into()),
         name,
         namespace,
         uid,
@@ -90,6 +96,7 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
         version,
         desired_version,
         node,
+        expected_node,
         address,
         pool,
         token,
@@ -118,6 +125,7 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
             what_to_do: it.mend(),
         }),
         certificate_refused,
+        down_since: down_since.map(Moment),
         created: created.map(Moment),
         served,
         attempt: run.tasks.iter().map(|task| task.attempt.0).max(),

@@ -1,18 +1,21 @@
 //! Commands of actions: each sends the caller's name and reason, and ends once the history holds the request.
 
 use super::{
-    Failure, To,
+    Failure, To, absent,
     answer::Answer,
     filter::{Filter, Selector},
+    items::Kind,
     machines::{self, path_of},
     server::{Server, segment},
+    terminal,
 };
 use clap::Args;
 use dormer_proto::phase::MachineState;
 use dormer_views::{any_run::AnyRun, machine, run::List, trouble::trouble};
 use dormer_workflows::actions::{Action, RESET, ROLLBACK, TRUST_HOST_KEY};
 use serde::Serialize;
-use std::io::{BufRead, IsTerminal, Write};
+use serde_json::Value;
+use std::io::{BufRead, IsTerminal};
 
 /// Risk of an action.
 #[derive(Debug, Clone, Copy)]
@@ -108,7 +111,7 @@ impl RequestArgs {
             match answer {
                 Ok(answer) => answers.push(answer),
                 Err(Failure::Refused { error, .. }) => {
-                    eprintln!("dormer: {}: {error}", machine.name);
+                    terminal::warn(format_args!("{}: {error}", machine.name));
                     refused += 1;
                 }
                 Err(other) => return Err(other),
@@ -121,7 +124,7 @@ impl RequestArgs {
             return Ok(text);
         }
         // What was done is said even though the command fails.
-        let _ = writeln!(std::io::stdout(), "{text}");
+        let _ = terminal::say(&text);
         let all = machines.len();
         Err(Failure::refused(
             format!("{action}: refused for {refused} of {all} machines"),
@@ -145,8 +148,7 @@ impl RequestArgs {
         if !std::io::stdin().is_terminal() {
             return Err(Failure::Usage(format!("{question} Add --yes to confirm")));
         }
-        eprint!("{question} Continue? [y/N] ");
-        let _ = std::io::stderr().flush();
+        terminal::ask(&format!("{question} Continue? [y/N] "));
         let mut said = String::new();
         let _ = std::io::stdin().lock().read_line(&mut said);
         match said.trim() {
@@ -206,14 +208,13 @@ impl Machine {
         let risk = Risk::of(action);
         let server = self.request.to.server()?;
         if let [only] = self.machines.as_slice() {
-            self.request
-                .confirm(&format!("{} {only}", action.name), risk)?;
             let machine = machines::machine(&server, only).await?;
+            self.request
+                .confirm(&format!("{} {}", action.name, machine.name), risk)?;
             let path = format!("{}/actions/{}", path_of(&machine), action.name);
-            return self
-                .request
-                .post(&server, &path, &self.request.body())
-                .await;
+            let body = self.request.body();
+            let posted = self.request.post(&server, &path, &body).await;
+            return posted.map_err(|failure| failure.about(&machine.name));
         }
         if self.request.against.is_some() {
             let message = "--against names a record of one machine: give one machine";
@@ -221,6 +222,9 @@ impl Machine {
         }
         let chosen = self.chosen(&server).await?;
         if chosen.is_empty() {
+            if let Some(pool) = &self.of_pool {
+                absent::check_pool(&server, pool).await?;
+            }
             return Err(Failure::refused(
                 "no machine matches, so nothing was done",
                 "dormer get machines lists them",
@@ -323,16 +327,17 @@ impl TrustHostKey {
             let message = "say with --why how you know that the host was reinstalled on purpose";
             return Err(Failure::Usage(message.into()));
         }
-        let what = format!("trust {} of {}", self.fingerprint, self.machine);
-        self.request.confirm(&what, Risk::of(&TRUST_HOST_KEY))?;
         let server = self.request.to.server()?;
         let machine = machines::machine(&server, &self.machine).await?;
+        let what = format!("trust {} of {}", self.fingerprint, machine.name);
+        self.request.confirm(&what, Risk::of(&TRUST_HOST_KEY))?;
         let body = RequestBody {
             fingerprint: Some(&self.fingerprint),
             ..self.request.body()
         };
         let path = format!("{}/actions/{}", path_of(&machine), TRUST_HOST_KEY.name);
-        self.request.post(&server, &path, &body).await
+        let posted = self.request.post(&server, &path, &body).await;
+        posted.map_err(|failure| failure.about(&machine.name))
     }
 }
 
@@ -356,15 +361,22 @@ impl MachineOrPool {
             .machine
             .as_ref()
             .and_then(|name| name.strip_prefix("rollout/"));
-        let of = match (&self.machine, pool.or(self.pool.as_deref())) {
-            (_, Some(pool)) => format!("/rollouts/{}", segment(pool)),
-            (Some(machine), None) => path_of(&machines::machine(&server, machine).await?),
+        let (of, name) = match (&self.machine, pool.or(self.pool.as_deref())) {
+            (_, Some(pool)) => (format!("/rollouts/{}", segment(pool)), pool.to_owned()),
+            (Some(machine), None) => {
+                let machine = machines::machine(&server, machine).await?;
+                (path_of(&machine), machine.name)
+            }
             (None, None) => return Err(Failure::Usage("give a machine, or --pool POOL".into())),
         };
         let path = format!("{of}/actions/{action}");
-        self.request
-            .post(&server, &path, &self.request.body())
-            .await
+        let body = self.request.body();
+        let answered = self.request.post(&server, &path, &body).await;
+        let answered = answered.map_err(|failure| failure.about(&name));
+        match pool.or(self.pool.as_deref()) {
+            Some(pool) => absent::explained(&server, Kind::Pools, pool, answered).await,
+            None => answered,
+        }
     }
 }
 
@@ -390,7 +402,8 @@ impl Rollback {
             ..self.request.body()
         };
         let path = format!("/rollouts/{}/actions/rollback", segment(&self.pool));
-        self.request.post(&server, &path, &body).await
+        let answered = self.request.post(&server, &path, &body).await;
+        absent::explained(&server, Kind::Pools, &self.pool, answered).await
     }
 }
 
@@ -427,9 +440,12 @@ impl Reset {
 /// # Errors
 /// The run does not exist, or the server does not answer.
 pub(crate) async fn run_of(server: &Server, called: &str) -> Result<String, Failure> {
-    if called.starts_with("rollout/") || called.starts_with("machine/") {
+    if let Some(pool) = called.strip_prefix("rollout/") {
+        let answered = server.get::<Value>(&Kind::Rollouts.one(pool)).await;
+        absent::explained(server, Kind::Rollouts, pool, answered).await?;
         return Ok(run_path(called));
     }
+    let called = called.strip_prefix("machine/").unwrap_or(called);
     let machine = machines::machine(server, called).await?;
     Ok(run_path(&machine.status.run))
 }

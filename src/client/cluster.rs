@@ -4,6 +4,7 @@
 use super::{
     Failure,
     connector::{Connector, Dial, tls},
+    file::unreadable,
 };
 use bytes::Bytes;
 use clap::Args;
@@ -126,7 +127,9 @@ async fn config(target: &ClusterTarget) -> Result<Config, Failure> {
     };
     let found = match &target.kubeconfig {
         Some(path) => {
-            let file = Kubeconfig::read_from(path).map_err(|why| failed("--kubeconfig", why))?;
+            let unusable = |why: &dyn std::fmt::Display| unreadable("--kubeconfig", path, why);
+            std::fs::metadata(path).map_err(|why| unusable(&why))?;
+            let file = Kubeconfig::read_from(path).map_err(|why| unusable(&why))?;
             Config::from_custom_kubeconfig(file, &options).await
         }
         None => Config::from_kubeconfig(&options).await,
@@ -301,7 +304,11 @@ async fn short_token(client: &Client, account: &str, home: &str) -> Result<Strin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::{Duration, Instant};
+    use serde_json::json;
+    use std::{
+        sync::{Arc, Mutex},
+        time::{Duration, Instant},
+    };
 
     #[tokio::test]
     async fn an_alias_bomb_as_a_kubeconfig_is_refused_at_once() {
@@ -323,12 +330,52 @@ mod tests {
         let error = config(&target).await.expect_err("refused");
         let took = started.elapsed();
         assert!(took < Duration::from_secs(5), "{took:?}");
-        let Failure::Refused { error, .. } = error else {
+        let Failure::Usage(error) = error else {
             panic!("{error:?}");
         };
         assert!(
-            error.contains("--kubeconfig: failed to parse kubeconfig YAML"),
+            error.starts_with("--kubeconfig ")
+                && error.contains(": failed to parse kubeconfig YAML"),
             "{error}"
         );
+    }
+
+    /// Services of a cluster whose caller may not list all of them; one in the caller's own namespace, `tenant`, has
+    /// dormer's label. The answers count what is asked for.
+    fn tenants(asked: Arc<Mutex<Vec<String>>>) -> Client {
+        let server = service_fn(move |request: hyper::Request<kube::client::Body>| {
+            let path = request.uri().path().to_owned();
+            asked.lock().expect("a lock").push(path.clone());
+            let (status, body) = if path == "/api/v1/services" {
+                let body = json!({"kind": "Status", "apiVersion": "v1", "metadata": {},
+                    "status": "Failure", "message": "no", "reason": "Forbidden", "code": 403});
+                (403, body)
+            } else {
+                let ports = json!([{"name": "http", "port": 80}]);
+                let service = json!({"metadata": {"name": "dormer", "namespace": "tenant"},
+                    "spec": {"selector": {"a": "b"}, "ports": ports}});
+                let body = json!({"kind": "ServiceList", "apiVersion": "v1", "metadata": {},
+                    "items": [service]});
+                (200, body)
+            };
+            let body = kube::client::Body::from(body.to_string().into_bytes());
+            let answer = hyper::Response::builder().status(status).body(body);
+            std::future::ready(Ok::<_, BoxError>(answer.expect("an answer")))
+        });
+        Client::new(server, "tenant")
+    }
+
+    #[tokio::test]
+    async fn the_kubeconfigs_own_namespace_is_not_searched_unasked() {
+        let asked = Arc::<Mutex<Vec<String>>>::default();
+        let client = tenants(Arc::clone(&asked));
+        let error = service(&client, None).await.expect_err("refused");
+        assert!(error.to_string().contains("-n NAMESPACE"), "{error}");
+        let paths = std::mem::take(&mut *asked.lock().expect("a lock"));
+        assert_eq!(paths, ["/api/v1/services"], "and nowhere else");
+        let (found, _) = service(&client, Some("tenant")).await.expect("named");
+        assert_eq!(found.namespace().as_deref(), Some("tenant"));
+        let paths = std::mem::take(&mut *asked.lock().expect("a lock"));
+        assert_eq!(paths, ["/api/v1/namespaces/tenant/services"]);
     }
 }

@@ -1,13 +1,10 @@
 //! `dormer console`: prints a one-time login link to the console, and forwards a port if needed.
 
-use super::{Failure, connector::Connector, server::Address};
+use super::{Failure, connector::Connector, server::Address, terminal};
 use clap::Args;
 use serde::Deserialize;
 use serde_json::json;
-use std::{
-    io::Write,
-    net::{Ipv4Addr, SocketAddr},
-};
+use std::net::{Ipv4Addr, SocketAddr};
 use tokio::{io::copy_bidirectional, net::TcpListener};
 
 /// Arguments of `dormer console`.
@@ -46,8 +43,8 @@ impl Console {
         let listener = TcpListener::bind(local).await.map_err(cannot)?;
         let here = listener.local_addr().map_err(cannot)?;
         // A closed output pipe is no error: the port is still forwarded.
-        let _ = writeln!(std::io::stdout(), "http://{here}{path}");
-        eprintln!("The link works once, within a minute. Press Ctrl-C to stop forwarding.");
+        let _ = terminal::say(&format!("http://{here}{path}"));
+        terminal::ask("The link works once, within a minute. Press Ctrl-C to stop forwarding.\n");
         forward(listener, connector).await
     }
 }
@@ -62,7 +59,7 @@ async fn forward(listener: TcpListener, connector: Connector) -> Result<String, 
         tokio::spawn(async move {
             match connector.connect().await {
                 Ok(wire) => drop(copy_bidirectional(&mut near, &mut wire.into_inner()).await),
-                Err(why) => eprintln!("dormer: a connection was not forwarded: {why}"),
+                Err(why) => terminal::warn(format_args!("a connection was not forwarded: {why}")),
             }
         });
     }

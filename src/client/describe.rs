@@ -1,6 +1,6 @@
 //! `dormer describe`: all fields of one object, including those that only a newer server knows.
 
-use super::{Failure, To, items::Kind, machines, output::one_line};
+use super::{Failure, To, absent, items::Kind, machines, output::one_line};
 use clap::{Args, ValueEnum};
 use dormer_views::moment::span;
 use serde_json::Value;
@@ -32,7 +32,10 @@ impl Describe {
         let server = self.to.server()?;
         let found: Value = match self.kind {
             Described::Machine => machines::answer(&server, &self.name).await?.raw().clone(),
-            Described::Rollout => server.get(&Kind::Rollouts.one(&self.name)).await?,
+            Described::Rollout => {
+                let answered = server.get(&Kind::Rollouts.one(&self.name)).await;
+                absent::explained(&server, Kind::Rollouts, &self.name, answered).await?
+            }
         };
         let programs = self.to.programs(&found)?;
         Ok(programs.unwrap_or_else(|| described(&found)))
@@ -45,6 +48,7 @@ const SECTIONS: &[(&str, &[&str])] = &[
         "",
         &[
             "name",
+            "kind",
             "namespace",
             "uid",
             "pool",

@@ -3,7 +3,7 @@
 //! The first line describes the file. Each further line is a record: its view for people, and its stored envelope in
 //! base64 (the format is in `src/replay/lines.rs`).
 
-use super::{Failure, server::Server};
+use super::{Failure, server::Server, terminal::JsonOutput};
 use dormer_views::export::FORMAT;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -70,7 +70,7 @@ struct RecordLine<'a> {
 /// The server does not answer, or the file cannot be written. An existing file stays unchanged then.
 pub(super) async fn export(server: &Server, run: &str, file: &Path) -> Result<usize, Failure> {
     if file.as_os_str() == "-" {
-        return lines(server, run, &mut io::stdout().lock()).await;
+        return lines(server, run, &mut JsonOutput).await;
     }
     // A truncated file would read as a shorter history.
     let unfinished = PathBuf::from(format!("{}.part", file.display()));

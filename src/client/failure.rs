@@ -1,11 +1,12 @@
 //! Failures of commands: a sentence for people, and an exit code for scripts.
 
+use crate::terminal;
 use serde::Deserialize;
-use std::{fmt::Display, io::Write, process::ExitCode};
+use std::{fmt::Display, process::ExitCode};
 
 /// Text about exit codes in `--help`.
-pub const EXIT_CODES: &str =
-    "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 no answer from the server";
+pub const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, or a problem was found, 2 wrong usage, or a file or \
+     folder of the command line cannot be read, 3 not found, 4 no answer from the server";
 
 /// Failure of a command.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -18,7 +19,7 @@ pub enum Failure {
         /// Remedy that the server names.
         what_to_do: String,
     },
-    /// The command line is invalid.
+    /// The command line is invalid, or names what cannot be read.
     #[error("{0}")]
     Usage(String),
     /// The object does not exist.
@@ -40,6 +41,9 @@ pub enum Failure {
         /// Cause.
         why: String,
     },
+    /// The cluster's API server does not answer.
+    #[error("no answer from the cluster's API server: {0}\nCheck that kubectl reaches the cluster")]
+    NoCluster(String),
 }
 
 /// Body of an error answer.
@@ -59,6 +63,17 @@ fn advice(what_to_do: &str) -> String {
 }
 
 impl Failure {
+    /// The same, where a refusal names its object.
+    pub(super) fn about(self, name: &str) -> Self {
+        match self {
+            Self::Refused { error, what_to_do } if !error.contains(name) => Self::Refused {
+                error: format!("{name}: {error}"),
+                what_to_do,
+            },
+            other => other,
+        }
+    }
+
     /// Refusal with a remedy.
     pub fn refused(error: impl Into<String>, what_to_do: impl Into<String>) -> Self {
         Self::Refused {
@@ -96,7 +111,7 @@ impl Failure {
             Self::Refused { .. } => 1,
             Self::Usage(_) => 2,
             Self::Absent { .. } => 3,
-            Self::Unreachable { .. } => 4,
+            Self::Unreachable { .. } | Self::NoCluster(_) => 4,
         })
     }
 }
@@ -107,7 +122,7 @@ pub fn finish(done: Result<(String, bool), Failure>) -> ExitCode {
         Ok((text, good)) => {
             if !text.is_empty() {
                 // A reader that closes the pipe early is no failure.
-                let _ = writeln!(std::io::stdout(), "{text}");
+                let _ = terminal::say(&text);
             }
             if good {
                 ExitCode::SUCCESS
@@ -116,7 +131,7 @@ pub fn finish(done: Result<(String, bool), Failure>) -> ExitCode {
             }
         }
         Err(failure) => {
-            eprintln!("dormer: {failure}");
+            terminal::warn(&failure);
             failure.exit_code()
         }
     }

@@ -1,10 +1,12 @@
 //! Filters of lists: by pool, state and selector.
 
 use super::{
-    Failure,
+    Failure, absent,
     items::{Item, URGENCIES},
+    server::Server,
 };
 use clap::{Args, builder::PossibleValuesParser};
+use dormer_profile::near::question;
 use dormer_proto::phase::{Listed, MachineState, RolloutState};
 use std::str::FromStr;
 
@@ -17,8 +19,8 @@ pub(crate) struct Filter {
     /// Only those in this state; stuck, person and slow are machines that need attention
     #[arg(long, ignore_case = true, value_parser = PossibleValuesParser::new(names()))]
     pub(super) state: Option<String>,
-    /// Only those with these fields, comma-separated: KEY=VALUE or KEY!=VALUE; keys are name, namespace, pool, state,
-    /// phase, version, node, owner and code (of the failure)
+    /// Only those with these fields, comma-separated: KEY=VALUE or KEY!=VALUE; keys are name, kind, namespace, pool,
+    /// state, phase, version, node, owner and code (of the failure)
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     pub(super) selector: Option<Selector>,
 }
@@ -52,6 +54,17 @@ impl Filter {
             && self.selector.as_ref().is_none_or(|it| it.takes(item))
     }
 
+    /// Refuses a pool that nobody knows.
+    ///
+    /// # Errors
+    /// [`Failure::Usage`] with the pools that there are.
+    pub(super) async fn check_pool(&self, server: &Server) -> Result<(), Failure> {
+        match &self.pool {
+            Some(pool) => absent::check_pool(server, pool).await,
+            None => Ok(()),
+        }
+    }
+
     /// Refuses a state that items with these `states` never have.
     ///
     /// # Errors
@@ -83,8 +96,9 @@ struct Term {
 }
 
 /// Keys of selectors.
-const KEYS: [&str; 9] = [
+const KEYS: [&str; 10] = [
     "name",
+    "kind",
     "namespace",
     "pool",
     "state",
@@ -106,7 +120,11 @@ impl FromStr for Selector {
             let equal = !key.ends_with('!');
             let key = key.trim_end_matches('!').trim();
             if !KEYS.contains(&key) {
-                return Err(format!("the key {key:?} is none of {}", KEYS.join(", ")));
+                let near = question(key, KEYS);
+                return Err(format!(
+                    "there is no key {key:?}{near}\nthe keys are: {}",
+                    KEYS.join(", ")
+                ));
             }
             Ok(Term {
                 key: key.to_owned(),

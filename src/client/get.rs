@@ -1,7 +1,7 @@
 //! `dormer get`: machines, runs, rollouts, tasks, pools and quarantined runs, one per line.
 
 use super::{
-    Failure, To,
+    Failure, To, absent,
     answer::Answer,
     filter::Filter,
     items::{Item, Kind, NAMESPACE, Progress},
@@ -12,6 +12,7 @@ use super::{
     watch,
 };
 use clap::{Args, ValueEnum};
+use dormer_profile::near::question;
 use dormer_views::{
     lacks::Lack,
     machine::{Machine, Machines},
@@ -152,7 +153,7 @@ impl Get {
             let mut listing: Listing<T> = server.get(&self.path()).await?;
             listing.items.retain(|item| self.filter.takes(&item.view));
             if listing.items.is_empty() {
-                self.check_pool(server).await?;
+                self.filter.check_pool(server).await?;
             }
             return self.listed(server, listing).await;
         }
@@ -175,38 +176,51 @@ impl Get {
             let found = serde_json::to_value(&found).map_err(Failure::unreadable)?;
             return serde_json::from_value(found).map_err(Failure::unreadable);
         }
-        server.get(&self.kind.one(name)).await
+        if self.kind == Kind::Runs && !name.contains('/') {
+            return self.run_called(server, name).await;
+        }
+        let answered = server.get(&self.kind.one(name)).await;
+        absent::explained(server, self.kind, name, answered).await
     }
 
-    /// Refuses a pool that nobody knows: an empty list would hide the mistake.
-    async fn check_pool(&self, server: &Server) -> Result<(), Failure> {
-        let Some(pool) = &self.filter.pool else {
-            return Ok(());
+    /// Run of the machine or pool that is called so, by its name or by the key in its id.
+    async fn run_called<T: Item>(&self, server: &Server, name: &str) -> Result<Answer<T>, Failure> {
+        let List { items } = server.get::<List<Answer<T>>>(self.kind.path()).await?;
+        let id = |it: &Answer<T>| it.raw()["run"].as_str().unwrap_or_default().to_owned();
+        let ids: Vec<String> = items.iter().map(id).collect();
+        let means = |it: &Answer<T>| {
+            let key = id(it).split_once('/').is_some_and(|(_, key)| key == name);
+            key || it.raw()["name"] == name
         };
-        let Ok(List { items }) = server.get::<List<Pool>>("/pools").await else {
-            return Ok(());
-        };
-        let pools: Vec<&str> = items.iter().map(|it| it.pool.as_str()).collect();
-        if pools.contains(&pool.as_str()) {
-            return Ok(());
+        let mut found = items.into_iter().filter(means);
+        match (found.next(), found.next()) {
+            (Some(one), None) => Ok(one),
+            (Some(_), Some(_)) => Err(Failure::Usage(format!(
+                "several runs are called {name}: give WORKFLOW/KEY, as dormer get runs lists them"
+            ))),
+            (None, _) => Err(absent::failure(self.kind, name, &ids)),
         }
-        let known = match pools.as_slice() {
-            [] => "there are none yet".to_owned(),
-            pools => format!("there are {}", pools.join(", ")),
-        };
-        Err(Failure::Usage(format!(
-            "--pool {pool}: there is no such pool; {known}"
-        )))
     }
 
     /// Reads the quarantined runs; names select them by their ids or by their machines' names.
     async fn quarantined(&self, server: &Server) -> Result<String, Failure> {
         self.filter.check::<QuarantinedRun>("quarantined runs")?;
         let mut listing: Listing<QuarantinedRun> = server.get(&self.path()).await?;
-        listing.items.retain(|item| {
+        let called = |item: &Answer<QuarantinedRun>, wanted: &String| {
             let QuarantinedRun { run, name, .. } = &item.view;
-            let named = |wanted: &String| wanted == run || Some(wanted) == name.as_ref();
-            self.names.is_empty() || self.names.iter().any(named)
+            wanted == run || Some(wanted) == name.as_ref()
+        };
+        for name in &self.names {
+            if !listing.items.iter().any(|item| called(item, name)) {
+                let there = listing.items.iter();
+                let there: Vec<String> = there
+                    .map(|it| it.view.name.clone().unwrap_or_else(|| it.view.run.clone()))
+                    .collect();
+                return Err(absent::unquarantined(name, &there));
+            }
+        }
+        listing.items.retain(|item| {
+            self.names.is_empty() || self.names.iter().any(|name| called(item, name))
         });
         listing.items.retain(|item| self.filter.takes(&item.view));
         self.listed(server, listing).await
@@ -333,8 +347,9 @@ fn sort_by<T>(items: &mut [Answer<T>], field: &str) -> Result<(), Failure> {
             .flatten()
             .map(|(key, _)| key.as_str())
             .collect();
+        let near = question(field.trim_start_matches('.'), fields.iter().copied());
         return Err(Failure::Usage(format!(
-            "--sort-by {field}: there is no such field; there are {}",
+            "--sort-by {field}: there is no such field{near}\nthe fields are: {}",
             fields.join(", ")
         )));
     }

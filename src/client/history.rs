@@ -8,7 +8,7 @@ use super::{
     server::Server,
 };
 use clap::Args;
-use dormer_views::record::Record;
+use dormer_views::record::{Event, EventKind, Record};
 use std::path::PathBuf;
 
 /// Records in one request.
@@ -25,6 +25,9 @@ pub struct History {
     /// Most records
     #[arg(long, default_value_t = 10_000)]
     limit: usize,
+    /// Also what runs confirm to each other, and timers; programs get all of it in any case
+    #[arg(long)]
+    all: bool,
     /// Write the whole history into a file for dormer replay; - is standard output
     #[arg(long, value_name = "FILE", conflicts_with_all = ["from", "limit"])]
     export: Option<PathBuf>,
@@ -48,7 +51,8 @@ impl History {
         }
         let records = records(&server, &run, self.from, self.limit).await?;
         let programs = self.to.programs(&records)?;
-        Ok(programs.unwrap_or_else(|| story(records.iter().map(|record| &record.view))))
+        let shown = records.iter().map(|record| &record.view);
+        Ok(programs.unwrap_or_else(|| story(shown, self.all)))
     }
 }
 
@@ -71,11 +75,26 @@ async fn records(
     Ok(records)
 }
 
-/// Each record with its number, time and phase, and its events below.
-fn story<'a>(records: impl IntoIterator<Item = &'a Record>) -> String {
+/// Whether an event is only for dormer itself: runs confirm each other's signals, and a timer leads to what follows it.
+fn is_internal(event: &Event) -> bool {
+    event.kind == EventKind::SignalReceipted || event.kind == EventKind::TimerDue
+}
+
+/// Each record with its number, time and phase, and its events below. Without `all`, records that only dormer needs are
+/// left out and counted.
+fn story<'a>(records: impl IntoIterator<Item = &'a Record>, all: bool) -> String {
     let mut lines = Vec::new();
     let mut day = String::new();
+    let mut left_out = 0_usize;
+    let mut state = None;
     for record in records {
+        let said = (label(record), record.asks.is_empty());
+        let same = state.as_ref() == Some(&said.0) && said.1;
+        state = Some(said.0);
+        if !all && same && record.events.iter().all(is_internal) {
+            left_out += 1;
+            continue;
+        }
         let at = record.at.to_string();
         let (date, time) = at.split_once('T').unwrap_or(("", &at));
         if date != day {
@@ -84,11 +103,19 @@ fn story<'a>(records: impl IntoIterator<Item = &'a Record>) -> String {
         }
         let time = time.trim_end_matches('Z');
         lines.push(format!("{:>5}  {time}  {}", record.seq, label(record)));
-        let events = record.events.iter();
+        let events = record
+            .events
+            .iter()
+            .filter(|event| all || !is_internal(event));
         lines.extend(events.map(|event| format!("{:21}{}", "", event.text)));
         if !record.asks.is_empty() {
             lines.push(format!("{:21}-> {}", "", record.asks.join(", ")));
         }
+    }
+    if left_out > 0 {
+        lines.push(format!(
+            "{left_out} records are left out: confirmations between runs, and timers. --all shows them."
+        ));
     }
     if lines.is_empty() {
         return "No records.".into();
@@ -122,7 +149,7 @@ mod tests {
         ]))
         .unwrap();
         assert_eq!(
-            story(&records).lines().collect::<Vec<_>>(),
+            story(&records, false).lines().collect::<Vec<_>>(),
             [
                 "2026-11-21",
                 "    1  07:00:00.000  Provisioned, probing",
@@ -132,6 +159,37 @@ mod tests {
                 "                     probe failed",
             ]
         );
-        assert_eq!(story([]), "No records.");
+        assert_eq!(story([], false), "No records.");
+    }
+
+    #[test]
+    fn what_runs_confirm_to_each_other_is_left_out_unless_it_changed_something() {
+        let record = |seq: u64, state: &str, kind: &str, asks: &[&str]| {
+            json!({"seq": seq, "at": "2026-11-21T07:00:00.000Z", "state": state, "phase": null,
+                "phaseText": null, "events": [{"kind": kind, "text": format!("event {seq}")}], "asks": asks})
+        };
+        let records: Vec<Record> = serde_json::from_value(json!([
+            record(1, "Open", "started", &[]),
+            record(2, "Open", "signal-receipted", &[]),
+            record(3, "Open", "timer-due", &["probe"]),
+            record(4, "Halted", "timer-due", &[]),
+            record(5, "Halted", "signal-taken", &[]),
+        ]))
+        .unwrap();
+        let short = story(&records, false);
+        assert!(
+            !short.contains("event 2") && short.contains("-> probe"),
+            "{short}"
+        );
+        assert!(
+            short.contains("Halted") && short.contains("event 5"),
+            "{short}"
+        );
+        assert!(short.ends_with("--all shows them."), "{short}");
+        let whole = story(&records, true);
+        assert!(
+            (1..=5).all(|seq| whole.contains(&format!("event {seq}"))),
+            "{whole}"
+        );
     }
 }

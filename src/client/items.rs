@@ -69,6 +69,16 @@ impl Kind {
         }
     }
 
+    /// Field that names an object.
+    pub(super) fn key(self) -> &'static str {
+        match self {
+            Self::Machines => "name",
+            Self::Runs | Self::Quarantine => "run",
+            Self::Rollouts | Self::Pools => "pool",
+            Self::Tasks => "task",
+        }
+    }
+
     /// Path of the object called `name`.
     pub(super) fn one(self, name: &str) -> String {
         match (self, name.split_once('/')) {
@@ -165,6 +175,7 @@ impl Item for Machine {
         Column::wide("NODE", |it| optional(&it.node)),
         Column::wide("ADDRESS", |it| optional(&it.address)),
         Column::wide("POOL", |it| it.pool.clone()),
+        Column::wide("KIND", |it| optional(&it.kind)),
         Column::wide("NAMESPACE", |it| it.namespace.clone()),
         Column::wide("UID", |it| it.uid.clone()),
     ];
@@ -188,6 +199,7 @@ impl Item for Machine {
     fn field(&self, key: &str) -> Option<String> {
         Some(match key {
             "name" => self.name.clone(),
+            "kind" => return self.kind.as_ref().map(ToString::to_string),
             "namespace" => self.namespace.clone(),
             "pool" => self.pool.clone(),
             "state" => self.state.to_string(),

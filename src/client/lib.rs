@@ -1,5 +1,6 @@
 //! Commands that use a running dormer over its HTTP API.
 
+mod absent;
 mod action_commands;
 mod answer;
 mod cluster;
@@ -16,15 +17,17 @@ mod history;
 mod items;
 mod logs;
 mod machines;
+mod names;
 pub mod output;
 mod plan;
 pub mod plugin;
 #[cfg(test)]
 mod samples;
 pub mod server;
+mod server_clock;
 mod sse;
 mod status;
-mod terminal;
+pub mod terminal;
 mod trace;
 mod unquarantine;
 mod wait;
@@ -60,6 +63,9 @@ fn help_on_either(machine: &Action, pool: &Action) -> String {
         pool.terms()
     )
 }
+
+/// Name of the command that completions of shells ask for the names of machines.
+pub const COMPLETE: &str = "__complete";
 
 /// Commands for a running dormer.
 #[derive(Debug, Subcommand)]
@@ -143,6 +149,9 @@ pub enum Ask {
     /// Print a link that logs a browser in to the console under your name; kubectl dormer also forwards a port
     #[command(after_help = EXIT_CODES)]
     Console(console::Console),
+    /// Print the names of machines, for the completion of a shell
+    #[command(name = COMPLETE, hide = true)]
+    Names(names::Names),
 }
 
 /// Server, and output format of its answer.
@@ -180,7 +189,11 @@ async fn ask_and_print(ask: Ask) -> ExitCode {
     finish(answer(ask).await.map(|text| (text, true)))
 }
 
-async fn answer(ask: Ask) -> Result<String, Failure> {
+/// Runs a command, and returns its answer as text.
+///
+/// # Errors
+/// [`Failure`]: the command line is invalid, or the server does not answer or refuses.
+pub async fn answer(ask: Ask) -> Result<String, Failure> {
     match ask {
         Ask::Status(status) => status.run().await,
         Ask::Wait(wait) => wait.run().await,
@@ -207,5 +220,6 @@ async fn answer(ask: Ask) -> Result<String, Failure> {
         Ask::Rollback(rollback) => rollback.run().await,
         Ask::DeadLetters(dead) => dead.run().await,
         Ask::Console(console) => console.run().await,
+        Ask::Names(names) => names.run().await,
     }
 }

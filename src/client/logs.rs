@@ -9,6 +9,7 @@ use super::{
     action_commands::run_of,
     answer::Answer,
     server::{Server, segment},
+    terminal,
 };
 use clap::Args;
 use dormer_proto::id::Timestamp;
@@ -20,11 +21,7 @@ use dormer_views::{
     timeline::{Attempt, AttemptResult, Episode, Task, Timeline},
 };
 use serde::Serialize;
-use std::{
-    collections::BTreeSet,
-    io::{self, Write},
-    time::Duration,
-};
+use std::{collections::BTreeSet, time::Duration};
 
 /// Note on what is stored and what is not.
 const KEPT: &str = "Each attempt is stored with its order time, report time, worker, and outcome \
@@ -178,7 +175,7 @@ impl Logs {
                     );
                 }
                 for text in texts {
-                    if writeln!(io::stdout(), "{text}").is_err() {
+                    if terminal::say(&text).is_err() {
                         return Ok(String::new());
                     }
                 }

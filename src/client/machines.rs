@@ -1,7 +1,7 @@
 //! Machines by what people call them: a name, NAMESPACE/NAME, a UID, or the end of a name that only one machine has.
 
 use super::{
-    Failure,
+    Failure, absent,
     answer::Answer,
     items::Kind,
     server::{Server, segment},
@@ -16,24 +16,26 @@ const SHORT_MIN: usize = 4;
 /// # Errors
 /// There is none, several have that end of a name, or the server does not answer.
 pub(super) async fn answer(server: &Server, called: &str) -> Result<Answer<Machine>, Failure> {
-    let absent = match server.get(&Kind::Machines.one(called)).await {
-        Err(absent @ Failure::Absent { .. }) => absent,
+    let unknown = match server.get(&Kind::Machines.one(called)).await {
+        Err(unknown @ Failure::Absent { .. }) => unknown,
         answered => return answered,
     };
-    if called.len() < SHORT_MIN {
-        return Err(absent);
+    // As `-o name` prints it, and kubectl takes it. A namespace of that name came first.
+    if let Some(name) = without_kind(called) {
+        return Box::pin(answer(server, name)).await;
     }
     // Who may read one machine may not be allowed to list them.
     let Ok(List { items }) = server.get::<List<Answer<Machine>>>("/machines").await else {
-        return Err(absent);
+        return Err(unknown);
     };
-    let mut items: Vec<Answer<Machine>> = items
-        .into_iter()
-        .filter(|it| is_short_for(called, &it.view.name))
-        .collect();
+    let names: Vec<&str> = items.iter().map(|it| it.view.name.as_str()).collect();
+    let unknown = absent::machine(called, &names, short_names(&names));
+    let short =
+        |it: &Answer<Machine>| called.len() >= SHORT_MIN && is_short_for(called, &it.view.name);
+    let mut items: Vec<Answer<Machine>> = items.into_iter().filter(short).collect();
     match items.len() {
-        0 => Err(absent),
-        1 => items.pop().ok_or(absent),
+        0 => Err(unknown),
+        1 => items.pop().ok_or(unknown),
         many => Err(Failure::Usage(format!(
             "{many} machines have names that end in {called}: give the whole name"
         ))),
@@ -51,6 +53,13 @@ pub(super) async fn machine(server: &Server, called: &str) -> Result<Machine, Fa
 /// Path of the machine under the API.
 pub(super) fn path_of(machine: &Machine) -> String {
     format!("/machines/{}", segment(&machine.uid))
+}
+
+/// The name in KIND/NAME.
+fn without_kind(called: &str) -> Option<&str> {
+    let (kind, name) = called.split_once('/')?;
+    let kind = <Kind as clap::ValueEnum>::from_str(kind, true).ok()?;
+    (kind == Kind::Machines && !name.is_empty()).then_some(name)
 }
 
 /// Whether `short` is the end of `name` after a dash.
@@ -80,6 +89,21 @@ pub(super) fn short_names(names: &[&str]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_may_come_with_its_kind() {
+        for called in ["machine/win-1", "machines/win-1", "Machine/win-1"] {
+            assert_eq!(without_kind(called), Some("win-1"), "{called}");
+        }
+        for called in [
+            "win-1",
+            "pool/win-1",
+            "openshift-machine-api/win-1",
+            "machine/",
+        ] {
+            assert_eq!(without_kind(called), None, "{called}");
+        }
+    }
 
     #[test]
     fn a_short_name_is_the_shortest_end_that_is_unique() {

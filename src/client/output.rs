@@ -1,6 +1,6 @@
 //! Output formats: tables for people, JSON or YAML for programs.
 
-use super::Failure;
+use super::{Failure, terminal::clean};
 use clap::ValueEnum;
 use comfy_table::{ContentArrangement, Table, presets::NOTHING};
 use serde::Serialize;
@@ -106,12 +106,14 @@ pub fn optional(value: &Option<impl Display>) -> String {
     value.as_ref().map_or_else(String::new, ToString::to_string)
 }
 
-/// Text on one line, because several lines would break the table; a dash if it is empty.
+/// Text on one line, because several lines would break the table, and cleaned, so that columns are aligned; a dash if it
+/// is empty.
 pub fn one_line(text: &str) -> String {
     if text.is_empty() {
         return "-".into();
     }
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+    let words: Vec<&str> = text.split_whitespace().collect();
+    clean(&words.join(" "), false)
 }
 
 #[cfg(test)]

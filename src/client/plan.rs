@@ -1,9 +1,10 @@
 //! `dormer plan`: which nodes would change, what on them, and how. It changes nothing.
 
 use crate::{
-    Failure, To,
+    Failure, To, absent,
     answer::Answer,
     file::read,
+    items::Kind,
     output::{Column, optional, table},
     server::segment,
 };
@@ -63,18 +64,23 @@ impl Plan {
         let server = self.to.server()?;
         let path = format!("/pools/{}/plan", segment(&self.pool));
         let candidate = self.candidate()?;
-        let plan: Answer<plan::Plan> = if candidate == Candidate::default() {
-            server.get(&path).await?
+        let answered = if candidate == Candidate::default() {
+            server.get(&path).await
         } else {
-            server.post(&path, &candidate).await?
+            server.post(&path, &candidate).await
         };
+        let plan: Answer<plan::Plan> =
+            absent::explained(&server, Kind::Pools, &self.pool, answered).await?;
         let programs = self.to.programs(&plan)?;
         Ok(programs.unwrap_or_else(|| table_of(&plan.view.items, self.to.wide())))
     }
 
     fn candidate(&self) -> Result<Candidate, Failure> {
-        let manifest = |folder: &PathBuf| read(&folder.join(MANIFEST_FILE), MANIFEST_BYTES_MAX);
-        let layer = |path: &PathBuf| read(path, LAYER_BYTES_MAX as u64);
+        let manifest = |folder: &PathBuf| {
+            let path = folder.join(MANIFEST_FILE);
+            read("--payload", &path, MANIFEST_BYTES_MAX)
+        };
+        let layer = |path: &PathBuf| read("--profile", path, LAYER_BYTES_MAX as u64);
         Ok(Candidate {
             payload: self.payload.as_ref().map(manifest).transpose()?,
             layer: self.profile.as_ref().map(layer).transpose()?,

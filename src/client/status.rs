@@ -1,10 +1,11 @@
-//! `dormer status`: one screen for whoever is on call. What is wrong, what waits for a person, what goes on, versions.
+//! `dormer status`: one screen for the person on call. What is wrong, what waits for a person, what goes on, versions.
 
 use super::{
-    Failure,
+    Failure, absent,
     items::{Progress, holders},
     output::Output,
     server::{Address, Server},
+    server_clock,
     terminal::{self, Style},
 };
 use clap::Args;
@@ -19,7 +20,7 @@ use dormer_views::{
     trouble::{self, Group, Urgency},
 };
 use serde::Serialize;
-use std::{collections::BTreeMap, io::Write, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 /// Pause between two looks of `--watch`.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -74,7 +75,7 @@ struct Cause<'a> {
     code: String,
     cause: String,
     machines: Vec<&'a str>,
-    /// Seconds for which the first of them has it.
+    /// Seconds for which the first of them is in its state.
     seconds: u64,
     #[serde(rename = "do")]
     steps: Vec<explain::Step>,
@@ -114,15 +115,8 @@ impl Status {
         loop {
             let text = self.text(&server).await?;
             if text != before {
-                let mut out = std::io::stdout().lock();
                 // A terminal is cleared and written anew, another output gets a block for each change.
-                let begin = if terminal::columns().is_some() {
-                    "\x1b[H\x1b[2J"
-                } else {
-                    ""
-                };
-                let written = writeln!(out, "{begin}{text}").and_then(|()| out.flush());
-                if written.is_err() {
+                if terminal::say_anew(&text).is_err() {
                     return Ok(String::new());
                 }
             }
@@ -135,10 +129,16 @@ impl Status {
         let found = self.found(server).await?;
         let programs = self.output.for_programs(&found.screen())?;
         Ok(programs.unwrap_or_else(|| {
-            found.lines(
-                terminal::columns().unwrap_or(usize::MAX),
-                terminal::coloured(),
-            )
+            let columns = terminal::columns().unwrap_or(usize::MAX);
+            let mut text = found.lines(columns, terminal::coloured());
+            let now = found
+                .machines
+                .first()
+                .map(|it| server_clock::time_of(&it.status));
+            if let Some(remark) = now.and_then(server_clock::remark) {
+                text += &format!("\n\n{remark}");
+            }
+            text
         }))
     }
 
@@ -146,14 +146,11 @@ impl Status {
         let Machines { items, lacks } = server.get("/machines?all=true").await?;
         let List { items: rollouts } = server.get::<List<Rollout>>("/rollouts").await?;
         let ours = |pool: &String| self.pool.as_ref().is_none_or(|wanted| wanted == pool);
-        if let Some(pool) = &self.pool
-            && !rollouts.iter().any(|it| ours(&it.pool))
-        {
-            let known: Vec<&str> = rollouts.iter().map(|it| it.pool.as_str()).collect();
-            return Err(Failure::Usage(format!(
-                "--pool {pool}: there is no such pool; there are {}",
-                known.join(", ")
-            )));
+        if let Some(pool) = &self.pool {
+            let known: Vec<String> = rollouts.iter().map(|it| it.pool.clone()).collect();
+            if let Some(unknown) = absent::unknown_pool(pool, &known) {
+                return Err(unknown);
+            }
         }
         let ours_only = items.into_iter().filter(|it| ours(&it.pool));
         let (gone, machines) = ours_only.partition(|it| it.status.closed.is_some());
@@ -362,15 +359,11 @@ impl Found {
 
     fn group(&self, group: &Group<'_>, lines: &mut Vec<String>) {
         let names: Vec<&str> = group.machines.iter().map(|it| it.name.as_str()).collect();
-        let longest = group
-            .machines
-            .first()
-            .map_or(0, |it| it.status.since_seconds);
         lines.push(format!(
-            "  {} for {}: {}",
+            "  {}: {}{}",
             machines_text(names.len()),
-            rough(longest),
-            group.trouble.cause
+            group.trouble.cause,
+            in_state(&group.machines)
         ));
         lines.push(format!("    {}", named(&names)));
         for step in self.steps(group) {
@@ -433,6 +426,19 @@ fn section(lines: &mut Vec<String>, heading: &str, style: Style, coloured: bool)
         lines.push(String::new());
     }
     lines.push(style.paint(heading, coloured));
+}
+
+/// State of the machines, and for how long the first is in it. Nobody knows how long a cause has been there.
+fn in_state(machines: &[&Machine]) -> String {
+    let Some(first) = machines.first() else {
+        return String::new();
+    };
+    let long = rough(first.status.since_seconds);
+    if machines.iter().all(|it| it.state == first.state) {
+        format!(" ({} for {long})", first.state)
+    } else {
+        format!(" (in this state for {long})")
+    }
 }
 
 fn machines_text(count: usize) -> String {
@@ -507,9 +513,9 @@ mod tests {
             lines,
             [
                 "STUCK: 2 of 3 machines",
-                "  2 machines for 22 min: access denied: No right (access_denied)",
+                "  2 machines: access denied: No right (access_denied) (Failed for 22 min)",
                 "    win-a, win-b",
-                "    The SSH user must be an administrator of the host.",
+                "    Make the SSH user an administrator of the host.",
                 "      dormer retry --all-failed --code access_denied",
                 "",
                 "IN PROGRESS",

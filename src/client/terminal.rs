@@ -1,6 +1,123 @@
-//! The terminal: its width, and colours where people see them.
+//! The terminal: its width, colours where people see them, and the one place where text of others is written to it.
+//!
+//! Names, messages and output come from hosts, clusters and users. `clean` takes out of them what steers a terminal,
+//! at the very end, so that no command can forget it.
 
-use std::io::IsTerminal;
+use std::{
+    fmt::Display,
+    io::{self, IsTerminal, Write},
+};
+
+/// Writes lines to standard output.
+///
+/// # Errors
+/// The reader has gone.
+pub(super) fn say(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{}", clean(text, coloured()))?;
+    out.flush()
+}
+
+/// Writes lines over those that were `drawn` last on a terminal.
+///
+/// # Errors
+/// The reader has gone.
+pub(super) fn redraw(drawn: usize, text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    if drawn > 0 {
+        write!(out, "\x1b[{drawn}A")?;
+    }
+    for line in clean(text, coloured()).lines() {
+        writeln!(out, "{line}\x1b[K")?;
+    }
+    write!(out, "\x1b[J")?;
+    out.flush()
+}
+
+/// Writes lines on a cleared terminal; to another output, below what is there.
+///
+/// # Errors
+/// The reader has gone.
+pub(super) fn say_anew(text: &str) -> io::Result<()> {
+    if columns().is_some() {
+        write!(io::stdout().lock(), "\x1b[H\x1b[2J")?;
+    }
+    say(text)
+}
+
+/// Standard output for JSON that is written in pieces.
+pub(super) struct JsonOutput;
+
+impl Write for JsonOutput {
+    fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(piece);
+        io::stdout().write_all(clean(&text, false).as_bytes())?;
+        Ok(piece.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stdout().flush()
+    }
+}
+
+/// Writes a line of dormer's to standard error.
+pub fn warn(text: impl Display) {
+    let text = clean(&format!("dormer: {text}"), false);
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
+/// Writes a question to standard error, on which the answer follows.
+pub(super) fn ask(question: &str) {
+    let mut out = io::stderr();
+    let _ = write!(out, "{}", clean(question, false));
+    let _ = out.flush();
+}
+
+/// Codes of [`Style::paint`], the only sequences of ours in a text.
+const PAINTED: [&str; 4] = ["31", "33", "1", "0"];
+
+/// Text in which nothing steers a terminal: control characters but line ends and tabs, and characters that turn the
+/// direction of writing, are shown as JSON writes them, `\u001b`, so that JSON stays what it was. With `coloured` the
+/// codes of [`Style::paint`] stay.
+pub(super) fn clean(text: &str, coloured: bool) -> String {
+    clean_but(text, if coloured { &PAINTED } else { &[] })
+}
+
+/// The same, with the codes of colours that stay.
+pub fn clean_but(text: &str, codes: &[&str]) -> String {
+    let mut cleaned = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(steers) {
+        cleaned.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let ours = codes.iter().find_map(|code| {
+            let sequence = rest.strip_prefix("\x1b[")?.strip_prefix(code)?;
+            sequence.strip_prefix('m').map(|after| (code, after))
+        });
+        if let Some((code, after)) = ours {
+            cleaned.push_str("\x1b[");
+            cleaned.push_str(code);
+            cleaned.push('m');
+            rest = after;
+        } else if let Some(after) = rest.strip_prefix("\r\n") {
+            cleaned.push('\n');
+            rest = after;
+        } else {
+            let mut chars = rest.chars();
+            let odd = chars.next().map_or(0, u32::from);
+            cleaned.push_str(&format!("\\u{odd:04x}"));
+            rest = chars.as_str();
+        }
+    }
+    cleaned.push_str(rest);
+    cleaned
+}
+
+/// Whether a character acts on a terminal instead of being shown.
+fn steers(it: char) -> bool {
+    let turns = matches!(it, '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    turns || (it.is_control() && it != '\n' && it != '\t')
+}
 
 /// Style of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,6 +204,51 @@ mod tests {
         assert_eq!(wrap("  short", 20, ""), "  short");
         assert_eq!(cut("abcdef", 4), "abc…");
         assert_eq!(cut("abc", 4), "abc");
+    }
+
+    #[test]
+    fn what_steers_a_terminal_is_shown_and_our_colours_stay() {
+        // A window's title, a screen cleared, a line written over, C1's CSI, a name written backwards, a bell.
+        let planted = "a\x1b]0;t\x07b\x1b[2Jc\rd\u{9b}31me\u{202e}f\u{7f}";
+        let shown = r"a\u001b]0;t\u0007b\u001b[2Jc\u000dd\u009b31me\u202ef\u007f";
+        for coloured in [true, false] {
+            assert_eq!(clean(planted, coloured), shown);
+        }
+        assert_eq!(clean("one\r\ntwo\tthree – ü", true), "one\ntwo\tthree – ü");
+        for style in [Style::Bad, Style::Attention, Style::Heading, Style::Plain] {
+            let painted = style.paint("x", true);
+            assert_eq!(clean(&painted, true), painted);
+        }
+        assert_eq!(clean("\x1b[31mx", false), r"\u001b[31mx");
+        assert_eq!(clean("\x1b[5m", true), r"\u001b[5m", "none of ours");
+        let json = serde_json::to_string(planted).expect("JSON");
+        let read: String = serde_json::from_str(&clean(&json, false)).expect("still JSON");
+        assert_eq!(read, planted, "programs read what was there");
+    }
+
+    #[test]
+    fn every_command_writes_through_here() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+        let mut seen = 0;
+        for file in std::fs::read_dir(folder).expect("a folder") {
+            let path = file.expect("a file").path();
+            let is_code = path.extension().is_some_and(|it| it == "rs");
+            if !is_code || path.ends_with("terminal.rs") {
+                continue;
+            }
+            seen += 1;
+            let text = std::fs::read_to_string(&path).expect("text");
+            for word in [
+                "println!",
+                "print!",
+                "stdout().lock",
+                "stdout(), ",
+                "stderr()",
+            ] {
+                assert!(!text.contains(word), "{}: {word}", path.display());
+            }
+        }
+        assert!(seen > 20, "{seen}");
     }
 
     #[test]

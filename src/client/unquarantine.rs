@@ -1,6 +1,6 @@
 //! `dormer unquarantine`: releases runs that engines leave alone.
 
-use super::{Failure, To, action_commands::run_path, answer::Answer};
+use super::{Failure, To, absent, action_commands::run_path, answer::Answer};
 use clap::Args;
 use dormer_views::run::{List, QuarantinedRun};
 use serde_json::{Value, json};
@@ -36,14 +36,13 @@ impl Unquarantine {
     pub(crate) async fn run(self) -> Result<String, Failure> {
         let server = self.to.server()?;
         let listed: List<Answer<QuarantinedRun>> = server.get("/quarantine").await?;
-        let all = listed.items.into_iter().map(|item| item.view);
-        let meant: Vec<QuarantinedRun> = all.filter(|one| self.means(one)).collect();
+        let all: Vec<QuarantinedRun> = listed.items.into_iter().map(|item| item.view).collect();
+        let meant: Vec<QuarantinedRun> =
+            all.iter().filter(|one| self.means(one)).cloned().collect();
         if let (Some(run), true) = (&self.run, meant.is_empty()) {
-            let what_to_do = "dormer get quarantine lists the runs that are";
-            return Err(Failure::refused(
-                format!("{run} is not quarantined"),
-                what_to_do,
-            ));
+            let name = |it: &QuarantinedRun| it.name.clone().unwrap_or_else(|| it.run.clone());
+            let there: Vec<String> = all.iter().map(name).collect();
+            return Err(absent::unquarantined(run, &there));
         }
         let mut answers: Vec<Value> = Vec::new();
         for one in &meant {

@@ -8,7 +8,8 @@ use super::{
     server::{Address, Server},
 };
 use clap::Args;
-use dormer_proto::phase::MachineState;
+use dormer_profile::near::question;
+use dormer_proto::phase::{Listed, MachinePhase, MachineState};
 use dormer_views::{explain, machine::Machine, run::List};
 use std::{str::FromStr, time::Duration};
 use tokio::time::Instant;
@@ -24,7 +25,7 @@ pub struct Wait {
     machines: Vec<String>,
     #[command(flatten)]
     filter: Filter,
-    /// What to wait for: state=STATE, phase=PHASE, version=VERSION or gone
+    /// What to wait for: state=STATE, phase=PHASE, version=VERSION, gone or delete
     #[arg(long = "for", value_name = "CONDITION", default_value = "state=Joined")]
     until: Condition,
     /// Longest wait: 90, 90s, 15m or 2h
@@ -47,25 +48,31 @@ impl FromStr for Condition {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let forms = "state=STATE, phase=PHASE, version=VERSION or gone";
         match text.split_once('=') {
-            Some(("state", state)) => {
-                let states = machine_states();
-                let known = states.iter().find(|it| it.eq_ignore_ascii_case(state));
-                let known = known.ok_or_else(|| {
-                    format!(
-                        "there is no state {state}; the states are {}",
-                        states.join(", ")
-                    )
-                })?;
-                Ok(Self::State((*known).to_owned()))
+            Some(("state", state)) => known("state", state, &machine_states()).map(Self::State),
+            Some(("phase", phase)) => {
+                let phases: Vec<&str> = MachinePhase::ALL.iter().map(|it| it.id()).collect();
+                known("phase", phase, &phases).map(Self::Phase)
             }
-            Some(("phase", phase)) => Ok(Self::Phase(phase.to_owned())),
+            Some(("version", "")) => Err("version= names no version".to_owned()),
             Some(("version", version)) => Ok(Self::Version(version.to_owned())),
             None if text == "gone" || text == "delete" => Ok(Self::Gone),
-            _ => Err(format!("give one of {forms}")),
+            _ => Err(format!("give one of {FORMS}")),
         }
     }
+}
+
+/// Forms of a condition.
+const FORMS: &str = "state=STATE, phase=PHASE, version=VERSION, gone or delete";
+
+/// Value of a set, in any case.
+fn known(what: &str, said: &str, all: &[&str]) -> Result<String, String> {
+    let found = all.iter().find(|it| it.eq_ignore_ascii_case(said));
+    found.map(|it| (*it).to_owned()).ok_or_else(|| {
+        let near = question(said, all.iter().copied());
+        let all = all.join(", ");
+        format!("there is no {what} {said:?}{near}\nthe {what}s are: {all}")
+    })
 }
 
 impl Condition {
@@ -108,6 +115,7 @@ impl Wait {
         let server = self.address.server();
         let chosen = self.chosen(&server).await?;
         if chosen.is_empty() {
+            self.filter.check_pool(&server).await?;
             return Err(Failure::refused(
                 "no machine matches, so there is nothing to wait for",
                 "dormer get machines lists them",
@@ -119,7 +127,15 @@ impl Wait {
         loop {
             let mut still = Vec::new();
             for uid in waiting {
-                let machine: Machine = machines::machine(&server, &uid).await?;
+                let machine: Machine = match machines::machine(&server, &uid).await {
+                    Ok(machine) => machine,
+                    // A machine that is gone is forgotten after a while.
+                    Err(Failure::Absent { .. }) if self.until == Condition::Gone => {
+                        met.push(format!("machine/{uid} condition met"));
+                        continue;
+                    }
+                    Err(failure) => return Err(failure),
+                };
                 if self.until.holds(&machine) {
                     met.push(format!("machine/{} condition met", machine.name()));
                 } else if self.until.excludes(&machine) {
@@ -132,7 +148,8 @@ impl Wait {
                 return Ok(met.join("\n"));
             };
             if Instant::now() >= deadline {
-                let (name, phase) = (&first.name, &first.phase_text);
+                let name = &first.name;
+                let phase = &first.phase_text;
                 let others = match still.len() - 1 {
                     0 => String::new(),
                     more => format!(", and {more} more"),
@@ -188,6 +205,17 @@ mod tests {
         assert!(wrong.contains("Joined"), "{wrong}");
         assert!("colour=red".parse::<Condition>().is_err());
         assert_eq!("gone".parse(), Ok(Condition::Gone));
+        assert_eq!("delete".parse(), Ok(Condition::Gone), "as kubectl calls it");
+    }
+
+    #[test]
+    fn a_phase_that_there_is_not_would_be_waited_for_for_ever() {
+        let probing: Condition = "phase=Probing".parse().unwrap();
+        assert!(probing.holds(&machine_with(json!({"phase": "probing"}))));
+        let wrong = "phase=probign".parse::<Condition>().unwrap_err();
+        assert!(wrong.contains("did you mean probing?"), "{wrong}");
+        assert!(wrong.contains("the phases are: "), "{wrong}");
+        assert!("version=".parse::<Condition>().is_err());
     }
 
     #[test]

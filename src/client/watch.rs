@@ -1,12 +1,14 @@
 //! `dormer watch`: live table of machines or rollouts, from the server's stream of changes.
 
 use super::{
-    Failure, To,
+    Failure, To, absent,
     answer::Answer,
     filter::Filter,
-    items::Item,
+    items::{Item, Kind},
     output::{Output, one_line, table},
+    server::Server,
     sse::{Event, Parser},
+    terminal,
 };
 use bytes::Bytes;
 use clap::{Args, ValueEnum};
@@ -14,11 +16,8 @@ use dormer_views::{any_run::AnyRun, machine::Machine, rollout::Rollout, trouble:
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use serde::{Deserialize, de::DeserializeOwned};
-use std::{
-    collections::BTreeMap,
-    io::{IsTerminal, Write},
-    time::Duration,
-};
+use serde_json::Value;
+use std::{collections::BTreeMap, io::IsTerminal, time::Duration};
 use tokio::time::{Instant, MissedTickBehavior};
 
 /// Redraw interval of the table. Durations grow meanwhile.
@@ -83,6 +82,8 @@ impl Watch {
             Watched::Rollouts => self.filter.check::<Rollout>("rollouts")?,
         }
         let server = self.to.server()?;
+        self.filter.check_pool(&server).await?;
+        self.check_name(&server).await?;
         let mut view = View::new(&self);
         let mut again = AGAIN_AFTER;
         let mut body = server.listen("/changes").await?;
@@ -104,6 +105,23 @@ impl Watch {
             };
             again = AGAIN_AFTER;
         }
+    }
+
+    /// Refuses a name that nothing has: the watch would stay empty.
+    async fn check_name(&self, server: &Server) -> Result<(), Failure> {
+        let Some(name) = &self.name else {
+            return Ok(());
+        };
+        let kind = match self.kind {
+            Watched::Machines => Kind::Machines,
+            Watched::Rollouts => Kind::Rollouts,
+        };
+        let of_pool = kind == Kind::Machines && absent::check_pool(server, name).await.is_ok();
+        if of_pool {
+            return Ok(());
+        }
+        let answered = server.get::<Value>(&kind.one(name)).await.map(drop);
+        absent::explained(server, kind, name, answered).await
     }
 
     fn shows(&self, run: &AnyRun) -> bool {
@@ -215,7 +233,7 @@ impl<'a> View<'a> {
 
     fn lost(&mut self) {
         self.stale = true;
-        eprintln!("dormer: the stream of changes broke; reconnecting");
+        terminal::warn("the stream of changes broke; reconnecting");
     }
 
     fn take(&mut self, event: &Event) -> Result<(), StreamEnd> {
@@ -260,31 +278,23 @@ impl<'a> View<'a> {
 
     /// Prints one line for a change.
     fn print(&self, change: &Answer<AnyRun>) -> std::io::Result<()> {
-        let mut out = std::io::stdout().lock();
-        match self.watch.to.output {
-            Output::Json => writeln!(out, "{}", serde_json::to_string(change)?)?,
+        let text = match self.watch.to.output {
+            Output::Json => serde_json::to_string(change)?,
             Output::Yaml => {
                 let text = dormer_profile::yaml::to_string(change).unwrap_or_default();
-                write!(out, "---\n{text}")?;
+                format!("---\n{}", text.trim_end())
             }
-            Output::Table | Output::Wide => writeln!(out, "{}", line(&change.view))?,
-        }
-        out.flush()
+            Output::Table | Output::Wide => line(&change.view),
+        };
+        terminal::say(&text)
     }
 
     /// Draws the whole table over the previous one.
     fn draw(&mut self) -> std::io::Result<()> {
         let text = self.text();
-        let mut out = std::io::stdout().lock();
-        if self.drawn > 0 {
-            write!(out, "\x1b[{}A", self.drawn)?;
-        }
-        for line in text.lines() {
-            writeln!(out, "{line}\x1b[K")?;
-        }
-        write!(out, "\x1b[J")?;
+        terminal::redraw(self.drawn, &text)?;
         self.drawn = text.lines().count();
-        out.flush()
+        Ok(())
     }
 
     fn text(&self) -> String {

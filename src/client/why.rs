@@ -5,7 +5,7 @@ use super::{
     action_commands::run_path,
     machines,
     server::{Server, segment},
-    terminal,
+    server_clock, terminal,
 };
 use clap::Args;
 use dormer_views::{
@@ -35,7 +35,14 @@ impl Why {
         let rollout = rollout(&server, &machine).await;
         let why = explanation(&machine, last.as_deref(), rollout.as_ref());
         let programs = self.to.programs(&why)?;
-        Ok(programs.unwrap_or_else(|| fitting(&why.lines(), terminal::columns())))
+        let people = || {
+            let mut text = why.lines();
+            if let Some(remark) = server_clock::remark(server_clock::time_of(&machine.status)) {
+                text += &format!("\n{:1$}{remark}", "Clock:", INDENT.len());
+            }
+            fitting(&text, terminal::columns())
+        };
+        Ok(programs.unwrap_or_else(people))
     }
 }
 

@@ -66,7 +66,7 @@ fn fits(action: &Action, machine: &Machine) -> bool {
         Wish::Resume => halted,
         Wish::Pause | Wish::Hold => !halted,
         Wish::Remove => machine.token.is_none(),
-        // A fingerprint is typed by whoever compared it elsewhere: dormer trust-host-key.
+        // A fingerprint is typed by anyone who compared it elsewhere: dormer trust-host-key.
         Wish::TrustHostKey { .. } => false,
         _ => true,
     };
@@ -115,6 +115,7 @@ pub(super) mod tests {
             version: None,
             desired_version: None,
             node: None,
+            expected_node: None,
             address: None,
             pool: "windows".into(),
             token: None,
@@ -128,6 +129,8 @@ pub(super) mod tests {
             neighbour: None,
             refused: None,
             certificate_refused: None,
+            kind: None,
+            down_since: None,
             created: None,
             served: false,
             attempt: None,

@@ -114,14 +114,16 @@ fn page(content: &MachinePage<'_>) -> Markup {
     }
 }
 
-/// State, Cause, Since, Do now, as `dormer why` has them.
+/// Cause in a few words, then State, Cause, Do now, as `dormer why` has them.
 fn situation(machine: &Machine, explanation: &Explanation) -> Markup {
     let Explanation {
-        state,
+        headline,
+        phase,
         cause,
         code,
         since: _,
         steps,
+        heals_by,
         details,
         ..
     } = explanation;
@@ -131,8 +133,12 @@ fn situation(machine: &Machine, explanation: &Explanation) -> Markup {
     let small = code.as_ref().map(|code| format!("({code})"));
     html! {
         section.why.failed[bad].amber[urgency.is_some() && !bad] aria-label="Present state and its cause" {
+            @if let Some(headline) = headline { p { b { (headline) } } }
             dl {
-                div { dt { "State" } dd { (state) ", for " (since(&machine.status)) ", since " (time(machine.status.since)) } }
+                div { dt { "State" } dd {
+                    (machine.state) ", for " (since(&machine.status)) ", since " (time(machine.status.since))
+                    @if let Some(phase) = phase { ", " (phase) }
+                } }
                 @if let Some(cause) = cause {
                     div { dt { "Cause" } dd {
                         @match small.as_deref().and_then(|small| Some((cause.strip_suffix(small)?, small))) {
@@ -142,8 +148,12 @@ fn situation(machine: &Machine, explanation: &Explanation) -> Markup {
                     } }
                 }
                 div { dt { "Do now" } dd {
-                    @if steps.is_empty() { "Nothing. There is nothing to do." }
-                    @else { ol.steps {
+                    @if let Some(by) = heals_by {
+                        "Nothing before " (time(*by)) ": dormer continues by itself."
+                        @if !steps.is_empty() { " If it does not:" }
+                    }
+                    @else if steps.is_empty() { "Nothing. There is nothing to do." }
+                    @if !steps.is_empty() { ol.steps {
                         @for step in steps { li {
                             @if step.instead { "Or: " }
                             (step.say.trim_end_matches('.'))
@@ -275,7 +285,8 @@ mod tests {
         let rejected = shown(&rejected);
         for expected in [
             "class=\"why failed\"",
-            "<dt>State</dt><dd>Failed, while probing, for ",
+            "<p><b>the key is not accepted (&lt;b&gt;) (AuthRejected)</b></p>",
+            "<dt>State</dt><dd>Failed, for ",
             "<b>the key is not accepted (&lt;b&gt;)</b> <span class=\"code\">(AuthRejected)</span>",
             "<code>dormer retry win-a</code>",
             "data-copy=\"dormer retry win-a\"",

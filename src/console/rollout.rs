@@ -116,7 +116,7 @@ fn progress(rollout: &Rollout, snapshot: &Snapshot, pool: &str, turns: &[Turn]) 
                 ", " (rollout.joined) " joined, " (rollout.failed) " failed, "
                 (rollout.unavailable) " of at most " (limit(rollout)) " unavailable"
                 @if others == 0 { "." }
-                @else if still { ". No time is left to say: the rollout stands still." }
+                @else if still { ". There is no estimate, because the rollout is stopped." }
                 @else if let Some(left) = left {
                     ". About " b { (rough(left / 1_000)) } " remain if each machine takes as long \
                      as the last ones."

@@ -7,26 +7,32 @@ mod engine;
 mod fleet;
 mod idle;
 mod sftp;
-mod steps;
-mod worker_queue;
 
 use clap::Subcommand;
 use futures::future::LocalBoxFuture;
 use std::process::ExitCode;
 
+/// Text about exit codes in `--help`.
+const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 wrong usage";
+
 /// Subcommands of `dormer bench`.
 #[derive(Debug, Subcommand)]
 pub enum Bench {
     /// Lag and cost of the console's streams, with many machines, changes and browsers
+    #[command(after_help = EXIT_CODES)]
     Console(console::Options),
     /// Durable steps per second: runs of six steps each (decide, task, report), with empty tasks
+    #[command(after_help = EXIT_CODES)]
     Engine(engine::Options),
     /// Time until a simulated fleet serves, on a virtual clock: the ratios measure waiting
     #[cfg(feature = "demo")]
+    #[command(after_help = EXIT_CODES)]
     Fleet(fleet::Options),
     /// Memory of an idle run, and startup time of an engine with many of them
+    #[command(after_help = EXIT_CODES)]
     Idle(idle::Options),
     /// dormer's uploader compared with OpenSSH's sftp, to a real sshd over a link with delay
+    #[command(after_help = EXIT_CODES)]
     Sftp(sftp::Options),
 }
 

@@ -6,10 +6,10 @@ use dormer_fleet::{
     Fault, Pace, World, WorldConfig,
     api::kinds,
     manifest,
-    world::{SSH_PORT, Tally},
+    world::{SSH_PORT, Tally, WorldError},
 };
 use dormer_profile::payload::MANIFEST_FILE;
-use dormer_run::outside::asked_to_stop;
+use dormer_run::{outside::asked_to_stop, usage::checked};
 use dormer_workers::kubernetes::keys::VERSION;
 use futures::future::LocalBoxFuture;
 use serde::Serialize;
@@ -128,22 +128,18 @@ async fn run_until_stopped(options: Options) -> anyhow::Result<ExitCode> {
         list_faults();
         return Ok(ExitCode::SUCCESS);
     }
-    anyhow::ensure!(
-        options.speed.is_finite() && options.speed > 0.0,
-        "--speed {}: it must be a number above 0",
-        options.speed
-    );
+    checked(check(&options))?;
     let config = WorldConfig {
         machines: Some(options.machines),
         manifests: options.manifest,
-        sets: manifest::sets(&options.sets)?,
+        sets: checked(manifest::sets(&options.sets))?,
         faults: options.faults,
         seed: options.seed,
         pace: Pace::times_faster(options.speed),
         listen: Some(options.listen),
         ..WorldConfig::default()
     };
-    let world = World::start(config).await?;
+    let world = started(config).await?;
     if world.all(&kinds::WINDOWS_POOL).is_empty() {
         // Creates the pool as a person would: without one nothing is upgraded.
         let pool = dormer_profile::yaml::documents(POOL)?;
@@ -196,6 +192,25 @@ async fn run_until_stopped(options: Options) -> anyhow::Result<ExitCode> {
     world.stop();
     println!("{}", serde_json::to_string(&account)?);
     Ok(ExitCode::SUCCESS)
+}
+
+fn check(options: &Options) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        options.speed.is_finite() && options.speed > 0.0,
+        "--speed {}: it must be a number above 0",
+        options.speed
+    );
+    Ok(())
+}
+
+/// The world, where a manifest or a fault that cannot be used is a mistake on the command line.
+pub(crate) async fn started(config: WorldConfig) -> anyhow::Result<World> {
+    match World::start(config).await {
+        Err(error @ (WorldError::Manifest(_) | WorldError::Fault(_) | WorldError::NoMachines)) => {
+            checked(Err(error))
+        }
+        world => Ok(world?),
+    }
 }
 
 /// Writes the demonstration's payload number `n` as a folder, and replaces an existing one.

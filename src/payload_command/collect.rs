@@ -1,6 +1,6 @@
 //! Files for a payload: as they are, or in archives as newer images of WMCO hold them.
 
-use dormer_client::Failure;
+use dormer_client::{Failure, file::unreadable};
 use dormer_profile::payload::PAYLOAD_FILE_BYTES_MAX;
 use flate2::read::GzDecoder;
 use std::{
@@ -61,19 +61,20 @@ fn open(archive: &Path) -> Result<tar::Archive<GzDecoder<File>>, String> {
     Ok(tar::Archive::new(GzDecoder::new(file)))
 }
 
-/// Files at these places and in their folders, by name; only the `wanted` ones, if names are given. Archives are opened
+/// Files at these places, which `flag` names, and in their folders, by name; only the `wanted` ones, if names are given. Archives are opened
 /// for wanted ones only.
 ///
 /// # Errors
 /// A place cannot be read, or two files have one name.
 pub(super) fn collect(
+    flag: &str,
     places: &[PathBuf],
     wanted: Option<&[String]>,
 ) -> Result<BTreeMap<String, Found>, Failure> {
     let mut found = BTreeMap::new();
     let mut left: Vec<PathBuf> = places.to_vec();
     while let Some(path) = left.pop() {
-        let failed = |why: String| Failure::refused(format!("{}: {why}", path.display()), "");
+        let failed = |why: String| unreadable(flag, &path, why);
         if path.is_dir() {
             let entries = std::fs::read_dir(&path).map_err(|e| failed(e.to_string()))?;
             for entry in entries {
@@ -86,8 +87,8 @@ pub(super) fn collect(
                 continue;
             }
             if let Some(before) = found.insert(name.clone(), one) {
-                let why = format!("{name} is there twice: {before:?}");
-                return Err(failed(why));
+                let why = format!("{}: {name} is there twice: {before:?}", path.display());
+                return Err(Failure::refused(why, ""));
             }
         }
     }

@@ -20,6 +20,7 @@ pub(crate) struct Copy {
 impl Copy {
     /// Copies the files that the manifest names, and the manifest at the end. A second run ends what a first one began.
     pub(super) fn run(&self) -> Result<String, Failure> {
+        super::has_manifest("DIR", &self.from)?;
         let unreadable = |error: CatalogError| Failure::refused(error.to_string(), "");
         let manifest = Folder(self.from.clone()).manifest().map_err(unreadable)?;
         let failed =

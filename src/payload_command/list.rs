@@ -31,7 +31,8 @@ pub(crate) struct List {
 }
 
 impl List {
-    pub(super) fn run(&self) -> Result<String, Failure> {
+    /// The list, and whether all of it can be read.
+    pub(super) fn run(&self) -> Result<(String, bool), Failure> {
         let mut found = Vec::new();
         for folder in &self.folders {
             for folder in folders(folder)? {
@@ -39,10 +40,20 @@ impl List {
             }
         }
         found.sort_by(|a, b| order(a.version(), b.version()));
+        let good = found.iter().all(|it| it.problem.is_none());
         if let Some(text) = self.form.output.for_programs(&json!({"items": found}))? {
-            return Ok(text);
+            return Ok((text, good));
         }
-        Ok(table(&found, COLUMNS, self.form.output == Output::Wide))
+        let mut text = table(&found, COLUMNS, self.form.output == Output::Wide);
+        let unread = found.iter().filter(|it| it.problem.is_some()).count();
+        if unread > 0 {
+            let are = if unread == 1 { "is" } else { "are" };
+            text += &format!(
+                "\n\n{unread} of {} {are} not usable; PROBLEM says why.",
+                found.len()
+            );
+        }
+        Ok((text, good))
     }
 }
 

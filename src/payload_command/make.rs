@@ -5,10 +5,10 @@ use super::{
     pe::{ProductVersion, Program},
     size,
 };
+use crate::profile_command::offline::built_in;
 use clap::Args;
 use dormer_client::Failure;
 use dormer_profile::{
-    builtin,
     payload::{MANIFEST_FILE, Manifest, PayloadFile, PayloadReader},
     render::EXAMPLE_PAYLOAD,
     yaml,
@@ -143,13 +143,17 @@ impl Make {
     /// Files to take, by name.
     fn found(&self, of_the_profile: &[String]) -> Result<BTreeMap<String, Found>, Failure> {
         let own = std::slice::from_ref(&self.folder);
-        let (places, wanted) = match (&self.from_wmco, self.from.is_empty()) {
+        let (flag, places, wanted) = match (&self.from_wmco, self.from.is_empty()) {
             // WMCO's image holds more than a node of ours gets: its own daemon, scripts, its containerd's settings.
-            (Some(image), _) => (std::slice::from_ref(image), Some(of_the_profile)),
-            (None, true) => (own, None),
-            (None, false) => (self.from.as_slice(), None),
+            (Some(image), _) => (
+                "--from-wmco",
+                std::slice::from_ref(image),
+                Some(of_the_profile),
+            ),
+            (None, true) => ("DIR", own, None),
+            (None, false) => ("--from", self.from.as_slice(), None),
         };
-        let mut found = collect(places, wanted)?;
+        let mut found = collect(flag, places, wanted)?;
         found.retain(|name, _| name != MANIFEST_FILE && !name.ends_with(super::UNFINISHED));
         if found.is_empty() {
             let shown: Vec<String> = places
@@ -273,13 +277,13 @@ impl Needed {
     /// # Errors
     /// There is no profile of this name.
     fn of(profile: &str) -> Result<Self, Failure> {
-        let layer = builtin::layer(profile).map_err(|e| Failure::Usage(e.to_string()))?;
+        let layer = built_in(profile)?;
         let profile = dormer_profile::layers::stack(&[layer])
             .map_err(|e| Failure::refused(e.to_string(), ""))?;
         let both = || profile.host.payload.iter().chain(&profile.node.payload);
         let certain = both().filter(|(_, spec)| {
             let when = &spec.when;
-            when.set.is_empty() && when.secret.is_empty()
+            when.set.is_empty() && when.secret.is_empty() && when.payload.is_empty()
         });
         Ok(Self {
             all: both().map(|(name, _)| name.clone()).collect(),

@@ -8,7 +8,7 @@ mod pe;
 mod verify;
 
 use clap::{Args, Subcommand};
-use dormer_client::{EXIT_CODES, Failure, finish, output::Output};
+use dormer_client::{EXIT_CODES, Failure, file::unreadable, finish, output::Output};
 use std::{
     io,
     path::{Path, PathBuf},
@@ -45,7 +45,7 @@ pub(crate) async fn run(asked: Payload) -> ExitCode {
     // Checksums of gigabytes would block the async runtime, so they run on a thread of their own.
     let done = tokio::task::spawn_blocking(move || match asked {
         Payload::Verify(verify) => verify.run(),
-        Payload::List(list) => list.run().map(|text| (text, true)),
+        Payload::List(list) => list.run(),
         Payload::Make(make) => make.run().map(|text| (text, true)),
         Payload::Copy(copy) => copy.run().map(|text| (text, true)),
     });
@@ -60,7 +60,7 @@ pub(crate) async fn run(asked: Payload) -> ExitCode {
 /// # Errors
 /// The folder cannot be read, or has no payload.
 fn folders(folder: &std::path::Path) -> Result<Vec<PathBuf>, Failure> {
-    let failed = |why: String| Failure::refused(format!("{}: {why}", folder.display()), "");
+    let failed = |why: String| unreadable("DIR", folder, why);
     let found = dormer_run::payloads::manifests(folder).map_err(|e| failed(e.to_string()))?;
     if found.is_empty() {
         let file = dormer_profile::payload::MANIFEST_FILE;
@@ -71,6 +71,23 @@ fn folders(folder: &std::path::Path) -> Result<Vec<PathBuf>, Failure> {
     let mut found: Vec<PathBuf> = found.into_iter().map(|(folder, _)| folder).collect();
     found.sort();
     Ok(found)
+}
+
+/// Refuses a folder of the command line without a manifest that can be read.
+///
+/// # Errors
+/// [`Failure::Usage`], with the flag or argument that named it.
+fn has_manifest(flag: &str, folder: &Path) -> Result<(), Failure> {
+    let file = dormer_profile::payload::MANIFEST_FILE;
+    let opened = std::fs::File::open(folder.join(file));
+    let why = match opened {
+        Ok(_) => return Ok(()),
+        Err(error) if folder.is_dir() && error.kind() == io::ErrorKind::NotFound => format!(
+            "the folder has no {file}\ndormer payload list DIR finds the payloads below a folder"
+        ),
+        Err(error) => error.to_string(),
+    };
+    Err(unreadable(flag, folder, why))
 }
 
 /// Ending of a manifest that is being written.

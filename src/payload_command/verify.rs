@@ -1,16 +1,13 @@
 //! `dormer payload verify`: compares a payload's files with its manifest by checksum.
 
 use super::{Form, size};
+use crate::profile_command::offline::built_in;
 use clap::Args;
 use dormer_client::{
     Failure,
     output::{Column, Output, optional, table},
 };
-use dormer_profile::{
-    builtin,
-    payload::{MANIFEST_FILE, Manifest},
-    profile::Profile,
-};
+use dormer_profile::{payload::Manifest, profile::Profile};
 use dormer_workers::catalog::{CatalogError, Folder};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -33,15 +30,7 @@ impl Verify {
     /// Report, and whether the payload is correct.
     pub(super) fn run(&self) -> Result<(String, bool), Failure> {
         let folder = Folder(self.folder.clone());
-        if self.folder.is_dir() && !self.folder.join(MANIFEST_FILE).exists() {
-            return Err(Failure::refused(
-                format!(
-                    "{}: the folder has no {MANIFEST_FILE}",
-                    self.folder.display()
-                ),
-                "dormer payload list DIR finds the payloads below a folder",
-            ));
-        }
+        super::has_manifest("DIR", &self.folder)?;
         let manifest = folder.manifest().map_err(unreadable)?;
         let mut rows: Vec<Row> = manifest
             .files
@@ -82,7 +71,7 @@ impl Verify {
         let Some(name) = &self.profile else {
             return Ok(Vec::new());
         };
-        let layer = builtin::layer(name).map_err(|e| Failure::Usage(e.to_string()))?;
+        let layer = built_in(name)?;
         let profile = dormer_profile::layers::stack(&[layer])
             .map_err(|e| Failure::refused(e.to_string(), ""))?;
         Ok(asked(&profile)

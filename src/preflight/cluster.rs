@@ -1,15 +1,11 @@
 //! The report about a cluster, and the step in it that a host's report has: whether another operator is there.
 
 use super::{findings::Finding, survey::Survey};
-use dormer_lint::Severity;
+use dormer_lint::{Severity, counted};
 use dormer_proto::{message::Failure, neighbour::Neighbour};
 use dormer_workers::kubernetes::operators;
-use kube::{
-    Client, Config,
-    config::{KubeConfigOptions, Kubeconfig},
-};
+use kube::Client;
 use serde_json::json;
-use std::path::Path;
 
 /// Report for people.
 pub(super) fn text(survey: &Survey, found: &[Finding]) -> String {
@@ -41,10 +37,11 @@ pub(super) fn text(survey: &Survey, found: &[Finding]) -> String {
         .filter(|it| it.severity == Severity::Error)
         .count();
     lines.push(match found.len() {
-        0 => "Nothing stands against dormer in this cluster. Nothing was changed.".to_owned(),
+        0 => "Nothing in this cluster prevents dormer. Nothing was changed.".to_owned(),
         all => format!(
-            "{errors} errors, {} warnings. Nothing was changed.",
-            all - errors
+            "{}, {}. Nothing was changed.",
+            counted(errors, "error"),
+            counted(all - errors, "warning")
         ),
     });
     lines.join("\n")
@@ -61,15 +58,12 @@ pub(super) fn json(survey: &Survey, found: &[Finding]) -> String {
     serde_json::to_string_pretty(&whole).unwrap_or_default()
 }
 
-/// Looks in the cluster of that kubeconfig. One that runs fails the step; one that is only installed is told.
-pub(super) async fn check(kubeconfig: &Path) -> Result<String, Failure> {
+/// Looks in that cluster. An operator that runs fails the step; one that is only installed is told.
+pub(super) async fn check(
+    client: Result<Client, dormer_client::Failure>,
+) -> Result<String, Failure> {
     let unread = |why: String| Failure::lasting("ClusterUnread", why);
-    let at = |error: &dyn std::fmt::Display| unread(format!("{}: {error}", kubeconfig.display()));
-    let file = Kubeconfig::read_from(kubeconfig).map_err(|error| at(&error))?;
-    let options = KubeConfigOptions::default();
-    let config = Config::from_custom_kubeconfig(file, &options).await;
-    let config = config.map_err(|error| at(&error))?;
-    let client = Client::try_from(config).map_err(|error| at(&error))?;
+    let client = client.map_err(|why| unread(why.to_string()))?;
     let seen = operators::check(&client).await;
     match seen.neighbour {
         Neighbour::Runs(what) => return Err(Failure::lasting("AnotherOperatorRuns", what)),

@@ -45,7 +45,7 @@ const ASK_LANGUAGE: &str =
 const ASK_SHELL: &str = r"reg.exe query HKLM\SOFTWARE\OpenSSH /v DefaultShell";
 
 /// Host, and how to reach it.
-pub(super) struct HostTarget {
+pub(crate) struct HostTarget {
     pub(super) address: String,
     pub(super) port: u16,
     pub(super) user: String,
@@ -282,7 +282,7 @@ fn confirmed(
     said.map(|()| ((), "it is the expected key".into()))
 }
 
-async fn log_in(target: &HostTarget, pin: &str) -> Result<(Session, String), Failure> {
+pub(super) async fn log_in(target: &HostTarget, pin: &str) -> Result<(Session, String), Failure> {
     let HostTarget {
         address, user, key, ..
     } = target;
@@ -332,7 +332,7 @@ async fn folder(session: &Session) -> Result<(bool, String), Failure> {
     Ok((there, text.into()))
 }
 
-fn probe_call(program: &HostProgram) -> Call {
+pub(super) fn probe_call(program: &HostProgram) -> Call {
     Call {
         mode: Mode::Asked(invocation::Mode::Probe),
         task: TASK.into(),
@@ -398,7 +398,7 @@ async fn plan(
 }
 
 /// One call of the program, with its answer.
-async fn called(
+pub(super) async fn called(
     session: &Session,
     program: &HostProgram,
     call: Call,

@@ -3,11 +3,12 @@
 mod cluster;
 mod findings;
 mod host;
+pub(crate) mod release;
 mod report;
 mod rights;
 mod survey;
 
-use crate::profile_command::offline;
+use crate::{cluster_access::ClusterAccess, profile_command::offline};
 use clap::{Args, ValueEnum};
 use dormer_client::{EXIT_CODES, Failure, file::read, finish};
 use dormer_lint::Severity;
@@ -16,10 +17,6 @@ use dormer_workers::{
     ssh::{Key, SshError, fingerprint},
 };
 use host::{Baseline, HostTarget};
-use kube::{
-    Client, Config,
-    config::{KubeConfigOptions, Kubeconfig},
-};
 use std::{
     io::IsTerminal,
     path::{Path, PathBuf},
@@ -50,30 +47,20 @@ the name of each secret instead. The report leaves out names, addresses and text
 #[derive(Debug, Args)]
 #[command(after_help = format!("{AFTER_HELP}\n\n{EXIT_CODES}"))]
 pub(crate) struct Options {
-    /// Look at the cluster of the kubeconfig instead of a host
-    #[arg(long)]
-    cluster: bool,
-    /// Windows host: a name or an address
-    #[arg(
-        long,
-        value_name = "HOST",
-        required_unless_present = "cluster",
-        conflicts_with = "cluster"
-    )]
+    /// Look at the cluster of the kubeconfig
+    #[arg(long = "cluster")]
+    surveys: bool,
+    /// Log in to this Windows host, a name or an address, and look at it; needs --key and --host-program
+    #[arg(long, value_name = "HOST", conflicts_with = "surveys")]
     self_test: Option<String>,
     /// User of the login: an administrator
     #[arg(long, default_value = "Administrator", value_name = "NAME")]
     user: String,
     /// File with the private key, without a passphrase
-    #[arg(long, value_name = "FILE", required_unless_present = "cluster")]
+    #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
     /// File with dormer-host.exe of this release
-    #[arg(
-        long,
-        env = "DORMER_HOST_PROGRAM",
-        value_name = "FILE",
-        required_unless_present = "cluster"
-    )]
+    #[arg(long, env = "DORMER_HOST_PROGRAM", value_name = "FILE")]
     host_program: Option<PathBuf>,
     /// SSH port
     #[arg(long, default_value_t = 22)]
@@ -90,19 +77,8 @@ pub(crate) struct Options {
     /// Folder with a payload [default: an example manifest]
     #[arg(long, value_name = "DIR")]
     payload: Option<PathBuf>,
-    /// Kubeconfig of a cluster [default with --cluster: $KUBECONFIG, else ~/.kube/config]; with --self-test, preflight
-    /// also looks there for another operator that configures Windows hosts
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// Context in the kubeconfig
-    #[arg(long, value_name = "NAME", requires = "cluster")]
-    context: Option<String>,
-    /// Namespace of dormer
-    #[arg(short, long, value_name = "NAME", default_value = "dormer")]
-    namespace: String,
-    /// Account whose rights are looked at, such as system:serviceaccount:dormer:dormer-worker
-    #[arg(long = "as", value_name = "ACCOUNT", requires = "cluster")]
-    account: Option<String>,
+    #[command(flatten)]
+    access: ClusterAccess,
     /// Output format
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     output: Form,
@@ -131,16 +107,24 @@ pub(crate) async fn run(options: Options) -> ExitCode {
 
 impl Options {
     async fn run(&self) -> Result<(String, bool), Failure> {
+        if self.surveys {
+            return self.surveyed().await;
+        }
         let (Some(host), Some(key), Some(program)) =
             (&self.self_test, &self.key, &self.host_program)
         else {
-            return self.surveyed().await;
+            return Err(self.incomplete());
         };
+        if self.access.account.is_some() {
+            return Err(Failure::Usage(
+                "--as goes with --cluster: a host is looked at by --user".into(),
+            ));
+        }
         let profile = offline::layered(&self.profile, &self.layer)?;
         let payload = offline::payload(self.payload.as_deref())?;
         let key = read_key(key)?;
-        let program =
-            HostProgram::read(program).map_err(|error| Failure::refused(error.to_string(), ""))?;
+        let program = HostProgram::read(program)
+            .map_err(|error| Failure::Usage(format!("--host-program: {error}")))?;
         let target = HostTarget {
             address: host.clone(),
             port: self.port,
@@ -153,9 +137,9 @@ impl Options {
             program: &program,
         };
         let mut report = host::check(&target, &wanted, |shown| self.known(shown)).await;
-        if let Some(kubeconfig) = &self.kubeconfig {
+        if self.access.kubeconfig.is_some() || self.access.context.is_some() {
             let begun = Instant::now();
-            let seen = cluster::check(kubeconfig).await;
+            let seen = cluster::check(self.access.client().await).await;
             let ms = begun.elapsed().as_millis();
             let ms = u64::try_from(ms).unwrap_or(u64::MAX);
             report.step("look for another operator", ms, seen);
@@ -170,33 +154,30 @@ impl Options {
         Ok((text, report.good()))
     }
 
+    /// What lacks, if neither a cluster nor a whole host is named.
+    fn incomplete(&self) -> Failure {
+        let lacks = |given: bool, flag: &'static str| (!given).then_some(flag);
+        let lacking = [
+            lacks(self.key.is_some(), "--key FILE"),
+            lacks(self.host_program.is_some(), "--host-program FILE"),
+        ];
+        let lacking: Vec<&str> = lacking.into_iter().flatten().collect();
+        Failure::Usage(match self.self_test {
+            Some(_) => format!("--self-test also needs {}", lacking.join(" and ")),
+            None => "say what to look at:\n  dormer preflight --cluster looks at the cluster of the kubeconfig\n  \
+                     dormer preflight --self-test HOST --key FILE --host-program FILE looks at a Windows host"
+                .to_owned(),
+        })
+    }
+
     fn form(&self) -> Form {
         if self.json { Form::Json } else { self.output }
     }
 
     /// Report about the cluster.
     async fn surveyed(&self) -> Result<(String, bool), Failure> {
-        let config = match &self.kubeconfig {
-            Some(path) => Kubeconfig::read_from(path),
-            None => Kubeconfig::read(),
-        };
-        let no_cluster = |error: &dyn std::fmt::Display| {
-            Failure::refused(
-                format!("the kubeconfig: {error}"),
-                "name one with --kubeconfig",
-            )
-        };
-        let config = config.map_err(|error| no_cluster(&error))?;
-        let options = KubeConfigOptions {
-            context: self.context.clone(),
-            ..KubeConfigOptions::default()
-        };
-        let config = Config::from_custom_kubeconfig(config, &options).await;
-        let mut config = config.map_err(|error| no_cluster(&error))?;
-        config.auth_info.impersonate.clone_from(&self.account);
-        let client = Client::try_from(config).map_err(|error| no_cluster(&error))?;
-        let survey = survey::read(&client, &self.namespace).await;
-        let survey = survey.map_err(|why| Failure::refused(why, ""))?;
+        let client = self.access.client().await?;
+        let survey = survey::read(&client, &self.access.namespace).await?;
         let found = findings::judge(&survey);
         if let Some(path) = &self.out {
             written(path, &cluster::json(&survey, &found))?;
@@ -228,15 +209,15 @@ impl Options {
     }
 }
 
-fn read_key(path: &Path) -> Result<Key, Failure> {
-    let text = read(path, KEY_BYTES_MAX)?;
-    let failed = |e: SshError| Failure::refused(format!("{}: {e}", path.display()), "");
+pub(crate) fn read_key(path: &Path) -> Result<Key, Failure> {
+    let text = read("--key", path, KEY_BYTES_MAX)?;
+    let failed = |e: SshError| Failure::refused(format!("--key {}: {e}", path.display()), "");
     Key::read(&text).map_err(failed)
 }
 
 fn written(path: &Path, text: &str) -> Result<(), Failure> {
     std::fs::write(path, format!("{text}\n"))
-        .map_err(|error| Failure::refused(format!("cannot write {}: {error}", path.display()), ""))
+        .map_err(|error| Failure::refused(format!("--out {}: {error}", path.display()), ""))
 }
 
 fn asked(print: &str) -> Result<(), String> {

@@ -1,5 +1,7 @@
 //! Survey of a cluster: what preflight reads of it, and nothing that it writes.
 
+use crate::cluster_access::{failed, silent};
+use dormer_client::Failure;
 use dormer_proto::neighbour::Neighbour;
 use dormer_workers::kubernetes::operators;
 use futures::future::join_all;
@@ -123,11 +125,11 @@ impl Display for Right {
 /// Reads the cluster. `namespace` is dormer's.
 ///
 /// # Errors
-/// No API server answers: a sentence.
-pub(super) async fn read(client: &Client, namespace: &str) -> Result<Survey, String> {
+/// No API server answers.
+pub(super) async fn read(client: &Client, namespace: &str) -> Result<Survey, Failure> {
     let version = timeout(ANSWER_MAX, client.apiserver_version()).await;
-    let version = version.map_err(|_| slow("the API server's version"))?;
-    let version = version.map_err(|error| format!("the API server's version: {error}"))?;
+    let version = version.map_err(|_| silent(slow("its version")))?;
+    let version = version.map_err(failed)?;
     let mut reader = Reader {
         client,
         unread: Vec::new(),

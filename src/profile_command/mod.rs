@@ -14,6 +14,7 @@ use std::process::ExitCode;
 #[derive(Debug, Subcommand)]
 pub(crate) enum Profile {
     /// Print the JSON Schema of a document that people write, for editors and checks
+    #[command(after_help = EXIT_CODES)]
     Schema(Schema),
     /// Print the desired state of a machine: from built-in profiles and your own layers, or from a running dormer
     #[command(after_help = EXIT_CODES)]

@@ -5,6 +5,7 @@ use dormer_profile::{
     builtin,
     document::Section,
     layers::{LAYER_BYTES_MAX, Layer, stack},
+    near::question,
     payload::{MANIFEST_FILE, Manifest},
     problem::Problems,
     profile::Profile,
@@ -25,15 +26,31 @@ const MANIFEST_BYTES_MAX: u64 = 4 << 20;
 /// # Errors
 /// The profile or a file does not exist; or a layer is invalid: each mistake with its place and reason.
 pub(crate) fn layered(name: &str, layers: &[PathBuf]) -> Result<Profile, Failure> {
-    let mut all = vec![builtin::layer(name).map_err(wrong)?];
+    let mut all = vec![built_in(name)?];
     for path in layers {
-        let text = read(path, LAYER_BYTES_MAX as u64)?;
+        let text = read("--layer", path, LAYER_BYTES_MAX as u64)?;
         let layer = Layer::parse(&path.display().to_string(), &text).map_err(wrong)?;
         if layer.fits(name) {
             all.push(layer);
         }
     }
     stack(&all).map_err(wrong)
+}
+
+/// Built-in profile that `--profile` names.
+///
+/// # Errors
+/// [`Failure::Usage`]: there is none of this name.
+pub(crate) fn built_in(name: &str) -> Result<Layer, Failure> {
+    if !builtin::NAMES.contains(&name) {
+        let near = question(name, builtin::NAMES);
+        let names = builtin::NAMES.join(", ");
+        let said = format!(
+            "--profile {name}: no profile is named {name}{near}\nthe profiles are: {names}"
+        );
+        return Err(Failure::Usage(said));
+    }
+    builtin::layer(name).map_err(wrong)
 }
 
 /// Manifest of the payload in a folder, or of the example.
@@ -45,7 +62,7 @@ pub(crate) fn payload(folder: Option<&Path>) -> Result<Manifest, Failure> {
         return Manifest::parse(EXAMPLE_PAYLOAD).map_err(wrong);
     };
     let path = folder.join(MANIFEST_FILE);
-    let text = read(&path, MANIFEST_BYTES_MAX)?;
+    let text = read("--payload", &path, MANIFEST_BYTES_MAX)?;
     Manifest::parse(&text).map_err(|e| wrong(e.below(&path.display().to_string())))
 }
 

@@ -163,7 +163,7 @@ impl Render {
             secrets.push(match said.split_once('=') {
                 Some((name, path)) => (
                     name.to_owned(),
-                    Some(read(path.as_ref(), LAYER_BYTES_MAX as u64)?),
+                    Some(read("--secret", path.as_ref(), LAYER_BYTES_MAX as u64)?),
                 ),
                 None => (said.clone(), None),
             });
@@ -176,7 +176,7 @@ impl Render {
         let Some(path) = &self.facts else {
             return Ok(example);
         };
-        let text = read(path, LAYER_BYTES_MAX as u64)?;
+        let text = read("--facts", path, LAYER_BYTES_MAX as u64)?;
         Values::parse_over(&example, &text)
             .map_err(|e| Failure::refused(e.below(&path.display().to_string()).to_string(), ""))
     }

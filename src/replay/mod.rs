@@ -18,7 +18,8 @@ use std::{
 
 /// Text about exit codes in `--help`.
 pub(crate) const EXIT_CODES: &str = "Exit codes: 0 this build decides everything as recorded, \
-     1 it decides something differently or cannot judge it, 2 wrong usage";
+     1 it decides something differently or cannot judge it, 2 wrong usage, or a file or folder of the command line \
+     cannot be read";
 
 /// Arguments of `dormer replay`.
 #[derive(Debug, Args)]
@@ -86,7 +87,7 @@ fn of_store(folder: &Path, report: &mut Report) -> Result<(), String> {
     lines.reading.end();
     match dumped {
         Ok(_) => Ok(()),
-        Err(why) => Err(why.to_string()),
+        Err(why) => Err(format!("--store {}: {why}", folder.display())),
     }
 }
 

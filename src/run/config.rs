@@ -8,6 +8,7 @@ mod settings;
 pub use settings::{Authentication, NatsSettings, Role, Settings};
 
 use anyhow::{Context, bail, ensure};
+use dormer_api::access::audit::AuditTarget;
 use dormer_views::secret::Secret;
 use dormer_workers::kubernetes::Settings as Join;
 use settings::{JoinSettings, LISTEN};
@@ -60,6 +61,8 @@ pub struct Config {
     pub layers: Vec<PathBuf>,
     /// File with the program that works on hosts.
     pub host_program: Option<PathBuf>,
+    /// SHA-256 that it must have, 64 lower-case hex digits.
+    pub host_program_sha256: Option<String>,
     /// Namespace of dormer.
     pub namespace: String,
     /// Namespace of the Machines. `None`: all namespaces.
@@ -84,6 +87,10 @@ pub struct Config {
     pub review_kept_for: Duration,
     /// Bearer token for programs in token mode.
     pub access_token: Option<String>,
+    /// File of the login link in token mode.
+    pub login_link: PathBuf,
+    /// Place of the audit, and whether nothing is done without it.
+    pub audit: Option<(AuditTarget, bool)>,
     /// Keys that seal browser sessions, the present one first. Empty: a random key at each start.
     pub session_keys: Vec<String>,
     /// Certificate and key of the listener.
@@ -172,7 +179,7 @@ impl Config {
                 || all.plaintext.unwrap_or_default()
                 || listen.ip().to_canonical().is_loopback()
                 || !roles.contains(&Role::Console),
-            "--listen {listen} without TLS: whoever is on the network reads the tokens and cookies \
+            "--listen {listen} without TLS: anyone on the network can read the tokens and cookies \
              of callers. Give --tls-certificate and --tls-key, or --plaintext where a proxy in \
              front of dormer has TLS"
         );
@@ -183,6 +190,7 @@ impl Config {
             roles,
             payloads: payload,
             layers: profile_layer,
+            host_program_sha256: program_sum(all.host_program_sha256, all.host_program.is_some())?,
             host_program: all.host_program,
             namespace: all.namespace.unwrap_or_default(),
             machine_namespace: all.machine_namespace.filter(|name| name != "*"),
@@ -196,6 +204,8 @@ impl Config {
             audience: all.audience,
             review_kept_for: Duration::from_secs(review_seconds),
             access_token: all.access_token.map(|secret| secret.reveal().to_owned()),
+            login_link: all.login_link.unwrap_or_default(),
+            audit: audit(all.audit_log, all.audit_required)?,
             session_keys,
             tls,
             name: all.name.unwrap_or_default(),
@@ -230,6 +240,39 @@ fn store(text: &str, roles: &BTreeSet<Role>) -> anyhow::Result<Store> {
             Ok(Store::Folder(PathBuf::from(text)))
         }
     }
+}
+
+fn program_sum(sum: Option<String>, program: bool) -> anyhow::Result<Option<String>> {
+    let Some(sum) = sum.map(|sum| sum.trim().to_ascii_lowercase()) else {
+        return Ok(None);
+    };
+    ensure!(
+        sum.len() == 64 && sum.bytes().all(|it| it.is_ascii_hexdigit()),
+        "--host-program-sha256 {sum}: it must be 64 hex digits (sha256sum FILE prints them)"
+    );
+    ensure!(
+        program,
+        "--host-program-sha256: name the file by --host-program"
+    );
+    Ok(Some(sum))
+}
+
+fn audit(
+    place: Option<PathBuf>,
+    required: Option<bool>,
+) -> anyhow::Result<Option<(AuditTarget, bool)>> {
+    let Some(place) = place else {
+        ensure!(
+            required != Some(true),
+            "--audit-required: name the place by --audit-log"
+        );
+        return Ok(None);
+    };
+    let place = match place.as_os_str() == "-" {
+        true => AuditTarget::Output,
+        false => AuditTarget::File(place),
+    };
+    Ok(Some((place, required.unwrap_or(true))))
 }
 
 fn session_keys(keys: &[Secret]) -> anyhow::Result<Vec<String>> {
@@ -307,7 +350,7 @@ fn check_nats(nats: &NatsSettings, servers: &str) -> anyhow::Result<()> {
             () => continue,
         };
         bail!(
-            "--store {scheme}://{place} lacks {lacks}. Whoever reaches such a server commands \
+            "--store {scheme}://{place} lacks {lacks}. Anyone who reaches such a server commands \
              dormer; --nats-insecure accepts that"
         );
     }
@@ -367,6 +410,28 @@ mod tests {
     }
 
     #[test]
+    fn an_audit_is_required_where_one_is_kept_unless_said_otherwise() {
+        let of = |text: &str| Config::new(settings(text)).expect("a configuration").audit;
+        assert_eq!(of(""), None);
+        assert_eq!(of("audit-log = '-'"), Some((AuditTarget::Output, true)));
+        let file = AuditTarget::File("a/b".into());
+        let lax = "audit-log = 'a/b'\naudit-required = false";
+        assert_eq!(of(lax), Some((file, false)));
+        assert!(refusal("audit-required = true").contains("--audit-log"));
+    }
+
+    #[test]
+    fn a_sum_of_the_host_program_is_one_and_has_a_program() {
+        let sum = "Ab".repeat(32);
+        let text = format!("host-program = 'f'\nhost-program-sha256 = '{sum}'");
+        let config = Config::new(settings(&text)).expect("a configuration");
+        assert_eq!(config.host_program_sha256, Some("ab".repeat(32)));
+        let alone = format!("host-program-sha256 = '{sum}'");
+        assert!(refusal(&alone).contains("--host-program"));
+        assert!(refusal("host-program-sha256 = 'abc'").contains("64 hex digits"));
+    }
+
+    #[test]
     fn upper_settings_win_and_lower_ones_fill_the_gaps() {
         let flags = settings("store = 'here'\n[nats]\nuser = 'a'");
         let file = settings(
@@ -398,7 +463,7 @@ mod tests {
         assert_eq!(
             wide.authentication,
             Authentication::Cluster,
-            "whoever is reached asks who it is"
+            "a process that others reach asks who they are"
         );
     }
 

@@ -2,10 +2,11 @@
 
 use dormer_api::live::Live;
 use dormer_engine::{
+    any::AnyPorts,
     embedded::EmbeddedStore,
-    local::{LocalInbox, LocalTasks},
+    local::{Local, LocalInbox, LocalTasks},
     memory::MemoryStore,
-    port::{DeadLetters, History, HistoryReader, Inbox, OrderOut, Quarantine, StoreError},
+    port::{Clock, DeadLetters, History, HistoryReader, Inbox, OrderOut, Quarantine, StoreError},
 };
 use dormer_proto::{
     id::{Epoch, Incarnation, RunId},
@@ -38,17 +39,29 @@ const FULL_PAUSE: Duration = Duration::from_millis(20);
 pub trait OwnStore: History + HistoryReader + DeadLetters + Quarantine {
     /// Allocates the next epoch. Epochs only grow.
     fn draw_epoch(&self) -> impl Future<Output = Result<Epoch, StoreError>> + Send;
+    /// Ports of the store and its queues, behind one type.
+    fn any<C: Clock + Clone>(ports: &Local<Self, C>) -> AnyPorts
+    where
+        Self: Sized;
 }
 
 impl OwnStore for EmbeddedStore {
     async fn draw_epoch(&self) -> Result<Epoch, StoreError> {
         self.next_epoch().await
     }
+
+    fn any<C: Clock + Clone>(ports: &Local<Self, C>) -> AnyPorts {
+        AnyPorts::embedded(ports)
+    }
 }
 
 impl OwnStore for MemoryStore {
     async fn draw_epoch(&self) -> Result<Epoch, StoreError> {
         Ok(self.next_epoch())
+    }
+
+    fn any<C: Clock + Clone>(ports: &Local<Self, C>) -> AnyPorts {
+        AnyPorts::memory(ports)
     }
 }
 

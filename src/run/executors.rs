@@ -6,7 +6,7 @@ use dormer_workers::{
     catalog::Catalog,
     execute::Executors,
     host::{HostExecutor, HostProgram},
-    kubernetes::{KubernetesExecutor, Settings},
+    kubernetes::{KUBELET_PORT, KubernetesExecutor, Settings},
     ssh::{Dialer, Limits, TcpDial},
 };
 use std::sync::Arc;
@@ -19,6 +19,8 @@ pub(crate) type HostAndKubernetes =
 pub(crate) fn kubernetes(config: &Config, client: &kube::Client) -> KubernetesExecutor {
     let settings = Settings {
         namespace: config.namespace.clone(),
+        machines: config.machine_namespace.clone(),
+        cluster_machines: config.cluster_api_namespace.clone(),
         ..config.join.clone()
     };
     KubernetesExecutor::new(client.clone(), settings)
@@ -39,11 +41,25 @@ const NO_PROGRAM_SAID: &str = "there is no host program: dormer was started with
                                --host-program FILE (DORMER_HOST_PROGRAM), where FILE is the dormer-host.exe of this \
                                release; the chart's value is hostProgram";
 
+/// Compares the program with the hash that somebody vouches for.
+///
+/// # Errors
+/// It is another program.
+fn same_sum(program: &HostProgram, sum: &str) -> anyhow::Result<()> {
+    let found = program.sha256();
+    anyhow::ensure!(
+        found == sum,
+        "--host-program has the SHA-256 {found}, and --host-program-sha256 names {sum}: it is another program, and is \
+         given to no host"
+    );
+    Ok(())
+}
+
 /// Builds both executors for the cluster of `client`. Tasks on hosts wait until the private key exists, and as long as
 /// there is no host program.
 ///
 /// # Errors
-/// The host program is given and cannot be read, or no Windows node could run it.
+/// The host program is given and cannot be read, is another one than its hash says, or no Windows node could run it.
 pub(crate) async fn both(
     config: &Config,
     client: &kube::Client,
@@ -51,8 +67,12 @@ pub(crate) async fn both(
 ) -> anyhow::Result<HostAndKubernetes> {
     let program = config.host_program.as_deref().map(HostProgram::read);
     let program = program.transpose()?.map(Arc::new);
+    if let (Some(program), Some(sum)) = (&program, &config.host_program_sha256) {
+        same_sum(program, sum)?;
+    }
     let source = source(config, client);
-    let kubernetes = kubernetes(config, client);
+    let kubelets = Arc::new(TcpDial { port: KUBELET_PORT });
+    let kubernetes = kubernetes(config, client).reaching(kubelets);
     let cluster = Arc::new(kubernetes.clone());
     let catalog = catalog.clone();
     let dialer: Dialer = Arc::new(TcpDial {
@@ -75,4 +95,24 @@ pub(crate) async fn both(
         host: host.await,
         kubernetes,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_program_with_another_sum_is_refused() {
+        // The smallest file with a PE header of an x86-64 program.
+        let mut bytes = b"MZ".to_vec();
+        bytes.resize(0x3c, 0);
+        bytes.extend(0x40_u32.to_le_bytes());
+        bytes.extend(b"PE\0\0\x64\x86");
+        let program = HostProgram::of(bytes.clone()).expect("a program");
+        same_sum(&program, program.sha256()).expect("the same");
+        bytes.push(0);
+        let other = HostProgram::of(bytes).expect("a program");
+        let error = same_sum(&other, program.sha256()).expect_err("another one");
+        assert!(error.to_string().contains(other.sha256()), "{error}");
+    }
 }

@@ -208,7 +208,7 @@ fn made<H>(
 }
 
 /// Failure of an attempt that lacks something: the order is returned.
-fn lacking(Lack { code, why }: Lack, after_ms: u64) -> Failure {
+pub(crate) fn lacking(Lack { code, why }: Lack, after_ms: u64) -> Failure {
     let failure = Failure::transient(code, why);
     Failure {
         after_ms: Some(after_ms),
@@ -258,7 +258,7 @@ pub(crate) mod tests {
     use std::time::Duration;
 
     /// Executor that does nothing.
-    struct Idle;
+    pub(crate) struct Idle;
 
     impl Execute for Idle {
         async fn execute(&self, _: &Order, _: &Progress) -> Result<Outcome, Failure> {
@@ -266,7 +266,7 @@ pub(crate) mod tests {
         }
     }
 
-    fn order() -> Order {
+    pub(crate) fn order() -> Order {
         Order {
             task: TaskId {
                 run: machine_run("u").expect("a run"),

@@ -1,6 +1,7 @@
 //! `dormer run`: all roles in one process, or some of them.
 
 pub mod config;
+mod connections;
 pub mod embedded;
 mod executors;
 mod key;
@@ -9,8 +10,11 @@ pub mod outside;
 pub mod payloads;
 pub mod roles;
 pub mod serve;
+mod store_lease;
 mod tls;
+pub mod usage;
 mod userdata;
+mod while_held;
 
 use anyhow::Context;
 use axum::Router;
@@ -18,7 +22,7 @@ use clap::Args;
 use config::{Authentication, Config, Role, Settings, Store};
 use dormer_api::{
     Api,
-    access::{self, Gate, LoginMode, Reviews, RightNamespaces},
+    access::{self, Gate, LoginMode, Reviews, RightNamespaces, audit::Audit},
     live::Live,
     plan::PlanRenderer,
     projection,
@@ -28,7 +32,7 @@ use dormer_engine::{
     engine,
     local::Local,
     nats::NatsChanges,
-    port::{Ports, SystemClock},
+    port::{History as _, Ports, SystemClock},
 };
 use dormer_proto::subject::CLASSES;
 use dormer_telemetry::{
@@ -46,14 +50,16 @@ use dormer_workers::{
 };
 use futures::future::LocalBoxFuture;
 use payloads::Payloads;
-use roles::{CONSOLE, Parts, Running, WORKER};
+use roles::{CONSOLE, Parts, Running, WATCHER, WORKER};
 use std::{
     path::{Path, PathBuf},
     process::ExitCode,
     sync::{Arc, OnceLock},
     time::Duration,
 };
+use store_lease::StoreLease;
 use userdata::Keeper;
+use while_held::WhileHeld;
 
 /// Duration of the watchers' Lease: after this silence another watcher takes over.
 const LEASE: Duration = Duration::from_secs(15);
@@ -81,7 +87,7 @@ pub struct Options {
 impl Options {
     fn resolve(self) -> anyhow::Result<Settings> {
         match &self.config {
-            Some(path) => Ok(self.settings.over(Settings::read(path)?)),
+            Some(path) => Ok(self.settings.over(usage::checked(Settings::read(path))?)),
             None => Ok(self.settings),
         }
     }
@@ -96,7 +102,7 @@ pub fn run(options: Options) -> LocalBoxFuture<'static, anyhow::Result<ExitCode>
 async fn run_until_stopped(options: Options) -> anyhow::Result<ExitCode> {
     let print = options.print_config;
     let settings = options.resolve()?;
-    let config = Config::new(settings.clone())?;
+    let config = usage::checked(Config::new(settings.clone()))?;
     if print {
         print!("{}", settings.complete().print()?);
         return Ok(ExitCode::SUCCESS);
@@ -125,7 +131,7 @@ async fn start(config: &Config) -> anyhow::Result<Running> {
         .tls
         .as_ref()
         .map(|(certificate, key)| tls::acceptor(certificate, key));
-    let tls = tls.transpose()?;
+    let (tls, renewed) = tls.transpose()?.unzip();
     let address = listener.local_addr()?;
     let client = client(config).await?;
     let catalog = Arc::new(outside::catalog(config)?);
@@ -164,6 +170,15 @@ async fn start(config: &Config) -> anyhow::Result<Running> {
             running.telemetry().metrics().certificates.used(name, file);
         }
     }
+    if let (Some(mut renewed), Some((file, _))) = (renewed, config.tls.clone()) {
+        let telemetry = running.telemetry();
+        running.beside(CONSOLE, async move {
+            while renewed.changed().await.is_ok() {
+                telemetry.metrics().certificates.used("listen", &file);
+            }
+            std::future::pending().await
+        });
+    }
     push_metrics(&mut running, &cluster.export)?;
     let router = health::router(running.health())
         .merge(metrics::router(running.telemetry(), running.health()))
@@ -175,7 +190,15 @@ async fn start(config: &Config) -> anyhow::Result<Running> {
         } else {
             "http"
         };
-        gate.announce(&format!("{scheme}://{address}"));
+        let url = format!("{scheme}://{address}");
+        if gate.announce(&url, config.login_link.clone())? {
+            let renewed = Arc::clone(gate);
+            running.beside(CONSOLE, async move {
+                match renewed.renew_link_for_ever().await {}
+            });
+            let gone = Arc::clone(gate);
+            running.at_end(async move { gone.forget_link() });
+        }
     }
     tracing::info!(%address, roles = ?config.roles, store = ?config.store, "dormer runs");
     Ok(running)
@@ -241,18 +264,33 @@ impl Cluster<'_> {
         live: &Arc<Live>,
     ) -> anyhow::Result<(Running, Router)> {
         let store = EmbeddedStore::open(folder)?;
+        let incarnation = store.incarnation();
+        let lease = StoreLease::new(
+            self.client()?,
+            &self.config.namespace,
+            &self.config.name,
+            (incarnation, folder),
+            LEASE,
+        );
+        lease.take().await?;
         let ports = Arc::new(Local::new(Arc::new(store), SystemClock));
         let executor = self.executor().await?;
+        let (prove, proof) = store_lease::proof(LEASE);
         let parts = Parts {
             ports: Arc::clone(&ports),
-            executor: Arc::clone(&executor),
+            executor: Arc::new(WhileHeld::new(Arc::clone(&executor), proof)),
             live: Arc::clone(live),
             engine: engine::Options::default(),
             worker: self.worker(),
         };
         let mut running = roles::start_observed(parts, self.telemetry()?);
         report_lack(&mut running, &executor);
-        self.watch(&mut running, roles::facts(&ports), None)?;
+        let election = Election {
+            identity: lease.identity().to_owned(),
+            duration: LEASE,
+        };
+        self.watch(&mut running, roles::facts(&ports), Some(election))?;
+        running.beside(WATCHER, async move { lease.lost(&prove).await });
         let people = self.people(&mut running, ports, live, None)?;
         Ok((running, people))
     }
@@ -341,11 +379,16 @@ impl Cluster<'_> {
             machines: self.config.machine_namespace.clone(),
             own: self.config.namespace.clone(),
         };
+        let audit = self.config.audit.as_ref();
+        let audit = audit.map(|(place, required)| {
+            Audit::open(place, *required).context("--audit-log cannot be opened")
+        });
+        let audit = audit.transpose()?;
         let secure = self.config.tls.is_some();
         let keys = &self.config.session_keys;
         Ok(self
             .gate
-            .get_or_init(|| Gate::new(by, homes, secure, keys))
+            .get_or_init(|| Gate::new(by, homes, secure, keys, audit))
             .clone())
     }
 

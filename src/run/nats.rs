@@ -4,12 +4,12 @@ use super::roles::{CONSOLE, ENGINE, Running};
 use crate::config::{Config, NatsSettings, Role};
 use dormer_api::{Api, live::Live, publish_for_ever};
 use dormer_engine::{
+    any::AnyPorts,
     engine,
-    nats::{self as store, NatsChanges, NatsStore, rebuild_for_ever},
+    nats::{self as store, NatsChanges, NatsStore, retire_old_inbox_for_ever},
 };
 use dormer_nats::{Login, Tls};
 use dormer_workers::nats::{self as link, NatsLink, Sign};
-use dormer_workflows::Dormer;
 use futures::StreamExt;
 use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep};
@@ -46,6 +46,11 @@ pub fn store_options(config: &Config, servers: &str) -> store::Options {
         monitor: nats.monitor.clone(),
         login: login(nats),
         tls: tls(nats, servers),
+        origin: if config.is(Role::Engine) {
+            store::Origin::Engine
+        } else {
+            store::Origin::Console
+        },
     }
 }
 
@@ -83,10 +88,14 @@ async fn patiently<T, E: std::fmt::Display>(
 
 /// Adds an engine on NATS, and the task that rebuilds lost queues.
 pub fn engine(running: &mut Running, store: &Arc<NatsStore>, options: engine::Options) {
-    running.engine(Arc::clone(store), options);
+    running.engine(AnyPorts::nats(Arc::clone(store)), options);
     let rebuilt = Arc::clone(store);
     running.beside(ENGINE, async move {
-        Ok(rebuild_for_ever::<Dormer, _>(rebuilt).await?)
+        Ok(dormer_loop::rebuild_for_ever(rebuilt).await?)
+    });
+    let emptied = Arc::clone(store);
+    running.beside(ENGINE, async move {
+        match retire_old_inbox_for_ever(emptied).await {}
     });
     let closed = Arc::clone(store);
     running.at_end(async move { closed.close().await });

@@ -1,6 +1,7 @@
 //! External resources of `dormer run`: the Kubernetes API, profile layers on disk, and signals.
 
 use crate::config::Config;
+use crate::usage::checked;
 use anyhow::Context;
 use dormer_profile::layers::Layer;
 use dormer_workers::catalog::Catalog;
@@ -28,8 +29,9 @@ pub(crate) async fn client(config: &Config) -> anyhow::Result<Client> {
     };
     let found = match &config.kubeconfig {
         Some(path) => {
-            let file = Kubeconfig::read_from(path)
-                .with_context(|| format!("cannot read the kubeconfig {}", path.display()))?;
+            let named = || format!("--kubeconfig {}", path.display());
+            checked(std::fs::metadata(path).with_context(named))?;
+            let file = checked(Kubeconfig::read_from(path).with_context(named))?;
             kube::Config::from_custom_kubeconfig(file, &options).await?
         }
         None if config.context.is_some() => kube::Config::from_kubeconfig(&options).await?,
@@ -52,8 +54,8 @@ pub(crate) async fn client(config: &Config) -> anyhow::Result<Client> {
 pub(crate) fn catalog(config: &Config) -> anyhow::Result<Catalog> {
     let mut layers = Vec::with_capacity(config.layers.len());
     for path in &config.layers {
-        let text = std::fs::read_to_string(path)
-            .with_context(|| format!("cannot read the profile layer {}", path.display()))?;
+        let named = || format!("--profile-layer {}", path.display());
+        let text = checked(std::fs::read_to_string(path).with_context(named))?;
         layers.push(Layer::parse(&path.display().to_string(), &text)?);
     }
     Ok(Catalog::new(&layers)?)

@@ -1,5 +1,6 @@
 //! Payload folders: read into the catalog at startup, then polled, because people add payloads while dormer runs.
 
+use crate::usage::checked;
 use anyhow::Context;
 use dormer_profile::payload::MANIFEST_FILE;
 use dormer_workers::catalog::{Catalog, Payload};
@@ -37,8 +38,9 @@ impl Payloads {
             wrong: BTreeMap::new(),
         };
         for folder in folders {
-            let found = manifests(folder)
-                .with_context(|| format!("cannot read the payload folder {}", folder.display()))?;
+            let found =
+                manifests(folder).with_context(|| format!("--payload {}", folder.display()));
+            let found = checked(found)?;
             anyhow::ensure!(
                 !found.is_empty(),
                 "--payload {}: neither this folder nor a folder in it has a {MANIFEST_FILE}",

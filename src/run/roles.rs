@@ -4,6 +4,7 @@ use crate::embedded::{LocalFacts, LocalOrders, OwnStore};
 use anyhow::Context;
 use dormer_api::live::Live;
 use dormer_engine::{
+    any::AnyPorts,
     engine,
     local::{Local, deliver_due_timers},
     port::{Clock, History, Ports},
@@ -15,6 +16,7 @@ use dormer_telemetry::{
     health::{Health, RoleStatus},
 };
 use dormer_workers::{
+    any,
     execute::Execute,
     observer::ObserverHandle,
     pool::Installed,
@@ -22,7 +24,6 @@ use dormer_workers::{
     watcher::{self, Status},
     worker,
 };
-use dormer_workflows::Dormer;
 use futures::future::BoxFuture;
 use std::{future::Future, sync::Arc, time::Duration};
 use tokio::{
@@ -207,26 +208,25 @@ impl Running {
             delivering.await;
             Ok(())
         });
-        self.engine(ports, options);
+        self.engine(S::any(&ports), options);
     }
 
     /// Adds an engine.
-    pub fn engine<P: Ports>(&mut self, ports: Arc<P>, options: engine::Options) {
+    pub fn engine(&mut self, ports: AnyPorts, options: engine::Options) {
         let stop = self.halt.subscribe();
         let health = Arc::clone(&self.health);
         let telemetry = self.telemetry();
-        telemetry.reads(Arc::clone(&ports));
+        telemetry.reads(Arc::new(ports.clone()));
         health.tell(
             ENGINE,
             RoleStatus::Waiting("the store has not answered yet".into()),
         );
         self.back.add(ENGINE, async move {
-            let own = Arc::clone(&ports);
             let observer = Arc::clone(&telemetry);
-            let running = engine::run_observed::<Dormer, P, _>(own, options, observer, stop);
+            let running = dormer_loop::run(ports.clone(), options, observer, stop);
             let tally: Counters = tokio::select! {
                 tally = running => tally?,
-                never = ask_store_for_ever(ports.as_ref(), &health, &telemetry) => match never {},
+                never = ask_store_for_ever(&ports, &health, &telemetry) => match never {},
             };
             tracing::info!(?tally, "the engine has ended");
             Ok(())
@@ -267,7 +267,7 @@ impl Running {
         };
         let stop = self.leave.clone();
         self.front.add(WORKER, async move {
-            worker::run(orders, executor, options, stop).await;
+            any::work(orders, executor, options, stop).await;
             Ok(())
         });
     }
@@ -287,7 +287,7 @@ impl Running {
         let mut updates = fares.clone();
         self.telemetry.follow_watcher(fares.clone());
         self.front.add(WATCHER, async move {
-            let watching = watcher::run(client, facts, catalog, options, tell, stop);
+            let watching = any::watch(client, facts, catalog, options, tell, stop);
             let telling = async {
                 while updates.changed().await.is_ok() {
                     let status = watcher_status(&updates.borrow_and_update());
@@ -347,8 +347,8 @@ fn nobody() -> Option<RunId> {
     RunId::new("nobody", "asks").ok()
 }
 
-async fn ask_store_for_ever<P: Ports>(
-    ports: &P,
+async fn ask_store_for_ever(
+    ports: &AnyPorts,
     health: &Health,
     telemetry: &Telemetry,
 ) -> std::convert::Infallible {

@@ -1,6 +1,7 @@
 //! Listener of health, readiness, API and console.
 
 use super::{
+    connections::{Accept, Limited},
     roles::{CONSOLE, Running},
     tls::Tls,
 };
@@ -9,29 +10,24 @@ use axum::{
     Router,
     body::Body,
     extract::{ConnectInfo, Request},
-    serve::Listener,
 };
 use dormer_telemetry::health::RoleStatus;
+use futures::StreamExt;
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use std::{
-    collections::HashMap,
-    convert::Infallible,
-    net::{IpAddr, SocketAddr},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
+use std::{convert::Infallible, net::SocketAddr, time::Duration};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpListener,
+    time::sleep,
 };
-use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt;
 
 /// Time limit of a request's headers, and of the pause before the next request of a connection.
 const HEADERS_MAX: Duration = Duration::from_secs(60);
-/// Most connections of one peer beyond loopback. A proxy is one peer for all of its callers, of whom each open page
-/// holds one.
-const PEER_MAX: usize = 512;
-/// Most connections of all peers beyond loopback.
-const CONNECTIONS_MAX: usize = 2_048;
+/// Time limit of a request's body, from the end of its headers.
+const BODY_MAX: Duration = Duration::from_secs(60);
 
 /// Binds the address before anything else starts, so that a second dormer started by mistake fails here.
 ///
@@ -54,27 +50,26 @@ pub fn serve(
     tls: Option<TlsAcceptor>,
 ) {
     running.health().tell(CONSOLE, RoleStatus::Up);
+    let limited = Limited::new(listener);
     running.beside(CONSOLE, async move {
         match tls {
-            Some(acceptor) => match accept(Tls::over(listener, acceptor)?, router).await {},
-            None => match accept(listener, router).await {},
+            Some(acceptor) => match accept(Tls::over(limited, acceptor), router).await {},
+            None => match accept(limited, router).await {},
         }
     });
 }
 
-/// Serves every connection of the listener, within the limits of this module.
-async fn accept<L: Listener<Addr = SocketAddr>>(mut listener: L, router: Router) -> Infallible {
-    let connections = Arc::<Connections>::default();
+/// Serves every connection, within the limits of this module.
+async fn accept<A>(mut source: A, router: Router) -> Infallible
+where
+    A: Accept<Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static>,
+{
     loop {
-        let (stream, peer) = listener.accept().await;
-        let Some(open) = connections.open(peer.ip()) else {
-            tracing::debug!(%peer, "a connection is refused: there are too many");
-            continue;
-        };
+        let (stream, peer, open) = source.accept().await;
         let router = router.clone();
         // With the peer's address, because not every caller may act.
         let service = service_fn(move |request: hyper::Request<Incoming>| {
-            let mut request: Request = request.map(Body::new);
+            let mut request: Request = request.map(in_time);
             request.extensions_mut().insert(ConnectInfo(peer));
             router.clone().oneshot(request)
         });
@@ -92,58 +87,34 @@ async fn accept<L: Listener<Addr = SocketAddr>>(mut listener: L, router: Router)
     }
 }
 
-/// Open connections by peer.
-#[derive(Debug, Default)]
-struct Connections {
-    /// Lock held for one map operation, never across an await.
-    open: Mutex<HashMap<IpAddr, usize>>,
-}
-
-/// An open connection. It counts until it is dropped.
-#[derive(Debug)]
-struct Open {
-    connections: Arc<Connections>,
-    peer: IpAddr,
-}
-
-impl Connections {
-    fn all(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+/// Body that fails if its end does not come within [`BODY_MAX`].
+fn in_time(body: Incoming) -> Body {
+    let body = Body::new(body);
+    if axum::body::HttpBody::is_end_stream(&body) {
+        return body;
     }
-
-    /// Counts a connection. `None`: the peer, or all peers, have as many as they may. Who is on this computer is not
-    /// limited, and takes no one's place.
-    fn open(self: &Arc<Self>, peer: IpAddr) -> Option<Open> {
-        let peer = peer.to_canonical();
-        if !peer.is_loopback() {
-            let mut all = self.all();
-            let of_peer = all.get(&peer).copied().unwrap_or_default();
-            if of_peer >= PEER_MAX || all.values().sum::<usize>() >= CONNECTIONS_MAX {
-                return None;
-            }
-            all.insert(peer, of_peer + 1);
-        }
-        let connections = Arc::clone(self);
-        Some(Open { connections, peer })
-    }
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        let mut all = self.connections.all();
-        let Some(count) = all.get_mut(&self.peer) else {
-            return;
-        };
-        *count -= 1;
-        if *count == 0 {
-            all.remove(&self.peer);
-        }
-    }
+    let late = futures::stream::once(async {
+        sleep(BODY_MAX).await;
+        let why = format!("the body did not come within {} s", BODY_MAX.as_secs());
+        Err(axum::Error::new(std::io::Error::new(
+            std::io::ErrorKind::TimedOut,
+            why,
+        )))
+    });
+    // The deadline ends the stream by an error, the body's own end by `None`.
+    let frames = body.into_data_stream().map(Some);
+    let frames = frames.chain(futures::stream::once(async { None }));
+    let either = futures::stream::select(frames, late.map(Some));
+    Body::from_stream(
+        either
+            .take_while(|it| std::future::ready(it.is_some()))
+            .filter_map(std::future::ready),
+    )
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::connections::tests::listener, *};
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt},
         net::TcpStream,
@@ -151,8 +122,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_never_ends_the_headers_is_let_go() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let address = listener.local_addr().expect("an address");
+        let (listener, address) = listener(usize::MAX).await;
         tokio::spawn(accept(listener, Router::new()));
         let mut slow = TcpStream::connect(address).await.expect("connected");
         slow.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n")
@@ -163,29 +133,53 @@ mod tests {
         ended.expect("the connection ends").expect("read");
     }
 
-    #[test]
-    fn one_peer_has_its_share_and_leaves_the_others_theirs() {
-        let connections = Arc::<Connections>::default();
-        let peer = |last: u8| IpAddr::from([10, 0, 0, last]);
-        let mut held: Vec<Open> = Vec::new();
-        held.extend((0..PEER_MAX).map_while(|_| connections.open(peer(1))));
-        assert_eq!(held.len(), PEER_MAX);
-        assert!(connections.open(peer(1)).is_none());
-        let mapped = "::ffff:10.0.0.1".parse().expect("an address");
-        assert!(connections.open(mapped).is_none(), "the same peer");
-        assert!(connections.open(peer(2)).is_some());
-        held.truncate(PEER_MAX - 1);
-        assert!(connections.open(peer(1)).is_some(), "one has ended");
+    #[tokio::test(start_paused = true)]
+    async fn who_never_ends_the_body_is_let_go_and_who_ends_it_is_answered() {
+        let (listener, address) = listener(usize::MAX).await;
+        let echo = axum::routing::post(|body: String| async move { body });
+        tokio::spawn(accept(listener, Router::new().route("/", echo)));
+        let head = "POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 5\r\n\r\n";
+        for (body, expected, ending) in [
+            ("hello", "HTTP/1.1 200", "hello"),
+            ("hell", "HTTP/1.1 4", ""),
+        ] {
+            let mut peer = TcpStream::connect(address).await.expect("connected");
+            peer.write_all(format!("{head}{body}").as_bytes())
+                .await
+                .expect("sent");
+            let mut said = String::new();
+            let ended = tokio::time::timeout(10 * BODY_MAX, peer.read_to_string(&mut said)).await;
+            ended.expect("the connection ends").expect("read");
+            assert!(
+                said.starts_with(expected) && said.ends_with(ending),
+                "{said}"
+            );
+        }
+    }
 
-        let most = |_| (2..=254).find_map(|last| connections.open(peer(last)));
-        held.extend((0..CONNECTIONS_MAX).map_while(most));
-        assert_eq!(held.len(), CONNECTIONS_MAX);
-        assert!(connections.open(peer(255)).is_none());
-        assert!(connections.open(IpAddr::from([127, 0, 0, 1])).is_some());
-        held.clear();
-        assert!(
-            connections.all().is_empty(),
-            "nothing is kept of who has gone"
-        );
+    #[tokio::test]
+    async fn a_peer_beyond_its_limit_is_refused_until_one_of_its_connections_ends() {
+        let (listener, address) = listener(2).await;
+        tokio::spawn(accept(listener, Router::new()));
+        let connected = || async { TcpStream::connect(address).await.expect("connected") };
+        let head = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+        let (first, mut second) = (connected().await, connected().await);
+        let mut said = String::new();
+        let mut third = connected().await;
+        third.read_to_string(&mut said).await.expect("closed");
+        assert_eq!(said, "");
+        second.write_all(head).await.expect("sent");
+        second.read_to_string(&mut said).await.expect("read");
+        assert!(said.starts_with("HTTP/1.1 404"), "{said}");
+        drop(first);
+        // The end of a connection is noticed a little later.
+        loop {
+            let (mut fourth, mut said) = (connected().await, String::new());
+            let sent = fourth.write_all(head).await;
+            let read = fourth.read_to_string(&mut said).await;
+            if sent.and(read.map(drop)).is_ok() && said.starts_with("HTTP/1.1 404") {
+                break;
+            }
+        }
     }
 }

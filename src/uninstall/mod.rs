@@ -3,7 +3,7 @@
 mod remains;
 mod sweep;
 
-use crate::cluster_access::{ClusterAccess, unreached};
+use crate::cluster_access::{ClusterAccess, failed};
 use clap::Args;
 use dormer_client::{EXIT_CODES, Failure, finish};
 use kube::Client;
@@ -25,7 +25,7 @@ const NAMED_MAX: usize = 5;
 /// Text below the flags in `--help`.
 const AFTER_HELP: &str = "\
 Order: take dormer's pods away first (helm uninstall dormer -n dormer), because a running dormer writes everything again; one \
-that runs outside the cluster is not seen, so end it yourself. Without --yes the command lists what it would take away, and changes nothing. It needs an administrator's rights. \
+that runs outside the cluster is seen by its Lease. Without --yes the command lists what it would take away, and changes nothing. It needs an administrator's rights. \
 Windows hosts keep their programs: to empty them as well, scale their MachineSets to 0 while dormer runs.";
 
 /// Arguments of `dormer uninstall`.
@@ -164,7 +164,7 @@ async fn if_there<T>(call: impl Future<Output = kube::Result<T>>) -> Result<Opti
     match within(call).await {
         Ok(found) => Ok(Some(found)),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
-        Err(error) => Err(unreached(error)),
+        Err(error) => Err(failed(error)),
     }
 }
 

@@ -1,7 +1,7 @@
 //! What dormer left in a cluster. docs/uninstall.md has the same list for people.
 
 use super::{LOOK_EVERY, if_there, within};
-use crate::cluster_access::unreached;
+use crate::cluster_access::failed;
 use dormer_client::Failure;
 use dormer_workers::kubernetes::keys;
 use k8s_openapi::{
@@ -237,13 +237,7 @@ impl Remains {
         let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
         let mut definitions = listed(&definitions, ListParams::default()).await?;
         definitions.retain(|it| it.spec.group == GROUP);
-        let served = match within(discovery::group(client, GROUP)).await {
-            Ok(found) => found.resources_by_stability(),
-            Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
-            Err(kube::Error::Discovery(_)) => Vec::new(),
-            Err(error) => return Err(unreached(error)),
-        };
-        for (resource, _) in served {
+        for resource in served(client, GROUP).await? {
             for object in all(client, &resource).await? {
                 let leaves = object.metadata.deletion_timestamp.is_some();
                 let waits = object
@@ -316,16 +310,21 @@ pub(super) async fn nobody_runs(client: &Client, home: &str) -> Result<(), Failu
 
 /// The resource of a kind at its most stable version. `None`: the group or the kind is absent.
 async fn kind(client: &Client, group: &str, name: &str) -> Result<Option<ApiResource>, Failure> {
+    let mut served = served(client, group).await?.into_iter();
+    Ok(served.find(|resource| resource.kind == name))
+}
+
+/// Kinds of a group, each at its most stable version: not every kind is in the version that the group prefers. Empty:
+/// the group is absent.
+async fn served(client: &Client, group: &str) -> Result<Vec<ApiResource>, Failure> {
     match within(discovery::group(client, group)).await {
-        // Not every kind is in the version that the group prefers.
-        Ok(found) => Ok(found
-            .resources_by_stability()
-            .into_iter()
-            .map(|(resource, _)| resource)
-            .find(|resource| resource.kind == name)),
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
-        Err(kube::Error::Discovery(_)) => Ok(None),
-        Err(error) => Err(unreached(error)),
+        Ok(found) => {
+            let kinds = found.resources_by_stability().into_iter();
+            Ok(kinds.map(|(resource, _)| resource).collect())
+        }
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
+        Err(kube::Error::Discovery(_)) => Ok(Vec::new()),
+        Err(error) => Err(failed(error)),
     }
 }
 

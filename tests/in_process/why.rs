@@ -15,7 +15,7 @@ use dormer_proto::{
     pool::{Desired, PoolSettings},
 };
 use dormer_views::{
-    explain::{paragraph, steps},
+    explain::{Explanation, explanation, paragraph},
     machine::Machine,
     rollout::Rollout,
 };
@@ -190,6 +190,7 @@ fn machine(state: &State, tasks: Vec<(Task, u64, TaskPhase)>, live: &Live) -> Ma
         attempt: Attempt(attempt),
         episode: Seq(1),
         phase,
+        last: None,
     };
     let run = Run::<Dormer> {
         state: state.clone().into(),
@@ -214,6 +215,7 @@ fn run_of(id: &str) -> Run<Dormer> {
         timers: BTreeMap::new(),
         outbox: Vec::new(),
         taken: BTreeMap::new(),
+        numbered: Seq(0),
         requests: Default::default(),
         facts: BTreeMap::new(),
         episodes: Default::default(),
@@ -402,7 +404,7 @@ fn hosts() -> Vec<(&'static str, Trouble)> {
     let rejected = "10.0.0.9 does not accept our key for Administrator: user data has not run yet, or \
         administrators_authorized_keys is open to others than Administrators and SYSTEM";
     let key = "10.0.0.9 shows the host key ssh-ed25519 SHA256:DRwR6J, not the pinned ssh-ed25519 SHA256:nL6KI7: \
-        nothing was sent to it; if the host was rightfully installed anew: dormer trust-host-key";
+        nothing was sent to it; if the host was rightfully reinstalled: dormer trust-host-key";
     let reboot = || Phase::Rebooting { boot_id: "b1".into(), asked: true };
     let host = || Phase::ConvergingHost { rebooted: false };
     vec![
@@ -417,7 +419,7 @@ fn hosts() -> Vec<(&'static str, Trouble)> {
         ("profile-noise", failed(host(), "SftpUnusable", "SFTP of 10.0.0.9 begins with the text \"Load\": a profile of its default shell writes output; let it write none")),
         ("upload-cut", converging(1, "ConnectionLost", "the connection to 10.0.0.9 broke: early eof")),
         ("slow-upload", upload()),
-        ("disk-full", converging(2, "DiskFull", "C:\\ProgramData\\dormer\\staging\\51a112.part cannot be written on 10.0.0.9: its disk C: is full, by all signs; free space there")),
+        ("disk-full", converging(2, "DiskFull", "C:\\ProgramData\\dormer\\staging\\51a112.part cannot be written on 10.0.0.9: its disk C: seems to be full; free space there")),
         ("quarantine", failed(host(), "quarantine_suspected", "C:\\k\\kubelet.exe was right and is gone. Restore the file in the virus scanner and exclude it there.")),
         ("exe-locked", converging(1, "file_locked", "C:\\k\\kubelet.exe is held by a process that did not end")),
         ("marked-for-deletion", converging(1, "service_marked_for_deletion", "kubelet: 1072")),
@@ -431,7 +433,7 @@ fn hosts() -> Vec<(&'static str, Trouble)> {
         ("scanner-blocks", failed(Phase::Probing, "ProgramQuarantined", "Windows does not run dormer's program (exit 225); the virus scanner blocks it (225): restore it there and exclude C:\\Windows\\dormer\\bin")),
         ("sftp-missing", failed(Phase::Probing, "SftpMissing", "10.0.0.9 has no SFTP: its sshd_config lacks the line 'Subsystem sftp sftp-server.exe'")),
         ("other-processor", failed(Phase::Probing, "ProgramForOtherProcessor", "Windows does not run dormer's program (exit 216); this Windows is not one for x86-64 (216): take it out of the pool")),
-        ("configure-fails", failed(host(), "access_denied", "Access is denied. The SSH user must be an administrator of the host.")),
+        ("configure-fails", failed(host(), "access_denied", "Access is denied. Make the SSH user an administrator of the host.")),
     ]
 }
 
@@ -475,27 +477,34 @@ fn clusters() -> Vec<(&'static str, Trouble)> {
     ]
 }
 
-/// Next steps as data: a command, an action outside of dormer, or neither where the machine heals by itself.
-fn verdict(trouble: &Trouble) -> String {
-    let steps = steps(&trouble.machine, trouble.rollout.as_ref());
-    if steps.is_empty() {
-        return "  heals: dormer continues by itself\n".into();
-    }
-    let lines = steps.iter().map(|step| {
+/// What a person reads, and below it the next steps as data: the time by which the machine usually continues by itself,
+/// commands, and actions outside of dormer.
+fn story(name: &str, trouble: &Trouble) -> String {
+    let why = explanation(&trouble.machine, None, trouble.rollout.as_ref());
+    let lines = why.lines().replace('\n', "\n  ");
+    format!("\n{name}\n  {lines}\n{}", verdict(&why))
+}
+
+fn verdict(why: &Explanation) -> String {
+    let heals = why
+        .heals_by
+        .map(|by| format!("  = heals by {}\n", by.clock(NOW)));
+    let lines = why.steps.iter().map(|step| {
         let or = if step.instead { "or " } else { "" };
         match (step.line(), &step.outside) {
-            (Some(line), _) => format!("  {or}command: {line}\n"),
-            (None, Some(kind)) => format!("  {or}outside: {kind} ({})\n", step.say),
-            (None, None) => format!("  {or}heals: {}\n", step.say),
+            (Some(line), _) => format!("  = {or}command: {line}\n"),
+            (None, Some(kind)) => format!("  = {or}outside: {kind}\n"),
+            (None, None) => panic!("{step:?} is nothing to do"),
         }
     });
-    lines.collect()
+    heals.into_iter().chain(lines).collect()
 }
 
 #[test]
 fn every_fault_has_its_true_cause_and_a_next_step_with_a_command() {
     let mut text = String::from(
-        "# What dormer why says of each fault of dormer fleet --list-faults that stops or slows a machine.\n\
+        "# What dormer why says of each fault of dormer fleet --list-faults that stops or slows a machine. Below each, with \
+         an equals sign, its next steps in dormer why -o json.\n\
          # Generated by tests/in_process/why.rs (UPDATE_EXPECT=1 cargo test --test integration in_process::why).\n",
     );
     let mut found = Vec::new();
@@ -504,8 +513,7 @@ fn every_fault_has_its_true_cause_and_a_next_step_with_a_command() {
         let command = ["dormer ", "kubectl "].iter().any(|it| why.contains(it));
         assert!(command, "{fault}: no next step with a command: {why}");
         assert!(!why.contains("Mend the cause"), "{fault}: {why}");
-        text += &format!("\n{fault}\n  {}\n", why.replace(". ", ".\n  "));
-        text += &verdict(&trouble);
+        text += &story(fault, &trouble);
         found.push(fault);
     }
     text += "\n# And of what the Machine API says without any fault of ours:\n";
@@ -515,8 +523,7 @@ fn every_fault_has_its_true_cause_and_a_next_step_with_a_command() {
             why.contains("windows has 3 of 3 Machines, 2 ready, 2 available"),
             "{what}: {why}"
         );
-        text += &format!("\n{what}\n  {}\n", why.replace(". ", ".\n  "));
-        text += &verdict(&trouble);
+        text += &story(what, &trouble);
     }
     text += "\n# dormer gets over these by itself:\n";
     for fault in GOT_OVER {

@@ -136,6 +136,7 @@ async fn a_node_is_marked_and_one_that_is_gone_is_named() {
         node: node.into(),
         version: "v1".into(),
         pin: Some("ssh-ed25519 AAAA".into()),
+        expect: None,
     };
     assert_eq!(run(&executor, mark(&m.name)).await, Ok(Outcome::NodeMarked));
     let annotations = &site.node_now(m).await["metadata"]["annotations"];
@@ -234,6 +235,7 @@ async fn a_node_that_is_no_windows_node_of_this_machine_is_left_alone() {
             node: m.name.clone(),
             version: "v1".into(),
             pin: None,
+            expect: None,
         };
         let failure = run(&executor, mark).await.expect_err("it is not marked");
         assert_eq!((failure.code.as_str(), failure.retry), (code, retry));

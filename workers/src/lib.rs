@@ -1,5 +1,6 @@
 //! Workers: the execution of tasks over SSH, SFTP and the Kubernetes API; and the watcher.
 
+pub mod any;
 pub mod catalog;
 pub mod execute;
 pub mod host;

@@ -68,6 +68,25 @@ pub trait Installed: Send + Sync + 'static {
     fn changed(&self) -> watch::Receiver<u64>;
 }
 
+impl Installed for std::sync::Arc<dyn Installed> {
+    fn desired(
+        &self,
+        profile: &str,
+        payload: Option<&str>,
+    ) -> Result<BTreeMap<String, Desired>, String> {
+        self.as_ref().desired(profile, payload)
+    }
+    fn edges(&self, payload: &str) -> Option<Edges> {
+        self.as_ref().edges(payload)
+    }
+    fn read_cluster(&self, snapshot: ClusterSnapshot) -> Vec<String> {
+        self.as_ref().read_cluster(snapshot)
+    }
+    fn changed(&self) -> watch::Receiver<u64> {
+        self.as_ref().changed()
+    }
+}
+
 /// Edges of a payload, from its manifest.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Edges {
@@ -182,7 +201,10 @@ impl PoolSpec {
         }
         let mut payload = written.clone();
         let mut by = None;
-        if let Some(it) = rollback.filter(|it| it.instead_of == written) {
+        // A worker of an earlier build writes one that names the spec's own payload, instead of none.
+        let holds = |it: &Override| it.instead_of == written && it.payload != written;
+        let override_ended = rollback.as_ref().is_some_and(|it| !holds(it));
+        if let Some(it) = rollback.filter(holds) {
             payload = name("status.override.payload", &it.payload)?;
             back_from = Some(it.from);
             by = Some(it.by);
@@ -191,6 +213,7 @@ impl PoolSpec {
             pool: pool.to_owned(),
             spec_payload: Some(written),
             overridden_by: by,
+            override_ended,
             ..settings(spec)?
         };
         Ok(Self {
@@ -273,6 +296,7 @@ impl PoolSpec {
             back_from,
             skew,
             platforms: edges.platforms,
+            kubelet: edges.kubelet,
         }
     }
 }
@@ -321,6 +345,7 @@ fn settings(spec: &WindowsPoolSpec) -> Result<PoolSettings, PoolError> {
         drain_timeout_ms,
         after_timeout,
         soak_ms: time("spec.soak", &spec.soak, DAY_S)?,
+        verify: spec.verify_joined,
         node_names: spec.node_names.as_deref().map(pattern).transpose()?,
         ..PoolSettings::default()
     })

@@ -5,7 +5,10 @@
 //! `api/core/v1beta2/machine_types.go`).
 
 use dormer_proto::machine::MachineApi;
-use kube::api::{ApiResource, GroupVersionKind, ObjectMeta};
+use kube::{
+    Client,
+    api::{ApiResource, GroupVersionKind, ObjectMeta},
+};
 use serde_json::Value;
 
 /// The label that says which system a node runs, as its kubelet writes it.
@@ -17,6 +20,20 @@ const EXCLUDE_DRAIN: [&str; 2] = [
     "machine.openshift.io/exclude-node-draining",
     "machine.cluster.x-k8s.io/exclude-node-draining",
 ];
+
+/// The machine APIs that the cluster serves, by discovery; of Cluster API the newer version.
+pub(crate) async fn served(client: &Client) -> Result<Vec<MachineApi>, kube::Error> {
+    let groups = client.list_api_groups().await?;
+    let serves = |api: &MachineApi| {
+        let group = groups.groups.iter().find(|group| group.name == api.group());
+        group.is_some_and(|group| group.versions.iter().any(|it| it.version == api.version()))
+    };
+    let mut served: Vec<_> = MachineApi::ALL.into_iter().filter(serves).collect();
+    if served.contains(&MachineApi::ClusterV1Beta2) {
+        served.retain(|api| *api != MachineApi::ClusterV1Beta1);
+    }
+    Ok(served)
+}
 
 /// The API resource of its machines.
 pub(crate) fn machines(api: MachineApi) -> ApiResource {

@@ -11,3 +11,4 @@ mod join;
 mod sleep;
 mod tokens;
 mod unserved;
+mod verify;

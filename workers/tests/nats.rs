@@ -14,7 +14,8 @@ use dormer_proto::{
         Version,
     },
     subject::{
-        CLASSES, CLOSED_HEADER, HISTORY_STREAMS, Identity, META_IDENTITY, Names, history_stream_of,
+        CLASSES, CLOSED_HEADER, HISTORY_STREAMS, Identity, META_IDENTITY, Names, PARTITIONS,
+        history_stream_of,
     },
     work::{FactMessage, Order, Report, ReportMessage, SCHEMA, machine_run},
 };
@@ -62,6 +63,7 @@ impl Store {
         let identity = Identity {
             incarnation: Incarnation(42),
             history_streams: HISTORY_STREAMS,
+            partitions: PARTITIONS,
         };
         let body = serde_json::to_vec(&identity).expect("json");
         store.put(store.names.meta(META_IDENTITY), body).await;
@@ -88,7 +90,9 @@ impl Store {
                 } else {
                     DiscardPolicy::Old
                 },
-                discard_new_per_subject: spec.refuse_when_full && spec.per_subject_max > 0,
+                discard_new_per_subject: spec.refuse_when_full
+                    && spec.per_subject_max > 0
+                    && !spec.replaces,
                 max_messages_per_subject: spec.per_subject_max,
                 max_messages: spec.messages_max,
                 allow_direct: true,

@@ -217,7 +217,7 @@ pub const TRUST_HOST_KEY: Action = of_machine(
     &[],
 )
 .when("until the run has ended")
-.danger("whoever has that key gets the machine's secrets");
+.danger("anyone who has that key gets the machine's secrets");
 /// Return to an earlier record.
 pub const RESET: Action = Action {
     name: "reset",

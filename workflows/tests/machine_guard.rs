@@ -77,7 +77,7 @@ fn over_the_limit_each_step_asks_for_a_node_that_is_down() {
     let marked = Guard {
         pool: Some("second".into()),
         down_ms: Some(120_000),
-        recreate: false,
+        ..Guard::default()
     };
     let mut story = granted(pool(), true);
     assert_eq!(guard(&story, "open-fence"), marked);

@@ -372,7 +372,7 @@ fn manual_approval_reaches_who_waits_for_the_lease_and_names_who_is_beyond_it() 
         .done("evict", evicted(1, 1));
     assert!(!waits(&begun).contains("approval"));
     begun.tell("a person wants to approve", pool_is(manual()));
-    let said = "1 pod to leave: shop/web-1 (budget web allows 0) (it began before approval became manual, and goes on)";
+    let said = "1 pod to leave: shop/web-1 (budget web allows 0) (it began before approval became manual, and continues)";
     assert_eq!(waits(&begun), said);
     begun.person(Signal::Abort);
     assert!(!waits(&begun).contains("approval"), "{}", waits(&begun));
@@ -451,7 +451,7 @@ fn after_an_abort_what_held_the_drain_up_is_still_known() {
     assert_eq!(story.state.phase, Phase::Serving);
     assert_eq!(
         story.state.view().reason.as_deref(),
-        Some("the upgrade was given up while shop/web-1 held its drain up: budget web allows 0")
+        Some("the upgrade was given up while shop/web-1 blocked its drain: budget web allows 0")
     );
 }
 

@@ -9,6 +9,7 @@ use crate::{
 };
 use dormer_engine_core::{Command, Input};
 use dormer_proto::{
+    checks::{CheckResult, NodeCheck},
     id::LeaseToken,
     machine::{ChangeClass, FenceRefusal, Outcome, Signal, Task},
     message::Failure,
@@ -118,7 +119,17 @@ fn answers(task: &Task) -> Vec<Outcome> {
             vec![converged(*section, false), converged(*section, true)]
         }
         Task::Reboot { .. } => vec![Outcome::RebootAsked],
-        Task::MarkNode { .. } => vec![Outcome::NodeMarked],
+        Task::MarkNode { expect: None, .. } => vec![Outcome::NodeMarked],
+        Task::MarkNode { .. } => vec![
+            Outcome::NodeChecked { checks: Vec::new() },
+            Outcome::NodeChecked {
+                checks: vec![NodeCheck {
+                    check: "certificate".into(),
+                    result: CheckResult::Failed,
+                    said: String::new(),
+                }],
+            },
+        ],
         Task::TearDown { .. } => [vec![Outcome::TornDown; 4], stopped().into()].concat(),
         Task::OpenFence { .. } => vec![
             Outcome::FenceOpened {
@@ -184,6 +195,7 @@ fn the_laws_of_a_machine_hold_in_every_order() {
     all.push(("Pool: v2 with approval".into(), pool_is(manual)));
     let soaking = PoolSettings {
         soak_ms: 60_000,
+        verify: true,
         ..wanting("v2")
     };
     all.push(("Pool: v2 with a soak".into(), pool_is(soaking)));

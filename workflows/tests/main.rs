@@ -3,6 +3,7 @@
 mod actions;
 mod common;
 mod histories;
+mod joined;
 mod machine_guard;
 mod machine_stories;
 mod machine_table;

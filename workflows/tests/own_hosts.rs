@@ -6,6 +6,7 @@ use crate::common::{
 };
 use dormer_engine_core::Input;
 use dormer_proto::{
+    id::LeaseToken,
     machine::{
         ChangeClass, FenceRefusal, MachineApi, MachineFact, MachineRef, NodeFact, Outcome, Section,
         Signal, Task,
@@ -13,7 +14,7 @@ use dormer_proto::{
     neighbour::Neighbour,
     pool::{AfterTimeout, PoolSettings},
 };
-use dormer_workflows::machine::{How, Phase, Timer};
+use dormer_workflows::machine::{How, Lease, Phase, Timer};
 
 fn host() -> MachineFact {
     let machine = machine();
@@ -51,6 +52,15 @@ fn serving() -> Story {
     }
     assert_eq!(story.state.phase, Phase::Serving, "{}", story.text);
     story.text.clear();
+    story
+}
+
+/// A serving host whose entry is gone and whose turn has come.
+fn granted_removal() -> Story {
+    let mut story = serving();
+    story
+        .tell("its entry is taken away", saw(leaving()))
+        .granted(7, false);
     story
 }
 
@@ -103,10 +113,8 @@ fn a_person_who_wants_it_made_anew_gets_it_made_anew_in_place() {
 
 #[test]
 fn its_removal_empties_tears_down_and_forgets_it() {
-    let mut story = serving();
-    story
-        .tell("its entry is taken away", saw(leaving()))
-        .done("evict", evicted(2, 1));
+    let mut story = granted_removal();
+    story.done("evict", evicted(2, 1));
     assert!(story.names().is_empty(), "the next pass comes in a while");
     story
         .tell("five seconds later", Input::Fired(Timer::Again))
@@ -118,15 +126,194 @@ fn its_removal_empties_tears_down_and_forgets_it() {
     assert_eq!((node.as_deref(), debt), (Some("win-a"), None));
     story
         .done("forget-host", Outcome::HostForgotten)
-        .tell("its object is gone", machine_gone());
+        .tell("its object is gone", machine_gone())
+        .done("close-fence", Outcome::MachineDeleted);
     assert_eq!(story.state.phase, Phase::Gone);
+    assert!(story.text.contains("release 7\n"), "{}", story.text);
+}
+
+#[test]
+fn one_that_serves_waits_for_its_turn_and_serves_until_then() {
+    let mut story = serving();
+    story.tell("its entry is taken away", saw(leaving()));
+    assert!(story.names().is_empty(), "{}", story.text);
+    assert_eq!(story.state.lease, Lease::Wanted);
+    let report = story.state.report();
+    assert!(report.had_node && report.wished && !report.deleting && !report.unavailable);
+    let waits = story.state.view().waiting_for;
+    assert_eq!(
+        waits.as_deref(),
+        Some("the rollout's lease, for its removal")
+    );
+    story.tell("the object is told again", saw(leaving()));
+    assert!(story.names().is_empty(), "{}", story.text);
+    story.granted(7, false);
+    assert_eq!(story.names(), ["evict"]);
+    let report = story.state.report();
+    assert!(report.deleting && report.unavailable);
+}
+
+#[test]
+fn one_that_is_down_for_long_or_cordoned_by_a_person_may_go_over_the_limit() {
+    let down = || NodeFact {
+        ready: false,
+        ..carrying("v1")
+    };
+    let mut story = serving();
+    story
+        .tell("its entry is taken away", saw(leaving()))
+        .tell("its kubelet is silent", node_is(down()));
+    assert!(!story.state.report().repair);
+    story
+        .later_ms(10 * 60_000)
+        .tell("ten minutes later", Input::Fired(Timer::Again));
+    assert!(story.state.report().repair);
+    story.granted(7, true);
+    let Task::Evict { guard, .. } = story.task("evict") else {
+        panic!("a pass")
+    };
+    assert!(guard.down_ms.is_some(), "not if it has come back");
+    let back = Outcome::FenceRefused {
+        why: FenceRefusal::NodeServes,
+        said: String::new(),
+    };
+    story
+        .tell("it is back", node_is(carrying("v1")))
+        .done("evict", back);
+    assert_eq!(story.state.lease, Lease::Wanted, "{}", story.text);
+    assert!(story.names().is_empty(), "{}", story.text);
+
+    let mut story = serving();
+    story
+        .tell(
+            "a person cordons it",
+            node_is(NodeFact {
+                cordoned: true,
+                ..carrying("v1")
+            }),
+        )
+        .tell("and takes its entry away", saw(leaving()));
+    let report = story.state.report();
+    assert!(report.repair && report.unavailable && !report.cordoned);
+    story.granted(7, true);
+    let Task::Evict { guard, .. } = story.task("evict") else {
+        panic!("a pass")
+    };
+    assert_eq!(guard.down_ms, None, "it may be Ready");
+    assert!(guard.unless_serving, "not if the person uncordons it");
+}
+
+#[test]
+fn one_that_serves_before_its_bring_up_has_ended_waits_for_its_turn_too() {
+    let coming = |deleting: bool| MachineFact {
+        node: None,
+        deleting,
+        ..host()
+    };
+    let mut story = Story::begin(coming(false));
+    story
+        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .done("probe", probed())
+        .tell("its entry is taken away", saw(coming(true)));
+    let Task::TearDown { guard, .. } = story.task("tear-down") else {
+        panic!("{}", story.text)
+    };
+    assert!(guard.unless_serving, "its kubelet may have come up");
+    let serves = Outcome::FenceRefused {
+        why: FenceRefusal::NodeServes,
+        said: String::new(),
+    };
+    story.done("tear-down", serves);
+    assert_eq!(story.state.lease, Lease::Wanted);
+    assert!(story.names().is_empty(), "{}", story.text);
+    story.granted(7, false);
+    let Task::TearDown { guard, .. } = story.task("tear-down") else {
+        panic!("{}", story.text)
+    };
+    assert!(!guard.unless_serving);
+}
+
+#[test]
+fn one_whose_link_is_wrong_waits_for_it_and_is_torn_down_all_the_same() {
+    let foreign = || Outcome::FenceRefused {
+        why: FenceRefusal::NotItsNode,
+        said: "that is another's".into(),
+    };
+    let mut story = granted_removal();
+    story.done("evict", foreign());
+    assert!(story.names().is_empty(), "{}", story.text);
+    let note = story.state.note.clone().unwrap_or_default();
+    assert!(note.contains("that is another's"), "{note}");
+    // It is right for a while, and pods leave; then it is wrong again.
+    story
+        .tell("five seconds later", Input::Fired(Timer::Again))
+        .later_ms(5 * 60_000)
+        .done("evict", evicted(1, 1))
+        .tell("five seconds later", Input::Fired(Timer::Again))
+        .done("evict", foreign());
+    assert!(story.names().is_empty(), "{}", story.text);
+    story
+        .tell("five seconds later", Input::Fired(Timer::Again))
+        .later_ms(5 * 60_000)
+        .done("evict", foreign())
+        .done("tear-down", Outcome::TornDown);
+    let Task::ForgetHost { debt, .. } = story.task("forget-host") else {
+        panic!("it is let go")
+    };
+    let debt = debt.expect("the Node that is left");
+    assert!(debt.contains("the Node left as it is"), "{debt}");
+}
+
+#[test]
+fn one_that_this_run_never_reached_is_probed_before_it_is_let_go() {
+    let unlinked = || MachineFact {
+        node: None,
+        ..host()
+    };
+    let begun = || {
+        let mut story = Story::begin(unlinked());
+        story.tell(
+            "its entry is taken away",
+            saw(MachineFact {
+                deleting: true,
+                ..unlinked()
+            }),
+        );
+        assert_eq!(story.names(), ["probe"]);
+        story
+    };
+    let mut story = begun();
+    story.done("probe", probed());
+    assert_eq!(story.names(), ["tear-down"]);
+    let mut story = begun();
+    story.given_up("probe", "ConnectTimeout");
+    let Task::ForgetHost { debt: None, .. } = story.task("forget-host") else {
+        panic!("it is just let go: {}", story.text)
+    };
+}
+
+#[test]
+fn a_node_that_the_cluster_has_no_more_is_gone_even_if_the_link_has_a_name_only() {
+    let mut story = serving();
+    let lost = MachineFact {
+        node_absent: true,
+        ..host()
+    };
+    story.tell("the list has no Node win-a", saw(lost));
+    assert_eq!(story.state.node, None);
+    assert!(
+        story.text.contains("not taken in: Node uid-node"),
+        "{}",
+        story.text
+    );
+    story.tell("it stands all the same", node_is(carrying("v1")));
+    assert!(story.state.node.is_some());
 }
 
 #[test]
 fn a_dead_host_is_forgotten_by_force_and_the_debt_is_written_down() {
-    let mut story = serving();
+    let mut story = granted_removal();
     story
-        .tell("its entry is taken away", saw(leaving()))
         .done("evict", evicted(0, 0))
         .given_up("tear-down", "ConnectTimeout");
     let Task::ForgetHost { debt, .. } = story.task("forget-host") else {
@@ -141,15 +328,118 @@ fn a_dead_host_is_forgotten_by_force_and_the_debt_is_written_down() {
 }
 
 #[test]
-fn a_host_that_answers_and_refuses_is_not_forgotten() {
-    let mut story = serving();
+fn a_host_that_answers_and_refuses_is_tried_a_few_times_and_not_forgotten() {
+    let mut story = granted_removal();
+    for minutes in [1, 2, 4, 8] {
+        story
+            .done("evict", evicted(0, 0))
+            .given_up("tear-down", "AuthRejected");
+        let waits = format!("wait {}.000 s (Again)", minutes * 60);
+        assert!(story.text.contains(&waits), "{waits}\n{}", story.text);
+        story.tell("the wait is over", Input::Fired(Timer::Again));
+    }
     story
-        .tell("its entry is taken away", saw(leaving()))
         .done("evict", evicted(0, 0))
         .given_up("tear-down", "AuthRejected");
-    assert!(matches!(story.state.phase, Phase::Failed { .. }));
+    let Phase::Failed { failure, .. } = &story.state.phase else {
+        panic!("{}", story.text)
+    };
+    assert!(failure.message.contains("retry"), "{}", failure.message);
+    // Whatever is told of it, it begins nothing by itself.
+    story
+        .tell("its object is told again", saw(leaving()))
+        .tell("another version is wanted", pool_is(wanting("v2")))
+        .person(Signal::Recreate);
+    assert!(story.names().is_empty(), "{}", story.text);
     story.person(Signal::Retry);
+    assert_eq!(story.state.lease, Lease::Wanted, "{}", story.text);
+    story.granted(9, false);
     assert_eq!(story.names(), ["evict"], "from its first step");
+}
+
+/// A removal whose tear-down failed for good, under the lease 7.
+fn failed_removal() -> Story {
+    let mut story = granted_removal();
+    for round in 0..5 {
+        if round > 0 {
+            story.tell("the wait is over", Input::Fired(Timer::Again));
+        }
+        story
+            .done("evict", evicted(0, 0))
+            .given_up("tear-down", "AuthRejected");
+    }
+    assert!(story.state.phase.removal_failed(), "{}", story.text);
+    story
+}
+
+#[test]
+fn a_removal_that_failed_returns_its_slot_and_asks_again_last() {
+    let mut story = failed_removal();
+    assert!(story.text.contains("release 7\n"), "{}", story.text);
+    assert_eq!(story.state.lease, Lease::None);
+    let report = story.state.report();
+    assert!(report.failed && !report.unavailable && !report.deleting && !report.repair);
+    assert!(
+        story.text.contains("wait 1800.000 s (Again)"),
+        "{}",
+        story.text
+    );
+    story
+        .tell(
+            "its Node is cordoned, and silent",
+            node_is(NodeFact {
+                ready: false,
+                cordoned: true,
+                ..carrying("v1")
+            }),
+        )
+        .tell("half an hour later", Input::Fired(Timer::Again));
+    assert_eq!(story.state.lease, Lease::Wanted, "{}", story.text);
+    let report = story.state.report();
+    assert!(!report.failed && !report.unavailable && !report.repair && !report.cordoned);
+    story.granted(9, false);
+    assert_eq!(story.names(), ["evict"]);
+    assert!(story.state.report().unavailable, "it is under way again");
+}
+
+#[test]
+fn a_failed_removal_of_an_earlier_build_returns_its_slot_too() {
+    for ends in [saw(leaving()), Input::Fired(Timer::Drift)] {
+        let mut story = failed_removal();
+        story.state.lease = Lease::Held {
+            token: LeaseToken(7),
+            marked: false,
+        };
+        story.text.clear();
+        story.tell("something is told", ends).person(Signal::Abort);
+        assert!(story.text.contains("release 7\n"), "{}", story.text);
+        assert_eq!(story.state.lease, Lease::None);
+    }
+}
+
+#[test]
+fn scattered_failures_end_no_removal_and_those_of_one_step_do() {
+    let mut story = granted_removal();
+    for _ in 0..12 {
+        story
+            .given_up("evict", "Unreachable")
+            .tell("the wait is over", Input::Fired(Timer::Again))
+            .done("evict", evicted(1, 3))
+            .tell("five seconds later", Input::Fired(Timer::Again));
+    }
+    assert_eq!(story.state.phase, Phase::Leaving, "{}", story.text);
+    // A pass that succeeds says nothing of the tear-down.
+    for _ in 0..5 {
+        story
+            .done("evict", evicted(0, 0))
+            .given_up("tear-down", "AuthRejected")
+            .tell("the wait is over", Input::Fired(Timer::Again));
+    }
+    assert!(
+        story.state.phase.removal_failed() || story.state.removal.rounds == 1,
+        "{}",
+        story.text
+    );
 }
 
 #[test]
@@ -170,13 +460,12 @@ fn one_that_was_never_reached_is_just_let_go() {
 
 #[test]
 fn its_removal_waits_for_a_stopped_pool_and_for_another_operator() {
-    let mut story = serving();
+    let mut story = granted_removal();
     let stopped = Outcome::FenceRefused {
         why: FenceRefusal::Stopped,
         said: "a person stopped it".into(),
     };
     story
-        .tell("its entry is taken away", saw(leaving()))
         .done("evict", stopped)
         .tell("five seconds later", Input::Fired(Timer::Again));
     assert_eq!(story.names(), ["evict"]);
@@ -199,7 +488,9 @@ fn its_removal_waits_for_a_stopped_pool_and_for_another_operator() {
             ..other
         }),
     );
-    story.tell("five seconds later", Input::Fired(Timer::Again));
+    story
+        .tell("five seconds later", Input::Fired(Timer::Again))
+        .granted(7, false);
     assert_eq!(story.names(), ["evict"]);
 }
 
@@ -217,6 +508,7 @@ fn a_drain_that_takes_too_long_follows_the_pool() {
                 }),
             )
             .tell("its entry is taken away", saw(leaving()))
+            .granted(7, false)
             .done("evict", evicted(0, 1))
             .tell("the limit is over", Input::Fired(Timer::Drain));
         let forced = story
@@ -243,8 +535,7 @@ fn a_machine_of_a_controller_is_left_to_its_controller() {
 
 #[test]
 fn a_removal_counts_as_away_and_leaves_no_gap() {
-    let mut story = serving();
-    story.tell("its entry is taken away", saw(leaving()));
+    let mut story = granted_removal();
     let report = story.state.report();
     assert!(report.deleting && report.unavailable && report.owner.is_none());
     story.tell(

@@ -5,7 +5,7 @@ use crate::rollout_common;
 use dormer_proto::{
     id::{LeaseToken, Timestamp},
     machine::{self, TokenMark},
-    message::Refusal,
+    message::{Failure, Refusal},
     neighbour::Neighbour,
     pool::{MaxUnavailable, PoolSettings, Terms},
     rollout::{MemberReport, Signal},
@@ -808,7 +808,20 @@ fn a_rollback_outlives_the_status_and_ends_with_the_specs_payload() {
         .values_mut()
         .for_each(|desired| desired.payload = "11.0.0".into());
     pool.settings(back);
+    // The status keeps the rollback until a worker takes it away.
+    let ended = || PoolSettings {
+        override_ended: true,
+        ..written("11.1.0")
+    };
+    pool.settings(ended()).settings(ended());
+    let away = Failure::transient("ApiUnreachable", "no answer");
+    let forbidden = Failure::lasting("Forbidden", "the API server said no");
+    pool.cleared("11.1.0", Some(away));
+    pool.cleared("11.1.0", Some(forbidden)).settings(ended());
+    pool.cleared("11.1.0", None);
     pool.settings(written("11.1.0"));
+    // The payload that was rolled back is wanted again, and holds.
+    pool.settings(written("installed"));
     holds(&pool, expect_file!["rollout_stories/override.txt"]);
 }
 

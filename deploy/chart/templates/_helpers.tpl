@@ -133,6 +133,9 @@ capabilities:
 {{- with .Values.hostProgram }}
 - --host-program={{ . }}
 {{- end }}
+{{- with .Values.hostProgramSha256 }}
+- --host-program-sha256={{ . }}
+{{- end }}
 {{- end }}
 {{- if include "dormer.machineTokens" . }}
 - --machine-tokens
@@ -156,6 +159,10 @@ capabilities:
 - --authentication={{ .Values.http.authentication }}
 {{- with .Values.http.audience }}
 - --audience={{ . }}
+{{- end }}
+{{- if .Values.audit.log }}
+- --audit-log={{ .Values.audit.log }}
+- --audit-required={{ .Values.audit.required }}
 {{- end }}
 {{- end }}
 {{- if include "dormer.tls" . }}

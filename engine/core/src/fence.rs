@@ -7,7 +7,7 @@ use crate::{
     workflow::{InboxMessageOf, Workflow},
 };
 use dormer_proto::{
-    id::{Incarnation, RunId, Timestamp, hash64},
+    id::{Incarnation, RunId, SignalId, Timestamp, hash64},
     message::{
         Ask, Inbound, Observation, ReceiptStatus, Refusal, ReportReceipt, Request, SignalAnswer,
         Signalled, TaskReport,
@@ -167,6 +167,20 @@ fn refuse<S>(run: &RunId, signal: &Signalled<S>, why: Refusal) -> Answer {
     answer_signal(run, signal, Some(why))
 }
 
+/// Answer to a sender that used an id again: not taken, and `highest` is the last one that is.
+fn behind<S>(run: &RunId, signal: &Signalled<S>, highest: SignalId) -> Answer {
+    Answer::Signal {
+        to: signal.from.clone(),
+        answer: SignalAnswer {
+            from: run.clone(),
+            id: signal.id,
+            issued: signal.issued,
+            refused: None,
+            behind: Some(highest),
+        },
+    }
+}
+
 fn answer_signal<S>(run: &RunId, signal: &Signalled<S>, refused: Option<Refusal>) -> Answer {
     Answer::Signal {
         to: signal.from.clone(),
@@ -175,6 +189,7 @@ fn answer_signal<S>(run: &RunId, signal: &Signalled<S>, refused: Option<Refusal>
             id: signal.id,
             issued: signal.issued,
             refused,
+            behind: None,
         },
     }
 }
@@ -286,14 +301,21 @@ fn timer_due<W: Workflow>(run: &Run<W>, at: Timestamp) -> FenceResult<W> {
 }
 
 fn signalled<W: Workflow>(run: &Run<W>, signal: Signalled<W::Signal>) -> FenceResult<W> {
-    let taken = run
-        .taken
-        .get(&signal.from)
-        .is_some_and(|highest| *highest >= signal.id);
-    if taken && enforced(Fence::Receipt) {
+    let highest = run.taken.get(&signal.from);
+    if let Some(highest) = highest.filter(|highest| highest.id() >= signal.id)
+        && enforced(Fence::Receipt)
+    {
+        // One signal is in flight at a time. So an earlier one is either long receipted, and this answer is late, or of
+        // a sender that lost its last records and used their ids again.
+        let same = highest.is(signal.id, signal.issued);
+        let answer = if same || !enforced(Fence::ReusedId) {
+            answer_signal(&run.id, &signal, None)
+        } else {
+            behind(&run.id, &signal, highest.id())
+        };
         return FenceResult::Not(Offer {
             verdict: Verdict::Dropped(Dropped::Repeat),
-            answer: Some(answer_signal(&run.id, &signal, None)),
+            answer: Some(answer),
         });
     }
     if run.closed.is_some() {
@@ -304,9 +326,19 @@ fn signalled<W: Workflow>(run: &Run<W>, signal: Signalled<W::Signal>) -> FenceRe
     }
     let answer = answer_signal(&run.id, &signal, None);
     let Signalled {
-        from, id, signal, ..
+        from,
+        id,
+        issued,
+        signal,
     } = signal;
-    FenceResult::Event(HistoryEvent::SignalTaken { from, id, signal }, Some(answer))
+    let issued = Some(issued);
+    let taken = HistoryEvent::SignalTaken {
+        from,
+        id,
+        issued,
+        signal,
+    };
+    FenceResult::Event(taken, Some(answer))
 }
 
 fn answered<W: Workflow>(run: &Run<W>, answer: SignalAnswer) -> FenceResult<W> {
@@ -315,6 +347,7 @@ fn answered<W: Workflow>(run: &Run<W>, answer: SignalAnswer) -> FenceResult<W> {
         id,
         issued,
         refused,
+        behind,
     } = answer;
     let Some(open) = run.outbox.iter().find(|out| out.to == to && out.id == id) else {
         return FenceResult::Not(Offer::dropped(Dropped::Late));
@@ -324,7 +357,7 @@ fn answered<W: Workflow>(run: &Run<W>, answer: SignalAnswer) -> FenceResult<W> {
     }
     FenceResult::Event(
         match refused {
-            None => HistoryEvent::SignalReceipted { to, id },
+            None => HistoryEvent::SignalReceipted { to, id, behind },
             Some(why) => HistoryEvent::SignalRefused { to, id, why },
         },
         None,

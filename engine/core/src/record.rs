@@ -58,6 +58,9 @@ pub enum HistoryEvent<W: Workflow> {
         from: RunId,
         /// Id of the signal.
         id: SignalId,
+        /// Checksum of the sender's record. Absent in records of earlier builds.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        issued: Option<Sum>,
         /// Content of the signal.
         signal: W::Signal,
     },
@@ -67,6 +70,10 @@ pub enum HistoryEvent<W: Workflow> {
         to: RunId,
         /// Id of the signal.
         id: SignalId,
+        /// Highest signal in the receiver's history, if that is one that this run has lost: the signal was not taken,
+        /// and is sent again under a new id.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        behind: Option<SignalId>,
     },
     /// A signal of this run was refused.
     SignalRefused {

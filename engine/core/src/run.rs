@@ -67,6 +67,9 @@ pub struct OpenTask<W: Workflow> {
     pub episode: Seq,
     /// Phase of the task.
     pub phase: TaskPhase,
+    /// Failure of the attempt before the present one. It is the task's if time is up during the present one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last: Option<Failure>,
 }
 
 impl<W: Workflow> OpenTask<W> {
@@ -115,6 +118,49 @@ pub struct Outgoing<W: Workflow> {
     pub issued: Option<Sum>,
     /// Content of the signal.
     pub signal: W::Signal,
+}
+
+/// Highest signal accepted from one sender.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TakenSignal {
+    /// Record of the sender.
+    pub seq: Seq,
+    /// Index among that record's signals.
+    pub ordinal: u16,
+    /// Last 16 bits of that record's checksum: a rollout keeps thousands of these, and few are ever needed. `None`: an
+    /// earlier build accepted the signal.
+    #[serde(default, rename = "by", skip_serializing_if = "Option::is_none")]
+    pub issued: Option<u16>,
+}
+
+impl TakenSignal {
+    /// Signal `id` of the record with this checksum.
+    #[must_use]
+    pub fn of(id: SignalId, issued: Option<Sum>) -> Self {
+        let SignalId { seq, ordinal } = id;
+        let low = |sum: Sum| u16::try_from(sum.0 & u64::from(u16::MAX)).unwrap_or(0);
+        Self {
+            seq,
+            ordinal,
+            issued: issued.map(low),
+        }
+    }
+
+    /// Whether it may be the signal `id` of the record with this checksum.
+    #[must_use]
+    pub fn is(&self, id: SignalId, issued: Sum) -> bool {
+        let other = Self::of(id, Some(issued));
+        self.id() == id && (self.issued.is_none() || self.issued == other.issued)
+    }
+
+    /// Id of the signal.
+    #[must_use]
+    pub fn id(&self) -> SignalId {
+        SignalId {
+            seq: self.seq,
+            ordinal: self.ordinal,
+        }
+    }
 }
 
 /// Time and record at which a state was entered.
@@ -176,7 +222,11 @@ pub struct Run<W: Workflow> {
     pub outbox: Vec<Outgoing<W>>,
     /// Highest signal accepted from each sender.
     #[serde(default)]
-    pub taken: BTreeMap<RunId, SignalId>,
+    pub taken: BTreeMap<RunId, TakenSignal>,
+    /// Last seq in the ids of its signals, if a receiver made it number them above its own records: that receiver has
+    /// signals of records that this run has lost. Otherwise 0.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub numbered: Seq,
     /// Ids of the last accepted requests.
     #[serde(default)]
     pub requests: VecDeque<String>,
@@ -285,6 +335,10 @@ impl<W: Workflow> Run<W> {
     pub fn sealed(&mut self, sum: Sum) {
         self.sum = sum;
     }
+}
+
+fn is_zero(seq: &Seq) -> bool {
+    *seq == Seq(0)
 }
 
 /// Maps with struct keys as lists of pairs: MessagePack readers in other languages need text keys.

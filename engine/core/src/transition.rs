@@ -6,7 +6,7 @@ use crate::{
     record::{HistoryEvent, Record},
     run::{
         EPISODES_MAX, Entered, Episode, FACTS_MAX, FactMark, OpenTask, Outgoing, REQUESTS_MAX, Run,
-        TASKS_MAX, TaskKey, TaskPhase,
+        TASKS_MAX, TakenSignal, TaskKey, TaskPhase,
     },
     workflow::{Command, Decision, InboxMessageOf, Input, Now, Sender, Workflow},
 };
@@ -24,7 +24,9 @@ const DUE_TIMERS_MAX: usize = 256;
 /// Most decisions within each other about a task beyond [`TASKS_MAX`]. A workflow that answers each with another task
 /// would exhaust the stack.
 const TOO_MANY_DEPTH_MAX: u16 = 16;
-/// Delay in milliseconds of a task that is beyond both limits.
+/// Most of them in one transition. A workflow that answers each with several tasks would need exponentially many.
+const TOO_MANY_DECISIONS_MAX: u16 = 256;
+/// Delay in milliseconds of a task that is beyond these limits.
 const TOO_MANY_DELAY_MS: u64 = 60_000;
 
 /// Effects to carry out once the record is stored. Each is safe to repeat.
@@ -76,9 +78,13 @@ pub struct Transition<W: Workflow> {
     was_due: Option<Timestamp>,
     fired: bool,
     tasks: u16,
+    /// Seq in the ids of new signals.
+    numbered: Seq,
     signals: u16,
     /// Decisions under way about tasks beyond the limit.
     too_many: u16,
+    /// Decisions so far about tasks beyond the limit.
+    too_many_so_far: u16,
 }
 
 impl<W: Workflow> Transition<W> {
@@ -89,6 +95,11 @@ impl<W: Workflow> Transition<W> {
         resolve_issuers(&mut run, prev);
         let was_due = run.deadline();
         run.seq = run.seq.next();
+        let numbered = if run.numbered < run.seq {
+            run.seq
+        } else {
+            run.numbered.next()
+        };
         Self {
             run,
             prev,
@@ -98,8 +109,10 @@ impl<W: Workflow> Transition<W> {
             was_due,
             fired: false,
             tasks: 0,
+            numbered,
             signals: 0,
             too_many: 0,
+            too_many_so_far: 0,
         }
     }
 
@@ -275,16 +288,23 @@ impl<W: Workflow> Transition<W> {
                 self.fail_attempt(TaskKey { seq, ordinal }, failure);
             }
             HistoryEvent::TimerDue => self.fire_due_timers(),
-            HistoryEvent::SignalTaken { from, id, signal } => {
-                self.run.taken.insert(from.clone(), id);
+            HistoryEvent::SignalTaken {
+                from,
+                id,
+                issued,
+                signal,
+            } => {
+                let taken = TakenSignal::of(id, issued);
+                self.run.taken.insert(from.clone(), taken);
                 self.decide(Input::Signalled {
                     from: Sender::Run(from),
                     signal,
                 });
             }
-            HistoryEvent::SignalReceipted { to, id } => {
-                self.close_signal(&to, id);
-            }
+            HistoryEvent::SignalReceipted { to, id, behind } => match behind {
+                None => drop(self.close_signal(&to, id)),
+                Some(highest) => self.send_again(&to, id, highest),
+            },
             HistoryEvent::SignalRefused { to, id, why } => {
                 if let Some(signal) = self.close_signal(&to, id) {
                     self.decide(Input::Refused {
@@ -371,8 +391,11 @@ impl<W: Workflow> Transition<W> {
     fn open_task(&mut self, body: W::Task, policy: crate::RetryPolicy) {
         let too_many = self.run.tasks.len() >= TASKS_MAX;
         let failure = || Failure::lasting("TooManyTasks", format!("{TASKS_MAX} tasks are open"));
-        if too_many && self.too_many < TOO_MANY_DEPTH_MAX {
+        let may_decide =
+            self.too_many < TOO_MANY_DEPTH_MAX && self.too_many_so_far < TOO_MANY_DECISIONS_MAX;
+        if too_many && may_decide {
             self.too_many += 1;
+            self.too_many_so_far += 1;
             self.decide(Input::Exhausted {
                 task: body,
                 failure: failure(),
@@ -403,6 +426,7 @@ impl<W: Workflow> Transition<W> {
                     issued: None,
                 }
             },
+            last: None,
         });
         if !too_many {
             self.effects.orders.push(key);
@@ -487,7 +511,8 @@ impl<W: Workflow> Transition<W> {
             return;
         };
         match &task.phase {
-            TaskPhase::Waiting { .. } => {
+            TaskPhase::Waiting { failure, .. } => {
+                task.last = Some(failure.clone());
                 task.attempt = task.attempt.next();
                 task.phase = TaskPhase::InFlight { at, issued: None };
                 self.effects.orders.push(key);
@@ -495,17 +520,23 @@ impl<W: Workflow> Transition<W> {
             TaskPhase::InFlight { .. } => {
                 let ms = task.deadline().since_ms(task.first_at);
                 let text = format!("no report within the limits; {ms} ms since the first attempt");
-                self.fail_attempt(key, Failure::transient("NoAnswer", text));
+                let over = task.deadline() == task.overall();
+                let failure = match task.last.take().filter(|_| over) {
+                    // Time is up for all attempts, and what failed until now says why.
+                    Some(last) => Failure {
+                        retry: false,
+                        uncounted: false,
+                        ..last
+                    },
+                    None => Failure::transient("NoAnswer", text),
+                };
+                self.fail_attempt(key, failure);
             }
         }
     }
 
     fn send(&mut self, to: RunId, signal: W::Signal) {
-        let id = SignalId {
-            seq: self.run.seq,
-            ordinal: self.signals,
-        };
-        self.signals += 1;
+        let id = self.next_signal();
         self.effects.signals.push((to.clone(), id));
         self.run.outbox.push(Outgoing {
             to,
@@ -513,6 +544,35 @@ impl<W: Workflow> Transition<W> {
             issued: None,
             signal,
         });
+    }
+
+    fn next_signal(&mut self) -> SignalId {
+        if self.numbered > self.run.seq {
+            self.run.numbered = self.numbered;
+        }
+        let id = SignalId {
+            seq: self.numbered,
+            ordinal: self.signals,
+        };
+        self.signals += 1;
+        id
+    }
+
+    /// Sends a signal again under an id above `highest`, which its receiver has of a record that this run has lost.
+    fn send_again(&mut self, to: &RunId, id: SignalId, highest: SignalId) {
+        let known = |out: &Outgoing<W>| out.to == *to && out.id == id;
+        let Some(at) = self.run.outbox.iter().position(known) else {
+            return;
+        };
+        if self.numbered <= highest.seq {
+            self.numbered = highest.seq.next();
+        }
+        let next = self.next_signal();
+        self.effects.signals.push((to.clone(), next));
+        if let Some(out) = self.run.outbox.get_mut(at) {
+            out.id = next;
+            out.issued = None;
+        }
     }
 
     fn close_signal(&mut self, to: &RunId, id: SignalId) -> Option<Outgoing<W>> {
@@ -598,6 +658,7 @@ fn blank<W: Workflow>(id: RunId, at: Timestamp, state: W::State) -> Run<W> {
         timers: BTreeMap::new(),
         outbox: Vec::new(),
         taken: BTreeMap::new(),
+        numbered: Seq(0),
         requests: VecDeque::new(),
         facts: BTreeMap::new(),
         episodes: VecDeque::new(),

@@ -9,6 +9,8 @@ pub enum Fence {
     Deadline,
     /// A signal is accepted once per sender and id, and repeated until receipted.
     Receipt,
+    /// A signal under an id that its sender used before is asked for under a new one.
+    ReusedId,
     /// An older epoch or version of an object is stale.
     Observation,
     /// An append expects the revision that was loaded.

@@ -49,6 +49,13 @@ impl Workflow for Toy {
             ),
             Input::Finished { outcome, .. } => (format!("done {outcome}"), None),
             // From 1,000 on it never gives up.
+            // From 2,000 on it asks for two in the place of each.
+            Input::Exhausted { task, .. } if task >= 2_000 => {
+                let decision = Decision::to(state);
+                return decision
+                    .run(task + 1, RetryPolicy::PROMPT)
+                    .run(task + 1, RetryPolicy::PROMPT);
+            }
             Input::Exhausted { task, failure } => (
                 format!("exhausted {}", failure.code),
                 (task >= 1_000).then(|| Command::Run(task + 1, RetryPolicy::PROMPT)),
@@ -331,6 +338,34 @@ fn an_attempt_without_answer_is_given_up_at_its_limits_and_the_task_at_its_own()
 }
 
 #[test]
+fn a_task_whose_time_is_up_ends_with_what_failed_until_then() {
+    let mut world = World::default();
+    world.tell(10, fact(1, 5, Some(3)));
+    let mut now = 10;
+    for attempt in 1.. {
+        let task = &world.run().tasks[0];
+        if task.deadline() == task.overall() {
+            break;
+        }
+        // Each attempt fails just before its time is up, until one is cut short by the end of all.
+        now = task.deadline().0 - 1;
+        let failed = report(
+            world.run(),
+            attempt,
+            Err(Failure::transient("Slow", "slow")),
+        );
+        assert_eq!(world.tell(now, failed).0, Verdict::Taken);
+        now = world.run().deadline().unwrap().0;
+        world.tell(now, message(Inbound::TimerDue));
+    }
+    let due = world.run().deadline().unwrap().0;
+    assert!(due > now, "an attempt is in flight");
+    world.tell(due, message(Inbound::TimerDue));
+    assert_eq!(world.inputs().last().unwrap(), "exhausted Slow");
+    assert!(world.run().tasks.is_empty());
+}
+
+#[test]
 fn an_old_alarm_does_not_end_a_new_wait() {
     let mut world = World::default();
     world.tell(10, signal(1, "wait"));
@@ -357,6 +392,77 @@ fn a_repeated_signal_is_receipted_and_not_taken_again() {
     assert_eq!((to, answer.refused), (other(), None));
 }
 
+/// The answer to a signal.
+fn answered(answer: Option<Answer>) -> SignalAnswer {
+    match answer {
+        Some(Answer::Signal { answer, .. }) => answer,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_sender_that_lost_its_last_records_is_asked_for_its_signal_again() {
+    let issued = |id, sum| {
+        let mut message = signal(id, "x");
+        if let Inbound::Signalled(signal) = &mut message.body {
+            signal.issued = Sum(sum);
+        }
+        message
+    };
+    let mut world = World::default();
+    world.tell(10, issued(5, 50));
+    for other in [issued(5, 51), issued(4, 41)] {
+        let (verdict, answer, _) = world.tell(11, other);
+        assert_eq!(verdict, Verdict::Dropped(Dropped::Repeat));
+        let highest = SignalId {
+            seq: Seq(5),
+            ordinal: 0,
+        };
+        assert_eq!(answered(answer).behind, Some(highest));
+    }
+    let (_, answer, _) = world.tell(12, issued(5, 50));
+    assert_eq!(answered(answer).behind, None, "that one was taken");
+}
+
+#[test]
+fn a_signal_of_a_run_that_lost_its_last_records_is_sent_under_a_new_id() {
+    let mut world = World::default();
+    world.tell(10, signal(1, "tell"));
+    world.tell(11, signal(2, "tell"));
+    let first = world.run().outbox[0].clone();
+    let highest = SignalId {
+        seq: Seq(40),
+        ordinal: 3,
+    };
+    let answer = SignalAnswer {
+        from: other(),
+        id: first.id,
+        issued: first.issued.unwrap(),
+        refused: None,
+        behind: Some(highest),
+    };
+    let again = message(Inbound::Answered(answer));
+    let (verdict, _, effects) = world.tell(12, again.clone());
+    assert_eq!(verdict, Verdict::Taken);
+    let renumbered = world.run().outbox[0].id;
+    assert!(renumbered > highest);
+    assert_eq!(effects.signals, [(other(), renumbered)]);
+    assert_eq!(world.run().outbox.len(), 2, "none is lost");
+    assert_eq!(
+        world.tell(13, again).0,
+        Verdict::Dropped(Dropped::Late),
+        "a repeat of the answer changes nothing"
+    );
+    // Later ones stay above it.
+    world.tell(14, signal(3, "tell"));
+    world.tell(15, signal(4, "tell"));
+    let ids: Vec<_> = world.run().outbox.iter().map(|out| out.id).collect();
+    assert!(
+        renumbered < ids[2] && ids[2] < ids[3],
+        "{ids:?} grow, but for those of before"
+    );
+}
+
 #[test]
 fn a_closed_run_refuses_signals_but_takes_answers() {
     let mut world = World::default();
@@ -374,6 +480,7 @@ fn a_closed_run_refuses_signals_but_takes_answers() {
         id: out.id,
         issued: out.issued.unwrap(),
         refused: None,
+        behind: None,
     };
     assert_eq!(
         world.tell(13, message(Inbound::Answered(answer))).0,
@@ -395,6 +502,7 @@ fn one_signal_per_receiver_is_in_flight_and_the_next_follows_its_receipt() {
         id: out.id,
         issued: Sum(99),
         refused: None,
+        behind: None,
     };
     assert_eq!(
         world.tell(12, message(Inbound::Answered(wrong))).0,
@@ -405,6 +513,7 @@ fn one_signal_per_receiver_is_in_flight_and_the_next_follows_its_receipt() {
         id: out.id,
         issued: out.issued.unwrap(),
         refused: Some(Refusal::Unknown),
+        behind: None,
     };
     let (_, _, third) = world.tell(13, message(Inbound::Answered(answer)));
     assert_eq!(
@@ -558,4 +667,16 @@ fn a_workflow_that_never_gives_up_a_task_beyond_the_limit_does_not_exhaust_the_s
         waiting(&last.phase),
         "it waits until there is room: {last:?}"
     );
+}
+
+#[test]
+fn a_workflow_that_answers_each_task_by_two_ends_its_decision() {
+    let mut world = World::default();
+    for at in 0..TASKS_MAX as u64 {
+        let task = 1 + u32::try_from(at).unwrap();
+        world.tell(10 + at, fact(1, 5 + at, Some(task)));
+    }
+    world.tell(200, fact(1, 500, Some(2_000)));
+    let tasks = world.run().tasks.len();
+    assert!(tasks <= 8 * TASKS_MAX, "{tasks} tasks");
 }

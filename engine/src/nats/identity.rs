@@ -11,7 +11,7 @@ use async_nats::{
 };
 use dormer_proto::{
     id::{Epoch, Incarnation},
-    subject::{HISTORY_STREAMS, Identity, META_EPOCH, META_IDENTITY, Names},
+    subject::{HISTORY_STREAMS, Identity, META_EPOCH, META_IDENTITY, Names, PARTITIONS},
 };
 
 /// Identity on record, or a new one if there is no store yet. `first_epoch` is the first epoch of a new store.
@@ -50,6 +50,12 @@ pub(super) async fn establish(
             return Err(OpenError::Identity(format!(
                 "the store has {} history streams; this build reads {HISTORY_STREAMS}",
                 identity.history_streams
+            )));
+        }
+        if identity.partitions != PARTITIONS {
+            return Err(OpenError::Identity(format!(
+                "the store's inbox has {} partitions; this build reads {PARTITIONS}",
+                identity.partitions
             )));
         }
         if !missing.is_empty() {
@@ -94,6 +100,7 @@ async fn write(js: &jetstream::Context, names: &Names) -> Result<Incarnation, Op
     let identity = Identity {
         incarnation: Incarnation(rand::random()),
         history_streams: HISTORY_STREAMS,
+        partitions: PARTITIONS,
     };
     let body = serde_json::to_vec(&identity).map_err(|e| failed(e.to_string()))?;
     let message = jetstream::message::PublishMessage::build()

@@ -1,14 +1,25 @@
 //! Inbox on NATS: a work queue in memory for messages, and beside it the due timers.
+//!
+//! The queue holds one message for each address. What a subject says of its message must be true, because the server's
+//! permissions know subjects only.
 
 use super::{
     link::Link,
     post::Outgoing,
-    pull::{Source, pull_for_ever},
+    pull::{
+        Sink, delete_shared_consumer, pull_old_inbox_for_ever, pull_partition_for_ever,
+        pull_timers_for_ever,
+    },
+    share::{Ranks, YIELD, Yielded, in_reserve, share_for_ever, tell_end},
 };
 use crate::port::{Ack, Delivery, Inbox, StoreError};
 use async_nats::{HeaderMap, Subject, jetstream::Message};
 use bytes::Bytes;
-use dormer_proto::id::RunId;
+use dormer_proto::{
+    address::{Address, Kind, Origin},
+    id::RunId,
+    subject::{Names, PARTITIONS, partition_of},
+};
 use std::{
     collections::HashMap,
     sync::{
@@ -18,16 +29,15 @@ use std::{
     time::Duration,
 };
 use tokio::{
-    sync::{Mutex as AsyncMutex, Notify, mpsc},
+    sync::{Mutex as AsyncMutex, Notify, mpsc, watch},
     task::JoinHandle,
+    time::Instant,
 };
 
 /// Most messages that wait in this process. More stay on the server for other engines.
 const WAITING_MAX: usize = 1_024;
 /// Time that acknowledging may block the engine in an outage. Unacknowledged messages come again.
 const ACK_MAX: Duration = Duration::from_secs(2);
-/// Name of the consumer that all engines share.
-const CONSUMER: &str = "engines";
 
 /// Inbox of a NATS store.
 pub struct NatsInbox {
@@ -36,14 +46,20 @@ pub struct NatsInbox {
     out: mpsc::Sender<Message>,
     // Only one caller takes at a time, because the receiver cannot be shared.
     come: AsyncMutex<mpsc::Receiver<Message>>,
-    /// Reply subject of each delivery. Lock held for one map operation, never across an await.
-    unsettled: Mutex<HashMap<u64, Subject>>,
+    /// Reply subject and partition of each delivery. Lock held for one map operation, never across an await.
+    unsettled: Mutex<HashMap<u64, (Subject, Option<u64>)>>,
     token: AtomicU64,
-    pulls: OnceLock<[JoinHandle<()>; 2]>,
+    pulls: OnceLock<Vec<JoinHandle<()>>>,
+    origin: Origin,
+    /// Number of this process among engines.
+    engine: u64,
+    share: watch::Sender<Ranks>,
+    /// Partitions with messages for a newer build.
+    yielded: watch::Sender<Yielded>,
 }
 
 impl NatsInbox {
-    pub(super) fn new(link: Arc<Link>, trouble: &Arc<Notify>) -> Self {
+    pub(super) fn new(link: Arc<Link>, trouble: &Arc<Notify>, origin: Origin) -> Self {
         let (out, come) = mpsc::channel(WAITING_MAX);
         Self {
             link,
@@ -53,27 +69,90 @@ impl NatsInbox {
             unsettled: Mutex::default(),
             token: AtomicU64::new(0),
             pulls: OnceLock::new(),
+            origin,
+            engine: rand::random(),
+            share: watch::Sender::new(in_reserve(PARTITIONS)),
+            yielded: watch::Sender::default(),
         }
     }
 
     /// Begins to pull. A process that only puts messages or reads history never does: it would withhold messages from
     /// engines.
     fn begin(&self) {
-        let names = &self.link.names;
-        let inbox_messages = (names.inbox_stream(), names.inbox_messages());
-        let timers_due = (names.alarm_stream(), names.all_timers_due());
         self.pulls.get_or_init(|| {
-            [inbox_messages, timers_due].map(|(stream, filter)| {
-                let source = Source {
-                    stream,
-                    consumer: CONSUMER,
-                    filter,
-                };
-                let out = self.out.clone();
-                let trouble = Arc::clone(&self.trouble);
-                tokio::spawn(pull_for_ever(Arc::clone(&self.link), source, out, trouble))
-            })
+            let link = Arc::clone(&self.link);
+            let sink = Sink {
+                link: Arc::clone(&link),
+                out: self.out.clone(),
+                trouble: Arc::clone(&self.trouble),
+            };
+            let share = self.share.clone();
+            let yielded = self.yielded.subscribe();
+            let mut pulls = vec![
+                tokio::spawn(pull_timers_for_ever(sink.clone())),
+                tokio::spawn(pull_old_inbox_for_ever(sink.clone())),
+                tokio::spawn(share_for_ever(
+                    Arc::clone(&link),
+                    self.engine,
+                    share,
+                    yielded,
+                )),
+                tokio::spawn(async move { delete_shared_consumer(&link).await }),
+            ];
+            pulls.extend((0..PARTITIONS).map(|partition| {
+                let share = self.share.subscribe();
+                tokio::spawn(pull_partition_for_ever(sink.clone(), partition, share))
+            }));
+            pulls
         });
+    }
+
+    /// Run of a due timer whose partition another engine reads first: that one has it in memory.
+    fn of_another(&self, message: &Message) -> Option<RunId> {
+        let rings = self.link.names.all_timers_due();
+        let run = Names::run_of(&message.subject).filter(|_| is_of(&rings, &message.subject))?;
+        let partition = usize::try_from(partition_of(&run)).ok()?;
+        let first = matches!(self.share.borrow().get(partition), Some(None));
+        first.then_some(run)
+    }
+
+    /// Passes due timers on to the engines that read their partitions. The answer is the other messages, and those that
+    /// could not be passed on.
+    async fn pass_on(&self, messages: Vec<Message>) -> Vec<Message> {
+        let mut own = Vec::with_capacity(messages.len());
+        let mut others = Vec::new();
+        let mut passed = Vec::new();
+        for message in messages {
+            let run = self.of_another(&message);
+            let address = run.and_then(|run| {
+                let address = Address::read(&message.payload)?;
+                (address.run == run && address.kind == Kind::Timer).then_some(address)
+            });
+            let Some(address) = address else {
+                own.push(message);
+                continue;
+            };
+            passed.push(Outgoing {
+                subject: self.link.names.message(Origin::Engine, &address),
+                headers: HeaderMap::new(),
+                body: message.payload.clone(),
+            });
+            others.push(message);
+        }
+        if others.is_empty() {
+            return own;
+        }
+        let results = self.link.post.publish(passed).await;
+        for (message, result) in others.into_iter().zip(results) {
+            match (result, message.reply.clone()) {
+                (Ok(_), Some(reply)) => {
+                    let done = Bytes::from_static(b"+ACK");
+                    let _ = self.link.client.publish(reply, done).await;
+                }
+                _ => own.push(message),
+            }
+        }
+        own
     }
 
     fn stop(&self) {
@@ -89,12 +168,13 @@ impl NatsInbox {
             |_| "?".into(),
             |info| format!("{}:{}", info.stream, info.stream_sequence),
         );
+        let partition = self.partition(&message);
         let reply = message.message.reply?;
         let token = self.token.fetch_add(1, Ordering::Relaxed);
         self.unsettled
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .insert(token, reply);
+            .insert(token, (reply, partition));
         Some(Delivery {
             bytes: message.message.payload.to_vec(),
             token,
@@ -102,8 +182,76 @@ impl NatsInbox {
         })
     }
 
+    /// Partition of a message or of a due timer.
+    fn partition(&self, message: &Message) -> Option<u64> {
+        let names = &self.link.names;
+        let run = match names.address_of(&message.subject) {
+            Some((_, address)) => address.run,
+            None => Names::run_of(&message.subject)?,
+        };
+        Some(partition_of(&run))
+    }
+
+    /// Leaves partitions to engines of other builds for a while.
+    fn yields(&self, partitions: Vec<u64>) {
+        if partitions.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        self.yielded.send_if_modified(|yielded| {
+            let until = partitions.into_iter().map(|partition| {
+                let before = yielded.insert(partition, now + YIELD);
+                before.is_none_or(|before| before <= now)
+            });
+            // All of them: no short cut.
+            until.fold(false, |any, new| any | new)
+        });
+    }
+
+    /// Subject of a message that this process sends. Requests come from its console, in whatever process that is.
+    fn subject(&self, run: &RunId, bytes: &[u8]) -> String {
+        let address = Address::of_bytes(run, bytes);
+        let origin = match (self.origin, address.kind) {
+            (Origin::Engine, Kind::Request) => Origin::Console,
+            (origin, _) => origin,
+        };
+        self.link.names.message(origin, &address)
+    }
+
+    /// Why a message may not be taken: its subject says something else, or its origin may not send it. What this build
+    /// cannot read is left to the shard.
+    fn forged(&self, message: &Message) -> Option<&'static str> {
+        let subject = message.subject.as_str();
+        if !is_of(&self.link.names.inbox_all(), subject) {
+            return None;
+        }
+        let Some((origin, told)) = self.link.names.address_of(subject) else {
+            return Some("its subject names no origin, kind or partition of this build");
+        };
+        if !origin.may_send(told.kind) {
+            return Some("its origin may not send this kind");
+        }
+        let read = Address::read(&message.payload)?;
+        (read != told).then_some("its subject names another message")
+    }
+
+    /// Refuses a message for good. Senders of this build repeat theirs under the right subject.
+    async fn refuse(&self, message: &Message, why: &str) {
+        tracing::error!(subject = %message.subject, why, "a message is refused");
+        if let Some(reply) = message.reply.clone() {
+            let _ = self
+                .link
+                .client
+                .publish(reply, Bytes::from_static(b"+TERM"))
+                .await;
+        }
+    }
+
     /// Stops taking, and returns waiting messages, so that other engines need not wait for the claims to expire.
     pub(super) async fn close(&self) {
+        if self.pulls.get().is_some() {
+            tell_end(&self.link, self.engine).await;
+        }
         self.stop();
         let mut come = self.come.lock().await;
         come.close();
@@ -138,7 +286,17 @@ impl Inbox for NatsInbox {
                     if count == 0 {
                         return Err(StoreError::Unavailable("the inbox is closed".into()));
                     }
-                    return Ok(messages.into_iter().filter_map(|m| self.delivery(m)).collect());
+                    let own = self.pass_on(std::mem::take(&mut messages)).await;
+                    let mut deliveries = Vec::with_capacity(own.len());
+                    for message in own {
+                        match self.forged(&message) {
+                            Some(why) => self.refuse(&message, why).await,
+                            None => deliveries.extend(self.delivery(message)),
+                        }
+                    }
+                    if !deliveries.is_empty() {
+                        return Ok(deliveries);
+                    }
                 }
             }
         }
@@ -146,7 +304,7 @@ impl Inbox for NatsInbox {
 
     async fn put(&self, inbox_messages: Vec<(RunId, Vec<u8>)>) -> Result<(), StoreError> {
         let messages = inbox_messages.into_iter().map(|(run, bytes)| Outgoing {
-            subject: self.link.names.inbox(&run),
+            subject: self.subject(&run, &bytes),
             headers: HeaderMap::new(),
             body: bytes.into(),
         });
@@ -161,7 +319,7 @@ impl Inbox for NatsInbox {
             let sent = self
                 .link
                 .client
-                .publish(self.link.names.inbox(&run), bytes.into())
+                .publish(self.subject(&run, &bytes), bytes.into())
                 .await;
             sent.map_err(|error| StoreError::Unavailable(error.to_string()))?;
         }
@@ -169,7 +327,7 @@ impl Inbox for NatsInbox {
     }
 
     async fn acknowledge(&self, acks: Vec<(u64, Ack)>) {
-        let replies: Vec<(Subject, Ack)> = {
+        let replies: Vec<((Subject, Option<u64>), Ack)> = {
             let mut unsettled = self
                 .unsettled
                 .lock()
@@ -177,12 +335,19 @@ impl Inbox for NatsInbox {
             let take = |(token, ack)| Some((unsettled.remove(&token)?, ack));
             acks.into_iter().filter_map(take).collect()
         };
+        let newer = replies
+            .iter()
+            .filter_map(|((_, partition), ack)| match ack {
+                Ack::Newer(_) => *partition,
+                Ack::Done | Ack::Again(_) => None,
+            });
+        self.yields(newer.collect());
         let all = async {
-            for (reply, ack) in replies {
+            for ((reply, _), ack) in replies {
                 let word = match ack {
                     Ack::Done => Bytes::from_static(b"+ACK"),
                     Ack::Again(0) => Bytes::from_static(b"-NAK"),
-                    Ack::Again(ms) => {
+                    Ack::Again(ms) | Ack::Newer(ms) => {
                         format!("-NAK {{\"delay\": {}}}", ms.saturating_mul(1_000_000)).into()
                     }
                 };
@@ -193,4 +358,10 @@ impl Inbox for NatsInbox {
         };
         let _ = tokio::time::timeout(ACK_MAX, all).await;
     }
+}
+
+/// Whether a subject lies below `all`, which ends with `>`.
+fn is_of(all: &str, subject: &str) -> bool {
+    all.strip_suffix('>')
+        .is_some_and(|prefix| subject.starts_with(prefix))
 }

@@ -14,10 +14,12 @@ mod identity;
 mod inbox;
 mod last_messages;
 mod link;
+mod old_inbox;
 mod options;
 mod post;
 mod pull;
 mod quarantine;
+mod share;
 mod streams;
 mod tasks;
 mod watch;
@@ -27,6 +29,7 @@ pub use backup::{BackupError, Checked};
 pub use changes::{Mark, NatsChanges, PublishError, PublishedState, StateUpdate, StreamContents};
 pub use dead_letters::NatsDead;
 pub use dormer_nats::{Login, Tls};
+pub use dormer_proto::address::Origin;
 pub use history::NatsHistory;
 pub use inbox::NatsInbox;
 pub use options::{OpenError, Options, Sync, Synced};
@@ -34,6 +37,7 @@ pub use quarantine::NatsQuarantine;
 pub use tasks::NatsTasks;
 
 use crate::{
+    any::AnyPorts,
     engine::revisit_all,
     port::{Clock, Ports, StoreError, SystemClock},
 };
@@ -46,7 +50,7 @@ use dormer_proto::{
 };
 use link::Link;
 use post::Post;
-use std::sync::Arc;
+use std::{convert::Infallible, sync::Arc, time::Duration};
 use tokio::{
     sync::{Notify, watch as channel},
     task::JoinHandle,
@@ -54,6 +58,9 @@ use tokio::{
 
 /// Runs per second whose outstanding work is carried out again after a loss.
 pub const REVISITS_PER_S: usize = 500;
+
+/// Interval at which the old inbox is examined.
+const RETIRE_EVERY: Duration = Duration::from_secs(5 * 60);
 
 /// NATS store with all its ports.
 pub struct NatsStore<C = SystemClock> {
@@ -117,7 +124,7 @@ impl<C: Clock> NatsStore<C> {
         );
         Ok(Self {
             history: NatsHistory::new(Arc::clone(&link)),
-            inbox: NatsInbox::new(Arc::clone(&link), &woken),
+            inbox: NatsInbox::new(Arc::clone(&link), &woken, options.origin),
             tasks: NatsTasks::new(Arc::clone(&link)),
             alarms: NatsAlarms::new(Arc::clone(&link)),
             dead: NatsDead::new(Arc::clone(&link)),
@@ -159,6 +166,16 @@ impl<C: Clock> NatsStore<C> {
         self.lost.clone()
     }
 
+    /// Closes the inbox stream of builds before the partitions once it is empty, no engine of such a build waits for its
+    /// messages, and none came for a day; ten minutes later a further call deletes it. Who sends to it meanwhile gets an
+    /// error. The answer is whether there is none.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`].
+    pub async fn retire_old_inbox(&self) -> Result<bool, StoreError> {
+        old_inbox::retire(&self.link, self.clock.now()).await
+    }
+
     /// Stops taking messages and returns waiting ones, so that other engines need not wait for them.
     pub async fn close(&self) {
         self.inbox.close().await;
@@ -195,10 +212,9 @@ async fn ensure_streams(
 ///
 /// # Errors
 /// [`StoreError::Broken`]. An unavailable store is tried again.
-pub async fn rebuild_for_ever<W: Workflow, C: Clock>(
-    store: Arc<NatsStore<C>>,
-) -> Result<(), StoreError> {
+pub async fn rebuild_for_ever<W: Workflow>(store: Arc<NatsStore>) -> Result<(), StoreError> {
     let mut losses = store.losses();
+    let ports = Arc::new(AnyPorts::nats(store));
     let mut done = 0;
     loop {
         let Ok(count) = losses
@@ -208,17 +224,27 @@ pub async fn rebuild_for_ever<W: Workflow, C: Clock>(
         else {
             return Ok(());
         };
-        match revisit_all::<W, _>(Arc::clone(&store), REVISITS_PER_S).await {
+        match revisit_all::<W, _>(Arc::clone(&ports), REVISITS_PER_S).await {
             Ok(runs) => {
                 tracing::info!(runs, "what was outstanding has been carried out again");
                 done = count;
             }
             Err(StoreError::Unavailable(why)) => {
                 tracing::warn!(why, "cannot rebuild the queues yet");
-                tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+                tokio::time::sleep(Duration::from_secs(1)).await;
             }
             Err(broken) => return Err(broken),
         }
+    }
+}
+
+/// Deletes the inbox stream of earlier builds when nobody uses it any more. It runs beside the engine.
+pub async fn retire_old_inbox_for_ever<C: Clock>(store: Arc<NatsStore<C>>) -> Infallible {
+    loop {
+        if let Err(error) = store.retire_old_inbox().await {
+            tracing::debug!(%error, "the old inbox is examined again later");
+        }
+        tokio::time::sleep(RETIRE_EVERY).await;
     }
 }
 

@@ -1,7 +1,7 @@
 //! Options of a NATS store, and errors of opening it.
 
 use dormer_nats::{ConnectError, Login, Tls};
-use dormer_proto::subject::SERVER_OLDEST;
+use dormer_proto::{address::Origin, subject::SERVER_OLDEST};
 
 /// Required durability of acknowledged history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -41,6 +41,8 @@ pub struct Options {
     pub login: Login,
     /// TLS.
     pub tls: Tls,
+    /// Role in whose name messages are sent.
+    pub origin: Origin,
 }
 
 /// Error of opening a store. Each message says what to change.

@@ -1,89 +1,256 @@
-//! Continuous pull from a work queue, through outages, lost streams and stuck consumers.
+//! Continuous pull from work queues, through outages, lost streams and stuck consumers.
 
-use super::link::Link;
+use super::{
+    connect::ANSWER_MAX,
+    link::Link,
+    old_inbox,
+    share::{Rank, Ranks},
+};
 use async_nats::jetstream::{
     Message,
-    consumer::{AckPolicy, PullConsumer, pull},
+    consumer::{AckPolicy, PriorityPolicy, PullConsumer, pull},
 };
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use std::{sync::Arc, time::Duration};
-use tokio::sync::{Notify, mpsc};
+use tokio::{
+    sync::{Notify, mpsc, watch},
+    time::timeout,
+};
 
-/// Messages in one request.
+/// Messages in one request for due timers, or from the old inbox.
 const PULL_MAX: usize = 512;
+/// Messages in one request for a partition. They wait in this process under their claim, so they are few.
+const PARTITION_PULL_MAX: usize = 64;
 /// Time after which an unacknowledged message is redelivered.
 const CLAIM: Duration = Duration::from_secs(10);
 /// Heartbeat interval of an idle server. Two misses end the pull.
 const HEARTBEAT: Duration = Duration::from_secs(5);
+/// Heartbeat interval for each of many partitions.
+const PARTITION_HEARTBEAT: Duration = Duration::from_secs(10);
 /// Time without a message after which the consumer is checked. A stuck consumer is recreated.
 const QUIET_MAX: Duration = Duration::from_secs(30);
-/// Most unacknowledged messages, over all engines.
+/// Most unacknowledged due timers, over all engines.
 const UNSETTLED_MAX: i64 = 20_000;
+/// Most unacknowledged messages of one partition.
+const PARTITION_UNSETTLED_MAX: i64 = 1_000;
+/// Time without engines after which the server deletes the consumer of a partition: a build that has one consumer for
+/// all of them can then begin. The messages stay.
+const UNUSED_MAX: Duration = Duration::from_secs(300);
+/// Name of the consumer that all engines share, where there is one.
+const CONSUMER: &str = "engines";
+/// Name of the one priority group of a consumer.
+const GROUP: &str = "engines";
 
-/// Source of a pull.
-pub(super) struct Source {
-    pub(super) stream: String,
-    pub(super) consumer: &'static str,
-    pub(super) filter: String,
+/// Interval at which an engine looks for an inbox of earlier builds.
+const OLD_AGAIN: Duration = Duration::from_secs(15);
+/// Interval at which it asks for their messages. It does not wait on the server: who waits there is an earlier build.
+const OLD_ASK_EVERY: Duration = Duration::from_millis(500);
+
+/// Where pulled messages go.
+#[derive(Clone)]
+pub(super) struct Sink {
+    pub(super) link: Arc<Link>,
+    pub(super) out: mpsc::Sender<Message>,
+    /// Notified when a pull ends, to check whether the stream is still the same.
+    pub(super) trouble: Arc<Notify>,
 }
 
-/// Pulls into `out` until the receiver is dropped. `trouble` is notified when a pull ends, to check whether the
-/// stream is still the same.
-pub(super) async fn pull_for_ever(
-    link: Arc<Link>,
-    source: Source,
-    out: mpsc::Sender<Message>,
-    trouble: Arc<Notify>,
-) {
-    let mut wait = Duration::from_millis(50);
-    while !out.is_closed() {
-        match consumer(&link, &source).await {
-            Ok(consumer) => {
-                if pull(&link, &consumer, &out).await {
-                    wait = Duration::from_millis(50);
-                }
-            }
-            Err(why) => tracing::debug!(stream = source.stream, why, "no consumer"),
+/// Pause after a pull that ended. It grows while pulls bring nothing.
+struct Pause(Duration);
+
+impl Pause {
+    const LEAST: Duration = Duration::from_millis(50);
+
+    async fn after(&mut self, brought: bool) {
+        if brought {
+            self.0 = Self::LEAST;
         }
-        trouble.notify_one();
-        tokio::time::sleep(wait).await;
-        wait = (wait * 2).min(Duration::from_secs(2));
+        tokio::time::sleep(self.0).await;
+        self.0 = (self.0 * 2).min(Duration::from_secs(2));
     }
 }
 
-async fn consumer(link: &Link, source: &Source) -> Result<PullConsumer, String> {
+/// Pulls due timers until the receiver is dropped.
+pub(super) async fn pull_timers_for_ever(sink: Sink) {
+    let names = &sink.link.names;
+    let config = shared(names.all_timers_due());
+    let stream = names.alarm_stream();
+    let mut pause = Pause(Pause::LEAST);
+    while !sink.out.is_closed() {
+        let mut brought = false;
+        match consumer(&sink.link, &stream, config.clone()).await {
+            Ok(consumer) => {
+                let pulling = consumer
+                    .stream()
+                    .max_messages_per_batch(PULL_MAX)
+                    .heartbeat(HEARTBEAT)
+                    .expires(QUIET_MAX)
+                    .messages();
+                if let Ok(messages) = pulling.await {
+                    brought = pull(&sink, &consumer, messages, None).await;
+                }
+            }
+            Err(why) => tracing::debug!(stream, why, "no consumer"),
+        }
+        sink.trouble.notify_one();
+        pause.after(brought).await;
+    }
+}
+
+/// Pulls one partition of the inbox while this engine has a rank for it, until the receiver is dropped.
+pub(super) async fn pull_partition_for_ever(
+    sink: Sink,
+    partition: u64,
+    mut share: watch::Receiver<Ranks>,
+) {
+    let stream = sink.link.names.inbox_stream();
     let config = pull::Config {
-        durable_name: Some(source.consumer.to_owned()),
-        filter_subject: source.filter.clone(),
+        durable_name: Some(format!("{CONSUMER}-{partition}")),
+        filter_subject: sink.link.names.inbox_partition(partition),
+        max_ack_pending: PARTITION_UNSETTLED_MAX,
+        inactive_threshold: UNUSED_MAX,
+        priority_policy: PriorityPolicy::Prioritized,
+        priority_groups: vec![GROUP.to_owned()],
+        ..shared(String::new())
+    };
+    let mut pause = Pause(Pause::LEAST);
+    while !sink.out.is_closed() {
+        let rank = rank_of(&mut share, partition);
+        let Some(priority) = rank else {
+            if share.changed().await.is_err() {
+                return;
+            }
+            continue;
+        };
+        let mut brought = false;
+        match consumer(&sink.link, &stream, config.clone()).await {
+            Ok(consumer) => {
+                let pulling = consumer
+                    .stream()
+                    .group(GROUP)
+                    .priority(priority)
+                    .max_messages_per_batch(PARTITION_PULL_MAX)
+                    .heartbeat(PARTITION_HEARTBEAT)
+                    .expires(QUIET_MAX)
+                    .messages();
+                if let Ok(messages) = pulling.await {
+                    let own = Some((partition, rank, &mut share));
+                    brought = pull(&sink, &consumer, messages, own).await;
+                }
+            }
+            Err(why) => tracing::debug!(stream, partition, why, "no consumer"),
+        }
+        if rank_of(&mut share, partition) == rank {
+            sink.trouble.notify_one();
+            pause.after(brought).await;
+        }
+    }
+}
+
+fn rank_of(share: &mut watch::Receiver<Ranks>, partition: u64) -> Rank {
+    let at = usize::try_from(partition).unwrap_or(usize::MAX);
+    share.borrow_and_update().get(at).copied().flatten()
+}
+
+/// Takes messages out of the inbox of earlier builds while there is one, until the receiver is dropped.
+pub(super) async fn pull_old_inbox_for_ever(sink: Sink) {
+    let names = &sink.link.names;
+    let config = shared(names.old_inbox_messages());
+    let stream = names.old_inbox_stream();
+    while !sink.out.is_closed() {
+        if !matches!(old_inbox::exists(&sink.link).await, Ok(true)) {
+            tokio::time::sleep(OLD_AGAIN).await;
+            continue;
+        }
+        if let Ok(consumer) = consumer(&sink.link, &stream, config.clone()).await {
+            while ask(&sink, &consumer).await {
+                tokio::time::sleep(OLD_ASK_EVERY).await;
+            }
+        }
+        tokio::time::sleep(OLD_ASK_EVERY).await;
+    }
+}
+
+/// Takes what is there now. `false`: the server did not answer.
+async fn ask(sink: &Sink, consumer: &PullConsumer) -> bool {
+    loop {
+        let asked = consumer.fetch().max_messages(PULL_MAX).messages();
+        let Ok(Ok(mut messages)) = timeout(ANSWER_MAX, asked).await else {
+            return false;
+        };
+        let mut any = false;
+        loop {
+            match timeout(ANSWER_MAX, messages.next()).await {
+                Ok(Some(Ok(message))) => {
+                    any = true;
+                    if sink.out.send(message).await.is_err() {
+                        return false;
+                    }
+                }
+                Ok(None) if any => break,
+                Ok(None) => return true,
+                Ok(Some(Err(_))) | Err(_) => return false,
+            }
+        }
+    }
+}
+
+/// Settings of a consumer that all engines share.
+fn shared(filter: String) -> pull::Config {
+    pull::Config {
+        durable_name: Some(CONSUMER.to_owned()),
+        filter_subject: filter,
         ack_policy: AckPolicy::Explicit,
         ack_wait: CLAIM,
         max_ack_pending: UNSETTLED_MAX,
         ..pull::Config::default()
-    };
+    }
+}
+
+async fn consumer(link: &Link, stream: &str, config: pull::Config) -> Result<PullConsumer, String> {
     link.js
-        .create_consumer_on_stream(config, source.stream.as_str())
+        .create_consumer_on_stream(config, stream)
         .await
         .map_err(|error| error.to_string())
 }
 
-/// Runs one pull until it fails. The answer is whether it delivered anything.
-async fn pull(link: &Link, consumer: &PullConsumer, out: &mpsc::Sender<Message>) -> bool {
-    let pulling = consumer
-        .stream()
-        .max_messages_per_batch(PULL_MAX)
-        .heartbeat(HEARTBEAT)
-        .expires(QUIET_MAX)
-        .messages()
-        .await;
-    let Ok(mut messages) = pulling else {
-        return false;
-    };
+/// Runs one pull until it fails, or until this engine's rank changes. The answer is whether it delivered anything.
+async fn pull(
+    sink: &Sink,
+    consumer: &PullConsumer,
+    mut messages: pull::Stream,
+    mut own: Option<(u64, Rank, &mut watch::Receiver<Ranks>)>,
+) -> bool {
     let mut brought = false;
     loop {
-        match tokio::time::timeout(QUIET_MAX, messages.next()).await {
+        let changed = async {
+            match &mut own {
+                Some((partition, rank, share)) => loop {
+                    if share.changed().await.is_err() || rank_of(share, *partition) != *rank {
+                        return;
+                    }
+                },
+                None => std::future::pending().await,
+            }
+        };
+        let next = tokio::select! {
+            biased;
+            next = timeout(QUIET_MAX, messages.next()) => next,
+            () = changed => {
+                // What the server has sent already is this engine's.
+                while let Some(Some(Ok(message))) = messages.next().now_or_never() {
+                    brought = true;
+                    if sink.out.send(message).await.is_err() {
+                        break;
+                    }
+                }
+                return brought;
+            }
+        };
+        match next {
             Ok(Some(Ok(message))) => {
                 brought = true;
-                if out.send(message).await.is_err() {
+                if sink.out.send(message).await.is_err() {
                     return brought;
                 }
             }
@@ -92,7 +259,9 @@ async fn pull(link: &Link, consumer: &PullConsumer, out: &mpsc::Sender<Message>)
                 return brought;
             }
             Ok(None) => return brought,
-            Err(_) if stuck(link, consumer).await => return brought,
+            // One engine of those that read a partition examines it.
+            Err(_) if matches!(own, Some((_, Some(1..), _))) => {}
+            Err(_) if stuck(&sink.link, consumer).await => return brought,
             Err(_) => {}
         }
     }
@@ -104,7 +273,8 @@ async fn stuck(link: &Link, consumer: &PullConsumer) -> bool {
     let Ok(info) = consumer.get_info().await else {
         return true;
     };
-    let full = i64::try_from(info.num_ack_pending).is_ok_and(|pending| pending >= UNSETTLED_MAX);
+    let most = info.config.max_ack_pending;
+    let full = i64::try_from(info.num_ack_pending).is_ok_and(|pending| pending >= most);
     if info.num_pending == 0 || full {
         return false;
     }
@@ -118,4 +288,11 @@ async fn stuck(link: &Link, consumer: &PullConsumer) -> bool {
         .delete_consumer_from_stream(&info.name, &info.stream_name)
         .await;
     true
+}
+
+/// Deletes the consumer of builds that read all partitions with one. The messages stay.
+pub(super) async fn delete_shared_consumer(link: &Link) {
+    let stream = link.names.inbox_stream();
+    let deleted = link.js.delete_consumer_from_stream(CONSUMER, &stream).await;
+    tracing::debug!(gone = deleted.is_ok(), "the consumer of all partitions");
 }

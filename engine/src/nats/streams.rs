@@ -12,6 +12,8 @@ use dormer_proto::subject::StreamSpec;
 const REPLICAS: usize = 3;
 /// "replicas > 1 not supported in non-clustered mode".
 const NOT_CLUSTERED: ErrorCode = ErrorCode(10_074);
+/// "insufficient memory resources available". A server of its own counts the copies before it says that it makes none.
+const NO_MEMORY: ErrorCode = ErrorCode(10_028);
 
 /// Settings to request from the server.
 fn config(spec: &StreamSpec, replicas: usize, first: Option<u64>) -> Config {
@@ -34,7 +36,7 @@ fn config(spec: &StreamSpec, replicas: usize, first: Option<u64>) -> Config {
         } else {
             DiscardPolicy::Old
         },
-        discard_new_per_subject: refuses && spec.per_subject_max > 0,
+        discard_new_per_subject: refuses && spec.per_subject_max > 0 && !spec.replaces,
         max_messages_per_subject: spec.per_subject_max,
         max_messages: spec.messages_max,
         max_bytes: spec.bytes_max,
@@ -88,7 +90,8 @@ pub(super) async fn ensure(
 }
 
 fn clusterless(kind: &CreateStreamErrorKind) -> bool {
-    matches!(kind, CreateStreamErrorKind::JetStream(error) if error.error_code() == NOT_CLUSTERED)
+    matches!(kind, CreateStreamErrorKind::JetStream(error)
+        if error.error_code() == NOT_CLUSTERED || error.error_code() == NO_MEMORY)
 }
 
 /// Compares every setting on which dormer's guarantees rest.

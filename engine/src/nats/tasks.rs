@@ -7,7 +7,11 @@ use super::{
 use crate::port::{OrderOut, StoreError, TaskQueue};
 use async_nats::HeaderMap;
 use dormer_proto::{envelope, message::ReportReceipt};
+use futures::{StreamExt, stream};
 use std::sync::Arc;
+
+/// Most orders that are taken away at once.
+const PURGES_MAX: usize = 64;
 
 /// Task queue of a NATS store.
 pub struct NatsTasks {
@@ -18,13 +22,38 @@ impl NatsTasks {
     pub(super) fn new(link: Arc<Link>) -> Self {
         Self { link }
     }
+
+    /// Takes away orders that nobody waits for any more. It spares workers the work; what remains is reported late.
+    async fn take_away(&self, subjects: Vec<String>) {
+        if subjects.is_empty() {
+            return;
+        }
+        let name = self.link.names.task_stream();
+        let Ok(stream) = self.link.js.get_stream_no_info(&name).await else {
+            return;
+        };
+        let purges = stream::iter(subjects).map(|subject| {
+            let purge = stream.purge().filter(subject);
+            async move { purge.await }
+        });
+        let mut purges = purges.buffer_unordered(PURGES_MAX);
+        while let Some(result) = purges.next().await {
+            if let Err(error) = result {
+                tracing::debug!(%error, "an order of an earlier attempt stays");
+            }
+        }
+    }
 }
 
 impl TaskQueue for NatsTasks {
     async fn publish(&self, orders: Vec<OrderOut>) -> Result<(), StoreError> {
         let mut messages = Vec::new();
         let mut tasks = Vec::new();
+        let mut superseded = Vec::new();
         for order in orders {
+            let names = &self.link.names;
+            let old = order.superseded();
+            superseded.extend(old.map(|old| names.order(order.class, &order.task, old)));
             messages.push(Outgoing {
                 subject: self
                     .link
@@ -35,7 +64,9 @@ impl TaskQueue for NatsTasks {
             });
             tasks.push(order.task);
         }
-        for (task, result) in tasks.iter().zip(self.link.post.publish(messages).await) {
+        let published = self.link.post.publish(messages);
+        let (results, ()) = futures::join!(published, self.take_away(superseded));
+        for (task, result) in tasks.iter().zip(results) {
             match result {
                 // The first order of this attempt still exists.
                 Ok(_) | Err(Fault::SubjectFull) => {}

@@ -74,7 +74,7 @@ impl DeferredRuns {
                 "messages of a newer build wait for an engine of that build"
             );
         }
-        Ack::Again(NEWER_AGAIN_MS)
+        Ack::Newer(NEWER_AGAIN_MS)
     }
 
     /// Notes that `run` could be read.
@@ -127,7 +127,7 @@ impl Repeated {
         });
         self.earlier
             .extend(before.filter(|timer_due| timer_due.cause != cause));
-        Ack::Again(NEWER_AGAIN_MS)
+        Ack::Newer(NEWER_AGAIN_MS)
     }
 
     fn ack<W: Workflow>(&mut self, at: Timestamp, received: &Received<W>) -> Ack {
@@ -149,7 +149,7 @@ impl Repeated {
             }
             _ => {}
         }
-        Ack::Again(NEWER_AGAIN_MS)
+        Ack::Newer(NEWER_AGAIN_MS)
     }
 }
 
@@ -161,7 +161,7 @@ mod tests {
     fn of_two_due_timers_the_later_is_kept_for_the_newer_build() {
         let mut repeated = Repeated::default();
         let mut timer_due = |cause: &str, ms| repeated.timer_due(Timestamp(ms), cause);
-        let again = Ack::Again(NEWER_AGAIN_MS);
+        let again = Ack::Newer(NEWER_AGAIN_MS);
         assert_eq!(timer_due("1", 0), again);
         assert_eq!(
             timer_due("2", 4_000),

@@ -1,7 +1,7 @@
 //! Messages whose record is refused for good: halved until they fit. One that does not fit alone is dead-lettered, and
 //! its run goes on. A run that no small message can move on is quarantined.
 
-use super::{Shard, decide::Plan, intake::Received, quarantine::Fault};
+use super::{Shard, decide::Plan, intake::Received, quarantine::Fault, store::Undone};
 use crate::{
     observer::EngineObserver,
     port::{Ack, Ports, StoreError},
@@ -24,6 +24,8 @@ const BLAMED_SHARE: usize = 4;
 const BLAMED_BYTES_MIN: usize = 64 << 10;
 /// Most remembered messages. Beyond it all are forgotten, and some are dead-lettered twice.
 const REMEMBERED_MAX: usize = 1_000;
+/// Most times in one turn that a run is decided again because another engine was faster.
+const CONFLICTS_MAX: usize = 2;
 /// Failure code of a report that does not fit into a record.
 const REPORT_TOO_LARGE: &str = "ReportTooLarge";
 
@@ -58,25 +60,47 @@ pub(super) struct RefusedMessages<W: Workflow> {
 type Work<W> = Vec<(RunId, Vec<Received<W>>)>;
 
 impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
-    /// Stores the plans. Messages whose common record is refused are decided again in halves.
+    /// Stores the plans. Messages whose common record is refused are decided again in halves. Messages of a run for
+    /// which another engine was faster are decided again on what it stored.
     pub(super) async fn store_or_split(
         &mut self,
         plans: Vec<Plan<W, E::StateBefore>>,
         acks: &mut Vec<(u64, Ack)>,
     ) -> Result<(), StoreError> {
         let mut work = Work::new();
-        let refused = self.store(plans, acks).await?;
-        self.divide(refused, &mut work, acks).await;
+        let mut tries = BTreeMap::new();
+        let undone = self.store(plans, acks).await?;
+        self.decide_again(undone, &mut work, &mut tries, acks).await;
         while let Some((run, messages)) = work.pop() {
             // An earlier half may have put the run into quarantine.
             let rest = BTreeMap::from([(run, messages)]);
             let mut rest = self.without_quarantined(rest, acks).await;
             if let Some((run, messages)) = rest.pop_first() {
-                let refused = self.store_again(run, messages, acks).await?;
-                self.divide(refused, &mut work, acks).await;
+                let undone = self.store_again(run, messages, acks).await?;
+                self.decide_again(undone, &mut work, &mut tries, acks).await;
             }
         }
         Ok(())
+    }
+
+    /// Sorts what was not stored into `work`. A run for which others are faster again and again is given back.
+    async fn decide_again(
+        &mut self,
+        undone: Undone<W>,
+        work: &mut Work<W>,
+        tries: &mut BTreeMap<RunId, usize>,
+        acks: &mut Vec<(u64, Ack)>,
+    ) {
+        for (run, messages) in undone.conflicted {
+            let tried = tries.entry(run.clone()).or_default();
+            *tried += 1;
+            if *tried > CONFLICTS_MAX {
+                acks.extend(messages.iter().map(|it| (it.token, Ack::Again(0))));
+            } else {
+                work.push((run, messages.into_iter().map(Received::renewed).collect()));
+            }
+        }
+        self.divide(undone.refused, work, acks).await;
     }
 
     /// Decides these messages on the run as it is stored now.
@@ -85,24 +109,24 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         run: RunId,
         messages: Vec<Received<W>>,
         acks: &mut Vec<(u64, Ack)>,
-    ) -> Result<Vec<RefusedMessages<W>>, StoreError> {
+    ) -> Result<Undone<W>, StoreError> {
         let mut open = match self.reload(slice::from_ref(&run)).await {
             Ok(open) => open,
             Err(StoreError::Unavailable(_)) => {
                 let again = Ack::Again(UNAVAILABLE_AGAIN_MS);
                 acks.extend(messages.iter().map(|received| (received.token, again)));
-                return Ok(Vec::new());
+                return Ok(Undone::default());
             }
             Err(broken) => return Err(broken),
         };
         let Some(opened) = open.remove(&run) else {
             self.not_opened(&run, messages, acks).await;
-            return Ok(Vec::new());
+            return Ok(Undone::default());
         };
         let mut plan = self.decide(&run, opened, messages).await;
         if let Some(fault) = plan.fault.take() {
             self.quarantine(&run, fault, plan.messages, acks).await;
-            return Ok(Vec::new());
+            return Ok(Undone::default());
         }
         self.store(vec![plan], acks).await
     }

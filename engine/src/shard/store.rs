@@ -2,7 +2,7 @@
 
 use super::{
     Shard, UNAVAILABLE_AGAIN_MS, cache::Cached, decide::Plan, effects::EffectBatch,
-    split::RefusedMessages,
+    intake::Received, split::RefusedMessages,
 };
 use crate::{
     observer::{Appended, EngineObserver},
@@ -39,18 +39,36 @@ struct Batch<'a, W: Workflow> {
     unwritten: u64,
     /// Messages whose record is refused for good.
     refused: Vec<RefusedMessages<W>>,
+    /// Messages of runs for which another engine was faster.
+    conflicted: Vec<(RunId, Vec<Received<W>>)>,
     /// Runs with a record stored in spite of a note.
     freed: Vec<RunId>,
 }
 
+/// Messages that are decided again in this turn.
+pub(super) struct Undone<W: Workflow> {
+    /// Messages whose record is refused for good.
+    pub(super) refused: Vec<RefusedMessages<W>>,
+    /// Messages of runs for which another engine was faster.
+    pub(super) conflicted: Vec<(RunId, Vec<Received<W>>)>,
+}
+
+impl<W: Workflow> Default for Undone<W> {
+    fn default() -> Self {
+        Self {
+            refused: Vec::new(),
+            conflicted: Vec::new(),
+        }
+    }
+}
+
 impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
-    /// Appends, carries out the effects, and returns the acknowledgements. The answer is the messages whose record is
-    /// refused for good.
+    /// Appends, carries out the effects, and returns the acknowledgements. The answer is the messages to decide again.
     pub(super) async fn store(
         &mut self,
         plans: Vec<Plan<W, E::StateBefore>>,
         acks: &mut Vec<(u64, Ack)>,
-    ) -> Result<Vec<RefusedMessages<W>>, StoreError> {
+    ) -> Result<Undone<W>, StoreError> {
         let work = EffectBatch::new(self.ports.history().incarnation());
         let mut batch = Batch {
             work,
@@ -58,6 +76,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
             acks,
             unwritten: 0,
             refused: Vec::new(),
+            conflicted: Vec::new(),
             freed: Vec::new(),
         };
         let mut appends = Vec::new();
@@ -78,11 +97,14 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
                 Err(error) => self.not_stored(one, &error, &mut batch),
             }
         }
-        let refused = std::mem::take(&mut batch.refused);
+        let undone = Undone {
+            refused: std::mem::take(&mut batch.refused),
+            conflicted: std::mem::take(&mut batch.conflicted),
+        };
         let freed = std::mem::take(&mut batch.freed);
         self.carry_out(batch).await?;
         self.free(freed).await;
-        Ok(refused)
+        Ok(undone)
     }
 
     /// Append of this plan, if it has a record. A plan without one is finished here.
@@ -208,17 +230,19 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         batch: &mut Batch<'_, W>,
     ) {
         let Sent { plan, bytes, .. } = one;
-        let wait = match error {
-            AppendError::Conflict => 0,
-            AppendError::Unknown(_) => UNAVAILABLE_AGAIN_MS,
-            AppendError::Refused(why) => {
-                return self.refuse(plan, Some(bytes), why.clone(), batch);
-            }
-        };
-        self.counters.conflicts += u64::from(*error == AppendError::Conflict);
-        tracing::debug!(run = %plan.run, %error, "not appended; the messages come again");
         self.cache.forget(&plan.run);
-        batch.acks.extend(again(plan.acks, wait));
+        match error {
+            AppendError::Conflict => {
+                self.counters.conflicts += 1;
+                tracing::debug!(run = %plan.run, "another engine was faster; it is decided again");
+                batch.conflicted.push((plan.run, plan.messages));
+            }
+            AppendError::Unknown(_) => {
+                tracing::debug!(run = %plan.run, %error, "not appended; the messages come again");
+                batch.acks.extend(again(plan.acks, UNAVAILABLE_AGAIN_MS));
+            }
+            AppendError::Refused(why) => self.refuse(plan, Some(bytes), why.clone(), batch),
+        }
     }
 
     /// Sorts out the messages of a record that is refused for good. `bytes`: the size of the record.

@@ -10,6 +10,7 @@ use dormer_engine::{
 };
 use dormer_engine_core::{InboxMessageOf, Workflow};
 use dormer_proto::{
+    address::{Address, Origin},
     envelope,
     id::{RunId, Seq, Timestamp},
     message::{Inbound, InboxMessage, ReportReceipt, TaskOrder, TaskReport},
@@ -130,10 +131,9 @@ async fn done<W: Workflow>(
         body: Inbound::Reported(report),
     };
     let (bytes, _) = envelope::encode(&inbox_message, W::SCHEMA).ok()?;
+    let subject = names.message(Origin::Worker, &Address::of(&inbox_message));
     for _ in 0..100 {
-        let _ = js
-            .publish(names.inbox(&order.task.run), bytes.clone().into())
-            .await;
+        let _ = js.publish(subject.clone(), bytes.clone().into()).await;
         let receipted = async {
             while let Some(receipt) = receipts.next().await {
                 let read = envelope::decode::<ReportReceipt>(&receipt.payload, 0);

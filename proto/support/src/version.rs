@@ -95,13 +95,13 @@ pub const OPENSHIFT: [OpenShift; 8] = [
     },
 ];
 
-/// Where the table of OpenShift's versions is from.
+/// Source of the table of OpenShift's versions.
 pub const OPENSHIFT_SOURCE: &str =
     "WMCO release branches 4.6 to 5.2 (baseK8sVersion), tags up to WMCO 11.0.0";
 
-/// Oldest and newest Kubernetes that dormer supports.
+/// Supported range of Kubernetes versions, oldest and newest.
 pub const KUBERNETES: (Minor, Minor) = (v(1, 33), v(1, 37));
-/// Where the range is from.
+/// Source of that range.
 pub const KUBERNETES_SOURCE: &str = "docs/testing.md: 1.33 is the oldest that tests run against; Kubernetes 1.37 of 2026-08-26 is the newest with a profile";
 
 /// Whether an OpenShift version is supported; the reason if it is not.

@@ -4,24 +4,29 @@
 //! The first sentence names the cause, the last ones the next step. A failure's code follows its words.
 
 mod advice;
-mod steps;
+mod step;
 pub mod trouble;
 
-pub use advice::next_step;
-pub use steps::{Outside, Step, steps};
+pub use advice::steps;
+pub use step::{Outside, Step};
 
 use crate::{
-    machine::{Condition, Machine},
+    machine::{Condition, Machine, MachineKind},
     moment::{Moment, length},
+    open_enum::OpenEnum,
     record::{EventKind, Record},
     rollout::{MachineSet, Rollout},
     run::{Heartbeat, Task},
 };
 use dormer_profile::answer::FailureCode;
-use dormer_proto::{id::Timestamp, phase::MachineState};
+use dormer_proto::{
+    id::Timestamp,
+    phase::{MachinePhase, MachineState},
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
+use trouble::Urgency;
 
 /// Number of latest records searched for the last failure.
 pub const RECORDS_BACK: u64 = 30;
@@ -46,10 +51,7 @@ pub fn failure_in(records: &[Record], machine: &Machine) -> Option<String> {
                 let at = record.at.clock(now(machine));
                 let text = sentence(&format!("The last failure, at {at}: {}", event.text));
                 // That time was up says less than what went wrong before.
-                if ![UNREPORTED, UNHEARD]
-                    .iter()
-                    .any(|it| event.text.contains(it))
-                {
+                if event.code.as_deref() != Some(TIME_UP) {
                     return Some(text);
                 }
                 unreported.get_or_insert(text);
@@ -59,6 +61,8 @@ pub fn failure_in(records: &[Record], machine: &Machine) -> Option<String> {
     unreported
 }
 
+/// Code of a task that nobody reported on within its limits, or whose host said nothing for long.
+const TIME_UP: &str = "NoAnswer";
 /// Begin of the message of a task that is over its limits (`engine/core/src/transition.rs`). Stored histories have it.
 const UNREPORTED: &str = "no report within the limits; ";
 /// The same in words.
@@ -68,12 +72,24 @@ const UNHEARD: &str = "no worker has reported on it in time";
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Explanation {
+    /// Kind of its object.
+    #[serde(default)]
+    pub kind: Option<OpenEnum<MachineKind>>,
     /// Name of the machine.
     pub name: String,
     /// Its UID.
     pub uid: String,
     /// State, with the phase.
     pub state: String,
+    /// State alone.
+    #[serde(default)]
+    pub state_word: String,
+    /// Phase in words, where it says more than the state; of a failed machine, the phase in which it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<String>,
+    /// Cause in a few words; absent without trouble.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub headline: Option<String>,
     /// Cause of the state; null for a machine that serves.
     pub cause: Option<String>,
     /// Stable code of its trouble; null if it has none.
@@ -82,9 +98,15 @@ pub struct Explanation {
     pub since: Moment,
     /// Seconds since then, by the server's clock.
     pub since_seconds: u64,
+    /// How urgently it needs a person; absent without trouble.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub urgency: Option<OpenEnum<Urgency>>,
     /// Next steps, in their order.
     #[serde(rename = "do")]
     pub steps: Vec<Step>,
+    /// Time until which it usually continues by itself; the steps are for after that. Absent: they are for now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heals_by: Option<Moment>,
     /// Everything else that is known, one sentence each.
     pub details: Vec<String>,
     /// All of it in one paragraph.
@@ -97,26 +119,35 @@ pub fn explanation(
     last_failure: Option<&str>,
     rollout: Option<&Rollout>,
 ) -> Explanation {
-    let trouble = trouble::trouble(machine);
-    let state = match (&machine.failure, machine.phase_beside_state()) {
-        (Some(failure), _) => format!("{}, while {}", machine.state, failure.phase_text),
-        (None, Some(phase)) => format!("{}, {phase}", machine.state),
-        (None, None) => machine.state.to_string(),
+    let trouble = trouble::trouble(machine).or_else(|| trouble::in_rollout(machine, rollout?));
+    let phase = match &machine.failure {
+        Some(failure) => Some(format!("while {}", failure.phase_text)),
+        None => machine.phase_beside_state().map(str::to_owned),
+    };
+    let state = match &phase {
+        Some(phase) => format!("{}, {phase}", machine.state),
+        None => machine.state.to_string(),
     };
     let waits = waits_for(machine).map(|text| dotless(&text).to_owned());
     let cause = trouble.as_ref().map(|it| it.cause.clone()).or(waits);
-    // The headline says what state and cause say.
+    // The first sentence says what state and cause say.
     let mut details = situation(machine, last_failure, rollout).split_off(1);
     details.retain(|text| Some(dotless(text)) != cause.as_deref());
     Explanation {
+        kind: machine.kind.clone(),
         name: machine.name.clone(),
         uid: machine.uid.clone(),
         state,
+        state_word: machine.state.to_string(),
+        phase,
+        headline: trouble.as_ref().map(trouble::shortened),
         cause,
+        urgency: trouble.as_ref().map(|it| it.urgency.into()),
         code: trouble.map(|it| it.code),
         since: machine.status.since,
         since_seconds: machine.status.since_seconds,
         steps: steps(machine, rollout),
+        heals_by: trouble::heals_by(machine),
         details,
         why: paragraph(machine, last_failure, rollout),
     }
@@ -126,18 +157,27 @@ pub fn explanation(
 const HEADING: usize = 9;
 
 impl Explanation {
-    /// Lines for people: State, Cause, Since, Do now, Details.
+    /// Lines for people: the cause in a few words, then State, Cause, Since, Do now, Details.
     pub fn lines(&self) -> String {
         let since = self.since.clock(Timestamp(
             self.since.0.0 + self.since_seconds.saturating_mul(1_000),
         ));
-        let mut lines = vec![self.name.clone(), row("State", &self.state)];
+        let first = match &self.headline {
+            Some(headline) => format!("{}: {headline}", self.name),
+            None => self.name.clone(),
+        };
+        let phase = self.phase.as_ref();
+        let phase = phase.map_or_else(String::new, |phase| format!(", {phase}"));
+        let mut lines = vec![first, row("State", &self.state_word)];
         lines.extend(self.cause.as_ref().map(|cause| row("Cause", cause)));
         lines.push(row(
             "Since",
-            &format!("{since}, for {}", length(self.since_seconds)),
+            &format!("{since}, for {}{phase}", length(self.since_seconds)),
         ));
-        let steps = self.steps.iter().flat_map(step_lines);
+        let now = Timestamp(self.since.0.0 + self.since_seconds.saturating_mul(1_000));
+        let first = first_line(self.heals_by, now, self.steps.is_empty());
+        let steps = self.steps.iter().flat_map(Step::lines);
+        let steps = first.into_iter().chain(steps);
         lines.extend(block("Do now", steps, "Nothing. There is nothing to do."));
         if !self.details.is_empty() {
             lines.extend(block("Details", self.details.iter().cloned(), ""));
@@ -164,18 +204,14 @@ fn block(heading: &str, texts: impl Iterator<Item = String>, none: &str) -> Vec<
     .collect()
 }
 
-/// A step in words, and its command on a line of its own, so that one can copy it.
-fn step_lines(step: &Step) -> Vec<String> {
-    let mut say = step.say.clone();
-    if step.instead {
-        // Its first letter; a name in another script stays as it is.
-        say.get_mut(..1).map(str::make_ascii_lowercase);
-        say.insert_str(0, "Or ");
-    }
-    match step.line() {
-        Some(line) => vec![format!("{say}:"), format!("  {line}")],
-        None => vec![sentence(&say)],
-    }
+/// What comes before the steps of a machine that continues by itself.
+fn first_line(heals_by: Option<Moment>, now: Timestamp, no_steps: bool) -> Option<String> {
+    let by = heals_by?.clock(now);
+    Some(if no_steps {
+        format!("Nothing: dormer continues by itself, usually before {by}.")
+    } else {
+        format!("Nothing before {by}: dormer continues by itself. If it does not:")
+    })
 }
 
 /// Complete paragraph: the machine's state with its cause, and what to do.
@@ -187,6 +223,30 @@ pub fn paragraph(
     let mut sentences = situation(machine, last_failure, rollout);
     sentences.push(next_step(machine, rollout));
     sentences.join(" ")
+}
+
+/// The next steps in prose.
+fn next_step(machine: &Machine, rollout: Option<&Rollout>) -> String {
+    let steps = steps(machine, rollout);
+    let serves = machine.phase == MachinePhase::Serving && machine.waiting_for.is_none();
+    if serves && steps.is_empty() || machine.state == MachineState::Gone {
+        return "There is nothing to do.".into();
+    }
+    let heals_by = trouble::heals_by(machine);
+    let prose = steps.iter().map(Step::prose);
+    let prose: Vec<String> = prose.collect();
+    let prose = prose.join(" ");
+    match (heals_by, steps.is_empty()) {
+        (Some(by), false) => format!(
+            "dormer continues by itself. If it does not before {}: {prose}",
+            by.clock(now(machine))
+        ),
+        (_, true) => format!(
+            "dormer continues by itself; dormer history {} shows what was done.",
+            machine.name
+        ),
+        (None, false) => prose,
+    }
 }
 
 /// The machine's state with its cause, without advice: one sentence each.
@@ -221,7 +281,7 @@ pub fn situation(
     );
     // For a task that waits for its next attempt, and a machine that failed, an earlier sentence has said it.
     let known = machine.failure.as_ref();
-    let said = known.is_some_and(|it| !it.message.starts_with(UNREPORTED))
+    let said = known.is_some_and(|it| it.code != TIME_UP)
         || machine
             .drain
             .as_ref()
@@ -256,17 +316,7 @@ fn headline(machine: &Machine) -> String {
 pub fn cause(code: &str, message: &str) -> String {
     let message = in_words(message);
     let message = dotless(without_advice(code, dotless(&message)));
-    // The host program's codes are words. Its messages are often only Windows's own text.
-    let words = code.contains('_') || code.chars().all(char::is_lowercase);
-    if words && message.is_empty() {
-        format!("{} ({code})", code.replace('_', " "))
-    } else if words {
-        format!("{}: {message} ({code})", code.replace('_', " "))
-    } else if message.is_empty() {
-        code.to_owned()
-    } else {
-        format!("{message} ({code})")
-    }
+    dormer_proto::message::cause(code, None, message)
 }
 
 /// The engine's word for a task that nobody reported on, in words for people; any other message as it is.
@@ -304,10 +354,13 @@ fn reason(machine: &Machine) -> Option<String> {
     if let [_, ..] = machine.differs.as_slice() {
         return Some(what_differs(&machine.differs));
     }
+    let blockers = machine.drain.as_ref().map_or(0, |it| it.blockers.len());
+    // What a drain waits for already names the only pod that blocks it.
+    if blockers == 1 {
+        return None;
+    }
     let reason = dotless(machine.reason.as_ref()?);
-    // What a drain waits for already names the first blocking pod.
-    let waiting = machine.waiting_for.as_deref().unwrap_or_default();
-    (!waiting.contains(reason)).then(|| format!("Reason: {reason}."))
+    Some(format!("Reason: {reason}."))
 }
 
 /// Planned changes; of a long list the first ones.
@@ -445,7 +498,7 @@ fn dotless(text: &str) -> &str {
 pub(crate) mod tests {
     use super::*;
     use crate::{machine::PhaseFailure, record::Event, run::TaskFailure};
-    use dormer_proto::phase::{Listed, MachinePhase};
+    use dormer_proto::phase::Listed;
     use serde_json::{Value, json};
 
     /// A machine in `phase`, five minutes after it entered it.
@@ -502,9 +555,9 @@ pub(crate) mod tests {
             paragraph(&machine, None, None),
             "win-1 failed 5 minutes ago (07:00 UTC) while probing: the key is not accepted (AuthRejected). \
              Its Machine is in phase Provisioned. Its desired version is v2. \
-             Let the host accept dormer's key: the user, the public key in its user data, and \
-             administrators_authorized_keys open to Administrators and SYSTEM alone. Then: \
-             dormer retry win-1. Or replace it: dormer recreate win-1."
+             Let the host accept dormer's key: the user, the public key in its user data (user data may not have run \
+             yet), and administrators_authorized_keys open to Administrators and SYSTEM alone. Then continue: \
+             dormer retry win-1. Or replace it: dormer recreate win-1 --yes."
         );
         assert_eq!(
             cause("access_denied", "C:\\k cannot be written."),
@@ -518,11 +571,11 @@ pub(crate) mod tests {
         let found = explanation(&machine, None, None);
         assert_eq!(
             found.lines(),
-            "m\n\
-             State:   Failed, while converging the host\n\
+            "m: access denied: No right (access_denied)\n\
+             State:   Failed\n\
              Cause:   access denied: No right (access_denied)\n\
-             Since:   07:00 UTC, for 5 minutes\n\
-             Do now:  The SSH user must be an administrator of the host.\n         \
+             Since:   07:00 UTC, for 5 minutes, while converging the host\n\
+             Do now:  Make the SSH user an administrator of the host.\n         \
              Then continue:\n           \
              dormer retry m\n         \
              Or replace it:\n           \
@@ -531,8 +584,49 @@ pub(crate) mod tests {
         let json = serde_json::to_value(&found).expect("JSON");
         assert_eq!(json["do"][1]["argv"], json!(["dormer", "retry", "m"]));
         assert_eq!(json["do"][0]["outside"], "mend-host");
+        assert_eq!(json["urgency"], "stuck");
         let serving = explanation(&machine_in(MachinePhase::Serving), None, None);
         assert_eq!((serving.cause, serving.steps.len()), (None, 0));
+    }
+
+    #[test]
+    fn a_machine_that_continues_by_itself_says_until_when_that_is_usual() {
+        let probing = |since_seconds| {
+            let mut machine = machine_in(MachinePhase::Probing);
+            machine.status.since_seconds = since_seconds;
+            explanation(&machine, None, None)
+        };
+        let usual = probing(300);
+        let json = serde_json::to_value(&usual).expect("JSON");
+        assert_eq!(json["healsBy"], "2026-11-21T07:30:00.000Z");
+        assert_eq!(json["do"][0]["outside"], "open-ssh");
+        let lines = usual.lines();
+        let first =
+            "Do now:  Nothing before 07:30 UTC: dormer continues by itself. If it does not:\n";
+        assert!(lines.contains(first), "{lines}");
+        let slow = probing(16 * 60);
+        assert_eq!(slow.urgency, Some(Urgency::Slow.into()));
+        assert_eq!(slow.heals_by, usual.heals_by);
+        let stuck = probing(30 * 60);
+        assert_eq!(stuck.urgency, Some(Urgency::Stuck.into()));
+        assert_eq!(stuck.heals_by, None);
+        let lines = stuck.lines();
+        assert!(lines.contains("Do now:  Let the host run"), "{lines}");
+    }
+
+    #[test]
+    fn what_stands_against_a_lease_is_the_trouble_of_those_who_wait() {
+        let waits = machine_in(MachinePhase::LeaseWait);
+        let of = |fields| {
+            let found = explanation(&waits, None, Some(&rollout_with(fields)));
+            (found.urgency.and_then(|it| it.known()), found.code)
+        };
+        let code = |code: &str| Some(code.to_owned());
+        let held = of(json!({"held": "there is no pool"}));
+        assert_eq!(held, (Some(Urgency::Stuck), code("held")));
+        let cordoned = of(json!({"away": [{"uid": "u", "name": "m", "why": "cordoned"}]}));
+        assert_eq!(cordoned, (Some(Urgency::Person), code("cordoned")));
+        assert_eq!(of(json!({})), (None, None), "its turn comes by itself");
     }
 
     #[test]
@@ -620,7 +714,7 @@ pub(crate) mod tests {
         };
         let failure = about(
             EventKind::TaskFailed,
-            "probe failed (NoAnswer), attempt 1: nobody",
+            "probe failed at attempt 1: nobody (NoAnswer)",
         );
         let mut records = vec![
             record(1, failure),
@@ -631,7 +725,7 @@ pub(crate) mod tests {
             ..machine_in(MachinePhase::Probing)
         };
         let last = failure_in(&records, &probing);
-        let said = "The last failure, at 2025-11-21 07:00 UTC: probe failed (NoAnswer), attempt 1: nobody.";
+        let said = "The last failure, at 2025-11-21 07:00 UTC: probe failed at attempt 1: nobody (NoAnswer).";
         assert_eq!(last.as_deref(), Some(said));
         assert!(paragraph(&probing, last.as_deref(), None).contains("NoAnswer"));
         assert_eq!(
@@ -654,9 +748,10 @@ pub(crate) mod tests {
         for other in ["nobody", "no report within the limits; soon"] {
             assert_eq!(in_words(other), other);
         }
-        let record = |seq: u64, text: &str| {
+        let record = |seq: u64, code: &str, text: &str| {
             let event = Event {
                 task: Some("probe".into()),
+                code: Some(code.into()),
                 ..Event::new(EventKind::TaskFailed, text)
             };
             Record {
@@ -670,8 +765,8 @@ pub(crate) mod tests {
                 envelope: None,
             }
         };
-        let before = "probe failed (ConnectRefused), attempt 7: 10.0.0.9 refuses port 22";
-        let after = format!("probe failed (NoAnswer), attempt 8: {words}");
+        let before = "probe failed at attempt 7: 10.0.0.9 refuses port 22 (ConnectRefused)";
+        let after = format!("probe failed at attempt 8: {words} (NoAnswer)");
         let mut failed = machine_in(MachinePhase::Failed);
         failed.failure = Some(crate::machine::PhaseFailure {
             phase: MachinePhase::Probing.into(),
@@ -679,12 +774,18 @@ pub(crate) mod tests {
             code: "NoAnswer".into(),
             message: over.into(),
         });
-        let last = failure_in(&[record(1, before), record(2, &after)], &failed);
+        let last = failure_in(
+            &[
+                record(1, "ConnectRefused", before),
+                record(2, TIME_UP, &after),
+            ],
+            &failed,
+        );
         let why = paragraph(&failed, last.as_deref(), None);
         assert!(why.contains(words) && !why.contains("7200000"), "{why}");
         assert!(why.contains("10.0.0.9 refuses port 22"), "{why}");
         // Where nothing else is known, that is told.
-        let last = failure_in(&[record(2, &after)], &failed);
+        let last = failure_in(&[record(2, TIME_UP, &after)], &failed);
         assert!(last.is_some_and(|it| it.contains(words)));
     }
 }

@@ -8,15 +8,41 @@ use crate::{
 };
 use dormer_proto::{
     listed,
+    machine::MachineApi,
     phase::{MachinePhase, MachineState},
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+listed! {
+    /// Kind of a machine's object, with its API group, as kubectl takes it.
+    pub enum MachineKind {
+        /// OpenShift's Machine API.
+        OpenShift = "Machine.machine.openshift.io",
+        /// Cluster API.
+        ClusterApi = "Machine.cluster.x-k8s.io",
+        /// A host of one's own.
+        WindowsHost = "WindowsHost.dormer.io",
+    }
+}
+
+impl From<MachineApi> for MachineKind {
+    fn from(api: MachineApi) -> Self {
+        match api {
+            MachineApi::OpenShift => Self::OpenShift,
+            MachineApi::ClusterV1Beta1 | MachineApi::ClusterV1Beta2 => Self::ClusterApi,
+            MachineApi::Host => Self::WindowsHost,
+        }
+    }
+}
+
 /// A machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Machine {
+    /// Kind of its object.
+    #[serde(default)]
+    pub kind: Option<OpenEnum<MachineKind>>,
     /// The Machine's name.
     pub name: String,
     /// Its namespace.
@@ -45,6 +71,9 @@ pub struct Machine {
     pub desired_version: Option<String>,
     /// Name of its Node.
     pub node: Option<String>,
+    /// Name that its Node is to have, until there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected_node: Option<String>,
     /// Address that SSH uses.
     pub address: Option<String>,
     /// Its pool.
@@ -74,6 +103,9 @@ pub struct Machine {
     pub refused: Option<Refused>,
     /// Why a certificate request of its kubelet was not approved.
     pub certificate_refused: Option<String>,
+    /// Time since which its Node, which served, has not been Ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub down_since: Option<Moment>,
     /// Time at which the Machine was created, by the API server's clock.
     pub created: Option<Moment>,
     /// Whether its Node has ever served. From then on nothing disturbs it without the lease.
@@ -95,6 +127,15 @@ impl Machine {
         let more =
             !self.phase_text.is_empty() && !self.phase_text.eq_ignore_ascii_case(self.state.id());
         more.then_some(self.phase_text.as_str())
+    }
+
+    /// What kubectl calls its object. `machine` alone may be that of another API.
+    pub fn resource(&self) -> &'static str {
+        match self.kind.as_ref().and_then(OpenEnum::known) {
+            Some(MachineKind::OpenShift) | None => "machine",
+            Some(MachineKind::ClusterApi) => "machine.cluster.x-k8s.io",
+            Some(MachineKind::WindowsHost) => "windowshost",
+        }
     }
 
     /// Name of its MachineSet.

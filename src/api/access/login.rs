@@ -1,6 +1,10 @@
 //! Login and logout for browsers: a one-time link, or a bearer token in a form.
 
-use super::{Gate, ask_origin};
+use super::{
+    Caller, Gate, KnownCaller, ShownBy, ask_origin,
+    audit::{Entry, How, What},
+    entry, peer,
+};
 use crate::ApiError;
 use axum::{
     Extension, Form, Json, Router,
@@ -11,6 +15,7 @@ use axum::{
             CACHE_CONTROL, CONTENT_SECURITY_POLICY, REFERRER_POLICY, SET_COOKIE,
             X_CONTENT_TYPE_OPTIONS,
         },
+        request::Parts,
     },
     response::{IntoResponse, Response},
     routing::{get, post},
@@ -48,35 +53,89 @@ struct Word {
     token: Option<String>,
 }
 
-async fn by_link(Of(gate): Of<Arc<Gate>>, method: Method, Query(word): Query<Word>) -> Response {
+async fn by_link(
+    Of(gate): Of<Arc<Gate>>,
+    method: Method,
+    parts: Parts,
+    Query(word): Query<Word>,
+) -> Response {
     // A HEAD request, as link checkers send it, does not use the link up.
     let Some(word) = word.token.filter(|_| method == Method::GET) else {
         return page(StatusCode::OK, form(gate.how_in_a_browser()));
     };
-    match gate.sessions.follow(&word) {
-        Some(behind) => {
-            gate.print_link();
-            entered(&gate, &behind)
-        }
+    let Some(behind) = gate.sessions.follow(&word) else {
+        let used = "This link was used before, or it has expired. Each link works once.";
+        let _ = noted(&gate, parts, "link", Err(used)).await;
+        return page(
+            StatusCode::UNAUTHORIZED,
+            html! { p { (used) } (form(gate.how_in_a_browser())) },
+        );
+    };
+    let known = match &behind {
         None => {
-            let used = "This link was used before, or it has expired. Each link works once.";
-            page(
-                StatusCode::UNAUTHORIZED,
-                html! { p { (used) } (form(gate.how_in_a_browser())) },
-            )
+            gate.renew_link();
+            Ok(KnownCaller::Holder)
         }
-    }
+        Some(token) => gate.known(token, peer(&parts)).await,
+    };
+    begun(&gate, parts, "link", &behind, known).await
 }
 
-async fn by_form(Of(gate): Of<Arc<Gate>>, headers: HeaderMap, Form(word): Form<Word>) -> Response {
+async fn by_form(
+    Of(gate): Of<Arc<Gate>>,
+    headers: HeaderMap,
+    parts: Parts,
+    Form(word): Form<Word>,
+) -> Response {
     if let Err(error) = ask_origin(&headers) {
         return refused(&error);
     }
     let token = word.token.unwrap_or_default().trim().to_owned();
-    match gate.known(&token).await {
-        Ok(_) => entered(&gate, &Some(token)),
+    let known = gate.known(&token, peer(&parts)).await;
+    begun(&gate, parts, "token", &Some(token), known).await
+}
+
+/// Begins the session of a known caller, once that is on record.
+async fn begun(
+    gate: &Gate,
+    parts: Parts,
+    by: &'static str,
+    behind: &Option<String>,
+    known: Result<KnownCaller, ApiError>,
+) -> Response {
+    let said = match &known {
+        Ok(known) => Ok(known.name()),
+        Err(error) => Err(error.what_and_remedy().0),
+    };
+    let written = noted(gate, parts, by, said).await;
+    match known.and(written) {
+        Ok(()) => entered(gate, behind),
         Err(error) => refused(&error),
     }
+}
+
+/// Writes who logged in, or why nobody did.
+async fn noted(
+    gate: &Gate,
+    mut parts: Parts,
+    by: &'static str,
+    who: Result<Option<String>, &str>,
+) -> Result<(), ApiError> {
+    parts.extensions.insert(ShownBy(by));
+    let (outcome, error) = match who {
+        Ok(name) => {
+            if let Some(name) = name {
+                parts.extensions.insert(Caller(name));
+            }
+            (How::Allowed, None)
+        }
+        Err(why) => (How::Refused, Some(why.to_owned())),
+    };
+    let entry = Entry {
+        error,
+        ..entry(&parts, What::Login, outcome)
+    };
+    gate.note(entry).await
 }
 
 /// A page with a link instead of a redirect: after a redirect from another site, browsers do not send a
@@ -95,9 +154,14 @@ fn entered(gate: &Gate, behind: &Option<String>) -> Response {
     response
 }
 
-async fn logout(Of(gate): Of<Arc<Gate>>, headers: HeaderMap) -> Response {
+async fn logout(Of(gate): Of<Arc<Gate>>, headers: HeaderMap, mut parts: Parts) -> Response {
     if let Err(error) = ask_origin(&headers) {
         return refused(&error);
+    }
+    if gate.sessions.of(&headers).is_some() {
+        parts.extensions.insert(ShownBy("session"));
+        // A session ends, whatever may be written.
+        let _ = gate.note(entry(&parts, What::Logout, How::Allowed)).await;
     }
     let mut response = page(StatusCode::OK, html! { p { "You are logged out." } });
     for cookie in gate.sessions.close(&headers) {

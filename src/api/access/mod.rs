@@ -1,7 +1,10 @@
 //! Authentication and authorization. Four modes: none, loopback only, dormer's own token, or the cluster's
 //! TokenReview and SubjectAccessReview, so that plain RBAC decides.
 
+pub mod audit;
 mod cache;
+mod limits;
+mod link_file;
 mod login;
 mod near;
 mod review;
@@ -11,10 +14,11 @@ mod session;
 pub use review::Reviews;
 
 use super::{Api, ApiError};
+use audit::{Audit, Entry, How, What};
 use axum::{
     Router,
     body::Body,
-    extract::{FromRequestParts, MatchedPath, RawPathParams, Request, State},
+    extract::{ConnectInfo, FromRequestParts, MatchedPath, RawPathParams, Request, State},
     http::{
         HeaderMap, HeaderValue, Method,
         header::{AUTHORIZATION, CONTENT_TYPE, HOST, ORIGIN, STRICT_TRANSPORT_SECURITY},
@@ -25,11 +29,16 @@ use axum::{
 };
 use dormer_profile::sha256_hex;
 use dormer_workflows::State as RunState;
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
+use limits::PerUser;
 use login::Behind;
 use right::{GROUP, Needs, Object, Resource, Right};
 use session::Sessions;
 use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    panic::AssertUnwindSafe,
+    path::PathBuf,
     sync::{Arc, OnceLock},
     time::Duration,
 };
@@ -43,7 +52,7 @@ pub enum LoginMode {
     Nobody,
     /// Anyone who reaches the address may read. Actions are accepted from this machine only.
     Loopback,
-    /// The printed link, which works once; for programs, this bearer token.
+    /// The link in a file, which works once; for programs, this bearer token.
     Token(Option<String>),
     /// Reviews by the cluster's API server.
     Cluster(Box<Reviews>),
@@ -69,49 +78,99 @@ pub struct Gate {
     sessions: Sessions,
     /// Whether callers connect over TLS.
     secure: bool,
-    /// Base URL of printed links.
-    printed: OnceLock<String>,
+    /// Base URL of the login link, and its file.
+    link: OnceLock<(String, PathBuf)>,
+    audit: Option<Arc<Audit>>,
+    users: Arc<PerUser>,
 }
 
 impl Gate {
     /// Gate with the login mode `by`. The first of `keys` seals sessions; any of them opens one.
-    pub fn new(by: LoginMode, homes: RightNamespaces, secure: bool, keys: &[String]) -> Arc<Self> {
-        let sessions = Sessions::new(keys, secure);
-        let printed = OnceLock::new();
+    pub fn new(
+        by: LoginMode,
+        homes: RightNamespaces,
+        secure: bool,
+        keys: &[String],
+        audit: Option<Arc<Audit>>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             by,
             homes,
-            sessions,
+            sessions: Sessions::new(keys, secure),
             secure,
-            printed,
+            link: OnceLock::new(),
+            audit,
+            users: Arc::default(),
         })
     }
 
     /// Gate that accepts actions from this machine, and reads from anywhere.
     pub fn loopback() -> Arc<Self> {
-        Self::new(LoginMode::Loopback, RightNamespaces::default(), false, &[])
+        let homes = RightNamespaces::default();
+        Self::new(LoginMode::Loopback, homes, false, &[], None)
     }
 
-    /// Prints the login link of the console at `url`, if the mode needs one.
-    pub fn announce(&self, url: &str) {
-        let _ = self.printed.set(url.to_owned());
-        self.print_link();
+    /// Keeps a login link of the console at `url` in `file`, if the mode needs one. The file's path goes to standard
+    /// error, and never the link: logs are kept, and other people read them. The answer is whether the caller must
+    /// run [`Gate::renew_link_for_ever`].
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn announce(&self, url: &str, file: PathBuf) -> io::Result<bool> {
+        if !matches!(self.by, LoginMode::Token(_)) {
+            return Ok(false);
+        }
+        let shown = file.display().to_string();
+        let _ = self.link.set((url.to_owned(), file));
+        self.write_link()?;
+        eprintln!("dormer: to log in, open the link in {shown} (it works once, and for minutes)");
+        Ok(true)
     }
 
-    /// Written to standard error, not to the log: logs are kept, and other people read them.
-    fn print_link(&self) {
-        if let (LoginMode::Token(_), Some(url)) = (&self.by, self.printed.get()) {
-            eprintln!(
-                "dormer: to log in, open (works once): {url}{}",
-                self.sessions.printed()
-            );
+    /// Writes a fresh link in good time before the present one ends.
+    pub async fn renew_link_for_ever(&self) -> std::convert::Infallible {
+        loop {
+            tokio::time::sleep(session::KEPT / 2).await;
+            self.renew_link();
+        }
+    }
+
+    /// Removes the file with the link.
+    pub fn forget_link(&self) {
+        if let Some((_, file)) = self.link.get() {
+            let _ = std::fs::remove_file(file);
+        }
+    }
+
+    fn renew_link(&self) {
+        if let Err(error) = self.write_link() {
+            tracing::warn!(%error, "the login link cannot be written");
+        }
+    }
+
+    fn write_link(&self) -> io::Result<()> {
+        match self.link.get() {
+            Some((url, file)) => link_file::write(file, &format!("{url}{}", self.sessions.kept())),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes a line of the audit, if there is one.
+    ///
+    /// # Errors
+    /// 503: it cannot be written, and the audit is required.
+    async fn note(&self, entry: Entry) -> Result<(), ApiError> {
+        match &self.audit {
+            Some(audit) => audit.write(entry).await,
+            None => Ok(()),
         }
     }
 
     fn how_in_a_browser(&self) -> &'static str {
         match &self.by {
             LoginMode::Token(_) => {
-                "Open the link that dormer printed last, or enter its access token."
+                "Open the link in the file that dormer named when it started, or enter its access \
+                 token."
             }
             LoginMode::Cluster(_) => {
                 "Enter a bearer token of the cluster: oc whoami --show-token, or kubectl create \
@@ -129,23 +188,23 @@ impl Gate {
                  your own; in a browser log in at /login"
             }
             _ => {
-                "open the link that dormer printed last; programs send the access token \
-                 (--access-token) as DORMER_TOKEN"
+                "open the link in the file that dormer named when it started (--login-link); programs \
+                 send the access token (--access-token) as DORMER_TOKEN"
             }
         };
         ApiError::unknown(error, how)
     }
 
-    /// Caller whom a bearer token authenticates.
+    /// Caller whom a bearer token from `peer` authenticates.
     ///
     /// # Errors
-    /// 401: the token is unknown. 503: the API server does not answer.
-    async fn known(&self, token: &str) -> Result<KnownCaller, ApiError> {
+    /// 401: the token is unknown. 429: the peer sends too many unknown ones. 503: the API server does not answer.
+    async fn known(&self, token: &str, peer: Option<IpAddr>) -> Result<KnownCaller, ApiError> {
         match &self.by {
             LoginMode::Nobody | LoginMode::Loopback => Ok(KnownCaller::Somebody),
             LoginMode::Token(Some(own)) if alike(own, token) => Ok(KnownCaller::Holder),
             LoginMode::Token(_) => Err(self.unknown("the token is not dormer's own")),
-            LoginMode::Cluster(reviews) => match reviews.user(token).await? {
+            LoginMode::Cluster(reviews) => match reviews.user(token, peer).await? {
                 Some(user) => Ok(KnownCaller::User(user)),
                 None => Err(self.unknown("the cluster knows no such token")),
             },
@@ -166,6 +225,53 @@ enum KnownCaller {
     Holder,
     /// User of the cluster.
     User(Arc<k8s_openapi::api::authentication::v1::UserInfo>),
+}
+
+impl KnownCaller {
+    /// Name in the history and the audit.
+    fn name(&self) -> Option<String> {
+        match self {
+            Self::Somebody => None,
+            Self::Holder => Some("the holder of dormer's token".to_owned()),
+            Self::User(user) => Some(user.username.clone().unwrap_or_default()),
+        }
+    }
+}
+
+/// How the caller showed who it is, for the audit.
+#[derive(Clone, Copy)]
+struct ShownBy(&'static str);
+
+/// Rights that a request needs, for the audit.
+#[derive(Clone)]
+struct Needed(Vec<Right>);
+
+/// Address of the peer, if it is known.
+fn peer(parts: &Parts) -> Option<IpAddr> {
+    let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>();
+    peer.map(|peer| peer.0.ip())
+}
+
+/// Line of the audit about a request, as far as it is known by now.
+fn entry(parts: &Parts, event: What, outcome: How) -> Entry {
+    let extensions = &parts.extensions;
+    let header = parts.headers.get("x-forwarded-for");
+    let forwarded = header.and_then(|value| value.to_str().ok());
+    let rights = extensions.get::<Needed>();
+    Entry {
+        id: format!("{:016x}", rand::random::<u64>()),
+        event,
+        outcome,
+        user: extensions.get::<Caller>().map(|caller| caller.0.clone()),
+        by: extensions.get::<ShownBy>().map_or("none", |by| by.0),
+        from: peer(parts).map(|peer| peer.to_canonical().to_string()),
+        forwarded_for: forwarded.map(Entry::said),
+        method: parts.method.to_string(),
+        path: Entry::said(parts.uri.path()),
+        rights: rights.map_or_else(Vec::new, |it| it.0.iter().map(Right::named).collect()),
+        status: None,
+        error: None,
+    }
 }
 
 /// Wraps `router` in the gate, and adds the login pages.
@@ -207,20 +313,35 @@ struct Guard {
 
 async fn guarded(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
     let (mut parts, body) = request.into_parts();
-    match guard.lets_in(&mut parts).await {
-        Ok(lasting) => {
-            let response = next.run(Request::from_parts(parts, body)).await;
-            let kind = response.headers().get(CONTENT_TYPE);
-            let streams = kind.is_some_and(|it| it.as_bytes().starts_with(b"text/event-stream"));
-            if streams && !lasting {
-                cut(response)
-            } else {
-                response
-            }
-        }
-        Err(error) if parts.uri.path().starts_with("/api/") => error.into_response(),
-        Err(error) => login::refused(&error),
+    let is_api = parts.uri.path().starts_with("/api/");
+    let refused = |error: ApiError| match is_api {
+        true => error.into_response(),
+        false => login::refused(&error),
+    };
+    let admitted = guard.admits(&mut parts).await;
+    let (lasting, open, entry) = match admitted {
+        Ok(admitted) => admitted,
+        Err(error) => return refused(error),
+    };
+    let request = Request::from_parts(parts, body);
+    let (response, open) = match entry.event {
+        What::Action => match guard.audited(next.run(request), open, entry).await {
+            Ok(audited) => audited,
+            Err(error) => return refused(error),
+        },
+        _ => (next.run(request).await, open),
+    };
+    let kind = response.headers().get(CONTENT_TYPE);
+    let streams = kind.is_some_and(|it| it.as_bytes().starts_with(b"text/event-stream"));
+    match (streams, open) {
+        (false, _) => response,
+        (true, Some(open)) => limits::held(cut_unless(lasting, response), open),
+        (true, None) => cut_unless(lasting, response),
     }
+}
+
+fn cut_unless(lasting: bool, response: Response) -> Response {
+    if lasting { response } else { cut(response) }
 }
 
 /// Ends the response's stream after [`STREAM_MAX`].
@@ -232,16 +353,92 @@ fn cut(response: Response) -> Response {
 }
 
 impl Guard {
+    /// Waits for the answer to an action, and writes about it. A caller who goes away meanwhile ends neither: what was
+    /// begun is done, and is on record with its result.
+    ///
+    /// # Errors
+    /// 500: a panic.
+    async fn audited(
+        self: &Arc<Self>,
+        action: impl Future<Output = Response> + Send + 'static,
+        open: Option<limits::Open>,
+        entry: Entry,
+    ) -> Result<(Response, Option<limits::Open>), ApiError> {
+        let guard = Arc::clone(self);
+        let acting = tokio::spawn(async move {
+            let answer = AssertUnwindSafe(action).catch_unwind().await;
+            let answer = answer.map_err(|_| ApiError::broken("the action panicked"));
+            let status = match &answer {
+                Ok(response) => response.status(),
+                Err(error) => error.status(),
+            };
+            let answered = Entry {
+                outcome: How::Answered,
+                status: Some(status.as_u16()),
+                ..entry
+            };
+            // It is done. That it was asked for is on record, and a line that is lost is counted.
+            let _ = guard.gate.note(answered).await;
+            answer.map(|response| (response, open))
+        });
+        let ended = acting.await;
+        ended.unwrap_or_else(|_| Err(ApiError::broken("the record of the action panicked")))
+    }
+
+    /// Lets a request in, and writes about it before anything is done: whether its stream may last without limit, the
+    /// place among its user's, and what was written.
+    async fn admits(
+        &self,
+        parts: &mut Parts,
+    ) -> Result<(bool, Option<limits::Open>, Entry), ApiError> {
+        let decided = self.lets_in(parts).await.and_then(|lasting| {
+            let Some(Caller(name)) = parts.extensions.get() else {
+                return Ok((lasting, None));
+            };
+            let too_many = || ApiError::too_many(format!("{name:?} has too many open requests"));
+            let open = self.gate.users.open(name).ok_or_else(too_many)?;
+            Ok((lasting, Some(open)))
+        });
+        let template = parts.extensions.get::<MatchedPath>();
+        let event = right::event(&parts.method, template.map(MatchedPath::as_str));
+        match decided {
+            Ok((lasting, open)) => {
+                let entry = entry(parts, event, How::Allowed);
+                if event != What::Read {
+                    self.gate.note(entry.clone()).await?;
+                }
+                Ok((lasting, open, entry))
+            }
+            Err(error) => {
+                let entry = Entry {
+                    status: Some(error.status().as_u16()),
+                    error: Some(error.to_string()),
+                    ..entry(parts, event, How::Refused)
+                };
+                // Whoever opens the console for the first time shows nothing yet.
+                if event != What::Read || entry.by != "none" {
+                    // It is refused in any case.
+                    let _ = self.gate.note(entry).await;
+                }
+                Err(error)
+            }
+        }
+    }
+
     /// Authorizes the request. The answer is whether its stream may last without limit.
     async fn lets_in(&self, parts: &mut Parts) -> Result<bool, ApiError> {
         let reads = matches!(parts.method, Method::GET | Method::HEAD);
+        let needs = needs(parts).await;
+        if let Needs::Rights(rights) = &needs {
+            parts.extensions.insert(Needed(rights.clone()));
+        }
         match &self.gate.by {
             LoginMode::Nobody => return Ok(true),
             LoginMode::Loopback if reads => return near::reads(parts).map(|()| true),
             LoginMode::Loopback => return near::near(parts).map(|()| true),
             LoginMode::Token(_) | LoginMode::Cluster(_) => {}
         }
-        let rights = match needs(parts).await {
+        let rights = match needs {
             Needs::Nothing => return Ok(true),
             Needs::Rights(rights) => rights,
             Needs::Nowhere => {
@@ -261,17 +458,16 @@ impl Guard {
 
     /// Identifies the caller, and notes the name in the request for the history.
     async fn identify(&self, parts: &mut Parts, reads: bool) -> Result<KnownCaller, ApiError> {
-        let (known, behind) = match bearer(&parts.headers) {
-            Some(token) => (self.gate.known(token).await?, Some(token.to_owned())),
-            None => self.of_session(&parts.headers, reads).await?,
-        };
-        let name = match &known {
-            KnownCaller::Somebody => None,
-            KnownCaller::Holder => Some("the holder of dormer's token".to_owned()),
-            KnownCaller::User(user) => Some(user.username.clone().unwrap_or_default()),
+        let peer = peer(parts);
+        let (known, behind) = match bearer(&parts.headers).map(str::to_owned) {
+            Some(token) => {
+                parts.extensions.insert(ShownBy("token"));
+                (self.gate.known(&token, peer).await?, Some(token))
+            }
+            None => self.of_session(parts, reads).await?,
         };
         parts.extensions.insert(Behind(behind));
-        if let Some(name) = name {
+        if let Some(name) = known.name() {
             parts.extensions.insert(Caller(name));
         }
         Ok(known)
@@ -279,18 +475,19 @@ impl Guard {
 
     async fn of_session(
         &self,
-        headers: &HeaderMap,
+        parts: &mut Parts,
         reads: bool,
     ) -> Result<(KnownCaller, Option<String>), ApiError> {
-        let Some(behind) = self.gate.sessions.of(headers) else {
+        let Some(behind) = self.gate.sessions.of(&parts.headers) else {
             return Err(self.gate.unknown("the request has no valid login"));
         };
+        parts.extensions.insert(ShownBy("session"));
         if !reads {
-            ask_origin(headers)?;
+            ask_origin(&parts.headers)?;
         }
         let known = match &behind {
             None => KnownCaller::Holder,
-            Some(token) => self.gate.known(token).await?,
+            Some(token) => self.gate.known(token, peer(parts)).await?,
         };
         Ok((known, behind))
     }
@@ -389,3 +586,7 @@ fn ask_origin(headers: &HeaderMap) -> Result<(), ApiError> {
         Err(ApiError::foreign(origin))
     }
 }
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

@@ -11,13 +11,27 @@ use k8s_openapi::api::{
     authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec},
 };
 use kube::{Api, Client, api::PostParams};
-use std::{fmt::Debug, future::Future, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    fmt::Debug,
+    future::Future,
+    net::IpAddr,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 use tokio::{sync::Semaphore, time::timeout};
 
 /// Time limit of one review.
 const REVIEW_MAX: Duration = Duration::from_secs(5);
-/// Reviews in flight at once, so that strangers with invented tokens cannot flood the API server.
+/// Reviews in flight at once for users who are known, so that they cannot flood the API server.
 const ASKED_MAX: usize = 16;
+/// Reviews in flight at once of tokens that nobody has vouched for. They have slots of their own: invented tokens keep
+/// no known user waiting.
+const STRANGERS_MAX: usize = 8;
+/// Such reviews of one peer, waiting ones included: fewer than there are slots, so that one peer takes no other's.
+const STRANGERS_OF_PEER_MAX: usize = 4;
+/// How long a token that was once vouched for is reviewed among the known ones.
+const PROVEN: Duration = Duration::from_secs(8 * 3_600);
 /// Capacity of the cache of tokens and verdicts.
 const KNOWN_MAX: usize = 4_096;
 /// Longest time that a refusal is cached. It is short, so that a newly granted right works at once.
@@ -31,9 +45,35 @@ pub struct Reviews {
     audiences: Option<Vec<String>>,
     /// How long a granted right is cached.
     kept_for: Duration,
-    users: Cache<Option<Arc<UserInfo>>>,
+    users: Cache<Arc<UserInfo>>,
+    /// Tokens that were refused: apart, so that invented ones drop no user out of the cache.
+    refused: Cache<()>,
+    /// Tokens that were accepted within [`PROVEN`].
+    proven: Cache<()>,
     verdicts: Cache<bool>,
     asking: Semaphore,
+    strangers: Semaphore,
+    /// Reviews of unknown tokens by peer. Lock held for one map operation, never across an await.
+    peers: Mutex<HashMap<Option<IpAddr>, usize>>,
+}
+
+/// Slot of a stranger's review among its peer's. It counts until it is dropped.
+struct Slot<'a> {
+    peers: &'a Mutex<HashMap<Option<IpAddr>, usize>>,
+    peer: Option<IpAddr>,
+}
+
+impl Drop for Slot<'_> {
+    fn drop(&mut self) {
+        let mut all = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(count) = all.get_mut(&self.peer) else {
+            return;
+        };
+        *count -= 1;
+        if *count == 0 {
+            all.remove(&self.peer);
+        }
+    }
 }
 
 impl Reviews {
@@ -45,23 +85,39 @@ impl Reviews {
             audiences: audience.map(|one| vec![one]),
             kept_for,
             users: Cache::new(KNOWN_MAX),
+            refused: Cache::new(KNOWN_MAX),
+            proven: Cache::new(KNOWN_MAX),
             verdicts: Cache::new(KNOWN_MAX),
             asking: Semaphore::new(ASKED_MAX),
+            strangers: Semaphore::new(STRANGERS_MAX),
+            peers: Mutex::default(),
         }
     }
 
-    /// User whom the token authenticates. `None`: the API server rejects the token.
+    /// User whom the token authenticates, which `peer` sent. `None`: the API server rejects the token.
     ///
     /// # Errors
-    /// The API server does not answer in time.
-    pub(super) async fn user(&self, token: &str) -> Result<Option<Arc<UserInfo>>, ApiError> {
+    /// The API server does not answer in time, or the peer has as many unknown tokens under review as one may have.
+    pub(super) async fn user(
+        &self,
+        token: &str,
+        peer: Option<IpAddr>,
+    ) -> Result<Option<Arc<UserInfo>>, ApiError> {
         if token.is_empty() || token.len() > TOKEN_BYTES_MAX {
             return Ok(None);
         }
         let key = sha256_hex(token.as_bytes());
         if let Some(known) = self.users.get(&key) {
-            return Ok(known);
+            return Ok(Some(known));
         }
+        if self.refused.get(&key).is_some() {
+            return Ok(None);
+        }
+        let proven = self.proven.get(&key).is_some();
+        let (slots, _slot) = match proven {
+            true => (&self.asking, None),
+            false => (&self.strangers, Some(self.slot(peer)?)),
+        };
         let spec = TokenReviewSpec {
             token: Some(token.into()),
             audiences: self.audiences.clone(),
@@ -72,7 +128,7 @@ impl Reviews {
         };
         let api: Api<TokenReview> = Api::all(self.client.clone());
         let answer = self
-            .ask(api.create(&PostParams::default(), &review))
+            .ask(slots, api.create(&PostParams::default(), &review))
             .await?;
         let status = answer.status.unwrap_or_default();
         // An API server that ignores audiences answers without any. The token is then rejected.
@@ -84,9 +140,36 @@ impl Reviews {
             .all(|wanted| accepted.contains(wanted));
         let authenticated = status.authenticated == Some(true) && for_us;
         let user = status.user.filter(|_| authenticated).map(Arc::new);
-        self.users
-            .put(key, user.clone(), self.kept_for(user.is_some()));
+        let long = self.kept_for(user.is_some());
+        match &user {
+            Some(known) => {
+                self.proven.put(key.clone(), (), PROVEN);
+                self.users.put(key, Arc::clone(known), long);
+            }
+            None => self.refused.put(key, (), long),
+        }
         Ok(user)
+    }
+
+    /// Slot for the review of an unknown token from `peer`.
+    ///
+    /// # Errors
+    /// 429: the peer has as many as one may have.
+    fn slot(&self, peer: Option<IpAddr>) -> Result<Slot<'_>, ApiError> {
+        let peer = peer.map(|peer| peer.to_canonical());
+        let mut all = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = all.entry(peer).or_default();
+        if *count >= STRANGERS_OF_PEER_MAX {
+            return Err(ApiError::too_many(
+                "too many unknown tokens from this address are under review",
+            ));
+        }
+        *count += 1;
+        drop(all);
+        Ok(Slot {
+            peers: &self.peers,
+            peer,
+        })
     }
 
     /// Whether the user has the right on an object in the namespace. An empty namespace means all namespaces.
@@ -130,7 +213,7 @@ impl Reviews {
         };
         let api: Api<SubjectAccessReview> = Api::all(self.client.clone());
         let answer = self
-            .ask(api.create(&PostParams::default(), &review))
+            .ask(&self.asking, api.create(&PostParams::default(), &review))
             .await?;
         let allowed = answer.status.is_some_and(|status| status.allowed);
         self.verdicts.put(key, allowed, self.kept_for(allowed));
@@ -147,11 +230,12 @@ impl Reviews {
 
     async fn ask<T: Debug>(
         &self,
+        slots: &Semaphore,
         asked: impl Future<Output = Result<T, kube::Error>>,
     ) -> Result<T, ApiError> {
         let asked = async {
             // The semaphore is never closed.
-            let _slot = self.asking.acquire().await;
+            let _slot = slots.acquire().await;
             asked.await
         };
         match timeout(REVIEW_MAX, asked).await {
@@ -167,5 +251,119 @@ impl Reviews {
                 "the API server did not answer in time",
             )),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::http::{Request, Response};
+    use futures::future::join_all;
+    use kube::client::Body;
+    use serde_json::{Value, json};
+    use std::convert::Infallible;
+    use tokio::sync::watch;
+
+    const KNOWN: &str = "a-known-token";
+
+    /// Reviews by an API server that knows [`KNOWN`], and answers about others only once `open` says so.
+    fn reviews(open: watch::Receiver<bool>) -> Reviews {
+        let server = tower::service_fn(move |request: Request<Body>| {
+            let mut open = open.clone();
+            async move {
+                let body = request.into_body().collect_bytes().await.expect("a body");
+                let asked: Value = serde_json::from_slice(&body).expect("JSON");
+                let known = asked["spec"]["token"] == KNOWN;
+                if !known {
+                    open.wait_for(|open| *open).await.expect("a test");
+                }
+                let user = json!({"username": "ann"});
+                let answer = json!({
+                    "apiVersion": asked["apiVersion"], "kind": asked["kind"],
+                    "metadata": {}, "spec": asked["spec"],
+                    "status": {"authenticated": known, "user": user},
+                });
+                Ok::<_, Infallible>(Response::new(Body::from(answer.to_string().into_bytes())))
+            }
+        });
+        Reviews::by(Client::new(server, "default"), None, Duration::ZERO)
+    }
+
+    fn peer(last: u8) -> Option<IpAddr> {
+        Some(IpAddr::from([10, 0, 0, last]))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn invented_tokens_keep_neither_known_users_nor_other_peers_waiting() {
+        let (open, opened) = watch::channel(false);
+        let reviews = reviews(opened);
+        // Nothing is cached here, so that each request of a known user is reviewed again.
+        let known = reviews.user(KNOWN, peer(9)).await.expect("an answer");
+        assert_eq!(known.expect("ann").username.as_deref(), Some("ann"));
+
+        let one_peer = (0..100).map(|n| format!("invented-{n}"));
+        let one_peer: Vec<String> = one_peer.collect();
+        let mut flood = Box::pin(join_all(
+            one_peer.iter().map(|it| reviews.user(it, peer(1))),
+        ));
+        assert!(futures::poll!(flood.as_mut()).is_pending());
+        let first = timeout(REVIEW_MAX / 2, reviews.user(KNOWN, peer(9))).await;
+        assert!(first.expect("at once").expect("an answer").is_some());
+        let same = timeout(REVIEW_MAX / 2, reviews.user(KNOWN, peer(1))).await;
+        assert!(
+            same.expect("at once").expect("an answer").is_some(),
+            "known, from there too"
+        );
+        let fresh = format!("{KNOWN}-not");
+        let mut other = Box::pin(reviews.user(&fresh, peer(2)));
+        assert!(
+            futures::poll!(other.as_mut()).is_pending(),
+            "it has a slot, and is asked"
+        );
+        assert!(
+            reviews.strangers.available_permits() > 0,
+            "one peer has not all of them"
+        );
+
+        // Many peers together take the strangers' slots, and no known user's.
+        let many: Vec<_> = (10..60).map(|n| (format!("of-{n}"), peer(n))).collect();
+        let mut botnet = Box::pin(join_all(many.iter().map(|(it, at)| reviews.user(it, *at))));
+        assert!(futures::poll!(botnet.as_mut()).is_pending());
+        let second = timeout(REVIEW_MAX / 2, reviews.user(KNOWN, peer(9))).await;
+        assert!(second.expect("at once").expect("an answer").is_some());
+
+        open.send_replace(true);
+        let answers = flood.await;
+        let refused = |it: &&Result<_, ApiError>| it.as_ref().is_err_and(|e| e.status() == 429);
+        let turned_away = answers.iter().filter(refused).count();
+        assert_eq!(turned_away, one_peer.len() - STRANGERS_OF_PEER_MAX);
+        drop((other, botnet));
+        let left = reviews.peers.lock().expect("a lock").len();
+        assert_eq!(left, 0, "nothing is kept of who has gone");
+    }
+
+    #[tokio::test]
+    async fn invented_tokens_drop_no_user_out_of_the_cache() {
+        let (_open, opened) = watch::channel(true);
+        let mut reviews = reviews(opened);
+        reviews.kept_for = Duration::from_secs(60);
+        assert!(
+            reviews
+                .user(KNOWN, peer(9))
+                .await
+                .expect("an answer")
+                .is_some()
+        );
+        for n in 0..=KNOWN_MAX {
+            let invented = format!("invented-{n}");
+            assert!(
+                reviews
+                    .user(&invented, peer(1))
+                    .await
+                    .expect("one")
+                    .is_none()
+            );
+        }
+        assert!(reviews.users.get(&sha256_hex(KNOWN.as_bytes())).is_some());
     }
 }

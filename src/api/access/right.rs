@@ -5,6 +5,7 @@
 //! `machines`); names of objects limit reading and acting alike; and an old grant of `create` on everything gives
 //! nobody an action.
 
+use super::audit::What;
 use axum::http::Method;
 use std::fmt;
 
@@ -57,6 +58,16 @@ impl fmt::Display for Right {
     }
 }
 
+impl Right {
+    /// Form for the audit, with the object's name: `retry machines win-1`.
+    pub(crate) fn named(&self) -> String {
+        match &self.object {
+            Object::All => self.to_string(),
+            Object::Called(name) => format!("{self} {name}"),
+        }
+    }
+}
+
 fn on(verb: &str, resource: Resource, object: Object) -> Right {
     Right {
         verb: verb.to_owned(),
@@ -106,6 +117,29 @@ pub(crate) fn needs(method: &Method, template: Option<&str>, parameters: &[Strin
         of_asking(path, parameters)
     };
     rights.map_or(Needs::Nowhere, Needs::Rights)
+}
+
+/// What the audit calls a `method` request to the route `template`. Confidential is what may show secrets' names, remote
+/// commands with their output, or messages of others.
+pub(crate) fn event(method: &Method, template: Option<&str>) -> What {
+    match (matches!(*method, Method::GET | Method::HEAD), template) {
+        (
+            true,
+            Some(
+                "/api/v1/machines/{machine}/commands"
+                | "/api/v1/machines/{machine}/desired"
+                | "/api/v1/machines/{machine}/history"
+                | "/api/v1/dead-letters/{id}"
+                | "/machines/{machine}"
+                | "/dead-letters"
+                | "/plan",
+            ),
+        )
+        | (_, Some("/api/v1/pools/{pool}/plan")) => What::Confidential,
+        (true, _) => What::Read,
+        (false, Some("/api/v1/links")) => What::Link,
+        (false, _) => What::Action,
+    }
 }
 
 fn of_reading(path: &str, parameters: &[String]) -> Option<Vec<Right>> {
@@ -247,6 +281,25 @@ mod tests {
             };
             assert_eq!(needs, expected);
         }
+    }
+
+    #[test]
+    fn the_audit_tells_actions_from_confidential_reads() {
+        let get = |template| event(&Method::GET, Some(template));
+        let post = |template| event(&Method::POST, Some(template));
+        assert_eq!(get("/api/v1/machines"), What::Read);
+        assert_eq!(
+            get("/api/v1/machines/{machine}/desired"),
+            What::Confidential
+        );
+        assert_eq!(get("/machines/{machine}"), What::Confidential);
+        assert_eq!(post("/api/v1/pools/{pool}/plan"), What::Confidential);
+        assert_eq!(post("/api/v1/links"), What::Link);
+        assert_eq!(
+            post("/api/v1/machines/{machine}/actions/{action}"),
+            What::Action
+        );
+        assert_eq!(event(&Method::POST, None), What::Action);
     }
 
     #[test]

@@ -18,8 +18,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub(super) const SESSION: Duration = Duration::from_secs(8 * 3_600);
 /// Lifetime of a link that a caller requested.
 pub(super) const LINK: Duration = Duration::from_secs(60);
-/// Lifetime of a printed link: in effect unlimited.
-const PRINTED: Duration = Duration::from_secs(365 * 24 * 3_600);
+/// Lifetime of the link in the file. A fresh one is written in time.
+pub(super) const KEPT: Duration = Duration::from_secs(10 * 60);
 /// Most unused links.
 const LINKS_MAX: usize = 1_000;
 /// Most sessions remembered that were logged out before they expired.
@@ -30,7 +30,7 @@ const COOKIE_BYTES_MAX: usize = 4_096;
 const PURPOSE: &[u8] = b"dormer session v1";
 
 /// Credential of a session: the bearer token of its login, which is reviewed again at each request. `None`: the
-/// session began with a printed link.
+/// session began with the link in the file.
 type Behind = Option<String>;
 
 /// A token that is too long for a cookie.
@@ -153,9 +153,9 @@ impl Sessions {
         self.linked(behind, LINK)
     }
 
-    /// Path of a link to print. It works once, at any time.
-    pub(super) fn printed(&self) -> String {
-        self.linked(None, PRINTED)
+    /// Path of a link for the file. It works once, within [`KEPT`].
+    pub(super) fn kept(&self) -> String {
+        self.linked(None, KEPT)
     }
 
     fn linked(&self, behind: Behind, long: Duration) -> String {

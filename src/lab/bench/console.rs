@@ -303,7 +303,7 @@ mod tests {
         assert_eq!(
             late(&truth, &received, &mut lags),
             1,
-            "the last one was never heard"
+            "the last one never arrived"
         );
         let lags: Vec<u64> = lags.iter().map(|ms| ms.round() as u64).collect();
         assert_eq!(lags, [30, 250, 200]);

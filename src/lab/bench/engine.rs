@@ -1,31 +1,23 @@
 //! `dormer bench engine`: the production loop under load, on a selectable store.
 
-use super::{
-    calibration::{Calibration, calibrate},
-    steps::{PAYLOAD_BYTES, Payload, STEPS, Steps},
-    worker_queue::WorkerQueue,
-};
+use super::calibration::{Calibration, calibrate};
 use crate::usage::{cpu_seconds, rss_mib};
 use anyhow::Context;
 use clap::Args;
 use dormer_engine::{
+    any::AnyPorts,
     engine,
     local::{Local, deliver_due_timers},
     memory::MemoryStore,
     nats,
-    port::{DeadLetters, History, HistoryReader, Inbox, Ports, Quarantine, SystemClock},
+    port::SystemClock,
 };
-use dormer_proto::{
-    envelope,
-    id::{Epoch, Incarnation, RunId},
-    message::{
-        Inbound, InboxMessage, NoSignal, ObjectRef, Observation, TaskOrder, TaskReport, Version,
-    },
-};
+use dormer_load::{Load, WorkerQueue, workflow::PAYLOAD_BYTES};
+use dormer_proto::id::Incarnation;
+use dormer_run::{embedded::OwnStore, usage::checked};
 use futures::TryStreamExt;
 use serde::Serialize;
 use std::{
-    collections::HashMap,
     path::{Path, PathBuf},
     process::ExitCode,
     sync::Arc,
@@ -90,9 +82,9 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<ExitCode> {
             measure(Arc::new(store), &options, &folder, calibration).await
         }
         url if url.starts_with("nats://") => measure_nats(&options, &folder, calibration).await,
-        other => Err(anyhow::anyhow!(
+        other => checked(Err(anyhow::anyhow!(
             "--store {other}: it must be memory, embedded or nats://HOST:PORT"
-        )),
+        ))),
     };
     std::fs::remove_dir_all(&folder).ok();
     print(&figures?, options.json)?;
@@ -100,15 +92,12 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<ExitCode> {
 }
 
 /// Measures on a store of this process, with queues and alarms in memory.
-async fn measure<S>(
+async fn measure<S: OwnStore>(
     store: Arc<S>,
     options: &Options,
     folder: &Path,
     calibration: Calibration,
-) -> anyhow::Result<Figures>
-where
-    S: History + HistoryReader + DeadLetters + Quarantine,
-{
+) -> anyhow::Result<Figures> {
     let incarnation = store.incarnation();
     let ports = Arc::new(Local::new(store, SystemClock));
     let delivering = tokio::spawn(deliver_due_timers(
@@ -118,6 +107,7 @@ where
         incarnation,
     ));
     let queue = WorkerQueue::Local(Arc::clone(&ports.tasks));
+    let ports = S::any(&ports);
     let figures = measure_on(ports, queue, options, folder, calibration).await;
     delivering.abort();
     figures
@@ -138,7 +128,8 @@ async fn measure_nats(
     };
     let store = Arc::new(nats::NatsStore::open(&settings).await?);
     let queue = WorkerQueue::nats(&options.store, &prefix).await?;
-    let figures = measure_on(Arc::clone(&store), queue, options, folder, calibration).await;
+    let ports = AnyPorts::nats(Arc::clone(&store));
+    let figures = measure_on(ports, queue, options, folder, calibration).await;
     store.close().await;
     delete_streams(&options.store, &prefix).await?;
     figures
@@ -153,8 +144,8 @@ async fn delete_streams(url: &str, prefix: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn measure_on<P: Ports>(
-    ports: Arc<P>,
+async fn measure_on(
+    ports: AnyPorts,
     queue: WorkerQueue,
     options: &Options,
     folder: &Path,
@@ -165,11 +156,7 @@ async fn measure_on<P: Ports>(
         shards: options.shards,
         ..engine::Options::default()
     };
-    let engine = tokio::spawn(engine::run::<Steps, _>(
-        Arc::clone(&ports),
-        settings,
-        stopped,
-    ));
+    let engine = tokio::spawn(dormer_load::engine(ports.clone(), settings, stopped));
     // Runs on the runtime's own threads, as workers do. This thread only waits.
     let span = Duration::from_secs(options.seconds);
     let loading = under_load(
@@ -181,7 +168,7 @@ async fn measure_on<P: Ports>(
     let (load, spent) = tokio::spawn(loading).await??;
     stop.send_replace(true);
     engine.await??;
-    Ok(load.figures(options, &spent, calibration))
+    Ok(figures(load, options, &spent, calibration))
 }
 
 /// Cost of the load.
@@ -192,12 +179,12 @@ struct Spent {
     disk: u64,
 }
 
-async fn under_load<P: Ports>(
-    mut load: Load<P>,
+async fn under_load(
+    mut load: Load,
     in_flight: usize,
     span: Duration,
     folder: PathBuf,
-) -> anyhow::Result<(Load<P>, Spent)> {
+) -> anyhow::Result<(Load, Spent)> {
     load.begin(in_flight).await?;
     load.until(Instant::now() + Duration::from_secs(1)).await?;
     load.forget_figures();
@@ -214,159 +201,34 @@ async fn under_load<P: Ports>(
     Ok((load, spent))
 }
 
-/// Load generator: executes the runs' tasks, and starts a new run for each that ends.
-struct Load<P> {
-    ports: Arc<P>,
-    queue: WorkerQueue,
-    incarnation: Incarnation,
-    begun: u64,
-    reported: HashMap<RunId, (u8, Instant)>,
-    steps: u64,
-    latencies_us: Vec<u32>,
-}
-
-impl<P: Ports> Load<P> {
-    fn new(ports: Arc<P>, queue: WorkerQueue) -> Self {
-        let reported = HashMap::new();
-        let latencies_us = Vec::new();
-        let incarnation = ports.history().incarnation();
-        Self {
-            ports,
-            queue,
-            incarnation,
-            begun: 0,
-            reported,
-            steps: 0,
-            latencies_us,
-        }
-    }
-
-    fn forget_figures(&mut self) {
-        self.steps = 0;
-        self.latencies_us.clear();
-    }
-
-    async fn begin(&mut self, count: usize) -> anyhow::Result<()> {
-        let mut messages = Vec::with_capacity(count);
-        for _ in 0..count {
-            self.begun += 1;
-            let run = RunId::new("steps", &self.begun.to_string())?;
-            let object = ObjectRef {
-                cluster: String::new(),
-                kind: "Bench".into(),
-                uid: run.key().into(),
-            };
-            let version = Version {
-                epoch: Epoch(1),
-                resource: self.begun,
-            };
-            let body: Inbound<u64, Payload, NoSignal> = Inbound::Observed(Observation {
-                object,
-                version,
-                fact: Some(self.begun),
-                may_start: true,
-            });
-            self.reported.insert(run.clone(), (0, Instant::now()));
-            messages.push(self.message(run, body)?);
-        }
-        self.ports.inbox().put(messages).await?;
-        Ok(())
-    }
-
-    fn message(
-        &self,
-        run: RunId,
-        body: Inbound<u64, Payload, NoSignal>,
-    ) -> anyhow::Result<(RunId, Vec<u8>)> {
-        let message = InboxMessage {
-            run: run.clone(),
-            incarnation: Some(self.incarnation),
-            body,
-        };
-        Ok((run, envelope::encode(&message, 1)?.0))
-    }
-
-    async fn until(&mut self, end: Instant) -> anyhow::Result<()> {
-        while Instant::now() < end {
-            let orders = self.queue.take().await?;
-            let mut messages = Vec::with_capacity(orders.len());
-            let mut ended = 0;
-            for order in orders {
-                let (order, _) = envelope::decode::<TaskOrder<Payload>>(&order, 1)?;
-                ended += usize::from(self.done(&order.task.run));
-                messages.push(self.report(order)?);
-            }
-            // Repeats each report until it is receipted, as workers do.
-            self.ports.inbox().tell(messages).await?;
-            self.begin(ended).await?;
-        }
-        Ok(())
-    }
-
-    /// Handles an order, which proves that the step before it is durable. The answer is whether the run's last step
-    /// has begun.
-    fn done(&mut self, run: &RunId) -> bool {
-        let Some((step, since)) = self.reported.get_mut(run) else {
-            return false;
-        };
-        self.steps += 1;
-        self.latencies_us
-            .push(u32::try_from(since.elapsed().as_micros()).unwrap_or(u32::MAX));
-        (*step, *since) = (*step + 1, Instant::now());
-        let last = *step == STEPS;
-        if last {
-            self.reported.remove(run);
-        }
-        last
-    }
-
-    fn report(&self, order: TaskOrder<Payload>) -> anyhow::Result<(RunId, Vec<u8>)> {
-        let TaskOrder {
-            task,
-            attempt,
-            issued,
-            ..
-        } = order;
-        let run = task.run.clone();
-        let worker = "bench".to_owned();
-        let report = TaskReport {
-            task,
-            attempt,
-            issued,
-            worker,
-            result: Ok(Payload::new()),
-        };
-        self.message(run, Inbound::Reported(report))
-    }
-
-    fn figures(mut self, options: &Options, spent: &Spent, calibration: Calibration) -> Figures {
-        let Spent {
-            seconds,
-            cpu,
-            rss_mib,
-            disk,
-        } = *spent;
-        self.latencies_us.sort_unstable();
-        let at = |share: f64| {
-            let rank = (self.latencies_us.len() as f64 * share) as usize;
-            self.latencies_us
-                .get(rank)
-                .map_or(0.0, |us| f64::from(*us) / 1_000.0)
-        };
-        Figures {
-            store: options.store.clone(),
-            in_flight: options.in_flight,
-            seconds,
-            steps: self.steps,
-            steps_per_s: self.steps as f64 / seconds,
-            step_p50_ms: at(0.5),
-            step_p99_ms: at(0.99),
-            cpu_cores: cpu / seconds,
-            rss_mib,
-            disk_bytes_per_step: disk as f64 / self.steps.max(1) as f64,
-            payload_bytes: PAYLOAD_BYTES,
-            calibration,
-        }
+fn figures(mut load: Load, options: &Options, spent: &Spent, calibration: Calibration) -> Figures {
+    let Spent {
+        seconds,
+        cpu,
+        rss_mib,
+        disk,
+    } = *spent;
+    let steps = load.steps();
+    let latencies_us = load.latencies_us();
+    let at = |share: f64| {
+        let rank = (latencies_us.len() as f64 * share) as usize;
+        latencies_us
+            .get(rank)
+            .map_or(0.0, |us| f64::from(*us) / 1_000.0)
+    };
+    Figures {
+        store: options.store.clone(),
+        in_flight: options.in_flight,
+        seconds,
+        steps,
+        steps_per_s: steps as f64 / seconds,
+        step_p50_ms: at(0.5),
+        step_p99_ms: at(0.99),
+        cpu_cores: cpu / seconds,
+        rss_mib,
+        disk_bytes_per_step: disk as f64 / steps.max(1) as f64,
+        payload_bytes: PAYLOAD_BYTES,
+        calibration,
     }
 }
 

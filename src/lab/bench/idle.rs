@@ -3,12 +3,13 @@
 use anyhow::Context;
 use clap::Args;
 use dormer_engine::{
+    any::AnyPorts,
     embedded::{CACHE_BYTES_MAX, EmbeddedStore},
     engine,
     local::{Local, deliver_due_timers},
     port::{History, HistoryReader, Inbox, SystemClock},
 };
-use dormer_engine_core::{Decision, Input, Now, RetryPolicy, Workflow};
+use dormer_load::workflow::{Payload, WAITING};
 use dormer_proto::{
     envelope,
     id::{Epoch, Incarnation, RunId},
@@ -25,8 +26,6 @@ use tokio::sync::watch;
 
 /// Messages put into the inbox at once.
 const BATCH: u64 = 5_000;
-/// A run's only timer: 30 days, in milliseconds.
-const FAR_OFF_MS: u64 = 30 * 24 * 3_600_000;
 
 /// Arguments of the benchmark.
 #[derive(Debug, Args)]
@@ -135,7 +134,8 @@ impl Engine {
             let inbox = Arc::clone(&own.inbox);
             let delivering =
                 tokio::spawn(deliver_due_timers(alarms, inbox, SystemClock, incarnation));
-            let result = engine::run::<Idle, _>(own, engine::Options::default(), stopped).await;
+            let ports = AnyPorts::embedded(&own);
+            let result = dormer_load::engine(ports, engine::Options::default(), stopped).await;
             delivering.abort();
             result.map(drop).map_err(anyhow::Error::from)
         });
@@ -235,7 +235,7 @@ async fn measure(folder: &Path, runs: u64) -> anyhow::Result<Figures> {
 }
 
 fn message(n: u64, incarnation: Incarnation) -> anyhow::Result<(RunId, Vec<u8>)> {
-    let run = RunId::new("idle", &format!("{n:032x}"))?;
+    let run = RunId::new(WAITING, &format!("{n:032x}"))?;
     let object = ObjectRef {
         cluster: String::new(),
         kind: "Bench".into(),
@@ -245,7 +245,7 @@ fn message(n: u64, incarnation: Incarnation) -> anyhow::Result<(RunId, Vec<u8>)>
         epoch: Epoch(1),
         resource: 1,
     };
-    let body: Inbound<u64, u64, NoSignal> = Inbound::Observed(Observation {
+    let body: Inbound<u64, Payload, NoSignal> = Inbound::Observed(Observation {
         object,
         version,
         fact: Some(n),
@@ -257,34 +257,4 @@ fn message(n: u64, incarnation: Incarnation) -> anyhow::Result<(RunId, Vec<u8>)>
         body,
     };
     Ok((run, envelope::encode(&message, 1)?.0))
-}
-
-/// Workflow of a run that only waits.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-struct Idle;
-
-impl Workflow for Idle {
-    const SCHEMA: u16 = 1;
-    type State = Idle;
-    type Task = u64;
-    type Outcome = u64;
-    type Fact = u64;
-    type Timer = u8;
-    type Signal = ();
-
-    fn start(_: &RunId, by_signal: bool) -> Option<Idle> {
-        (!by_signal).then_some(Idle)
-    }
-
-    fn decide(_: Now<'_>, state: Idle, input: Input<Self>) -> Decision<Self> {
-        match input {
-            Input::Started => Decision::to(state).start_timer(0, FAR_OFF_MS),
-            Input::Fired(_) => Decision::to(state).run(0, RetryPolicy::PROMPT),
-            _ => Decision::to(state),
-        }
-    }
-
-    fn label(_: &Idle) -> &'static str {
-        "Idle"
-    }
 }

@@ -13,7 +13,7 @@ use crate::fleet;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use dormer_fleet::manifest;
-use dormer_run::outside::asked_to_stop;
+use dormer_run::{outside::asked_to_stop, usage::checked};
 use futures::future::LocalBoxFuture;
 use std::{
     net::SocketAddr,
@@ -130,9 +130,9 @@ async fn demonstrate(options: Options) -> anyhow::Result<ExitCode> {
         fleet::list_faults();
         return Ok(ExitCode::SUCCESS);
     }
-    check(&options)?;
+    checked(check(&options))?;
     let begun = Instant::now();
-    let sets = manifest::sets(&options.sets)?;
+    let sets = checked(manifest::sets(&options.sets))?;
     let mut stage = stage::Stage::set(&options, sets).await?;
     if options.hold {
         eprintln!("{}", stage.invitation()?);

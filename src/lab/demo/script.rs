@@ -114,7 +114,7 @@ impl<'a> Script<'a> {
             let still = self.moved.elapsed() > STILL_MAX && !left;
             anyhow::ensure!(
                 !still,
-                "machines do not {what}: {serving} of {wanted} serve with {version}"
+                "the machines could not {what} in time: {serving} of {wanted} serve with {version}"
             );
             self.stage.pause(POLL_EVERY).await?;
         }

@@ -3,6 +3,7 @@
 use super::{Options, Strategy};
 use crate::{
     clock::PacedClock,
+    fleet,
     payload::{payload, program},
 };
 use anyhow::Context;
@@ -78,7 +79,7 @@ impl Stage {
         // Every TLS library here installs ring. A second installation fails, which is harmless.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let listener = serve::listen(options.listen).await?;
-        let world = World::start(config(options, sets)).await?;
+        let world = fleet::started(config(options, sets)).await?;
         let client = client(&world).await?;
         let (folder, own_folder) = folder(options)?;
         let store = EmbeddedStore::open(&folder)?;

@@ -29,10 +29,14 @@ pub(crate) fn filled<'a>(node: &'a Node, path: &[&str]) -> Option<(&'a str, Posi
 
 /// Position of the deepest key of a path that is there.
 pub(crate) fn nearest(node: &Node, path: &[&str]) -> Position {
-    let (mut node, mut place) = (node, node.place);
+    let mut place = node.place;
+    let mut node = node;
     for key in path {
         match node.entry(key) {
-            Some((found, next)) => (place, node) = (found.place, next),
+            Some((found, next)) => {
+                place = found.place;
+                node = next;
+            }
             None => break,
         }
     }
@@ -76,7 +80,8 @@ pub(crate) fn seconds(text: &str) -> Option<u64> {
     if let Ok(number) = text.parse() {
         return Some(number);
     }
-    let (mut sum, mut rest) = (0.0_f64, text);
+    let mut sum = 0.0_f64;
+    let mut rest = text;
     while !rest.is_empty() {
         let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
         let amount: f64 = rest[..digits].parse().ok()?;
@@ -91,7 +96,8 @@ pub(crate) fn seconds(text: &str) -> Option<u64> {
             "ms" => 0.001,
             _ => return None,
         };
-        (sum, rest) = (sum + amount * unit, &rest[end..]);
+        sum += amount * unit;
+        rest = &rest[end..];
     }
     #[expect(
         clippy::cast_possible_truncation,

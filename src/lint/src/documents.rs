@@ -17,7 +17,8 @@ pub(crate) struct Part<'a> {
 /// Splits a text at its document marks (`---`, `...`). No content can begin a line with one.
 pub(crate) fn split(text: &str) -> Vec<Part<'_>> {
     let mut parts = Vec::new();
-    let (mut lines, mut bytes) = (0, 0);
+    let mut lines = 0;
+    let mut bytes = 0;
     let mut begun = Part {
         text: "",
         lines: 0,

@@ -118,7 +118,9 @@ pub(crate) fn sorted(mut found: Vec<Finding>) -> Vec<Finding> {
 #[must_use]
 pub fn apply(text: &str, mut edits: Vec<Edit>) -> (String, usize) {
     edits.sort_by_key(|it| (it.start, it.end));
-    let (mut out, mut at, mut count) = (String::new(), 0, 0);
+    let mut out = String::new();
+    let mut at = 0;
+    let mut count = 0;
     for Edit {
         start,
         end,
@@ -140,14 +142,16 @@ pub fn apply(text: &str, mut edits: Vec<Edit>) -> (String, usize) {
     (out, count)
 }
 
-/// The new text in the quotes of the old one: JSON needs them, and a person chose them in YAML. A number stays one.
+/// The new text in the quotes of the old one: JSON needs them, and a person chose them in YAML. A number stays one, and
+/// so do `true` and `false`.
 fn quoted_as(old: &str, new: String) -> String {
     let mark = old.chars().next().filter(|it| ['"', '\''].contains(it));
     let Some(mark) = mark.filter(|it| old.len() > 1 && old.ends_with(*it)) else {
         return new;
     };
-    let number = new.bytes().all(|byte| byte.is_ascii_digit());
-    if number || new.starts_with(mark) {
+    let bare =
+        new.bytes().all(|byte| byte.is_ascii_digit()) || ["true", "false"].contains(&new.as_str());
+    if bare || new.starts_with(mark) {
         return new;
     }
     format!("{mark}{new}{mark}")
@@ -180,6 +184,7 @@ mod tests {
             ("'Windows'", "windows", "'windows'"),
             ("Windows", "windows", "windows"),
             ("\"120\"", "120", "120"),
+            ("'yes'", "true", "true"),
             ("\"a\" 7", "", ""),
         ] {
             assert_eq!(quoted_as(old, new.to_owned()), wanted, "{old}");

@@ -16,6 +16,7 @@ mod profile;
 mod providers;
 mod rules;
 mod runtime_class;
+mod types;
 mod workload;
 
 pub mod page;
@@ -77,7 +78,8 @@ pub fn lint(text: &str, flavour: Flavour) -> Vec<Finding> {
 /// Text with all mechanical mends, and how many there were. Mends may uncover more, so it repeats until none is left.
 #[must_use]
 pub fn fix(text: &str, flavour: Flavour) -> (String, usize) {
-    let (mut text, mut mended) = (text.to_owned(), 0);
+    let mut text = text.to_owned();
+    let mut mended = 0;
     // Each round mends at least one finding; a mend that brings its own finding back would go on for ever.
     for _ in 0..ROUNDS_MAX {
         let edits: Vec<Edit> = lint(&text, flavour)
@@ -94,6 +96,13 @@ pub fn fix(text: &str, flavour: Flavour) -> (String, usize) {
     (text, mended)
 }
 
+/// A count with its noun: `1 error`, `2 errors`.
+#[must_use]
+pub fn counted(count: usize, noun: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {noun}{plural}")
+}
+
 /// How many documents of a text cannot be read.
 fn unreadable(text: &str) -> usize {
     let mut found = Vec::new();
@@ -108,6 +117,7 @@ const ROUNDS_MAX: usize = 8;
 fn check(object: &documents::Object<'_>, site: &Site<'_>, found: &mut Vec<Finding>) {
     let before = found.len();
     paste::placeholders(object, site, found);
+    types::check(object, site, found);
     match (object.group(), object.kind.as_str()) {
         ("machine.openshift.io", "MachineSet") => machine_set::check(object, site, found),
         ("machine.openshift.io", "MachineHealthCheck") => health_check::check(object, site, found),

@@ -45,8 +45,8 @@ prints what is left. `-o json` is for programs. `--profile upstream` is for clus
 | 1 | something was found |
 | 2 | a file could not be read, or the command line is wrong |
 
-Linux MachineSets and Linux workloads pass, but for what is wrong everywhere: a selector that does not match, a field at a
-level where nobody reads it, an API version that is gone.
+Linux manifests are checked only for general mistakes: a selector that does not match, a field at a level where nobody
+reads it, an API version that is gone.
 
 ## The rules
 

@@ -85,7 +85,9 @@ impl Line<'_> {
 
 /// Lines that are not in a block of text (`|`, `>`), with the empty ones left out.
 fn lines(text: &str) -> Vec<Line<'_>> {
-    let (mut all, mut start, mut block) = (Vec::new(), 0, None);
+    let mut all = Vec::new();
+    let mut start = 0;
+    let mut block = None;
     for (number, whole) in text.split_inclusive('\n').enumerate() {
         let line = Line {
             number,

@@ -73,7 +73,9 @@ fn line_of(text: &str) -> Option<(usize, usize)> {
 
 /// Position of a path such as `host.files.C:\k\x.content`: keys may have dots in them.
 fn position(root: &Node, path: &str) -> Position {
-    let (mut node, mut place, mut rest) = (root, root.place, path);
+    let mut node = root;
+    let mut place = root.place;
+    let mut rest = path;
     loop {
         let next = node.entries().iter().filter(|(key, _)| {
             let after = rest.strip_prefix(key.name.as_str());

@@ -102,6 +102,9 @@ rules! {
     Text Error "misplaced-field" false "tolerations: below a container"
         "a field where nobody reads it is dropped or refused, and what it says does not happen"
         "move it where it belongs";
+    Text Error "field-type" true "replicas: \"2\""
+        "the API server refuses a text where a number belongs, a unit behind a number, and a label that is no text"
+        "write the value as the field's type has it";
     Text Warning "no-kind" false "name: x"
         "without both a text is no object and no profile, and nothing in it was checked"
         "give it its apiVersion and kind";
@@ -238,6 +241,9 @@ rules! {
     Workload Error "image-build" false "servercore:ltsc2022 with windows-build 10.0.17763"
         "the container does not start on a host of another Windows"
         "take the image and the build of one Windows";
+    Workload Error "two-builds" false "windows-build In [10.0.17763, 10.0.20348]"
+        "a container starts on the Windows only that its image was built for: on a node of the other build the pod fails, or no node fits at all"
+        "write one build, and one workload for each build";
     Workload Warning "linux-only-field" false "runAsUser: 1000"
         "the kubelet or the container fails on it, or the protection that it promises is not there"
         "remove it; users are named by securityContext.windowsOptions.runAsUserName";

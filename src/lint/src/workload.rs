@@ -13,6 +13,14 @@ const OS: &str = "kubernetes.io/os";
 /// Label of a node's Windows.
 const BUILD: &str = "node.kubernetes.io/windows-build";
 
+/// Terms of a pod's required node affinity.
+const REQUIRED: [&str; 4] = [
+    "affinity",
+    "nodeAffinity",
+    "requiredDuringSchedulingIgnoredDuringExecution",
+    "nodeSelectorTerms",
+];
+
 /// Fields of a pod's spec.
 const POD: [&str; 42] = [
     "activeDeadlineSeconds",
@@ -318,8 +326,12 @@ fn pod_spec(pod: &Node, site: &Site<'_>, found: &mut Vec<Finding>) {
         (selects, by_os),
         found,
     );
+    let builds = builds(pod, class, site);
+    two_builds(&builds, found);
+    images_of_two_builds(&images, found);
+    let wanted = builds.first().map(|(build, _)| *build);
     for (image, place) in &images {
-        image_release(image, *place, selector_node, found);
+        image_release(image, *place, wanted, found);
     }
     for container in &containers {
         linux_only(container.get("securityContext"), found);
@@ -389,13 +401,7 @@ pub(crate) fn wants_windows(selector: &Node) -> bool {
 }
 
 fn affinity_wants_windows(pod: &Node) -> bool {
-    let path = [
-        "affinity",
-        "nodeAffinity",
-        "requiredDuringSchedulingIgnoredDuringExecution",
-        "nodeSelectorTerms",
-    ];
-    let terms = pod.at(&path).map(Node::elements).unwrap_or_default();
+    let terms = pod.at(&REQUIRED).map(Node::elements).unwrap_or_default();
     let wants = |term: &Node| {
         let all = term
             .get("matchExpressions")
@@ -551,7 +557,7 @@ fn image_build(tag: &str) -> Option<&'static str> {
     })
 }
 
-fn image_release(image: &str, place: Position, selector: Option<&Node>, found: &mut Vec<Finding>) {
+fn image_release(image: &str, place: Position, wanted: Option<&str>, found: &mut Vec<Finding>) {
     if !is_windows_image(image) {
         return;
     }
@@ -582,7 +588,6 @@ fn image_release(image: &str, place: Position, selector: Option<&Node>, found: &
                 );
                 found.push(Finding::new("image-release", place, message));
             }
-            let wanted = selector.and_then(|it| it.get(BUILD)).and_then(Node::text);
             if let Some(wanted) =
                 wanted.filter(|wanted| wanted.starts_with("10.0.") && *wanted != of_image)
             {
@@ -591,6 +596,76 @@ fn image_release(image: &str, place: Position, selector: Option<&Node>, found: &
                 found.push(Finding::new("image-build", place, message));
             }
         }
+    }
+}
+
+/// Builds that a pod asks for, with their places: of its selector, of its required affinity, and of its class where that
+/// is linted beside it.
+fn builds<'a>(pod: &'a Node, class: Option<&str>, site: &'a Site<'_>) -> Vec<(&'a str, Position)> {
+    let own = pod.at(&["nodeSelector", BUILD]);
+    let terms = pod.at(&REQUIRED).map(Node::elements).unwrap_or_default();
+    let expressions = terms
+        .iter()
+        .filter_map(|term| term.get("matchExpressions"))
+        .flat_map(Node::elements);
+    let named = expressions.filter(|it| {
+        let text = |key: &str| it.get(key).and_then(Node::text);
+        text("key") == Some(BUILD) && text("operator") == Some("In")
+    });
+    let values = named
+        .filter_map(|it| it.get("values"))
+        .flat_map(Node::elements);
+    let mut all: Vec<(&str, Position)> = own
+        .into_iter()
+        .chain(values)
+        .filter_map(|it| Some((it.text()?, it.place)))
+        .collect();
+    let class = site
+        .objects
+        .iter()
+        .find(|it| it.kind == "RuntimeClass" && class.is_some() && it.name() == class);
+    let of_class = class.and_then(|it| it.root.at(&["scheduling", "nodeSelector", BUILD]));
+    if let Some(of_class) = of_class.and_then(Node::text)
+        && let Some((_, place)) = all.first()
+    {
+        // The place is the pod's: the class may be right for others.
+        all.insert(0, (of_class, *place));
+    }
+    all
+}
+
+/// Two builds of Windows for one pod.
+fn two_builds(builds: &[(&str, Position)], found: &mut Vec<Finding>) {
+    let Some((first, _)) = builds.first() else {
+        return;
+    };
+    if let Some((other, place)) = builds.iter().find(|(build, _)| build != first) {
+        let message = format!("the pod asks for the build `{other}` beside `{first}`");
+        found.push(Finding::new("two-builds", *place, message));
+    }
+}
+
+/// Containers of one pod that are built for two Windows.
+fn images_of_two_builds(images: &[(&str, Position)], found: &mut Vec<Finding>) {
+    let tag = |image: &str| {
+        image
+            .rsplit('/')
+            .next()?
+            .split_once(':')
+            .map(|(_, tag)| tag.to_owned())
+    };
+    let built = images
+        .iter()
+        .filter(|(image, _)| is_windows_image(image))
+        .filter_map(|(image, place)| Some((*image, image_build(&tag(image)?)?, *place)));
+    let built: Vec<(&str, &str, Position)> = built.collect();
+    let Some((one, first, _)) = built.first() else {
+        return;
+    };
+    if let Some((image, build, place)) = built.iter().find(|(_, build, _)| build != first) {
+        let message =
+            format!("`{image}` is built for {build}, and `{one}` in the same pod for {first}");
+        found.push(Finding::new("two-builds", *place, message));
     }
 }
 

@@ -14,6 +14,8 @@ pub(super) const LISTEN: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 7080);
 /// Default folder of the embedded store.
 const STORE: &str = "dormer-store";
+/// Default file of the login link.
+const LOGIN_LINK: &str = "dormer-login-link";
 /// Default Secret of the SSH private key: WMCO's name.
 const KEY_SECRET: &str = "cloud-private-key";
 /// Default namespace outside a pod. It is never WMCO's, whose Secret and machines are its own.
@@ -47,7 +49,7 @@ pub enum Authentication {
     None,
     /// Everyone may read; actions are accepted from this computer or pod only, which includes kubectl port-forward
     Loopback,
-    /// Callers open the printed one-time link, or send the access token
+    /// Callers open the one-time link in the file of --login-link, or send the access token
     Token,
     /// The cluster decides: TokenReview authenticates, SubjectAccessReview on dormer.io authorizes
     Cluster,
@@ -108,6 +110,12 @@ pub struct Settings {
     #[arg(long, env = "DORMER_HOST_PROGRAM", value_name = "FILE")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_program: Option<PathBuf>,
+
+    /// SHA-256 of --host-program, 64 hex digits: a worker whose file has another one does not start. For who signs the
+    /// program, and gives it by another way than the hash
+    #[arg(long, env = "DORMER_HOST_PROGRAM_SHA256", value_name = "SHA256")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_program_sha256: Option<String>,
 
     /// Namespace of the WindowsPool, the private key's Secret and the watchers' Lease [default: the pod's own, else
     /// dormer]
@@ -177,6 +185,11 @@ pub struct Settings {
     )]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub access_token: Option<Secret>,
+    /// With --authentication token: file for the one-time link that logs a browser in; only its owner may read it, and a
+    /// link lives for ten minutes [default: dormer-login-link]
+    #[arg(long, env = "DORMER_LOGIN_LINK", value_name = "FILE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub login_link: Option<PathBuf>,
     /// Key that seals browser sessions: at least 32 random characters (openssl rand -hex 32). Give every console the
     /// same key, so that each accepts the others' sessions and a restart logs nobody out. A second key after a comma
     /// only opens old sessions; deploy/people.yaml describes the rotation. Prefer the environment or the file to the
@@ -206,6 +219,19 @@ pub struct Settings {
     )]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plaintext: Option<bool>,
+
+    /// Audit of the API and the console: who logged in, was refused, looked at what is confidential, and acted, as JSON
+    /// lines; a file, which may be rotated by renaming it, or `-` for standard output [default: none]
+    #[arg(long, env = "DORMER_AUDIT_LOG", value_name = "FILE|-")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub audit_log: Option<PathBuf>,
+    /// With --audit-log: do nothing that cannot be written there, such as on a full disk [default: true]
+    #[arg(
+        long, env = "DORMER_AUDIT_REQUIRED",
+        num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL"
+    )]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub audit_required: Option<bool>,
 
     /// Unique name of this process, such as its pod's name [default: host name and process id]
     #[arg(long, env = "DORMER_NAME", value_name = "NAME")]
@@ -306,7 +332,7 @@ pub struct NatsSettings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub accept_lazy_sync: Option<bool>,
 
-    /// Accept a server beyond loopback without TLS or without a login: whoever reaches it then commands dormer
+    /// Accept a server beyond loopback without TLS or without a login: anyone who reaches it then commands dormer
     #[arg(
         long = "nats-insecure", env = "DORMER_NATS_INSECURE",
         num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL"
@@ -344,7 +370,7 @@ pub struct NatsSettings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token: Option<Secret>,
 
-    /// Credentials file (.creds) instead of user and password; in builds with the feature nats-creds
+    /// Credentials file (.creds) instead of user and password
     #[arg(
         long = "nats-credentials",
         env = "DORMER_NATS_CREDENTIALS",
@@ -428,16 +454,16 @@ impl Settings {
     /// The file cannot be read; or the line and key that are wrong.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         let text = std::fs::read_to_string(path)
-            .with_context(|| format!("cannot read {}", path.display()))?;
-        toml::from_str(&text).with_context(|| format!("in {}", path.display()))
+            .with_context(|| format!("--config {}", path.display()))?;
+        toml::from_str(&text).with_context(|| format!("in --config {}", path.display()))
     }
 
     /// These settings, completed by the lower ones.
     pub fn over(self, lower: Self) -> Self {
         over!(self, lower;
-            kubeconfig, context, store, host_program, namespace, machine_namespace,
+            kubeconfig, context, store, host_program, host_program_sha256, namespace, machine_namespace,
             cluster_api_namespace, pool, private_key,
-            private_key_secret, ssh_port, slots, listen, authentication, audience, review_seconds, access_token, tls_certificate, tls_key, plaintext, name,
+            private_key_secret, ssh_port, slots, listen, authentication, audience, review_seconds, access_token, tls_certificate, tls_key, plaintext, login_link, audit_log, audit_required, name,
             otlp_endpoint, operator_condition;
             role, payload, profile_layer, session_key)
     }
@@ -458,6 +484,7 @@ impl Settings {
             slots: Some(256),
             listen: Some(LISTEN),
             review_seconds: Some(30),
+            login_link: Some(LOGIN_LINK.into()),
             name: Some(process_name()),
             ..Self::default()
         })

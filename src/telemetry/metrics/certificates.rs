@@ -6,7 +6,8 @@ use rustls::pki_types::{CertificateDer, pem::PemObject};
 use std::path::Path;
 use x509_cert::{Certificate, der::Decode};
 
-/// Certificates that this process read at startup. It uses them until it ends, even if the files change.
+/// Certificates that this process uses. That of the listener is registered again when it is renewed; NATS' counts from
+/// startup, even if its file changes.
 pub struct Certificates(LabelledGauge<1>);
 
 impl Certificates {

@@ -425,7 +425,7 @@ const PANELS: &[Panel] = &[
             ("max(dormer_dead_letters)", "dead"),
             (
                 "sum(rate(dormer_messages_dead_lettered_total[5m]))",
-                "buried/s",
+                "dead letters/s",
             ),
             (
                 "sum by (reason) (rate(dormer_messages_dropped_total[5m]))",

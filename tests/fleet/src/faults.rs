@@ -6,6 +6,7 @@
 //! it strikes; for a fault that ends by itself it is after how many seconds of the world. The list
 //! is that of `tests/SCENARIOS.md`; each fault is applied by whoever owns its effect (see [`Owner`]).
 
+use dormer_profile::near::question;
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -151,11 +152,16 @@ impl std::fmt::Display for Fault {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FaultError {
     /// No fault has this name.
-    #[error("there is no fault named {0:?}; `dormer fleet --list-faults` names them all")]
+    #[error("--faults: there is no fault named {0:?}{near}\n--list-faults names them all", near = near(.0))]
     Unknown(String),
     /// A number cannot be read, or is out of its bounds.
-    #[error("{0:?} is no count between 1 and {MACHINES_MAX}")]
+    #[error("--faults: {0:?} is no count between 1 and {MACHINES_MAX}")]
     Count(String),
+}
+
+/// The near name of a fault, as a question.
+fn near(name: &str) -> String {
+    question(name, Fault::ALL.iter().map(|it| it.name()))
 }
 
 /// One ordered fault.

@@ -5,6 +5,7 @@ mod clock;
 mod cloud;
 mod outside;
 mod record;
+mod remedy;
 mod start;
 
 pub use bare::BareCloud;
@@ -12,4 +13,5 @@ pub use clock::{Pace, WorldClock, stamp};
 pub use cloud::{CloudAction, CloudError, HostCloud, HostContext, HostOrder, Instance, Platform};
 pub use outside::{OutsideConfig, OutsideWorld};
 pub use record::{ENTRIES_MAX, Entry, Happened, Record, Tally, Unavailable};
+pub use remedy::Remedy;
 pub use start::{SSH_PORT, World, WorldConfig, WorldError};

@@ -5,6 +5,7 @@ mod profile;
 
 use std::time::Duration;
 
+use dormer_fleet::Pace;
 use dormer_fleet::host::Phase;
 use dormer_profile::answer::{FailureCode, FeatureState, ItemState, Reboot};
 use dormer_profile::document::{Fence, Section};
@@ -253,6 +254,29 @@ async fn a_first_start_of_kubelet_that_fails_with_1053_is_outlived_by_the_same_c
     let struck = bench.world.faults.struck();
     let struck: Vec<&str> = struck.iter().map(|(fault, ..)| fault.name()).collect();
     assert_eq!(struck, ["kubelet-start-1053"]);
+}
+
+/// The time of the world that it takes to start a node's services, each of which must run for a while.
+async fn start_of_services(pace: Pace) -> Duration {
+    let bench = Bench::start_at(pace).await;
+    let client = bench.ready().await;
+    let document = document(items::node(&bench.world));
+    let began = bench.world.clock.elapsed();
+    let done = client
+        .call(Mode::Apply, "machine/a@3.0", 3, Some(&document))
+        .await;
+    assert!(done.converged(), "{done:?}");
+    pace.simulated(bench.world.clock.elapsed() - began)
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_a_fast_world_the_program_waits_by_the_worlds_clock() {
+    let life = start_of_services(Pace::LIFE).await;
+    let fast = start_of_services(Pace::times_faster(150.0)).await;
+    assert!(
+        fast < life * 3,
+        "{fast:?} of a fast world, {life:?} of life"
+    );
 }
 
 #[tokio::test(start_paused = true)]

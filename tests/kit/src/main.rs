@@ -1,19 +1,25 @@
 //! `cargo tier`: runs a tier of the tests, or builds their servers.
 
-use std::process::{Command, ExitCode};
+mod sbom;
+
+use std::{
+    path::Path,
+    process::{Command, ExitCode},
+};
 
 use dormer_testkit::tier::{self, PARTS, Part, Running};
 use dormer_testkit::{
     Etcd, Helm, Kubernetes, NatsServer, NatsVersion, OtlpReceiver, Start, Wine, cache, host_program,
 };
 
-const USAGE: &str = "usage: cargo tier fast | full | long PART,… | list | servers | windows
+const USAGE: &str = "usage: cargo tier fast | full | long PART,… | list | servers | windows | sbom FOLDER
   fast      pure tests only: no server, no process of dormer
   full      what `cargo test --workspace` runs
   long      the named parts of the long tier (`all`: each of them); a test that passed on this tree is not run again
   list      the parts of the long tier
   servers   builds the servers of the full tier, and prints where they are kept
-  windows   builds dormer-host.exe, and makes the prefix of Wine that its tests copy";
+  windows   builds dormer-host.exe, and makes the prefix of Wine that its tests copy
+  sbom      writes the bills of material of dormer and dormer-host.exe (CycloneDX) into a folder";
 
 /// The variables that choose what runs. Those of the caller are not passed on.
 const CHOOSING: [&str; 3] = [tier::TIER, tier::LONG, "DORMER_KUBERNETES"];
@@ -28,6 +34,9 @@ fn main() -> ExitCode {
         ["list"] => list(),
         ["servers"] => servers(),
         ["windows"] => windows(),
+        ["sbom", folder] => sbom::write(Path::new(folder)).map(|paths| {
+            paths.iter().for_each(|path| print(path));
+        }),
         _ => Err(USAGE.to_owned()),
     };
     match done {

@@ -28,9 +28,22 @@ pub(crate) fn built(program: &Program, release: &Release) -> Result<PathBuf> {
     });
     // Without Go, or with a newer one and no network, an entry that another Go made serves as well.
     let entry = made.or_else(|error| {
-        cache::any_entry(&servers, &source, &go_platform(), &programs).ok_or(error)
+        let platform = if is_for_windows(module) {
+            "-windows-amd64".to_owned()
+        } else {
+            go_platform()
+        };
+        cache::any_entry(&servers, &source, &platform, &programs).ok_or(error)
     })?;
     Ok(entry.join(program.name))
+}
+
+/// Whether a module's programs are for Windows: their names say so.
+fn is_for_windows(module: &GoModule) -> bool {
+    module
+        .programs
+        .iter()
+        .all(|(name, _)| name.ends_with(".exe"))
 }
 
 /// This machine's system and processor as Go spells them, such as `-linux-amd64`.
@@ -54,6 +67,9 @@ fn go(module: &GoModule) -> Command {
         .env("CGO_ENABLED", "0")
         .env("GOWORK", "off")
         .env("GOFLAGS", "-buildvcs=false");
+    if is_for_windows(module) {
+        go.env("GOOS", "windows").env("GOARCH", "amd64");
+    }
     go
 }
 
@@ -73,8 +89,10 @@ fn build(module: &GoModule, into: &Path) -> Result<()> {
         "go build in {} failed: {stderr}",
         folder.display()
     );
+    let end = if is_for_windows(module) { ".exe" } else { "" };
     for (name, package) in module.programs {
-        std::fs::rename(raw.join(go_name(package, module)), into.join(name))?;
+        let made = format!("{}{end}", go_name(package, module));
+        std::fs::rename(raw.join(made), into.join(name))?;
     }
     std::fs::remove_dir(&raw)?;
     Ok(())
@@ -99,12 +117,16 @@ fn go_name<'a>(package: &'a str, module: &'a GoModule) -> &'a str {
 /// Sixteen hex digits that change with the module's files and with what is built of them.
 fn fingerprint(module: &GoModule) -> Result<String> {
     let folder = modules().join(module.folder);
-    let mut files: Vec<PathBuf> = std::fs::read_dir(&folder)
-        .with_context(|| format!("{} is missing", folder.display()))?
-        .flatten()
-        .map(|entry| entry.path())
-        .filter(|path| path.is_file())
-        .collect();
+    // The module's own files, and those of its packages that are built.
+    let packages = module.programs.iter().map(|(_, package)| package);
+    let own = packages.filter_map(|package| package.strip_prefix("./"));
+    let mut files = Vec::new();
+    for folder in std::iter::once(folder.clone()).chain(own.map(|package| folder.join(package))) {
+        let entries = std::fs::read_dir(&folder)
+            .with_context(|| format!("{} is missing", folder.display()))?;
+        let paths = entries.flatten().map(|entry| entry.path());
+        files.extend(paths.filter(|path| path.is_file()));
+    }
     files.sort();
     let mut hasher = Xxh3::new();
     for file in files {
@@ -194,6 +216,7 @@ mod tests {
     fn a_package_gives_its_program_the_name_that_go_gives_it() {
         let name = |package| go_name(package, &MODULE);
         assert_eq!(name("."), "otlp-receiver-1.70.0");
+        assert_eq!(name("./read"), "read");
         assert_eq!(name("go.etcd.io/etcd/server/v3"), "server");
         assert_eq!(
             name("k8s.io/kubernetes/cmd/kube-apiserver"),

@@ -21,7 +21,7 @@ use crate::skip::Skipped;
 pub const TIER: &str = "DORMER_TIER";
 /// The variable that names parts of the long tier.
 pub const LONG: &str = "DORMER_LONG";
-/// The variable that runs tests again which passed on this tree.
+/// Variable that runs tests again although they passed on the same files.
 pub const AGAIN: &str = "DORMER_LONG_AGAIN";
 
 /// The variable that names a file with a line for each long test that passed.
@@ -97,6 +97,15 @@ pub const PARTS: &[Part] = &[
         minutes: 2,
     },
     Part {
+        name: "migration",
+        what: "20 nodes of WMCO move over and 5 go back, and 3 and 1; no test of the full tier has hosts in WMCO's layout",
+        select: &["-p", "dormer", "--test", "integration", "migrate::"],
+        env: &[],
+        needs: None,
+        whole: false,
+        minutes: 5,
+    },
+    Part {
         name: "trouble",
         what: "other people's trouble: 1,000 seeds of 20 machines for two days, 10 of 200 for a week, instead of 60 of 8",
         // The plays use all processors by themselves.
@@ -108,6 +117,15 @@ pub const PARTS: &[Part] = &[
             "--",
             "--test-threads=1",
         ],
+        env: &[],
+        needs: None,
+        whole: false,
+        minutes: 15,
+    },
+    Part {
+        name: "verdicts",
+        what: "every fault of the simulated world ends by what dormer why says, instead of twelve",
+        select: &["-p", "dormer-lab", "--lib", "scenarios::verdicts::every"],
         env: &[],
         needs: None,
         whole: false,
@@ -160,6 +178,23 @@ pub const PARTS: &[Part] = &[
         name: "image",
         what: "the image, built twice: one digest, nothing in it but two programs and authorities; needs buildah and musl",
         select: &["-p", "dormer", "--test", "integration", "image::"],
+        env: &[],
+        needs: None,
+        whole: false,
+        minutes: 25,
+    },
+    Part {
+        name: "configurations",
+        what: "the profiles' documents, read by the kubelet's, kube-proxy's and containerd's own code; an image, imported by containerd",
+        select: &[
+            "-p",
+            "dormer-profile",
+            "-p",
+            "dormer-host",
+            "--test",
+            "integration",
+            "real_",
+        ],
         env: &[],
         needs: None,
         whole: false,

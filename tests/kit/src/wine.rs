@@ -455,8 +455,10 @@ fn copy(from: &Path, to: &Path, below: &Path) -> Result<()> {
     let linked = below.starts_with("drive_c/windows");
     for entry in fs::read_dir(from)? {
         let entry = entry?;
-        let (kind, name) = (entry.file_type()?, entry.file_name());
-        let (source, target) = (entry.path(), to.join(&name));
+        let kind = entry.file_type()?;
+        let name = entry.file_name();
+        let source = entry.path();
+        let target = to.join(&name);
         if kind.is_dir() {
             copy(&source, &target, &below.join(&name))?;
         } else if kind.is_symlink() {

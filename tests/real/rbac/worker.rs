@@ -84,6 +84,7 @@ impl Bench {
             node,
             version,
             pin: None,
+            expect: None,
         };
         run_of(&executor, &machine.uid, mark)
             .await
@@ -151,12 +152,25 @@ impl Bench {
         let pool = pool.expect("it is there");
         assert_eq!(pool["status"]["override"]["payload"], "0.9.0");
         assert_eq!(pool["spec"]["payload"], "installed");
+        let taken_away = |written: &str| Task::SetPayload {
+            pool: "windows".to_owned(),
+            payload: written.to_owned(),
+            back_from: written.to_owned(),
+            by: String::new(),
+            instead: Some(written.to_owned()),
+        };
+        // The rollback still holds, so it stays.
+        self.run(taken_away("installed")).await?;
+        let pool = self.site.world.get(WINDOWS_POOL, &home, "windows").await;
+        let pool = pool.expect("it is there");
+        assert_eq!(pool["status"]["override"]["payload"], "0.9.0");
+        settings(&self.site, json!({"payload": "3.0.0"})).await;
+        self.run(taken_away("3.0.0")).await?;
+        let pool = self.site.world.get(WINDOWS_POOL, &home, "windows").await;
+        let pool = pool.expect("it is there");
+        assert_eq!(pool["status"].get("override"), None, "it has ended");
         // The other steps want the newest.
-        let none = json!({"override": null});
-        self.site
-            .world
-            .status(WINDOWS_POOL, &home, "windows", none)
-            .await;
+        settings(&self.site, json!({"payload": "installed"})).await;
         Ok(())
     }
 

@@ -15,7 +15,7 @@ use dormer_proto::{
     id::{Attempt, Revision, RunId, SignalId, Sum, TaskId, Timestamp, hash64},
     message::{Inbound, ReceiptStatus, ReportReceipt, TaskOrder},
 };
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 impl World {
     /// Stores a record, and checks what a record may say.
@@ -76,9 +76,13 @@ impl World {
         outbox_adds_up(before.as_ref(), record)?;
         let mut facts: Vec<_> = before.iter().flat_map(|run| run.facts.clone()).collect();
         let mut accepted = BTreeSet::new();
-        let mut taken = before
+        let mut taken: BTreeMap<_, _> = before
             .as_ref()
-            .map(|run| run.taken.clone())
+            .map(|run| {
+                let ids = run.taken.iter();
+                ids.map(|(from, taken)| (from.clone(), taken.id()))
+                    .collect()
+            })
             .unwrap_or_default();
         for (at, event) in record.events.iter().enumerate() {
             match event {
@@ -126,16 +130,48 @@ impl World {
                         return Err(format!("signal {id:?} of {from} was taken twice"));
                     }
                 }
-                HistoryEvent::SignalReceipted { to, id: signal } if !self.tail_lost => {
+                HistoryEvent::SignalReceipted {
+                    to,
+                    id: signal,
+                    behind: None,
+                } => {
                     let highest = self.took(to, id);
-                    if highest.is_none_or(|highest| highest < *signal) {
+                    if !self.tail_lost && highest.is_none_or(|highest| highest < *signal) {
                         return Err(format!("signal {signal:?} to {to} is lost"));
+                    }
+                    if highest.is_some_and(|highest| highest >= *signal)
+                        && !self.has_taken(before.as_ref(), to, *signal)
+                    {
+                        return Err(format!(
+                            "signal {signal:?} to {to} was swallowed: its id was used before"
+                        ));
                     }
                 }
                 _ => {}
             }
         }
         Ok(())
+    }
+
+    /// Whether `to` took the signal that is outstanding in `sender`, and not another with the same id.
+    fn has_taken(&self, sender: Option<&Run<Toy>>, to: &RunId, signal: SignalId) -> bool {
+        let out = sender.and_then(|run| {
+            let mut outbox = run.outbox.iter();
+            let out = outbox.find(|out| out.to == *to && out.id == signal)?;
+            Some((&run.id, out.issued.unwrap_or(run.sum)))
+        });
+        let Some((sender, sum)) = out else {
+            // It was sent again within this record, or the law of the outbox finds it.
+            return true;
+        };
+        let theirs = self.entries.iter().filter(|entry| entry.run == *to);
+        let mut events = theirs.flat_map(|entry| &entry.record.events);
+        events.any(|event| match event {
+            HistoryEvent::SignalTaken {
+                from, id, issued, ..
+            } => from == sender && *id == signal && *issued == Some(sum),
+            _ => false,
+        })
     }
 
     fn check_report(&self, task: &TaskId, attempt: Attempt, worker: &str) -> Result<(), String> {
@@ -245,11 +281,12 @@ impl World {
 
     /// Messages that may be delivered now, some of them, in any order.
     pub(crate) fn take(&mut self, max: usize) -> Vec<Delivery> {
+        self.arrive();
         let mut taken = Vec::new();
         for _ in 0..max {
             let ripe = |at: &usize| {
                 let message = &self.messages[*at];
-                message.holder.is_none() && message.after <= self.now
+                message.arrived && message.holder.is_none() && message.after <= self.now
             };
             let ripe: Vec<usize> = (0..self.messages.len()).filter(ripe).collect();
             if ripe.is_empty() {
@@ -284,7 +321,8 @@ impl World {
     }
 
     /// What a run waits for will come in time: its alarm is set, and rings no later than its deadline, or a message is
-    /// on its way to it or in a shard's hands, whose load or whose record sets it.
+    /// on its way to it or in a shard's hands, whose load or whose record sets it. A run that lost its message to a
+    /// repeat may have to wait for the sweep.
     pub(crate) fn check_alarms(&mut self) {
         if !self.punctual {
             return;
@@ -298,7 +336,9 @@ impl World {
             let due = run.deadline()?;
             let set = self.alarms.get(&run.id).map(|(at, _)| at.0);
             // The messages to a quarantined run are taken away. Its release sets the alarm again.
-            let known = written_to.contains(&run.id) || self.notes.contains_key(&run.id);
+            let known = written_to.contains(&run.id)
+                || self.notes.contains_key(&run.id)
+                || self.orphaned.contains(&run.id);
             let waits = set.is_none_or(|set| set > due.0) && !known;
             waits.then(|| format!("{} is due at {}, and its alarm at {set:?}", run.id, due.0))
         });
@@ -369,7 +409,7 @@ fn outbox_adds_up(before: Option<&Run<Toy>>, record: &Record<Toy>) -> Result<(),
         .events
         .iter()
         .filter_map(|event| match event {
-            HistoryEvent::SignalReceipted { to, id }
+            HistoryEvent::SignalReceipted { to, id, .. }
             | HistoryEvent::SignalRefused { to, id, .. } => Some((to, *id)),
             _ => None,
         })
@@ -379,11 +419,7 @@ fn outbox_adds_up(before: Option<&Run<Toy>>, record: &Record<Toy>) -> Result<(),
         .flat_map(|run| &run.outbox)
         .map(|out| (&out.to, out.id));
     let expected: BTreeSet<_> = kept.filter(|out| !answered.contains(out)).collect();
-    let old = record
-        .run
-        .outbox
-        .iter()
-        .filter(|out| out.id.seq != record.run.seq);
+    let old = record.run.outbox.iter().filter(|out| out.issued.is_some());
     let found: BTreeSet<_> = old.map(|out| (&out.to, out.id)).collect();
     if expected == found {
         Ok(())

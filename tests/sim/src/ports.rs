@@ -184,6 +184,12 @@ impl TaskQueue for Sim {
         let mut world = self.world();
         for order in orders {
             world.check_order(&order);
+            // A worker may have it in hand.
+            if let Some(old) = order.superseded()
+                && world.chance.percent(50)
+            {
+                world.orders.remove(&(order.task.clone(), old));
+            }
             world
                 .orders
                 .entry((order.task.clone(), order.attempt))
@@ -214,6 +220,7 @@ impl Alarms for Sim {
                 Some(at) => {
                     let at = earlier(set.map(|(set, _)| set), at);
                     world.check_set(&run, set.map(|(set, _)| set), at);
+                    world.alarm_was_set(&run);
                     world.alarms.insert(run, (at, Some(self.engine)));
                 }
                 None if set.is_some_and(|(_, by)| by == Some(self.engine)) => {

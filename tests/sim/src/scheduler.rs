@@ -4,7 +4,7 @@ use crate::{
     build::{Build, SimShard, Turn},
     ports::Sim,
     toy,
-    world::{World, fault},
+    world::{InTransit, World, fault},
 };
 use dormer_engine::{
     engine::sweep,
@@ -27,6 +27,9 @@ const CACHED_MAX: usize = 3;
 const SHARDS_MAX: usize = 8;
 /// How long past due a deadline is before the sweep rings for it, in milliseconds.
 const GRACE_MS: u64 = 2_000;
+
+/// A minute, within which the sweep finds what is overdue.
+const SWEPT_WITHIN_MS: u64 = 60_000;
 
 /// What a seed is run with.
 #[derive(Debug, Clone, Copy)]
@@ -203,7 +206,7 @@ impl Scheduler {
     /// The engine ends where it stands; what it held comes again.
     fn die(&mut self, engine: usize) {
         self.engines[engine].passes = [None, None];
-        self.engines[engine].asleep = 0;
+        self.wake(engine);
         for shard in 0..self.engines[engine].shards.len() {
             self.engines[engine].shards[shard] = Slot {
                 at: At::Gone,
@@ -219,18 +222,21 @@ impl Scheduler {
     /// The engine stops where it stands, and goes on later as if nothing had been: its claims lapse meanwhile.
     fn fall_asleep(&mut self, engine: usize) {
         self.engines[engine].asleep = self.sim.world().chance.below(60);
+        self.sim.world().asleep.insert(engine);
         for shard in 0..self.engines[engine].shards.len() {
             self.release(holder(engine, shard));
         }
     }
 
+    fn wake(&mut self, engine: usize) {
+        self.engines[engine].asleep = 0;
+        self.sim.world().asleep.remove(&engine);
+    }
+
     /// What a shard held and did not acknowledge comes again.
     fn release(&self, holder: usize) {
-        for message in &mut self.sim.world().messages {
-            if message.holder == Some(holder) {
-                message.holder = None;
-            }
-        }
+        let held = |message: &InTransit| message.holder == Some(holder);
+        self.sim.world().release(held);
     }
 
     fn begin_sweep(&mut self, engine: usize) {
@@ -275,6 +281,11 @@ impl Scheduler {
             world.chance.index(self.engines[engine].shards.len())
         };
         self.advance_shard(engine, shard);
+        // What it was at when it fell asleep is done.
+        let busy = |slot: &Slot| matches!(slot.at, At::Busy(..));
+        if !self.engines[engine].shards.iter().any(busy) {
+            self.wake(engine);
+        }
     }
 
     /// One poll of one shard, or its next turn.
@@ -322,11 +333,10 @@ impl Scheduler {
             .iter()
             .map(|message| message.token)
             .collect();
-        for message in &mut self.sim.world().messages {
-            if message.holder == Some(holder(engine, shard)) && !waiting.contains(&message.token) {
-                message.holder = None;
-            }
-        }
+        let held = |message: &InTransit| {
+            message.holder == Some(holder(engine, shard)) && !waiting.contains(&message.token)
+        };
+        self.sim.world().release(held);
     }
 
     fn begin(&mut self, engine: usize, at: usize, shard: SimShard) -> At {
@@ -370,6 +380,7 @@ impl Scheduler {
             world.land();
         }
         for engine in 0..self.engines.len() {
+            self.wake(engine);
             if self.engines[engine].build == Build::Older {
                 self.become_build(engine, Build::Newer);
             }
@@ -413,8 +424,14 @@ impl Scheduler {
                     drop(world);
                     self.begin_sweep(engine);
                 }
+                None if !world.orphaned.is_empty() => {
+                    world.orphaned.clear();
+                    world.now = world.now.plus_ms(SWEPT_WITHIN_MS);
+                    drop(world);
+                    self.begin_sweep(engine);
+                }
                 // The watcher repeats what it knows once a minute.
-                None if std::mem::take(&mut again) => world.repeat(),
+                None if std::mem::take(&mut again) => world.repeat_what_lives(),
                 None => return world.check_rest(),
             }
         }

@@ -8,8 +8,9 @@ use crate::{
 use dormer_engine::port::{
     Ack, Append, AppendError, Expected, Head, OrderOut, QuarantineNote, Stored,
 };
-use dormer_engine_core::{InboxMessageOf, Record, Run, Workflow};
+use dormer_engine_core::{InboxMessageOf, Record, Run, TakenSignal, Workflow};
 use dormer_proto::{
+    address::Address,
     envelope,
     id::{Attempt, Epoch, Incarnation, Revision, RunId, Seq, SignalId, Sum, TaskId, Timestamp},
     message::{
@@ -64,6 +65,14 @@ pub(crate) struct InTransit {
     pub(crate) after: Timestamp,
     pub(crate) holder: Option<usize>,
     pub(crate) run: Option<RunId>,
+    /// Its address in an inbox that holds one message for each.
+    pub(crate) address: Option<Address>,
+    /// Whether it has reached the inbox.
+    pub(crate) arrived: bool,
+    /// Whether it has been delivered at least once.
+    pub(crate) delivered: bool,
+    /// Whether another took its place. Its holder goes on with it, and nobody gets it again.
+    pub(crate) replaced: bool,
 }
 
 pub(crate) struct World {
@@ -87,6 +96,11 @@ pub(crate) struct World {
     pub(crate) notes: BTreeMap<RunId, QuarantineNote>,
     /// Appends on their way, whose engines got no answer.
     pub(crate) appends: Vec<Append>,
+    /// Runs one of whose messages was replaced after it had been delivered and before it was acknowledged. Its record
+    /// may be stored with nobody left to carry out its effects: the sweep finds such runs.
+    pub(crate) orphaned: BTreeSet<RunId>,
+    /// Engines that sleep in mid-turn, after which they may still store a record.
+    pub(crate) asleep: BTreeSet<usize>,
     /// No alarm is lost, nor what it follows from: none may wait for the sweep.
     pub(crate) punctual: bool,
     pub(crate) tail_lost: bool,
@@ -120,6 +134,8 @@ impl World {
             alarms: BTreeMap::new(),
             notes: BTreeMap::new(),
             appends: Vec::new(),
+            orphaned: BTreeSet::new(),
+            asleep: BTreeSet::new(),
             tail_lost: false,
             revisit: false,
             truth: BTreeMap::new(),
@@ -170,13 +186,62 @@ impl World {
             let token = self.token;
             let bytes = bytes.clone();
             let run = run.clone();
+            let address = Address::read(&bytes).filter(|_| !self.exclusive);
             self.messages.push(InTransit {
                 bytes,
                 token,
                 after,
                 holder: None,
                 run,
+                address,
+                arrived: false,
+                delivered: false,
+                replaced: false,
             });
+        }
+        self.arrive();
+    }
+
+    /// What has been on its way long enough reaches the inbox, in that order, and takes the place of the message with
+    /// the same address, whichever of both is newer: as in a stream with `max_msgs_per_subject: 1` (nats-server 2.12.3,
+    /// `server/memstore.go`, `enforcePerSubjectLimit`).
+    pub(crate) fn arrive(&mut self) {
+        loop {
+            let here = |message: &&InTransit| !message.arrived && message.after <= self.now;
+            let coming = self.messages.iter().filter(here);
+            let Some(next) = coming.min_by_key(|message| (message.after, message.token)) else {
+                return self.forget_replaced();
+            };
+            let (token, address) = (next.token, next.address.clone());
+            for message in &mut self.messages {
+                message.replaced |=
+                    message.arrived && address.is_some() && message.address == address;
+                message.arrived |= message.token == token;
+            }
+        }
+    }
+
+    /// Messages that somebody held are free again, and those among them that were replaced are gone.
+    pub(crate) fn release(&mut self, released: impl Fn(&InTransit) -> bool) {
+        for message in self.messages.iter_mut().filter(|it| released(it)) {
+            message.holder = None;
+        }
+        self.forget_replaced();
+    }
+
+    fn forget_replaced(&mut self) {
+        let gone = |message: &InTransit| message.replaced && message.holder.is_none();
+        for message in self.messages.iter().filter(|it| gone(it) && it.delivered) {
+            self.orphaned.extend(message.run.clone());
+        }
+        self.messages.retain(|message| !gone(message));
+    }
+
+    /// The alarm of a run was set by somebody who read it or stored its record.
+    pub(crate) fn alarm_was_set(&mut self, run: &RunId) {
+        let may_land = self.appends.iter().any(|append| append.run == *run);
+        if !may_land && self.asleep.is_empty() {
+            self.orphaned.remove(run);
         }
     }
 
@@ -204,6 +269,7 @@ impl World {
             .find(|message| message.token == token)
         {
             message.holder = Some(holder);
+            message.delivered = true;
         }
     }
 
@@ -218,11 +284,13 @@ impl World {
             return;
         };
         match ack {
-            Ack::Done if !lost => drop(self.messages.remove(at)),
+            // A lost acknowledgement of a message that was replaced is not missed.
+            Ack::Done if !lost || self.messages[at].replaced => drop(self.messages.remove(at)),
             Ack::Done => self.messages[at].holder = None,
-            Ack::Again(ms) => {
+            Ack::Again(ms) | Ack::Newer(ms) => {
                 self.messages[at].holder = None;
                 self.messages[at].after = now.plus_ms(ms);
+                self.forget_replaced();
             }
         }
     }
@@ -282,6 +350,17 @@ impl World {
         let known: Vec<_> = self.truth.keys().cloned().collect();
         for (n, uid) in known {
             self.observe(n, &uid);
+        }
+    }
+
+    /// The same, once the objects of runs that have ended are gone: nothing is said of them any more.
+    pub(crate) fn repeat_what_lives(&mut self) {
+        let known: Vec<_> = self.truth.keys().cloned().collect();
+        for (n, uid) in known {
+            let last = self.last(&toy::id(n));
+            if last.is_none_or(|entry| entry.record.run.closed.is_none()) {
+                self.observe(n, &uid);
+            }
         }
     }
 
@@ -487,6 +566,7 @@ impl World {
 
     /// Signals that `run` took from `from`, as stored.
     pub(crate) fn took(&self, run: &RunId, from: &RunId) -> Option<SignalId> {
-        self.last(run)?.record.run.taken.get(from).copied()
+        let taken = &self.last(run)?.record.run.taken;
+        taken.get(from).map(TakenSignal::id)
     }
 }

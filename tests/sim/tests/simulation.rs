@@ -55,6 +55,7 @@ fences! {
     the_attempt_is_missed: Attempt,
     the_deadline_is_missed: Deadline,
     the_receipt_is_missed: Receipt,
+    asking_again_for_a_reused_id_is_missed: ReusedId,
     the_observations_version_is_missed: Observation,
     the_expected_revision_is_missed: Revision,
     acting_after_the_store_is_missed: ActAfterStore,

@@ -47,7 +47,7 @@ const TASK_CHARS_MAX: usize = 300;
 const BOOT_CHARS_MAX: usize = 64;
 
 /// The line that starts the program, for any shell: no space within a word, no quote, nothing that cmd, PowerShell 5.1
-/// or pwsh treat specially, `--key value` alone (win32/files.md §6).
+/// or pwsh treat specially, `--key value` alone (docs/field-notes.md, The program's line over SSH).
 pub fn command_line(call: &Call) -> Result<String, String> {
     let words = words(call);
     for word in &words {
@@ -180,9 +180,10 @@ fn check(call: &Call, mode: dormer_profile::invocation::Mode) -> Result<(), Stri
         mode,
         dormer_profile::invocation::Mode::Plan | dormer_profile::invocation::Mode::Apply
     );
+    let may = needs || mode == dormer_profile::invocation::Mode::Adopt;
     match &call.document {
         None if needs => Err(format!("{mode} needs a document")),
-        Some(_) if !needs => Err(format!("{mode} takes no document")),
+        Some(_) if !may => Err(format!("{mode} takes no document")),
         Some(document) if !is_sha256(&document.sha256) => Err("`--sha256` is no SHA-256".into()),
         _ => Ok(()),
     }

@@ -15,7 +15,7 @@ use crate::{
     },
     paths::{program_path, same, state},
     problem::{Problem, Result},
-    run::Run,
+    progress::Run,
     services,
     state::{BootPlan, BootRun, BootStep, Made, file},
 };

@@ -9,13 +9,6 @@ use serde_json::Value;
 
 use crate::paths::refused;
 
-/// A service of somebody else that is stopped and disabled, as WICD is where dormer takes over from WMCO.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct DisabledService {
-    /// Its name.
-    pub name: String,
-}
-
 /// Of the files in a folder that are named so, the newest stay, and what one of them names.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct NewestFiles {
@@ -36,8 +29,6 @@ pub struct NewestFiles {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub(crate) enum OwnWhat {
-    /// See [`DisabledService`].
-    DisabledService(DisabledService),
     /// See [`NewestFiles`].
     NewestFiles(NewestFiles),
 }
@@ -63,7 +54,7 @@ pub(crate) struct Wanted {
 }
 
 /// The kinds of [`OwnWhat`].
-const OWN: [&str; 2] = ["disabled_service", "newest_files"];
+const OWN: [&str; 1] = ["newest_files"];
 
 /// Reads a document, and refuses names that Windows would change.
 pub(crate) fn read(bytes: &[u8]) -> Result<Wanted, String> {
@@ -112,14 +103,15 @@ fn check(document: &Document, own: &[Own]) -> Result<(), String> {
             What::NetworkFile(what) => paths.push((id, &what.path)),
             What::Sweep(what) => paths.push((id, &what.under)),
             What::OnlyFolders(what) => paths.push((id, &what.under)),
+            What::Image(what) => paths.push((id, &what.archive)),
             What::DefenderExclusion(what) => paths.push((id, &what.process)),
             What::Service(what) => names.push((id, &what.name)),
+            What::DisabledService(what) => names.push((id, &what.name)),
             _ => {}
         }
     }
     for one in own {
         match &one.what {
-            OwnWhat::DisabledService(what) => names.push((&one.id, &what.name)),
             OwnWhat::NewestFiles(what) => paths.push((&one.id, &what.under)),
         }
     }

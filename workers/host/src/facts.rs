@@ -5,42 +5,12 @@ use dormer_profile::answer::{Address, Facts, FailureCode, FeatureState};
 use crate::{
     items::{feature, network::live_interfaces},
     ops::{Host, ServiceStatusRead, SystemRead, VolumeSpace},
+    pending::{TCPIP, names, servicing_waits},
     problem::{Doing as _, Result},
     session::Session,
 };
 
 const CURRENT: &str = r"SOFTWARE\Microsoft\Windows NT\CurrentVersion";
-const TCPIP: &str = r"SYSTEM\CurrentControlSet\Services\Tcpip\Parameters";
-const SERVICING: &str =
-    r"SOFTWARE\Microsoft\Windows\CurrentVersion\Component Based Servicing\RebootPending";
-
-/// The host's name now, and the one after the next reboot where that is another.
-///
-/// The DNS host name, which is what the kubelet registers under (Go's `os.Hostname`), not the NetBIOS name of at most 15
-/// characters: two names that are equal in those are still two (win32/services.md §9).
-pub(crate) async fn names<H: Host>(host: &mut Session<H>) -> Result<(String, Option<String>)> {
-    let system = host.ask(SystemRead {}).await;
-    let system = system.doing(FailureCode::Other, || "read the system's facts".into())?;
-    let mut now = host.registry_text(TCPIP, "Hostname").await?;
-    if now.is_empty() {
-        now = system.dns_host_name;
-    }
-    let next = host.registry_text(TCPIP, "NV Hostname").await?;
-    let next = (!next.is_empty() && !next.eq_ignore_ascii_case(&now)).then_some(next);
-    Ok((now, next))
-}
-
-/// Whether servicing waits for a reboot: the one sign of Windows that holds anything up, and that DISM alone.
-pub(crate) async fn servicing_waits<H: Host>(host: &mut Session<H>) -> Result<bool> {
-    let key = crate::ops::RegistryList {
-        key: SERVICING.into(),
-    };
-    match host.ask(key).await {
-        Ok(_) => Ok(true),
-        Err(error) if error.number() == 2 => Ok(false),
-        Err(error) => Err(error).doing(FailureCode::Other, || format!("read {SERVICING}")),
-    }
-}
 
 /// Everything that an answer says about the host.
 pub(crate) async fn read<H: Host>(
@@ -98,7 +68,7 @@ async fn fqdn<H: Host>(host: &mut Session<H>, name: &str) -> Result<Option<Strin
     for value in ["Domain", "DhcpDomain"] {
         let domain = host.registry_text(TCPIP, value).await?;
         if !domain.is_empty() {
-            return Ok(Some(format!("{name}.{domain}").to_lowercase()));
+            return Ok(Some(format!("{name}.{domain}").to_ascii_lowercase()));
         }
     }
     Ok(None)

@@ -13,7 +13,7 @@ use crate::{
     ops::{DirectoryList, Entry, FileDelete, Host, ServiceRead},
     paths::{BIN, STAGING, name, program_path, same, state},
     problem::Result,
-    run::Run,
+    progress::Run,
 };
 
 /// So many of the programs that were used last stay, whatever their age: an older dormer may come back.
@@ -46,7 +46,7 @@ pub(crate) async fn programs<H: Host>(run: &mut Run<H>) -> Result<()> {
     };
     let boot = run.host.ask(service).await;
     let boot = boot
-        .map(|config| config.command.to_lowercase())
+        .map(|config| config.command.to_ascii_lowercase())
         .unwrap_or_default();
     let now = run.host.clock().await?.now_ms;
     for entry in list(run, BIN).await {
@@ -55,7 +55,7 @@ pub(crate) async fn programs<H: Host>(run: &mut Run<H>) -> Result<()> {
             .programs
             .iter()
             .any(|program| same(program, &entry.name))
-            || boot.contains(&entry.name.to_lowercase());
+            || boot.contains(&entry.name.to_ascii_lowercase());
         if ours && !in_use && now - entry.look.modified_ms > AGE_MIN_MS {
             delete(run, BIN, &entry.name).await;
         }
@@ -67,7 +67,8 @@ pub(crate) async fn programs<H: Host>(run: &mut Run<H>) -> Result<()> {
 /// and stay. All files of the document are in place: what was uploaded for them and is there still was kept by a call that
 /// was killed between placing and deleting it.
 pub(crate) async fn uploads<H: Host>(run: &mut Run<H>, document: &Document) {
-    let (seq, attempt) = (run.call.fence.seq, run.call.attempt);
+    let seq = run.call.fence.seq;
+    let attempt = run.call.attempt;
     let placed: BTreeSet<&str> = document.items.iter().filter_map(staged_as).collect();
     for folder in [BIN, STAGING] {
         for entry in list(run, folder).await {

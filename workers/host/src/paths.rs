@@ -1,7 +1,7 @@
 //! Paths: where everything of ours lies on a host, and which names a document may hold.
 
 /// Where everything of ours lies on a host. No space in it, so one line without quotes starts the program under every
-/// shell; only administrators may write there from the start (win32/files.md §3).
+/// shell; only administrators may write there from the start (docs/field-notes.md, Access rights of files).
 pub const ROOT: &str = r"C:\Windows\dormer";
 /// The program, under names by its hash: `dormer-host-<hash16>.exe`.
 pub const BIN: &str = r"C:\Windows\dormer\bin";
@@ -38,14 +38,15 @@ pub(crate) fn name(path: &str) -> &str {
 
 /// Whether `path` is `folder`, or lies below it; without regard to case, as Windows compares.
 pub(crate) fn within(path: &str, folder: &str) -> bool {
-    let (path, folder) = (path.to_lowercase(), folder.to_lowercase());
+    let (path, folder) = (path.to_ascii_lowercase(), folder.to_ascii_lowercase());
     path.strip_prefix(folder.trim_end_matches('\\'))
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('\\'))
 }
 
-/// Whether two paths or names are the same to Windows.
+/// Whether two paths or names are the same to Windows. Letters beyond ASCII count as they are written: the tables that
+/// fold them take 29 KB, and Unicode's fold a Kelvin sign into the `k` of another folder, which Windows' do not.
 pub(crate) fn same(one: &str, other: &str) -> bool {
-    one.to_lowercase() == other.to_lowercase()
+    one.eq_ignore_ascii_case(other)
 }
 
 /// Longest path of a document, in UTF-16 units: short enough for programs that know no long paths.
@@ -53,8 +54,8 @@ const PATH_UNITS_MAX: usize = 240;
 
 /// Why a path of a document is refused; none when it is a path that Windows keeps as it is written.
 ///
-/// win32/files.md §2: reserved names open devices, trailing dots and spaces vanish, `:` names a stream, `~` may be
-/// another file's short name (MicrosoftDocs/win32 FileIO/naming-a-file).
+/// Reserved names open devices, trailing dots and spaces vanish, `:` names a stream, `~` may be
+/// another file's short name (docs/field-notes.md, Files of Windows).
 pub(crate) fn refused(path: &str) -> Option<&'static str> {
     let bytes = path.as_bytes();
     if bytes.len() < 4 || !bytes[0].is_ascii_alphabetic() || &bytes[1..3] != b":\\" {
@@ -82,7 +83,7 @@ fn refused_name(name: &str) -> Option<&'static str> {
 }
 
 fn reserved(stem: &str) -> bool {
-    let stem = stem.to_uppercase();
+    let stem = stem.to_ascii_uppercase();
     if matches!(
         stem.as_str(),
         "CON" | "PRN" | "AUX" | "NUL" | "CONIN$" | "CONOUT$"

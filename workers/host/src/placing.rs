@@ -1,10 +1,11 @@
 //! How a file gets its content: beside its place, whole, then renamed over what is there.
 
 use dormer_profile::answer::FailureCode;
+use serde::Serialize;
 
 use crate::{
     ops::{
-        ATTRIBUTE_NORMAL, ATTRIBUTE_READ_ONLY, DirectoryCreate, FileAttributes, FileDelete,
+        ATTRIBUTE_NORMAL, ATTRIBUTE_READ_ONLY, Bytes, DirectoryCreate, FileAttributes, FileDelete,
         FileInformation, FileProbe, FileRename, FileWriteNew, Host, Look, Rights, Source,
         TreeRemove, WinError,
     },
@@ -21,7 +22,7 @@ const PAUSE_MS: u64 = 500;
 /// Running programs that were renamed aside and still run.
 const ASIDE_MAX: u32 = 9;
 
-/// What passes by itself: somebody has the file open (win32/files.md §1, Go's cmd/internal/robustio).
+/// What passes by itself: somebody has the file open (docs/field-notes.md, Files of Windows).
 pub(crate) fn passes(error: &WinError) -> bool {
     error.is_any(&[5, 32, 33, 303, 1224])
 }
@@ -353,4 +354,16 @@ pub(crate) async fn put_aside<H: Host>(host: &mut Session<H>, path: &str) -> Res
     }
     let said = format!("{path} was put aside {ASIDE_MAX} times already");
     Err(Problem::new(FailureCode::Other, said))
+}
+
+impl<H: Host> Session<H> {
+    /// Writes a file of ours, whole or not at all.
+    pub(crate) async fn write_json(&mut self, path: &str, value: &impl Serialize) -> Result<()> {
+        let bytes = serde_json::to_vec(value)
+            .map_err(|error| Problem::new(FailureCode::Other, format!("{path}: {error}")))?;
+        let source = Source::Inline {
+            bytes: Bytes(bytes),
+        };
+        put(self, path, source, Rights::Private, None).await
+    }
 }

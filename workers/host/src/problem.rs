@@ -2,7 +2,7 @@
 
 use dormer_profile::answer::FailureCode;
 
-use crate::ops::WinError;
+use crate::{error_text, ops::WinError};
 
 /// What a function of the core answers.
 pub(crate) type Result<T> = std::result::Result<T, Problem>;
@@ -34,7 +34,7 @@ impl Problem {
     pub(crate) fn windows(code: FailureCode, doing: &str, error: &WinError) -> Self {
         let mut problem = Self::new(
             general(error.number()).unwrap_or(code),
-            format!("{doing}: {error}"),
+            error_text::sentence(doing, error),
         );
         problem.going_down = error.number() == SHUTTING_DOWN;
         problem
@@ -44,7 +44,8 @@ impl Problem {
 /// 1115, which the service control manager answers to nearly everything once a shutdown has begun (MS-SCMR).
 pub(crate) const SHUTTING_DOWN: u32 = 1115;
 
-/// What a number means wherever it comes from (win32/files.md §1, win32/services.md §8).
+/// What a number means wherever it comes from (docs/field-notes.md, Files of Windows;
+/// docs/field-notes.md, Registry, roots, computer names).
 fn general(number: u32) -> Option<FailureCode> {
     Some(match number {
         5 => FailureCode::AccessDenied,
@@ -82,6 +83,9 @@ mod tests {
         assert_eq!(code(87), FailureCode::Other);
         let down = Problem::windows(FailureCode::Other, "look", &WinError::new(1115));
         assert!(down.going_down);
-        assert_eq!(down.message, "look: 1115");
+        assert_eq!(
+            down.message,
+            "Windows is shutting down (1115) while looking"
+        );
     }
 }

@@ -8,13 +8,13 @@ use dormer_profile::{
 };
 
 use crate::{
-    document::{Own, OwnWhat, Wanted},
+    document::Wanted,
     items::{Kind as _, certificate, defender, endpoint, environment, firewall, network, registry},
     ops::{DirectoryRemove, Host, ServiceChange, ServiceSettings, Start},
     paths::{same, state, within},
     placing::{delete, remove_tree, stat},
     problem::{Problem, Result},
-    run::Run,
+    progress::Run,
     services,
     state::{Made, file},
 };
@@ -91,7 +91,7 @@ pub(crate) async fn everything<H: Host>(run: &mut Run<H>) -> Result<()> {
 /// is there.
 pub(crate) async fn no_longer_wanted<H: Host>(run: &mut Run<H>, asked: &Wanted) -> Result<()> {
     let document = &asked.document;
-    let mut wanted: Vec<Made> = asked.own.iter().filter_map(disabled).collect();
+    let mut wanted: Vec<Made> = Vec::new();
     let kept = document.kept.iter().map(|path| Made::File {
         path: path.clone(),
         sha256: String::new(),
@@ -113,6 +113,11 @@ pub(crate) async fn no_longer_wanted<H: Host>(run: &mut Run<H>, asked: &Wanted) 
             What::NetworkFile(what) => what.made(false),
             What::Lingering(what) => Some(Made::Lingering {
                 process: what.process.clone(),
+            }),
+            // Whichever way it was started before.
+            What::DisabledService(what) => Some(Made::Disabled {
+                name: what.name.clone(),
+                start: Start::Disabled,
             }),
             What::Sweep(what) => {
                 // Version folders are the sweep's: those it keeps are a way back.
@@ -155,15 +160,22 @@ pub(crate) async fn no_longer_wanted<H: Host>(run: &mut Run<H>, asked: &Wanted) 
     take(run, old).await
 }
 
-/// What the inventory has about a disabled service, whichever way it was started before.
-fn disabled(own: &Own) -> Option<Made> {
-    match &own.what {
-        OwnWhat::DisabledService(what) => Some(Made::Disabled {
-            name: what.name.clone(),
-            start: Start::Disabled,
-        }),
-        OwnWhat::NewestFiles(_) => None,
+/// Gives the services of others back: each is started as it was before it was disabled, and those that start by themselves
+/// run at once. Nothing else of what was made goes.
+pub(crate) async fn of_others<H: Host>(run: &mut Run<H>) -> Result<()> {
+    let entries = run.inventory.entries.iter().map(|entry| &entry.made);
+    let theirs: Vec<Made> = entries
+        .filter(|made| matches!(made, Made::Disabled { .. }))
+        .cloned()
+        .collect();
+    for made in &theirs {
+        if let Made::Disabled { name, start } = made
+            && *start == Start::Auto
+        {
+            run.stopped.push(name.clone());
+        }
     }
+    take(run, theirs).await
 }
 
 async fn take<H: Host>(run: &mut Run<H>, entries: Vec<Made>) -> Result<()> {
@@ -171,7 +183,9 @@ async fn take<H: Host>(run: &mut Run<H>, entries: Vec<Made>) -> Result<()> {
     let programs: Vec<String> = entries
         .iter()
         .filter_map(|made| match made {
-            Made::File { path, .. } if path.to_lowercase().ends_with(".exe") => Some(path.clone()),
+            Made::File { path, .. } if path.to_ascii_lowercase().ends_with(".exe") => {
+                Some(path.clone())
+            }
             _ => None,
         })
         .collect();

@@ -63,7 +63,7 @@ const SYSTEM: &str = "S-1-5-18";
 const ADMINISTRATORS: &str = "S-1-5-32-544";
 const TRUSTED_INSTALLER: &str = "S-1-5-80-956008885-3418522649-1831038044-1853292631-2271478464";
 
-/// Rights that let somebody change an object or what is in it: win32/files.md §3, "foreign writer test".
+/// Rights that let somebody change an object or what is in it (docs/field-notes.md, Access rights of files).
 const WRITES: u32 =
     0x2 | 0x4 | 0x10 | 0x40 | 0x100 | 0x1_0000 | 0x4_0000 | 0x8_0000 | GENERIC_WRITE;
 const GENERIC_WRITE: u32 = 0x4000_0000 | 0x1000_0000 | 0x0200_0000;

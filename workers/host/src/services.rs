@@ -18,7 +18,7 @@ use crate::{
     paths::{name as file_name, same, state, within},
     placing,
     problem::{Doing as _, Problem, Result},
-    run::Run,
+    progress::Run,
     session::Session,
     state::{Waiting, file},
 };
@@ -72,7 +72,7 @@ pub(crate) fn dependents(all: &[Listed], name: &str) -> Vec<String> {
     fn visit(all: &[Listed], name: &str, seen: &mut BTreeSet<String>, order: &mut Vec<String>) {
         for service in all {
             let depends = service.depends.iter().any(|on| same(on, name));
-            if depends && seen.insert(service.name.to_lowercase()) {
+            if depends && seen.insert(service.name.to_ascii_lowercase()) {
                 visit(all, &service.name, seen, order);
                 if service.state != ServiceState::Stopped {
                     order.push(service.name.clone());
@@ -84,7 +84,7 @@ pub(crate) fn dependents(all: &[Listed], name: &str) -> Vec<String> {
     visit(
         all,
         name,
-        &mut BTreeSet::from([name.to_lowercase()]),
+        &mut BTreeSet::from([name.to_ascii_lowercase()]),
         &mut order,
     );
     order

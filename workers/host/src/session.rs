@@ -1,14 +1,13 @@
 //! A host in use: asks it operations, names what is being done, waits by its clock, and knows small files.
 
 use dormer_profile::answer::FailureCode;
-use serde::{Serialize, de::DeserializeOwned};
+use serde::de::DeserializeOwned;
 
 use crate::{
     ops::{
-        Ask, Bytes, Clock, ClockRead, FileRead, Host, Pause, QUICK_MS, RegistryRead, Request,
-        Rights, Source, Step, Value, WinError,
+        Ask, Clock, ClockRead, FileRead, Host, Pause, QUICK_MS, RegistryRead, Request, Step, Value,
+        WinError,
     },
-    placing,
     problem::{Doing as _, Problem, Result},
 };
 
@@ -162,15 +161,5 @@ impl<H: Host> Session<H> {
                 &error,
             )),
         }
-    }
-
-    /// Writes a file of ours, whole or not at all.
-    pub(crate) async fn write_json(&mut self, path: &str, value: &impl Serialize) -> Result<()> {
-        let bytes = serde_json::to_vec(value)
-            .map_err(|error| Problem::new(FailureCode::Other, format!("{path}: {error}")))?;
-        let source = Source::Inline {
-            bytes: Bytes(bytes),
-        };
-        placing::put(self, path, source, Rights::Private, None).await
     }
 }

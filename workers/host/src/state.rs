@@ -255,7 +255,7 @@ impl<H: Host> Session<H> {
             if error.number() != 32 {
                 return Err(Problem::windows(
                     FailureCode::Other,
-                    "take the host lock",
+                    &format!("open {path}"),
                     &error,
                 ));
             }

@@ -5,6 +5,8 @@ mod files;
 mod generated;
 mod guards;
 mod harness;
+mod images;
 mod network;
+mod real_containerd;
 mod services;
 mod system;

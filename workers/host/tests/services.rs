@@ -415,6 +415,45 @@ fn a_disabled_service_of_somebody_else_stays_stopped_and_is_restored() {
 }
 
 #[test]
+fn adoption_disables_a_service_of_somebody_else_and_a_release_starts_it_again() {
+    use dormer_profile::invocation::Mode;
+    let mut host = SimulatedHost::new();
+    let wicd = "windows-instance-config-daemon";
+    foreign_service(&mut host, wicd, &[]);
+    let change = ServiceSettings {
+        start: Some(Start::Auto),
+        ..ServiceSettings::default()
+    };
+    host.configure(wicd, &change);
+    let items = serde_json::json!([
+        { "id": "disabled:wicd", "change": "live", "kind": "disabled_service", "name": wicd },
+        { "id": "directory", "change": "live", "kind": "directory", "path": r"C:\k" },
+    ]);
+    let answer = own(&mut host, Mode::Adopt, &items);
+    assert_eq!(answer.failure, None);
+    let changed: Vec<&str> = answer.items.iter().map(|item| item.id.as_str()).collect();
+    assert_eq!(changed, ["disabled:wicd"], "nothing else is touched");
+    let is = |host: &SimulatedHost| {
+        let start = host.service(wicd).map(|config| config.start);
+        (start, running(host, wicd))
+    };
+    assert_eq!(is(&host), (Some(Start::Disabled), false));
+    assert_eq!(host.paths(r"C:\k"), [""; 0]);
+    // Again, as another dormer would: nothing is left to do, and the note of the first time stays.
+    assert!(own(&mut host, Mode::Adopt, &items).items.is_empty());
+    // The whole document keeps it so; a release restores it, and leaves what dormer made.
+    assert_converged(&own(&mut host, Mode::Apply, &items));
+    assert_eq!(is(&host), (Some(Start::Disabled), false));
+    let released = crate::harness::ask(&mut host, crate::harness::call(Mode::Release, 2), None);
+    assert_eq!(released.failure, None);
+    host.pass(60_000);
+    assert_eq!(is(&host), (Some(Start::Auto), true));
+    let again = crate::harness::ask(&mut host, crate::harness::call(Mode::Release, 2), None);
+    assert_eq!(again.items, [], "a release of nothing changes nothing");
+    assert_eq!(is(&host), (Some(Start::Auto), true));
+}
+
+#[test]
 fn the_newest_certificates_and_the_one_in_use_stay() {
     use dormer_profile::invocation::Mode;
     let mut host = SimulatedHost::new();

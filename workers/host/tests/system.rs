@@ -5,11 +5,17 @@ use dormer_host::ops::{DismState, Exclusions, FirewallPolicy, FirewallRule, Root
 use dormer_host_sim::SimulatedHost;
 use dormer_profile::{
     answer::{FailureCode, FeatureState, ItemState, Reboot},
+    builtin,
+    document::Section,
     item::{
         Certificate, DefenderExclusion, Feature, Firewall, Hostname, Http, Item, OnlyCertificates,
         Protocol, Registry, RegistryValue, SteadyService, What,
     },
+    layers::stack,
+    payload::Manifest,
+    render::{EXAMPLE_PAYLOAD, Inputs, render},
     sha256_hex,
+    values::{Values, join_secrets},
 };
 
 use crate::harness::{
@@ -229,7 +235,7 @@ fn what_is_owed_is_reported_by_name_after_each_boot() {
     assert_eq!(owes(&mut host), first);
     for _ in 0..2 {
         host.reboot();
-        // A feature can read "install pending" after a boot, too (win32/system.md §1).
+        // A feature can read "install pending" after a boot, too (docs/field-notes.md, Features, HNS, firewall, Defender).
         host.set_feature("Containers", DismState::InstallPending);
         assert_eq!(owes(&mut host), owed(&["feature:Containers"]));
     }
@@ -321,6 +327,63 @@ fn a_value_of_the_registry_is_made_mended_and_removed_and_one_of_somebody_else_s
         Some(Value::Number(7)),
         "it was so before us"
     );
+}
+
+/// The values of the built-in profiles by the build of Windows (docs/differences.md, upstream and sig-windows-tools).
+#[test]
+fn each_windows_gets_the_values_that_are_for_it() {
+    let state = r"SYSTEM\CurrentControlSet\Services\hns\State";
+    let overrides = r"SYSTEM\CurrentControlSet\Policies\Microsoft\FeatureManagement\Overrides";
+    let card = r"SYSTEM\CurrentControlSet\Services\Tcpip\Parameters\Interfaces\{1}";
+    for name in ["openshift", "upstream"] {
+        let layer = builtin::layer(name).expect("a profile");
+        let profile = stack(&[layer]).expect("a profile");
+        let values = Values::example("none");
+        let inputs = Inputs {
+            profile: &profile,
+            payload: &Manifest::parse(EXAMPLE_PAYLOAD).expect("a payload"),
+            variables: &values.variables(),
+            secrets: &join_secrets(&values.api_server, "API CA", "CLIENT CA", "t0ken"),
+            keep: &[],
+        };
+        let rendered = render(&inputs, Section::Host, "v").expect("rendered");
+        let items = rendered.document.items.into_iter();
+        let document = of(items
+            .filter(|item| matches!(item.what, What::Registry(_)))
+            .collect());
+        for (build, expected) in [
+            (17_763, [Some(80), None, None, Some(1)]),
+            (20_348, [None, Some(0), None, None]),
+            (26_100, [None, None, Some(1), Some(1)]),
+            // One that the profile does not know gets what is for all.
+            (30_000, [None, None, None, None]),
+        ] {
+            let mut host = SimulatedHost::new();
+            host.set_build(build);
+            host.set_registry(card, "EnableDHCP", Value::Number(0));
+            let gateway = Value::Texts(vec!["10.0.0.1".into()]);
+            host.set_registry(card, "DefaultGateway", gateway);
+            assert_converged(&apply(&mut host, &document));
+            let number = |key: &str, name: &str| match host.registry(key, name) {
+                Some(Value::Number(number)) => Some(number),
+                other => {
+                    assert_eq!(other, None, "{name}");
+                    None
+                }
+            };
+            let found = [
+                number(state, "HNSControlFlag"),
+                number(overrides, "1114842764"),
+                number(overrides, "520997518"),
+                number(state, "DeviceLessNicDisabled"),
+            ];
+            assert_eq!(found, expected, "{name} {build}");
+            let update = r"SOFTWARE\Policies\Microsoft\Windows\WindowsUpdate\AU";
+            assert_eq!(number(update, "NoAutoUpdate"), Some(1));
+            assert_eq!(number(state, "EnableCompartmentNamespace"), Some(1));
+            assert_as_asked(&mut host, &document);
+        }
+    }
 }
 
 /// Only a static address is lost when HNS takes the card over (microsoft/SDN#498).

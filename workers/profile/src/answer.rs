@@ -399,7 +399,7 @@ impl FailureCode {
             Self::CertificateFailed => "Check the certificate in the trusted bundle.",
             Self::DefenderFailed => "A group policy may own Defender (tamper protection).",
             Self::TimedOut => "The call is repeated; if it stays, look at what the message names.",
-            Self::AccessDenied => "The SSH user must be an administrator of the host.",
+            Self::AccessDenied => "Make the SSH user an administrator of the host.",
             Self::Other => "Read the message.",
         }
     }

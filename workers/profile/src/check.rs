@@ -242,6 +242,18 @@ fn shapes(section: &str, spec: &SectionSpec, found: &mut Vec<Problem>) {
             wrong(format!("registry.{name}"), reason);
         }
     }
+    for (name, image) in &spec.images {
+        if !spec.payload.contains_key(&image.archive) {
+            let reason = "its `archive` is not among the section's `payload`";
+            wrong(format!("images.{name}"), reason);
+        }
+        if !spec.services.contains_key(&image.service) {
+            wrong(
+                format!("images.{name}"),
+                "its `service` is not in this section",
+            );
+        }
+    }
     for (name, rule) in &spec.firewall {
         if rule.port == 0 {
             wrong(format!("firewall.{name}.port"), "names no port");
@@ -418,6 +430,14 @@ mod tests {
             (
                 "host: {registry: {a: {key: X, dword: 1}}}",
                 "host.registry.a: has no name",
+            ),
+            (
+                "host: {images: {a: {archive: a.tar}}}",
+                "host.images.a: its `archive` is not among",
+            ),
+            (
+                "host: {payload: {a.tar: {}}, images: {a: {archive: a.tar, service: b}}}",
+                "host.images.a: its `service` is not in this section",
             ),
             (
                 "host: {evidence: {a: {}}}",

@@ -7,6 +7,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use crate::item::ChangeClass;
 use crate::item::{File, FileSource, Item, What};
 
 /// Schema number of [`Document`] and [`crate::answer::Answer`]. The program refuses any other.
@@ -73,34 +74,6 @@ pub struct Fence {
     pub generation: u64,
     /// The seq of the task within its run.
     pub seq: u64,
-}
-
-/// Class of an item's change. A whole change has the highest class of its items.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    Default,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Serialize,
-    Deserialize,
-    JsonSchema,
-)]
-#[serde(rename_all = "snake_case")]
-pub enum ChangeClass {
-    /// In place, without a lease.
-    #[default]
-    Live,
-    /// Through the rollout, without a drain.
-    Restart,
-    /// Through the rollout, with a drain.
-    Drain,
-    /// A new machine.
-    Replace,
 }
 
 /// Error of a document.

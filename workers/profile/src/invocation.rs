@@ -22,19 +22,23 @@ pub enum Mode {
     Remove,
     /// Ask Windows for a reboot in five seconds, if the boot identity is the expected one.
     Reboot,
-    /// Write the fence and nothing else: the one change that adoption makes (docs/decisions/0002-adoption.md).
+    /// Write the fence, and disable the services of others that the document names: all that adoption changes
+    /// (docs/decisions/0002-adoption.md).
     Adopt,
+    /// Give the services of others back: those that were disabled start again as before.
+    Release,
 }
 
 impl Mode {
     /// Every mode.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Probe,
         Self::Plan,
         Self::Apply,
         Self::Remove,
         Self::Reboot,
         Self::Adopt,
+        Self::Release,
     ];
 
     /// The word on the command line and on the wire.
@@ -46,6 +50,7 @@ impl Mode {
             Self::Remove => "remove",
             Self::Reboot => "reboot",
             Self::Adopt => "adopt",
+            Self::Release => "release",
         }
     }
 
@@ -53,7 +58,7 @@ impl Mode {
     pub const fn changes(self) -> bool {
         matches!(
             self,
-            Self::Apply | Self::Remove | Self::Reboot | Self::Adopt
+            Self::Apply | Self::Remove | Self::Reboot | Self::Adopt | Self::Release
         )
     }
 }

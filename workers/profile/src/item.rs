@@ -5,7 +5,33 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::document::ChangeClass;
+/// Class of an item's change. A whole change has the highest class of its items.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum ChangeClass {
+    /// In place, without a lease.
+    #[default]
+    Live,
+    /// Through the rollout, without a drain.
+    Restart,
+    /// Through the rollout, with a drain.
+    Drain,
+    /// A new machine.
+    Replace,
+}
 
 /// Item of a converge document.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -37,6 +63,8 @@ pub enum What {
     Registry(Registry),
     /// A Windows service.
     Service(Service),
+    /// An image in containerd's store, out of an archive of the payload.
+    Image(Image),
     /// An inbound firewall rule.
     Firewall(Firewall),
     /// A process that Windows Defender leaves alone (only where Defender runs).
@@ -63,6 +91,8 @@ pub enum What {
     OnlyCertificates(OnlyCertificates),
     /// Processes that must not outlive a removal; `apply` leaves them alone.
     Lingering(Lingering),
+    /// A service of somebody else that is stopped and disabled.
+    DisabledService(DisabledService),
 }
 
 /// See [`What::Directory`].
@@ -248,6 +278,19 @@ pub enum PriorityClass {
     High,
 }
 
+/// See [`What::Image`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Image {
+    /// Its name, as the kubelet and containerd's configuration have it: `registry.k8s.io/pause:3.10.2`.
+    pub name: String,
+    /// Absolute path of the archive on the host: an OCI layout in a tar.
+    pub archive: String,
+    /// containerd's pipe.
+    pub pipe: String,
+    /// Longest wait for containerd to answer, in milliseconds.
+    pub wait_ms: u64,
+}
+
 /// See [`What::Firewall`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Firewall {
@@ -400,6 +443,14 @@ pub struct OnlyFolders {
 pub struct OnlyCertificates {
     /// SHA-256 of the DER bytes of each that stays.
     pub keep: Vec<String>,
+}
+
+/// See [`What::DisabledService`]. WICD is one where dormer takes over from WMCO. How it was started is noted on the host, so
+/// that it can be given back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DisabledService {
+    /// Its name.
+    pub name: String,
 }
 
 /// See [`What::Lingering`].

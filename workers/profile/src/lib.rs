@@ -14,6 +14,7 @@ pub mod item;
 pub mod kubelet_config;
 pub mod layers;
 pub mod mirrors;
+pub mod near;
 pub mod payload;
 pub mod platform;
 pub mod problem;

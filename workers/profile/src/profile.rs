@@ -60,6 +60,12 @@ pub struct SectionSpec {
     /// Certificates for `LocalMachine\Root`, by any name.
     #[serde(deserialize_with = "without_nulls")]
     pub certificates: Named<CertificateSpec>,
+    /// Images in containerd's store, by name.
+    #[serde(
+        deserialize_with = "without_nulls",
+        skip_serializing_if = "Named::is_empty"
+    )]
+    pub images: Named<ImageSpec>,
     /// Inbound firewall rules, by name.
     #[serde(deserialize_with = "without_nulls")]
     pub firewall: Named<FirewallSpec>,
@@ -88,6 +94,12 @@ pub struct SectionSpec {
     /// Evidence that the section is converged, by any name; checked in the order of names.
     #[serde(deserialize_with = "without_nulls")]
     pub evidence: Named<EvidenceSpec>,
+    /// Services of somebody else that are stopped and disabled, by name: first of all, and without a drain.
+    #[serde(
+        deserialize_with = "without_nulls",
+        skip_serializing_if = "Named::is_empty"
+    )]
+    pub disabled_services: Named<ConditionSpec>,
     /// Processes that a removal ends, by name without `.exe`.
     #[serde(deserialize_with = "without_nulls")]
     pub lingering: Named<ConditionSpec>,
@@ -103,6 +115,9 @@ pub struct When {
     pub set: String,
     /// This secret exists.
     pub secret: String,
+    /// The payload has this file.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub payload: String,
     /// The payload's kubelet, and so its kube-proxy, is in this range: `<1.34`.
     #[serde(skip_serializing_if = "Range::is_any")]
     pub kubelet: Range,
@@ -198,6 +213,37 @@ pub struct CertificateSpec {
     pub pem: String,
     /// When it is there.
     pub when: When,
+}
+
+/// An image in containerd's store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ImageSpec {
+    /// File of the payload with the image, an OCI layout in a tar. It stands among the section's `payload`, too.
+    pub archive: String,
+    /// The service through which it is imported, as soon as that runs.
+    pub service: String,
+    /// That service's pipe.
+    pub pipe: String,
+    /// Longest wait for its answer, in milliseconds.
+    pub wait_ms: u64,
+    /// What a change of it asks for.
+    pub change: ChangeClass,
+    /// When it is there.
+    pub when: When,
+}
+
+impl Default for ImageSpec {
+    fn default() -> Self {
+        Self {
+            archive: String::new(),
+            service: "containerd".into(),
+            pipe: r"\\.\pipe\containerd-containerd".into(),
+            wait_ms: 60_000,
+            change: ChangeClass::Live,
+            when: When::default(),
+        }
+    }
 }
 
 /// An inbound firewall rule.

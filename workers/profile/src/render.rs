@@ -161,6 +161,7 @@ pub fn render(inputs: &Inputs<'_>, section: Section, version: &str) -> Result<Re
 
 /// Adds the items in the order of work on the host: dependencies come first.
 fn fill(items: &mut Items<'_>, spec: &SectionSpec) {
+    items.disabled_services(spec);
     items.directories(spec);
     items.features(spec);
     items.hostname(spec);

@@ -22,6 +22,8 @@ pub enum Reader {
     KubeletFlag,
     /// kube-proxy, in its `KubeProxyConfiguration`.
     KubeProxy,
+    /// kube-log-runner, which is of the kubelet's release, on its command line.
+    LogRunnerFlag,
     /// containerd, in its `config.toml`.
     Containerd,
 }
@@ -32,6 +34,7 @@ impl Reader {
             Self::Kubelet => "kubelet",
             Self::KubeletFlag => "kubelet's flag",
             Self::KubeProxy => "kube-proxy",
+            Self::LogRunnerFlag => "kube-log-runner's flag",
             Self::Containerd => "containerd",
         }
     }
@@ -55,6 +58,12 @@ pub struct Setting {
     /// Source.
     pub source: &'static str,
 }
+
+/// What a flag does that kube-log-runner does not know.
+const LOG_RUNNER_ENDS: &str =
+    "a flag that is not known ends kube-log-runner before it starts its program";
+const LOG_RUNNER: &str =
+    "kubernetes v1.33.13 and v1.34.4 component-base/logs/kube-log-runner/kube-log-runner.go";
 
 const CRI_1: &str = "io.containerd.grpc.v1.cri";
 const CRI_RUNTIME: &str = "io.containerd.cri.v1.runtime";
@@ -165,6 +174,33 @@ pub const SETTINGS: &[Setting] = &[
         last: release(1, 34),
         outside: "a flag that is not known ends the kubelet",
         source: "kubernetes v1.34.1 and v1.35.0 cmd/kubelet/app/server.go",
+    },
+    Setting {
+        reader: Reader::LogRunnerFlag,
+        path: &["-log-file-size"],
+        value: None,
+        first: release(1, 34),
+        last: None,
+        outside: LOG_RUNNER_ENDS,
+        source: LOG_RUNNER,
+    },
+    Setting {
+        reader: Reader::LogRunnerFlag,
+        path: &["-log-file-age"],
+        value: None,
+        first: release(1, 34),
+        last: None,
+        outside: LOG_RUNNER_ENDS,
+        source: LOG_RUNNER,
+    },
+    Setting {
+        reader: Reader::LogRunnerFlag,
+        path: &["-flush-interval"],
+        value: None,
+        first: release(1, 34),
+        last: None,
+        outside: LOG_RUNNER_ENDS,
+        source: LOG_RUNNER,
     },
     Setting {
         reader: Reader::KubeProxy,
@@ -292,11 +328,16 @@ fn of(reader: Reader) -> impl Iterator<Item = &'static Setting> {
 
 fn flags(id: &str, service: &Service, payload: &Manifest, found: &mut Vec<Problem>) {
     let words: Vec<&str> = service.command.split_whitespace().collect();
-    if words
-        .iter()
-        .any(|word| word.trim_matches('"').ends_with(r"\kubelet.exe"))
-    {
-        for setting in of(Reader::KubeletFlag) {
+    let programs = [
+        (r"\kubelet.exe", Reader::KubeletFlag),
+        (r"\kube-log-runner.exe", Reader::LogRunnerFlag),
+    ];
+    for (program, reader) in programs {
+        let is_there = |word: &&str| word.trim_matches('"').ends_with(program);
+        if !words.iter().any(is_there) {
+            continue;
+        }
+        for setting in of(reader) {
             let named = |word: &&str| word.split('=').next() == setting.path.first().copied();
             if words.iter().any(named)
                 && let Some(reason) = refused(setting, payload.kubelet())

@@ -2,4 +2,5 @@
 
 mod golden;
 mod lint;
+mod real_programs;
 mod support;

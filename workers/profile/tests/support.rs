@@ -16,11 +16,11 @@ use expect_test::expect_file;
 use serde_json::Value;
 
 /// Kubernetes minors that are supported; of 1.37 the newest is of August 2026.
-const KUBELETS: [&str; 5] = ["1.33", "1.34", "1.35", "1.36", "1.37"];
+pub(crate) const KUBELETS: [&str; 5] = ["1.33", "1.34", "1.35", "1.36", "1.37"];
 /// containerd releases that are supported. The empty one is a manifest from before the field.
-const CONTAINERDS: [&str; 7] = ["", "1.7", "2.0", "2.1", "2.2", "2.3", "2.4"];
+pub(crate) const CONTAINERDS: [&str; 7] = ["", "1.7", "2.0", "2.1", "2.2", "2.3", "2.4"];
 const SERVER_2019: &str = "10.0.17763";
-const SERVER_2022: &str = "10.0.20348";
+pub(crate) const SERVER_2022: &str = "10.0.20348";
 const SERVER_2025: &str = "10.0.26100";
 
 fn payload(kubelet: &str, containerd: &str, build: &str) -> Manifest {
@@ -42,17 +42,17 @@ fn payload(kubelet: &str, containerd: &str, build: &str) -> Manifest {
 }
 
 /// One node, with every secret that a cluster can have.
-struct Node<'a> {
-    profile: &'a str,
-    kubelet: &'a str,
-    containerd: &'a str,
-    platform: &'a str,
-    build: &'a str,
-    layer: &'a str,
-    vxlan_port: &'a str,
+pub(crate) struct Node<'a> {
+    pub(crate) profile: &'a str,
+    pub(crate) kubelet: &'a str,
+    pub(crate) containerd: &'a str,
+    pub(crate) platform: &'a str,
+    pub(crate) build: &'a str,
+    pub(crate) layer: &'a str,
+    pub(crate) vxlan_port: &'a str,
 }
 
-const NODE: Node<'static> = Node {
+pub(crate) const NODE: Node<'static> = Node {
     profile: "openshift",
     kubelet: "1.33",
     containerd: "1.7",
@@ -64,12 +64,15 @@ const NODE: Node<'static> = Node {
 
 impl Node<'_> {
     fn render(&self) -> Result<[Document; 2], Problems> {
+        self.render_with(&payload(self.kubelet, self.containerd, self.build))
+    }
+
+    fn render_with(&self, payload: &Manifest) -> Result<[Document; 2], Problems> {
         let mut layers = vec![builtin::layer(self.profile)?];
         if !self.layer.is_empty() {
             layers.push(Layer::parse("user", self.layer)?);
         }
         let profile = stack(&layers)?;
-        let payload = payload(self.kubelet, self.containerd, self.build);
         let values = Values {
             windows_build: self.build.into(),
             vxlan_port: self.vxlan_port.into(),
@@ -87,7 +90,7 @@ impl Node<'_> {
         let variables = values.variables();
         let inputs = Inputs {
             profile: &profile,
-            payload: &payload,
+            payload,
             variables: &variables,
             secrets: &secrets,
             keep: &[],
@@ -96,7 +99,7 @@ impl Node<'_> {
         Ok([one(Section::Host)?, one(Section::Node)?])
     }
 
-    fn rendered(&self) -> [Document; 2] {
+    pub(crate) fn rendered(&self) -> [Document; 2] {
         let Self {
             profile,
             kubelet,
@@ -110,7 +113,7 @@ impl Node<'_> {
     }
 }
 
-fn file(documents: &[Document], path: &str) -> Option<String> {
+pub(crate) fn file(documents: &[Document], path: &str) -> Option<String> {
     let items = documents.iter().flat_map(|document| &document.items);
     items.into_iter().find_map(|item| match &item.what {
         What::File(File {
@@ -130,7 +133,7 @@ fn json(documents: &[Document], path: &str) -> Value {
     serde_json::from_str(&file(documents, path).expect(path)).expect("JSON")
 }
 
-fn command(documents: &[Document], name: &str) -> String {
+pub(crate) fn command(documents: &[Document], name: &str) -> String {
     let mut items = documents.iter().flat_map(|document| &document.items);
     items
         .find_map(|item| match &item.what {
@@ -273,11 +276,21 @@ fn a_flag_of_old_kubelets_and_the_settings_of_logs_reach_them() {
     .rendered();
     assert!(file(&new, r"C:\k\cloud.conf").is_none(), "nobody reads it");
     let layer = "variables: {LOG_FILE_SIZE: ' 100Mi ', LOG_FILE_AGE: 168h, LOG_FLUSH_INTERVAL: 5s}";
-    let documents = Node { layer, ..NODE }.rendered();
+    let kubelet = "1.34";
+    let documents = Node {
+        kubelet,
+        layer,
+        ..NODE
+    }
+    .rendered();
+    // kube-log-runner of 1.33 ends with them.
+    let oldest = Node { layer, ..NODE }.rendered();
     for name in ["kubelet", "kube-proxy"] {
-        let command = command(&documents, name);
+        let told = command(&documents, name);
         let wanted = " -log-file-size=100Mi -log-file-age=168h -flush-interval=5s ";
-        assert!(command.contains(wanted), "{command}");
+        assert!(told.contains(wanted), "{told}");
+        let told = command(&oldest, name);
+        assert!(told.contains(".log C:") && !told.contains("168h"), "{told}");
     }
 }
 
@@ -345,6 +358,65 @@ fn ctr_is_not_installed() {
         let text = serde_json::to_string(&documents).expect("JSON");
         assert!(!text.contains("ctr.exe"), "{profile}");
     }
+}
+
+/// Row 5: a payload with the pause image brings it to the host, before the kubelet starts; one without it asks a registry.
+#[test]
+fn the_pause_image_comes_with_the_payload_where_that_has_it() {
+    for profile in ["openshift", "upstream"] {
+        for pause in [
+            "registry.k8s.io/pause:3.10.2",
+            "mirror.example:5000/pause:3.11",
+        ] {
+            let layer = format!("variables: {{PAUSE_IMAGE: '{pause}'}}");
+            let node = Node {
+                profile,
+                layer: &layer,
+                ..NODE
+            };
+            let without = node.rendered();
+            let images = |documents: &[Document]| {
+                let items = documents[0].items.iter();
+                let image = |what: &What| matches!(what, What::Image(_));
+                items.filter(|item| image(&item.what)).count()
+            };
+            assert_eq!(images(&without), 0);
+            let mut manifest = payload(node.kubelet, node.containerd, node.build);
+            manifest.files.push(PayloadFile {
+                name: "pause.tar".into(),
+                sha256: dormer_profile::sha256_hex(b"pause"),
+                size: 5,
+                destination: "pause.tar".into(),
+            });
+            let with = node.render_with(&manifest).expect("it renders");
+            let ids: Vec<&str> = with[0].items.iter().map(|item| item.id.as_str()).collect();
+            let at = |id: &str| ids.iter().position(|one| *one == id).expect("it is there");
+            let image = at(&format!("image:{pause}"));
+            assert!(at("service:containerd") < image && image < at("service:kubelet"));
+            let What::Image(what) = &with[0].items[image].what else {
+                panic!("an image")
+            };
+            let file = with[0].items.iter().find_map(|item| match &item.what {
+                What::File(file) if file.path == what.archive => Some(&file.source),
+                _ => None,
+            });
+            assert!(
+                matches!(file, Some(FileSource::Staged { .. })),
+                "it is uploaded"
+            );
+            // The name is the one that containerd is told to use.
+            let config = file_of_containerd(&with);
+            assert!(config.contains(&format!("\"{}\"", what.name)), "{config}");
+            assert!(
+                config.contains(what.pipe.trim_start_matches(r"\\.")),
+                "{config}"
+            );
+        }
+    }
+}
+
+fn file_of_containerd(documents: &[Document]) -> String {
+    file(documents, r"C:\k\containerd\containerd_conf.toml").expect("a configuration")
 }
 
 /// Conditions work on map entries, JSON keys, list elements and parts of `content`.
@@ -418,6 +490,7 @@ fn one_planted_mistake_for_each_row_is_refused() {
     let flag = |flag: &str| {
         format!("host: {{services: {{kubelet: {{command: ['C:\\k\\kubelet.exe', '{flag}']}}}}}}")
     };
+    let turned = r"host: {services: {kubelet: {command: ['C:\k\kube-log-runner.exe', '-log-file-size=1Gi', 'C:\k\kubelet.exe']}}}";
     let cloud = flag(r"--cloud-config=C:\k\cloud.conf");
     let infra = flag("--pod-infra-container-image=pause");
     let log_query =
@@ -516,6 +589,14 @@ fn one_planted_mistake_for_each_row_is_refused() {
             "`featureGates/WinDSR` is a setting of 1.14 to 1.33",
         ),
         (
+            8,
+            Node {
+                layer: turned,
+                ..NODE
+            },
+            "`-log-file-size` is a setting of 1.34 and later",
+        ),
+        (
             9,
             Node {
                 kubelet: "1.34",
@@ -609,11 +690,13 @@ A layer that has one of these settings for another release is refused when it is
 
 ";
     let after = "
-Also refused: `bin_dir` and `bin_dirs` together (containerd#11311); from 2.0 on, a runtime without `runtime_path`, and
-NRI that is not disabled; a pause image below 3.10.2 where the payload is for Windows Server 2025 (containerd#13156,
-windows-testing#557); a port of VXLAN where it is for Windows Server 2019 only (hcsshim `hcnglobals.go`: HNS 10.3 and
-later); containerd 1.7 for a kubelet from
-1.38 on.
+Also refused:
+
+- `bin_dir` and `bin_dirs` together (containerd#11311);
+- from containerd 2.0 on, a runtime without `runtime_path`, and NRI that is not disabled;
+- a pause image below 3.10.2 in a payload for Windows Server 2025 (containerd#13156, windows-testing#557);
+- a port of VXLAN in a payload for Windows Server 2019 only (hcsshim `hcnglobals.go`: HNS 10.3 and later);
+- containerd 1.7 for a kubelet from 1.38 on.
 
 ## How a profile says so
 

@@ -64,7 +64,9 @@ pub(super) fn of_host(failure: &answer::Failure, known: &KnownSecrets) -> Failur
         tail => format!("; its log ends with: {tail}"),
     };
     let said = known.clean_output(failure.message.trim());
-    let message = format!("{item}{said} {}{tail}", failure.code.advice());
+    // The advice is a sentence of its own, and the message may be the host's, with or without its full stop.
+    let said = said.trim_end_matches('.');
+    let message = format!("{item}{said}. {}{tail}", failure.code.advice());
     let code = failure.code.as_str();
     if failure.retry {
         Failure::transient(code, message)

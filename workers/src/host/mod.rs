@@ -128,7 +128,7 @@ impl<C: Cluster> Execute for HostExecutor<C> {
     }
 }
 
-/// What a host said, without what looks like a secret: tokens, private keys, long runs of base64.
+/// Host output with secrets removed: tokens, private keys, long runs of base64.
 #[must_use]
 pub fn scrubbed(said: &str) -> String {
     scrub::clean(&[], said)
@@ -327,6 +327,7 @@ impl<C: Cluster> HostExecutor<C> {
         let session = self.session(host).await?;
         let mut found = Vec::new();
         let mut facts = None;
+        let mut whole = None;
         for section in sections(node) {
             let wanted = SectionTarget {
                 desired,
@@ -345,6 +346,7 @@ impl<C: Cluster> HostExecutor<C> {
             let answer = self.ask(order, host, &session, asked, progress).await?;
             found.extend(differences(&prepared.rendered.document, &answer));
             facts = Some(answer.facts);
+            whole.get_or_insert(prepared);
         }
         let facts = facts.unwrap_or_default();
         if adopt {
@@ -353,9 +355,11 @@ impl<C: Cluster> HostExecutor<C> {
                 mode: Mode::Adopt,
                 fence,
                 boot: None,
-                rendered: None,
+                rendered: whole.as_ref(),
             };
-            self.ask(order, host, &session, asked, progress).await?;
+            // Services of others that it disables differ no more.
+            let answer = self.ask(order, host, &session, asked, progress).await?;
+            found.retain(|one| answer.items.iter().all(|done| done.id != one.id));
         }
         let class = change_class(&found).map(facts::class);
         let named = found.iter().take(NAMED_ITEMS_MAX);

@@ -123,7 +123,7 @@ impl<C: Cluster> HostExecutor<C> {
                     return Err(Failure::lasting("ProgramQuarantined", message));
                 }
                 (true, _) => {
-                    let message = format!("{error}{told}; the program is sent anew");
+                    let message = format!("{error}{told}; the program is sent again");
                     return Err(Failure::transient(NO_FRAME, message));
                 }
             }

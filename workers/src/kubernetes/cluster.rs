@@ -51,6 +51,10 @@ pub struct Settings {
     pub cluster_domain: String,
     /// dormer's own namespace, where the pools' settings are.
     pub namespace: String,
+    /// Namespace of OpenShift's Machines; `None`: all.
+    pub machines: Option<String>,
+    /// Namespace of Cluster API's machines; `None`: all.
+    pub cluster_machines: Option<String>,
 }
 
 impl Default for Settings {
@@ -70,6 +74,8 @@ impl Default for Settings {
             service_cidr: None,
             cluster_domain: "cluster.local".into(),
             namespace: "dormer".into(),
+            machines: Some("openshift-machine-api".into()),
+            cluster_machines: Some("openshift-cluster-api".into()),
         }
     }
 }

@@ -4,6 +4,7 @@
 use super::{
     KubernetesExecutor,
     api::{call, mark_of},
+    error::{FORBIDDEN, NOT_FOUND},
     keys,
 };
 use crate::{
@@ -16,10 +17,12 @@ use dormer_proto::{
 };
 use k8s_openapi::api::core::v1::Node;
 use kube::{
-    ResourceExt,
+    Api, ResourceExt,
     api::{DynamicObject, ListParams},
 };
 
+/// Machines in one answer.
+const PAGE: u32 = 500;
 /// Labels of a node that serves the cluster itself.
 const CONTROL_PLANE: [&str; 2] = [
     "node-role.kubernetes.io/control-plane",
@@ -33,8 +36,8 @@ pub(super) struct ClusterState {
     pub(super) machine: Option<DynamicObject>,
     /// The Node of the name that was expected.
     pub(super) node: Option<Node>,
-    /// Another Machine that has that name, or says that its Node will have it. It is looked for where the platform
-    /// gives the Machine no name.
+    /// Another machine, of any API, that has that name, or says that its Node will have it. It is looked for where no
+    /// platform gives the machine a name: a host of one's own has those that a person wrote.
     pub(super) claimed_by: Option<String>,
 }
 
@@ -48,12 +51,12 @@ impl KubernetesExecutor {
         };
         let object = self.machine(machine).await?;
         let node = self.node(&expect.node_name).await?;
-        let nameless = object
-            .as_ref()
-            .is_some_and(|object| machine_names::names(object).is_empty());
-        let claimed_by = match nameless {
-            true => self.other_claim(machine, &expect.node_name).await?,
-            false => None,
+        let unnamed = |object: &&DynamicObject| {
+            machine.api == MachineApi::Host || machine_names::names(object).is_empty()
+        };
+        let claimed_by = match object.as_ref().filter(unnamed) {
+            Some(object) => self.other_claim(machine, object, &expect.node_name).await?,
+            None => None,
         };
         Ok(ClusterState {
             machine: object,
@@ -62,29 +65,110 @@ impl KubernetesExecutor {
         })
     }
 
-    /// Another Machine of the same namespace to which this name belongs, whatever its system.
+    /// Another machine of any API that the cluster serves to which this name belongs, whatever its system. Before it has
+    /// a Node, nothing else tells that the name is taken.
     async fn other_claim(
         &self,
         machine: &MachineRef,
+        object: &DynamicObject,
         name: &str,
     ) -> Result<Option<String>, Failure> {
-        let what = format!("machines in namespace {}", machine.namespace);
-        let api = self.machine_api(machine);
-        let all = call("list", &what, api.list(&ListParams::default())).await?;
-        let name = dns(name);
-        let claims = |other: &DynamicObject| {
-            let says = other.annotations().get(keys::NODE_NAME);
-            let linked = other.data["status"]["nodeRef"]["name"].as_str();
-            let told = says.map(String::as_str).into_iter().chain(linked);
-            let own = other.name_any();
-            machine_names::names(other).contains(&name)
-                || told.chain([own.as_str()]).any(|other| dns(other) == name)
+        let mut apis = call(
+            "list",
+            "the groups of the API",
+            source::served(&self.client),
+        )
+        .await?;
+        apis.retain(|api| *api != machine.api);
+        apis.insert(0, machine.api);
+        for api in apis {
+            let own = api == machine.api;
+            let namespace = match api {
+                _ if own => Some(machine.namespace.as_str()),
+                MachineApi::OpenShift => self.settings.machines.as_deref(),
+                MachineApi::ClusterV1Beta1 | MachineApi::ClusterV1Beta2 => {
+                    self.settings.cluster_machines.as_deref()
+                }
+                MachineApi::Host => Some(self.settings.namespace.as_str()),
+            };
+            let all = match self.machines_of(api, namespace).await {
+                Ok(all) => all,
+                // dormer does not deal with that kind, or it has just gone.
+                Err(failure) if !own && [FORBIDDEN, NOT_FOUND].contains(&&*failure.code) => {
+                    tracing::info!("a name is not compared with theirs: {}", failure.message);
+                    continue;
+                }
+                Err(failure) => return Err(failure),
+            };
+            let ours = (machine.api, object);
+            let found = all.iter().find(|it| {
+                let another = it.uid().as_deref() != Some(machine.uid.as_str());
+                another && claims(it, name) && !is_same_machine(ours, (api, it))
+            });
+            if let Some(other) = found {
+                return Ok(Some(format!("{} {}", api.kind(), other.name_any())));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn machines_of(
+        &self,
+        api: MachineApi,
+        namespace: Option<&str>,
+    ) -> Result<Vec<DynamicObject>, Failure> {
+        let resource = source::machines(api);
+        let mut what = format!("{}.{}", resource.plural, resource.group);
+        let client = self.client.clone();
+        let machines: Api<DynamicObject> = match namespace {
+            Some(namespace) => {
+                what = format!("{what} in namespace {namespace}");
+                Api::namespaced_with(client, namespace, &resource)
+            }
+            None => Api::all_with(client, &resource),
         };
-        let others = all.items.iter();
-        let mut others = others.filter(|it| it.uid().as_deref() != Some(machine.uid.as_str()));
-        Ok(others
-            .find(|other| claims(other))
-            .map(ResourceExt::name_any))
+        let mut params = ListParams::default().limit(PAGE);
+        let mut all = Vec::new();
+        loop {
+            let page = call("list", &what, machines.list(&params)).await?;
+            all.extend(page.items);
+            match page.metadata.continue_.filter(|more| !more.is_empty()) {
+                Some(more) => params = params.continue_token(&more),
+                None => return Ok(all),
+            }
+        }
+    }
+}
+
+/// Whether a machine has this name, or says that its Node has it, or will have it.
+fn claims(other: &DynamicObject, name: &str) -> bool {
+    let name = dns(name);
+    let says = other.annotations().get(keys::NODE_NAME);
+    let linked = other.data["status"]["nodeRef"]["name"].as_str();
+    let told = says.map(String::as_str).into_iter().chain(linked);
+    let own = other.name_any();
+    machine_names::names(other).contains(&name)
+        || told.chain([own.as_str()]).any(|other| dns(other) == name)
+}
+
+/// Whether OpenShift shows one machine in both APIs: by the provider id, or by the name, where the Machine API's object
+/// says which API speaks for it (docs/kinds.md).
+fn is_same_machine(
+    (one_api, one): (MachineApi, &DynamicObject),
+    (other_api, other): (MachineApi, &DynamicObject),
+) -> bool {
+    let openshift = match (one_api, other_api) {
+        (MachineApi::OpenShift, it) if it.is_cluster() => one,
+        (it, MachineApi::OpenShift) if it.is_cluster() => other,
+        _ => return false,
+    };
+    let id = |object: &DynamicObject| text(&object.data["spec"]["providerID"]).map(str::to_owned);
+    match (id(one), id(other)) {
+        (Some(one), Some(other)) => same_provider_id(&one, &other),
+        _ => {
+            let speaks = text(&openshift.data["status"]["authoritativeAPI"]);
+            speaks.is_some() && one.name_any() == other.name_any()
+        }
     }
 }
 
@@ -160,6 +244,9 @@ fn check_name(
     cluster: &ClusterState,
 ) -> Result<(), String> {
     let name = &expect.node_name;
+    if let Some(other) = &cluster.claimed_by {
+        return Err(format!("{name} is the name of another machine's, {other}"));
+    }
     let names = machine_names::names(machine);
     if !names.is_empty() {
         return match names.contains(&dns(name)) {
@@ -187,10 +274,7 @@ fn check_name(
         }
         Some(_) | None => {}
     }
-    match &cluster.claimed_by {
-        Some(other) => Err(format!("{name} is the name of another Machine's, {other}")),
-        None => Ok(()),
-    }
+    Ok(())
 }
 
 /// Whether the Node of that name is this Machine's: by the provider id, else it is the one that the run took for its

@@ -88,7 +88,7 @@ fn a_name_is_the_machines_own() {
         claimed_by: Some("win-7".into()),
         ..bare
     };
-    refused(&fits("win-7"), &claimed, "another Machine's, win-7");
+    refused(&fits("win-7"), &claimed, "another machine's, win-7");
     let mut vsphere = machine();
     vsphere["spec"]["providerSpec"] = json!({"value": {"kind": "VSphereMachineProviderSpec"}});
     let vsphere = cluster_state(vsphere, None);
@@ -237,4 +237,49 @@ fn a_machine_that_is_linked_elsewhere_or_leaves_gets_nothing() {
         ..expect
     };
     refused(&old, &with(&|_| {}), "older engine");
+}
+
+#[test]
+fn one_machine_of_two_apis_does_not_claim_its_own_name() {
+    use MachineApi::{ClusterV1Beta2, Host, OpenShift};
+    let of = |id: Option<&str>, speaks: Option<&str>| -> DynamicObject {
+        serde_json::from_value(json!({"metadata": {"name": "win-1", "uid": "m"},
+            "spec": {"providerID": id}, "status": {"authoritativeAPI": speaks}}))
+        .expect("a machine")
+    };
+    let says = Some("MachineAPI");
+    for (ours, theirs, speaks, same) in [
+        (Some("azure:///a"), Some("azure:///A"), None, true),
+        (Some("azure:///a"), Some("azure:///b"), says, false),
+        (None, Some("azure:///b"), says, true),
+        (None, None, None, false),
+    ] {
+        let one = (OpenShift, &of(ours, speaks));
+        let two = (ClusterV1Beta2, &of(theirs, None));
+        assert!(claims(two.1, "WIN-1"));
+        assert_eq!(is_same_machine(one, two), same, "{ours:?} {theirs:?}");
+        assert_eq!(is_same_machine(two, one), same, "{ours:?} {theirs:?}");
+    }
+    let host = (Host, &of(None, None));
+    assert!(!is_same_machine(host, (OpenShift, &of(None, says))));
+}
+
+#[test]
+fn a_host_of_ones_own_gets_no_name_that_another_machine_has() {
+    let mut host = machine();
+    host["spec"] = json!({"address": "win-1"});
+    host["status"]["addresses"] = json!([{"type": "Hostname", "address": "win-1"}]);
+    host["apiVersion"] = "dormer.io/v1beta1".into();
+    host["kind"] = "WindowsHost".into();
+    let expect = CsrExpectation {
+        provider_id: None,
+        ..expected("win-1")
+    };
+    let free = cluster_state(host, None);
+    assert_eq!(check(&expect, &free, true), Ok(()));
+    let claimed = ClusterState {
+        claimed_by: Some("Machine win-1".into()),
+        ..free
+    };
+    refused(&expect, &claimed, "another machine's, Machine win-1");
 }

@@ -9,6 +9,9 @@ pub(super) const CONFLICT: &str = "Conflict";
 /// The code of a failure to find something, or all of its kind.
 pub(super) const NOT_FOUND: &str = "NotFound";
 
+/// The code of a failure for want of a right.
+pub(super) const FORBIDDEN: &str = "Forbidden";
+
 /// Whether the API server says that this very object is not there. A 404 that names none says nothing about it: it is
 /// a proxy's page, or comes from a server that does not serve Machines yet (kubernetes#115241). Taken for an answer it
 /// would let a fence that stands open pass for closed.
@@ -43,7 +46,7 @@ pub(super) fn failure(verb: &str, what: &str, error: &Error) -> Failure {
             "Unauthorized",
             format!("the API server does not know dormer's credentials ({verb} {what})"),
         ),
-        403 => Failure::transient("Forbidden", format!("dormer may not {verb} {what}: {said}")),
+        403 => Failure::transient(FORBIDDEN, format!("dormer may not {verb} {what}: {said}")),
         404 if is_gone(error) => {
             Failure::transient(NOT_FOUND, format!("cannot {verb} {what}: it is not there"))
         }

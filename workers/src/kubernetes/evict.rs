@@ -4,13 +4,13 @@ use super::{
     ANSWER_MAX, KubernetesExecutor,
     api::{call, mark_of, patch},
     error::{failure, is_conflict, is_gone, silent},
-    guard::{LiveNode, OUT_OF_SERVICE},
+    guard::{LiveNode, OUT_OF_SERVICE, leaves_for_good},
     refusal::{Refusal, matching, short},
 };
 use crate::progress::Progress;
 use dormer_proto::{
     id::LeaseToken,
-    machine::{Blocker, Guard, MachineApi, MachineRef, NAMED_ITEMS_MAX, Outcome, TokenMark},
+    machine::{Blocker, Guard, MachineRef, NAMED_ITEMS_MAX, Outcome, TokenMark},
     message::Failure,
 };
 use k8s_openapi::{
@@ -130,12 +130,6 @@ impl Rule {
             Leaving::Wait(leaving(pod))
         }
     }
-}
-
-/// Whether this is a host of one's own whose object is being deleted: it is emptied without a lease, which is for
-/// nodes that come back.
-fn leaves_for_good(machine: &MachineRef, object: &DynamicObject) -> bool {
-    machine.api == MachineApi::Host && object.metadata.deletion_timestamp.is_some()
 }
 
 /// The body of an eviction. kube 5.0.0 writes `delete_options` for `deleteOptions`, so that its preconditions never
@@ -258,7 +252,12 @@ impl KubernetesExecutor {
             .clone()
             .filter(|it| leaves_for_good(pass.machine, it))
         {
-            return Ok(Some((object, live)));
+            // Nothing is opened for a removal. A pass of an upgrade that ended before it comes too late all the same.
+            let late = mark_of(&object).is_some_and(|mark| {
+                let ended = (!mark.open && mark.token == token) || mark.token > token;
+                token.0 > 0 && ended
+            });
+            return Ok((!late).then_some((object, live)));
         }
         let on_node = live.as_ref().is_none_or(|it| mark_of(&it.node) == open);
         let object = object.filter(|object| mark_of(object) == open && on_node);

@@ -7,7 +7,7 @@ use super::{KubernetesExecutor, api::call_if_there, error::NOT_FOUND, keys};
 use crate::pool::v1beta1::WindowsPool;
 pub(crate) use crate::source::OS;
 use dormer_proto::{
-    machine::{FenceRefusal, Guard, MachineRef, Outcome, same_provider_id},
+    machine::{FenceRefusal, Guard, MachineApi, MachineRef, Outcome, same_provider_id},
     message::Failure,
     pool::DEFAULT_POOL,
 };
@@ -81,6 +81,13 @@ impl LiveNode {
         self.condition().is_some_and(|ready| ready.status == "True")
     }
 
+    /// Whether it is Ready and schedulable.
+    fn serves(&self) -> bool {
+        let spec = self.node.spec.as_ref();
+        let cordoned = spec.is_some_and(|spec| spec.unschedulable == Some(true));
+        self.ready() && !cordoned
+    }
+
     /// Whether its kubelet is silent, by the sign that the Machine API goes by (machine-api-operator 951196122,
     /// `pkg/controller/machine/drain_controller.go`, `nodeIsUnreachable`).
     pub(super) fn unreachable(&self) -> bool {
@@ -102,7 +109,7 @@ impl LiveNode {
     }
 
     /// How long the condition Ready has been what it is, in milliseconds: both times are the API server's.
-    fn unchanged_ms(&self) -> Option<u64> {
+    pub(super) fn unchanged_ms(&self) -> Option<u64> {
         let since = self.condition()?.last_transition_time.as_ref()?;
         let lasted = self.at_ms?.saturating_sub(since.0.as_millisecond());
         Some(u64::try_from(lasted).unwrap_or_default())
@@ -164,8 +171,8 @@ impl KubernetesExecutor {
             if let Err(refused) = is_of(machine, &live.node) {
                 return Ok(Some(refused));
             }
-            if guard.down_ms.is_some() && live.ready() {
-                return Ok(Some(came_back(&live.node)));
+            if let Some(refused) = is_to_stay(live, guard) {
+                return Ok(Some(refused));
             }
         }
         self.stopped(guard).await
@@ -248,9 +255,23 @@ impl KubernetesExecutor {
         let Some(object) = self.machine(machine).await? else {
             return Ok(Some(Refused::new(FenceRefusal::Gone, "")));
         };
+        // A host of one's own that leaves is cleaned whatever Node it is linked to: that Node is not touched by it.
         let live = self.node_of(&object).await?;
+        if leaves_for_good(machine, &object) {
+            let ours = live.filter(|live| is_of(&object, &live.node).is_ok());
+            return match ours.and_then(|live| is_to_stay(&live, guard)) {
+                Some(refused) => Ok(Some(refused)),
+                None => self.stopped(guard).await,
+            };
+        }
         self.refusal(&object, live.as_ref(), guard).await
     }
+}
+
+/// Whether this is a host of one's own whose object is being deleted: it is emptied without a fence, which is for
+/// nodes that come back.
+pub(super) fn leaves_for_good(machine: &MachineRef, object: &DynamicObject) -> bool {
+    machine.api == MachineApi::Host && object.metadata.deletion_timestamp.is_some()
 }
 
 /// Whether a Node is this Machine's own Windows node: by the UID of the `nodeRef` where it has one (Cluster API's
@@ -312,6 +333,21 @@ pub(super) fn is_of(machine: &DynamicObject, node: &Node) -> Result<(), Refused>
         (None, _) if linked.is_some() => Ok(()),
         (None, _) => foreign("it has neither a nodeRef nor a providerID".to_owned()),
     }
+}
+
+/// Why a Node that is as it is now may not be taken.
+fn is_to_stay(live: &LiveNode, guard: &Guard) -> Option<Refused> {
+    if guard.down_ms.is_some() && live.ready() {
+        return Some(came_back(&live.node));
+    }
+    (guard.unless_serving && live.serves()).then(|| takes_its_turn(&live.node))
+}
+
+/// Why the Node of a host that leaves is not taken.
+fn takes_its_turn(node: &Node) -> Refused {
+    let name = node.name_any();
+    let said = format!("the Node {name} is Ready and schedulable, and is taken in its turn alone");
+    Refused::new(FenceRefusal::NodeServes, said)
 }
 
 fn came_back(node: &Node) -> Refused {

@@ -4,7 +4,7 @@
 pub use crate::source::OS_ID;
 use dormer_proto::{id::LeaseToken, machine::TokenMark};
 
-/// On a Machine: the name that its Node will have. It routes CSRs, and nothing more.
+/// Annotation of a Machine: the name that its Node will have, which routes certificate requests to it.
 pub const NODE_NAME: &str = "dormer.io/node-name";
 /// On a Machine and its Node: the lease token under which destructive steps are made, `<token> open` or `<token>
 /// closed`.
@@ -19,7 +19,7 @@ pub const WAS_CORDONED: &str = "dormer.io/was-cordoned";
 pub const NO_SCALE_DOWN: &str = "cluster-autoscaler.kubernetes.io/scale-down-disabled";
 /// On a Node, while a fence is open there: [`NO_SCALE_DOWN`] is ours, and goes when the fence is closed.
 pub const HELD_FROM_SCALE_DOWN: &str = "dormer.io/scale-down-disabled";
-/// On a Machine (label or annotation): hands off when it is `true`.
+/// Label or annotation of a Machine: dormer ignores the Machine when it is `true`.
 pub const IGNORE: &str = "windowsmachineconfig.openshift.io/ignore";
 /// On a Node: the version that WMCO wrote; read, never trusted as ours.
 pub const WMCO_VERSION: &str = "windowsmachineconfig.openshift.io/version";
@@ -27,6 +27,8 @@ pub const WMCO_VERSION: &str = "windowsmachineconfig.openshift.io/version";
 pub const HOST_FROM: &str = "dormer.io/from";
 /// Finalizer of a WindowsHost: it stays until its host is torn down and its Node deleted.
 pub const HOST_FINALIZER: &str = "dormer.io/host";
+/// On a WindowsHost: the pool of the dormer that holds it by its finalizer, and alone writes its status.
+pub const HOST_POOL: &str = "dormer.io/host-pool";
 /// On a Node: the subnet that hybrid-overlay was given.
 pub const SUBNET: &str = "k8s.ovn.org/hybrid-overlay-node-subnet";
 /// On an object that dormer creates in addition to the machines' own: `dormer`. Objects of others are not changed.

@@ -7,6 +7,7 @@ use super::{
     keys,
 };
 use dormer_proto::{
+    checks::{NodeCheck, NodeExpectation},
     machine::{MachineRef, Outcome},
     message::Failure,
 };
@@ -14,15 +15,16 @@ use kube::ResourceExt;
 use serde_json::json;
 
 impl KubernetesExecutor {
-    /// Writes our version, and the pinned host key, on the Node; nothing if they stand there.
+    /// Writes our version, and the pinned host key, on the Node; nothing if they stand there. With an expectation the Node
+    /// is checked first, and `false` says that a check failed and nothing was written.
     pub(super) async fn mark(
         &self,
         machine: &MachineRef,
         node: &str,
-        version: &str,
-        pin: Option<&str>,
-    ) -> Result<Outcome, Failure> {
-        let Some(found) = self.node(node).await? else {
+        (version, pin): (&str, Option<&str>),
+        expect: Option<&NodeExpectation>,
+    ) -> Result<(Outcome, bool), Failure> {
+        let Some(live) = self.live_node(node).await? else {
             return Err(Failure::transient(
                 "NodeGone",
                 format!("the Node {node} is not there"),
@@ -32,7 +34,17 @@ impl KubernetesExecutor {
             let message = format!("the Machine {} with that UID is gone", machine.name);
             return Err(Failure::lasting("MachineGone", message));
         };
-        is_of(&object, &found).map_err(Refused::failure)?;
+        is_of(&object, &live.node).map_err(Refused::failure)?;
+        let mut outcome = Outcome::NodeMarked;
+        if let Some(expect) = expect {
+            let checks = self.verify(&live, (machine, &object), expect).await;
+            let failed = checks.iter().any(NodeCheck::failed);
+            outcome = Outcome::NodeChecked { checks };
+            if failed {
+                return Ok((outcome, false));
+            }
+        }
+        let found = live.node;
         let annotations = found.annotations();
         let there = annotations
             .get(keys::VERSION)
@@ -46,6 +58,6 @@ impl KubernetesExecutor {
             let change = json!({"metadata": {"annotations": marks}});
             patch(&self.node_api(), &found, &format!("Node {node}"), change).await?;
         }
-        Ok(Outcome::NodeMarked)
+        Ok((outcome, true))
     }
 }

@@ -15,17 +15,20 @@ mod find;
 mod forget;
 mod guard;
 pub mod keys;
+mod kubelet;
 mod mark;
 pub mod operators;
 mod payload;
 mod refusal;
 pub mod token;
+mod verify;
 
 pub use cluster::{EXPORTER, EXPORTER_TLS, Settings};
 pub(crate) use cluster_config::ClusterConfigReader;
 pub(crate) use guard::{CONTROL_PLANE, OS};
+pub use kubelet::KUBELET_PORT;
 
-use crate::{execute::Execute, progress::Progress};
+use crate::{execute::Execute, progress::Progress, ssh::Dialer};
 use dormer_proto::{
     id::Attempt,
     machine::{Outcome, Task},
@@ -56,6 +59,8 @@ pub struct KubernetesExecutor {
     events: events::Events,
     /// Milliseconds of the engine that pass in one of the API server's.
     time_factor: f64,
+    /// How kubelets are reached; `None`: not at all.
+    kubelets: Option<Dialer>,
 }
 
 impl KubernetesExecutor {
@@ -74,6 +79,7 @@ impl KubernetesExecutor {
             cluster_config,
             events,
             time_factor: 1.0,
+            kubelets: None,
         }
     }
 
@@ -82,6 +88,15 @@ impl KubernetesExecutor {
     pub fn at_speed(self, time_factor: f64) -> Self {
         Self {
             time_factor,
+            ..self
+        }
+    }
+
+    /// Hands that reach the nodes' kubelets by `dialer`, on [`KUBELET_PORT`].
+    #[must_use]
+    pub fn reaching(self, dialer: Dialer) -> Self {
+        Self {
+            kubelets: Some(dialer),
             ..self
         }
     }
@@ -97,11 +112,15 @@ impl KubernetesExecutor {
                 node,
                 version,
                 pin,
+                expect,
             } => {
-                let marked = self.mark(machine, node, version, pin.as_deref()).await?;
-                // It is a node now, and asks by its own certificate.
-                self.forget_token(machine).await;
-                Ok(marked)
+                let marks = (version.as_str(), pin.as_deref());
+                let (outcome, marked) = self.mark(machine, node, marks, expect.as_ref()).await?;
+                if marked {
+                    // It is a node now, and asks by its own certificate.
+                    self.forget_token(machine).await;
+                }
+                Ok(outcome)
             }
             Task::OpenFence {
                 machine,

@@ -13,8 +13,10 @@ use kube::{
 use serde_json::json;
 
 impl KubernetesExecutor {
-    /// Writes the override under the resourceVersion of a read; nothing if it stands there. Whoever reads the status
-    /// finds who asked. The spec is people's, and is not written.
+    /// Writes the override under the resourceVersion of a read, unless it is there. The status says who asked. The spec
+    /// is people's, and is not written.
+    ///
+    /// A `payload` that the spec names itself takes an override of another spec's payload away.
     pub(super) async fn set_payload(
         &self,
         pool: &str,
@@ -33,14 +35,19 @@ impl KubernetesExecutor {
             let why = format!("spec.payload of {what} is {written} now, and was {asked}");
             return Err(Failure::lasting("PoolChanged", why));
         }
-        let wanted = Override {
+        let present = found.status.as_ref().and_then(|it| it.override_.as_ref());
+        let wanted = (payload != written).then(|| Override {
             payload: payload.to_owned(),
             from: back_from.to_owned(),
             instead_of: written.clone(),
             by: by.to_owned(),
+        });
+        let kept = match &wanted {
+            Some(wanted) => present == Some(wanted),
+            // One that somebody has asked for since stays.
+            None => present.is_none_or(|it| it.instead_of == *written && it.payload != *written),
         };
-        let stands = found.status.as_ref().and_then(|it| it.override_.as_ref());
-        if stands != Some(&wanted) {
+        if !kept {
             let change = json!({
                 "metadata": {"resourceVersion": found.metadata.resource_version},
                 "status": {"override": wanted},

@@ -8,6 +8,7 @@ use crate::{
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
 use bytes::Bytes;
 use dormer_proto::{
+    address::{Address, Origin},
     id::{Epoch, Incarnation},
     subject::{CLOSED_HEADER, HISTORY_STREAMS, Identity, META_EPOCH, META_IDENTITY, Names},
     work::{FactMessage, MACHINE},
@@ -128,7 +129,10 @@ impl Facts for NatsFacts {
         let mut encoded = Vec::with_capacity(messages.len());
         for one in &messages {
             match message_bytes::fact(one) {
-                Ok(bytes) => encoded.push((self.link.names.inbox(&one.run), bytes)),
+                Ok(bytes) => encoded.push((
+                    self.link.names.message(Origin::Watcher, &Address::of(one)),
+                    bytes,
+                )),
                 Err(error) => tracing::error!(run = %one.run, %error, "a fact cannot be written"),
             }
         }

@@ -11,6 +11,7 @@ use crate::{
 };
 use async_nats::jetstream::{AckKind, Message};
 use dormer_proto::{
+    address::{Address, Origin},
     envelope::{self, DecodeError},
     id::{Attempt, Incarnation, TaskId},
     message::{Heartbeat, RemoteCommand, ReportReceipt},
@@ -186,9 +187,11 @@ impl Orders for NatsOrders {
 
     async fn report(&self, claim: &NatsClaim, report: Report) -> Result<(), PortError> {
         let key: Key = (report.task.clone(), report.attempt);
-        let subject = self.link.names.inbox(&report.task.run);
-        let bytes =
-            bytes::Bytes::from(message_bytes::report(report, claim.incarnation).map_err(failed)?);
+        let run = report.task.run.clone();
+        let bytes = message_bytes::report(report, claim.incarnation).map_err(failed)?;
+        let address = Address::of_bytes(&run, &bytes);
+        let subject = self.link.names.message(Origin::Worker, &address);
+        let bytes = bytes::Bytes::from(bytes);
         loop {
             let (tell, receipted) = oneshot::channel();
             self.waiting.all().insert(key.clone(), tell);

@@ -15,7 +15,9 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// A host that somebody else installed, and that dormer makes a node of the cluster.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, CustomResource)]
+#[derive(
+    Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, CustomResource,
+)]
 #[kube(
     group = "dormer.io",
     version = "v1beta1",
@@ -50,6 +52,11 @@ pub struct WindowsHostSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxLength" = 104))]
     pub user: Option<String>,
+    /// Pool that the host belongs to. Default: the pool of the dormer in this namespace. A dormer of another pool leaves
+    /// the host alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("minLength" = 1, "maxLength" = 63))]
+    pub pool: Option<String>,
 }
 
 /// What dormer's watcher found out about the host.

@@ -169,6 +169,14 @@ fn a_rollback_holds_until_the_specs_payload_is_changed() {
     let over = read(json!({"payload": "p2"}));
     assert_eq!(any(&over), "openshift-p2");
     assert_eq!(over.overridden_by, None);
+    assert!(over.override_ended && !back.override_ended);
+    // A worker of an earlier build wrote it, where it was to take one away.
+    let itself = json!({"override":
+        {"payload": "p2", "from": "p2", "insteadOf": "p2", "by": ""}});
+    let spec = PoolSpec::read("windows", &json!({"payload": "p2"}), &itself).expect("accepted");
+    let none = spec.resolve(&Newest(watch::Sender::new(0)), None);
+    let none = none.expect("accepted");
+    assert!(none.override_ended && none.overridden_by.is_none());
 }
 
 #[test]

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// The fields of the spec, which are read strictly: another one is refused.
-pub const FIELDS: [&str; 11] = [
+pub const FIELDS: [&str; 12] = [
     "approval",
     "drain",
     "nodeNames",
@@ -25,6 +25,7 @@ pub const FIELDS: [&str; 11] = [
     "soak",
     "stop",
     "strategy",
+    "verifyJoined",
     "waitForClusterVersion",
 ];
 
@@ -165,6 +166,10 @@ pub struct WindowsPoolSpec {
     /// that does not serve is still repaired.
     #[serde(default = "yes")]
     pub wait_for_cluster_version: bool,
+    /// Checks of a node before it counts as joined: `true` asks that its versions, labels, taints, serving certificate and
+    /// the pods of DaemonSets on it are as they should be, and that it has been Ready for the soak time without a break.
+    #[serde(default)]
+    pub verify_joined: bool,
 }
 
 /// Way in which machines are changed.
@@ -278,6 +283,7 @@ impl Default for WindowsPoolSpec {
             paused: false,
             stop: false,
             wait_for_cluster_version: yes(),
+            verify_joined: false,
         }
     }
 }

@@ -38,7 +38,7 @@ pub enum SshError {
     /// Another host key than the pinned one.
     #[error(
         "{address} shows the host key {}, not the pinned {}: nothing was sent to it; if the host was rightfully \
-         installed anew: dormer trust-host-key",
+         reinstalled: dormer trust-host-key",
         fingerprint(shown),
         fingerprint(pinned)
     )]
@@ -94,11 +94,11 @@ pub enum SshError {
         why: String,
     },
     /// A file cannot be written for lack of room.
-    #[error("{1} cannot be written on {0}: its disk C: is full, by all signs; free space there")]
+    #[error("{1} cannot be written on {0}: its disk C: seems to be full; free space there")]
     Full(String, String),
     /// What was to be sent is not what it should be; nothing wrong was left on the host.
     #[error(
-        "the payload file with SHA-256 {0} has another content here ({1}): copy the payload anew"
+        "the payload file with SHA-256 {0} has another content here ({1}): copy the payload again"
     )]
     Source(String, String),
 }

@@ -3,6 +3,10 @@
 //!
 //! One bad entry is a finding, and harms no other. An entry that goes takes its WindowsHost with it; a ConfigMap that
 //! goes as a whole takes none, since a file that was pruned must not end a fleet (docs/kinds.md).
+//!
+//! Of several dormers one holds a host: the one whose pool stands in its annotation `dormer.io/host-pool`, beside the
+//! finalizer. It alone writes finalizer and status. If `spec.pool` names another pool, it has its run end first, and then
+//! takes its finalizer away; the other dormer waits for that.
 
 use super::{cluster::sentence, objects::ObservedNode, view::View};
 use crate::{
@@ -11,7 +15,7 @@ use crate::{
         HostAddress, HostNode, INSTANCES, WindowsHost, WindowsHostSpec, entries, is_address,
     },
 };
-use futures::future::join_all;
+use futures::{StreamExt, future::join_all, stream};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{
     Api, Client, Resource, ResourceExt,
@@ -28,8 +32,11 @@ use tokio::time::Instant;
 
 /// The field manager of what the watcher writes.
 const MANAGER: &str = "dormer-watcher";
-/// How long the API server may take for all of it.
-const LIMIT: Duration = Duration::from_secs(10);
+/// How long the API server may take for one write, and for those of one pass. What finds no time waits for the next.
+const WRITE_LIMIT: Duration = Duration::from_secs(3);
+const LIMIT: Duration = Duration::from_secs(5);
+/// Most writes at once: one that hangs holds no other.
+const WRITES_AT_ONCE: usize = 16;
 /// How long a lookup of a name may take, and how long its answer counts.
 const LOOKUP: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
 /// After how long something that could not be written is tried again.
@@ -78,6 +85,40 @@ impl HostObject {
         let all = self.meta.finalizers.iter().flatten();
         all.into_iter().any(|one| one == keys::HOST_FINALIZER)
     }
+
+    /// The pool whose dormer holds it; an older build's finalizer says none.
+    fn holder(&self) -> Option<&str> {
+        self.annotation(keys::HOST_POOL).filter(|_| self.holds())
+    }
+
+    /// The pool that it belongs to; `None`: its spec cannot be read, or names none.
+    fn named_pool(&self) -> Option<&str> {
+        self.spec.as_ref().ok()?.pool.as_deref()
+    }
+
+    /// What the dormer of `pool` has to do with it.
+    fn claim(&self, pool: &str) -> Claim {
+        let named = self.named_pool().unwrap_or(pool) == pool;
+        match self.holder() {
+            Some(holder) if holder != pool => Claim::Others,
+            // Who began with it takes it off its host again.
+            Some(_) if named || self.leaves() => Claim::Ours,
+            Some(_) => Claim::HandedOver,
+            None if named => Claim::Ours,
+            None => Claim::Others,
+        }
+    }
+}
+
+/// Whose a host is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Claim {
+    /// This dormer's.
+    Ours,
+    /// This dormer's until its run has ended, and then another one's.
+    HandedOver,
+    /// Another one's: nothing is written on it.
+    Others,
 }
 
 /// What has to be written.
@@ -87,6 +128,18 @@ enum Action {
     Delete { name: String, uid: String },
     Patch { name: String, change: Value },
     Status { name: String, status: Value },
+}
+
+impl Action {
+    /// The host that it is about.
+    fn about(&self) -> &str {
+        match self {
+            Self::Create { name, .. }
+            | Self::Delete { name, .. }
+            | Self::Patch { name, .. }
+            | Self::Status { name, .. } => name,
+        }
+    }
 }
 
 /// What the present objects ask for.
@@ -104,27 +157,30 @@ type Resolved = Result<Ipv4Addr, String>;
 pub(super) struct Hosts {
     client: Client,
     namespace: String,
+    /// The pool of this dormer's; a host of another one is left alone.
+    pool: String,
     events: Events,
     objects: BTreeMap<String, HostObject>,
     /// `None`: there is no ConfigMap, or it cannot be read.
     map: Option<(ObjectMeta, BTreeMap<String, String>)>,
     resolved: BTreeMap<String, (Instant, Resolved)>,
     pub(super) findings: BTreeMap<String, String>,
-    /// Something could not be written: it is tried again then.
-    again: Option<Instant>,
+    /// Hosts about which something could not be written, and when that is tried again.
+    again: BTreeMap<String, Instant>,
 }
 
 impl Hosts {
-    pub(super) fn new(client: Client, namespace: &str) -> Self {
+    pub(super) fn new(client: Client, namespace: &str, pool: &str) -> Self {
         Self {
             events: Events::new(client.clone(), MANAGER),
             client,
             namespace: namespace.to_owned(),
+            pool: pool.to_owned(),
             objects: BTreeMap::new(),
             map: None,
             resolved: BTreeMap::new(),
             findings: BTreeMap::new(),
-            again: None,
+            again: BTreeMap::new(),
         }
     }
 
@@ -153,9 +209,17 @@ impl Hosts {
 
     /// The ConfigMap stands so.
     pub(super) fn observe_map(&mut self, object: DynamicObject) {
-        let data = &object.data["data"];
-        let data = BTreeMap::deserialize(data).unwrap_or_default();
-        self.map = Some((object.metadata, data));
+        match Option::deserialize(&object.data["data"]) {
+            Ok(data) => self.map = Some((object.metadata, data.unwrap_or_default())),
+            // What cannot be read takes no host away.
+            Err(error) => tracing::warn!("the data of {INSTANCES} cannot be read: {error}"),
+        }
+    }
+
+    /// Whether this dormer may have a run for the host with this UID.
+    pub(super) fn are_ours(&self, uid: &str) -> bool {
+        let host = self.objects.get(uid);
+        host.is_none_or(|host| host.claim(&self.pool) == Claim::Ours)
     }
 
     pub(super) fn lose(&mut self, uid: &str) {
@@ -172,42 +236,61 @@ impl Hosts {
             self.findings.clear();
             return;
         }
-        if self.again.is_some_and(|again| Instant::now() < again) {
-            return;
-        }
-        self.again = None;
         self.resolve_names().await;
         let resolved = self
             .resolved
             .iter()
             .map(|(name, (_, it))| (name.clone(), it.clone()));
         let map = self.map.as_ref().map(|(_, data)| data);
-        let mut plan = plan(&self.objects, map, &resolved.collect(), view);
-        let deadline = Instant::now() + LIMIT;
-        let mut failed = false;
-        for action in std::mem::take(&mut plan.actions) {
-            let about = match &action {
-                Action::Create { name, .. }
-                | Action::Delete { name, .. }
-                | Action::Patch { name, .. }
-                | Action::Status { name, .. } => name.clone(),
-            };
-            match tokio::time::timeout_at(deadline, self.write(action)).await {
-                Ok(Ok(())) => {}
-                Ok(Err(why)) => {
-                    failed = true;
-                    plan.findings.insert(about, why);
+        let mut plan = plan(&self.objects, map, &resolved.collect(), view, &self.pool);
+        let actions = std::mem::take(&mut plan.actions);
+        self.write_all(actions, &mut plan.findings).await;
+        self.say(plan.findings).await;
+    }
+
+    /// Writes the hosts side by side, and what concerns one of them in its order. What fails waits for a while, and
+    /// holds no other host.
+    async fn write_all(&mut self, actions: Vec<Action>, findings: &mut BTreeMap<String, String>) {
+        let mut by_host: BTreeMap<String, Vec<Action>> = BTreeMap::new();
+        for action in actions {
+            let about = action.about().to_owned();
+            by_host.entry(about).or_default().push(action);
+        }
+        self.again.retain(|name, _| by_host.contains_key(name));
+        let now = Instant::now();
+        let (later, now): (Vec<_>, Vec<_>) = by_host
+            .into_iter()
+            .partition(|(about, _)| self.again.get(about).is_some_and(|again| now < *again));
+        for (about, _) in later {
+            if let Some(why) = self.findings.get(&about) {
+                findings.insert(about, why.clone());
+            }
+        }
+        let mut now = now;
+        now.sort_by_key(|(about, _)| self.again.contains_key(about));
+        let api: Api<WindowsHost> = Api::namespaced(self.client.clone(), &self.namespace);
+        let limit = Instant::now() + LIMIT;
+        let mut writes = stream::iter(now)
+            .map(|(about, actions)| {
+                let api = api.clone();
+                let pool = self.pool.as_str();
+                async move {
+                    let (written, result) = write_host(&api, actions, pool).await;
+                    (about, written, result)
                 }
-                Err(_) => {
-                    failed = true;
-                    let why = "the API server does not answer in time".to_owned();
-                    plan.findings.insert(about, why);
-                    break;
+            })
+            .buffer_unordered(WRITES_AT_ONCE);
+        while let Ok(Some(done)) = tokio::time::timeout_at(limit, writes.next()).await {
+            let (about, written, result) = done;
+            self.objects.extend(written);
+            match result {
+                Ok(()) => drop(self.again.remove(&about)),
+                Err(why) => {
+                    self.again.insert(about.clone(), Instant::now() + AGAIN);
+                    findings.insert(about, why);
                 }
             }
         }
-        self.again = failed.then(|| Instant::now() + AGAIN);
-        self.say(plan.findings).await;
     }
 
     /// New findings become a warning and an Event; the old ones were said.
@@ -221,6 +304,7 @@ impl Hosts {
             .map(|(about, why)| (about.clone(), why.clone()))
             .collect();
         self.findings = findings;
+        let mut told = Vec::new();
         for (about, why) in new {
             tracing::warn!("the Windows host {about}: {why}");
             let hosts = self.objects.values();
@@ -242,10 +326,11 @@ impl Hosts {
                 ..ObjectReference::default()
             };
             let note = format!("{about}: {why}");
-            self.events
-                .warn(reference, "BadWindowsHost", "Read", note)
-                .await;
+            let event = self.events.warn(reference, "BadWindowsHost", "Read", note);
+            told.push(event);
         }
+        let told = stream::iter(told).buffer_unordered(WRITES_AT_ONCE);
+        told.collect::<()>().await;
     }
 
     /// Looks up the names whose addresses are unknown or old. An answer that fails leaves the last address.
@@ -278,69 +363,95 @@ impl Hosts {
             self.resolved.insert(name, (now, found));
         }
     }
+}
 
-    async fn write(&mut self, action: Action) -> Result<(), String> {
-        let api: Api<WindowsHost> = Api::namespaced(self.client.clone(), &self.namespace);
-        let params = PatchParams {
-            field_manager: Some(MANAGER.into()),
-            ..PatchParams::default()
-        };
-        let fails = |verb: &str, name: &str, error: &kube::Error| {
-            sentence(verb, &format!("WindowsHost {name}"), error).0
-        };
-        let written = match action {
-            Action::Create { name, user } => {
-                let mut host = WindowsHost::new(
-                    &name,
-                    WindowsHostSpec {
-                        address: name.clone(),
-                        user: Some(user),
-                    },
-                );
-                let meta = host.meta_mut();
-                meta.finalizers = Some(vec![keys::HOST_FINALIZER.into()]);
-                meta.annotations =
-                    Some(BTreeMap::from([(keys::HOST_FROM.into(), INSTANCES.into())]));
-                let made = api.create(&PostParams::default(), &host).await;
-                made.map_err(|error| fails("create", &name, &error))?
+/// Does what concerns one host, up to the first failure, and returns the objects as they are now.
+async fn write_host(
+    api: &Api<WindowsHost>,
+    actions: Vec<Action>,
+    pool: &str,
+) -> (Vec<(String, HostObject)>, Result<(), String>) {
+    let mut written = Vec::new();
+    for action in actions {
+        match tokio::time::timeout(WRITE_LIMIT, write(api, action, pool)).await {
+            Ok(Ok(object)) => written.extend(object),
+            Ok(Err(why)) => return (written, Err(why)),
+            Err(_) => {
+                let why = "the API server does not answer in time".to_owned();
+                return (written, Err(why));
             }
-            Action::Delete { name, uid } => {
-                let only = Preconditions {
-                    uid: Some(uid),
-                    resource_version: None,
-                };
-                let params = DeleteParams::default().preconditions(only);
-                let deleted = api.delete(&name, &params).await;
-                return match deleted {
-                    Ok(_) => Ok(()),
-                    Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-                    Err(error) => Err(fails("delete", &name, &error)),
-                };
-            }
-            Action::Patch { name, change } => {
-                let patched = api.patch(&name, &params, &Patch::Merge(&change)).await;
-                patched.map_err(|error| fails("patch", &name, &error))?
-            }
-            Action::Status { name, status } => {
-                let change = json!({"status": status});
-                let patched = api
-                    .patch_status(&name, &params, &Patch::Merge(&change))
-                    .await;
-                patched.map_err(|error| fails("patch the status of", &name, &error))?
-            }
-        };
-        // What was written need not be written again before the watch tells of it.
-        if let Some(uid) = written.uid() {
-            let status = serde_json::to_value(&written.status).unwrap_or_default();
-            let known = HostObject {
-                meta: written.metadata,
-                spec: Ok(written.spec),
-                status,
-            };
-            self.objects.insert(uid, known);
         }
-        Ok(())
     }
+    (written, Ok(()))
+}
+
+/// Does one thing. What was written need not be written again before the watch tells of it.
+async fn write(
+    api: &Api<WindowsHost>,
+    action: Action,
+    pool: &str,
+) -> Result<Option<(String, HostObject)>, String> {
+    let params = PatchParams {
+        field_manager: Some(MANAGER.into()),
+        ..PatchParams::default()
+    };
+    let fails = |verb: &str, name: &str, error: &kube::Error| {
+        sentence(verb, &format!("WindowsHost {name}"), error).0
+    };
+    let written = match action {
+        Action::Create { name, user } => {
+            let mut host = WindowsHost::new(
+                &name,
+                WindowsHostSpec {
+                    address: name.clone(),
+                    user: Some(user),
+                    ..WindowsHostSpec::default()
+                },
+            );
+            let meta = host.meta_mut();
+            meta.finalizers = Some(vec![keys::HOST_FINALIZER.into()]);
+            meta.annotations = Some(BTreeMap::from([
+                (keys::HOST_FROM.into(), INSTANCES.into()),
+                (keys::HOST_POOL.into(), pool.into()),
+            ]));
+            let made = api.create(&PostParams::default(), &host).await;
+            made.map_err(|error| fails("create", &name, &error))?
+        }
+        Action::Delete { name, uid } => {
+            let only = Preconditions {
+                uid: Some(uid),
+                resource_version: None,
+            };
+            let params = DeleteParams::default().preconditions(only);
+            let deleted = api.delete(&name, &params).await;
+            return match deleted {
+                Ok(_) => Ok(None),
+                Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+                Err(error) => Err(fails("delete", &name, &error)),
+            };
+        }
+        Action::Patch { name, change } => {
+            let patched = api.patch(&name, &params, &Patch::Merge(&change)).await;
+            patched.map_err(|error| fails("patch", &name, &error))?
+        }
+        Action::Status { name, status } => {
+            let change = json!({"status": status});
+            let patched = api
+                .patch_status(&name, &params, &Patch::Merge(&change))
+                .await;
+            patched.map_err(|error| fails("patch the status of", &name, &error))?
+        }
+    };
+    let Some(uid) = written.uid() else {
+        return Ok(None);
+    };
+    let status = serde_json::to_value(&written.status).unwrap_or_default();
+    let known = HostObject {
+        meta: written.metadata,
+        spec: Ok(written.spec),
+        status,
+    };
+    Ok(Some((uid, known)))
 }
 
 async fn resolve(name: String) -> (String, Result<Vec<Ipv4Addr>, String>) {
@@ -374,31 +485,77 @@ fn plan(
     map: Option<&BTreeMap<String, String>>,
     resolved: &BTreeMap<String, Resolved>,
     view: &View,
+    pool: &str,
 ) -> Plan {
     let mut plan = Plan::default();
-    plan_entries(objects, map, &mut plan);
+    plan_entries(objects, map, pool, &mut plan);
     let mut hosts: Vec<&HostObject> = objects.values().collect();
     hosts.sort_by_key(|host| (host.meta.creation_timestamp.clone(), host.name()));
     // Who has an address, the older one first. One that leaves has it still.
     let mut taken: BTreeMap<Ipv4Addr, &str> = BTreeMap::new();
     for host in hosts {
         let name = host.name().to_owned();
+        match host.claim(pool) {
+            Claim::Ours => {}
+            Claim::HandedOver => {
+                if let Some(address) = present(&host.status) {
+                    taken.entry(address).or_insert(host.name());
+                }
+                let other = host.named_pool().unwrap_or_default();
+                let uid = host.meta.uid.as_deref().unwrap_or_default();
+                if view.has_run(uid) {
+                    let why = format!(
+                        "its spec.pool is {other} now: the dormer of that pool takes it over once its run here has ended"
+                    );
+                    plan.findings.insert(name, why);
+                } else {
+                    let mut change = json!({"metadata": {"finalizers": without_ours(&host.meta),
+                        "uid": host.meta.uid, "resourceVersion": host.meta.resource_version}});
+                    change["metadata"]["annotations"][keys::HOST_POOL] = Value::Null;
+                    plan.actions.push(Action::Patch { name, change });
+                }
+                continue;
+            }
+            Claim::Others => {
+                // Ours by its spec: it comes once the other one has let it go.
+                let waits = host.holder().filter(|_| host.named_pool() == Some(pool));
+                if let Some(other) = waits.filter(|_| !host.leaves()) {
+                    let why = format!("the dormer of the pool {other} still holds it");
+                    plan.findings.insert(name, why);
+                }
+                continue;
+            }
+        }
         if host.leaves() {
             if host.ignored() && host.holds() {
                 // Hands off: it goes as it is.
                 let change = json!({"metadata": {"finalizers": without_ours(&host.meta),
                     "uid": host.meta.uid}});
                 plan.actions.push(Action::Patch { name, change });
-            } else if let Some(address) = present(&host.status) {
+                continue;
+            }
+            let address = present(&host.status);
+            if let Some(address) = address {
                 taken.entry(address).or_insert(host.name());
+            }
+            // Its removal goes by its Node as much as its service did.
+            let node = linked(host, address, view);
+            if address.is_some() && !holds(&host.status, &json!({"nodeRef": node})) {
+                let phase = phase(node.as_ref());
+                let status = json!({"phase": phase, "nodeRef": node});
+                plan.actions.push(Action::Status { name, status });
             }
             continue;
         }
-        if !host.holds() {
+        if host.holder() != Some(pool) {
             let mut all = host.meta.finalizers.clone().unwrap_or_default();
-            all.push(keys::HOST_FINALIZER.into());
-            let change = json!({"metadata": {"finalizers": all, "uid": host.meta.uid,
+            if !host.holds() {
+                all.push(keys::HOST_FINALIZER.into());
+            }
+            // Of two dormers that take it at once, the resourceVersion lets one.
+            let mut change = json!({"metadata": {"finalizers": all, "uid": host.meta.uid,
                 "resourceVersion": host.meta.resource_version}});
+            change["metadata"]["annotations"][keys::HOST_POOL] = pool.into();
             let name = name.clone();
             plan.actions.push(Action::Patch { name, change });
         }
@@ -419,9 +576,11 @@ fn plan(
 fn plan_entries(
     objects: &BTreeMap<String, HostObject>,
     map: Option<&BTreeMap<String, String>>,
+    pool: &str,
     plan: &mut Plan,
 ) {
-    let ours: Vec<_> = objects.values().filter(|host| host.of_map()).collect();
+    let mine = |host: &&HostObject| host.of_map() && host.claim(pool) == Claim::Ours;
+    let ours: Vec<_> = objects.values().filter(mine).collect();
     let Some(map) = map else {
         let stay = ours.iter().filter(|host| !host.leaves()).count();
         if stay > 0 {
@@ -433,6 +592,15 @@ fn plan_entries(
         return;
     };
     let mut named = BTreeSet::new();
+    let over = map.len() > HOSTS_MAX;
+    if over {
+        let why = format!(
+            "it has {} entries, and no more than {HOSTS_MAX} are looked after: the others are not taken in, and until \
+             there are fewer no host is removed",
+            map.len()
+        );
+        plan.findings.insert(INSTANCES.to_owned(), why);
+    }
     for (address, user) in entries(map).into_iter().take(HOSTS_MAX) {
         let there = objects.values().find(|host| host.name() == address);
         if !named.insert(address.clone()) {
@@ -456,6 +624,8 @@ fn plan_entries(
             }),
             // It comes again once the old one is gone.
             Some(host) if host.leaves() => {}
+            // Another dormer has taken that entry, or is to.
+            Some(host) if host.of_map() && host.claim(pool) != Claim::Ours => {}
             Some(host) if !host.of_map() => {
                 let why = format!(
                     "a WindowsHost of this name is there, and its entry in {INSTANCES} is not used"
@@ -477,7 +647,7 @@ fn plan_entries(
         }
     }
     for host in ours {
-        if !named.contains(host.name()) && !host.leaves() {
+        if !over && !named.contains(host.name()) && !host.leaves() {
             plan.actions.push(Action::Delete {
                 name: host.name().to_owned(),
                 uid: host.meta.uid.clone().unwrap_or_default(),
@@ -553,15 +723,29 @@ fn status(
             address,
         })
         .collect();
-    let node = node_of(host, address, view);
-    let before = HostNode::deserialize(&host.status["nodeRef"]).ok();
-    let node = node.or(before.filter(|it| !it.name.is_empty()));
-    let phase = if node.is_some() {
-        "Running"
-    } else {
-        "Provisioned"
-    };
+    let node = linked(host, Some(address), view);
+    let phase = phase(node.as_ref());
     json!({"phase": phase, "addresses": addresses, "nodeRef": node, "conditions": [condition]})
+}
+
+fn phase(node: Option<&HostNode>) -> &'static str {
+    match node {
+        Some(_) => "Running",
+        None => "Provisioned",
+    }
+}
+
+/// The Node that the host's status names: the one that has its address; else the one that it names already, if that
+/// stands and a login to the host has found its name. The addresses of a Node follow those of its host after a while.
+fn linked(host: &HostObject, address: Option<Ipv4Addr>, view: &View) -> Option<HostNode> {
+    let found = address.and_then(|address| node_of(host, address, view));
+    found.or_else(|| {
+        let before = HostNode::deserialize(&host.status["nodeRef"]).ok()?;
+        let node = view.nodes.get(&before.uid)?;
+        let login = host.annotation(keys::NODE_NAME) == Some(&node.fact.name);
+        let same = node.fact.name == before.name && node.windows_worker;
+        (login && same && !others(host, &before.name, view)).then_some(before)
+    })
 }
 
 /// The host's Node, as the Machine API's nodelink controller finds it: the one Windows worker that has its address
@@ -581,13 +765,17 @@ fn node_of(host: &HostObject, address: Ipv4Addr, view: &View) -> Option<HostNode
     {
         return None;
     }
-    let others = view.machines.values();
-    let mut others = others.filter(|it| Some(&it.fact.machine.uid) != host.meta.uid.as_ref());
-    let linked = others.any(|it| it.counts() && it.fact.node.as_ref() == Some(name));
-    (!linked).then(|| HostNode {
+    (!others(host, name, view)).then(|| HostNode {
         name: name.clone(),
         uid: node.fact.uid.clone(),
     })
+}
+
+/// Whether another machine says that this Node is its.
+fn others(host: &HostObject, node: &str, view: &View) -> bool {
+    let others = view.machines.values();
+    let mut others = others.filter(|it| Some(&it.fact.machine.uid) != host.meta.uid.as_ref());
+    others.any(|it| it.counts() && it.fact.node.as_deref() == Some(node))
 }
 
 /// Whether a status has everything that is wanted; an absent field is as good as `null`.

@@ -217,6 +217,11 @@ impl MessageWriter {
             );
         };
         let mut fact = machine.published();
+        fact.node_absent = machine.node_uid.is_none()
+            && fact
+                .node
+                .as_ref()
+                .is_some_and(|name| !view.node_names.contains_key(name));
         fact.conditions.extend(contested(view, machine));
         fact.conditions.extend(asked_by_a_stranger(view, machine));
         let settings = self.settings.as_ref();

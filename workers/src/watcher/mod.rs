@@ -134,7 +134,7 @@ pub async fn run<F: Facts, I: Installed>(
     );
     let watcher = Watcher {
         settings: Settings::new(client.clone(), &options.pool, &options.namespace),
-        hosts: Hosts::new(client.clone(), &options.namespace),
+        hosts: Hosts::new(client.clone(), &options.namespace, &options.pool),
         surroundings: ClusterConfigFollower::new(client.clone(), &options.pool, &options.namespace),
         client,
         facts,

@@ -370,6 +370,12 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
         let uid = object.metadata.uid.clone();
         let name = object.metadata.name.clone();
         match self.read(kind, object) {
+            Ok(Some(ObservedObject::Machine(host)))
+                if kind == Kind::Machine(MachineApi::Host)
+                    && !self.hosts.are_ours(&host.fact.machine.uid) =>
+            {
+                view.disown(&host.fact.machine.uid);
+            }
             Ok(Some(observed)) => {
                 if let ObservedObject::Machine(machine) = &observed {
                     self.unreadable.elsewhere(machine);

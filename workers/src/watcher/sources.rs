@@ -6,6 +6,7 @@ use super::{
     status::{Source, SourceState},
     view::Kind,
 };
+use crate::source;
 use dormer_proto::machine::MachineApi;
 use kube::Client;
 use std::{collections::BTreeMap, time::Duration};
@@ -17,18 +18,9 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// The machine APIs that are served now; of Cluster API the newer version.
 pub(super) async fn served(client: &Client) -> Result<Vec<MachineApi>, Trouble> {
     let slow = |_| Trouble("discovery of the cluster's kinds takes over 30 s".to_owned());
-    let groups = tokio::time::timeout(LIMIT, client.list_api_groups()).await;
-    let groups = groups.map_err(slow)?;
-    let groups = groups.map_err(|error| sentence("list", "the groups of the API", &error))?;
-    let serves = |api: &MachineApi| {
-        let group = groups.groups.iter().find(|group| group.name == api.group());
-        group.is_some_and(|group| group.versions.iter().any(|it| it.version == api.version()))
-    };
-    let mut served: Vec<_> = MachineApi::ALL.into_iter().filter(serves).collect();
-    if served.contains(&MachineApi::ClusterV1Beta2) {
-        served.retain(|api| *api != MachineApi::ClusterV1Beta1);
-    }
-    Ok(served)
+    let served = tokio::time::timeout(LIMIT, source::served(client)).await;
+    let served = served.map_err(slow)?;
+    served.map_err(|error| sentence("list", "the groups of the API", &error))
 }
 
 /// Waits until other APIs are served than these, and calls that a gap: the next list is of them.

@@ -243,6 +243,21 @@ impl View {
         self.csrs.insert(csr.uid.clone(), csr);
     }
 
+    /// Whether the machine's run had not ended when this epoch began.
+    pub(super) fn has_run(&self, uid: &str) -> bool {
+        self.runs.contains(uid)
+    }
+
+    /// Takes out a host that is another dormer's: to its run here it is gone. It may come back.
+    pub(super) fn disown(&mut self, uid: &str) {
+        self.unclaim(uid);
+        if self.machines.remove(uid).is_some() {
+            self.owners_changed = true;
+        }
+        self.veiled.remove(uid);
+        self.changed.insert(uid.to_owned());
+    }
+
     /// Takes out an object that was deleted at `resource`.
     pub(super) fn lose(&mut self, kind: Kind, uid: &str, resource: u64) {
         self.latest = self.latest.max(resource);

@@ -62,6 +62,7 @@ fn mark(machine: &MachineRef) -> Task {
         node: machine.name.clone(),
         version: "v2".into(),
         pin: None,
+        expect: None,
     }
 }
 

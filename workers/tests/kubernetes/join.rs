@@ -1,12 +1,12 @@
 //! Prerequisites of a joining kubelet: annotations of the Machine, the bootstrap token, certificates, and the Node's
 //! version.
 
-use super::bench::{Bench, Gate, executor, patch, run};
+use super::bench::{Bench, Gate, executor, patch, run, run_of};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use dormer_fleet::api::{DeleteOptions, Key, Meta, Part, User, auth::NODE_BOOTSTRAPPER, kinds};
 use dormer_proto::{
     id::{LeaseToken, Timestamp},
-    machine::{CsrExpectation, MachineRef, Outcome, Task},
+    machine::{CsrExpectation, MachineApi, MachineRef, Outcome, Task},
 };
 use dormer_workers::{
     host::cluster::Cluster,
@@ -22,6 +22,7 @@ fn mark(machine: &MachineRef, version: &str, pin: Option<&str>) -> Task {
         node,
         version,
         pin: pin.map(str::to_owned),
+        expect: None,
     }
 }
 
@@ -159,6 +160,42 @@ async fn a_request_that_does_not_fit_stays_pending_and_is_reported() {
         text.contains("common name") && text.contains("bad"),
         "{text}"
     );
+}
+
+#[tokio::test]
+async fn a_host_of_ones_own_gets_no_name_of_a_machine_of_another_api() {
+    let bench = Bench::new(1, false).await;
+    let host = json!({"apiVersion": "dormer.io/v1beta1", "kind": "WindowsHost",
+        "metadata": {"name": "win-b", "namespace": "dormer"}, "spec": {"address": "10.0.9.9"},
+        "status": {"phase": "Provisioned",
+            "addresses": [{"type": "InternalIP", "address": "10.0.9.9"}]}});
+    let host = bench.world.create(host).expect("a host");
+    let machine = MachineRef {
+        namespace: "dormer".into(),
+        name: "win-b".into(),
+        uid: host.value.uid().to_owned(),
+        api: MachineApi::Host,
+    };
+    // Neither has a Node yet.
+    let other = json!({"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine",
+        "metadata": {"name": "win-b", "namespace": "openshift-cluster-api"}, "spec": {}});
+    bench.world.create(other).expect("a machine");
+    ask(&bench, "first", "win-b");
+    let expect = CsrExpectation {
+        node_name: "win-b".into(),
+        machine: Some(machine.clone()),
+        configured: true,
+        ..CsrExpectation::default()
+    };
+    let task = Task::ApproveCsr {
+        csr: "first".into(),
+        expect,
+    };
+    let refused = run_of(&bench.executor, &machine.uid, task).await;
+    let Ok(Outcome::CsrRefused { why, .. }) = refused else {
+        panic!("{refused:?}")
+    };
+    assert!(why.contains("another machine's, Machine win-b"), "{why}");
 }
 
 #[tokio::test]

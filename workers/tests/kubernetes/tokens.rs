@@ -202,6 +202,7 @@ async fn a_node_that_is_marked_and_a_machine_that_is_deleted_have_no_token() {
         node,
         version,
         pin: None,
+        expect: None,
     };
     assert_eq!(
         run_of(&executor, &m.uid, mark.clone()).await,

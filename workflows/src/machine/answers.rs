@@ -19,7 +19,9 @@ impl Draft<'_> {
             } => {
                 self.read(facts, host_key);
                 self.s.not_compared = None;
-                if let Some(frozen) = self.renamed(node_name) {
+                let renamed = self.renamed(node_name);
+                // One that leaves is torn down, whatever it is called.
+                if let Some(frozen) = renamed.filter(|_| !self.s.phase.leaving()) {
                     let message = format!(
                         "the host's Node was to be named {frozen}, and now it says {node_name}: give it its name back, or \
                          recreate the Machine"
@@ -52,6 +54,7 @@ impl Draft<'_> {
             // They report no lasting fact about the host.
             Outcome::RebootAsked
             | Outcome::NodeMarked
+            | Outcome::NodeChecked { .. }
             | Outcome::FenceOpened { .. }
             | Outcome::FenceRefused { .. }
             | Outcome::FenceClosed

@@ -4,12 +4,14 @@
 use super::{
     draft::Draft,
     phase::{Phase, Timer},
+    policy,
     stage::{News, Request},
     state::{How, Reboots},
     table::TaskKind,
 };
 use dormer_proto::{
     boot::same_boot,
+    checks::NodeCheck,
     machine::{Outcome, Section},
     message::Failure,
     pool::Desired,
@@ -67,7 +69,11 @@ impl ConfigurePhase {
                     draft.enter(Phase::Marking);
                 }
             }
-            Self::Marking => draft.mark(),
+            Self::Marking => {
+                draft.s.checks.clear();
+                draft.s.checked_since = None;
+                draft.mark();
+            }
         }
     }
 
@@ -99,16 +105,37 @@ impl ConfigurePhase {
             }
             (Self::ConvergingNode, Outcome::Converged { .. }) => draft.enter(Phase::ReadyWait),
             (Self::Marking, Outcome::NodeMarked) => marked(draft),
-            // An answer to a step that was left meanwhile.
+            (Self::Marking, Outcome::NodeChecked { checks }) => node_checked(draft, checks),
+            // An answer to a step that was left meanwhile, or in a phase that asks for nothing.
             (
                 Self::ConvergingHost { .. }
                 | Self::Rebooting { .. }
                 | Self::ConvergingNode
-                | Self::Marking,
-                _,
+                | Self::Marking
+                | Self::PoolWait
+                | Self::NodeWait
+                | Self::ReadyWait
+                | Self::Soaking,
+                Outcome::Probed { .. }
+                | Outcome::Converged { .. }
+                | Outcome::RebootAsked
+                | Outcome::Planned { .. }
+                | Outcome::TornDown
+                | Outcome::CsrApproved { .. }
+                | Outcome::CsrRefused { .. }
+                | Outcome::NodeMarked
+                | Outcome::NodeChecked { .. }
+                | Outcome::FenceOpened { .. }
+                | Outcome::FenceRefused { .. }
+                | Outcome::FenceClosed
+                | Outcome::Evicted { .. }
+                | Outcome::PayloadSet
+                | Outcome::NodeFound { .. }
+                | Outcome::NodeAbsent
+                | Outcome::HostForgotten
+                | Outcome::FenceClosedMeanwhile
+                | Outcome::MachineDeleted,
             ) => {}
-            // They ask for nothing.
-            (Self::PoolWait | Self::NodeWait | Self::ReadyWait | Self::Soaking, _) => {}
         }
     }
 
@@ -145,12 +172,22 @@ impl ConfigurePhase {
                 draft.lasting("NotReadyOverdue", message);
             }
             (Self::Soaking, Timer::Soak) => draft.enter(Phase::Marking),
+            (Self::Marking, Timer::Again) if draft.s.checked_since.is_some() => draft.mark(),
             // A timer of a phase that was left.
-            (Self::Rebooting { .. } | Self::NodeWait | Self::ReadyWait | Self::Soaking, _) => {}
+            (Self::Rebooting { .. }, Timer::Soak | Timer::Drift | Timer::Drain) => {}
+            (
+                Self::NodeWait | Self::ReadyWait,
+                Timer::Again | Timer::Soak | Timer::Drift | Timer::Drain,
+            ) => {}
+            (Self::Soaking, Timer::Again | Timer::Deadline | Timer::Drift | Timer::Drain) => {}
+            (
+                Self::Marking,
+                Timer::Again | Timer::Deadline | Timer::Soak | Timer::Drift | Timer::Drain,
+            ) => {}
             // They wait for no timer.
             (
-                Self::PoolWait | Self::ConvergingHost { .. } | Self::ConvergingNode | Self::Marking,
-                _,
+                Self::PoolWait | Self::ConvergingHost { .. } | Self::ConvergingNode,
+                Timer::Again | Timer::Deadline | Timer::Soak | Timer::Drift | Timer::Drain,
             ) => {}
         }
     }
@@ -345,7 +382,7 @@ fn converge_node(draft: &mut Draft<'_>) {
             let message = format!("the Node is named {found}; {expected} was expected");
             draft.lasting("NameMismatch", message);
         }
-        (Some(_), _) => draft.converge(Section::Node),
+        (Some(_), Some(_) | None) => draft.converge(Section::Node),
     }
 }
 
@@ -354,6 +391,31 @@ fn no_node(draft: &Draft<'_>) -> String {
     let refused = draft.s.csrs.values().find_map(|csr| csr.refused.clone());
     let csr = refused.map(|why| format!("; a certificate request was not approved: {why}"));
     format!("no Node {name} appeared{}", csr.unwrap_or_default())
+}
+
+/// Takes the results of the checks: the Node was marked if none failed. What failed is checked again, since
+/// certificates, labels and images take their time. Then the first check that failed names the failure.
+fn node_checked(draft: &mut Draft<'_>, checks: Vec<NodeCheck>) {
+    let at = draft.now.at;
+    let since = *draft.s.checked_since.get_or_insert(at);
+    let failed: Vec<_> = checks.iter().filter(|check| check.failed()).collect();
+    let told = |check: &&NodeCheck| format!("{}: {}", check.check, check.said);
+    let why = failed.iter().map(told).collect::<Vec<_>>().join("; ");
+    let code = failed.first().map(|check| check.code());
+    draft.s.checks = checks;
+    match code {
+        None => marked(draft),
+        Some(code) if at.since_ms(since) >= policy::NODE_CHECKS_MAX => {
+            draft.lasting(
+                code,
+                format!("the Node is Ready, and does not serve: {why}"),
+            );
+        }
+        Some(_) => {
+            draft.s.note = Some(format!("its Node is Ready, and does not serve yet: {why}"));
+            draft.wait_ms(Timer::Again, policy::NODE_CHECK_AGAIN);
+        }
+    }
 }
 
 fn marked(draft: &mut Draft<'_>) {

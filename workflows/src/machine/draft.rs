@@ -120,6 +120,15 @@ impl<'a> Draft<'a> {
         down.is_some_and(|down| down.long || self.now.at.since_ms(down.since) >= after)
     }
 
+    /// How long until then.
+    pub(super) fn repair_left_ms(&self) -> u64 {
+        let lasted = self
+            .s
+            .down
+            .map_or(0, |down| self.now.at.since_ms(down.since));
+        self.repair_after_ms().saturating_sub(lasted).max(1)
+    }
+
     /// Starts a timer of the current phase as if at `since`. `false`: it would be due already.
     pub(super) fn wait_since(&mut self, timer: Timer, since: Timestamp) -> bool {
         let ms = self.length_ms(timer);
@@ -143,6 +152,9 @@ impl<'a> Draft<'a> {
             if phase.row().length(*timer).is_none() {
                 self.push(Command::CancelTimer(*timer));
             }
+        }
+        if self.s.phase == Phase::Marking && self.s.checked_since.is_some() {
+            self.push(Command::CancelTimer(Timer::Again));
         }
         self.s.phase = phase;
         if !self.halted() {

@@ -13,7 +13,7 @@ use super::{
 use dormer_engine_core::{Command, Sender};
 use dormer_proto::{
     machine::{Blocker, FenceRefusal, Outcome},
-    message::Failure,
+    message::{Failure, cause},
     pool::AfterTimeout,
 };
 
@@ -88,18 +88,36 @@ impl DrainPhase {
             (Self::Undoing, Outcome::MachineDeleted) => draft.enter(Phase::Vanishing),
             // The Node is cordoned again: evictions went on meanwhile.
             (Self::Evicting(..), Outcome::FenceOpened { .. }) => {}
-            // An answer to a step that was left meanwhile.
+            (Self::Leaving, outcome) => removal::answered(draft, outcome),
+            // An answer to a step that was left meanwhile, or in a phase that asks for nothing.
             (
                 Self::Opening(_)
                 | Self::Evicting(..)
                 | Self::Deleting
                 | Self::TearingDown
-                | Self::Undoing,
-                _,
+                | Self::Undoing
+                | Self::Drained
+                | Self::Vanishing,
+                Outcome::Probed { .. }
+                | Outcome::Converged { .. }
+                | Outcome::RebootAsked
+                | Outcome::Planned { .. }
+                | Outcome::TornDown
+                | Outcome::CsrApproved { .. }
+                | Outcome::CsrRefused { .. }
+                | Outcome::NodeMarked
+                | Outcome::NodeChecked { .. }
+                | Outcome::FenceOpened { .. }
+                | Outcome::FenceRefused { .. }
+                | Outcome::FenceClosed
+                | Outcome::Evicted { .. }
+                | Outcome::PayloadSet
+                | Outcome::NodeFound { .. }
+                | Outcome::NodeAbsent
+                | Outcome::HostForgotten
+                | Outcome::FenceClosedMeanwhile
+                | Outcome::MachineDeleted,
             ) => {}
-            (Self::Leaving, outcome) => removal::answered(draft, outcome),
-            // They ask for nothing.
-            (Self::Drained | Self::Vanishing, _) => {}
         }
     }
 
@@ -132,6 +150,10 @@ impl DrainPhase {
             (Self::Evicting(change, drain), Timer::Drain) => overdue(draft, change, drain),
             (Self::Leaving, Timer::Again) => removal::begin_pass(draft, false),
             (Self::Leaving, Timer::Drain) => removal::overdue(draft),
+            // Its note says what its removal waits for.
+            (Self::Leaving, Timer::Deadline) if draft.s.own_host() => {
+                draft.wait(Timer::Deadline);
+            }
             (Self::Vanishing | Self::Leaving, Timer::Deadline) => {
                 let message = "the Machine is being deleted and does not go: see its finalizers, \
                                lifecycle hooks and conditions";
@@ -139,7 +161,9 @@ impl DrainPhase {
                 draft.wait(Timer::Deadline);
             }
             // A timer of a phase that was left.
-            (Self::Evicting(..) | Self::Vanishing | Self::Leaving, _) => {}
+            (Self::Evicting(..), Timer::Deadline | Timer::Soak | Timer::Drift) => {}
+            (Self::Vanishing, Timer::Again | Timer::Soak | Timer::Drift | Timer::Drain) => {}
+            (Self::Leaving, Timer::Soak | Timer::Drift) => {}
             // They wait for no timer.
             (
                 Self::Opening(_)
@@ -147,7 +171,7 @@ impl DrainPhase {
                 | Self::Deleting
                 | Self::TearingDown
                 | Self::Undoing,
-                _,
+                Timer::Again | Timer::Deadline | Timer::Soak | Timer::Drift | Timer::Drain,
             ) => {}
         }
     }
@@ -180,6 +204,8 @@ impl DrainPhase {
                 Self::TearingDown | Self::Undoing | Self::Vanishing | Self::Leaving,
                 News::HandsOff,
             ) => {}
+            // Whether its Node is down, and for how long, decides about its turn.
+            (Self::Leaving, News::Node { .. } | News::NodeGone) => removal::node_changed(draft),
             // A drain that takes too long by the new settings is found overdue by them.
             (Self::Evicting(change, drain), News::Pool { drain: true, .. }) => {
                 drain_anew(draft, change, drain);
@@ -263,7 +289,8 @@ impl DrainPhase {
             },
             Self::Vanishing | Self::Leaving => match request {
                 Request::Resume { paused: true } => draft.begin_again(),
-                // The slot goes with the Machine.
+                // A host of one's own asked for it. With any other the slot goes with the Machine.
+                Request::Granted { .. } if matches!(self, Self::Leaving) => removal::granted(draft),
                 Request::Granted { .. } => {}
                 // The Machine goes, whatever is wanted of it.
                 Request::Resume { paused: false }
@@ -319,12 +346,11 @@ fn begin_eviction(draft: &mut Draft<'_>, change: &Change, drain: &Drain) {
 /// Restarts the drain under new settings of the pool for its limit or the policy after it.
 fn drain_anew(draft: &mut Draft<'_>, change: Change, drain: Drain) {
     draft.push(Command::CancelTimer(Timer::Drain));
-    let (force, overdue) = (false, false);
     draft.s.phase = Phase::Evicting(
         change,
         Drain {
-            force,
-            overdue,
+            force: false,
+            overdue: false,
             ..drain
         },
     );
@@ -333,8 +359,8 @@ fn drain_anew(draft: &mut Draft<'_>, change: Change, drain: Drain) {
 
 /// Returns the lease after a failure that should not delay others.
 fn give_back_for(draft: &mut Draft<'_>, failure: &Failure) {
-    let Failure { code, message, .. } = failure;
-    draft.s.note = Some(format!("given back: {code}: {message}"));
+    let cause = cause(&failure.code, None, &failure.message);
+    draft.s.note = Some(format!("{cause}; the lease is returned"));
     draft.enter(Phase::Undoing);
 }
 
@@ -346,7 +372,7 @@ fn refused(draft: &mut Draft<'_>, why: FenceRefusal, said: String) {
             draft.enter(Phase::Undoing);
         }
         FenceRefusal::Superseded => {
-            draft.s.note = Some("a newer token stands on its objects".into());
+            draft.s.note = Some("its objects carry a newer token".into());
             draft.enter(Phase::Undoing);
         }
         FenceRefusal::Gone => draft.enter(Phase::Leaving),
@@ -464,7 +490,7 @@ pub(super) fn undo(draft: &mut Draft<'_>, by: &Sender) {
             more => format!(" and {more} more"),
         };
         draft.s.note = Some(format!(
-            "the upgrade was given up while {} held its drain up: {}{more}",
+            "the upgrade was given up while {} blocked its drain: {}{more}",
             first.pod, first.why
         ));
     }

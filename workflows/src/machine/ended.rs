@@ -4,7 +4,8 @@
 use super::{
     draft::Draft,
     drain::undo,
-    phase::Phase,
+    phase::{Phase, Timer},
+    removal,
     stage::{News, Request},
     state::Change,
 };
@@ -25,8 +26,32 @@ impl EndedPhase {
         }
     }
 
+    pub(super) fn fired(self, draft: &mut Draft<'_>, timer: Timer) {
+        match (self, timer) {
+            // A removal asks for its turn again.
+            (
+                Self::Failed {
+                    from: Phase::Leaving,
+                },
+                Timer::Again,
+            ) => draft.enter(Phase::Leaving),
+            // They wait for no timer.
+            (
+                Self::Failed { .. } | Self::Gone,
+                Timer::Again | Timer::Deadline | Timer::Soak | Timer::Drift | Timer::Drain,
+            ) => {}
+        }
+    }
+
     pub(super) fn observed(self, draft: &mut Draft<'_>, news: News) {
         match (self, news) {
+            // It leaves: a person's retry continues its removal, or its own timer.
+            (
+                Self::Failed {
+                    from: Phase::Leaving,
+                },
+                _,
+            ) => {}
             // What failed was a step to another version.
             (Self::Failed { .. }, News::Pool { retarget: true, .. }) if draft.s.protected() => {
                 draft.enter(Phase::Checking);
@@ -54,12 +79,42 @@ impl EndedPhase {
                 },
             ) => {}
             // It is over.
-            (Self::Gone, _) => {}
+            (
+                Self::Gone,
+                News::Address
+                | News::Machine { .. }
+                | News::Node { .. }
+                | News::NodeGone
+                | News::Pool { .. }
+                | News::HandsOff,
+            ) => {}
         }
     }
 
     pub(super) fn asked(self, draft: &mut Draft<'_>, request: Request) {
         match (self, request) {
+            // Its lease was returned: a grant that was under way is returned, too. A removal cannot be undone, but
+            // whoever waits for its lease gets it.
+            (
+                Self::Failed {
+                    from: Phase::Leaving,
+                },
+                Request::Granted { .. } | Request::Abort { .. },
+            ) => removal::return_lease(draft),
+            // The pause may have swallowed its timer.
+            (
+                Self::Failed {
+                    from: Phase::Leaving,
+                },
+                Request::Resume { paused: true },
+            ) => draft.enter(Phase::Leaving),
+            // It leaves, whatever is wanted of it.
+            (
+                Self::Failed {
+                    from: Phase::Leaving,
+                },
+                _,
+            ) => {}
             // A machine that failed before it ever served, or while it did, may be replaced, too.
             (Self::Failed { .. }, Request::Wish) if draft.s.lease.token().is_none() => {
                 let how = draft.s.how(ChangeClass::Replace);
@@ -86,7 +141,15 @@ impl EndedPhase {
                 Request::Resume { .. } | Request::Hold | Request::Approve | Request::Granted { .. },
             ) => {}
             // It is over.
-            (Self::Gone, _) => {}
+            (
+                Self::Gone,
+                Request::Resume { .. }
+                | Request::Hold
+                | Request::Wish
+                | Request::Approve
+                | Request::Abort { .. }
+                | Request::Granted { .. },
+            ) => {}
         }
     }
 }
@@ -98,6 +161,11 @@ impl Draft<'_> {
         match phase {
             // A lease granted meanwhile is closed and returned, if the step does not use it.
             phase if held && phase.joined() && phase != Phase::Closing => self.give_back(),
+            // A removal that failed would have asked for its turn by itself.
+            Phase::Leaving => {
+                self.push(Command::CancelTimer(Timer::Again));
+                self.enter(Phase::Leaving);
+            }
             phase => self.enter(phase),
         }
     }
@@ -136,7 +204,25 @@ impl Draft<'_> {
             | Phase::Soaking
             | Phase::Marking) => phase,
             // A step under a lease that is not held, of a machine that never served.
-            _ => Phase::Address,
+            Phase::Checking
+            | Phase::Applying { .. }
+            | Phase::ApprovalWait(_)
+            | Phase::OwnerWait(_)
+            | Phase::LeaseWait(_)
+            | Phase::Closing
+            | Phase::Opening(_)
+            | Phase::Evicting(..)
+            | Phase::Drained
+            | Phase::Deleting
+            | Phase::Vanishing
+            | Phase::TearingDown
+            | Phase::Undoing
+            | Phase::Leaving
+            | Phase::Reprobing
+            | Phase::ClosingGone
+            | Phase::ReplacementWait
+            | Phase::Failed { .. }
+            | Phase::Gone => Phase::Address,
         };
         self.enter(phase);
     }

@@ -1,7 +1,8 @@
 //! Facts from the watcher: Machine, Node, certificate requests and the pool's settings. This file handles what is the
 //! same in every phase, and passes the rest to the stage's file as `News`.
 
-use super::{draft::Draft, phase::Phase, stage::News};
+use super::{draft::Draft, phase::Phase, removal, stage::News};
+use dormer_engine_core::Command;
 use dormer_proto::{
     boot::same_boot,
     machine::{self, MachineFact, NodeFact},
@@ -43,6 +44,7 @@ impl Draft<'_> {
             .machine
             .as_ref()
             .map_or((false, false), |m| (m.deleting, m.ignored));
+        self.node_named_is_absent();
         let moved = before.as_ref().and_then(|m| m.addresses.first())
             != self.s.machine.as_ref().and_then(|m| m.addresses.first());
         if deleting {
@@ -99,21 +101,29 @@ impl Draft<'_> {
         match (ran, self.s.neighbour().is_some()) {
             (false, true) => {
                 self.withdraw();
-                match &self.s.phase {
+                let whole = matches!(
+                    self.s.phase,
+                    Phase::Opening(_) | Phase::Evicting(..) | Phase::Drained | Phase::Deleting
+                );
+                if whole {
                     // Nothing is known to be destroyed yet: the Node is uncordoned as it was.
-                    Phase::Opening(_) | Phase::Evicting(..) | Phase::Drained | Phase::Deleting => {
-                        self.give_back();
-                    }
-                    _ if self.s.left_alone() => self.cancel_tasks(),
-                    _ => {}
+                    self.give_back();
+                } else if self.s.left_alone() {
+                    self.cancel_tasks();
                 }
             }
-            (true, false) => match self.s.phase.row() {
-                row if row.even_paused || row.leaves => {}
-                // A comparison finds what it did to the host meanwhile.
-                _ if self.s.phase == Phase::Serving => self.enter(Phase::Checking),
-                _ => self.begin_again(),
-            },
+            (true, false) => {
+                let row = self.s.phase.row();
+                if row.even_paused || row.leaves {
+                    return;
+                }
+                if self.s.phase == Phase::Serving {
+                    // A comparison finds what it did to the host meanwhile.
+                    self.enter(Phase::Checking);
+                } else {
+                    self.begin_again();
+                }
+            }
             (false, false) | (true, true) => {}
         }
     }
@@ -123,8 +133,14 @@ impl Draft<'_> {
         if self.s.phase == Phase::Deleting || self.s.phase.leaving() {
             return;
         }
+        // A removal that failed for good waits for a person, however often its object is told.
+        if self.s.phase.removal_failed() {
+            return removal::return_lease(self);
+        }
         self.withdraw();
         self.cancel_tasks();
+        // Pods may run there, whether or not its bring-up has come to an end.
+        self.s.in_service |= self.s.own_host() && self.s.node_serves();
         self.begin_episode("removal");
         let note = if self.s.own_host() {
             "its entry was taken away"
@@ -205,6 +221,27 @@ impl Draft<'_> {
             .as_ref()
             .is_some_and(|known| known.uid == node.uid);
         same || known || linked == Some(&node.name) || self.s.host.certified
+    }
+
+    /// A full list has no Node of the name that `nodeRef` gives, and `nodeRef` has no UID by which the watcher could
+    /// name the one that is gone.
+    fn node_named_is_absent(&mut self) {
+        let machine = self.s.machine.as_ref();
+        let absent = machine
+            .filter(|machine| machine.node_absent)
+            .and_then(|machine| machine.node.as_ref());
+        let known = self.s.node.as_ref();
+        let Some(node) = known.filter(|node| absent == Some(&node.name)) else {
+            return;
+        };
+        let uid = node.uid.clone();
+        // Should it stand all the same, its next fact is news.
+        self.push(Command::ForgetFact(ObjectRef {
+            cluster: String::new(),
+            kind: "Node".to_owned(),
+            uid: uid.clone(),
+        }));
+        self.node_gone(&uid);
     }
 
     fn node_gone(&mut self, uid: &str) {

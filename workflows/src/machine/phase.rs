@@ -193,6 +193,12 @@ impl Phase {
         }
     }
 
+    /// Whether the removal of a host of one's own has failed, and waits for a person.
+    #[must_use]
+    pub fn removal_failed(&self) -> bool {
+        matches!(self, Self::Failed { from, .. } if **from == Self::Leaving)
+    }
+
     /// Whether the Machine is ending or gone: no more tasks on its host.
     #[must_use]
     pub fn leaving(&self) -> bool {

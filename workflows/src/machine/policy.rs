@@ -76,6 +76,30 @@ pub const REMOVAL: RetryPolicy = RetryPolicy {
 /// Between two passes over the pods of a host that leaves, and while something else holds its removal.
 pub const REMOVAL_AGAIN: u64 = 5 * SECOND;
 
+/// Most failures of one step of a removal, without a success in between, before a person has to look.
+pub const REMOVAL_FAILURES_MAX: u8 = 5;
+
+/// Wait of a removal that failed, until it asks for the lease again by itself: half an hour, doubled up to four hours.
+#[must_use]
+pub fn removal_rests(rounds: u8) -> u64 {
+    (30 * MINUTE) << rounds.saturating_sub(1).min(3)
+}
+
+/// Wait after so many failures of a removal's step: 1, 2, 4 and 8 minutes.
+#[must_use]
+pub fn removal_again(failed: u8) -> u64 {
+    MINUTE << failed.saturating_sub(1).min(6)
+}
+
+/// Between two checks of a Node that is Ready and does not serve yet.
+pub const NODE_CHECK_AGAIN: u64 = 15 * SECOND;
+
+/// From the first checks of a Node to the last that may fail: the images of DaemonSets are large.
+pub const NODE_CHECKS_MAX: u64 = 30 * MINUTE;
+
+/// How long a removal waits for the link between host and Node to be true.
+pub const LINK_MAX: u64 = 5 * MINUTE;
+
 /// Policy of a task.
 #[must_use]
 pub fn of(task: &Task) -> RetryPolicy {
@@ -120,8 +144,8 @@ pub fn is_unanswered(code: &str) -> bool {
 
 /// How long a refused key may mean that user data has not run yet (scenario 3).
 pub const KEY_MAX: u64 = 10 * MINUTE;
-/// How long after its host was configured a kubelet may ask for its first certificate: as long as OpenShift's own
-/// approver allows after a Machine's creation (docs/field-notes.md, Certificate requests of kubelets).
+/// Limit, in milliseconds after its host was configured, for a kubelet's first certificate request: OpenShift's own
+/// approver allows as long after a Machine's creation (docs/field-notes.md, Certificate requests of kubelets).
 pub const FIRST_CERTIFICATE_MAX: u64 = 2 * HOUR;
 /// Wait after a failed comparison of a host.
 pub const CHECK_AGAIN: u64 = 10 * MINUTE;

@@ -11,7 +11,7 @@ use super::{
 use dormer_proto::{
     id::Timestamp,
     machine::{ChangeClass, Outcome},
-    message::Failure,
+    message::{Failure, cause},
 };
 
 /// Phase of this stage, with what it remembers.
@@ -50,8 +50,29 @@ impl ProvisionPhase {
                     ..
                 },
             ) => adopted(draft, Comparison { class, differs }, pods),
-            // An answer to a step that was left meanwhile.
-            (Self::Address | Self::Probing | Self::KeyWait { .. } | Self::Adopting, _) => {}
+            // An answer to a step that was left meanwhile; Address asks for nothing.
+            (
+                Self::Address | Self::Probing | Self::KeyWait { .. } | Self::Adopting,
+                Outcome::Probed { .. }
+                | Outcome::Converged { .. }
+                | Outcome::RebootAsked
+                | Outcome::Planned { .. }
+                | Outcome::TornDown
+                | Outcome::CsrApproved { .. }
+                | Outcome::CsrRefused { .. }
+                | Outcome::NodeMarked
+                | Outcome::NodeChecked { .. }
+                | Outcome::FenceOpened { .. }
+                | Outcome::FenceRefused { .. }
+                | Outcome::FenceClosed
+                | Outcome::Evicted { .. }
+                | Outcome::PayloadSet
+                | Outcome::NodeFound { .. }
+                | Outcome::NodeAbsent
+                | Outcome::HostForgotten
+                | Outcome::FenceClosedMeanwhile
+                | Outcome::MachineDeleted,
+            ) => {}
         }
     }
 
@@ -73,9 +94,13 @@ impl ProvisionPhase {
         match (self, timer) {
             (Self::KeyWait { .. }, Timer::Again) => draft.probe(),
             // A timer of a phase that was left.
-            (Self::KeyWait { .. }, _) => {}
+            (Self::KeyWait { .. }, Timer::Deadline | Timer::Soak | Timer::Drift | Timer::Drain) => {
+            }
             // They wait for no timer.
-            (Self::Address | Self::Probing | Self::Adopting, _) => {}
+            (
+                Self::Address | Self::Probing | Self::Adopting,
+                Timer::Again | Timer::Deadline | Timer::Soak | Timer::Drift | Timer::Drain,
+            ) => {}
         }
     }
 
@@ -203,10 +228,8 @@ fn adopted(draft: &mut Draft<'_>, found: Comparison, pods: u32) {
 /// A host that has a Node and does not answer is Joined at an unknown version, and says so.
 fn adopted_unseen(draft: &mut Draft<'_>, failure: Failure) {
     draft.s.version = draft.s.node.as_ref().and_then(|node| node.version.clone());
-    draft.s.note = Some(format!(
-        "adopted unseen: {}: {}",
-        failure.code, failure.message
-    ));
+    let cause = cause(&failure.code, None, &failure.message);
+    draft.s.note = Some(format!("{cause}; adopted without a login"));
     remember_not_compared(draft, failure);
     draft.end_episode("adopted unseen");
     draft.s.in_service = true;

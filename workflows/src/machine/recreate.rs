@@ -30,15 +30,43 @@ impl RecreatePhase {
             (Self::Reprobing, Outcome::Probed { .. }) => {
                 draft.enter(Phase::ConvergingHost { rebooted: false });
             }
+            // Nobody makes a host of one's own again: its slot waits for no replacement.
+            (Self::ClosingGone, Outcome::FenceClosed | Outcome::MachineDeleted)
+                if draft.s.own_host() =>
+            {
+                draft.release(false);
+                draft.leave_rollout(false, false);
+                draft.end_episode("gone");
+                draft.enter(Phase::Gone);
+            }
             (Self::ClosingGone, Outcome::FenceClosed | Outcome::MachineDeleted) => {
                 draft.release(true);
                 draft.end_episode("recreated");
                 draft.enter(Phase::ReplacementWait);
             }
-            // An answer to a step that was left meanwhile.
-            (Self::Reprobing | Self::ClosingGone, _) => {}
-            // It asks for nothing.
-            (Self::ReplacementWait, _) => {}
+            // An answer to a step that was left meanwhile; ReplacementWait asks for nothing.
+            (
+                Self::Reprobing | Self::ClosingGone | Self::ReplacementWait,
+                Outcome::Probed { .. }
+                | Outcome::Converged { .. }
+                | Outcome::RebootAsked
+                | Outcome::Planned { .. }
+                | Outcome::TornDown
+                | Outcome::CsrApproved { .. }
+                | Outcome::CsrRefused { .. }
+                | Outcome::NodeMarked
+                | Outcome::NodeChecked { .. }
+                | Outcome::FenceOpened { .. }
+                | Outcome::FenceRefused { .. }
+                | Outcome::FenceClosed
+                | Outcome::Evicted { .. }
+                | Outcome::PayloadSet
+                | Outcome::NodeFound { .. }
+                | Outcome::NodeAbsent
+                | Outcome::HostForgotten
+                | Outcome::FenceClosedMeanwhile
+                | Outcome::MachineDeleted,
+            ) => {}
         }
     }
 
@@ -46,9 +74,12 @@ impl RecreatePhase {
         match (self, timer) {
             (Self::ReplacementWait, Timer::Deadline) => draft.enter(Phase::Gone),
             // A timer of a phase that was left.
-            (Self::ReplacementWait, _) => {}
+            (Self::ReplacementWait, Timer::Again | Timer::Soak | Timer::Drift | Timer::Drain) => {}
             // They wait for no timer.
-            (Self::Reprobing | Self::ClosingGone, _) => {}
+            (
+                Self::Reprobing | Self::ClosingGone,
+                Timer::Again | Timer::Deadline | Timer::Soak | Timer::Drift | Timer::Drain,
+            ) => {}
         }
     }
 
@@ -64,7 +95,15 @@ impl RecreatePhase {
             // The host is not whole: it is set up to the end.
             (Self::Reprobing, News::HandsOff) => {}
             // The Machine is gone; a late word about it, or about its Node, changes nothing.
-            (Self::ClosingGone | Self::ReplacementWait, _) => {}
+            (
+                Self::ClosingGone | Self::ReplacementWait,
+                News::Address
+                | News::Machine { .. }
+                | News::Node { .. }
+                | News::NodeGone
+                | News::Pool { .. }
+                | News::HandsOff,
+            ) => {}
         }
     }
 

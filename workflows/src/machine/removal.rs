@@ -1,37 +1,89 @@
 //! Removal of a host of one's own: its node is emptied, the host torn down, its Node deleted and its object let go. No
 //! controller does any of that. A host that does not answer is forgotten by force, and what stays on it is noted.
 //!
-//! It needs no lease: a person took the entry away, as a person deletes a Machine. While it lasts the machine counts as
-//! away, so the rollout takes no other in the meantime.
+//! One that has served passes under the rollout's lease, as an upgrade does: several entries that go at once take one
+//! node after the other. Until its turn it serves. One that never served needs no lease.
 
-use super::{draft::Draft, phase::Timer, policy, state::How, table::TaskKind};
+use super::{
+    draft::Draft,
+    phase::Timer,
+    policy,
+    state::{How, Lease, Removal},
+    table::TaskKind,
+};
 use dormer_proto::{
     machine::{FenceRefusal, Outcome},
     message::Failure,
     pool::AfterTimeout,
 };
 
+/// What stays on a host that is not torn down.
+const LEFT: &str = "dormer's services, files, networks and certificates are still there; wipe it before it is switched on";
+
 /// Begins, or begins again, what is left to do. Every step finds what was done before.
 pub(super) fn begin(draft: &mut Draft<'_>) {
-    if !draft.s.own_host() {
-        return;
+    if draft.s.own_host() && may_begin(draft) {
+        wait_for_drain(draft);
+        pass(draft, false);
     }
-    wait_for_drain(draft);
-    begin_pass(draft, false);
 }
 
 /// A pass of evictions, or the next step where there is nothing to empty.
 pub(super) fn begin_pass(draft: &mut Draft<'_>, force: bool) {
-    if !draft.s.own_host() {
-        return;
+    if draft.s.own_host() && may_begin(draft) {
+        pass(draft, force);
     }
+}
+
+/// The rollout gives it its turn.
+pub(super) fn granted(draft: &mut Draft<'_>) {
+    let node = draft.s.node.as_ref();
+    draft.s.removal.cordoned = node.is_some_and(|node| node.cordoned);
+    draft.s.note = None;
+    begin(draft);
+}
+
+/// Its Node has changed while it waits for its turn.
+pub(super) fn node_changed(draft: &mut Draft<'_>) {
+    if draft.s.lease == Lease::Wanted {
+        begin_pass(draft, false);
+    }
+}
+
+/// Whether nothing holds it: no other operator, and it has the lease, or never served.
+fn may_begin(draft: &mut Draft<'_>) -> bool {
     if let Some(other) = draft.s.neighbour().map(str::to_owned) {
         draft.s.note = Some(format!("its removal waits: {other}"));
         draft.wait_ms(Timer::Again, policy::REMOVAL_AGAIN);
-        return;
+        return false;
     }
+    if !draft.s.removal_waits() {
+        return true;
+    }
+    if draft.s.lease != Lease::Wanted {
+        draft.request();
+    }
+    let note = "its removal waits for its turn: nodes that serve are taken one after the other";
+    draft.s.note = Some(note.into());
+    // One that failed before goes last, and within the limit.
+    if draft.s.removal.rounds > 0 {
+        return false;
+    }
+    // One that has been down for long may go over the limit.
+    let long = draft.is_down_for_long();
+    let left = draft.repair_left_ms();
+    match draft.s.down.as_mut().filter(|down| !down.long) {
+        Some(down) if long => down.long = true,
+        Some(_) => draft.wait_ms(Timer::Again, left),
+        None => {}
+    }
+    false
+}
+
+fn pass(draft: &mut Draft<'_>, force: bool) {
     let skip = draft.s.machine.as_ref().is_some_and(|m| m.exclude_drain);
-    if skip || draft.s.node_name().is_none() {
+    let no_node = draft.s.node_name().is_none() || draft.s.removal.node_left.is_some();
+    if skip || no_node {
         return tear_down(draft);
     }
     draft.evict(How::Recreate, force);
@@ -70,6 +122,12 @@ pub(super) fn answered(draft: &mut Draft<'_>, outcome: Outcome) {
     if !draft.s.own_host() {
         return;
     }
+    if matches!(outcome, Outcome::Evicted { .. }) {
+        draft.s.removal.unlinked = None;
+    }
+    if let Some(step) = step_of(&outcome) {
+        draft.s.removal.failures.remove(step.name());
+    }
     match outcome {
         Outcome::Evicted { left: 0, .. } => tear_down(draft),
         Outcome::Evicted { blockers, .. } => {
@@ -77,21 +135,44 @@ pub(super) fn answered(draft: &mut Draft<'_>, outcome: Outcome) {
             draft.s.note = held.map(|it| format!("its removal waits for {}: {}", it.pod, it.why));
             draft.wait_ms(Timer::Again, policy::REMOVAL_AGAIN);
         }
-        Outcome::TornDown => draft.forget_host(None),
-        Outcome::FenceRefused {
-            why: FenceRefusal::Stopped,
-            said,
-        } => {
+        Outcome::Probed { .. } => draft.tear_down_for_good(),
+        Outcome::TornDown => {
+            let left = draft.s.removal.node_left.clone();
+            draft.forget_host(left);
+        }
+        Outcome::FenceRefused { why, said } => refused(draft, why, said),
+        // Its object goes now, and with it the run. Other answers are to steps that were left.
+        _ => {}
+    }
+}
+
+fn refused(draft: &mut Draft<'_>, why: FenceRefusal, said: String) {
+    match why {
+        FenceRefusal::Gone => draft.forget_host(None),
+        FenceRefusal::NodeServes => {
+            // It was to go over the limit, or was not known to serve: it waits for its turn like all that serve.
+            draft.s.in_service = true;
+            draft.release(false);
+            begin_pass(draft, false);
+        }
+        FenceRefusal::Stopped | FenceRefusal::Superseded => {
             draft.s.note = Some(format!("its removal waits: {said}"));
             draft.wait_ms(Timer::Again, policy::REMOVAL_AGAIN);
         }
-        // The Node is another machine's: it is neither emptied nor deleted.
-        Outcome::FenceRefused { said, .. } => {
-            draft.s.note = Some(said);
-            draft.forget_host(Some("its host was left as it is".into()));
+        // The link may be old: the watcher mends it. The host is dormer's to clean, whoever has that Node.
+        FenceRefusal::NotItsNode | FenceRefusal::NotWindows | FenceRefusal::ControlPlane => {
+            let at = draft.now.at;
+            let since = *draft.s.removal.unlinked.get_or_insert(at);
+            let decided = draft.s.removal.node_left.is_some();
+            if decided || at.since_ms(since) < policy::LINK_MAX {
+                draft.s.note = Some(format!("its removal waits for its Node: {said}"));
+                return draft.wait_ms(Timer::Again, policy::REMOVAL_AGAIN);
+            }
+            let left = format!("its host was torn down, and the Node left as it is: {said}");
+            draft.s.note = Some(left.clone());
+            draft.s.removal.node_left = Some(left);
+            tear_down(draft);
         }
-        // Its object goes now, and with it the run. Other answers are to steps that were left.
-        _ => {}
     }
 }
 
@@ -99,23 +180,116 @@ pub(super) fn gave_up(draft: &mut Draft<'_>, task: TaskKind, failure: Failure) {
     if !draft.s.own_host() {
         return;
     }
-    if task == TaskKind::TearDown && policy::is_unanswered(&failure.code) {
-        let address = draft.s.address().unwrap_or("no address").to_owned();
-        let debt = format!(
-            "the host at {address} did not answer ({}), and was not torn down: dormer's services, files, networks and \
-             certificates are still there; wipe it before it is switched on",
-            failure.code
-        );
-        draft.s.note = Some(debt.clone());
-        return draft.forget_host(Some(debt));
+    let address = draft.s.address().unwrap_or("no address").to_owned();
+    let code = &failure.code;
+    let unanswered = policy::is_unanswered(code);
+    match task {
+        TaskKind::TearDown if unanswered => {
+            return forget_by_force(
+                draft,
+                format!(
+                    "the host at {address} did not answer ({code}), and was not torn down: {LEFT}"
+                ),
+            );
+        }
+        // Nobody ever logged in to it, so nothing of dormer's is there.
+        TaskKind::Probe if draft.s.node_name().is_none() => {
+            draft.s.note = Some(format!("the host at {address} was never reached ({code})"));
+            return draft.forget_host(None);
+        }
+        TaskKind::Probe if unanswered => {
+            return forget_by_force(
+                draft,
+                format!(
+                    "the host at {address} did not answer ({code}), and was not torn down: {LEFT}"
+                ),
+            );
+        }
+        _ => {}
     }
-    draft.fail(failure);
+    try_again(draft, task, failure);
+}
+
+/// The step that this answers, where that is progress.
+fn step_of(outcome: &Outcome) -> Option<TaskKind> {
+    match outcome {
+        Outcome::Evicted { .. } => Some(TaskKind::Evict),
+        Outcome::Probed { .. } => Some(TaskKind::Probe),
+        Outcome::TornDown => Some(TaskKind::TearDown),
+        _ => None,
+    }
+}
+
+/// A removal whose step failed begins again after a while; a step that fails each time is for a person. The removal
+/// then returns its lease, and asks again, last of all, after a longer while.
+fn try_again(draft: &mut Draft<'_>, step: TaskKind, failure: Failure) {
+    let removal = &mut draft.s.removal;
+    let failed = removal.failures.entry(step.name().to_owned()).or_default();
+    *failed = failed.saturating_add(1);
+    let failed = *failed;
+    removal.failed = failed;
+    let Failure { code, message, .. } = failure;
+    if failed < policy::REMOVAL_FAILURES_MAX {
+        let wait = policy::removal_again(failed);
+        let minutes = wait / policy::MINUTE;
+        draft.s.note = Some(format!(
+            "its removal failed and begins again in {minutes} min: {code}: {message}"
+        ));
+        return draft.wait_ms(Timer::Again, wait);
+    }
+    // Every step has all of its attempts again.
+    let rounds = removal.rounds.saturating_add(1);
+    *removal = Removal {
+        rounds,
+        ..Removal::default()
+    };
+    let wait = policy::removal_rests(rounds);
+    let minutes = wait / policy::MINUTE;
+    draft.lasting(
+        &code,
+        format!(
+            "{message}; its removal was tried {failed} times: mend that and retry it, or label its WindowsHost \
+             windowsmachineconfig.openshift.io/ignore=true to let it go as it is. By itself it asks for its turn again \
+             in {minutes} min"
+        ),
+    );
+    rest(draft, wait);
+}
+
+/// Returns the lease of a removal that failed: nobody waits for it.
+fn rest(draft: &mut Draft<'_>, wait: u64) {
+    draft.withdraw();
+    draft.release(false);
+    draft.wait_ms(Timer::Again, wait);
+}
+
+/// A failed removal that still has the lease, as earlier builds left it: it returns the lease.
+pub(super) fn return_lease(draft: &mut Draft<'_>) {
+    if draft.s.phase.removal_failed() && draft.s.lease.token().is_some() {
+        draft.s.removal.rounds = draft.s.removal.rounds.max(1);
+        rest(draft, policy::removal_rests(1));
+    }
+}
+
+fn forget_by_force(draft: &mut Draft<'_>, debt: String) {
+    draft.s.note = Some(debt.clone());
+    draft.forget_host(Some(debt));
 }
 
 fn tear_down(draft: &mut Draft<'_>) {
-    // Nothing was ever written on a host that never answered, unless it has a Node.
-    if draft.s.host.facts.is_none() && draft.s.node_name().is_none() {
+    let logged_in = draft.s.host.facts.is_some();
+    if draft.s.address().is_none() {
+        if logged_in || draft.s.node_name().is_some() {
+            let debt =
+                format!("the address of its host is unknown, so it was not torn down: {LEFT}");
+            return forget_by_force(draft, debt);
+        }
         return draft.forget_host(None);
     }
-    draft.tear_down_for_good();
+    if logged_in {
+        draft.tear_down_for_good();
+    } else {
+        // An earlier run may have configured it.
+        draft.probe_for_removal();
+    }
 }

@@ -11,7 +11,7 @@ use super::{
 use dormer_engine_core::Sender;
 use dormer_proto::{
     machine::{ChangeClass, Outcome, Section},
-    message::Failure,
+    message::{Failure, cause},
     pool::Strategy,
     rollout::NotCompared,
 };
@@ -77,10 +77,35 @@ impl ServePhase {
             (Self::Closing, Outcome::MachineDeleted) => draft.enter(Phase::Vanishing),
             (Self::Serving, Outcome::NodeAbsent) => node_is_absent(draft),
             (Self::Serving, Outcome::NodeFound { name }) => node_is_there(draft, &name),
-            // An answer to a step that was left meanwhile.
-            (Self::Serving | Self::Checking | Self::Applying { .. } | Self::Closing, _) => {}
-            // They ask for nothing.
-            (Self::ApprovalWait(_) | Self::OwnerWait(_) | Self::LeaseWait(_), _) => {}
+            // An answer to a step that was left meanwhile, or in a phase that asks for nothing.
+            (
+                Self::Serving
+                | Self::Checking
+                | Self::Applying { .. }
+                | Self::Closing
+                | Self::ApprovalWait(_)
+                | Self::OwnerWait(_)
+                | Self::LeaseWait(_),
+                Outcome::Probed { .. }
+                | Outcome::Converged { .. }
+                | Outcome::RebootAsked
+                | Outcome::Planned { .. }
+                | Outcome::TornDown
+                | Outcome::CsrApproved { .. }
+                | Outcome::CsrRefused { .. }
+                | Outcome::NodeMarked
+                | Outcome::NodeChecked { .. }
+                | Outcome::FenceOpened { .. }
+                | Outcome::FenceRefused { .. }
+                | Outcome::FenceClosed
+                | Outcome::Evicted { .. }
+                | Outcome::PayloadSet
+                | Outcome::NodeFound { .. }
+                | Outcome::NodeAbsent
+                | Outcome::HostForgotten
+                | Outcome::FenceClosedMeanwhile
+                | Outcome::MachineDeleted,
+            ) => {}
         }
     }
 
@@ -114,7 +139,7 @@ impl ServePhase {
                 | Self::ApprovalWait(_)
                 | Self::OwnerWait(_)
                 | Self::Closing,
-                _,
+                Timer::Again | Timer::Deadline | Timer::Soak | Timer::Drift | Timer::Drain,
             ) => {}
         }
     }
@@ -386,7 +411,8 @@ fn unmarked(draft: &Draft<'_>) -> bool {
 /// closed port. A host is replaced only if it does not answer and its Node has not been Ready for long.
 fn not_compared(draft: &mut Draft<'_>, failure: Failure) {
     let code = failure.code.clone();
-    draft.s.note = Some(format!("not compared: {code}: {}", failure.message));
+    let cause = cause(&code, None, &failure.message);
+    draft.s.note = Some(format!("{cause}; the host could not be compared"));
     remember_not_compared(draft, failure);
     let dead = policy::is_unanswered(&code) && draft.is_down_for_long();
     let pool = draft.s.pool.as_ref();
@@ -450,7 +476,7 @@ fn node_is_absent(draft: &mut Draft<'_>) {
 fn node_is_there(draft: &mut Draft<'_>, name: &str) {
     if draft.s.node.is_none() {
         draft.s.note = Some(format!(
-            "its Node {name} stands, and the watcher does not tell of it: see the watcher's rights and log"
+            "its Node {name} exists, and the watcher does not report it: see the watcher's rights and log"
         ));
         draft.wait(Timer::Deadline);
     }
@@ -458,8 +484,8 @@ fn node_is_there(draft: &mut Draft<'_>, name: &str) {
 
 /// Handles a failed search for its Node. A failed search does not prove an absence.
 fn node_unknown(draft: &mut Draft<'_>, failure: &Failure) {
-    let Failure { code, message, .. } = failure;
-    draft.s.note = Some(format!("its Node cannot be looked for: {code}: {message}"));
+    let cause = cause(&failure.code, None, &failure.message);
+    draft.s.note = Some(format!("{cause}; the search for its Node failed"));
     if draft.s.node.is_none() {
         draft.wait(Timer::Deadline);
     }

@@ -194,8 +194,7 @@ impl Draft<'_> {
             Stage::Serve(phase) => phase.fired(self, timer),
             Stage::Drain(phase) => phase.fired(self, timer),
             Stage::Recreate(phase) => phase.fired(self, timer),
-            // They wait for no timer.
-            Stage::Ended(EndedPhase::Failed { .. } | EndedPhase::Gone) => {}
+            Stage::Ended(phase) => phase.fired(self, timer),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::{phase::Phase, policy};
 use dormer_proto::{
+    checks::NodeCheck,
     id::{LeaseToken, Timestamp},
     machine::{
         Blocker, ChangeClass, CsrFact, HostFacts, MachineApi, MachineFact, MachineRef, NodeFact,
@@ -80,8 +81,54 @@ pub struct State {
     /// Why the last comparison of its host failed, if it did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_compared: Option<NotCompared>,
+    /// Progress of the removal of a host of one's own.
+    #[serde(skip_serializing_if = "Removal::is_none")]
+    pub removal: Removal,
+    /// Results of the last checks of its Node, before it counted as joined.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub checks: Vec<NodeCheck>,
+    /// When they were first made in the present phase.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checked_since: Option<Timestamp>,
     /// Last note for people that is not a failure.
     pub note: Option<String>,
+}
+
+/// Progress of the removal of a host of one's own.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Removal {
+    /// How often the step that failed last has failed.
+    pub failed: u8,
+    /// Failures of each step since its last success, by its name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub failures: BTreeMap<String, u8>,
+    /// How often it was given up, and its lease returned.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub rounds: u8,
+    /// Since when the API server says that the Node is not this host's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unlinked: Option<Timestamp>,
+    /// Why the Node is left as it is, although the host is torn down.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_left: Option<String>,
+    /// Whether a person had its Node cordoned when the lease was granted.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub cordoned: bool,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn is_zero(it: &u8) -> bool {
+    *it == 0
+}
+
+impl Removal {
+    fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// A Node that is not Ready.
@@ -201,9 +248,9 @@ impl fmt::Display for Halt {
         match self {
             Self::Paused { by } => write!(f, "paused by {by}"),
             Self::Held { by } => write!(f, "held by {by}"),
-            Self::Ignored => f.write_str(
-                "hands off: the Machine is labelled windowsmachineconfig.openshift.io/ignore=true",
-            ),
+            Self::Ignored => {
+                f.write_str("the Machine is labelled windowsmachineconfig.openshift.io/ignore=true")
+            }
         }
     }
 }
@@ -500,14 +547,33 @@ impl State {
         owner.filter(|owner| RECREATING.contains(&owner.kind.as_str()))
     }
 
-    /// Whether it is a host of one's own, which no controller makes, drains or takes away.
+    /// Whether it is a host of one's own: no controller creates, drains or deletes it.
     #[must_use]
     pub fn own_host(&self) -> bool {
         let machine = self.machine.as_ref();
         machine.is_some_and(|machine| machine.machine.api == MachineApi::Host)
     }
 
-    /// Whether what it waits for, or has just begun, is to bring its Node back.
+    /// Whether it is a host of one's own that has served, whose entry is gone, and whose removal waits for the lease.
+    /// Until then it serves as before.
+    #[must_use]
+    pub fn removal_waits(&self) -> bool {
+        let deleting = self
+            .machine
+            .as_ref()
+            .is_some_and(|machine| machine.deleting);
+        let asks = self.phase == Phase::Leaving && self.lease.token().is_none();
+        self.own_host() && deleting && self.in_service && asks
+    }
+
+    /// Whether its removal was given up and holds no lease. It goes for good, so nobody waits for its node: it takes none
+    /// of the room that serving nodes need, and takes its own turn last.
+    fn removal_rests(&self) -> bool {
+        let asks = self.phase == Phase::Leaving || self.phase.removal_failed();
+        self.own_host() && self.removal.rounds > 0 && asks && self.lease.token().is_none()
+    }
+
+    /// Whether the change that it waits for, or has just begun, is a repair of its absent Node.
     fn repairs(&self) -> bool {
         match &self.phase {
             Phase::LeaseWait(change) | Phase::Opening(change) => change.repair,
@@ -544,7 +610,8 @@ impl State {
     pub fn cordoned_by_others(&self) -> bool {
         let cordoned = self.node.as_ref().is_some_and(|node| node.cordoned);
         let under_a_token = self.lease.token().is_some() || self.stray_token().is_some();
-        self.counts() && cordoned && !under_a_token && self.wish.is_none()
+        let asked = self.wish.is_some() || self.removal_waits();
+        self.counts() && cordoned && !under_a_token && !asked
     }
 
     /// Updates whether its Node is Ready; an absent Node is not.
@@ -567,7 +634,12 @@ impl State {
         };
         let failed = matches!(self.phase, Phase::Failed { .. });
         let stray = self.stray_token();
-        let away = !self.node_serves() || failed || machine.deleting || stray.is_some();
+        let rests = self.removal_rests();
+        let waits = self.removal_waits() || rests;
+        let leaves = machine.deleting && !waits;
+        let away = !rests && (!self.node_serves() || failed || leaves || stray.is_some());
+        // A person keeps it out of service, and a person takes it away.
+        let out = waits && !rests && self.node.as_ref().is_some_and(|node| node.cordoned);
         MemberReport {
             owner: self.owner().map(|owner| owner.uid.clone()),
             created: machine.created,
@@ -575,13 +647,13 @@ impl State {
             unavailable: self.counts() && away,
             joined: self.counts() && self.phase.joined(),
             failed,
-            deleting: machine.deleting,
-            deleted: machine.deleted,
+            deleting: leaves,
+            deleted: machine.deleted.filter(|_| leaves),
             token: self.found_token(),
-            barred: self.counts() && self.barred().is_some(),
-            cordoned: self.cordoned_by_others(),
-            repair: self.counts() && self.down.is_some_and(|down| down.long),
-            wished: self.wish.is_some(),
+            barred: self.counts() && self.barred().is_some() && !waits,
+            cordoned: self.cordoned_by_others() && !rests,
+            repair: self.counts() && !rests && (out || self.down.is_some_and(|down| down.long)),
+            wished: self.wish.is_some() || waits,
             not_compared: self.reports_not_compared().cloned(),
         }
     }

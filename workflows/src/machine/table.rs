@@ -79,6 +79,25 @@ pub enum TaskKind {
 }
 
 impl TaskKind {
+    /// Its name in records, which never changes.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Probe => "probe",
+            Self::Plan => "plan",
+            Self::Converge => "converge",
+            Self::Reboot => "reboot",
+            Self::MarkNode => "mark-node",
+            Self::OpenFence => "open-fence",
+            Self::Evict => "evict",
+            Self::DeleteMachine => "delete-machine",
+            Self::TearDown => "tear-down",
+            Self::CloseFence => "close-fence",
+            Self::FindNode => "find-node",
+            Self::ForgetHost => "forget-host",
+        }
+    }
+
     /// Kind of a task. `None`: no phase waits for it. Certificates are approved independently of phases, and the
     /// rollout sets the payload.
     #[must_use]
@@ -193,7 +212,12 @@ pub static PHASES: [PhaseRow; MachinePhase::ALL.len()] = [
         .even_paused(),
     // The tasks are for a host that no controller takes away.
     row(MachinePhase::Leaving, "the Machine to be gone")
-        .awaits(&[TaskKind::Evict, TaskKind::TearDown, TaskKind::ForgetHost])
+        .awaits(&[
+            TaskKind::Probe,
+            TaskKind::Evict,
+            TaskKind::TearDown,
+            TaskKind::ForgetHost,
+        ])
         .leaves()
         .even_paused()
         .timers(&[(Timer::Deadline, Length::Ms(VANISH))]),

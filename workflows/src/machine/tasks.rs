@@ -7,6 +7,7 @@ use super::{
     state::{Change, How, Lease},
 };
 use dormer_proto::{
+    checks::NodeExpectation,
     id::LeaseToken,
     machine::{Guard, HostRef, Section, Task},
     pool::DEFAULT_POOL,
@@ -49,12 +50,16 @@ impl Draft<'_> {
         let pool = self.s.pool.as_ref();
         let marked = matches!(self.s.lease, Lease::Held { marked: true, .. });
         let repair_after = pool.and_then(|pool| pool.repair_after_ms);
+        // A person had cordoned it, and takes it away: it may be Ready.
+        let leaves = self.s.phase == Phase::Leaving;
+        let out = leaves && self.s.removal.cordoned;
         Guard {
             pool: pool
                 .map(|pool| pool.pool.clone())
                 .filter(|pool| pool != DEFAULT_POOL),
-            down_ms: marked.then(|| repair_after.unwrap_or(REPAIR_AFTER_MS)),
+            down_ms: (marked && !out).then(|| repair_after.unwrap_or(REPAIR_AFTER_MS)),
             recreate: false,
+            unless_serving: leaves && (self.s.lease.token().is_none() || (marked && out)),
         }
     }
 
@@ -124,6 +129,12 @@ impl Draft<'_> {
         });
     }
 
+    /// Logs in to a host that leaves, and of which nothing is known.
+    pub(super) fn probe_for_removal(&mut self) {
+        let task = Task::Probe { host: self.host() };
+        self.run_with(task, policy::ADOPTION_PROBE);
+    }
+
     /// Removes what the profile installed from a host that leaves. One that does not answer is not waited for long.
     pub(super) fn tear_down_for_good(&mut self) {
         let task = Task::TearDown {
@@ -143,6 +154,23 @@ impl Draft<'_> {
         });
     }
 
+    /// Whether its Node is checked before it counts as joined. One that serves is only marked.
+    pub(super) fn checks_node(&self) -> bool {
+        let asked = self.s.pool.as_ref().is_some_and(|pool| pool.verify);
+        asked && !self.s.protected()
+    }
+
+    fn node_expectation(&self) -> NodeExpectation {
+        let pool = self.s.pool.as_ref();
+        let terms = pool.and_then(|pool| pool.terms.get(&self.s.target.payload));
+        let build = self.s.host.facts.as_ref().map(|it| it.os_build.clone());
+        NodeExpectation {
+            kubelet_minor: terms.and_then(|terms| terms.kubelet),
+            os_build: build.filter(|build| !build.is_empty()),
+            soak_ms: pool.map_or(0, |pool| pool.soak_ms),
+        }
+    }
+
     pub(super) fn mark(&mut self) {
         if let Some(node) = self.node() {
             self.run(Task::MarkNode {
@@ -151,6 +179,7 @@ impl Draft<'_> {
                 version: self.s.target.version.clone(),
                 // A fingerprint is no key: the Node keeps what it has.
                 pin: self.s.host.pin.clone().filter(|pin| pin.contains(' ')),
+                expect: self.checks_node().then(|| self.node_expectation()),
             });
         } else {
             self.enter(Phase::NodeWait);

@@ -5,9 +5,10 @@ use super::{
     state::{Change, Drain, Halt, Lease, State},
 };
 use dormer_proto::{
+    checks::NodeCheck,
     id::Timestamp,
-    machine::{Blocker, ConditionFact},
-    message::Failure,
+    machine::{Blocker, ConditionFact, MachineApi},
+    message::{Failure, cause},
     phase::MachinePhase,
     rollout::NotCompared,
 };
@@ -16,6 +17,8 @@ use dormer_support::Refusal;
 /// View of a machine, without what the engine knows (attempt, since, run).
 #[derive(Debug, Clone, PartialEq)]
 pub struct View {
+    /// API of its object.
+    pub api: MachineApi,
     /// The Machine's name.
     pub name: String,
     /// Its namespace.
@@ -40,6 +43,8 @@ pub struct View {
     pub desired_version: Option<String>,
     /// Its Node.
     pub node: Option<String>,
+    /// Name that its Node is to have, until there is one.
+    pub expected_node: Option<String>,
     /// Its address.
     pub address: Option<String>,
     /// Its pool.
@@ -66,6 +71,8 @@ pub struct View {
     pub refused: Option<Refusal>,
     /// Why a certificate request of its kubelet was not approved.
     pub certificate_refused: Option<String>,
+    /// Since when its Node, which served, has not been Ready.
+    pub down_since: Option<Timestamp>,
     /// Whether its Node has served: from then on disturbing it needs the lease.
     pub served: bool,
     /// When the Machine was created, by the API server's clock.
@@ -79,6 +86,7 @@ impl State {
         let machine = self.machine.as_ref();
         let reference = self.machine_ref();
         View {
+            api: reference.api,
             name: reference.name,
             namespace: reference.namespace,
             uid: reference.uid,
@@ -102,6 +110,10 @@ impl State {
             version: self.version.clone(),
             desired_version: self.desired().map(|desired| desired.version.clone()),
             node: self.node_name(),
+            expected_node: match self.node_name() {
+                Some(_) => None,
+                None => self.host.node_name.clone(),
+            },
             address: self.address().map(str::to_owned),
             pool: self.pool.as_ref().map_or_else(
                 || dormer_proto::pool::DEFAULT_POOL.to_owned(),
@@ -123,6 +135,7 @@ impl State {
                 .map(str::to_owned),
             refused: self.refused(),
             certificate_refused: self.csrs.values().find_map(|csr| csr.refused.clone()),
+            down_since: self.down.map(|down| down.since),
             served: self.in_service,
             created: machine.map(|m| m.created),
         }
@@ -139,12 +152,9 @@ impl State {
             return Some(format!("{}: {refusal}", refusal.code()));
         }
         match &self.phase {
-            Phase::Failed { from, failure } => Some(format!(
-                "{} while {}: {}",
-                failure.code,
-                from.name(),
-                failure.message
-            )),
+            Phase::Failed { from, failure } => {
+                Some(cause(&failure.code, Some(from.name()), &failure.message))
+            }
             Phase::Evicting(_, drain) if !drain.blockers.is_empty() => {
                 let named = drain.blockers.iter().map(held);
                 Some(named.collect::<Vec<_>>().join("; "))
@@ -159,7 +169,7 @@ impl State {
     /// Whoever set the pool to manual approval reads which machine that no longer reaches.
     fn beyond_approval(&self, text: String) -> String {
         match self.began_before_approval() {
-            true => format!("{text} (it began before approval became manual, and goes on)"),
+            true => format!("{text} (it began before approval became manual, and continues)"),
             false => text,
         }
     }
@@ -167,8 +177,7 @@ impl State {
     fn comparison(&self, not_compared: &NotCompared) -> String {
         let host = self.address().unwrap_or("?");
         let NotCompared { code, message } = not_compared;
-        let message = message.trim_end_matches('.');
-        format!("{host} to be compared: {message} ({code})")
+        format!("{host} to be compared: {}", cause(code, None, message))
     }
 
     fn waiting_for(&self) -> Option<String> {
@@ -202,12 +211,21 @@ impl State {
                     return Some(format!("a payload that fits: {why}"));
                 }
             }
+            Phase::Leaving if self.lease == Lease::Wanted => {
+                return Some("the rollout's lease, for its removal".into());
+            }
             Phase::LeaseWait(_) if self.lease != Lease::Wanted => {
                 return Some("a chance to ask for the lease".into());
             }
             Phase::Evicting(_, drain) => {
                 let limit = self.pool.as_ref().map(|pool| pool.drain_timeout_ms);
                 return Some(leaving(drain, limit.filter(|_| drain.overdue)));
+            }
+            Phase::Marking => {
+                if let Some(failed) = self.checks.iter().find(|check| check.failed()) {
+                    let NodeCheck { check, said, .. } = failed;
+                    return Some(format!("its Node to serve: {check}: {said}"));
+                }
             }
             _ => {}
         }

@@ -60,7 +60,7 @@ impl<'a> Draft<'a> {
         match (self.was_busy, !self.s.slots.is_empty()) {
             (false, true) => self.push(Command::BeginEpisode("rollout")),
             (true, false) => self.push(Command::EndEpisode("every slot has ended".into())),
-            _ => {}
+            (false, false) | (true, true) => {}
         }
     }
 

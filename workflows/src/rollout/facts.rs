@@ -40,7 +40,16 @@ impl Draft<'_> {
             None => Neighbour::Unread,
         };
         let neighbour = pool.neighbour.clone().after(&known);
+        let asked = self.s.source.as_ref();
+        let asked = asked.filter(|it| it.override_ended && it.spec_payload == pool.spec_payload);
+        let asked = asked.is_some();
         self.s.source = source(pool, &neighbour);
+        if let Some(written) = &pool.spec_payload
+            && pool.override_ended
+            && !asked
+        {
+            self.clear_override(written);
+        }
         let settings = Settings {
             max_unavailable: pool.max_unavailable,
             paused: pool.paused,
@@ -67,7 +76,7 @@ impl Draft<'_> {
         });
         let over = |rollback: &mut Rollback| match (&rollback.instead, &pool.spec_payload) {
             (Some(instead), Some(written)) => instead != written,
-            _ => {
+            (None, _) | (Some(_), None) => {
                 let wanted = self.s.payload.as_ref().map(|wanted| &wanted.payload);
                 wanted.is_some_and(|it| *it != rollback.to && *it != rollback.from)
             }
@@ -200,6 +209,7 @@ fn source(pool: &PoolSettings, neighbour: &Neighbour) -> Option<Source> {
         held: pool.held.clone(),
         spec_payload: pool.spec_payload.clone(),
         overridden_by: pool.overridden_by.clone(),
+        override_ended: pool.override_ended,
         generation: pool.generation,
         refused: pool.refused.clone(),
         waits: pool.waits.clone(),

@@ -100,7 +100,7 @@ impl Draft<'_> {
         };
         match rollback.step {
             RollbackStep::Writing => self.write_rollback(rollback),
-            _ => self.s.rollback = Some(rollback),
+            RollbackStep::Written | RollbackStep::Refused(_) => self.s.rollback = Some(rollback),
         }
     }
 
@@ -119,11 +119,42 @@ impl Draft<'_> {
         });
     }
 
+    /// Has a worker take a rollback that the spec's payload ended out of the pool's status. It would hold again as soon
+    /// as the spec names the payload that was rolled back.
+    pub(super) fn clear_override(&mut self, written: &str) {
+        let written = written.to_owned();
+        self.run(Task::SetPayload {
+            pool: self.now.run.key().to_owned(),
+            payload: written.clone(),
+            back_from: written.clone(),
+            by: String::new(),
+            instead: Some(written),
+        });
+    }
+
     /// Handles the result of that task.
     pub(super) fn payload_set(&mut self, task: &Task, failure: Option<Failure>) {
-        let Task::SetPayload { payload, .. } = task else {
+        let Task::SetPayload {
+            payload, instead, ..
+        } = task
+        else {
             return;
         };
+        if instead.as_ref() == Some(payload) {
+            let Some(failure) = failure else {
+                return;
+            };
+            let source = self.s.source.as_mut();
+            if let Some(source) = source.filter(|it| it.spec_payload == *instead) {
+                // The next settings ask again.
+                source.override_ended &= failure.retry;
+                if source.override_ended {
+                    let written = payload.clone();
+                    self.clear_override(&written);
+                }
+            }
+            return;
+        }
         if let Some(rollback) = self.s.rollback.as_mut().filter(|it| it.to == *payload) {
             rollback.step = match failure {
                 None => RollbackStep::Written,
@@ -321,7 +352,18 @@ impl Draft<'_> {
                     member.set(Flag::Asking, false);
                 }
             }
-            _ => {}
+            // Nothing depends on it: the machine is closed, or reports itself when it enrols.
+            machine::Signal::Replaced { .. }
+            | machine::Signal::Retry
+            | machine::Signal::Pause
+            | machine::Signal::Resume
+            | machine::Signal::Hold
+            | machine::Signal::Drain
+            | machine::Signal::Recreate
+            | machine::Signal::Approve
+            | machine::Signal::Abort
+            | machine::Signal::Remove
+            | machine::Signal::TrustHostKey { .. } => {}
         }
     }
 

@@ -98,6 +98,9 @@ pub struct Source {
     /// Person who rolled it back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overridden_by: Option<String>,
+    /// Whether a worker takes an ended rollback out of the pool's status.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub override_ended: bool,
     /// The generation of its spec that was read last; 0: of none.
     #[serde(default)]
     pub generation: u64,

@@ -263,7 +263,7 @@ impl Pool {
         )
     }
 
-    /// The pool's settings were, or could not be, written.
+    /// The rollback was, or could not be, written.
     pub(crate) fn written(&mut self, payload: &str, failure: Option<&str>) -> &mut Self {
         let task = machine::Task::SetPayload {
             pool: "windows".into(),
@@ -272,18 +272,32 @@ impl Pool {
             instead: None,
             by: "ann: the weekend".into(),
         };
+        let failure = failure.map(|why| Failure::lasting("Forbidden", why));
+        self.set(task, failure)
+    }
+
+    /// An ended rollback was, or could not be, taken out of the pool's status.
+    pub(crate) fn cleared(&mut self, written: &str, failure: Option<Failure>) -> &mut Self {
+        let task = machine::Task::SetPayload {
+            pool: "windows".into(),
+            payload: written.into(),
+            back_from: written.into(),
+            instead: Some(written.into()),
+            by: String::new(),
+        };
+        self.set(task, failure)
+    }
+
+    fn set(&mut self, task: machine::Task, failure: Option<Failure>) -> &mut Self {
         match failure {
             None => {
                 let outcome = machine::Outcome::PayloadSet;
                 self.tell("set-payload is done", Input::Finished { task, outcome })
             }
-            Some(why) => {
-                let failure = Failure::lasting("Forbidden", why);
-                self.tell(
-                    "set-payload is given up",
-                    Input::Exhausted { task, failure },
-                )
-            }
+            Some(failure) => self.tell(
+                "set-payload is given up",
+                Input::Exhausted { task, failure },
+            ),
         }
     }
 

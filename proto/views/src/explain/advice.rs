@@ -1,474 +1,630 @@
-//! Advice about a machine: one or two sentences, with commands.
+//! Advice about a machine: the next steps of each phase, and the cure of each failure code. The one place for both.
+//!
+//! A step follows from ids and codes alone, never from a sentence.
 
-use super::{dotless, trouble};
+use super::{
+    dotless,
+    step::{Outside, Step},
+    trouble,
+};
 use crate::{
-    machine::{HaltKind, Machine},
+    machine::{HaltKind, Machine, MachineKind, Refused},
+    open_enum::OpenEnum,
     rollout::Rollout,
 };
 use dormer_profile::answer::FailureCode;
-use dormer_proto::phase::{MachinePhase, MachineState, Unavailable};
+use dormer_proto::phase::{MachinePhase, MachineState};
 
-/// Machine data for advice.
-pub(super) struct Advice<'a> {
-    machine: &'a Machine,
-    /// Name of the Machine for commands.
-    name: &'a str,
-    /// `kubectl -n NAMESPACE`.
-    kubectl: String,
-}
+/// Label of a Machine that is left to somebody else.
+const IGNORE: &str = "windowsmachineconfig.openshift.io/ignore";
 
-/// Next step for a person. `rollout` is that of the machine's pool, if it is known.
-pub fn next_step(machine: &Machine, rollout: Option<&Rollout>) -> String {
-    let advice = Advice::of(machine);
-    let name = advice.name;
+/// Next steps for a person, in their order. Empty: there is nothing to do. Where the machine continues by itself
+/// ([`trouble::heals_by`]), they are for the time after that.
+pub fn steps(machine: &Machine, rollout: Option<&Rollout>) -> Vec<Step> {
     if machine.state == MachineState::Gone {
-        return "There is nothing left to do.".into();
+        return Vec::new();
     }
-    if machine.status.quarantine.is_some() {
-        return format!(
-            "A newer build of dormer tries it once by itself. Otherwise mend the cause (docs/runbook.md, \
-             DormerRunQuarantined); then: dormer unquarantine {name}."
-        );
+    if let Some(step) = stopped(machine) {
+        return vec![step];
     }
-    if machine.lacks.is_some() {
-        return "Once that is mended, dormer continues by itself.".into();
-    }
-    if machine.neighbour.is_some() {
-        // What it waits for says which one, where, and how to stop it.
-        return "Once it has ended, dormer compares the host and continues by itself.".into();
-    }
-    if let (None, Some(refused)) = (&machine.halt, &machine.refused) {
-        return refused.what_to_do.clone();
-    }
-    if let Some(halt) = &machine.halt {
-        return if halt.kind == HaltKind::Ignored {
-            format!(
-                "To let dormer continue, remove that label: {} label machine {name} \
-                 windowsmachineconfig.openshift.io/ignore-.",
-                advice.kubectl
-            )
-        } else {
-            format!("To let dormer continue: dormer resume {name}.")
-        };
+    if let Some(refused) = &machine.refused {
+        return not_supported(machine, refused);
     }
     if machine.state == MachineState::Failed {
-        return advice.failed();
+        return failed(machine);
     }
-    advice.waits(rollout)
+    if machine.given_up() && machine.phase != MachinePhase::Serving {
+        return given_up(machine);
+    }
+    machine
+        .phase
+        .known()
+        .map_or_else(Vec::new, |phase| in_phase(machine, phase, rollout))
 }
 
-impl<'a> Advice<'a> {
-    pub(super) fn of(machine: &'a Machine) -> Self {
-        let kubectl = match machine.namespace.as_str() {
-            "" => "kubectl".to_owned(),
-            namespace => format!("kubectl -n {namespace}"),
-        };
-        Self {
+/// Step of a machine that nothing happens to until somebody lets it continue.
+fn stopped(machine: &Machine) -> Option<Step> {
+    let name = machine.name.as_str();
+    if machine.status.quarantine.is_some() {
+        let say = "A newer build of dormer tries it once by itself. Otherwise mend the cause (docs/runbook.md, \
+                   DormerRunQuarantined), and release the run";
+        return Some(Step::command(say, &["dormer", "unquarantine", name]));
+    }
+    if let Some(lacks) = &machine.lacks {
+        return Some(Step::outside(Outside::MendCluster, dotless(lacks)));
+    }
+    if let Some(runs) = &machine.neighbour {
+        let say = format!("End the other operator: {}", dotless(runs));
+        return Some(Step::outside(Outside::EndOperator, say));
+    }
+    let halt = machine.halt.as_ref()?;
+    Some(if halt.kind == HaltKind::Ignored {
+        let unlabel = ["label", machine.resource(), name, &format!("{IGNORE}-")];
+        kubectl(
             machine,
-            name: &machine.name,
-            kubectl,
-        }
-    }
-
-    /// Remedy of a failure code, without a full stop.
-    pub(super) fn cure(&self, code: &str) -> Option<&'static str> {
-        cure(code)
-    }
-
-    /// Replacement of a Machine that does not serve yet.
-    fn replaced(&self) -> String {
-        format!(
-            "{} delete machine {} makes its MachineSet create another",
-            self.kubectl, self.name
+            "Remove the label, so that dormer continues",
+            &unlabel,
         )
-    }
+    } else {
+        Step::command("Let dormer continue", &["dormer", "resume", name])
+    })
+}
 
-    fn waits(&self, rollout: Option<&Rollout>) -> String {
-        let name = self.name;
-        let given_up = self.machine.given_up();
-        if given_up
-            && self.machine.phase == MachinePhase::AddressWait
-            && self.machine.machine_error.is_some()
-        {
-            return format!(
-                "The cloud has given the Machine up, and would refuse the next one for the same reason. Make room \
-                 there (a quota), or correct what {} asks for; then {}.",
-                self.owner(),
-                self.replaced()
-            );
+/// Steps of a machine that is not supported, or not by its pool's payload.
+fn not_supported(machine: &Machine, refused: &Refused) -> Vec<Step> {
+    let say = dotless(&refused.what_to_do);
+    if refused.code.starts_with("Payload") {
+        return vec![Step::outside(Outside::CorrectPool, say), pools()];
+    }
+    vec![Step::outside(Outside::MakeRoom, say), deleted(machine)]
+}
+
+/// Steps of a machine that failed.
+fn failed(machine: &Machine) -> Vec<Step> {
+    if machine.given_up() {
+        return vec![deleted(machine)];
+    }
+    let name = machine.name.as_str();
+    let code = machine.failure.as_ref().map_or("", |it| it.code.as_str());
+    let phase = machine.failure.as_ref().and_then(|it| it.phase.known());
+    let recreate = || recreated(machine).instead();
+    let retry = || Step::command("Then continue", &["dormer", "retry", name]);
+    if phase == Some(MachinePhase::NodeWait)
+        && let Some(why) = &machine.certificate_refused
+    {
+        let mut steps = certificate(why);
+        steps.extend([retry(), recreate()]);
+        return steps;
+    }
+    let Cure { outside, say } = cure(code).unwrap_or(UNKNOWN);
+    match code {
+        // A retry meets the same key again. Trust in the new key continues the step.
+        "HostKeyChanged" => {
+            let say = say.replace("MACHINE", name);
+            vec![Step::outside(outside, say), recreated(machine)]
         }
-        if given_up && self.machine.phase != MachinePhase::Serving {
-            return format!(
-                "The cloud has given the Machine up for good: {}.",
-                self.replaced()
-            );
-        }
-        let Some(phase) = self.machine.phase.known() else {
-            return self.by_itself();
-        };
-        match phase {
-            MachinePhase::AddressWait => self.address(),
-            MachinePhase::Probing | MachinePhase::Reprobing => format!(
-                "dormer keeps trying. If it does not succeed, check in the cloud's console that the host runs, that \
-                 sshd runs, and that port 22 is open to dormer in the security group and in the host's firewall. \
-                 Or give the host up: {}.",
-                self.replaced()
-            ),
-            MachinePhase::KeyWait => format!(
-                "User data may not have run yet. If this lasts, dormer's private key does not belong to the public \
-                 key in user data: {} get secret windows-user-data -o yaml shows that key. With the right key in \
-                 place, {}.",
-                self.kubectl,
-                self.replaced()
-            ),
-            MachinePhase::NodeWait => self.no_node(),
-            MachinePhase::ReadyWait | MachinePhase::Soaking => self.not_ready(),
-            MachinePhase::Rebooting => format!(
-                "A reboot takes some minutes. If it lasts longer, look at the host's screen in the cloud's console; \
-                 dormer history {name} shows when the reboot was asked for."
-            ),
-            MachinePhase::ConvergingHost | MachinePhase::ConvergingNode => self.converging(),
-            MachinePhase::PoolWait => format!(
-                "The WindowsPool {0} in dormer's namespace has to be one that dormer can follow: kubectl describe \
-                 windowspool -A shows what was refused.",
-                self.machine.pool
-            ),
-            MachinePhase::ApprovalWait => format!("To allow its upgrade: dormer approve {name}."),
-            MachinePhase::LeaseWait => self.lease(rollout),
-            MachinePhase::OwnerWait => format!(
-                "Nothing replaces a Machine without a MachineSet. Give it one, or choose the strategy InPlace: \
-                 kubectl edit windowspool {} in dormer's namespace.",
-                self.machine.pool
-            ),
-            MachinePhase::Drained => {
-                format!("To return the Node to service: dormer resume {name}.")
-            }
-            MachinePhase::Evicting => self.evicting(),
-            MachinePhase::Vanishing | MachinePhase::Leaving => format!(
-                "Finalizers, lifecycle hooks and attached volumes keep a Machine from going: {} get machine {name} \
-                 -o yaml and kubectl get volumeattachments show them. The machine API's controllers log the reason.",
-                self.kubectl
-            ),
-            MachinePhase::ReplacementWait => self.replacement(),
-            MachinePhase::Serving if self.machine.waiting_for.is_none() => {
-                "There is nothing to do.".into()
-            }
-            MachinePhase::Serving => match &self.machine.not_compared {
-                Some(failure) => self.not_compared(&failure.code),
-                None => self.not_ready(),
-            },
-            MachinePhase::Adopting
-            | MachinePhase::Marking
-            | MachinePhase::Checking
-            | MachinePhase::Applying
-            | MachinePhase::Closing
-            | MachinePhase::Opening
-            | MachinePhase::Deleting
-            | MachinePhase::TearingDown
-            | MachinePhase::Undoing
-            | MachinePhase::ClosingGone
-            | MachinePhase::Failed
-            | MachinePhase::Gone => self.by_itself(),
-        }
-    }
-
-    fn by_itself(&self) -> String {
-        let name = self.name;
-        format!("dormer continues by itself; dormer history {name} shows what was done.")
-    }
-
-    fn follow(&self) -> String {
-        let name = self.name;
-        format!("To follow it: dormer logs {name} -f.")
-    }
-
-    fn owner(&self) -> &str {
-        self.machine.owner.as_deref().unwrap_or("its MachineSet")
-    }
-
-    /// Name of its Node or, before there is one, the expected name.
-    pub(super) fn node(&self) -> &str {
-        let awaited = || {
-            let waits = self.machine.waiting_for.as_deref()?;
-            waits.strip_prefix("the Node ")?.split_whitespace().next()
-        };
-        let node = self.machine.node.as_deref();
-        node.or_else(awaited).unwrap_or("NODE")
-    }
-
-    fn address(&self) -> String {
-        let owner = self.owner();
-        if self.machine.machine_error.is_some() {
-            return format!(
-                "That is the cloud's answer: mend it there or in {owner}, then {}.",
-                self.replaced()
-            );
-        }
-        if self.creation_refused() {
-            return format!(
-                "That is the cloud's answer, and the machine API's controllers keep trying. Make room there (a quota, \
-                 a subnet's addresses), or choose another size in {owner}; then {}.",
-                self.replaced()
-            );
-        }
-        format!(
-            "The cloud is creating the host. If it lasts, {} describe machine {} shows what the machine API's \
-             controllers report, such as a quota; {owner} asked for it.",
-            self.kubectl, self.name
-        )
-    }
-
-    /// Whether the provider's condition says that the instance could not be created.
-    fn creation_refused(&self) -> bool {
-        let conditions = self.machine.machine_conditions.iter();
-        trouble::creation_refused(conditions.map(|it| it.kind.as_str()))
-    }
-
-    fn no_node(&self) -> String {
-        let node = self.node();
-        format!(
-            "The kubelet runs and has to ask for a certificate in the name system:node:{node}. kubectl get csr shows \
-             whether it did, and under which name. If the name is another one, let the host's name and the Machine's \
-             agree, and {}. If there is no request, the kubelet's log on the host says why.",
-            self.replaced()
-        )
-    }
-
-    /// Its Node serves, or does not; what is wanted of its host waits until that can be looked at.
-    fn not_compared(&self, code: &str) -> String {
-        let name = self.name;
-        let cure = cure(code).unwrap_or("Mend the cause");
-        format!(
-            "{cure}. dormer tries again every 10 minutes, and replaces no Machine for that. To replace it all the same: \
-             dormer recreate {name}."
-        )
-    }
-
-    fn not_ready(&self) -> String {
-        let node = self.node();
-        format!("To see what the Node lacks: kubectl describe node {node}.")
-    }
-
-    fn converging(&self) -> String {
-        let mut failures = self
-            .machine
-            .tasks
-            .iter()
-            .filter_map(|it| it.failure.as_ref());
-        match failures.find_map(|failure| cure(&failure.code)) {
-            Some(cure) => format!("{cure}. dormer tries again by itself. {}", self.follow()),
-            None => format!("dormer continues by itself. {}", self.follow()),
-        }
-    }
-
-    /// Holder of the lease, blocker of the next grant, and where to look.
-    fn lease(&self, rollout: Option<&Rollout>) -> String {
-        let pool = &self.machine.pool;
-        let details = format!("Details: dormer describe rollout {pool}.");
-        let Some(rollout) = rollout else {
-            return details;
-        };
-        if let Some(halted) = &rollout.halted {
-            return format!(
-                "The rollout is halted: {}. Mend that first. {details}",
-                dotless(halted)
-            );
-        }
-        if let Some(held) = &rollout.held {
-            return format!("No lease is granted: {}. {details}", dotless(held));
-        }
-        if let Some(paused) = &rollout.paused {
-            return format!(
-                "The rollout is paused by {}. To continue it: dormer resume --pool {pool}.",
-                dotless(paused)
-            );
-        }
-        let ours = rollout.away.iter().find(|it| it.uid == self.machine.uid);
-        if ours.is_some_and(|it| it.why == Unavailable::Cordoned) {
-            let node = self.machine.node.as_deref().unwrap_or(self.name);
-            return format!(
-                "Somebody else cordoned its Node: dormer takes no such Node, and it counts against the limit meanwhile. \
-                 Once it may be upgraded: kubectl uncordon {node}. {details}"
-            );
-        }
-        let away: Vec<&str> = rollout
-            .away
-            .iter()
-            .take(3)
-            .map(|it| it.name.as_str())
-            .collect();
-        match (away.first(), &rollout.waiting_for) {
-            (None, None) => format!("It is next. {details}"),
-            (None, Some(waits)) => {
-                format!("The next lease waits for {}. {details}", dotless(waits))
-            }
-            (Some(first), _) => format!(
-                "Machines are upgraded one after the other; {} comes first. How far it is: dormer why {first}. {details}",
-                away.join(", ")
-            ),
-        }
-    }
-
-    fn evicting(&self) -> String {
-        let name = self.name;
-        let drain = self.machine.drain.as_ref();
-        let Some(blocker) = drain.and_then(|drain| drain.blockers.first()) else {
-            return format!("dormer continues by itself. {}", self.follow());
-        };
-        let look = match blocker.pod.split_once('/') {
-            Some((namespace, pod)) if !namespace.contains(' ') => {
-                if blocker.why.contains("inalizer") {
-                    format!("kubectl -n {namespace} get pod {pod} -o yaml shows what holds it")
-                } else if blocker.why.contains("udget") {
-                    format!(
-                        "kubectl -n {namespace} describe pod {pod} and kubectl -n {namespace} get poddisruptionbudget \
-                         show what holds it"
-                    )
-                } else {
-                    format!("kubectl -n {namespace} describe pod {pod} shows what holds it")
-                }
-            }
-            _ => format!(
-                "dormer logs {name} shows each pass, and kubectl describe node {} whether the node answers",
-                self.node()
-            ),
-        };
-        format!(
-            "{look}. Once that is mended, the drain continues by itself. To give the upgrade up: dormer abort {name}."
-        )
-    }
-
-    fn replacement(&self) -> String {
-        let owner = self.owner();
-        format!(
-            "Another Machine of {owner} has to serve in its place: dormer get machines lists it, and dormer why says \
-             what it waits for. If there is none, or it gets no address, the cloud may have no room: {} describe \
-             machineset {}.",
-            self.kubectl,
-            owner.rsplit('/').next().unwrap_or(owner)
-        )
-    }
-
-    fn failed(&self) -> String {
-        let name = self.name;
-        if self.machine.given_up() {
-            return format!(
-                "The cloud has given the Machine up, and a retry does not change that: {}.",
-                self.replaced()
-            );
-        }
-        let failure = self.machine.failure.as_ref();
-        let no_node = failure.is_some_and(|failure| failure.phase == MachinePhase::NodeWait);
-        if no_node && self.machine.certificate_refused.is_some() {
-            return format!(
-                "See the request: kubectl describe csr. dormer approves only a request that names this machine and \
-                 nothing else. Once the kubelet asks for the right thing: dormer retry {name}. Or replace the machine: \
-                 dormer recreate {name}."
-            );
-        }
-        let cure = failure.and_then(|failure| cure(&failure.code));
-        let cure = cure.unwrap_or("Mend the cause");
-        if failure.is_some_and(|failure| failure.code == "HostKeyChanged") {
-            // A retry would meet the same key. Trust in the new key continues the failed step.
-            let cure = cure.replace("MACHINE", name);
-            return format!("{cure}. Or replace it: dormer recreate {name}.");
-        }
-        format!("{cure}. Then: dormer retry {name}. Or replace it: dormer recreate {name}.")
+        // No host of that kind can be mended.
+        "ProgramForOtherProcessor" => vec![Step::outside(outside, say), recreated(machine)],
+        _ => vec![Step::outside(outside, say), retry(), recreate()],
     }
 }
 
-/// Remedy of a failure code, without a full stop. `None`: only the message can say.
-fn cure(code: &str) -> Option<&'static str> {
-    Some(match code {
-        "AuthRejected" => {
-            "Let the host accept dormer's key: the user, the public key in its user data, and \
-             administrators_authorized_keys open to Administrators and SYSTEM alone"
+/// Steps of a Machine that the Machine API has given up.
+fn given_up(machine: &Machine) -> Vec<Step> {
+    let say = match &machine.machine_error {
+        Some(_) => format!(
+            "Make room in the cloud (a quota), or correct what {} asks for: the cloud would refuse the next Machine for \
+             the same reason",
+            owner(machine)
+        ),
+        None => "Find out in the cloud why the instance is gone".to_owned(),
+    };
+    vec![Step::outside(Outside::MakeRoom, say), deleted(machine)]
+}
+
+fn in_phase(machine: &Machine, phase: MachinePhase, rollout: Option<&Rollout>) -> Vec<Step> {
+    let name = machine.name.as_str();
+    match phase {
+        MachinePhase::AddressWait => address(machine),
+        MachinePhase::NodeWait => no_node(machine),
+        MachinePhase::ReadyWait | MachinePhase::Soaking => not_ready(machine),
+        MachinePhase::PoolWait => vec![
+            pools(),
+            Step::outside(
+                Outside::CorrectPool,
+                format!(
+                    "Let there be a WindowsPool {} that dormer can follow",
+                    machine.pool
+                ),
+            ),
+        ],
+        MachinePhase::ApprovalWait => vec![
+            Step::command(
+                "See what would change",
+                &["dormer", "plan", "--pool", &machine.pool],
+            ),
+            Step::command("Allow its upgrade", &["dormer", "approve", name]),
+        ],
+        MachinePhase::LeaseWait => lease(machine, rollout),
+        MachinePhase::OwnerWait => vec![Step::outside(
+            Outside::CorrectPool,
+            format!(
+                "Give the Machine a MachineSet, or choose the strategy InPlace in the WindowsPool {}: nothing replaces a \
+                 Machine without a MachineSet",
+                machine.pool
+            ),
+        )],
+        MachinePhase::Drained => vec![Step::command(
+            "Return the Node to service",
+            &["dormer", "resume", name],
+        )],
+        MachinePhase::Evicting => evicting(machine),
+        MachinePhase::Vanishing | MachinePhase::Leaving => leaving(machine),
+        MachinePhase::ReplacementWait => vec![
+            Step::command(
+                "See the machine in its place",
+                &["dormer", "get", "machines"],
+            ),
+            Step::outside(
+                Outside::MakeRoom,
+                "If there is none, or it gets no address: make room in the cloud",
+            ),
+        ],
+        MachinePhase::Serving if machine.waiting_for.is_none() => Vec::new(),
+        MachinePhase::Serving => match &machine.not_compared {
+            Some(failure) => {
+                let Cure { outside, say } = cure(&failure.code).unwrap_or(UNKNOWN);
+                vec![Step::outside(outside, say), recreated(machine).instead()]
+            }
+            None => not_ready(machine),
+        },
+        MachinePhase::Failed | MachinePhase::Gone => Vec::new(),
+        MachinePhase::Probing
+        | MachinePhase::Reprobing
+        | MachinePhase::KeyWait
+        | MachinePhase::Rebooting
+        | MachinePhase::ConvergingHost
+        | MachinePhase::ConvergingNode
+        | MachinePhase::Adopting
+        | MachinePhase::Marking
+        | MachinePhase::Checking
+        | MachinePhase::Applying
+        | MachinePhase::Closing
+        | MachinePhase::Opening
+        | MachinePhase::Deleting
+        | MachinePhase::TearingDown
+        | MachinePhase::Undoing
+        | MachinePhase::ClosingGone => working(machine, phase),
+    }
+}
+
+/// Steps of a machine whose task is tried again: the cure of its last failure, else what the phase waits for.
+fn working(machine: &Machine, phase: MachinePhase) -> Vec<Step> {
+    let mut failures = machine.tasks.iter().filter_map(|it| it.failure.as_ref());
+    let cure = failures.find_map(|failure| cure(&failure.code));
+    let cure = cure.or(match phase {
+        MachinePhase::Probing | MachinePhase::Reprobing => Some(OPEN_SSH),
+        MachinePhase::KeyWait => Some(ACCEPT_KEY),
+        MachinePhase::Rebooting => Some(LOOK_AT_SCREEN),
+        _ => None,
+    });
+    let Some(Cure { outside, say }) = cure else {
+        return Vec::new();
+    };
+    let mut steps = vec![Step::outside(outside, say)];
+    if matches!(phase, MachinePhase::Probing | MachinePhase::KeyWait) {
+        steps.push(deleted(machine).instead());
+    }
+    steps
+}
+
+fn kubectl(machine: &Machine, say: &str, words: &[&str]) -> Step {
+    let mut argv = vec!["kubectl"];
+    if !machine.namespace.is_empty() {
+        argv.extend(["-n", &machine.namespace]);
+    }
+    argv.extend(words);
+    Step::command(say, &argv)
+}
+
+fn pools() -> Step {
+    Step::command(
+        "See what was refused",
+        &["kubectl", "describe", "windowspool", "-A"],
+    )
+}
+
+fn recreated(machine: &Machine) -> Step {
+    Step::command(
+        "Replace it",
+        &["dormer", "recreate", &machine.name, "--yes"],
+    )
+}
+
+/// Replacement of a Machine that does not serve yet.
+fn deleted(machine: &Machine) -> Step {
+    let say = match machine.kind.as_ref().and_then(OpenEnum::known) {
+        Some(MachineKind::WindowsHost) => "Give the host up",
+        _ => "Let its MachineSet create another",
+    };
+    kubectl(machine, say, &["delete", machine.resource(), &machine.name])
+}
+
+fn owner(machine: &Machine) -> &str {
+    machine.owner.as_deref().unwrap_or("its MachineSet")
+}
+
+fn address(machine: &Machine) -> Vec<Step> {
+    let resource = machine.resource();
+    let see = |say: &str| kubectl(machine, say, &["describe", resource, &machine.name]);
+    let kinds = machine.machine_conditions.iter().map(|it| it.kind.as_str());
+    if machine.machine_error.is_some() || trouble::creation_refused(kinds) {
+        let say = format!(
+            "Make room in the cloud (a quota, a subnet's addresses), or correct what {} asks for; the machine API's \
+             controllers keep trying",
+            owner(machine)
+        );
+        return vec![
+            Step::outside(Outside::MakeRoom, say),
+            deleted(machine).instead(),
+        ];
+    }
+    if machine
+        .kind
+        .as_ref()
+        .is_some_and(|kind| *kind == MachineKind::WindowsHost)
+    {
+        return vec![
+            see("See why the host is not accepted"),
+            Step::outside(
+                Outside::MendCluster,
+                "Let its name have an address, and no other WindowsHost have the same",
+            ),
+        ];
+    }
+    vec![see(
+        "See what the machine API's controllers report, such as a quota",
+    )]
+}
+
+fn no_node(machine: &Machine) -> Vec<Step> {
+    if let Some(why) = &machine.certificate_refused {
+        let mut steps = certificate(why);
+        steps.push(deleted(machine).instead());
+        return steps;
+    }
+    let say = format!(
+        "Let the kubelet ask for a certificate as system:node:{}: if it asks under another name, let the host's name and \
+         the Machine's agree; if it does not ask, its log on the host says why",
+        node(machine)
+    );
+    vec![
+        Step::command("See the requests", &["kubectl", "get", "csr"]),
+        Step::outside(Outside::MendNode, say),
+        deleted(machine).instead(),
+    ]
+}
+
+/// Steps after a certificate request that was not approved.
+fn certificate(why: &str) -> Vec<Step> {
+    let say = format!(
+        "Let the kubelet ask for what belongs to this machine and nothing else: {}",
+        dotless(why)
+    );
+    vec![
+        Step::command("See the request", &["kubectl", "describe", "csr"]),
+        Step::outside(Outside::MendNode, say),
+    ]
+}
+
+/// Name of its Node or, before there is one, the expected name.
+fn node(machine: &Machine) -> &str {
+    let known = machine.node.as_deref().or(machine.expected_node.as_deref());
+    known.unwrap_or(&machine.name)
+}
+
+fn not_ready(machine: &Machine) -> Vec<Step> {
+    vec![
+        Step::command(
+            "See what the Node lacks",
+            &["kubectl", "describe", "node", node(machine)],
+        ),
+        Step::outside(Outside::MendNode, "Mend what its conditions name"),
+    ]
+}
+
+fn lease(machine: &Machine, rollout: Option<&Rollout>) -> Vec<Step> {
+    let pool = machine.pool.as_str();
+    let Some(rollout) = rollout else {
+        return vec![Step::command(
+            "See who is first",
+            &["dormer", "describe", "rollout", pool],
+        )];
+    };
+    if rollout.halted.is_some() {
+        let see = ["dormer", "status", "--pool", pool];
+        return vec![Step::command(
+            "See what halted the rollout, and mend that",
+            &see,
+        )];
+    }
+    if let Some(held) = &rollout.held {
+        return vec![Step::outside(Outside::CorrectPool, dotless(held))];
+    }
+    if rollout.paused.is_some() {
+        let resume = ["dormer", "resume", "--pool", pool];
+        return vec![Step::command("Continue the rollout", &resume)];
+    }
+    if trouble::cordoned(machine, rollout) {
+        let uncordon = ["kubectl", "uncordon", node(machine)];
+        return vec![Step::command("Once it may be upgraded", &uncordon)];
+    }
+    match rollout.away.first() {
+        Some(first) => {
+            let why = ["dormer", "why", first.name.as_str()];
+            vec![Step::command("See how far the machine before it is", &why)]
         }
-        "HostKeyChanged" => {
+        None => Vec::new(),
+    }
+}
+
+fn evicting(machine: &Machine) -> Vec<Step> {
+    let blockers = machine.drain.as_ref().map(|drain| &drain.blockers);
+    let Some(blocker) = blockers.and_then(|blockers| blockers.first()) else {
+        return working(machine, MachinePhase::Evicting);
+    };
+    let mut steps = Vec::new();
+    match blocker.pod.split_once('/') {
+        Some((namespace, pod)) => {
+            let describe = ["kubectl", "-n", namespace, "describe", "pod", pod];
+            steps.push(Step::command("See what holds the pod", &describe));
+        }
+        None => steps.push(Step::command(
+            "See whether the node answers",
+            &["kubectl", "describe", "node", node(machine)],
+        )),
+    }
+    let say = format!("Let {} go: {}", blocker.pod, dotless(&blocker.why));
+    steps.push(Step::outside(Outside::LetGo, say));
+    let abort = ["dormer", "abort", machine.name.as_str()];
+    steps.push(Step::command("Give the upgrade up", &abort).instead());
+    steps
+}
+
+fn leaving(machine: &Machine) -> Vec<Step> {
+    let name = machine.name.as_str();
+    let resource = machine.resource();
+    if resource == "windowshost" {
+        let label = ["label", resource, name, &format!("{IGNORE}=true")];
+        let say = "dormer removes the host by itself, or waits for what the state says. Let it go as it is";
+        return vec![kubectl(machine, say, &label).instead()];
+    }
+    vec![
+        kubectl(
+            machine,
+            "See what keeps it",
+            &["get", resource, name, "-o", "yaml"],
+        ),
+        Step::command("See its volumes", &["kubectl", "get", "volumeattachments"]),
+        Step::outside(
+            Outside::LetGo,
+            "Let go what keeps the Machine: finalizers, lifecycle hooks, attached volumes",
+        ),
+    ]
+}
+
+/// Cure of a failure.
+#[derive(Debug, Clone, Copy)]
+struct Cure {
+    /// Kind of what is done.
+    outside: Outside,
+    /// The same in words, without a full stop.
+    say: &'static str,
+}
+
+const fn cured(outside: Outside, say: &'static str) -> Cure {
+    Cure { outside, say }
+}
+
+/// Cure of a failure without an entry: only its message can say more.
+const UNKNOWN: Cure = cured(Outside::MendHost, "Mend the cause");
+const OPEN_SSH: Cure = cured(
+    Outside::OpenSsh,
+    "Let the host run (the cloud's console shows whether it does), its sshd run, and port 22 be open to dormer in the \
+     security group and in the host's firewall",
+);
+const ACCEPT_KEY: Cure = cured(
+    Outside::AcceptKey,
+    "Let the host accept dormer's key: the user, the public key in its user data (user data may not have run yet), and \
+     administrators_authorized_keys open to Administrators and SYSTEM alone",
+);
+const LOOK_AT_SCREEN: Cure = cured(
+    Outside::OpenSsh,
+    "Look at the host's screen in the cloud's console, and end what keeps it, or its sshd, from starting; reset it there \
+     if nothing else helps",
+);
+
+/// Cure of a failure code. `None`: only the message can say.
+fn cure(code: &str) -> Option<Cure> {
+    use Outside::{
+        CompareHostKey, CorrectPool, FreeDisk, MakeRoom, MendCluster, MendHost, MendNode,
+        RestoreFile, SetClock,
+    };
+    Some(match code {
+        "AuthRejected" => ACCEPT_KEY,
+        "HostKeyChanged" => cured(
+            CompareHostKey,
             "Find out why the host shows another key. If it was rightfully reinstalled, compare its key on the host itself \
              and trust it: dormer trust-host-key MACHINE --fingerprint SHA256:… --why TEXT. The step then continues. If \
-             not, the connection may be intercepted"
-        }
+             not, the connection may be intercepted: replace the machine",
+        ),
         "ConnectTimeout" | "ConnectRefused" | "ConnectionLost" | "HandshakeFailed" | "NoAnswer" => {
-            "Check that the host runs, that sshd runs, and that port 22 is open to dormer"
+            OPEN_SSH
         }
-        "SftpUnusable" => {
-            "Let no profile of the host's default shell write anything: SFTP shares its output"
-        }
-        "SftpMissing" => "Give sshd_config on the host its line Subsystem sftp",
-        "DiskFull" => "Free space on the host's disk C:, or give the Machine a larger one",
-        "ClockSkew" => "Set the host's clock: w32tm /resync on the host",
-        "NameChanged" => {
-            "Give the host its name back; a Machine whose host is to be another node has to be recreated"
-        }
-        "NameMismatch" => "Let the Machine's name and the host's agree",
-        "NoFrame" | "OutputEndless" => {
-            "Look at the host by hand: something ends commands there, or writes into their output"
-        }
-        "QuarantineSuspected" => {
-            "Restore the file in the host's virus scanner and exclude dormer's folder there"
-        }
-        "ProgramBlockedByAppLocker" => {
+        "SftpUnusable" => cured(
+            MendHost,
+            "Let no profile of the host's default shell write anything: SFTP shares its output",
+        ),
+        "SftpMissing" => cured(
+            MendHost,
+            "Give sshd_config on the host its line Subsystem sftp",
+        ),
+        "DiskFull" => cured(
+            FreeDisk,
+            "Free space on the host's disk C:, or give the Machine a larger one",
+        ),
+        "ClockSkew" => cured(SetClock, "Set the host's clock: w32tm /resync on the host"),
+        "NameChanged" => cured(
+            MendNode,
+            "Give the host its name back; a Machine whose host is to be another node has to be recreated",
+        ),
+        "NameMismatch" => cured(MendNode, "Let the Machine's name and the host's agree"),
+        "NoFrame" | "OutputEndless" => cured(
+            MendHost,
+            "Look at the host by hand: something ends commands there, or writes into their output",
+        ),
+        "QuarantineSuspected" => cured(
+            RestoreFile,
+            "Restore the file in the host's virus scanner and exclude dormer's folder there",
+        ),
+        "ProgramBlockedByAppLocker" => cured(
+            MendHost,
             "Allow dormer-host.exe in AppLocker for administrators, by its publisher or its hash; the default rules allow all \
-             of C:\\Windows"
-        }
-        "ProgramBlockedByWdac" => {
-            "Add dormer-host.exe to the host's application control policy, by its hash or its publisher"
-        }
-        "ProgramQuarantined" => {
-            "Restore dormer-host.exe in the host's virus scanner and exclude C:\\Windows\\dormer\\bin there"
-        }
-        "ProgramForOtherProcessor" => {
-            "Take the Machine out of the pool: dormer-host.exe runs on x86-64 alone"
-        }
-        "UnknownFile" | "ProfileUnusable" | "DocumentUnusable" | "Invalid" => {
-            "Correct the profile: dormer profile render shows what it makes"
-        }
-        "VersionNotHere" | "PayloadUnreadable" | "PayloadDamaged" => {
-            "Install the payload anew: dormer payload verify shows what is wrong with it"
-        }
-        "BootstrapUnusable" => {
-            "Mend what the message names: kubelets ask for their first certificate with it"
-        }
-        "Forbidden" => "Grant dormer's ServiceAccount what the message names",
-        "NodeOverdue" => {
-            "See with kubectl get csr under which name the kubelet asked, and read the kubelet's log on the host"
-        }
-        "NodeNotWindows" | "NodeIsControlPlane" | "NotItsNode" => {
+             of C:\\Windows",
+        ),
+        "ProgramBlockedByWdac" => cured(
+            MendHost,
+            "Add dormer-host.exe to the host's application control policy, by its hash or its publisher",
+        ),
+        "ProgramQuarantined" => cured(
+            RestoreFile,
+            "Restore dormer-host.exe in the host's virus scanner and exclude C:\\Windows\\dormer\\bin there",
+        ),
+        "ProgramForOtherProcessor" => cured(
+            MakeRoom,
+            "Let the MachineSet ask for an x86-64 instance, or take it out of the pool: dormer-host.exe runs on x86-64 alone",
+        ),
+        "UnknownFile" | "ProfileUnusable" | "DocumentUnusable" | "Invalid" => cured(
+            CorrectPool,
+            "Correct the profile: dormer profile render shows what it makes",
+        ),
+        "VersionNotHere" | "PayloadUnreadable" | "PayloadDamaged" => cured(
+            CorrectPool,
+            "Install the payload again: dormer payload verify shows what is wrong with it",
+        ),
+        "BootstrapUnusable" => cured(
+            MendCluster,
+            "Mend what the message names: kubelets ask for their first certificate with it",
+        ),
+        "Forbidden" => cured(
+            MendCluster,
+            "Grant dormer's ServiceAccount what the message names",
+        ),
+        "NodeOverdue" => cured(
+            MendNode,
+            "See with kubectl get csr under which name the kubelet asked, and read the kubelet's log on the host",
+        ),
+        "NodeNotWindows" | "NodeIsControlPlane" | "NotItsNode" => cured(
+            MendNode,
             "Find out which host has the Node's name: compare kubectl get node -o yaml with the Machine's nodeRef and \
-             providerID"
-        }
-        "NodeDownTooShort" => {
+             providerID",
+        ),
+        "NodeDownTooShort" => cured(
+            MendNode,
             "Wait until the Node has not been Ready for the pool's repairAfter: before that it is repaired only within the \
-             limit"
+             limit",
+        ),
+        "PoolStopped" => cured(
+            CorrectPool,
+            "End the stop of the pool: kubectl edit windowspool in dormer's namespace",
+        ),
+        "NotReadyOverdue" => cured(MendNode, "See what the Node lacks: kubectl describe node"),
+        "RebootOverdue" => LOOK_AT_SCREEN,
+        "RebootLoop" => cured(
+            MendHost,
+            "Find what asks for a reboot again and again: dormer history names it",
+        ),
+        program => {
+            let code = FailureCode::ALL
+                .iter()
+                .find(|known| known.as_str() == program)?;
+            let outside = match code {
+                // The earlier call ends by itself.
+                FailureCode::HostBusy => return None,
+                FailureCode::DiskFull => FreeDisk,
+                FailureCode::QuarantineSuspected => RestoreFile,
+                _ => MendHost,
+            };
+            cured(outside, dotless(code.advice()))
         }
-        "PoolStopped" => "End the stop of the pool: kubectl edit windowspool in dormer's namespace",
-        "NotReadyOverdue" => "See what the Node lacks: kubectl describe node",
-        "RebootOverdue" => {
-            "Look at the host's screen in the cloud's console, and end what keeps it from restarting"
-        }
-        "RebootLoop" => "Find what asks for a reboot again and again: dormer history names it",
-        program => FailureCode::ALL
-            .iter()
-            .find(|known| known.as_str() == program)
-            .map(|known| dotless(known.advice()))?,
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{failed_while, machine_in, rollout_with};
-    use super::*;
+    use super::{
+        super::tests::{failed_while, machine_in, rollout_with},
+        *,
+    };
     use crate::{machine::Halt, run::TaskFailure};
+    use dormer_proto::phase::Listed;
     use serde_json::json;
 
+    fn lines(steps: &[Step]) -> Vec<String> {
+        steps.iter().filter_map(Step::line).collect()
+    }
+
+    /// Kinds of what is done outside, in their order.
+    fn outside(steps: &[Step]) -> Vec<Outside> {
+        let kinds = steps.iter().filter_map(|it| it.outside.as_ref()?.known());
+        kinds.collect()
+    }
+
+    fn said(steps: &[Step]) -> String {
+        let said = steps.iter().map(|step| step.say.as_str());
+        said.collect::<Vec<_>>().join(". ")
+    }
+
     #[test]
-    fn each_phase_has_its_own_next_step() {
-        let step = |phase| next_step(&machine_in(phase), None);
-        assert!(step(MachinePhase::Serving).contains("nothing to do"));
-        assert!(step(MachinePhase::ApprovalWait).contains("dormer approve m"));
-        assert!(step(MachinePhase::LeaseWait).contains("describe rollout windows"));
-        assert!(step(MachinePhase::Undoing).contains("by itself"));
+    fn a_failed_machine_is_mended_outside_and_then_retried() {
+        let machine = failed_while(MachinePhase::Probing, "AuthRejected", "no key fits");
+        let steps = steps(&machine, None);
+        assert_eq!(outside(&steps), [Outside::AcceptKey]);
+        assert_eq!(lines(&steps), ["dormer retry m", "dormer recreate m --yes"]);
+        assert!(steps[2].instead);
+    }
+
+    #[test]
+    fn a_changed_host_key_is_not_retried() {
+        let machine = failed_while(MachinePhase::Probing, "HostKeyChanged", "another key");
+        let steps = steps(&machine, None);
+        assert_eq!(lines(&steps), ["dormer recreate m --yes"]);
+        assert!(steps[0].say.contains("trust-host-key m "), "{steps:?}");
+    }
+
+    #[test]
+    fn each_command_is_complete() {
+        let rollout = rollout_with(json!({"away": [{"uid": "n", "name": "n", "why": "holds"}]}));
+        for phase in MachinePhase::ALL {
+            for step in steps(&machine_in(*phase), Some(&rollout)) {
+                let words = step.argv.join(" ");
+                let placeholder = words.contains("MACHINE") || words.contains('…');
+                assert!(!placeholder, "{phase}: {words}");
+                let program = step.argv.first().map(String::as_str);
+                assert!(
+                    matches!(program, None | Some("dormer" | "kubectl")),
+                    "{phase}: {words}"
+                );
+                assert!(
+                    step.argv.is_empty() == step.outside.is_some(),
+                    "{phase}: {step:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_halted_machine_is_resumed() {
         let paused = Machine {
             halt: Some(Halt {
                 kind: HaltKind::Paused.into(),
@@ -477,7 +633,7 @@ mod tests {
             }),
             ..machine_in(MachinePhase::Rebooting)
         };
-        assert!(next_step(&paused, None).contains("dormer resume m"));
+        assert_eq!(lines(&steps(&paused, None)), ["dormer resume m"]);
     }
 
     #[test]
@@ -486,23 +642,23 @@ mod tests {
             neighbour: Some("the Windows Machine Config Operator runs (Pod wmco/w-1)".into()),
             ..machine_in(MachinePhase::LeaseWait)
         };
-        let step = next_step(&machine, None);
-        assert!(step.contains("Once it has ended"), "{step}");
-        assert!(!step.contains("dormer resume"), "{step}");
+        let steps = steps(&machine, None);
+        assert_eq!(outside(&steps), [Outside::EndOperator]);
+        assert!(lines(&steps).is_empty(), "{steps:?}");
     }
 
     #[test]
-    fn advice_for_a_waiting_machine_names_the_lease_holder_and_the_obstacle() {
+    fn a_waiting_machine_has_the_lease_holder_or_the_obstacle() {
         let machine = machine_in(MachinePhase::LeaseWait);
-        let advice_of = |fields| next_step(&machine, Some(&rollout_with(fields)));
-        let away = json!([{"uid": "n", "name": "n", "why": "holds"}]);
-        assert!(advice_of(json!({ "away": away })).contains("dormer why n"));
-        let halted = advice_of(json!({"halted": "n failed."}));
-        assert!(
-            halted.contains("halted: n failed. Mend that first."),
-            "{halted}"
-        );
-        assert!(advice_of(json!({"paused": "ann"})).contains("dormer resume --pool windows"));
+        let of = |fields| lines(&steps(&machine, Some(&rollout_with(fields))));
+        let away = |uid: &str, why: &str| json!([{"uid": uid, "name": "n", "why": why}]);
+        assert_eq!(of(json!({"away": away("n", "holds")})), ["dormer why n"]);
+        let halted = of(json!({"halted": "n failed."}));
+        assert_eq!(halted, ["dormer status --pool windows"]);
+        let paused = of(json!({"paused": "ann"}));
+        assert_eq!(paused, ["dormer resume --pool windows"]);
+        let cordoned = of(json!({"away": away("u", "cordoned")}));
+        assert_eq!(cordoned, ["kubectl uncordon m"]);
     }
 
     #[test]
@@ -515,21 +671,35 @@ mod tests {
             }),
             ..machine_in(MachinePhase::Serving)
         };
-        let advice = next_step(&machine, None);
-        assert!(
-            advice.starts_with("Let the host accept dormer's key"),
-            "{advice}"
-        );
-        assert!(advice.ends_with("dormer recreate m."), "{advice}");
+        let steps = steps(&machine, None);
+        assert_eq!(outside(&steps), [Outside::AcceptKey]);
+        assert_eq!(lines(&steps), ["dormer recreate m --yes"]);
+    }
+
+    #[test]
+    fn a_reboot_is_mended_by_what_its_last_attempt_met() {
+        let refuses = |phase| {
+            let task = json!({"task": "machine/u@3.0", "run": "machine/u", "name": "probe", "machine": null,
+                "attempt": 9, "attemptsMax": 60, "phase": "waiting", "since": null, "sinceSeconds": null,
+                "until": "2026-11-21T07:10:00.000Z", "failure": {"code": "ConnectRefused", "message": "no"},
+                "heartbeat": null});
+            let mut machine = machine_in(phase);
+            machine.tasks = vec![serde_json::from_value(task).expect("a task")];
+            outside(&steps(&machine, None))
+        };
+        assert_eq!(refuses(MachinePhase::Rebooting), [Outside::OpenSsh]);
+        assert_eq!(refuses(MachinePhase::Deleting), [Outside::OpenSsh]);
+        let silent = steps(&machine_in(MachinePhase::Rebooting), None);
+        assert_eq!(outside(&silent), [Outside::OpenSsh]);
     }
 
     #[test]
     fn a_node_that_was_down_too_short_is_waited_for() {
-        let said = "the Node m has been as it is, not Ready, for 20 s";
-        let machine = failed_while(MachinePhase::Opening, "NodeDownTooShort", said);
-        let advice = next_step(&machine, None);
-        assert!(advice.contains("the pool's repairAfter"), "{advice}");
-        assert!(advice.contains("Then: dormer retry m."), "{advice}");
+        let why = "the Node m has been as it is, not Ready, for 20 s";
+        let machine = failed_while(MachinePhase::Opening, "NodeDownTooShort", why);
+        let steps = steps(&machine, None);
+        assert!(said(&steps).contains("the pool's repairAfter"), "{steps:?}");
+        assert_eq!(lines(&steps)[0], "dormer retry m");
     }
 
     #[test]
@@ -539,8 +709,10 @@ mod tests {
             "access_denied",
             "Access is denied.",
         );
-        let advice = next_step(&machine, None);
-        let cure = "The SSH user must be an administrator of the host. Then: dormer retry m.";
-        assert!(advice.starts_with(cure), "{advice}");
+        let steps = steps(&machine, None);
+        assert_eq!(
+            steps[0].say,
+            "Make the SSH user an administrator of the host"
+        );
     }
 }

@@ -4,15 +4,20 @@
 use crate::{
     explain::cause,
     machine::{Condition, HaltKind, Machine},
+    moment::Moment,
     rollout::Rollout,
 };
 use dormer_proto::{
+    id::Timestamp,
     listed,
-    phase::{MachinePhase, MachineState},
+    phase::{MachinePhase, MachineState, Unavailable},
 };
 
 /// Seconds in a minute.
 const MINUTE: u64 = 60;
+/// Seconds after which a Node that served and is not Ready counts as stuck: a reboot with updates lasts so long
+/// (docs/field-notes.md).
+pub const DOWN_SECONDS: u64 = 20 * MINUTE;
 /// Seconds after which a drain that pods hold up counts as stuck.
 pub const HELD_UP_SECONDS: u64 = 10 * MINUTE;
 
@@ -96,6 +101,73 @@ pub fn trouble(machine: &Machine) -> Option<Trouble> {
     })
 }
 
+/// Time until which the machine usually continues by itself. `None`: it does not, it serves, or it waits for its turn.
+pub fn heals_by(machine: &Machine) -> Option<Moment> {
+    let urgency = found(machine).map(|(urgency, ..)| urgency);
+    if urgency.is_some_and(|it| it != Urgency::Slow) {
+        return None;
+    }
+    let limit = match machine.phase.known()? {
+        MachinePhase::Serving => {
+            return down_until(machine)
+                .filter(|_| urgency.is_some())
+                .map(Moment);
+        }
+        MachinePhase::Evicting if held_up(machine).is_some() => HELD_UP_SECONDS,
+        phase => limits(phase)?.1,
+    };
+    let Moment(since) = machine.status.since;
+    Some(Moment(Timestamp(since.0 + limit * 1_000)))
+}
+
+/// Time until which a Node that served and is not Ready is usually back.
+fn down_until(machine: &Machine) -> Option<Timestamp> {
+    let Moment(since) = machine.down_since?;
+    Some(Timestamp(since.0 + DOWN_SECONDS * 1_000))
+}
+
+/// Trouble of a machine that waits for a lease which is not granted, whoever is first. `None`: its turn comes.
+pub fn in_rollout(machine: &Machine, rollout: &Rollout) -> Option<Trouble> {
+    if machine.phase != MachinePhase::LeaseWait {
+        return None;
+    }
+    let (urgency, code, cause) = if let Some(halted) = &rollout.halted {
+        (
+            Urgency::Stuck,
+            "halted",
+            format!("the rollout is halted: {halted}"),
+        )
+    } else if let Some(held) = &rollout.held {
+        (
+            Urgency::Stuck,
+            "held",
+            format!("no lease is granted: {held}"),
+        )
+    } else if let Some(paused) = &rollout.paused {
+        (
+            Urgency::Person,
+            "paused",
+            format!("the rollout is paused by {paused}"),
+        )
+    } else if cordoned(machine, rollout) {
+        let cause = "somebody else cordoned its Node, and dormer takes no such Node";
+        (Urgency::Person, "cordoned", cause.to_owned())
+    } else {
+        return None;
+    };
+    Some(Trouble {
+        urgency,
+        code: code.to_owned(),
+        cause: cause.trim_end_matches('.').to_owned(),
+    })
+}
+
+/// Whether somebody else cordoned the machine's Node.
+pub(super) fn cordoned(machine: &Machine, rollout: &Rollout) -> bool {
+    let mut away = rollout.away.iter();
+    away.any(|it| it.uid == machine.uid && it.why == Unavailable::Cordoned)
+}
+
 fn found(machine: &Machine) -> Option<(Urgency, String, String)> {
     use Urgency::{Person, Stuck};
     if machine.state == MachineState::Gone {
@@ -162,7 +234,10 @@ fn found(machine: &Machine) -> Option<(Urgency, String, String)> {
                 Some((Stuck, failure.code.clone(), text))
             }
             (None, Some(waits)) => Some((
-                Stuck,
+                match down_until(machine) {
+                    Some(until) if until > super::now(machine) => Urgency::Slow,
+                    _ => Stuck,
+                },
                 "NotReady".into(),
                 format!("it serves no more: it waits for {waits}"),
             )),
@@ -324,7 +399,7 @@ pub fn in_short(machine: &Machine) -> Option<String> {
 }
 
 /// A cause that fits a column: the first clause of a long one, with its code. `why` has the rest.
-fn shortened(trouble: &Trouble) -> String {
+pub(super) fn shortened(trouble: &Trouble) -> String {
     let Trouble { cause, code, .. } = trouble;
     match cause.split_once(": ") {
         Some((clause, _)) if cause.chars().count() > SHORT_MAX => format!("{clause} ({code})"),
@@ -358,6 +433,25 @@ mod tests {
         assert_eq!(urgency(&probing(39)), Some(Urgency::Stuck));
         let queued = after(machine_in(MachinePhase::LeaseWait), 600);
         assert_eq!(urgency(&queued), None, "a place in the queue is no trouble");
+    }
+
+    #[test]
+    fn a_node_that_is_down_may_reboot_before_it_is_stuck() {
+        let since = machine_in(MachinePhase::Serving).status.since;
+        let down = |minutes| {
+            let machine = Machine {
+                waiting_for: Some("the Node n to be Ready and schedulable".into()),
+                down_since: Some(since),
+                ..machine_in(MachinePhase::Serving)
+            };
+            after(machine, minutes)
+        };
+        let back = Moment(Timestamp(since.0.0 + DOWN_SECONDS * 1_000));
+        assert_eq!(urgency(&down(19)), Some(Urgency::Slow));
+        assert_eq!(heals_by(&down(19)), Some(back));
+        assert_eq!(urgency(&down(20)), Some(Urgency::Stuck));
+        assert_eq!(heals_by(&down(20)), None);
+        assert_eq!(heals_by(&machine_in(MachinePhase::Serving)), None);
     }
 
     #[test]

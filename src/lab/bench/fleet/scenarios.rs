@@ -4,6 +4,7 @@ mod left_behind;
 mod people;
 mod power;
 mod stage;
+mod verdicts;
 mod windows;
 mod wmco;
 mod workloads;

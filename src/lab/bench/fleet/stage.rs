@@ -102,7 +102,7 @@ async fn run_simulation(plan: Plan) -> anyhow::Result<Measured> {
         workload: plan.upgrade,
         ..WorldConfig::in_memory(plan.machines)
     };
-    let world = World::start(config).await?;
+    let world = crate::fleet::started(config).await?;
     let start = Instant::now();
     let clock = PacedClock::times_faster(1.0);
     let store = Arc::new(MemoryStore::new(Incarnation(plan.seed)));
@@ -142,6 +142,16 @@ pub(super) fn start_roles(
         "metadata": {"name": "windows", "namespace": "dormer"}, "spec": {}});
     let made = world.create(pool);
     made.map_err(|refusal| anyhow::anyhow!("the pool cannot be made: {refusal:?}"))?;
+    roles_of(world, ports, catalog, slots)
+}
+
+/// Starts all of dormer's roles in a world that has its pool.
+pub(super) fn roles_of(
+    world: &World,
+    ports: &Arc<Ports>,
+    catalog: &Catalog,
+    slots: usize,
+) -> anyhow::Result<roles::Running> {
     let client = client(world.api.connector(None), &world.token_for(User::admin()))?;
     let key = Key::read(&world.ssh_key.private_pem)?;
     let kubernetes = KubernetesExecutor::new(client.clone(), Settings::default());

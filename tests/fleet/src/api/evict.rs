@@ -13,7 +13,7 @@ use super::{
 };
 use crate::world::Happened;
 
-/// Pods that one budget may have on their way out.
+/// Limit of `status.disruptedPods` entries per budget.
 pub const DISRUPTED_PODS_MAX: usize = 2_000;
 
 impl ApiServer {

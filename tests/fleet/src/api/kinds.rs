@@ -114,6 +114,8 @@ kinds! {
     IMAGE_TAG_MIRROR_SET "config.openshift.io" "v1" "ImageTagMirrorSet" "imagetagmirrorsets" cluster ["itms"] ["status"] "imagetagmirrorsets.config.openshift.io" "Mirrors of images by their tags.",
     IMAGE_CONTENT_SOURCE_POLICY "operator.openshift.io" "v1alpha1" "ImageContentSourcePolicy" "imagecontentsourcepolicies" cluster [] [] "imagecontentsourcepolicies.operator.openshift.io" "Mirrors of images by their digests, as before ImageDigestMirrorSets.",
     NETWORK_OPERATOR "operator.openshift.io" "v1" "Network" "networks" cluster [] [] "networks.operator.openshift.io" "OpenShift's network operator.",
+    SUBSCRIPTION "operators.coreos.com" "v1alpha1" "Subscription" "subscriptions" namespaced ["sub"] ["status"] "subscriptions.operators.coreos.com" "What OLM is to install.",
+    CLUSTER_SERVICE_VERSION "operators.coreos.com" "v1alpha1" "ClusterServiceVersion" "clusterserviceversions" namespaced ["csv"] ["status"] "clusterserviceversions.operators.coreos.com" "What OLM has installed.",
     MACHINE_CONFIG "machineconfiguration.openshift.io" "v1" "MachineConfig" "machineconfigs" cluster ["mc"] [] "machineconfigs.machineconfiguration.openshift.io" "Machine configurations.",
     MACHINE_CONFIG_POOL "machineconfiguration.openshift.io" "v1" "MachineConfigPool" "machineconfigpools" cluster ["mcp"] ["status"] "machineconfigpools.machineconfiguration.openshift.io" "Pools of machines with one configuration.",
     KUBELET_CONFIG "machineconfiguration.openshift.io" "v1" "KubeletConfig" "kubeletconfigs" cluster [] ["status"] "kubeletconfigs.machineconfiguration.openshift.io" "Settings for the kubelets of a pool of machines.",

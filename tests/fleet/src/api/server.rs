@@ -227,11 +227,18 @@ impl ApiServer {
         !unserved.contains(kind.group) && !unserved.contains(&kind.api_version())
     }
 
+    /// Gives everybody the right to read Nodes back, however often it was taken.
+    pub fn restore_rights(&self) {
+        self.inner.unreadable.store(0, Ordering::Relaxed);
+    }
+
     /// Takes the right to read Nodes from everybody but kubelets and the cluster's own controllers, or gives it back;
     /// once for each time that it was taken.
     pub fn set_nodes_readable(&self, readable: bool) {
         if readable {
-            self.inner.unreadable.fetch_sub(1, Ordering::Relaxed);
+            let less = |taken: u64| taken.checked_sub(1);
+            let unreadable = &self.inner.unreadable;
+            let _ = unreadable.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
         } else {
             self.inner.unreadable.fetch_add(1, Ordering::Relaxed);
             self.inner.store.end_watches();

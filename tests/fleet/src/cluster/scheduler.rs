@@ -87,7 +87,11 @@ impl Reconcile for Pods {
             }
             if !pod.is("Ready") {
                 self.pace.sleep(STARTS_IN).await;
-                self.start(&key, &node.value).await?;
+                let now = self.client.get(&kinds::POD, &key);
+                // Its kubelet says that it cannot start; that kubelet starts it when it can.
+                if !now.is_some_and(|pod| waits(&pod.value)) {
+                    self.start(&key, &node.value).await?;
+                }
             }
             Ok(None)
         })
@@ -245,4 +249,11 @@ fn tolerates(toleration: &Value, taint: &Value) -> bool {
     }
     let value_fits = text(toleration, "value") == text(taint, "value");
     effect_fits && key == text(taint, "key") && value_fits
+}
+
+/// Whether a kubelet says of a container why it waits.
+fn waits(pod: &Value) -> bool {
+    let containers = pod["status"]["containerStatuses"].as_array();
+    let waiting = |container: &Value| container["state"]["waiting"].is_object();
+    containers.is_some_and(|all| all.iter().any(waiting))
 }

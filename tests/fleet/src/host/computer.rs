@@ -64,6 +64,8 @@ pub struct Host {
     instance: Mutex<Instance>,
     state: Mutex<State>,
     draws: AtomicU64,
+    /// How far its steady clock is ahead of the world's: see [`Host::tick`].
+    ahead: Mutex<Duration>,
     seed: u64,
 }
 
@@ -73,7 +75,7 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Host {
-    /// A host without power. Its host keys, names and luck follow from the world's seed and the Machine's name and UID.
+    /// Host that is off. Keys, names and random draws derive from the world's seed and the Machine's name and UID.
     pub fn new(
         order: HostOrder,
         context: HostContext,
@@ -100,6 +102,7 @@ impl Host {
             instance: Mutex::new(instance),
             state: Mutex::new(state),
             draws: AtomicU64::new(0),
+            ahead: Mutex::default(),
             seed,
             order,
             context,
@@ -143,6 +146,11 @@ impl Host {
             .next()
             .map(|(_, address)| address.clone())
             .unwrap_or_default()
+    }
+
+    /// Name that its image gave it.
+    pub(super) fn own_name(&self) -> String {
+        computer_name(&self.order, self.seed)
     }
 
     /// What can be seen of it from outside.
@@ -208,7 +216,19 @@ impl Host {
 
     /// Waits for a duration of the world.
     pub(super) async fn sleep(&self, simulated: Duration) {
+        let until = self.tick() + simulated;
         self.context.pace.sleep(simulated).await;
+        let now = self.context.clock.elapsed();
+        let mut ahead = lock(&self.ahead);
+        *ahead = (*ahead).max(until.saturating_sub(now));
+    }
+
+    /// Its steady clock, which only grows: time since the world began.
+    ///
+    /// Waiting moves it by the world's time and work by real time. In a fast world a program that waits 3 s of the
+    /// world thus reads 3 s, and a busy computer that runs the simulation does not use up a program's limits.
+    pub(super) fn tick(&self) -> Duration {
+        self.context.clock.elapsed() + *lock(&self.ahead)
     }
 
     /// Waits for something between two bounds in milliseconds.

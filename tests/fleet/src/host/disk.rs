@@ -103,7 +103,7 @@ struct Open {
     writer: Option<BodyWriter>,
 }
 
-/// Names an open file.
+/// Identifier of an open file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HandleId(pub u64);
 
@@ -236,7 +236,7 @@ impl Disk {
         matches!(node, Some(Entry::File { private: true, .. }))
     }
 
-    /// Gives what is at `path` rights of its own, or those of the folder above.
+    /// Access rights of a path: its own, or those of the folder above.
     pub fn give(&mut self, path: &WinPath, rights: Rights) {
         if let Some(node) = self.nodes.get_mut(path.key()) {
             node.rights = rights;

@@ -139,7 +139,7 @@ impl Host {
 
     async fn send(&self, ended: Ended, status: u32, handle: &Handle, channel: ChannelId) {
         let mut stdout = Vec::new();
-        if self.image.profile_noise {
+        if self.image.profile_noise && !self.state().profile_quiet {
             stdout.extend_from_slice(b"Loading personal profile...\r\n");
         }
         stdout.extend(ended.stdout);

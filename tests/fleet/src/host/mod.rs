@@ -16,6 +16,7 @@ mod listener;
 pub mod path;
 pub mod profile;
 mod program;
+mod remedy;
 pub mod scm;
 mod services;
 mod sftp;

@@ -43,7 +43,8 @@ where
         lock(&host.counts).powershell_starts += 1;
     }
     host.sleep(host.image.shell.start_up(host.draw())).await;
-    if host.image.profile_noise
+    let noise = host.image.profile_noise && !host.state().profile_quiet;
+    if noise
         && stream
             .write_all(b"Loading personal profile...\r\n")
             .await

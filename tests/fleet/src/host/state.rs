@@ -47,6 +47,8 @@ pub struct State {
     pub hostname: String,
     /// Whether that name is a lie, which its kubelet tells, too.
     pub claims_name: bool,
+    /// Whether the shell's profile writes nothing any more.
+    pub profile_quiet: bool,
     /// Computer name after the next reboot.
     pub hostname_pending: Option<String>,
     /// Machine-wide environment.
@@ -65,6 +67,10 @@ pub struct State {
     pub registry: BTreeMap<String, BTreeMap<String, dormer_host::ops::Value>>,
     /// SHA-256 of certificates in `LocalMachine\Root`.
     pub certificates: BTreeSet<String>,
+    /// Digests of containerd's images by name. Its store outlives its process.
+    pub images: BTreeMap<String, String>,
+    /// Whether a firewall lets the host reach nobody but the worker, the API server and mirrors.
+    pub egress_closed: bool,
     /// Leftover processes by name, such as `containerd-shim-runhcs-v1`; lost on a reboot.
     pub lingering: BTreeSet<String>,
     /// How far the host's clock is ahead of the world's, in milliseconds.

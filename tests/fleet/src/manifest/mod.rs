@@ -38,12 +38,20 @@ pub type Sets = BTreeMap<String, String>;
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
     /// The file cannot be read.
-    #[error("{path}: {error}")]
+    #[error("--manifest {path}: {error}")]
     Read {
         /// Which file.
         path: String,
         /// Why.
         error: std::io::Error,
+    },
+    /// The file's text cannot be used.
+    #[error("--manifest {path}: {error}")]
+    In {
+        /// Which file.
+        path: String,
+        /// Why.
+        error: Box<ManifestError>,
     },
     /// A placeholder has no value.
     #[error("nothing is set for <{0}>; give it with --set {0}=VALUE")]
@@ -85,7 +93,11 @@ pub fn load(path: &Path, sets: &Sets) -> Result<Vec<Value>, ManifestError> {
             "larger than {MANIFEST_MAX} bytes"
         ))));
     }
-    parse(&std::fs::read_to_string(path).map_err(failed)?, sets)
+    let text = std::fs::read_to_string(path).map_err(failed)?;
+    parse(&text, sets).map_err(|error| ManifestError::In {
+        path: path.display().to_string(),
+        error: Box::new(error),
+    })
 }
 
 /// Reads a manifest's text.

@@ -5,10 +5,11 @@
 //! that have services and brings none up from nothing; its configuration of a host takes nine minutes and is one restart
 //! of each service; requests of certificates are its only business with bring-your-own hosts.
 
+pub mod layout;
 pub mod rules;
 mod wicd;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use dormer_profile::sha256_hex;
@@ -16,7 +17,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use crate::{
-    api::{Meta, User, auth::secret_text, ca},
+    api::{Meta, User, auth::secret_text, ca, kinds},
     faults::Fault,
     host::{
         Hosts,
@@ -75,7 +76,18 @@ impl Wmco {
             world.create(json!({"apiVersion": "v1", "kind": "Namespace",
                 "metadata": {"name": namespace}}))?;
         }
-        world.create(deployment(&namespace))?;
+        for object in installed(&namespace) {
+            let kind = kinds::of(
+                object["apiVersion"].as_str().unwrap_or_default(),
+                object["kind"].as_str().unwrap_or_default(),
+            );
+            let key = crate::api::Key::of(&object);
+            // It is installed again.
+            if kind.is_some_and(|kind| world.api.store().get(kind.store, &key).is_some()) {
+                continue;
+            }
+            world.create(object)?;
+        }
         let connect = |account: &str, grants| {
             let user = User::service_account(&namespace, account);
             world.api.tokens().confine(&user.name, grants);
@@ -91,6 +103,7 @@ impl Wmco {
             pace: world.pace,
             clock: world.clock,
             options,
+            daemons: BTreeSet::new(),
         };
         let mut tasks = JoinSet::new();
         tasks.spawn(process.run());
@@ -112,9 +125,11 @@ impl Wmco {
 /// As [`Wmco::start`].
 pub(crate) fn beside(world: &World, tasks: &mut JoinSet<()>) -> Result<(), WorldError> {
     let wmco = Wmco::start(world, Options::default())?;
-    let (server, pace) = (world.api.clone(), world.pace);
+    let server = world.api.clone();
+    let pace = world.pace;
+    let stays = world.faults.lasts(Fault::WmcoBeside, DEPLOYMENT);
     tasks.spawn(async move {
-        pace.sleep(STAYS).await;
+        pace.sleep(stays.unwrap_or(STAYS)).await;
         let key = crate::api::Key::new(wmco.namespace(), DEPLOYMENT);
         let client = crate::cluster::client::Client::new(&server, User::admin());
         let scale = json!({"spec": {"replicas": 0}});
@@ -143,6 +158,35 @@ pub(crate) fn beside(world: &World, tasks: &mut JoinSet<()>) -> Result<(), World
     Ok(())
 }
 
+/// What OLM makes, and the account of WICD, which the bundle has.
+fn installed(namespace: &str) -> [Value; 4] {
+    let olm = "operators.coreos.com/v1alpha1";
+    let version = VERSION.split('-').next().unwrap_or(VERSION);
+    let csv = format!("{DEPLOYMENT}.v{version}");
+    [
+        json!({"apiVersion": olm, "kind": "Subscription",
+            "metadata": {"name": DEPLOYMENT, "namespace": namespace},
+            "spec": {"name": DEPLOYMENT, "channel": "stable", "source": "redhat-operators",
+                "sourceNamespace": "openshift-marketplace"},
+            "status": {"installedCSV": csv}}),
+        json!({"apiVersion": olm, "kind": "ClusterServiceVersion",
+            "metadata": {"name": csv, "namespace": namespace}, "spec": {"version": version}}),
+        json!({"apiVersion": "v1", "kind": "ServiceAccount",
+            "metadata": {"name": rules::WICD, "namespace": namespace}}),
+        deployment(namespace),
+    ]
+}
+
+/// WMCO's hash of a key: of its public half's line, without comment and line end (`pkg/nodeconfig/nodeconfig.go`,
+/// CreatePubKeyHashAnnotation).
+pub fn process_key(private_pem: &str) -> Option<String> {
+    let key = russh::keys::decode_secret_key(private_pem, None).ok()?;
+    let mut public = key.public_key().clone();
+    public.set_comment("");
+    let line = public.to_openssh().ok()?;
+    Some(sha256_hex(line.trim_end().as_bytes()))
+}
+
 fn deployment(namespace: &str) -> Value {
     let labels = json!({"name": DEPLOYMENT});
     json!({"apiVersion": "apps/v1", "kind": "Deployment",
@@ -168,6 +212,8 @@ struct Process {
     pace: Pace,
     clock: WorldClock,
     options: Options,
+    /// UIDs of Machines whose hosts' daemon is played.
+    daemons: BTreeSet<String>,
 }
 
 impl Process {
@@ -175,7 +221,7 @@ impl Process {
         !self.options.off.contains(&rule)
     }
 
-    async fn run(self) {
+    async fn run(mut self) {
         let pod = loop {
             if let Some(pod) = self.own_pod().await {
                 break pod;
@@ -186,8 +232,9 @@ impl Process {
             self.lead(&pod).await;
         }
         let mut daemons = JoinSet::new();
+        let ends = self.ends(&pod);
         tokio::select! {
-            () = self.until_it_ends(&pod) => {}
+            () = ends => {}
             () = self.work(&mut daemons) => {}
         }
         // Daemons are services of their hosts: they outlive the operator.
@@ -212,27 +259,32 @@ impl Process {
         pods.into_iter().find(ours)
     }
 
-    async fn until_it_ends(&self, pod: &Value) {
-        while self.lives(pod).await {
-            self.pace.sleep(LOOK).await;
+    /// Ends when its Pod is gone.
+    fn ends(&self, pod: &Value) -> impl Future<Output = ()> + Send + use<> {
+        let (api, pace) = (Arc::clone(&self.api), self.pace);
+        let path = format!("{}/{}", self.path("pods"), pod.name());
+        let uid = pod.uid().to_owned();
+        async move {
+            loop {
+                let lives = match api.get(&path).await {
+                    Ok((200, found)) => found.uid() == uid && !found.deleting(),
+                    // An API server that does not answer ends no process.
+                    other => !matches!(other, Ok((404, _))),
+                };
+                if !lives {
+                    return;
+                }
+                pace.sleep(LOOK).await;
+            }
         }
     }
 
-    async fn work(&self, daemons: &mut JoinSet<()>) {
+    async fn work(&mut self, daemons: &mut JoinSet<()>) {
         loop {
             if let Err(why) = self.pass(daemons).await {
                 tracing::debug!("the simulated WMCO tries again: {why}");
             }
             self.pace.sleep(LOOK).await;
-        }
-    }
-
-    async fn lives(&self, pod: &Value) -> bool {
-        let path = format!("{}/{}", self.path("pods"), pod.name());
-        match self.api.get(&path).await {
-            Ok((200, found)) => found.uid() == pod.uid() && !found.deleting(),
-            // An API server that does not answer ends no process.
-            other => !matches!(other, Ok((404, _))),
         }
     }
 
@@ -254,13 +306,16 @@ impl Process {
     }
 
     /// One worker: whatever it finds first is done to its end.
-    async fn pass(&self, daemons: &mut JoinSet<()>) -> Result<(), String> {
+    async fn pass(&mut self, daemons: &mut JoinSet<()>) -> Result<(), String> {
         if self.follows(Rule::ApprovesRequests) {
             self.approve().await?;
         }
         let key = self.key().await?;
         for found in self.configured().await? {
             let version = found.node.annotation(VERSION_ANNOTATION);
+            if version.is_some() {
+                self.daemon(&found, daemons).await?;
+            }
             match version {
                 None if self.follows(Rule::ConfiguresWithoutVersion) => {
                     return self.configure(&found, &key, daemons).await;
@@ -281,12 +336,34 @@ impl Process {
         Ok(())
     }
 
-    /// The hash of the key in its own namespace: of the Secret's text, where WMCO takes the public key that belongs to it.
+    /// The hash of the key in its own namespace.
     async fn key(&self) -> Result<String, String> {
         let path = format!("{}/cloud-private-key", self.path("secrets"));
         let (_, secret) = self.api.get(&path).await?;
         let text = secret_text(&secret, "private-key.pem").ok_or("it has no private key")?;
-        Ok(sha256_hex(text.as_bytes()))
+        process_key(&text).ok_or_else(|| "its private key cannot be read".to_owned())
+    }
+
+    /// Plays the daemon of a host that has one.
+    async fn daemon(
+        &mut self,
+        found: &Configured,
+        daemons: &mut JoinSet<()>,
+    ) -> Result<(), String> {
+        let hosts = self.hosts.as_ref();
+        let host = hosts.and_then(|hosts| hosts.host(found.machine.uid()));
+        let Some(host) = host.filter(|_| self.follows(Rule::RestoresCommandLines)) else {
+            return Ok(());
+        };
+        let there = host.state().scm.get(wicd::SERVICE).is_some();
+        if !there || !self.daemons.insert(found.machine.uid().to_owned()) {
+            return Ok(());
+        }
+        self.services(&host).await?;
+        let api = Arc::clone(&self.wicd);
+        let map = format!("{}/{}", self.path("configmaps"), wicd::map());
+        daemons.spawn(wicd::run(host, api, map, self.pace));
+        Ok(())
     }
 
     /// Windows Machines that run and have a Node, but for those that it is to ignore.
@@ -312,7 +389,7 @@ impl Process {
 
     /// A Node without a version was never finished, so nothing is drained.
     async fn configure(
-        &self,
+        &mut self,
         found: &Configured,
         key: &str,
         daemons: &mut JoinSet<()>,
@@ -333,12 +410,7 @@ impl Process {
         self.api.merge(&node, &marks).await?;
         self.api.merge(&node, &cordon(false)).await?;
         self.say(&found.machine).await?;
-        if let (Some(host), true) = (host, self.follows(Rule::RestoresCommandLines)) {
-            let api = Arc::clone(&self.wicd);
-            let map = format!("{}/{}", self.path("configmaps"), wicd::map());
-            daemons.spawn(wicd::run(host, api, map, self.pace));
-        }
-        Ok(())
+        self.daemon(found, daemons).await
     }
 
     /// The ConfigMap that daemons follow: made once for this build, of the command lines that the first host has.

@@ -53,8 +53,8 @@ fn variables(host: &Host) -> [(&'static str, String); 2] {
     [("NODE_IP", address), ("HOSTNAME_OVERRIDE", name)]
 }
 
-/// Makes the daemon's service, and restarts what the host runs, as a cleanup and a bootstrap do.
-pub(super) async fn restart_all(host: &Host) {
+/// Makes the daemon's service, and starts it.
+pub(super) async fn install(host: &Host) {
     let daemon = Service {
         name: SERVICE.into(),
         display: SERVICE.into(),
@@ -74,6 +74,11 @@ pub(super) async fn restart_all(host: &Host) {
     };
     // It is there after a first try.
     let _ = host.state().scm.create(daemon, Instant::now());
+    let _ = host.start_service(SERVICE).await;
+}
+
+/// Makes the daemon's service, and restarts what the host runs, as a cleanup and a bootstrap do.
+pub(super) async fn restart_all(host: &Host) {
     let runs = |name: &&&str| host.state().scm.running(name);
     let running: Vec<&str> = KEPT.iter().filter(runs).copied().collect();
     for name in running.iter().rev() {
@@ -82,13 +87,14 @@ pub(super) async fn restart_all(host: &Host) {
     for name in running {
         let _ = host.start_service(name).await;
     }
-    let _ = host.start_service(SERVICE).await;
+    install(host).await;
 }
 
-/// Looks every two minutes, while the daemon's service runs.
+/// Looks every two minutes, whenever the daemon's service runs.
 pub(super) async fn run(host: Arc<Host>, api: Arc<Api>, map: String, pace: Pace) {
-    while host.state().scm.running(SERVICE) {
-        if let Ok((200, found)) = api.get(&map).await {
+    loop {
+        let runs = host.state().scm.running(SERVICE);
+        if runs && let Ok((200, found)) = api.get(&map).await {
             let text = found["data"]["services"].as_str().unwrap_or_default();
             let wanted: Vec<Value> = serde_json::from_str(text).unwrap_or_default();
             for service in wanted {

@@ -115,6 +115,12 @@ pub enum WorldError {
     /// A manifest cannot be used.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
+    /// The manifests have no Windows machine.
+    #[error(
+        "--manifest: no MachineSet in it has a Windows machine (label machine.openshift.io/os-id: Windows on its \
+         template, and replicas)"
+    )]
+    NoMachines,
     /// The server refuses an object of a manifest.
     #[error("{object}: {refusal}")]
     Object {
@@ -348,6 +354,8 @@ impl World {
         if !status.is_null() && kind.has("status") {
             let mut value = made.value.clone();
             value["status"] = status;
+            // The scheduler or a kubelet may have written meanwhile: an update without a version takes any.
+            value["metadata"]["resourceVersion"] = Value::Null;
             let key = Key::of(&value);
             let updated = self
                 .api
@@ -421,6 +429,9 @@ fn windows_objects(config: &WorldConfig) -> Result<Vec<Value>, WorldError> {
     }
     if let Some(machines) = config.machines {
         demo::distribute(&mut objects, machines);
+    }
+    if !config.manifests.is_empty() && config.machines != Some(0) && count(&objects) == 0 {
+        return Err(WorldError::NoMachines);
     }
     Ok(objects)
 }

@@ -55,6 +55,15 @@ impl Bench {
         Self::with(config).await
     }
 
+    /// In a world that runs at another pace.
+    pub(crate) async fn start_at(pace: Pace) -> Self {
+        let config = WorldConfig {
+            pace,
+            ..WorldConfig::in_memory(1)
+        };
+        Self::with(config).await
+    }
+
     pub(crate) async fn start_on_loopback() -> Self {
         let pace = Pace::times_faster(100.0);
         let config = WorldConfig {
@@ -242,6 +251,15 @@ impl Bench {
                 .unwrap_or("Pending")
                 .to_owned(),
         )
+    }
+
+    /// Why its container waits; empty where none does.
+    pub(crate) fn pod_waits(&self, key: &Key) -> String {
+        let pod = self.cluster().get(&kinds::POD, key);
+        let status = pod.map(|pod| pod.value["status"]["containerStatuses"].clone());
+        let message = status.map(|all| all[0]["state"]["waiting"]["message"].clone());
+        let message = message.as_ref().and_then(Value::as_str);
+        message.unwrap_or_default().to_owned()
     }
 
     pub(crate) async fn delete_pod(&self, key: &Key) {

@@ -10,8 +10,8 @@ use dormer_profile::{
     builtin,
     document::Section,
     invocation::Mode,
-    layers::stack,
-    payload::Manifest,
+    layers::{Layer, stack},
+    payload::{Manifest, PayloadFile},
     profile::Profile,
     render::{EXAMPLE_PAYLOAD, Inputs, Rendered, render},
     values::{Values, join_secrets},
@@ -30,7 +30,49 @@ fn payload() -> Manifest {
 }
 
 fn content(name: &str) -> String {
+    if name == PAUSE_ARCHIVE {
+        return pause_archive();
+    }
     format!("MZ {name} v1.33.4\n")
+}
+
+const PAUSE_ARCHIVE: &str = "pause.tar";
+
+/// An archive with one image: an OCI layout in a tar (image-spec v1.1, chapter Image Layout).
+fn pause_archive() -> String {
+    let digest = dormer_profile::sha256_hex(b"{}");
+    let index = format!(
+        r#"{{"manifests": [{{"mediaType": "application/vnd.oci.image.manifest.v1+json", "digest": "sha256:{digest}", "size": 2}}]}}"#
+    );
+    let blob = format!("blobs/sha256/{digest}");
+    let mut text = String::new();
+    for (name, content) in [("oci-layout", "{}"), ("index.json", &index), (&blob, "{}")] {
+        // POSIX.1-1988, `ustar`: the sum counts its own field as spaces.
+        let head = |sum: &str| {
+            let size = format!("{:011o}", content.len());
+            format!(
+                "{name:\0<100}{:\0<24}{size}\0{:\0<12}{sum:\0<8}0{:\0<100}ustar\000{:\0<247}",
+                "", "", "", ""
+            )
+        };
+        let sum: u32 = head("        ").bytes().map(u32::from).sum();
+        text += &head(&format!("{sum:06o}\0 "));
+        text += content;
+        text += &"\0".repeat(text.len().next_multiple_of(512) - text.len());
+    }
+    text + &"\0".repeat(1024)
+}
+
+/// The same payload with the pause image.
+fn with_pause(mut manifest: Manifest) -> Manifest {
+    let content = pause_archive();
+    manifest.files.push(PayloadFile {
+        name: PAUSE_ARCHIVE.into(),
+        sha256: dormer_profile::sha256_hex(content.as_bytes()),
+        size: content.len() as u64,
+        destination: PAUSE_ARCHIVE.into(),
+    });
+    manifest
 }
 
 /// The bootstrap token of the world, from its secret.
@@ -219,4 +261,56 @@ async fn an_upstream_node_joins_with_the_host_section_alone() {
     converge_host(&peer, &host).await;
     let joined = bench.joined().await;
     assert_eq!(joined["spec"]["taints"][0]["value"], "windows");
+}
+
+/// How a pod goes on a host that reaches nobody but the worker, the API server and mirrors: whether it runs, and why not.
+async fn pod_without_egress(layer: &str, payload: Manifest) -> Result<(), String> {
+    let bench = Bench::start(&[]).await;
+    bench.host().state().egress_closed = true;
+    let peer = bench.ready().await;
+    let mut site = Site::new(&bench, "openshift");
+    let mut layers = vec![Layer::of(&site.profile)];
+    if !layer.is_empty() {
+        layers.push(Layer::parse("user", layer).expect("a layer"));
+    }
+    site.profile = stack(&layers).expect("a profile");
+    site.payload = payload;
+    let host = site.render(&bench, Section::Host, "");
+    converge_host(&peer, &host).await;
+    let node = appeared(&bench).await;
+    let rest = site.render(&bench, Section::Node, &node);
+    let (_, done) = apply_through_the_cut(&bench, peer, &rest).await;
+    assert!(done.converged(), "{done:?}");
+    let joined = bench.joined().await;
+    let key = bench.pod_on(joined["metadata"]["name"].as_str().expect("a name"));
+    let mut poll = tokio::time::interval(Duration::from_millis(200));
+    for _ in 0..3_000 {
+        poll.tick().await;
+        if bench.pod_phase(&key).as_deref() == Some("Running") {
+            return Ok(());
+        }
+        let why = bench.pod_waits(&key);
+        if !why.is_empty() {
+            return Err(why);
+        }
+    }
+    panic!("the pod neither runs nor says why");
+}
+
+/// A disconnected cluster brings the pause image with the payload, or
+/// mirrors its registry. Where it does neither, the node is Ready and no pod starts.
+#[tokio::test(start_paused = true)]
+async fn a_host_without_egress_starts_pods_where_the_payload_or_a_mirror_has_the_pause_image() {
+    let why = pod_without_egress("", payload())
+        .await
+        .expect_err("no image");
+    assert!(why.contains("failed to get sandbox image"), "{why}");
+    assert!(why.contains("registry.k8s.io/pause:3.10.2"), "{why}");
+    pod_without_egress("", with_pause(payload()))
+        .await
+        .expect("the payload has it");
+    let mirror = "host: {mirrors: {registry.k8s.io: {mirrors: [{url: 'https://m.example/k8s', resolve_tags: true}]}}}";
+    pod_without_egress(mirror, payload())
+        .await
+        .expect("a mirror has it");
 }

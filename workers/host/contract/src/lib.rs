@@ -5,6 +5,7 @@
 //! row must refuse; so no row is satisfied by everything.
 
 mod files;
+mod images;
 mod network;
 mod processes;
 mod registry;
@@ -35,6 +36,7 @@ pub fn rows(scope: &Scope) -> Vec<Row> {
         network::rows(scope),
         processes::rows(scope),
         services::rows(scope),
+        images::rows(scope),
     ]
     .into_iter()
     .flatten()

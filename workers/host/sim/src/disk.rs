@@ -1,6 +1,6 @@
 //! Files and folders as NTFS keeps them, with the rights, the holders and the numbers of Windows.
 //!
-//! Sources: win32/files.md §1–§3 (MicrosoftDocs sdk-api `fileapi`, `winbase`; windows-driver-docs-ddi,
+//! Sources: docs/field-notes.md, Files of Windows (MicrosoftDocs sdk-api `fileapi`, `winbase`; windows-driver-docs-ddi,
 //! ntifs/ns-ntifs-_file_rename_information; rust-lang/rust library/std/src/sys/fs/windows).
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -350,7 +350,8 @@ impl Disk {
             Vec::new()
         };
         // "If it or any subdirectory contains a file that has open handles". A program that runs counts here, too: no
-        // source says what Windows does then (win32/files.md §9), and this is what a caller has to cope with.
+        // source says what Windows does then (docs/field-notes.md, Files of Windows), and this is what a caller has to
+        // cope with.
         if below
             .iter()
             .any(|key| self.holders(key).next().is_some() || self.runs(key))

@@ -26,7 +26,7 @@ use disk::Disk;
 use network::Network;
 use services::Scm;
 
-/// A request that was made, by its operation's name.
+/// Names of the requested operations, in order.
 pub type Log = Vec<&'static str>;
 
 /// A simulated Windows Server 2022.
@@ -43,6 +43,8 @@ pub struct SimulatedHost {
     domain: Option<String>,
     locks: Vec<String>,
     foreign_locks: Vec<String>,
+    /// The build of Windows.
+    build: u32,
     boot_id: u32,
     booted_ms: i64,
     now_ms: i64,
@@ -56,9 +58,35 @@ pub struct SimulatedHost {
     log: Log,
     /// What services make a while after they run: networks, by the service's name.
     makes_networks: BTreeMap<String, Vec<(String, String)>>,
+    /// Digests of containerd's images by name. Its store outlives its process.
+    images: BTreeMap<String, String>,
+    /// From when on containerd's pipe is there.
+    pipe_from_ms: u64,
 }
 
 const COMPUTER: &str = r"system\currentcontrolset\services\tcpip\parameters";
+
+/// containerd v2.4.2, `defaults/defaults_windows.go`.
+const CONTAINERD_PIPE: &str = r"\\.\pipe\containerd-containerd";
+
+/// An archive with one image of this digest (64 digits): an OCI layout in a tar (image-spec v1.1, chapter Image Layout).
+pub fn image_archive(digest: &str) -> Vec<u8> {
+    let target = serde_json::json!({
+        "mediaType": "application/vnd.oci.image.manifest.v1+json",
+        "digest": format!("sha256:{digest}"),
+        "size": 2,
+    });
+    let index = serde_json::json!({ "manifests": [target] }).to_string();
+    let blob = format!("blobs/sha256/{digest}");
+    let mut tar = tar::Builder::new(Vec::new());
+    for (name, text) in [("oci-layout", "{}"), ("index.json", &index), (&blob, "{}")] {
+        let mut header = tar::Header::new_ustar();
+        header.set_size(text.len() as u64);
+        // A tar in memory takes everything.
+        let _ = tar.append_data(&mut header, name, text.as_bytes());
+    }
+    tar.into_inner().unwrap_or_default()
+}
 
 impl Default for SimulatedHost {
     fn default() -> Self {
@@ -80,6 +108,7 @@ impl SimulatedHost {
             domain: None,
             locks: Vec::new(),
             foreign_locks: Vec::new(),
+            build: 20_348,
             boot_id: 7,
             booted_ms: 1_700_000_000_000,
             now_ms: 1_700_000_100_000,
@@ -91,6 +120,8 @@ impl SimulatedHost {
             refusals: Vec::new(),
             log: Vec::new(),
             makes_networks: BTreeMap::new(),
+            images: BTreeMap::new(),
+            pipe_from_ms: 0,
         };
         let current = r"SOFTWARE\Microsoft\Windows NT\CurrentVersion";
         host.set_registry(
@@ -294,6 +325,44 @@ impl SimulatedHost {
         self.versions.insert(path.to_lowercase(), version);
     }
 
+    // containerd's images.
+
+    /// Lets a name point to an image, as somebody else would.
+    pub fn set_image(&mut self, name: &str, digest: &str) {
+        self.images.insert(name.to_owned(), digest.to_owned());
+    }
+
+    /// Digest of an image.
+    pub fn image(&self, name: &str) -> Option<&str> {
+        self.images.get(name).map(String::as_str)
+    }
+
+    /// Whoever serves a pipe. Without it there is no pipe of that name (sdk-api, `CreateFileW`: 2).
+    fn pipe(&self, name: &str) -> Result<(), WinError> {
+        let runs = self.service_state("containerd") == Some(ServiceState::Running);
+        if runs && name.eq_ignore_ascii_case(CONTAINERD_PIPE) && self.tick_ms >= self.pipe_from_ms {
+            Ok(())
+        } else {
+            Err(WinError::new(2))
+        }
+    }
+
+    /// containerd's pipe comes only so long after this moment, however long its service runs (containerd#3659).
+    pub const fn pipe_comes_in(&mut self, ms: u64) {
+        self.pipe_from_ms = self.tick_ms + ms;
+    }
+
+    /// Digest of the image in an archive on the disk, read by the program's own code.
+    fn archived(&self, path: &str, name: &str) -> Result<String, WinError> {
+        let content = self.disk.read(path, u64::MAX, false)?;
+        dormer_host::containerd::describe(std::io::Cursor::new(content.bytes.0), name)
+    }
+
+    /// Another Windows Server: 17763 is 2019, 26100 is 2025 (Microsoft, Windows Server release information).
+    pub const fn set_build(&mut self, build: u32) {
+        self.build = build;
+    }
+
     // Registry.
 
     /// Sets a value of the registry, as somebody else would.
@@ -316,7 +385,7 @@ impl SimulatedHost {
 
     // Services and processes.
 
-    /// How a program behaves as a service, by its file name.
+    /// Behaviour of a program as a service, by its file name.
     pub fn behave(&mut self, program: &str, behaviour: Behaviour) {
         self.scm
             .behaviours

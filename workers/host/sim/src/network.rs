@@ -1,7 +1,7 @@
 //! HNS, cards, routes, the firewall and Windows Defender, with Windows' numbers.
 //!
-//! Sources: win32/system.md §2–§5 (hcsshim internal/hns, Virtualization-Documentation "HCN Error Code", sdk-api `netfw`,
-//! `netioapi`, defender-docs).
+//! Sources: docs/field-notes.md, Features, HNS, firewall, Defender (hcsshim internal/hns,
+//! Virtualization-Documentation "HCN Error Code", sdk-api `netfw`, `netioapi`, defender-docs).
 
 use dormer_host::ops::{
     Exclusions, FirewallPolicy, FirewallRule, Interface, InterfaceAddress, Route, WinError,

@@ -135,7 +135,7 @@ impl SimulatedHost {
             }
             O::EnvironmentTell(_) => Answer::EnvironmentTell(()),
             O::SystemRead(_) => Answer::SystemRead(System {
-                version: [10, 0, 20_348],
+                version: [10, 0, self.build],
                 product_type: 3,
                 architecture: 9,
                 dns_host_name: self.host_name("Hostname"),
@@ -248,6 +248,20 @@ impl SimulatedHost {
             O::DefenderAdd(ask) => Answer::DefenderAdd(network.add_exclusions(&ask.exclusions)?),
             O::DefenderRemove(ask) => {
                 Answer::DefenderRemove(network.remove_exclusions(&ask.exclusions)?)
+            }
+            O::ImageRead(ask) => {
+                self.pipe(&ask.pipe)?;
+                Answer::ImageRead(self.images.get(&ask.name).cloned())
+            }
+            O::ImageArchiveRead(ask) => {
+                Answer::ImageArchiveRead(self.archived(&ask.path, &ask.name)?)
+            }
+            // containerd v2.4.2, `client/import.go`: what the name pointed to before is replaced.
+            O::ImageImport(ask) => {
+                self.pipe(&ask.pipe)?;
+                let digest = self.archived(&ask.path, &ask.name)?;
+                self.images.insert(ask.name, digest);
+                Answer::ImageImport(())
             }
             // A new operation is answered here before anybody asks it.
             other => {

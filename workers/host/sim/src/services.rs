@@ -1,6 +1,6 @@
 //! The service control manager and the processes, with Windows' states and numbers.
 //!
-//! Sources: win32/services.md §1–§5 (MicrosoftDocs sdk-api `winsvc`, MS-SCMR, wine advapi32/tests/service.c, kubernetes
+//! Sources: docs/field-notes.md, Services and processes (MicrosoftDocs sdk-api `winsvc`, MS-SCMR, wine advapi32/tests/service.c, kubernetes
 //! `pkg/windows/service/service.go`, kube-log-runner).
 
 use std::collections::BTreeMap;

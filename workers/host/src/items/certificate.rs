@@ -7,7 +7,7 @@ use super::{Kind, Step, Verdict};
 use crate::{
     ops::{Bytes, Host, Root, RootAdd, RootList, RootRemove},
     problem::{Problem, Result},
-    run::Run,
+    progress::Run,
     state::Made,
 };
 

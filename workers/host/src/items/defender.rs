@@ -10,7 +10,7 @@ use crate::{
     ops::{DefenderAdd, DefenderRead, DefenderRemove, Exclusions, Host, WinError},
     paths::same,
     problem::{Problem, Result},
-    run::Run,
+    progress::Run,
     state::Made,
 };
 

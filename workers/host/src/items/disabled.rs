@@ -1,18 +1,17 @@
 //! A service of somebody else that must not work on this host while we do: it is stopped, and starts no more. How it was
 //! started is noted, so that a removal restores it.
 
-use dormer_profile::answer::FailureCode;
+use dormer_profile::{answer::FailureCode, item::DisabledService};
 
 use super::{Kind, Step, Verdict};
 use crate::{
-    document::DisabledService,
     ops::{
         Host, ServiceChange, ServiceConfig, ServiceRead, ServiceSettings, ServiceState,
         ServiceStatus, Start,
     },
     paths::same,
     problem::{Doing as _, Problem, Result},
-    run::Run,
+    progress::Run,
     services,
     state::Made,
 };

@@ -13,7 +13,7 @@ use crate::{
     paths::{same, within},
     placing::{delete, put, stat},
     problem::{Problem, Result},
-    run::Run,
+    progress::Run,
     services,
     state::Made,
 };

@@ -6,7 +6,7 @@ use super::{Kind, Step, Verdict};
 use crate::{
     ops::{EnvironmentTell, Host, RegistryDelete, RegistryWrite, Value},
     problem::{Doing as _, Result},
-    run::Run,
+    progress::Run,
     session::Session,
     state::Made,
 };

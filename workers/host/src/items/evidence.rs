@@ -9,7 +9,7 @@ use super::Step;
 use crate::{
     ops::{Host, HttpGet, ServiceState},
     problem::{Problem, Result},
-    run::Run,
+    progress::Run,
     services,
 };
 

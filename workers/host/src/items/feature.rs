@@ -7,10 +7,10 @@ use dormer_profile::{
 
 use super::{Kind, Step, Verdict};
 use crate::{
-    facts::servicing_waits,
     ops::{DismState, FeatureEnable, FeatureRead, Host, WinError},
+    pending::servicing_waits,
     problem::{Problem, Result},
-    run::Run,
+    progress::Run,
     session::Session,
     state::Made,
 };
@@ -37,7 +37,7 @@ const UNKNOWN: u32 = 0x800f_080c;
 
 /// The name that DISM knows a feature by: Server Manager's names are others (sig-windows-tools Install-Containerd.ps1).
 fn dism_name(name: &str) -> &str {
-    match name.to_lowercase().as_str() {
+    match name.to_ascii_lowercase().as_str() {
         "hyper-v" => "Microsoft-Hyper-V",
         "hyper-v-powershell" => "Microsoft-Hyper-V-Management-PowerShell",
         _ => name,

@@ -12,7 +12,7 @@ use crate::{
         FirewallRemove, FirewallRule, Host, WinError,
     },
     problem::{Problem, Result},
-    run::Run,
+    progress::Run,
     state::Made,
 };
 

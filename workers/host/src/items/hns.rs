@@ -9,7 +9,7 @@ use crate::{
     ops::{HnsCall, Host, ServiceStart, ServiceState, WinError},
     paths::same,
     problem::{Problem, Result},
-    run::Run,
+    progress::Run,
     services,
 };
 

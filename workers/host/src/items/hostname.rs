@@ -4,10 +4,10 @@ use dormer_profile::{answer::FailureCode, item::Hostname};
 
 use super::{Kind, Step, Verdict};
 use crate::{
-    facts::names,
     ops::{DomainRead, Host, HostNameSet},
+    pending::names,
     problem::{Doing as _, Problem, Result},
-    run::Run,
+    progress::Run,
     state::Made,
 };
 

@@ -13,6 +13,7 @@ pub(crate) mod file;
 pub(crate) mod firewall;
 pub(crate) mod hns;
 pub(crate) mod hostname;
+pub(crate) mod image;
 pub(crate) mod network;
 pub(crate) mod network_file;
 pub(crate) mod registry;
@@ -31,7 +32,7 @@ use crate::{
     document::{Own, OwnWhat},
     ops::Host,
     problem::Result,
-    run::Run,
+    progress::Run,
     state::Made,
 };
 
@@ -113,6 +114,7 @@ pub(crate) async fn converge<H: Host>(run: &mut Run<H>, item: &Item) -> Result<S
         What::Environment(what) => one(run, id, what).await,
         What::Registry(what) => one(run, id, what).await,
         What::Service(what) => one(run, id, what).await,
+        What::Image(what) => one(run, id, what).await,
         What::Firewall(what) => one(run, id, what).await,
         What::DefenderExclusion(what) => one(run, id, what).await,
         What::Certificate(what) => one(run, id, what).await,
@@ -125,6 +127,7 @@ pub(crate) async fn converge<H: Host>(run: &mut Run<H>, item: &Item) -> Result<S
         What::Sweep(what) => sweep::versions(run, what).await,
         What::OnlyFolders(what) => sweep::folders(run, what).await,
         What::OnlyCertificates(what) => sweep::certificates(run, what).await,
+        What::DisabledService(what) => one(run, id, what).await,
         What::Lingering(what) => {
             if run.apply {
                 let process = what.process.clone();
@@ -138,7 +141,6 @@ pub(crate) async fn converge<H: Host>(run: &mut Run<H>, item: &Item) -> Result<S
 /// The same for an item of the program alone.
 pub(crate) async fn converge_own<H: Host>(run: &mut Run<H>, own: &Own) -> Result<Step> {
     match &own.what {
-        OwnWhat::DisabledService(what) => one(run, &own.id, what).await,
         OwnWhat::NewestFiles(what) => sweep::newest(run, what).await,
     }
 }

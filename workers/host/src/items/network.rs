@@ -10,7 +10,7 @@ use super::{Kind, Step, Verdict, hns};
 use crate::{
     ops::{Host, Interface, InterfaceList},
     problem::{Doing as _, Problem, Result},
-    run::Run,
+    progress::Run,
     session::Session,
     state::Made,
 };

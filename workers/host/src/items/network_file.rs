@@ -10,8 +10,8 @@ use crate::{
     ops::{Bytes, Host, Rights, Source},
     placing::put,
     problem::{Problem, Result},
+    progress::Run,
     rights::file_is_private,
-    run::Run,
     services,
     state::Made,
 };

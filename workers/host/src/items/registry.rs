@@ -9,7 +9,7 @@ use super::{Kind, Step, Verdict, environment};
 use crate::{
     ops::{Host, RegistryList, SystemRead, Value},
     problem::{Doing as _, Result},
-    run::Run,
+    progress::Run,
     state::Made,
 };
 

@@ -6,7 +6,7 @@ use super::{Kind, Step, Verdict};
 use crate::{
     ops::{FileVersion, Host, Interface, InterfaceList, ProgramRun, Route, RouteAdd, RouteList},
     problem::{Doing as _, Problem, Result},
-    run::Run,
+    progress::Run,
     session::Session,
     state::Made,
 };

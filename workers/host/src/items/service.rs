@@ -15,7 +15,7 @@ use crate::{
     },
     placing::stat,
     problem::{Doing as _, Problem, Result},
-    run::Run,
+    progress::Run,
     services,
     session::Session,
     state::Made,
@@ -328,7 +328,7 @@ async fn rest<H: Host>(host: &mut Session<H>, item: &Service, there: Option<&The
     }
     if differs("environment") {
         let wanted = environment_of(item);
-        // A multi-string cannot hold an empty list (win32/files.md §4).
+        // A multi-string cannot hold an empty list (docs/field-notes.md, Registry, roots, computer names).
         if wanted.is_empty() {
             environment::delete(host, &key(&item.name), "Environment").await?;
         } else {
@@ -374,7 +374,7 @@ pub(crate) fn executables(command: &str) -> Vec<String> {
         };
         let bytes = word.as_bytes();
         let absolute = bytes.len() > 3 && bytes[0].is_ascii_alphabetic() && &bytes[1..3] == b":\\";
-        if absolute && word.to_lowercase().ends_with(".exe") {
+        if absolute && word.to_ascii_lowercase().ends_with(".exe") {
             found.push(word.to_owned());
         }
         rest = after.trim_start();

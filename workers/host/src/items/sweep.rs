@@ -16,7 +16,7 @@ use crate::{
     paths::{same, within},
     placing::{delete, passes, remove_tree, stat},
     problem::{Doing as _, Result},
-    run::Run,
+    progress::Run,
     state::Made,
 };
 
@@ -182,20 +182,20 @@ pub(crate) async fn newest<H: Host>(run: &mut Run<H>, item: &NewestFiles) -> Res
     let mut files: Vec<Entry> = listed
         .into_iter()
         .filter(|entry| {
-            let name = entry.name.to_lowercase();
+            let name = entry.name.to_ascii_lowercase();
             let current = item
                 .current
                 .as_ref()
                 .is_some_and(|current| same(current, &entry.name));
             !entry.look.folder
                 && !current
-                && name.starts_with(&item.prefix.to_lowercase())
-                && name.ends_with(&item.suffix.to_lowercase())
+                && name.starts_with(&item.prefix.to_ascii_lowercase())
+                && name.ends_with(&item.suffix.to_ascii_lowercase())
         })
         .collect();
     // The newest first; of one moment the greater name, which carries a time.
     files.sort_by(|one, other| {
-        let key = |entry: &Entry| (entry.look.modified_ms, entry.name.to_lowercase());
+        let key = |entry: &Entry| (entry.look.modified_ms, entry.name.to_ascii_lowercase());
         key(other).cmp(&key(one))
     });
     let current = match &item.current {

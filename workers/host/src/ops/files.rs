@@ -1,4 +1,5 @@
-//! Operations on files, folders and the host lock. Numbers: win32/files.md §1–§3.
+//! Operations on files, folders and the host lock. Numbers: docs/field-notes.md, Files of Windows;
+//! docs/field-notes.md, Access rights of files.
 
 use serde::{Deserialize, Serialize};
 

@@ -14,6 +14,7 @@
 //! - Registry keys lie in `HKEY_LOCAL_MACHINE`, in the 64-bit view, written without the root.
 
 mod files;
+mod images;
 mod network;
 mod services;
 mod system;
@@ -24,6 +25,7 @@ use std::{fmt, future::Future};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 pub use files::{Stat as Look, *};
+pub use images::*;
 pub use network::*;
 pub use services::*;
 pub use system::*;
@@ -205,6 +207,10 @@ operations! {
     DefenderRead = "defender_read",
     DefenderAdd = "defender_add",
     DefenderRemove = "defender_remove",
+    // containerd's images
+    ImageRead = "image_read",
+    ImageArchiveRead = "image_archive_read",
+    ImageImport = "image_import",
 }
 
 /// What the core is about while it asks: what a sign of life says.
@@ -230,7 +236,7 @@ pub struct Request {
     pub operation: Operation,
 }
 
-/// What Windows said: an answer or a number.
+/// Result of an operation: its answer, or the Win32 error code.
 pub type Outcome = Result<Answer, WinError>;
 
 /// A Windows host. Whoever implements it: the Win32 side, the simulated host, and wrappers that cut, count or record.

@@ -1,4 +1,5 @@
-//! Operations on networks, the firewall and Windows Defender. Numbers: win32/system.md §2–§5.
+//! Operations on networks, the firewall and Windows Defender. Numbers:
+//! docs/field-notes.md, Features, HNS, firewall, Defender.
 
 use serde::{Deserialize, Serialize};
 

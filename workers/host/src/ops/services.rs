@@ -1,4 +1,4 @@
-//! Operations on services and processes. Numbers: win32/services.md §1–§5.
+//! Operations on services and processes. Numbers: docs/field-notes.md, Services and processes.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,5 +1,6 @@
 //! Operations on the registry, on Windows as a whole, and on the store of trusted roots.
-//! Numbers: win32/files.md §4–§5, win32/services.md §7–§9, win32/system.md §1 and §6.
+//! Numbers: docs/field-notes.md, Registry, roots, computer names;
+//! docs/field-notes.md, Features, HNS, firewall, Defender.
 
 use serde::{Deserialize, Serialize};
 

@@ -52,7 +52,7 @@ pub enum Source {
 
 /// Access rights that an object gets when it is created, owner included.
 ///
-/// SDDL: win32/files.md §3 (aks-engine#4633, OpenSSH); set by a security descriptor given to `CreateFileW` or
+/// SDDL (docs/field-notes.md, Access rights of files); set by a security descriptor given to `CreateFileW` or
 /// `CreateDirectoryW`, so that there is no moment in which others may write.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -8,8 +8,8 @@ use super::{Inputs, Staged, text::Values};
 use crate::{
     document::ChangeClass,
     item::{
-        Certificate, DefenderExclusion, Directory, Environment, Feature, File, FileSource,
-        Firewall, Hostname, Item, Lingering, OnlyCertificates, Route, Sweep, What,
+        Certificate, DefenderExclusion, Directory, DisabledService, Environment, Feature, File,
+        FileSource, Firewall, Hostname, Item, Lingering, OnlyCertificates, Route, Sweep, What,
     },
     payload::Manifest,
     problem::Problem,
@@ -210,6 +210,15 @@ impl<'a> Items<'a> {
                     prefix: prefix.clone(),
                 });
                 self.push(format!("route:{prefix}"), ChangeClass::Live, what);
+            }
+        }
+    }
+
+    pub(super) fn disabled_services(&mut self, spec: &SectionSpec) {
+        for (name, condition) in &spec.disabled_services {
+            if self.values.holds(&condition.when) {
+                let what = What::DisabledService(DisabledService { name: name.clone() });
+                self.push(format!("disabled:{name}"), ChangeClass::Live, what);
             }
         }
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{items::Items, text::quoted};
 use crate::{
     document::ChangeClass,
-    item::{HnsEndpoint, HnsNetwork, Http, NetworkFile, Service, SteadyService, What},
+    item::{HnsEndpoint, HnsNetwork, Http, Image, NetworkFile, Service, SteadyService, What},
     profile::{FileSpec, NetworkSpec, SectionSpec, ServiceSpec, Word},
 };
 
@@ -92,7 +92,32 @@ impl Items<'_> {
             let service = &spec.services[&name];
             if service.needs_network == needs_network && self.values.holds(&service.when) {
                 self.service(&name, service);
+                self.images(spec, &name);
             }
+        }
+    }
+
+    /// The images that are imported through a service: right after it, so before what depends on it starts.
+    fn images(&mut self, spec: &SectionSpec, service: &str) {
+        for (name, image) in &spec.images {
+            if image.service != service || !self.values.holds(&image.when) {
+                continue;
+            }
+            let location = format!("images.{name}");
+            let name = self.fill(&location, name);
+            let Some(file) = self.manifest.file(&image.archive) else {
+                let reason = format!("the payload has no `{}`", image.archive);
+                self.wrong(location, reason);
+                continue;
+            };
+            let archive = format!("${{PAYLOAD_DIR}}\\{}", file.destination);
+            let what = Image {
+                archive: self.path(&location, &archive),
+                name: name.clone(),
+                pipe: self.fill(&location, &image.pipe),
+                wait_ms: image.wait_ms,
+            };
+            self.push(format!("image:{name}"), image.change, What::Image(what));
         }
     }
 

@@ -46,7 +46,8 @@ impl<'a> Values<'a> {
         let payload = self.inputs.payload;
         let releases =
             when.kubelet.holds(payload.kubelet()) && when.containerd.holds(payload.containerd());
-        fits && set && secret && releases
+        let there = when.payload.is_empty() || payload.file(&when.payload).is_some();
+        fits && set && secret && releases && there
     }
 
     /// Whether a file uses a withheld secret.

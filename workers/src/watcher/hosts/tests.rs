@@ -6,6 +6,7 @@ use dormer_proto::machine::NodeFact;
 fn host(name: &str, address: &str, more: Value) -> (String, HostObject) {
     let mut object = json!({"metadata": {"name": name, "uid": format!("uid-{name}"),
         "namespace": "dormer", "finalizers": [keys::HOST_FINALIZER],
+        "annotations": {keys::HOST_POOL: "windows"},
         "creationTimestamp": "2026-11-21T06:00:00Z"},
         "spec": {"address": address, "user": "core"}});
     merge(&mut object, more);
@@ -112,7 +113,7 @@ impl Case {
         for node in self.nodes {
             view.observe(ObservedObject::Node(node));
         }
-        let shown = shown(&plan(&objects, map.as_ref(), &resolved, &view));
+        let shown = shown(&plan(&objects, map.as_ref(), &resolved, &view, "windows"));
         assert_eq!(shown, wanted);
     }
 }
@@ -290,10 +291,203 @@ fn what_stands_is_not_written_again() {
         Ok(Ipv4Addr::new(10, 0, 0, 5)),
     )]);
     let view = View::default();
-    let first = plan(&objects, None, &resolved, &view);
+    let first = plan(&objects, None, &resolved, &view, "windows");
     let [Action::Status { status, .. }] = &first.actions[..] else {
         panic!("{first:?}");
     };
     objects.get_mut("uid-a").expect("it is there").status = status.clone();
-    assert_eq!(plan(&objects, None, &resolved, &view), Plan::default());
+    assert_eq!(
+        plan(&objects, None, &resolved, &view, "windows"),
+        Plan::default()
+    );
+}
+
+#[test]
+fn a_host_that_leaves_is_still_linked_to_its_node() {
+    let mut out = leaving();
+    merge(
+        &mut out,
+        json!({"metadata": {"annotations": {keys::NODE_NAME: "win-a"}},
+            "status": {"addresses": [{"type": "InternalIP", "address": "10.0.0.5"}],
+                "nodeRef": {"name": "old", "uid": "node-old"}}}),
+    );
+    Case {
+        hosts: vec![host("a", "10.0.0.5", out)],
+        map: None,
+        nodes: vec![node("win-a", "10.0.0.5")],
+    }
+    .shows(&["a: - - win-a"]);
+}
+
+#[test]
+fn a_link_stays_only_while_its_node_stands_and_a_login_has_found_it() {
+    let linked = |login: Option<&str>, to: &str| {
+        let notes = login.map(|name| (keys::NODE_NAME, name));
+        let notes: BTreeMap<_, _> = notes.into_iter().collect();
+        json!({"metadata": {"annotations": notes},
+            "status": {"nodeRef": {"name": to, "uid": format!("node-{to}")}}})
+    };
+    Case {
+        hosts: vec![
+            host("gone", "10.0.0.5", linked(Some("lost"), "lost")),
+            host("moved", "10.0.0.6", linked(Some("win-b"), "win-b")),
+            host("typo", "10.0.0.7", linked(Some("win-x"), "win-c")),
+            host("unread", "10.0.0.8", linked(None, "win-c")),
+        ],
+        map: None,
+        nodes: vec![node("win-b", "10.0.9.9"), node("win-c", "10.0.9.8")],
+    }
+    .shows(&[
+        "gone: Addressed 10.0.0.5 -",
+        "moved: Addressed 10.0.0.6 win-b",
+        "typo: Addressed 10.0.0.7 -",
+        "unread: Addressed 10.0.0.8 -",
+    ]);
+}
+
+#[test]
+fn too_many_entries_remove_no_host() {
+    let (uid, last) = host("10.200.0.1", "10.200.0.1", of_map(json!({})));
+    let objects = BTreeMap::from([(uid, last)]);
+    let entry = |n: usize| {
+        (
+            format!("10.{}.{}.{}", n / 65_536, n / 256 % 256, n % 256),
+            "username=core".to_owned(),
+        )
+    };
+    let removed = |map: &BTreeMap<String, String>| {
+        let plan = plan(
+            &objects,
+            Some(map),
+            &BTreeMap::new(),
+            &View::default(),
+            "windows",
+        );
+        let removed = plan.actions.iter();
+        let removed = removed.filter(|action| matches!(action, Action::Delete { .. }));
+        (removed.count(), plan.findings.get(INSTANCES).cloned())
+    };
+    let mut map: BTreeMap<_, _> = (0..HOSTS_MAX).map(entry).collect();
+    assert_eq!(removed(&map), (1, None), "it has no entry");
+    map.insert("10.200.0.1".into(), "username=core".into());
+    let (count, why) = removed(&map);
+    assert_eq!(count, 0);
+    let why = why.expect("a finding");
+    assert!(why.contains("5001 entries"), "{why}");
+}
+
+fn of_pool(named: Value, holder: Value) -> Value {
+    let finalizers = match holder.as_str() {
+        Some("") => json!(["a.person/own"]),
+        _ => json!(["a.person/own", keys::HOST_FINALIZER]),
+    };
+    json!({"metadata": {"finalizers": finalizers, "annotations": {keys::HOST_POOL: holder}},
+        "spec": {"pool": named}})
+}
+
+#[test]
+fn only_the_dormer_whose_pool_is_named_writes_on_a_host() {
+    let leaves = |mut host: Value| {
+        merge(&mut host, leaving());
+        merge(
+            &mut host,
+            json!({"metadata": {"labels": {keys::IGNORE: "true"}}}),
+        );
+        host
+    };
+    let other = json!("other");
+    let ours = json!("windows");
+    Case {
+        hosts: vec![
+            host("a", "10.0.0.5", of_pool(ours.clone(), ours.clone())),
+            host("b", "10.0.0.6", of_pool(other.clone(), json!(""))),
+            host("c", "10.0.0.7", of_pool(other.clone(), other.clone())),
+            // It comes over, once the other dormer has let it go.
+            host("d", "10.0.0.8", of_pool(ours.clone(), other.clone())),
+            host("e", "10.0.0.9", of_pool(ours.clone(), json!(""))),
+            // Who holds it removes it, whatever its spec says by now.
+            host(
+                "f",
+                "10.0.0.10",
+                leaves(of_pool(ours.clone(), other.clone())),
+            ),
+            host("g", "10.0.0.11", leaves(of_pool(other, ours))),
+        ],
+        map: None,
+        nodes: vec![],
+    }
+    .shows(&[
+        "a: Addressed 10.0.0.5 -",
+        "finalizers of e: [\"a.person/own\",\"dormer.io/host\"]",
+        "e: Addressed 10.0.0.9 -",
+        "finalizers of g: [\"a.person/own\"]",
+        "! d: the dormer of the pool other still holds it",
+    ]);
+}
+
+#[test]
+fn a_host_whose_pool_changes_is_let_go_once_its_run_has_ended() {
+    let (uid, moved) = host("a", "10.0.0.5", of_pool(json!("other"), json!("windows")));
+    let objects = BTreeMap::from([(uid.clone(), moved)]);
+    let planned = |view: &View| plan(&objects, None, &BTreeMap::new(), view, "windows");
+    let before = planned(&View::new(&[uid]));
+    assert_eq!(before.actions, [], "its run is under way");
+    let why = &before.findings["a"];
+    assert!(why.contains("other now"), "{why}");
+    let after = planned(&View::new(&[]));
+    let [Action::Patch { change, .. }] = &after.actions[..] else {
+        panic!("{after:?}");
+    };
+    assert_eq!(change["metadata"]["finalizers"], json!(["a.person/own"]));
+    let pool = change["metadata"]["annotations"].get(keys::HOST_POOL);
+    assert_eq!(pool, Some(&Value::Null));
+}
+
+/// An API server that answers each patch of a status but that of hosts whose names begin with `hang`.
+fn hosts_of(patched: std::sync::Arc<std::sync::Mutex<Vec<String>>>) -> Hosts {
+    use kube::client::Body;
+    let service = tower::service_fn(move |request: http::Request<Body>| {
+        let name = request.uri().path().split('/').rev().nth(1);
+        let name = name.unwrap_or_default().to_owned();
+        let patched = patched.clone();
+        async move {
+            if name.starts_with("hang") {
+                std::future::pending::<()>().await;
+            }
+            let object = json!({"apiVersion": "dormer.io/v1beta1", "kind": "WindowsHost",
+                "metadata": {"name": name, "uid": format!("uid-{name}")},
+                "spec": {"address": "10.0.0.5"}});
+            patched.lock().expect("no panic").push(name);
+            Ok::<_, std::convert::Infallible>(http::Response::new(Body::from(
+                object.to_string().into_bytes(),
+            )))
+        }
+    });
+    Hosts::new(Client::new(service, "dormer"), "dormer", "windows")
+}
+
+#[tokio::test(start_paused = true)]
+async fn writes_that_hang_hold_no_other_hosts() {
+    let patched = std::sync::Arc::default();
+    let mut hosts = hosts_of(std::sync::Arc::clone(&patched));
+    let names: Vec<_> = (0..WRITES_AT_ONCE)
+        .map(|n| format!("hang-{n}"))
+        .chain(["well".to_owned()])
+        .collect();
+    let actions = || {
+        let status = |name: &String| Action::Status {
+            name: name.clone(),
+            status: json!({}),
+        };
+        names.iter().map(status).collect::<Vec<_>>()
+    };
+    let mut findings = BTreeMap::new();
+    hosts.write_all(actions(), &mut findings).await;
+    assert_eq!(*patched.lock().expect("no panic"), ["well"]);
+    assert_eq!(findings.len(), WRITES_AT_ONCE, "{findings:?}");
+    // The next pass does not wait for them at all.
+    let begun = Instant::now();
+    hosts.write_all(actions(), &mut BTreeMap::new()).await;
+    assert!(begun.elapsed() < Duration::from_secs(1));
+    assert_eq!(patched.lock().expect("no panic").len(), 2);
 }

@@ -521,3 +521,37 @@ fn a_request_by_somebody_who_may_not_ask_is_a_condition_until_the_node_is_there(
     harness.observe(node("n1", "win-1", 7));
     assert_eq!(conditions_of(&mut harness, "a"), Some(Vec::new()));
 }
+
+#[test]
+fn a_link_without_a_uid_to_an_absent_node_is_published() {
+    let absent = |nodes: Vec<ObservedObject>, uid: Option<&str>| {
+        let mut view = View::default();
+        let mut observed = machine("a", 1, Some("win-a"), Some("win-a"));
+        observed.node_uid = uid.map(str::to_owned);
+        view.observe(ObservedObject::of(observed));
+        for node in nodes {
+            view.observe(node);
+        }
+        let beginning = EpochStart {
+            live: vec!["a".into()],
+            epoch: Epoch(1),
+            incarnation: Incarnation(1),
+        };
+        let rollout = rollout_of("windows").expect("an id");
+        let mut writer = MessageWriter::new(beginning, "windows", rollout);
+        let messages = writer.everything(&mut view, &mut PublishedFacts::default());
+        let mut facts = messages
+            .into_iter()
+            .filter_map(|message| match message.body {
+                Inbound::Observed(seen) => match seen.fact {
+                    Some(Fact::Machine(machine::Fact::Machine(fact))) => Some(fact),
+                    _ => None,
+                },
+                _ => None,
+            });
+        facts.next().expect("its Machine is told").node_absent
+    };
+    assert!(absent(vec![], None));
+    assert!(!absent(vec![], Some("n1")), "that one is named by its UID");
+    assert!(!absent(vec![node("n1", "win-a", 2)], None));
+}

@@ -168,6 +168,8 @@ pub(in crate::watcher) fn machine(
         names,
         reached_by,
         node: short("status.nodeRef.name", node.name)?,
+        // Not the object's, too: the writer of messages knows the Nodes.
+        node_absent: false,
         deleting: meta.deletion_timestamp.is_some(),
         deleted: time(meta.deletion_timestamp.as_ref()),
         owner: owner(&meta),

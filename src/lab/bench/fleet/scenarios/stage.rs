@@ -1,7 +1,7 @@
 //! World with a fault and all of dormer in it, in memory and on a virtual clock.
 
 use crate::{
-    bench::fleet::stage::{Ports, start_roles},
+    bench::fleet::stage::{Ports, roles_of, start_roles},
     clock::PacedClock,
     payload::payload,
 };
@@ -26,7 +26,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// Poll interval in virtual time.
-const POLL_EVERY: Duration = Duration::from_secs(5);
+pub(super) const POLL_EVERY: Duration = Duration::from_secs(5);
 /// Time limit of a scenario, in virtual time.
 const SCENARIO_MAX: Duration = Duration::from_secs(8 * 3_600);
 
@@ -156,7 +156,7 @@ impl Scenario {
     }
 
     /// Statuses of the machines that are not gone.
-    async fn statuses(&self) -> Vec<MachineStatus> {
+    pub(super) async fn statuses(&self) -> Vec<MachineStatus> {
         let heads = self
             .ports
             .store
@@ -248,6 +248,22 @@ impl Scenario {
             .as_ref()
             .map(dormer_fleet::host::Hosts::all)
             .unwrap_or_default()
+    }
+
+    /// Starts all of dormer again.
+    pub(super) fn install_again(&mut self) {
+        let running = roles_of(&self.world, &self.ports, &self.catalog, SLOTS);
+        self._running = Some(running.expect("roles"));
+    }
+
+    /// Store and queues.
+    pub(super) fn ports(&self) -> Arc<Ports> {
+        Arc::clone(&self.ports)
+    }
+
+    /// Virtual time since the start.
+    pub(super) fn elapsed(&self) -> Duration {
+        self.start.elapsed()
     }
 
     /// Ends all of dormer at once, and leaves the world unchanged.

@@ -39,7 +39,7 @@ const MIX: [(u64, Kind); 15] = [
 enum Kind {
     /// A person cordons some nodes.
     Cordon,
-    /// A person uncordons one, whoever cordoned it.
+    /// A person uncordons one, no matter who cordoned it.
     Uncordon,
     /// Some kubelets do not reach the API server for a while.
     Partition,
@@ -71,7 +71,7 @@ enum Kind {
 
 /// What is undone again.
 pub(super) enum Undo {
-    /// A node is uncordoned by whoever cordoned it.
+    /// A node is uncordoned by the one who cordoned it.
     Cordon(String),
     /// A kubelet reaches the API server again.
     Cut(String),

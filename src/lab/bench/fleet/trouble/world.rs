@@ -225,7 +225,7 @@ impl World {
         Some(first.remove())
     }
 
-    /// What holds of the world itself, whoever asks: everything but people and workers.
+    /// What holds of the world itself, for every caller: everything but people and workers.
     pub(super) fn happen(&mut self, event: Event) {
         match event {
             Event::Message(message) => self.deliver(*message),

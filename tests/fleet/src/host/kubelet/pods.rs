@@ -10,11 +10,16 @@ use serde_json::{Value, json};
 use super::api::Api;
 use super::settings::Settings;
 use crate::host::computer::{Host, lock};
+use crate::host::scm::flag;
+use crate::host::services::Role;
 
 /// Longest line of a watch, in bytes.
 const LINE_BYTES_MAX: usize = 4 << 20;
 /// How long a pod needs to end when it heeds the request, in milliseconds.
 const ENDING_MS: (u64, u64) = (1_000, 4_000);
+
+/// How long a kubelet waits before it tries a sandbox again that failed.
+const SANDBOX_AGAIN: Duration = Duration::from_secs(10);
 
 /// Pods that somebody is looking after already, by UID and what is done.
 type Busy = Arc<Mutex<HashSet<(String, bool)>>>;
@@ -119,7 +124,6 @@ impl Host {
 
     /// The token of the kubelet's process.
     fn kubelet_life(&self) -> tokio_util::sync::CancellationToken {
-        use crate::host::services::Role;
         let state = self.state();
         let mut kubelets = state
             .scm
@@ -130,7 +134,54 @@ impl Host {
             .map_or_else(|| self.power_token(), |entry| entry.life.clone())
     }
 
+    /// Whether containerd has the image of a pod's sandbox, or gets it: no pod of the node starts without (containerd
+    /// v2.4.2, `internal/cri/server/podsandbox/sandbox_run.go`).
+    fn sandbox_image(&self) -> Result<(), String> {
+        let state = self.state();
+        if !state.egress_closed {
+            return Ok(());
+        }
+        let mut services = state.scm.iter().map(|entry| &entry.config.command);
+        let command = services.find(|command| Role::of(command) == Role::Containerd);
+        let path = command.and_then(|command| flag(command, "config"));
+        let body = path.and_then(|path| state.disk.read_text_path(&path).ok());
+        let body = body.ok_or("containerd has no configuration")?;
+        let text = String::from_utf8_lossy(&body.head);
+        let value = |names: &[&str]| {
+            let mut pairs = text.lines().filter_map(|line| line.split_once(" = "));
+            let found = pairs.find(|(name, _)| names.contains(&name.trim()));
+            found.map(|(_, value)| value.trim().trim_matches(['"', '\'']).to_owned())
+        };
+        let image = value(&["sandbox", "sandbox_image"]).ok_or("no image of a sandbox")?;
+        if state.images.contains_key(&image) {
+            return Ok(());
+        }
+        let registry = image.split('/').next().unwrap_or_default();
+        let mirrors =
+            value(&["config_path"]).map(|folder| format!(r"{folder}\{registry}\hosts.toml"));
+        let mirrors = mirrors.and_then(|path| state.disk.read_text_path(&path).ok());
+        if mirrors.is_some_and(|body| String::from_utf8_lossy(&body.head).contains("[host.")) {
+            return Ok(());
+        }
+        Err(format!(
+            "failed to get sandbox image \"{image}\": failed to do request: dial tcp: lookup {registry}: no such host"
+        ))
+    }
+
     async fn start_pod(&self, api: &Api, pod: &Value, ip: &str) {
+        while let Err(why) = self.sandbox_image() {
+            let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
+            let waiting = containers.map(|container| {
+                json!({"name": container["name"], "image": container["image"], "imageID": "",
+                    "ready": false, "started": false, "restartCount": 0,
+                    "state": {"waiting": {"reason": "ContainerCreating", "message": why}}})
+            });
+            let waiting: Vec<Value> = waiting.collect();
+            let status = json!({"status": {"phase": "Pending", "containerStatuses": waiting}});
+            let path = format!("{}/status", path_of(pod));
+            let _ = api.merge(&path, &status).await;
+            self.sleep(SANDBOX_AGAIN).await;
+        }
         self.pause(2_000, 6_000).await;
         let stamp = self.context.clock.stamp();
         let is_true =

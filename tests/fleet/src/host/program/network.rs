@@ -1,6 +1,7 @@
 //! Networks, the firewall and Windows Defender, as the program asks for them.
 
-use std::sync::Arc;
+use std::io::Cursor;
+use std::sync::{Arc, MutexGuard};
 
 use dormer_host::ops::{
     Answer, Exclusions, FirewallPolicy, FirewallRule, HnsCall, Interface, InterfaceAddress,
@@ -92,11 +93,47 @@ pub(super) async fn answer(host: &Arc<Host>, operation: Operation) -> Outcome {
             Ok(Answer::DefenderRemove(()))
         }
         // A new operation is answered here before anybody asks it.
+        O::ImageRead(ask) => {
+            let state = pipe(host)?;
+            Ok(Answer::ImageRead(state.images.get(&ask.name).cloned()))
+        }
+        O::ImageArchiveRead(ask) => {
+            archived(&host.state(), &ask.path, &ask.name).map(Answer::ImageArchiveRead)
+        }
+        // containerd v2.4.2, `client/import.go`: what the name pointed to before is replaced.
+        O::ImageImport(ask) => {
+            let mut state = pipe(host)?;
+            let digest = archived(&state, &ask.path, &ask.name)?;
+            state.images.insert(ask.name, digest);
+            Ok(Answer::ImageImport(()))
+        }
         other => Err(WinError {
             code: 50,
             text: format!("{} is not simulated", other.name()),
         }),
     }
+}
+
+/// The state behind containerd's pipe. Without a containerd there is no pipe of that name (sdk-api, `CreateFileW`: 2).
+fn pipe(host: &Host) -> Result<MutexGuard<'_, State>, WinError> {
+    let state = host.state();
+    let serves = |entry: &crate::host::scm::Entry| {
+        Role::of(&entry.config.command) == Role::Containerd && entry.pid.is_some()
+    };
+    if state.scm.iter().any(serves) {
+        Ok(state)
+    } else {
+        Err(WinError::new(2))
+    }
+}
+
+/// Digest of the image in an archive on the disk, read by the program's own code.
+fn archived(state: &State, path: &str, name: &str) -> Result<String, WinError> {
+    let body = state
+        .disk
+        .read_text_path(path)
+        .map_err(|_| WinError::new(2))?;
+    dormer_host::containerd::describe(Cursor::new(&body.head[..]), name)
 }
 
 fn gateway(host: &Host) -> String {
@@ -190,7 +227,7 @@ fn set_rule(host: &Host, rule: &FirewallRule) -> Result<(), WinError> {
     Ok(())
 }
 
-/// `HNSCall`: the HRESULT first, then JSON (win32/system.md §2: hcsshim internal/hns).
+/// `HNSCall`: the HRESULT first, then JSON (docs/field-notes.md, Features, HNS, firewall, Defender).
 async fn hns(host: &Arc<Host>, call: &HnsCall) -> Result<String, WinError> {
     let body: Value = serde_json::from_str(&call.body).unwrap_or(Value::Null);
     let text = |name: &str| body[name].as_str().unwrap_or_default().to_owned();

@@ -120,10 +120,9 @@ pub(super) async fn answer(process: &mut Process, operation: Operation) -> Answe
 }
 
 impl Host {
-    /// Milliseconds that only grow, whoever sets the clock: since the world began.
+    /// [`Host::tick`] in milliseconds.
     pub(super) fn tick_ms(&self) -> u64 {
-        let elapsed = self.context.clock.elapsed();
-        u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
+        u64::try_from(self.tick().as_millis()).unwrap_or(u64::MAX)
     }
 
     fn internal_dns(&self) -> Option<String> {

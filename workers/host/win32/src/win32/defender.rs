@@ -71,7 +71,8 @@ pub(super) fn read() -> Result<Exclusions> {
     // SAFETY: the objects live as long as they are used.
     let read = || unsafe {
         let found = services.CreateInstanceEnum(&BSTR::from(CLASS), flags, None)?;
-        let (mut objects, mut count) = ([None], 0);
+        let mut objects = [None];
+        let mut count = 0;
         found.Next(WAIT_MS, &mut objects, &raw mut count).ok()?;
         let [Some(object)] = objects else {
             return Ok(None);
@@ -146,7 +147,8 @@ fn invoke(
             None,
         )?;
         let class = class.ok_or_else(windows::core::Error::empty)?;
-        let (mut signature, mut answered) = (None, None);
+        let mut signature = None;
+        let mut answered = None;
         class.GetMethod(
             PCWSTR(method.as_ptr()),
             0,

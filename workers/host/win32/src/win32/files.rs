@@ -302,7 +302,8 @@ pub(super) fn version(path: &str) -> Result<[u16; 4]> {
         GetFileVersionInfoW(path.as_ptr(), 0, size, bytes.as_mut_ptr().cast())
     })?;
     let root = text::wide(r"\")?;
-    let (mut found, mut length) = (null_mut(), 0);
+    let mut found = null_mut();
+    let mut length = 0;
     // SAFETY: the buffer was filled by the call above; what is answered points into it.
     error::check(unsafe {
         VerQueryValueW(

@@ -5,6 +5,7 @@ mod defender;
 mod error;
 mod files;
 mod firewall;
+mod images;
 mod late;
 mod network;
 mod processes;
@@ -70,7 +71,7 @@ impl Win32 {
             O::VolumeSpace(ask) => files::space(&ask.path).map(A::VolumeSpace),
             O::LockTake(ask) => self.take(&ask.path).map(A::LockTake),
             O::LockRelease(ask) => {
-                self.locks.remove(&ask.path.to_lowercase());
+                self.locks.remove(&ask.path.to_ascii_lowercase());
                 Ok(A::LockRelease(()))
             }
             O::ServiceList(_) => services::list().map(A::ServiceList),
@@ -128,11 +129,14 @@ impl Win32 {
             O::DefenderRemove(ask) => {
                 defender::call("Remove", &ask.exclusions).map(A::DefenderRemove)
             }
+            O::ImageRead(ask) => images::read(&ask).map(A::ImageRead),
+            O::ImageArchiveRead(ask) => images::describe(&ask).map(A::ImageArchiveRead),
+            O::ImageImport(ask) => images::import(&ask).map(A::ImageImport),
         }
     }
 
     fn take(&mut self, path: &str) -> Result<(), dormer_host::ops::WinError> {
-        if let Entry::Vacant(free) = self.locks.entry(path.to_lowercase()) {
+        if let Entry::Vacant(free) = self.locks.entry(path.to_ascii_lowercase()) {
             free.insert(files::lock(path)?);
         }
         Ok(())

@@ -160,7 +160,11 @@ impl Drop for Certificate {
 /// SHA-1 of every certificate in the store's own part.
 fn own() -> Result<Vec<String>> {
     match registry::list(OWN) {
-        Ok(names) => Ok(names.keys.iter().map(|key| key.to_uppercase()).collect()),
+        Ok(names) => Ok(names
+            .keys
+            .iter()
+            .map(|key| key.to_ascii_uppercase())
+            .collect()),
         Err(error) if error.code == ERROR_FILE_NOT_FOUND => Ok(Vec::new()),
         Err(error) => Err(error),
     }

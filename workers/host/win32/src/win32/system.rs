@@ -144,7 +144,8 @@ pub(super) fn boot() -> Result<Boot> {
 }
 
 pub(super) fn domain() -> Result<Domain> {
-    let (mut name, mut status) = (null_mut(), 0);
+    let mut name = null_mut();
+    let mut status = 0;
     // SAFETY: null is this machine; what is allocated is freed below.
     error::status(unsafe { NetGetJoinInformation(null(), &raw mut name, &raw mut status) })?;
     // SAFETY: it was answered by the call above, and ends with a NUL.

@@ -13,7 +13,7 @@ const TAKEN_MAX: usize = 1_024;
 const QUIET_MAX: Duration = Duration::from_secs(10);
 
 /// Worker's side of a task queue.
-pub(super) enum WorkerQueue {
+pub enum WorkerQueue {
     /// Queue in this process.
     Local(Arc<LocalTasks>),
     /// Queue on NATS. An order is acknowledged when the run's next order proves that its report was recorded.
@@ -27,7 +27,7 @@ pub(super) enum WorkerQueue {
 
 impl WorkerQueue {
     /// Consumer on the task stream of the store at `url`.
-    pub(super) async fn nats(url: &str, prefix: &str) -> anyhow::Result<Self> {
+    pub async fn nats(url: &str, prefix: &str) -> anyhow::Result<Self> {
         let client = async_nats::connect(url)
             .await
             .context("the bench's worker cannot connect")?;
@@ -53,7 +53,7 @@ impl WorkerQueue {
     }
 
     /// Bytes of the next orders, at least one.
-    pub(super) async fn take(&mut self) -> anyhow::Result<Vec<Vec<u8>>> {
+    pub async fn take(&mut self) -> anyhow::Result<Vec<Vec<u8>>> {
         let quiet = "no order for 10 s: the engine makes no progress";
         match self {
             Self::Local(tasks) => {
@@ -99,7 +99,7 @@ async fn accept(
 }
 
 fn run_of(bytes: &[u8]) -> anyhow::Result<RunId> {
-    use super::steps::Payload;
+    use crate::workflow::Payload;
     use dormer_proto::{envelope, message::TaskOrder};
     Ok(envelope::decode::<TaskOrder<Payload>>(bytes, 1)?.0.task.run)
 }

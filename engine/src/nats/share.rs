@@ -1,0 +1,324 @@
+//! Share of an engine: which partitions of the inbox it reads, and for which it stands by.
+//!
+//! Engines tell each other once a second that they live, and each computes the same shares from who lives. Of every
+//! partition one engine is the first and another the second; the server gives the second a message only while the first
+//! does not ask. Two engines may disagree for a moment. Then both read a partition, and the condition on each append
+//! decides: a share makes them fast, not right.
+//!
+//! An engine that met a message for a newer build yields its partition for a while: while another engine lives that does
+//! not yield it, that one reads it. Else the server would give the message to the same engine again and again.
+
+use super::link::Link;
+use dormer_proto::id::hash64;
+use futures::StreamExt;
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+use tokio::{
+    sync::watch,
+    time::{Instant, MissedTickBehavior},
+};
+
+/// Interval at which an engine says that it lives.
+const BEAT_EVERY: Duration = Duration::from_secs(1);
+/// Silence after which an engine counts as gone.
+const GONE_AFTER: Duration = Duration::from_millis(3_500);
+/// Time for which an engine listens before it takes a share. Until then it stands by for every partition.
+const LISTEN_FIRST: Duration = Duration::from_millis(1_500);
+
+/// Time for which an engine yields a partition after a message for a newer build. It then reads it again, and yields it
+/// again if such messages still come: each time, one of them waits for its redelivery.
+pub(super) const YIELD: Duration = Duration::from_secs(60);
+
+/// Partitions that this engine yields, each until when.
+pub(super) type Yielded = BTreeMap<u64, Instant>;
+
+/// Rank of an engine for a partition: the first reads it, the second stands by. `None`: it does not read it.
+pub(super) type Rank = Option<usize>;
+
+/// Ranks of one engine for all partitions, by number.
+pub(super) type Ranks = Arc<Vec<Rank>>;
+
+/// What engines tell each other.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Beat {
+    /// Number that an engine process chose for itself.
+    engine: u64,
+    /// Whether it ends.
+    #[serde(default)]
+    leaves: bool,
+    /// Partitions that it leaves to engines of a newer build.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    yields: BTreeSet<u64>,
+}
+
+/// Engines that live, this one included, each with the partitions that it yields.
+type Live = BTreeMap<u64, BTreeSet<u64>>;
+
+/// Ranks of an engine that does not know the others yet.
+pub(super) fn in_reserve(partitions: u64) -> Ranks {
+    Arc::new((0..partitions).map(|_| Some(1)).collect())
+}
+
+fn weight(engine: u64, partition: u64) -> u64 {
+    hash64(&[engine.to_be_bytes(), partition.to_be_bytes()].concat())
+}
+
+/// First engine of each partition: rendezvous hashing, in which no engine gets more than its share, rounded up.
+fn firsts(live: &BTreeSet<u64>, partitions: u64) -> BTreeMap<u64, u64> {
+    let engines = live.len().max(1) as u64;
+    let (least, mut larger) = (partitions / engines, partitions % engines);
+    let all = live
+        .iter()
+        .flat_map(|engine| (0..partitions).map(move |at| (weight(*engine, at), *engine, at)));
+    let mut pairs: Vec<(u64, u64, u64)> = all.collect();
+    pairs.sort_unstable_by(|a, b| b.cmp(a));
+    let mut counts: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut firsts = BTreeMap::new();
+    for (_, engine, partition) in pairs {
+        let count = counts.entry(engine).or_default();
+        let room = *count < least || (*count == least && larger > 0);
+        if !room || firsts.contains_key(&partition) {
+            continue;
+        }
+        larger -= u64::from(*count == least);
+        *count += 1;
+        firsts.insert(partition, engine);
+    }
+    firsts
+}
+
+/// Ranks of the engine `ours` among those that live, itself included.
+fn ranks(ours: u64, live: &Live, partitions: u64) -> Ranks {
+    let engines: BTreeSet<u64> = live.keys().copied().collect();
+    let firsts = firsts(&engines, partitions);
+    let rank = |partition: u64| {
+        // Engines that yield the partition come last.
+        let stays = |engine: &u64| !live.get(engine).is_some_and(|it| it.contains(&partition));
+        let best = |but: Option<u64>| {
+            let others = engines.iter().filter(|engine| Some(**engine) != but);
+            others.max_by_key(|engine| (stays(engine), weight(**engine, partition)))
+        };
+        let first = firsts.get(&partition).copied();
+        let first = first.filter(stays).or_else(|| best(None).copied());
+        let second = best(first);
+        match () {
+            () if first == Some(ours) => Some(0),
+            () if second == Some(&ours) => Some(1),
+            () => None,
+        }
+    };
+    Arc::new((0..partitions).map(rank).collect())
+}
+
+/// Other engines: when each was heard of, and what it yields.
+type Others = BTreeMap<u64, (Instant, BTreeSet<u64>)>;
+
+fn live(ours: (u64, BTreeSet<u64>), others: &mut Others, now: Instant) -> Live {
+    others.retain(|_, (at, _)| now.duration_since(*at) < GONE_AFTER);
+    let others = others.iter();
+    let others = others.map(|(engine, (_, yields))| (*engine, yields.clone()));
+    others.chain([ours]).collect()
+}
+
+/// Tells other engines that this one ends.
+pub(super) async fn tell_end(link: &Link, ours: u64) {
+    let beat = Beat {
+        engine: ours,
+        leaves: true,
+        ..Beat::default()
+    };
+    tell(link, &beat).await;
+}
+
+async fn tell(link: &Link, beat: &Beat) {
+    let body = serde_json::to_vec(beat).unwrap_or_default();
+    let subject = link.names.engines();
+    // Without it the others take this one for gone.
+    let _ = link.client.publish(subject, body.into()).await;
+}
+
+/// Partitions that are yielded now.
+fn present(yielded: &Yielded, now: Instant) -> BTreeSet<u64> {
+    let present = yielded.iter().filter(|(_, until)| **until > now);
+    present.map(|(partition, _)| *partition).collect()
+}
+
+/// Keeps this engine's share until cancelled.
+pub(super) async fn share_for_ever(
+    link: Arc<Link>,
+    ours: u64,
+    share: watch::Sender<Ranks>,
+    mut yielded: watch::Receiver<Yielded>,
+) {
+    let partitions = share.borrow().len() as u64;
+    let mut others = Others::new();
+    let mut before = Live::new();
+    let begun = Instant::now();
+    let mut tick = tokio::time::interval(BEAT_EVERY);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        let Ok(mut beats) = link.client.subscribe(link.names.engines()).await else {
+            tick.tick().await;
+            continue;
+        };
+        loop {
+            let due = tokio::select! {
+                _ = tick.tick() => true,
+                changed = yielded.changed() => match changed {
+                    Ok(()) => true,
+                    Err(_) => return,
+                },
+                beat = beats.next() => {
+                    let Some(beat) = beat else { break };
+                    match serde_json::from_slice(&beat.payload) {
+                        Ok(Beat { engine, leaves: true, .. }) => drop(others.remove(&engine)),
+                        Ok(Beat { engine, yields, .. }) => {
+                            others.insert(engine, (Instant::now(), yields));
+                        }
+                        Err(_) => {}
+                    }
+                    false
+                }
+            };
+            let now = Instant::now();
+            let yields = present(&yielded.borrow_and_update(), now);
+            if due {
+                let beat = Beat {
+                    engine: ours,
+                    yields: yields.clone(),
+                    ..Beat::default()
+                };
+                tell(&link, &beat).await;
+            }
+            let live = live((ours, yields), &mut others, now);
+            if live == before || now.duration_since(begun) < LISTEN_FIRST {
+                continue;
+            }
+            let own = ranks(ours, &live, partitions);
+            let first = own.iter().filter(|rank| **rank == Some(0)).count();
+            tracing::info!(
+                engines = live.len(),
+                partitions = first,
+                "this engine's share of the inbox"
+            );
+            share.send_replace(own);
+            before = live;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PARTITIONS: u64 = 64;
+
+    fn engines(count: u64) -> Live {
+        (1..=count)
+            .map(|n| (n.wrapping_mul(0x9E37_79B9_7F4A_7C15), BTreeSet::new()))
+            .collect()
+    }
+
+    fn numbers(live: &Live) -> BTreeSet<u64> {
+        live.keys().copied().collect()
+    }
+
+    #[test]
+    fn shares_differ_by_one_at_most_and_each_partition_has_a_second() {
+        for count in 1..=70 {
+            let live = engines(count);
+            let mut firsts = vec![0; 64];
+            let mut seconds = vec![0; 64];
+            let mut shares = Vec::new();
+            for engine in live.keys() {
+                let ranks = ranks(*engine, &live, PARTITIONS);
+                for (at, rank) in ranks.iter().enumerate() {
+                    firsts[at] += u64::from(*rank == Some(0));
+                    seconds[at] += u64::from(*rank == Some(1));
+                }
+                shares.push(ranks.iter().filter(|rank| **rank == Some(0)).count());
+            }
+            assert_eq!(firsts, [1; 64], "{count} engines");
+            assert_eq!(seconds, [u64::from(count > 1); 64], "{count} engines");
+            let (least, most) = (shares.iter().min(), shares.iter().max());
+            assert!(most.unwrap() - least.unwrap() <= 1, "{shares:?}");
+        }
+    }
+
+    #[test]
+    fn an_engine_that_goes_moves_few_partitions_beside_its_own() {
+        for count in 2..=16 {
+            let live = numbers(&engines(count));
+            let mut fewer = live.clone();
+            let gone = fewer.pop_first().unwrap();
+            let (before, after) = (firsts(&live, PARTITIONS), firsts(&fewer, PARTITIONS));
+            let moved = before
+                .iter()
+                .filter(|(at, engine)| **engine != gone && after.get(at) != Some(engine));
+            let moved = moved.count();
+            assert!(moved <= 24, "{count} engines: {moved} moved");
+        }
+    }
+
+    #[test]
+    fn who_is_silent_is_gone_and_who_is_alone_reads_all() {
+        let now = Instant::now();
+        let none = BTreeSet::new;
+        let mut others = Others::from([(1, (now, none())), (2, (now + GONE_AFTER, none()))]);
+        let live = live((3, none()), &mut others, now + GONE_AFTER);
+        assert_eq!(numbers(&live), BTreeSet::from([2, 3]));
+        let alone = Live::from([(3, none())]);
+        assert!(
+            ranks(3, &alone, PARTITIONS)
+                .iter()
+                .all(|rank| *rank == Some(0))
+        );
+    }
+
+    #[test]
+    fn a_yielded_partition_goes_to_an_engine_that_does_not_yield_it() {
+        let mut live = engines(3);
+        let [old, older, newer] = numbers(&live).into_iter().collect::<Vec<_>>()[..] else {
+            panic!("three engines");
+        };
+        for partition in 0..PARTITIONS {
+            let rank = |live: &Live, engine| {
+                ranks(engine, live, PARTITIONS)[usize::try_from(partition).unwrap()]
+            };
+            for engine in [old, older] {
+                live.insert(engine, BTreeSet::from([partition]));
+            }
+            assert_eq!(rank(&live, newer), Some(0));
+            let seconds = [old, older].map(|engine| rank(&live, engine));
+            assert!(seconds.contains(&Some(1)) && seconds.contains(&None));
+            // Where all yield, one reads: messages for its build come there, too.
+            live.insert(newer, BTreeSet::from([partition]));
+            let mut all = [old, older, newer].map(|engine| rank(&live, engine));
+            all.sort_unstable();
+            assert_eq!(all, [None, Some(0), Some(1)]);
+            live = engines(3);
+        }
+    }
+
+    #[test]
+    fn beats_of_a_build_that_yields_nothing_are_read() {
+        let beat: Beat = serde_json::from_str(r#"{"engine":7,"leaves":false}"#).unwrap();
+        assert_eq!(beat.engine, 7);
+        assert_eq!(beat.yields, BTreeSet::new());
+        assert_eq!(
+            serde_json::to_string(&beat).unwrap(),
+            r#"{"engine":7,"leaves":false}"#
+        );
+    }
+
+    #[test]
+    fn a_partition_is_yielded_for_a_while() {
+        let now = Instant::now();
+        let yielded = Yielded::from([(1, now), (2, now + YIELD)]);
+        assert_eq!(present(&yielded, now), BTreeSet::from([2]));
+    }
+}

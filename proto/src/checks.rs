@@ -1,0 +1,127 @@
+//! Checks of a Node before it counts as joined, each with its own result.
+
+use crate::{listed, phase::Listed};
+use serde::{Deserialize, Serialize};
+
+listed! {
+    /// A check. Its id never changes.
+    pub enum CheckName {
+        /// The kubelet is the payload's.
+        Version = "version",
+        /// `kubernetes.io/os` is `windows`.
+        Os = "os",
+        /// `kubernetes.io/arch` is what the kubelet found.
+        Architecture = "arch",
+        /// `node.kubernetes.io/windows-build` is what a login to the host found.
+        Build = "windows-build",
+        /// The labels of the machine's template have reached the Node.
+        Labels = "labels",
+        /// The taints of the machine's template have, and nothing keeps every pod away.
+        Taints = "taints",
+        /// The kubelet presents a serving certificate that was issued for this node: logs and exec answer.
+        Certificate = "certificate",
+        /// The pods of DaemonSets on it are ready.
+        DaemonSets = "daemonsets",
+        /// It has been Ready for the pool's soak time without a break.
+        Settled = "settled",
+    }
+}
+
+impl CheckName {
+    /// Code of the failure of a machine that never passes it.
+    #[must_use]
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::Version => "WrongKubelet",
+            Self::Os => "WrongOs",
+            Self::Architecture => "WrongArchitecture",
+            Self::Build => "WrongBuild",
+            Self::Labels => "LabelMissing",
+            Self::Taints => "TaintsAmiss",
+            Self::Certificate => "NoServingCertificate",
+            Self::DaemonSets => "DaemonSetPodNotReady",
+            Self::Settled => "NotSettled",
+        }
+    }
+}
+
+/// Result of a check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CheckResult {
+    /// It is as it should be.
+    Ok,
+    /// It is not.
+    Failed,
+    /// It could not be found out, which says nothing of the node.
+    NotChecked,
+}
+
+impl CheckResult {
+    /// Its text for people.
+    #[must_use]
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Failed => "failed",
+            Self::NotChecked => "not checked",
+        }
+    }
+}
+
+/// A check of a Node, with its result.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeCheck {
+    /// Id of a [`CheckName`]; a newer worker may know more of them.
+    pub check: String,
+    /// Its result.
+    pub result: CheckResult,
+    /// What was found, or why nothing was.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub said: String,
+}
+
+impl NodeCheck {
+    /// Whether it keeps the node from counting as joined.
+    #[must_use]
+    pub fn failed(&self) -> bool {
+        self.result == CheckResult::Failed
+    }
+
+    /// Code of the failure of a machine that never passes it.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        CheckName::of_id(&self.check).map_or("NodeCheckFailed", CheckName::code)
+    }
+}
+
+/// What is known of a node beside the cluster's own objects.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NodeExpectation {
+    /// Minor version of its payload's kubelet; `None`: unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kubelet_minor: Option<u32>,
+    /// Windows build that a login to its host found (`10.0.20348`); `None`: unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub os_build: Option<String>,
+    /// How long it has to have been Ready, in milliseconds.
+    pub soak_ms: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_check_fails_a_machine_with_a_code_of_its_own() {
+        let codes: BTreeSet<_> = CheckName::ALL.iter().map(|check| check.code()).collect();
+        assert_eq!(codes.len(), CheckName::ALL.len());
+        let unknown = NodeCheck {
+            check: "of a newer build".into(),
+            result: CheckResult::Failed,
+            said: String::new(),
+        };
+        assert_eq!(unknown.code(), "NodeCheckFailed");
+    }
+}

@@ -1,0 +1,142 @@
+//! Next step as data: a command that can be executed as it is, or what has to be done outside of dormer.
+
+use super::sentence;
+use crate::open_enum::OpenEnum;
+use dormer_proto::listed;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+listed! {
+    /// What a person does in the world outside of dormer.
+    pub enum Outside {
+        /// Let the host accept dormer's SSH key.
+        AcceptKey = "accept-key",
+        /// Let the host run, its sshd run, and its port 22 be open to dormer.
+        OpenSsh = "open-ssh",
+        /// Compare the host's key on the host itself.
+        CompareHostKey = "compare-host-key",
+        /// Mend what the message names on the host.
+        MendHost = "mend-host",
+        /// Free space on the host's disk.
+        FreeDisk = "free-disk",
+        /// Set the host's clock.
+        SetClock = "set-clock",
+        /// Restore a file in the host's virus scanner.
+        RestoreFile = "restore-file",
+        /// Make room in the cloud, or correct what the MachineSet asks for.
+        MakeRoom = "make-room",
+        /// Correct the pool, its profile or its payload.
+        CorrectPool = "correct-pool",
+        /// Grant a right in the cluster, or mend an object that dormer reads.
+        MendCluster = "mend-cluster",
+        /// Mend the Node: its kubelet, its network, its name.
+        MendNode = "mend-node",
+        /// Let go what holds a pod or a Machine: a budget, a finalizer, a hook.
+        LetGo = "let-go",
+        /// End the other operator.
+        EndOperator = "end-operator",
+    }
+}
+
+/// One step: a command, or something to do outside of dormer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Step {
+    /// The step for people.
+    pub say: String,
+    /// Command to execute as it is; empty if there is none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub argv: Vec<String>,
+    /// Kind of what has to be done outside of dormer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outside: Option<OpenEnum<Outside>>,
+    /// Whether it replaces the steps before it, instead of following them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub instead: bool,
+}
+
+impl Step {
+    pub(super) fn outside(kind: Outside, say: impl Into<String>) -> Self {
+        Self {
+            say: say.into(),
+            argv: Vec::new(),
+            outside: Some(kind.into()),
+            instead: false,
+        }
+    }
+
+    pub(super) fn command(say: &str, argv: &[&str]) -> Self {
+        Self {
+            say: say.to_owned(),
+            argv: argv.iter().map(|it| (*it).to_owned()).collect(),
+            outside: None,
+            instead: false,
+        }
+    }
+
+    pub(super) fn instead(mut self) -> Self {
+        self.instead = true;
+        self
+    }
+
+    /// The step in words, without its command.
+    pub(super) fn words(&self) -> String {
+        let mut say = self.say.clone();
+        if self.instead {
+            // Its first letter; a name in another script stays as it is.
+            say.get_mut(..1).map(str::make_ascii_lowercase);
+            say.insert_str(0, "Or ");
+        }
+        say
+    }
+
+    /// The step with its command, in a sentence.
+    pub(super) fn prose(&self) -> String {
+        match self.line() {
+            Some(line) => format!("{}: {line}.", self.words()),
+            None => sentence(&self.words()),
+        }
+    }
+
+    /// The step with its command on a line of its own, so that one can copy it.
+    pub(super) fn lines(&self) -> Vec<String> {
+        match self.line() {
+            Some(line) => vec![format!("{}:", self.words()), format!("  {line}")],
+            None => vec![sentence(&self.words())],
+        }
+    }
+
+    /// Its command as a line for a shell; `None` if it has none.
+    pub fn line(&self) -> Option<String> {
+        (!self.argv.is_empty()).then(|| {
+            let words: Vec<String> = self.argv.iter().map(|word| quoted(word)).collect();
+            words.join(" ")
+        })
+    }
+}
+
+/// Word of a command line, quoted for a POSIX shell if needed.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@,+".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dormer_proto::phase::Listed;
+
+    #[test]
+    fn a_word_with_a_blank_is_quoted() {
+        let step = Step::command("", &["dormer", "retry", "it's b"]);
+        assert_eq!(step.line().as_deref(), Some("dormer retry 'it'\\''s b'"));
+    }
+
+    #[test]
+    fn the_actions_outside_of_dormer_are_few() {
+        assert!(Outside::ALL.len() <= 15, "generic actions on the world");
+    }
+}

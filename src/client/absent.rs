@@ -1,0 +1,157 @@
+//! Answer to a name that nothing has: the near name, and which there are.
+
+use super::{Failure, answer::Answer, items::Kind, server::Server};
+use dormer_profile::near::question;
+use dormer_views::{rollout::Pool, run::List};
+use serde_json::Value;
+
+/// Most names in an answer. The rest is a count.
+const NAMES_MAX: usize = 8;
+
+/// `answered`, where a 404 of dormer's own names the kind of object, the near name and those that there are. A caller
+/// who may not list them gets the server's own words.
+///
+/// # Errors
+/// As `answered`.
+pub(super) async fn explained<T>(
+    server: &Server,
+    kind: Kind,
+    called: &str,
+    answered: Result<T, Failure>,
+) -> Result<T, Failure> {
+    match answered {
+        Err(absent @ Failure::Absent { .. }) => match names(server, kind).await {
+            Some(names) => Err(failure(kind, called, &names)),
+            None => Err(absent),
+        },
+        answered => answered,
+    }
+}
+
+/// Names of all objects of a kind. `None`: they cannot be listed.
+async fn names(server: &Server, kind: Kind) -> Option<Vec<String>> {
+    let List { items } = server.get::<List<Answer<Value>>>(kind.path()).await.ok()?;
+    let name = |item: &Answer<Value>| {
+        let of = |key: &str| item.raw()[key].as_str().map(str::to_owned);
+        of(kind.key())
+    };
+    Some(items.iter().filter_map(name).collect())
+}
+
+/// Failure for an object that does not exist beside those called `names`.
+pub(super) fn failure(kind: Kind, called: &str, names: &[String]) -> Failure {
+    let singular = kind.singular();
+    let near = question(called, names.iter().map(String::as_str));
+    let plural = kind.path().trim_start_matches('/');
+    Failure::Absent {
+        error: format!("there is no {singular} {called:?}{near}"),
+        what_to_do: match names {
+            [] => format!("there are no {plural} yet"),
+            names => format!(
+                "there are: {}; dormer get {plural} lists them",
+                listed(names)
+            ),
+        },
+    }
+}
+
+/// The first names, and the count of the others.
+fn listed(names: &[String]) -> String {
+    let shown: Vec<&str> = names.iter().take(NAMES_MAX).map(String::as_str).collect();
+    match names.len().saturating_sub(NAMES_MAX) {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
+/// Failure for a run that is not among the quarantined ones, which are called `names`.
+pub(super) fn unquarantined(called: &str, names: &[String]) -> Failure {
+    let near = question(called, names.iter().map(String::as_str));
+    Failure::Absent {
+        error: format!("{called} is not quarantined{near}"),
+        what_to_do: match names {
+            [] => "no run is quarantined".to_owned(),
+            names => format!("quarantined are: {}", listed(names)),
+        },
+    }
+}
+
+/// Failure for machines that are called otherwise: by their names, or by the ends of them.
+pub(super) fn machine(called: &str, names: &[&str], mut ends: Vec<String>) -> Failure {
+    ends.sort_unstable();
+    let all = ends.iter().map(String::as_str).chain(names.iter().copied());
+    Failure::Absent {
+        error: format!("there is no machine {called:?}{}", question(called, all)),
+        what_to_do: match ends.as_slice() {
+            [] => "there are no machines yet".into(),
+            ends => format!(
+                "there are: {}; dormer get machines lists them",
+                listed(ends)
+            ),
+        },
+    }
+}
+
+/// Refuses a `--pool` that nobody knows: an empty list would hide the mistake. A caller who may not list pools is
+/// believed.
+///
+/// # Errors
+/// [`Failure::Usage`] with the near name, and those that there are.
+pub(super) async fn check_pool(server: &Server, pool: &str) -> Result<(), Failure> {
+    let Ok(List { items }) = server.get::<List<Pool>>("/pools").await else {
+        return Ok(());
+    };
+    let pools: Vec<String> = items.into_iter().map(|it| it.pool).collect();
+    unknown_pool(pool, &pools).map_or(Ok(()), Err)
+}
+
+/// Refusal of a `--pool` that is none of `pools`.
+pub(super) fn unknown_pool(pool: &str, pools: &[String]) -> Option<Failure> {
+    if pools.iter().any(|it| it == pool) {
+        return None;
+    }
+    let near = question(pool, pools.iter().map(String::as_str));
+    let known = match pools {
+        [] => "there are no pools yet".to_owned(),
+        pools => format!("the pools are: {}", listed(pools)),
+    };
+    Some(Failure::Usage(format!(
+        "--pool {pool}: there is no such pool{near}\n{known}"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_exist_is_named_with_the_near_name_and_those_that_there_are() {
+        let names = |count: usize| -> Vec<String> {
+            let numbers = 0..count;
+            numbers.map(|number| format!("windows-{number}")).collect()
+        };
+        let said = |kind, called: &str, count| failure(kind, called, &names(count)).to_string();
+        assert_eq!(
+            said(Kind::Pools, "windwos-0", 2),
+            "there is no pool \"windwos-0\"; did you mean windows-0?\n\
+             there are: windows-0, windows-1; dormer get pools lists them"
+        );
+        assert_eq!(
+            said(Kind::Runs, "nope", 0),
+            "there is no run \"nope\"\nthere are no runs yet"
+        );
+        assert!(said(Kind::Machines, "x", 10).contains("windows-7 and 2 more;"));
+        let ends = vec!["zzzzz".to_owned(), "2k4kt".to_owned()];
+        assert_eq!(
+            machine("2k4kx", &["c-windows-a-zzzzz", "c-windows-a-2k4kt"], ends).to_string(),
+            "there is no machine \"2k4kx\"; did you mean 2k4kt?\n\
+             there are: 2k4kt, zzzzz; dormer get machines lists them"
+        );
+        let refused = unknown_pool("widows", &["windows".into()]).expect("unknown");
+        assert_eq!(
+            refused.to_string(),
+            "--pool widows: there is no such pool; did you mean windows?\nthe pools are: windows"
+        );
+        assert_eq!(unknown_pool("windows", &["windows".into()]), None);
+    }
+}

@@ -1,0 +1,36 @@
+//! The engine over dormer's workflows, on any store.
+//!
+//! A package of its own, because it is compiled for speed; what waits for people, files and sockets is not.
+
+use dormer_engine::{
+    any::AnyPorts,
+    engine,
+    nats::{self, NatsStore},
+    port::StoreError,
+    shard::Counters,
+};
+use dormer_telemetry::Telemetry;
+use dormer_workflows::Dormer;
+use futures::future::BoxFuture;
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// Runs an engine until `stop`. `telemetry` observes it.
+#[must_use]
+pub fn run(
+    ports: AnyPorts,
+    options: engine::Options,
+    telemetry: Arc<Telemetry>,
+    stop: watch::Receiver<bool>,
+) -> BoxFuture<'static, Result<Counters, StoreError>> {
+    let ports = Arc::new(ports);
+    Box::pin(engine::run_observed::<Dormer, _, _>(
+        ports, options, telemetry, stop,
+    ))
+}
+
+/// Runs [`nats::rebuild_for_ever`].
+#[must_use]
+pub fn rebuild_for_ever(store: Arc<NatsStore>) -> BoxFuture<'static, Result<(), StoreError>> {
+    Box::pin(nats::rebuild_for_ever::<Dormer>(store))
+}

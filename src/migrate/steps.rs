@@ -1,0 +1,425 @@
+//! The steps of a move, in their order: a table that reads from the cluster which of them are done, and how to do the next.
+
+use super::{
+    findings::{filled, judge},
+    survey::{KeySecret, Survey},
+};
+use dormer_lint::{Severity, counted};
+use serde::Serialize;
+
+/// Something that dormer can do for a person.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Write {
+    /// Copy WMCO's SSH key into dormer's namespace.
+    CopyKey,
+    /// Delete WMCO's Subscriptions, ClusterServiceVersions and Deployment.
+    RemoveOperator,
+    /// Let the pool work.
+    Resume,
+    /// Let the pool upgrade without approvals.
+    Automatic,
+}
+
+/// Row of the table.
+pub(super) struct Row {
+    /// Name on the command line.
+    pub(super) name: &'static str,
+    what: &'static str,
+    /// Why it is done, or what is open.
+    judge: fn(&Survey) -> Result<String, String>,
+    /// How a person does it. `WMCO` and `DORMER` stand for the namespaces.
+    how: &'static str,
+    pub(super) write: Option<Write>,
+}
+
+/// Findings of a WMCO that is in the middle of something.
+const AT_WORK: [&str; 7] = [
+    "NodeUnfinished",
+    "NodeUpgrading",
+    "VersionsDiffer",
+    "RebootRequired",
+    "NodeNotReady",
+    "HashDiffers",
+    "NodeWithoutMachine",
+];
+
+/// The steps.
+pub(super) const STEPS: &[Row] = &[
+    Row {
+        name: "wmco-at-rest",
+        what: "WMCO has finished its own work on every node",
+        judge: |it| {
+            if it.operator_left().is_empty() {
+                return Ok("WMCO is gone".to_owned());
+            }
+            let found = judge(it);
+            match found.iter().find(|it| AT_WORK.contains(&it.code)) {
+                Some(open) => Err(format!("{}: {}", open.object, open.message)),
+                None => Ok(format!(
+                    "WMCO has nothing to do on {}",
+                    counted(it.wmco_nodes().count(), "node")
+                )),
+            }
+        },
+        how: "dormer migrate check -n DORMER",
+        write: None,
+    },
+    Row {
+        name: "copy-key",
+        what: "dormer's namespace has a copy of the SSH key of the hosts",
+        judge: |it| match (&it.key, &it.key_copy) {
+            (KeySecret::There(a), KeySecret::There(b)) if a != b => {
+                Err("the copy is another key than WMCO's".to_owned())
+            }
+            (_, KeySecret::There(_)) => Ok("the copy is there".to_owned()),
+            (_, KeySecret::Unusable(why)) => Err(format!("the copy cannot be used: {why}")),
+            (_, KeySecret::Absent) => Err("there is no copy".to_owned()),
+        },
+        how: "kubectl create namespace DORMER; dormer migrate next --do copy-key -n DORMER",
+        write: Some(Write::CopyKey),
+    },
+    Row {
+        name: "install",
+        what: "dormer runs, and its pool is paused and asks for approvals",
+        judge: |it| {
+            let Some(pool) = &it.pool else {
+                return Err("there is no WindowsPool windows".to_owned());
+            };
+            if it.watcher.is_none() {
+                return Err("no dormer holds the Lease dormer-watcher".to_owned());
+            }
+            if it.operator_left().is_empty() {
+                return Ok("dormer runs".to_owned());
+            }
+            let hosts = judge(it)
+                .into_iter()
+                .find(|it| it.code == "InstancesNotCopied");
+            match (pool.paused, pool.manual, hosts) {
+                (_, _, Some(hosts)) => Err(format!("{}: {}", hosts.object, hosts.message)),
+                (true, true, None) => {
+                    Ok("dormer runs; the pool is paused, approval is Manual".to_owned())
+                }
+                (false, _, None) => Err("the pool is not paused".to_owned()),
+                (true, false, None) => Err("the pool's approval is Automatic".to_owned()),
+            }
+        },
+        how: "helm install dormer deploy/chart -n DORMER -f values.yaml --set pool.spec.paused=true \
+              --set pool.spec.approval=Manual --set pool.spec.strategy.type=InPlace",
+        write: None,
+    },
+    Row {
+        name: "remove-wmco",
+        what: "WMCO's Subscription, ClusterServiceVersion and Deployment are gone; its ConfigMaps, annotations and WICD's \
+               account stay",
+        judge: |it| match it.operator_left() {
+            left if left.is_empty() => Ok("nothing is left that could start WMCO".to_owned()),
+            left => Err(format!("there is still {}", left.join(", "))),
+        },
+        how: "dormer migrate next --do remove-wmco -n DORMER",
+        write: Some(Write::RemoveOperator),
+    },
+    Row {
+        name: "adopt",
+        what: "dormer has taken every node over: WICD is stopped and disabled there, and no pod has moved",
+        judge: |it| {
+            let open: Vec<&str> = it
+                .still_wmco()
+                .filter(|node| !node.ignored && node.state.as_deref() != Some("Joined"))
+                .map(|node| node.name.as_str())
+                .collect();
+            match open.as_slice() {
+                [] => Ok(format!(
+                    "dormer shows {} as Joined",
+                    counted(it.wmco_nodes().count(), "node")
+                )),
+                [first, ..] => Err(format!(
+                    "{} not Joined yet, such as {first}",
+                    counted(open.len(), "node")
+                )),
+            }
+        },
+        how: "wait, and see: dormer get machines; what is stuck: dormer status",
+        write: None,
+    },
+    Row {
+        name: "resume",
+        what: "the pool works, and each upgrade asks for an approval",
+        judge: |it| match &it.pool {
+            Some(pool) if pool.paused && it.still_wmco().next().is_some() => {
+                Err("the pool is paused".to_owned())
+            }
+            _ => Ok("the pool is not paused".to_owned()),
+        },
+        how: "dormer migrate next --do resume -n DORMER",
+        write: Some(Write::Resume),
+    },
+    Row {
+        name: "first-upgrade",
+        what: "one node was upgraded by approval, with a drain, and serves",
+        judge: |it| {
+            let first = it
+                .nodes
+                .iter()
+                .find(|node| node.dormer.is_some() && node.ready);
+            match first {
+                Some(node) => Ok(format!(
+                    "{} carries {}",
+                    node.name,
+                    node.dormer.clone().unwrap_or_default()
+                )),
+                None => Err("no node carries a version of dormer's".to_owned()),
+            }
+        },
+        how: "look at what changes, then approve one machine; its pods move once: dormer plan MACHINE; dormer approve \
+              MACHINE --why 'first of the move'",
+        write: None,
+    },
+    Row {
+        name: "automatic",
+        what: "the pool upgrades the others without approvals, one after the other",
+        judge: |it| match &it.pool {
+            Some(pool) if pool.manual && it.still_wmco().any(|node| !node.ignored) => {
+                Err("the pool's approval is Manual".to_owned())
+            }
+            _ => Ok("nobody is asked for an approval any more".to_owned()),
+        },
+        how: "dormer migrate next --do automatic -n DORMER",
+        write: Some(Write::Automatic),
+    },
+    Row {
+        name: "upgrade-all",
+        what: "every node carries dormer's version",
+        judge: |it| {
+            let open = it.still_wmco().filter(|node| !node.ignored).count();
+            match open {
+                0 => Ok("every node that dormer does not ignore carries its version".to_owned()),
+                _ => Err(format!("{} to upgrade", counted(open, "node"))),
+            }
+        },
+        how: "wait, and see: dormer status --watch",
+        write: None,
+    },
+    Row {
+        name: "clean-up",
+        what: "WMCO's ConfigMaps, key and accounts are gone; there is no way back from here",
+        judge: |it| {
+            let kept = it.still_wmco().count();
+            if kept > 0 {
+                return Err(format!("{} still WMCO's", counted(kept, "node")));
+            }
+            match it.services.is_empty() && !it.daemon_account && it.key == KeySecret::Absent {
+                true => Ok("nothing of WMCO is left".to_owned()),
+                false => Err(format!("its namespace {} is there", it.wmco_namespace)),
+            }
+        },
+        how: "when you are sure: kubectl delete namespace of WMCO; kubectl annotate nodes -l kubernetes.io/os=windows \
+              windowsmachineconfig.openshift.io/version- windowsmachineconfig.openshift.io/desired-version- \
+              windowsmachineconfig.openshift.io/pub-key-hash-",
+        write: None,
+    },
+];
+
+/// A step, and how it stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Step {
+    pub(super) name: &'static str,
+    pub(super) what: &'static str,
+    /// Done, and all before it, too.
+    pub(super) done: bool,
+    /// Why it counts as done, or what is open.
+    pub(super) why: String,
+    /// How to do it.
+    pub(super) how: String,
+}
+
+/// All steps. One behind an open step is not done, whatever the cluster shows.
+pub(super) fn steps(survey: &Survey) -> Vec<Step> {
+    let mut open = false;
+    let one = |row: &Row| {
+        let (done, why) = match (row.judge)(survey) {
+            Ok(why) if !open => (true, why),
+            Ok(_) => (false, "it comes later".to_owned()),
+            Err(why) => (false, why),
+        };
+        open |= !done;
+        let how = row.how.replace(
+            "namespace of WMCO",
+            &format!("namespace {}", survey.wmco_namespace),
+        );
+        Step {
+            name: row.name,
+            what: row.what,
+            done,
+            why,
+            how: filled(survey, &how, ""),
+        }
+    };
+    STEPS.iter().map(one).collect()
+}
+
+/// What keeps dormer from doing a step, in one sentence with its remedy.
+pub(super) fn refusal(survey: &Survey, name: &str) -> Result<Write, (String, String)> {
+    let all = steps(survey);
+    let Some(row) = STEPS.iter().find(|row| row.name == name) else {
+        let names: Vec<&str> = STEPS.iter().map(|row| row.name).collect();
+        return Err((
+            format!("there is no step {name}"),
+            format!("the steps are: {}", names.join(", ")),
+        ));
+    };
+    match all.iter().find(|step| !step.done) {
+        None => return Err((format!("{name} is done, as all steps are"), String::new())),
+        Some(next) if next.name != name => {
+            let done = all.iter().any(|step| step.name == name && step.done);
+            let says = if done {
+                "is done"
+            } else {
+                "is not the next step"
+            };
+            return Err((
+                format!("{name} {says}; the next is {}: {}", next.name, next.why),
+                next.how.clone(),
+            ));
+        }
+        Some(_) => {}
+    }
+    let found = judge(survey);
+    let stands = found.iter().find(|it| {
+        // What this very step mends is no obstacle to it.
+        it.severity == Severity::Error && !(name == "copy-key" && it.code.starts_with("Key"))
+    });
+    if let Some(stands) = stands {
+        return Err((
+            format!(
+                "{} stands in the way: {}: {}",
+                stands.code, stands.object, stands.message
+            ),
+            stands.what_to_do.clone(),
+        ));
+    }
+    row.write.ok_or_else(|| {
+        let step = all.iter().find(|step| step.name == name);
+        let how = step.map(|step| step.how.clone()).unwrap_or_default();
+        (format!("{name} is for a person to do"), how)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::{findings::tests::healthy, survey::Pool},
+        *,
+    };
+
+    fn next(survey: &Survey) -> Option<&'static str> {
+        steps(survey)
+            .into_iter()
+            .find(|step| !step.done)
+            .map(|step| step.name)
+    }
+
+    /// A change in the cluster that ends a step.
+    type End = fn(&mut Survey);
+
+    /// A whole move: each step is the next until the cluster shows that it is done.
+    const MOVE: &[(&str, End)] = &[
+        ("wmco-at-rest", |it| it.nodes[0].upgrading = false),
+        ("copy-key", |it| it.key_copy = it.key.clone()),
+        ("install", |it| {
+            it.watcher = Some("dormer-0".into());
+            it.pool = Some(Pool {
+                paused: true,
+                manual: true,
+                in_place: true,
+            });
+        }),
+        ("remove-wmco", |it| {
+            it.runs = None;
+            it.deployment = None;
+            it.subscriptions.clear();
+            it.cluster_service_versions.clear();
+        }),
+        ("adopt", |it| {
+            it.nodes
+                .iter_mut()
+                .for_each(|node| node.state = Some("Joined".into()));
+        }),
+        ("resume", |it| {
+            it.pool.iter_mut().for_each(|pool| pool.paused = false);
+        }),
+        ("first-upgrade", |it| {
+            it.nodes[0].dormer = Some("11.1.0-x".into())
+        }),
+        ("automatic", |it| {
+            it.pool.iter_mut().for_each(|pool| pool.manual = false);
+        }),
+        ("upgrade-all", |it| {
+            it.nodes[1].dormer = Some("11.1.0-x".into())
+        }),
+        ("clean-up", |it| {
+            it.services.clear();
+            it.daemon_account = false;
+            it.key = KeySecret::Absent;
+        }),
+    ];
+
+    #[test]
+    fn each_step_is_the_next_until_the_cluster_shows_its_end() {
+        let mut survey = healthy();
+        survey.nodes[0].upgrading = true;
+        for (name, end) in MOVE {
+            assert_eq!(next(&survey), Some(*name), "{survey:#?}");
+            end(&mut survey);
+        }
+        assert_eq!(next(&survey), None);
+        let names: Vec<&str> = MOVE.iter().map(|(name, _)| *name).collect();
+        let all: Vec<&str> = STEPS.iter().map(|row| row.name).collect();
+        assert_eq!(names, all);
+    }
+
+    #[test]
+    fn nothing_is_done_out_of_order() {
+        let mut survey = healthy();
+        survey.nodes[0].upgrading = true;
+        for (at, (_, end)) in MOVE.iter().enumerate() {
+            for (other, row) in STEPS.iter().enumerate() {
+                let done = refusal(&survey, row.name);
+                if other != at {
+                    let (why, _) = done.expect_err(row.name);
+                    assert!(why.contains(MOVE[at].0), "{why}");
+                } else if row.write.is_some() {
+                    assert_eq!(done, Ok(row.write.expect("a write")), "{}", row.name);
+                }
+            }
+            end(&mut survey);
+        }
+        assert!(refusal(&survey, "fly").is_err_and(|(why, _)| why.contains("no step fly")));
+    }
+
+    /// WMCO is not removed while the way back, or a node, would be lost.
+    #[test]
+    fn a_finding_of_check_stops_the_next_step() {
+        let mut survey = healthy();
+        for (_, end) in &MOVE[..3] {
+            end(&mut survey);
+        }
+        assert_eq!(refusal(&survey, "remove-wmco"), Ok(Write::RemoveOperator));
+        survey.services.clear();
+        let (why, cure) = refusal(&survey, "remove-wmco").expect_err("refused");
+        assert!(why.starts_with("ServicesAbsent stands in the way"), "{why}");
+        assert!(cure.contains("kubectl -n wmco get configmaps"), "{cure}");
+    }
+
+    #[test]
+    fn a_node_that_dormer_ignores_holds_nothing_up() {
+        let mut survey = healthy();
+        for (_, end) in &MOVE[..4] {
+            end(&mut survey);
+        }
+        survey.nodes[0].state = Some("Joined".into());
+        assert_eq!(next(&survey), Some("adopt"));
+        survey.nodes[1].ignored = true;
+        assert_eq!(next(&survey), Some("resume"));
+    }
+}

@@ -1,0 +1,434 @@
+//! `dormer support-bundle`: what a person needs who helps, in one file, without secrets.
+
+mod redact;
+
+use clap::Args;
+use dormer_client::{
+    EXIT_CODES, Failure, finish,
+    server::{Address, Server, segment},
+};
+use dormer_lint::counted;
+use flate2::{Compression, write::GzEncoder};
+use redact::redacted;
+use serde_json::Value;
+use std::{
+    io,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+/// Most machines whose histories and remote commands are taken.
+const MACHINES_MAX: usize = 20;
+/// Most records of a history, the latest ones.
+const RECORDS_MAX: u64 = 300;
+/// States of machines that need no help.
+const FINE: [&str; 2] = ["Joined", "Gone"];
+
+/// What a bundle holds: the file, and what is in it. `docs/support-bundle.md` has the same table.
+pub(crate) const CONTENTS: &[(&str, &str)] = &[
+    (
+        "README.txt",
+        "this table, the build, and what could not be read",
+    ),
+    ("version.json", "the build of this command"),
+    (
+        "machines.json",
+        "all machines with state, phase, cause, versions, Node, tasks",
+    ),
+    (
+        "rollouts.json",
+        "the rollouts with queue, holders, what stands against the next lease",
+    ),
+    (
+        "pools.json",
+        "the pools' settings, as their rollouts know them",
+    ),
+    ("tasks.json", "open tasks with their progress"),
+    ("quarantine.json", "quarantined runs with the cause"),
+    (
+        "dead-letters.json",
+        "dead letters with the reason, without their content",
+    ),
+    (
+        "histories/rollout-POOL.json",
+        "the latest 300 records of each rollout",
+    ),
+    (
+        "histories/machine-NAME.json",
+        "the same of up to 20 machines that do not serve",
+    ),
+    (
+        "commands/machine-NAME.json",
+        "the latest remote commands of these machines, with the ends of their output",
+    ),
+];
+
+/// Lists that are taken whole: the file, and its path in the API.
+const LISTS: [(&str, &str); 6] = [
+    ("machines.json", "/machines?all=true"),
+    ("rollouts.json", "/rollouts"),
+    ("pools.json", "/pools"),
+    ("tasks.json", "/tasks"),
+    ("quarantine.json", "/quarantine"),
+    ("dead-letters.json", "/dead-letters"),
+];
+
+/// Text below the flags in `--help`.
+const AFTER_HELP: &str = "\
+Secrets, tokens, keys, passwords and user data are replaced by [secret], by the names of fields and by their form, also in \
+reasons that people typed. Names and addresses of machines stay: read the file before you send it (tar -xzf FILE).";
+
+/// Arguments of `dormer support-bundle`.
+#[derive(Debug, Args)]
+#[command(after_help = format!("{AFTER_HELP}\n\n{EXIT_CODES}"))]
+pub(crate) struct Options {
+    /// File to write, an archive (tar.gz)
+    #[arg(long, value_name = "FILE", default_value = "dormer-support.tar.gz")]
+    to: PathBuf,
+    #[command(flatten)]
+    address: Address,
+}
+
+/// Writes the bundle, and returns the exit code.
+pub(crate) async fn run(options: Options) -> ExitCode {
+    finish(options.run().await.map(|text| (text, true)))
+}
+
+impl Options {
+    async fn run(&self) -> Result<String, Failure> {
+        let server = self.address.server();
+        let bundle = Bundle::collected(&server).await?;
+        let bytes = bundle.archive();
+        let written = bytes.and_then(|bytes| write(&self.to, &bytes));
+        written
+            .map_err(|why| Failure::refused(format!("--to {}: {why}", self.to.display()), ""))?;
+        let unread = match bundle.unread.len() {
+            0 => String::new(),
+            count => format!(
+                "; {} could not be read (README.txt)",
+                counted(count, "part")
+            ),
+        };
+        Ok(format!(
+            "wrote {} to {}{unread}\nSecrets were taken out. Read it before you send it: tar -xzf {1}",
+            counted(bundle.files.len(), "file"),
+            self.to.display()
+        ))
+    }
+}
+
+/// Writes a new file that only its owner may read. A file or a link that is there already is left alone: it may be
+/// somebody else's, and open to others.
+fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let opened = options.open(path).map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => io::Error::new(
+            error.kind(),
+            "something of this name is there already; remove it, or name another file",
+        ),
+        _ => error,
+    });
+    io::Write::write_all(&mut opened?, bytes)
+}
+
+/// Files of a bundle.
+#[derive(Debug, Default)]
+struct Bundle {
+    files: Vec<(String, Value)>,
+    /// What could not be read, with the reason.
+    unread: Vec<String>,
+}
+
+impl Bundle {
+    /// Asks the server for everything.
+    ///
+    /// # Errors
+    /// No server answers. What it refuses is noted.
+    async fn collected(server: &Server) -> Result<Self, Failure> {
+        let mut bundle = Self::default();
+        bundle
+            .files
+            .push(("version.json".into(), crate::version::json()));
+        for (file, path) in LISTS {
+            bundle.take(server, file, path).await?;
+        }
+        let items = |file: &str| -> Vec<Value> {
+            let found = bundle.files.iter().find(|(name, _)| name == file);
+            let items = found.and_then(|(_, value)| value["items"].as_array());
+            items.cloned().unwrap_or_default()
+        };
+        let text = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
+        let rollouts = items("rollouts.json");
+        let machines = items("machines.json").into_iter();
+        let machines = machines.filter(|it| !FINE.contains(&text(it, "state").as_str()));
+        let machines: Vec<Value> = machines.take(MACHINES_MAX).collect();
+        for rollout in rollouts {
+            let file = format!("rollout-{}", text(&rollout, "pool"));
+            bundle.history(server, &file, &rollout).await?;
+        }
+        for machine in machines {
+            let file = format!("machine-{}", text(&machine, "name"));
+            bundle.history(server, &file, &machine).await?;
+            let path = format!("/machines/{}/commands", segment(&text(&machine, "uid")));
+            bundle
+                .take(server, &format!("commands/{file}.json"), &path)
+                .await?;
+        }
+        Ok(bundle)
+    }
+
+    /// Takes the latest records of a run.
+    async fn history(&mut self, server: &Server, file: &str, of: &Value) -> Result<(), Failure> {
+        let run = of["run"].as_str().unwrap_or_default();
+        let (workflow, key) = run.split_once('/').unwrap_or((run, ""));
+        let last = of["seq"].as_u64().unwrap_or_default();
+        let from = last.saturating_sub(RECORDS_MAX).max(1);
+        let (workflow, key) = (segment(workflow), segment(key));
+        let path = format!("/runs/{workflow}/{key}/history?from={from}&limit={RECORDS_MAX}");
+        self.take(server, &format!("histories/{file}.json"), &path)
+            .await
+    }
+
+    async fn take(&mut self, server: &Server, file: &str, path: &str) -> Result<(), Failure> {
+        match server.get::<Value>(path).await {
+            Ok(value) => {
+                let name = self.free_name(file);
+                self.files.push((name, value));
+            }
+            Err(silent @ (Failure::Unreachable { .. } | Failure::NoCluster(_))) => {
+                return Err(silent);
+            }
+            Err(why) => self.unread.push(format!("{file}: {why}")),
+        }
+        Ok(())
+    }
+
+    /// A name of an entry: inside the bundle's folder, whatever a machine is called, and different from the others.
+    fn free_name(&self, file: &str) -> String {
+        let plain = |part: &str| -> String {
+            let kept = part.chars().map(|c| match c {
+                'a'..='z' | 'A'..='Z' | '0'..='9' | '.' | '-' | '_' => c,
+                _ => '-',
+            });
+            kept.collect()
+        };
+        let (folder, name) = file.split_once('/').unwrap_or(("", file));
+        let name = plain(name);
+        let stem = name.strip_suffix(".json").unwrap_or(&name);
+        let mut candidate = Path::new(folder).join(&name);
+        let mut count = 1;
+        while (self.files.iter()).any(|(taken, _)| Path::new(taken) == candidate) {
+            count += 1;
+            candidate = Path::new(folder).join(format!("{stem}-{count}.json"));
+        }
+        candidate.display().to_string()
+    }
+
+    /// The archive, with everything redacted.
+    fn archive(&self) -> io::Result<Vec<u8>> {
+        let mut archive = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::default()));
+        add(&mut archive, "README.txt", &self.readme())?;
+        for (name, value) in &self.files {
+            let text = serde_json::to_string_pretty(&redacted(value))?;
+            add(&mut archive, name, &text)?;
+        }
+        archive.into_inner()?.finish()
+    }
+
+    fn readme(&self) -> String {
+        let mut text = "What dormer support-bundle collected. Secrets, tokens, keys, passwords and user data are \
+                        replaced by [secret].\n\n"
+            .to_owned();
+        for (file, what) in CONTENTS {
+            text += &format!("{file:28} {what}\n");
+        }
+        if !self.unread.is_empty() {
+            text += "\nNot read:\n";
+            for one in &self.unread {
+                text += &format!("{}\n", redact::text(one));
+            }
+        }
+        text
+    }
+}
+
+fn add<W: io::Write>(archive: &mut tar::Builder<W>, name: &str, text: &str) -> io::Result<()> {
+    let mut header = tar::Header::new_gnu();
+    header.set_size(text.len() as u64);
+    header.set_mode(0o600);
+    header.set_cksum();
+    archive.append_data(
+        &mut header,
+        format!("dormer-support/{name}"),
+        text.as_bytes(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use std::io::Read;
+
+    /// Texts that no bundle may hold.
+    const PLANTED: [&str; 17] = [
+        "hunter2-of-ann",
+        "eyJhbGciOiJSUzI1NiIsImtpZCI6IngifQ.eyJpc3MiOiJrdWJlIn0.c2lnbmF0dXJlLW9mLWl0",
+        "abcdef.0123456789abcdef",
+        "sha256~Zk3vJ8xq0bWc1dYeT5uR7pLm9nQs2aHf4gKj6iOt",
+        "AKIAIOSFODNN7EXAMPLE",
+        "b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQAAAAAAAAABAAAAMwAAAAtz",
+        "<powershell>Add-LocalGroupMember of-the-user-data</powershell>",
+        "c2VjcmV0LWluLWEtZmllbGQ",
+        "s3cr3t-in-a-url",
+        "basic-dXNlcjpwYXNz",
+        "ghp_16C7e42F292c6912E7710c838347Ae178B4a",
+        "the-session-cookie",
+        "pw-in-compact-json",
+        "pw-of-an-environment",
+        "pw-in-a-connection",
+        "pw-before-a-host",
+        "Zm9vYmFyYmF6cXV4Zm9vYmFyYmF6cXV4Zm9vYmFyMTIz",
+    ];
+
+    /// A value with every planted text in each of the places where one could stand.
+    fn planted() -> Value {
+        let [
+            password,
+            jwt,
+            bootstrap,
+            openshift,
+            aws,
+            key,
+            data,
+            field,
+            url,
+            basic,
+            github,
+            cookie,
+            compact,
+            environment,
+            connection,
+            before_host,
+            base64,
+        ] = PLANTED;
+        json!({
+            "reason": format!("asked by ann: retry (password is {password})"),
+            "failure": {"code": "Other", "message": format!("HTTP 401: Authorization: Bearer {jwt}")},
+            "message": format!("kubelet: bootstrap token {bootstrap} was refused"),
+            "waitingFor": format!("oc login --token={openshift}"),
+            "commands": [format!("set AWS_ACCESS_KEY_ID={aws}"), format!("git clone https://{github}@github.com/x")],
+            "output": format!("-----BEGIN OPENSSH PRIVATE KEY-----\n{key}\n-----END OPENSSH PRIVATE KEY-----"),
+            "userData": data, "user_data": {"inner": data}, "clientSecret": field, "apiKey": field,
+            "lines": [format!("mirror https://robot:{url}@registry.corp/v2"), format!("Authorization: Basic {basic}")],
+            "headers": {"Cookie": cookie, "Set-Cookie": [cookie]},
+            "password": {"value": password}, "passwords": [password],
+            "compact": format!("{{\"user\":\"ann\",\"password\":\"{compact}\"}}"),
+            "env": [{"name": "DB_PASSWORD", "value": environment}, {"name": "MODE", "value": "fast"}],
+            "database": format!("Server=db;User=sa;Password={connection};Timeout=5 robot:{before_host}@registry.corp"),
+            "found": format!("content {base64} of a file"),
+            "name": "win-a", "token": 7, "phase": "serving",
+        })
+    }
+
+    fn unpacked(bundle: &Bundle) -> Vec<(String, String)> {
+        let bytes = bundle.archive().expect("an archive");
+        let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(&bytes[..]));
+        let entries = archive.entries().expect("entries").map(|entry| {
+            let mut entry = entry.expect("an entry");
+            let name = entry.path().expect("a path").display().to_string();
+            let mut text = String::new();
+            entry.read_to_string(&mut text).expect("text");
+            (name, text)
+        });
+        entries.collect()
+    }
+
+    #[test]
+    fn no_planted_secret_is_in_any_file_and_what_helps_stays() {
+        let mut bundle = Bundle::default();
+        for (file, _) in LISTS {
+            bundle
+                .files
+                .push((file.to_owned(), json!({"items": [planted()]})));
+        }
+        let history = json!({"run": "machine/u", "items": [{"events": [planted()]}]});
+        bundle
+            .files
+            .push(("histories/machine-win-a.json".into(), history));
+        bundle
+            .unread
+            .push(format!("x: the token={} is refused", PLANTED[3]));
+        let files = unpacked(&bundle);
+        assert_eq!(files.len(), LISTS.len() + 2);
+        for (name, text) in &files {
+            for secret in PLANTED {
+                assert!(!text.contains(secret), "{name}: {secret}\n{text}");
+            }
+        }
+        let (_, machines) = &files[1];
+        for stays in [
+            "win-a",
+            "\"token\": 7",
+            "serving",
+            "asked by ann: retry",
+            "HTTP 401",
+            "Server=db;User=sa;",
+            "Timeout=5",
+            "\"fast\"",
+        ] {
+            assert!(machines.contains(stays), "{stays}: {machines}");
+        }
+    }
+
+    #[test]
+    fn no_name_of_a_machine_leaves_the_folder_or_hides_another() {
+        let mut bundle = Bundle::default();
+        for name in ["../../etc/x", "a b", "a-b", "a/b", "a-b"] {
+            let name = bundle.free_name(&format!("histories/machine-{name}.json"));
+            bundle.files.push((name, json!({})));
+        }
+        let mut names: Vec<String> = unpacked(&bundle).into_iter().map(|file| file.0).collect();
+        assert!(names.iter().all(|name| {
+            let mut parts = name.split('/');
+            parts.next() == Some("dormer-support") && !parts.any(|part| part == "..")
+        }));
+        let all = names.len();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), all, "{names:?}");
+    }
+
+    #[test]
+    fn a_file_that_is_there_already_is_left_alone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("bundle");
+        std::fs::write(&path, "of another").expect("a file");
+        let why = write(&path, b"new").expect_err("it is there");
+        assert!(why.to_string().contains("another file"), "{why}");
+        assert_eq!(std::fs::read(&path).expect("a file"), b"of another");
+        std::fs::remove_file(&path).expect("removed");
+        write(&path, b"new").expect("a new file");
+        let mode = std::os::unix::fs::PermissionsExt::mode(
+            &std::fs::metadata(&path).expect("a file").permissions(),
+        );
+        assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn the_page_has_the_table_of_what_is_in_it() {
+        let page = include_str!("../../docs/support-bundle.md");
+        for (file, what) in CONTENTS {
+            let row = format!("| `{file}` | {what} |");
+            assert!(page.contains(&row), "{row}");
+        }
+        let rows = page.lines().filter(|line| line.starts_with("| `")).count();
+        assert_eq!(rows, CONTENTS.len());
+        for (file, _) in LISTS {
+            assert!(CONTENTS.iter().any(|(known, _)| *known == file), "{file}");
+        }
+    }
+}

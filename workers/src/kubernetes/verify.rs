@@ -1,0 +1,453 @@
+//! Checks of a Node before it counts as joined: whether it serves, and not only whether it says so.
+//!
+//! Each check has its own result. What cannot be found out from here is "not checked", with the reason, never "ok".
+
+use super::{
+    KubernetesExecutor,
+    api::call,
+    guard::LiveNode,
+    kubelet::{self, Presented},
+};
+use crate::source;
+use dormer_proto::{
+    checks::{CheckName, CheckResult, NodeCheck, NodeExpectation},
+    machine::{MachineApi, MachineRef, NAMED_ITEMS_MAX},
+    message::{Failure, cut},
+};
+use k8s_openapi::api::core::v1::{Node, Pod, Taint};
+use kube::{
+    Api, ResourceExt,
+    api::{DynamicObject, ListParams},
+};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// Most pods of one node that are looked at.
+const PODS_MAX: u32 = 500;
+/// Label of the Windows build, which the kubelet sets (kubernetes v1.33, `pkg/kubelet/kubelet_node_status_windows.go`).
+const BUILD: &str = "node.kubernetes.io/windows-build";
+/// Taints that keep every new pod away until a controller takes them off (kubernetes v1.33,
+/// `staging/src/k8s.io/cloud-provider/api/well_known_taints.go` and `staging/src/k8s.io/api/core/v1/well_known_taints.go`).
+const STARTUP_TAINTS: [&str; 4] = [
+    "node.cloudprovider.kubernetes.io/uninitialized",
+    "node.kubernetes.io/network-unavailable",
+    "node.kubernetes.io/not-ready",
+    "node.kubernetes.io/unreachable",
+];
+
+/// What was read of a node.
+pub(super) struct NodeReading<'a> {
+    pub(super) live: &'a LiveNode,
+    /// Its machine's object, with the API that keeps it; or why it is not known.
+    pub(super) machine: Result<(MachineApi, &'a DynamicObject), String>,
+    /// Its pods; or why they are not known.
+    pub(super) pods: Result<Vec<Pod>, String>,
+    pub(super) kubelet: Presented,
+    /// How many of the engine's milliseconds pass in one of the API server's.
+    pub(super) time_factor: f64,
+}
+
+impl KubernetesExecutor {
+    /// Checks a Node that was just read.
+    pub(super) async fn verify(
+        &self,
+        live: &LiveNode,
+        machine: (&MachineRef, &DynamicObject),
+        expect: &NodeExpectation,
+    ) -> Vec<NodeCheck> {
+        let (of, object) = machine;
+        let name = live.node.name_any();
+        let read = NodeReading {
+            live,
+            machine: Ok((of.api, object)),
+            pods: self.pods_of(&name).await.map_err(|failure| failure.message),
+            kubelet: self.presented(&live.node).await,
+            time_factor: self.time_factor,
+        };
+        judge(&read, expect)
+    }
+
+    /// Checks a Node at a person's wish, by its name.
+    ///
+    /// # Errors
+    /// The Node cannot be read, or there is none.
+    pub async fn verify_node(
+        &self,
+        name: &str,
+        expect: &NodeExpectation,
+    ) -> Result<Vec<NodeCheck>, Failure> {
+        let Some(live) = self.live_node(name).await? else {
+            let message = format!("there is no Node {name}");
+            return Err(Failure::lasting("NodeGone", message));
+        };
+        let machine = self.machine_on(&live.node).await;
+        let machine = machine
+            .as_ref()
+            .map(|(api, object)| (*api, object))
+            .map_err(Clone::clone);
+        let read = NodeReading {
+            live: &live,
+            machine,
+            pods: self.pods_of(name).await.map_err(|failure| failure.message),
+            kubelet: self.presented(&live.node).await,
+            time_factor: self.time_factor,
+        };
+        Ok(judge(&read, expect))
+    }
+
+    /// The machine that a Node's annotations name: the Machine API's nodelink controller writes `namespace/name`, and
+    /// Cluster API's controller both apart (cluster-api v1.10, `api/v1beta1/common_types.go`).
+    async fn machine_on(&self, node: &Node) -> Result<(MachineApi, DynamicObject), String> {
+        let note = |key: &str| node.annotations().get(key).cloned();
+        let of_openshift = note("machine.openshift.io/machine");
+        let of_openshift = of_openshift.and_then(|both| {
+            let (namespace, name) = both.split_once('/')?;
+            Some((namespace.to_owned(), name.to_owned()))
+        });
+        let of_cluster =
+            note("cluster.x-k8s.io/cluster-namespace").zip(note("cluster.x-k8s.io/machine"));
+        let served = source::served(&self.client)
+            .await
+            .map_err(|error| format!("the API server does not say what it serves: {error}"))?;
+        let mut linked = served.into_iter().filter_map(|api| match api {
+            MachineApi::OpenShift => Some((api, of_openshift.clone()?)),
+            MachineApi::ClusterV1Beta1 | MachineApi::ClusterV1Beta2 => {
+                Some((api, of_cluster.clone()?))
+            }
+            MachineApi::Host => None,
+        });
+        let Some((api, (namespace, name))) = linked.next() else {
+            return Err("no Machine is named on it".to_owned());
+        };
+        let machines: Api<DynamicObject> =
+            Api::namespaced_with(self.client.clone(), &namespace, &source::machines(api));
+        let what = format!("Machine {namespace}/{name}");
+        let found = call("get", &what, machines.get(&name)).await;
+        found
+            .map(|object| (api, object))
+            .map_err(|failure| failure.message)
+    }
+
+    async fn pods_of(&self, node: &str) -> Result<Vec<Pod>, Failure> {
+        let api: Api<Pod> = Api::all(self.client.clone());
+        let params = ListParams::default()
+            .fields(&format!("spec.nodeName={node}"))
+            .limit(PODS_MAX);
+        let what = format!("the pods of Node {node}");
+        Ok(call("list", &what, api.list(&params)).await?.items)
+    }
+
+    /// What the node's kubelet presents to who asks for logs.
+    async fn presented(&self, node: &Node) -> Presented {
+        let Some(dialer) = &self.kubelets else {
+            return Presented::NotAsked("this process does not reach kubelets".to_owned());
+        };
+        match address(node) {
+            Some(address) => kubelet::presented(dialer, &address).await,
+            None => Presented::NotAsked("the Node has no InternalIP".to_owned()),
+        }
+    }
+}
+
+fn address(node: &Node) -> Option<String> {
+    let addresses = node.status.as_ref()?.addresses.as_ref()?;
+    let internal = addresses.iter().find(|one| one.type_ == "InternalIP")?;
+    Some(internal.address.clone())
+}
+
+/// The results of all checks, in the order of [`CheckName`].
+pub(super) fn judge(read: &NodeReading<'_>, expect: &NodeExpectation) -> Vec<NodeCheck> {
+    let node = &read.live.node;
+    vec![
+        checked(CheckName::Version, version(node, expect)),
+        checked(CheckName::Os, label_is(node, "kubernetes.io/os", "windows")),
+        checked(CheckName::Architecture, architecture(node)),
+        checked(CheckName::Build, build(node, expect)),
+        checked(CheckName::Labels, labels(node, read.machine.as_ref())),
+        checked(CheckName::Taints, taints(node, read.machine.as_ref())),
+        checked(CheckName::Certificate, certificate(node, read)),
+        checked(CheckName::DaemonSets, daemon_sets(read)),
+        checked(CheckName::Settled, ready_for_long(read, expect)),
+    ]
+}
+
+/// A result: fine, with what was found; failed; or not checked.
+type Checked = Result<String, (CheckResult, String)>;
+
+fn checked(check: CheckName, result: Checked) -> NodeCheck {
+    let (result, said) = match result {
+        Ok(said) => (CheckResult::Ok, said),
+        Err(found) => found,
+    };
+    NodeCheck {
+        check: check.to_string(),
+        result,
+        said: cut(said),
+    }
+}
+
+fn failed(said: impl Into<String>) -> Checked {
+    Err((CheckResult::Failed, said.into()))
+}
+
+fn not_checked(why: impl Into<String>) -> Checked {
+    Err((CheckResult::NotChecked, why.into()))
+}
+
+fn version(node: &Node, expect: &NodeExpectation) -> Checked {
+    let info = node.status.as_ref().and_then(|it| it.node_info.as_ref());
+    let Some(runs) = info.map(|info| info.kubelet_version.as_str()) else {
+        return failed("the Node does not say which kubelet it runs");
+    };
+    let Some(wanted) = expect.kubelet_minor else {
+        return not_checked("the minor version of the payload's kubelet is not known here");
+    };
+    match runs.starts_with(&format!("v1.{wanted}.")) {
+        true => Ok(format!("kubelet {runs}")),
+        false => failed(format!(
+            "the kubelet is {runs}, and the payload's is 1.{wanted}"
+        )),
+    }
+}
+
+fn label_is(node: &Node, key: &str, wanted: &str) -> Checked {
+    match node.labels().get(key) {
+        Some(value) if value == wanted => Ok(value.clone()),
+        Some(value) => failed(format!("the label {key} is {value}, not {wanted}")),
+        None => failed(format!("the label {key} is missing; it should be {wanted}")),
+    }
+}
+
+/// Both where the scheduler looks for it, and what the kubelet found.
+fn architecture(node: &Node) -> Checked {
+    let info = node.status.as_ref().and_then(|it| it.node_info.as_ref());
+    let found = info.map(|info| info.architecture.as_str());
+    let found = found.filter(|it| !it.is_empty()).unwrap_or("amd64");
+    label_is(node, "kubernetes.io/arch", found)
+}
+
+fn build(node: &Node, expect: &NodeExpectation) -> Checked {
+    match &expect.os_build {
+        Some(build) => label_is(node, BUILD, build),
+        None => not_checked("nobody has logged in to the host from here"),
+    }
+}
+
+/// The labels that the machine's object gives to its Node. Machine API's nodelink controller writes those of
+/// `spec.metadata` (machine-api-operator 951196122, `pkg/controller/nodelink`); Cluster API's controller the Machine's
+/// own of three domains (cluster-api v1.10, `internal/controllers/machine/machine_controller_noderef.go`,
+/// `getManagedLabels`).
+fn wanted_labels(api: MachineApi, machine: &DynamicObject) -> BTreeMap<String, String> {
+    let text = |(key, value): (&String, &Value)| Some((key.clone(), value.as_str()?.to_owned()));
+    match api {
+        MachineApi::OpenShift => {
+            let all = machine.data["spec"]["metadata"]["labels"].as_object();
+            all.into_iter().flatten().filter_map(text).collect()
+        }
+        MachineApi::ClusterV1Beta1 | MachineApi::ClusterV1Beta2 => {
+            let all = machine.labels().iter().filter(|(key, _)| is_managed(key));
+            all.map(|(key, value)| (key.clone(), value.clone()))
+                .collect()
+        }
+        MachineApi::Host => BTreeMap::new(),
+    }
+}
+
+/// Whether Cluster API carries a label of this key from a Machine to its Node.
+fn is_managed(key: &str) -> bool {
+    let domain = key.split_once('/').map_or("", |(domain, _)| domain);
+    let of = |wanted: &str| {
+        let below = domain.strip_suffix(wanted);
+        below.is_some_and(|front| front.is_empty() || front.ends_with('.'))
+    };
+    domain == "node-role.kubernetes.io"
+        || of("node-restriction.kubernetes.io")
+        || of("node.cluster.x-k8s.io")
+}
+
+fn labels(node: &Node, machine: Result<&(MachineApi, &DynamicObject), &String>) -> Checked {
+    let (api, object) = match machine {
+        Ok(found) => found,
+        Err(why) => return not_checked(why),
+    };
+    let wanted = wanted_labels(*api, object);
+    let there = node.labels();
+    let differ = wanted
+        .iter()
+        .filter(|(key, value)| there.get(*key) != Some(value));
+    let differ: Vec<_> = differ
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect();
+    match differ.is_empty() {
+        true => Ok(count(
+            wanted.len(),
+            "label of its template",
+            "labels of its template",
+        )),
+        false => failed(format!(
+            "the Node lacks labels of its template: {}",
+            named(&differ)
+        )),
+    }
+}
+
+fn taints(node: &Node, machine: Result<&(MachineApi, &DynamicObject), &String>) -> Checked {
+    let there = node.spec.as_ref().and_then(|spec| spec.taints.as_deref());
+    let there = there.unwrap_or_default();
+    let waits: Vec<_> = there
+        .iter()
+        .filter(|taint| STARTUP_TAINTS.contains(&taint.key.as_str()))
+        .map(|taint| taint.key.clone())
+        .collect();
+    if !waits.is_empty() {
+        return failed(format!("no new pod comes here: {}", named(&waits)));
+    }
+    let (api, object) = match machine {
+        Ok(found) => found,
+        Err(why) => return not_checked(why),
+    };
+    let wanted = match api {
+        MachineApi::OpenShift => object.data["spec"]["taints"].as_array(),
+        MachineApi::ClusterV1Beta1 | MachineApi::ClusterV1Beta2 | MachineApi::Host => None,
+    };
+    let wanted = wanted.map(Vec::as_slice).unwrap_or_default();
+    let same = |taint: &Taint, wanted: &Value| {
+        wanted["key"] == taint.key.as_str() && wanted["effect"] == taint.effect.as_str()
+    };
+    let lacks: Vec<_> = wanted
+        .iter()
+        .filter(|wanted| !there.iter().any(|taint| same(taint, wanted)))
+        .map(|wanted| wanted["key"].as_str().unwrap_or_default().to_owned())
+        .collect();
+    match lacks.is_empty() {
+        true => Ok(count(
+            wanted.len(),
+            "taint of its template",
+            "taints of its template",
+        )),
+        false => failed(format!(
+            "the Node lacks taints of its template: {}",
+            named(&lacks)
+        )),
+    }
+}
+
+fn certificate(node: &Node, read: &NodeReading<'_>) -> Checked {
+    let name = node.name_any();
+    let ours: Vec<String> = [Some(name), address(node)].into_iter().flatten().collect();
+    match &read.kubelet {
+        Presented::NotAsked(why) => not_checked(why),
+        Presented::Nothing(why) => failed(format!(
+            "the kubelet has no serving certificate, so neither logs nor exec answer: {why}"
+        )),
+        Presented::Unreadable(why) => {
+            failed(format!("its serving certificate cannot be read: {why}"))
+        }
+        Presented::Certificate(leaf) if leaf.self_signed => failed(
+            "the kubelet's certificate is its own: its request for a serving certificate was not granted",
+        ),
+        Presented::Certificate(leaf) if !leaf.names.iter().any(|name| ours.contains(name)) => {
+            failed(format!(
+                "the kubelet's certificate is for {}, not for {}",
+                named(&leaf.names),
+                ours.join(" or ")
+            ))
+        }
+        Presented::Certificate(leaf) => match read.live.at_ms {
+            Some(now) if now > leaf.until_ms => {
+                failed("the kubelet's serving certificate has lapsed")
+            }
+            _ => Ok(format!("issued for {}", named(&leaf.names))),
+        },
+    }
+}
+
+fn daemon_sets(read: &NodeReading<'_>) -> Checked {
+    let pods = match &read.pods {
+        Ok(pods) => pods,
+        Err(why) => return not_checked(why),
+    };
+    let of_daemon_set = |pod: &&Pod| {
+        let mut owners = pod.owner_references().iter();
+        owners.any(|owner| owner.kind == "DaemonSet" && owner.controller == Some(true))
+            && pod.metadata.deletion_timestamp.is_none()
+    };
+    let ours: Vec<&Pod> = pods.iter().filter(of_daemon_set).collect();
+    let waits: Vec<String> = ours
+        .iter()
+        .filter(|pod| !is_ready(pod))
+        .map(|pod| {
+            let namespace = pod.namespace().unwrap_or_default();
+            format!("{namespace}/{}", pod.name_any())
+        })
+        .collect();
+    match waits.is_empty() {
+        true => Ok(count(
+            ours.len(),
+            "pod of a DaemonSet",
+            "pods of DaemonSets",
+        )),
+        false => failed(format!(
+            "pods of DaemonSets are not ready: {}",
+            named(&waits)
+        )),
+    }
+}
+
+fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.as_ref().and_then(|it| it.conditions.as_deref());
+    let mut conditions = conditions.unwrap_or_default().iter();
+    conditions.any(|one| one.type_ == "Ready" && one.status == "True")
+}
+
+/// Ready, and for as long as the pool asks, by the API server's clock: a node that flaps has not joined.
+fn ready_for_long(read: &NodeReading<'_>, expect: &NodeExpectation) -> Checked {
+    if !read.live.ready() {
+        return failed("the Node is not Ready");
+    }
+    let Some(lasted) = read.live.unchanged_ms() else {
+        return not_checked("the API server does not say since when the Node is Ready");
+    };
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "times of a day or two"
+    )]
+    let lasted = (lasted as f64 * read.time_factor) as u64;
+    // The Node's times have whole seconds.
+    match lasted.saturating_add(1_000) >= expect.soak_ms {
+        true => Ok(format!("Ready for {} s", lasted / 1_000)),
+        false => failed(format!(
+            "the Node has been Ready for {} s, and has to be so for {} s",
+            lasted / 1_000,
+            expect.soak_ms / 1_000
+        )),
+    }
+}
+
+fn count(number: usize, one: &str, more: &str) -> String {
+    match number {
+        1 => format!("1 {one}"),
+        number => format!("{number} {more}"),
+    }
+}
+
+/// The first of them, and how many more there are.
+fn named(all: &[String]) -> String {
+    let shown = all
+        .iter()
+        .take(NAMED_ITEMS_MAX)
+        .cloned()
+        .collect::<Vec<_>>();
+    let more = all.len().saturating_sub(NAMED_ITEMS_MAX);
+    let more = match more {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("{}{more}", shown.join(", "))
+}
+
+#[cfg(test)]
+#[path = "verify_tests.rs"]
+mod tests;
