@@ -4,6 +4,7 @@
 mod api;
 #[cfg(feature = "demo")]
 mod auth;
+mod bench_engines;
 mod bench_sftp;
 #[cfg(feature = "demo")]
 mod browser;

@@ -17,6 +17,7 @@ mod nats_common;
 #[cfg(feature = "nats-creds")]
 mod nats_creds;
 mod nats_engine;
+mod nats_held;
 mod nats_mid_page;
 mod nats_moves;
 mod nats_old_and_new;

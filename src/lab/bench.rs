@@ -3,9 +3,12 @@
 mod calibration;
 mod console;
 mod engine;
+mod engines;
+mod failover;
 #[cfg(feature = "demo")]
 mod fleet;
 mod idle;
+mod overload;
 mod sftp;
 
 use clap::Subcommand;
@@ -24,6 +27,9 @@ pub enum Bench {
     /// Durable steps per second: runs of six steps each (decide, task, report), with empty tasks
     #[command(after_help = EXIT_CODES)]
     Engine(engine::Options),
+    /// Time until every run goes on after one of several engines was killed, on NATS
+    #[command(after_help = EXIT_CODES)]
+    Failover(failover::Options),
     /// Time until a simulated fleet serves, on a virtual clock: the ratios measure waiting
     #[cfg(feature = "demo")]
     #[command(after_help = EXIT_CODES)]
@@ -31,6 +37,9 @@ pub enum Bench {
     /// Memory of an idle run, and startup time of an engine with many of them
     #[command(after_help = EXIT_CODES)]
     Idle(idle::Options),
+    /// Throughput while more comes than the engines can take, on NATS; fails if a run is left behind
+    #[command(after_help = EXIT_CODES)]
+    Overload(overload::Options),
     /// dormer's uploader compared with OpenSSH's sftp, to a real sshd over a link with delay
     #[command(after_help = EXIT_CODES)]
     Sftp(sftp::Options),
@@ -46,9 +55,11 @@ async fn measure(bench: Bench) -> anyhow::Result<ExitCode> {
     match bench {
         Bench::Console(options) => console::run(options).await,
         Bench::Engine(options) => engine::run(options).await,
+        Bench::Failover(options) => failover::run(options).await,
         #[cfg(feature = "demo")]
         Bench::Fleet(options) => fleet::run(options).await,
         Bench::Idle(options) => idle::run(options).await,
+        Bench::Overload(options) => overload::run(options).await,
         Bench::Sftp(options) => sftp::run(options).await,
     }
 }

@@ -4,6 +4,7 @@
 //! permissions know subjects only.
 
 use super::{
+    held::{Held, extend_for_ever},
     link::Link,
     post::Outgoing,
     pull::{
@@ -48,6 +49,7 @@ pub struct NatsInbox {
     come: AsyncMutex<mpsc::Receiver<Message>>,
     /// Reply subject and partition of each delivery. Lock held for one map operation, never across an await.
     unsettled: Mutex<HashMap<u64, (Subject, Option<u64>)>>,
+    held: Arc<Held>,
     token: AtomicU64,
     pulls: OnceLock<Vec<JoinHandle<()>>>,
     origin: Origin,
@@ -67,6 +69,7 @@ impl NatsInbox {
             out,
             come: AsyncMutex::new(come),
             unsettled: Mutex::default(),
+            held: Arc::default(),
             token: AtomicU64::new(0),
             pulls: OnceLock::new(),
             origin,
@@ -84,6 +87,7 @@ impl NatsInbox {
             let sink = Sink {
                 link: Arc::clone(&link),
                 out: self.out.clone(),
+                held: Arc::clone(&self.held),
                 trouble: Arc::clone(&self.trouble),
             };
             let share = self.share.clone();
@@ -97,6 +101,7 @@ impl NatsInbox {
                     share,
                     yielded,
                 )),
+                tokio::spawn(extend_for_ever(Arc::clone(&link), Arc::clone(&self.held))),
                 tokio::spawn(async move { delete_shared_consumer(&link).await }),
             ];
             pulls.extend((0..PARTITIONS).map(|partition| {
@@ -146,6 +151,7 @@ impl NatsInbox {
         for (message, result) in others.into_iter().zip(results) {
             match (result, message.reply.clone()) {
                 (Ok(_), Some(reply)) => {
+                    self.held.remove(&reply);
                     let done = Bytes::from_static(b"+ACK");
                     let _ = self.link.client.publish(reply, done).await;
                 }
@@ -239,6 +245,7 @@ impl NatsInbox {
     async fn refuse(&self, message: &Message, why: &str) {
         tracing::error!(subject = %message.subject, why, "a message is refused");
         if let Some(reply) = message.reply.clone() {
+            self.held.remove(&reply);
             let _ = self
                 .link
                 .client
@@ -344,6 +351,7 @@ impl Inbox for NatsInbox {
         self.yields(newer.collect());
         let all = async {
             for ((reply, _), ack) in replies {
+                self.held.remove(&reply);
                 let word = match ack {
                     Ack::Done => Bytes::from_static(b"+ACK"),
                     Ack::Again(0) => Bytes::from_static(b"-NAK"),

@@ -9,6 +9,7 @@ mod backup;
 mod changes;
 mod connect;
 mod dead_letters;
+mod held;
 mod history;
 mod identity;
 mod inbox;

@@ -2,6 +2,7 @@
 
 use super::{
     connect::ANSWER_MAX,
+    held::{CLAIM, Held},
     link::Link,
     old_inbox,
     share::{Rank, Ranks},
@@ -19,10 +20,9 @@ use tokio::{
 
 /// Messages in one request for due timers, or from the old inbox.
 const PULL_MAX: usize = 512;
-/// Messages in one request for a partition. They wait in this process under their claim, so they are few.
-const PARTITION_PULL_MAX: usize = 64;
-/// Time after which an unacknowledged message is redelivered.
-const CLAIM: Duration = Duration::from_secs(10);
+/// Messages in one request for a partition. They wait in this process under their claim, so they are few: with all
+/// partitions as many as wait in the inbox.
+const PARTITION_PULL_MAX: usize = 16;
 /// Heartbeat interval of an idle server. Two misses end the pull.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 /// Heartbeat interval for each of many partitions.
@@ -51,8 +51,17 @@ const OLD_ASK_EVERY: Duration = Duration::from_millis(500);
 pub(super) struct Sink {
     pub(super) link: Arc<Link>,
     pub(super) out: mpsc::Sender<Message>,
+    pub(super) held: Arc<Held>,
     /// Notified when a pull ends, to check whether the stream is still the same.
     pub(super) trouble: Arc<Notify>,
+}
+
+impl Sink {
+    /// Passes a message on. `false`: nobody takes it any more.
+    async fn pass(&self, message: Message) -> bool {
+        self.held.add(message.reply.as_ref());
+        self.out.send(message).await.is_ok()
+    }
 }
 
 /// Pause after a pull that ended. It grows while pulls bring nothing.
@@ -183,7 +192,7 @@ async fn ask(sink: &Sink, consumer: &PullConsumer) -> bool {
             match timeout(ANSWER_MAX, messages.next()).await {
                 Ok(Some(Ok(message))) => {
                     any = true;
-                    if sink.out.send(message).await.is_err() {
+                    if !sink.pass(message).await {
                         return false;
                     }
                 }
@@ -240,7 +249,7 @@ async fn pull(
                 // What the server has sent already is this engine's.
                 while let Some(Some(Ok(message))) = messages.next().now_or_never() {
                     brought = true;
-                    if sink.out.send(message).await.is_err() {
+                    if !sink.pass(message).await {
                         break;
                     }
                 }
@@ -250,7 +259,7 @@ async fn pull(
         match next {
             Ok(Some(Ok(message))) => {
                 brought = true;
-                if sink.out.send(message).await.is_err() {
+                if !sink.pass(message).await {
                     return brought;
                 }
             }

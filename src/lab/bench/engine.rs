@@ -1,6 +1,9 @@
 //! `dormer bench engine`: the production loop under load, on a selectable store.
 
-use super::calibration::{Calibration, calibrate};
+use super::{
+    calibration::{Calibration, calibrate},
+    engines::{self, Engines, EnginesFigures, Streams},
+};
 use crate::usage::{cpu_seconds, rss_mib};
 use anyhow::Context;
 use clap::Args;
@@ -9,13 +12,11 @@ use dormer_engine::{
     engine,
     local::{Local, deliver_due_timers},
     memory::MemoryStore,
-    nats,
     port::SystemClock,
 };
 use dormer_load::{Load, WorkerQueue, workflow::PAYLOAD_BYTES};
 use dormer_proto::id::Incarnation;
 use dormer_run::{embedded::OwnStore, usage::checked};
-use futures::TryStreamExt;
 use serde::Serialize;
 use std::{
     path::{Path, PathBuf},
@@ -47,6 +48,13 @@ pub struct Options {
     /// Parent folder of the embedded store
     #[arg(long)]
     folder: Option<PathBuf>,
+    /// Engines as processes of their own, which share the inbox; with `--store nats://HOST:PORT` only. Without it one
+    /// engine runs in the process of the load
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=64))]
+    engines: Option<u16>,
+    /// Is such an engine: runs until its standard input ends, on the streams with this prefix
+    #[arg(long, hide = true)]
+    engine_on: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -62,11 +70,23 @@ struct Figures {
     rss_mib: f64,
     disk_bytes_per_step: f64,
     payload_bytes: usize,
+    /// Engines as processes of their own, and what they did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    engines: Option<EnginesFigures>,
     calibration: Calibration,
 }
 
 /// Runs the benchmark and prints its figures.
 pub(crate) async fn run(options: Options) -> anyhow::Result<ExitCode> {
+    if let Some(prefix) = &options.engine_on {
+        engines::serve(&options.store, prefix, options.shards).await?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if options.engines.is_some() && !options.store.starts_with("nats://") {
+        return checked(Err(anyhow::anyhow!(
+            "--engines needs a store that several processes share: give --store nats://HOST:PORT"
+        )));
+    }
     let base = options.folder.clone().unwrap_or_else(std::env::temp_dir);
     let folder = base.join(format!("dormer-bench-{}", std::process::id()));
     std::fs::create_dir_all(&folder)
@@ -119,29 +139,51 @@ async fn measure_nats(
     folder: &Path,
     calibration: Calibration,
 ) -> anyhow::Result<Figures> {
-    let prefix = format!("bench-{:08x}", rand::random::<u32>());
-    let settings = nats::Options {
-        servers: options.store.clone(),
-        prefix: Some(prefix.clone()),
-        sync: nats::Sync::LazyAccepted,
-        ..nats::Options::default()
+    let streams = Streams::make(&options.store).await?;
+    let queue = WorkerQueue::nats(&options.store, &streams.prefix).await?;
+    let ports = AnyPorts::nats(Arc::clone(&streams.store));
+    let figures = match options.engines {
+        None => measure_on(ports, queue, options, folder, calibration).await,
+        Some(count) => {
+            let engines = Engines::start(count, &options.store, &streams.prefix, options.shards)?;
+            measure_engines(
+                engines,
+                Load::new(ports, queue),
+                options,
+                folder,
+                calibration,
+            )
+            .await
+        }
     };
-    let store = Arc::new(nats::NatsStore::open(&settings).await?);
-    let queue = WorkerQueue::nats(&options.store, &prefix).await?;
-    let ports = AnyPorts::nats(Arc::clone(&store));
-    let figures = measure_on(ports, queue, options, folder, calibration).await;
-    store.close().await;
-    delete_streams(&options.store, &prefix).await?;
+    streams.delete().await?;
     figures
 }
 
-async fn delete_streams(url: &str, prefix: &str) -> anyhow::Result<()> {
-    let js = async_nats::jetstream::new(async_nats::connect(url).await?);
-    let names: Vec<String> = js.stream_names().try_collect().await?;
-    for name in names.into_iter().filter(|name| name.starts_with(prefix)) {
-        js.delete_stream(name).await?;
-    }
-    Ok(())
+/// Measures engines of other processes.
+async fn measure_engines(
+    engines: Engines,
+    mut load: Load,
+    options: &Options,
+    folder: &Path,
+    calibration: Calibration,
+) -> anyhow::Result<Figures> {
+    load.begin(options.in_flight).await?;
+    load.until(Instant::now() + engines::SETTLING).await?;
+    let begun = Instant::now();
+    let span = Duration::from_secs(options.seconds);
+    let folder = folder.to_owned();
+    let measured = tokio::spawn(async move {
+        let spent = spent_until(&mut load, begun + span, &folder).await?;
+        anyhow::Ok((load, spent))
+    });
+    let (load, spent) = measured.await??;
+    let seconds = engines::SETTLING + begun.elapsed();
+    let messages = load.messages();
+    let done = engines.stop().await?;
+    let mut figures = figures(load, options, &spent, calibration);
+    figures.engines = Some(done.figures(messages, seconds));
+    Ok(figures)
 }
 
 async fn measure_on(
@@ -187,18 +229,23 @@ async fn under_load(
 ) -> anyhow::Result<(Load, Spent)> {
     load.begin(in_flight).await?;
     load.until(Instant::now() + Duration::from_secs(1)).await?;
+    let spent = spent_until(&mut load, Instant::now() + span, &folder).await?;
+    Ok((load, spent))
+}
+
+/// Measures from now until `end`.
+async fn spent_until(load: &mut Load, end: Instant, folder: &Path) -> anyhow::Result<Spent> {
     load.forget_figures();
     let start = Instant::now();
     let cpu = cpu_seconds();
-    let disk = bytes_in(&folder);
-    load.until(start + span).await?;
-    let spent = Spent {
+    let disk = bytes_in(folder);
+    load.until(end).await?;
+    Ok(Spent {
         seconds: start.elapsed().as_secs_f64(),
         cpu: cpu_seconds() - cpu,
         rss_mib: rss_mib(),
-        disk: bytes_in(&folder).saturating_sub(disk),
-    };
-    Ok((load, spent))
+        disk: bytes_in(folder).saturating_sub(disk),
+    })
 }
 
 fn figures(mut load: Load, options: &Options, spent: &Spent, calibration: Calibration) -> Figures {
@@ -228,6 +275,7 @@ fn figures(mut load: Load, options: &Options, spent: &Spent, calibration: Calibr
         rss_mib,
         disk_bytes_per_step: disk as f64 / steps.max(1) as f64,
         payload_bytes: PAYLOAD_BYTES,
+        engines: None,
         calibration,
     }
 }
@@ -250,10 +298,15 @@ fn print(figures: &Figures, json: bool) -> anyhow::Result<()> {
         "{:12.2} cores, {:.0} MiB resident",
         figures.cpu_cores, figures.rss_mib
     );
-    println!(
-        "{:12.0} bytes on disk per step",
-        figures.disk_bytes_per_step
-    );
+    if figures.store == "embedded" {
+        println!(
+            "{:12.0} bytes on disk per step",
+            figures.disk_bytes_per_step
+        );
+    }
+    if let Some(engines) = &figures.engines {
+        println!("{engines}");
+    }
     println!(
         "machine: {:.0} fdatasync/s, {:.0} cpu loops/s",
         figures.calibration.fdatasync_per_s, figures.calibration.cpu_loops_per_s

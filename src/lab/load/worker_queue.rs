@@ -80,6 +80,21 @@ impl WorkerQueue {
     }
 }
 
+impl WorkerQueue {
+    /// Acknowledges every order taken so far, for a worker whose reports need no repeat.
+    pub async fn acknowledge_all(&mut self) -> anyhow::Result<()> {
+        if let Self::Nats { at, .. } = self {
+            for (_, message) in at.drain() {
+                message
+                    .ack_with(AckKind::Ack)
+                    .await
+                    .map_err(|error| anyhow::anyhow!(error))?;
+            }
+        }
+        Ok(())
+    }
+}
+
 async fn accept(
     taken: Vec<jetstream::Message>,
     at: &mut HashMap<RunId, jetstream::Message>,

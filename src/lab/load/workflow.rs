@@ -1,4 +1,5 @@
-//! Workflow of the bench: six steps, each with a task of 256 bytes and a report of 256 bytes; or one long wait.
+//! Workflow of the bench: six steps, each with a task of 256 bytes and a report of 256 bytes; three facts and then one
+//! such task; or one long wait.
 
 use dormer_engine_core::{Command, Decision, Input, Now, RetryPolicy, Workflow};
 use dormer_proto::id::RunId;
@@ -11,16 +12,22 @@ pub const PAYLOAD_BYTES: usize = 256;
 
 /// Name of runs that step.
 pub const STEPPING: &str = "steps";
+/// Name of runs that gather facts.
+pub const GATHERING: &str = "gather";
+/// Facts that a run gathers before its only task.
+pub const GATHERED: u8 = 3;
 /// Name of runs that wait.
 pub const WAITING: &str = "idle";
 /// Only timer of a run that waits: 30 days, in milliseconds.
 const FAR_OFF_MS: u64 = 30 * 24 * 3_600_000;
 
-/// Workflow of the bench, and state of its runs. One workflow has both kinds, so that the engine is compiled once.
+/// Workflow of the bench, and state of its runs. One workflow has all kinds, so that the engine is compiled once.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub enum Bench {
     /// Run that has completed so many steps.
     Stepping(u8),
+    /// Run that has so many facts.
+    Gathering(u8),
     /// Run that waits for a distant timer.
     #[default]
     Waiting,
@@ -48,10 +55,10 @@ impl Workflow for Bench {
     type Signal = ();
 
     fn start(run: &RunId, by_signal: bool) -> Option<Bench> {
-        let state = if run.workflow() == WAITING {
-            Bench::Waiting
-        } else {
-            Bench::Stepping(0)
+        let state = match run.workflow() {
+            WAITING => Bench::Waiting,
+            GATHERING => Bench::Gathering(0),
+            _ => Bench::Stepping(0),
         };
         (!by_signal).then_some(state)
     }
@@ -69,6 +76,17 @@ impl Workflow for Bench {
                     Decision::to(next).and(Command::Complete)
                 }
             }
+            (Bench::Gathering(facts), Input::Observed { .. }) => {
+                let next = Bench::Gathering(facts + 1);
+                if facts + 1 == GATHERED {
+                    step(next)
+                } else {
+                    Decision::to(next)
+                }
+            }
+            (Bench::Gathering(_), Input::Finished { .. }) => {
+                Decision::to(state).and(Command::Complete)
+            }
             _ => Decision::to(state),
         }
     }
@@ -76,6 +94,7 @@ impl Workflow for Bench {
     fn label(state: &Bench) -> &'static str {
         match state {
             Bench::Stepping(_) => "Stepping",
+            Bench::Gathering(_) => "Gathering",
             Bench::Waiting => "Waiting",
         }
     }

@@ -64,6 +64,15 @@ pub const PARTS: &[Part] = &[
         minutes: 5,
     },
     Part {
+        name: "engines",
+        what: "one of four engines killed under load, and a flood of twice what an engine takes, for a minute",
+        select: &["-p", "dormer", "--test", "integration", "bench_engines::"],
+        env: &[],
+        needs: None,
+        whole: false,
+        minutes: 8,
+    },
+    Part {
         name: "rollout-model",
         what: "the model check of the lease with larger bounds",
         select: &[

@@ -1,0 +1,118 @@
+//! Messages that this engine holds: pulled, and not acknowledged yet.
+//!
+//! The server delivers a message again once its claim ends. An engine under load holds messages for longer than that;
+//! each repeat would cost it a read of the run's leader, and slow it down further. So it extends the claims of what it
+//! holds, as long as it acknowledges anything at all. The claims of an engine that stands still end, and others take
+//! its messages.
+
+use super::link::Link;
+use async_nats::Subject;
+use bytes::Bytes;
+use dormer_proto::id::hash64;
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+/// Time after which an unacknowledged message is redelivered.
+pub(super) const CLAIM: Duration = Duration::from_secs(10);
+/// Interval of the extensions: two may be lost.
+const EXTEND_EVERY: Duration = Duration::from_secs(3);
+/// Longest time for which a message is held. Its run may hang in this engine, which works for the others.
+const HELD_MAX: Duration = Duration::from_secs(120);
+
+/// Reply subject of a message, and when it came.
+type Came = (Subject, Instant);
+
+/// Messages that an engine holds.
+#[derive(Default)]
+pub(super) struct Held {
+    /// By the hash of the reply subject: of two with one hash, one may come again. Lock held for one map operation or
+    /// one copy, never across an await.
+    since: Mutex<HashMap<u64, Came>>,
+    /// Whether a message was acknowledged since the last extension.
+    works: AtomicBool,
+}
+
+impl Held {
+    fn since(&self) -> MutexGuard<'_, HashMap<u64, Came>> {
+        self.since.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a message that came.
+    pub(super) fn add(&self, reply: Option<&Subject>) {
+        if let Some(reply) = reply {
+            let came = (reply.clone(), Instant::now());
+            self.since().insert(hash64(reply.as_bytes()), came);
+        }
+    }
+
+    /// Removes a message that is acknowledged, returned or refused.
+    pub(super) fn remove(&self, reply: &Subject) {
+        self.since().remove(&hash64(reply.as_bytes()));
+        self.works.store(true, Ordering::Relaxed);
+    }
+
+    /// Messages whose claims are extended now.
+    fn to_extend(&self, now: Instant) -> Vec<Subject> {
+        let mut since = self.since();
+        since.retain(|_, (_, at)| now.duration_since(*at) < HELD_MAX);
+        if !self.works.swap(false, Ordering::Relaxed) {
+            return Vec::new();
+        }
+        let old = since
+            .values()
+            .filter(|(_, at)| now.duration_since(*at) >= EXTEND_EVERY);
+        old.map(|(reply, _)| reply.clone()).collect()
+    }
+}
+
+/// Extends claims until cancelled.
+pub(super) async fn extend_for_ever(link: Arc<Link>, held: Arc<Held>) {
+    let mut tick = interval(EXTEND_EVERY);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tick.tick().await;
+        let replies = held.to_extend(Instant::now());
+        if replies.is_empty() {
+            continue;
+        }
+        tracing::debug!(messages = replies.len(), "claims are extended");
+        for reply in replies {
+            // A lost extension is a repeat, which is harmless.
+            let _ = link
+                .client
+                .publish(reply, Bytes::from_static(b"+WPI"))
+                .await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn claims_are_extended_while_the_engine_works_and_not_for_ever() {
+        let held = Held::default();
+        let (one, two) = (Subject::from("one"), Subject::from("two"));
+        held.add(Some(&one));
+        held.add(Some(&two));
+        let now = Instant::now();
+        let later = now + EXTEND_EVERY;
+        assert!(held.to_extend(later).is_empty(), "nothing is acknowledged");
+        held.remove(&two);
+        assert!(held.to_extend(now).is_empty(), "they have just come");
+        held.remove(&two);
+        assert_eq!(held.to_extend(later), vec![one.clone()]);
+        assert!(held.to_extend(later).is_empty(), "it stands still since");
+        held.remove(&two);
+        assert!(held.to_extend(now + HELD_MAX * 2).is_empty());
+        assert!(held.since().is_empty(), "nothing is kept for ever");
+    }
+}
