@@ -175,6 +175,13 @@ const TABLE: &[(i32, &str, &str)] = &[
         "bench engine --store sqlite",
         "memory, embedded or nats://",
     ),
+    (2, "bench engine --engines 2", "give --store nats://"),
+    (2, "bench failover", "--store"),
+    (
+        2,
+        "bench overload --store nats://127.0.0.1:1 --times 0",
+        "--times 0",
+    ),
     (
         2,
         "status --server http://127.0.0.1:PORT --token-file @/no",

@@ -8,6 +8,7 @@ use anyhow::ensure;
 use clap::Args;
 use dormer_engine::any::AnyPorts;
 use dormer_load::{Flood, Gatherer, WorkerQueue, workflow::GATHERED};
+use dormer_run::usage::checked;
 use serde::Serialize;
 use std::{
     process::ExitCode,
@@ -66,7 +67,10 @@ struct Figures {
 
 /// Runs the benchmark and prints its figures.
 pub(crate) async fn run(options: Options) -> anyhow::Result<ExitCode> {
-    ensure!(options.times > 0.0, "--times must be above 0");
+    if options.times <= 0.0 {
+        let why = format!("--times {}: it must be above 0", options.times);
+        return checked(Err(anyhow::anyhow!(why)));
+    }
     let calibration = calibrate(&std::env::temp_dir())?;
     let streams = Streams::make(&options.store).await?;
     let figures = measure(&options, &streams, calibration).await;
