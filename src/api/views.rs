@@ -61,6 +61,7 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
         owner,
         halt,
         not_compared,
+        unserved,
         neighbour,
         refused,
         certificate_refused,
@@ -117,6 +118,10 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
         not_compared: not_compared.map(|it| TaskFailure {
             code: it.code,
             message: it.message,
+        }),
+        unserved: unserved.map(|it| TaskFailure {
+            code: it.code().to_owned(),
+            message: format!("{}: {}", it.check, it.said),
         }),
         neighbour,
         refused: refused.map(|it| Refused {

@@ -86,6 +86,7 @@ const SECTIONS: &[(&str, &[&str])] = &[
             "served",
             "certificateRefused",
             "notCompared",
+            "unserved",
             "machinePhase",
             "machineError",
             "machineConditions",

@@ -126,6 +126,7 @@ pub(super) mod tests {
             owner: None,
             halt: None,
             not_compared: None,
+            unserved: None,
             neighbour: None,
             refused: None,
             certificate_refused: None,

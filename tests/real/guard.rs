@@ -69,8 +69,33 @@ fn attacks(site: &Site) -> Vec<Attack> {
         "",
         &windows,
         Change(labels.clone()),
-        "neither labels",
+        "adds labels of a machine's template",
     );
+    for (key, value) in [
+        ("kubernetes.io/os", Some("linux")),
+        ("team", None),
+        ("team", Some("red")),
+        ("topology.kubernetes.io/zone", Some("b")),
+    ] {
+        add(
+            "dormer-worker",
+            NODE,
+            "",
+            &windows,
+            Change(json!({"metadata": {"labels": {key: value}}})),
+            "and changes none",
+        );
+    }
+    for key in ["machine.openshift.io/machine", "k8s.ovn.org/hybrid-overlay-node-subnet"] {
+        add(
+            "dormer-worker",
+            NODE,
+            "",
+            &windows,
+            Change(note(key)),
+            "no annotation of a Node but",
+        );
+    }
     let taints = json!({"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}});
     add(
         "dormer-worker",

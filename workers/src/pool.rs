@@ -174,6 +174,7 @@ impl PoolSpec {
             rest: PoolSettings {
                 pool: pool.to_owned(),
                 absent: true,
+                verify: true,
                 ..PoolSettings::default()
             },
         }

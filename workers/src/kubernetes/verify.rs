@@ -6,7 +6,9 @@ use super::{
     KubernetesExecutor,
     api::call,
     guard::LiveNode,
+    keys,
     kubelet::{self, Presented},
+    template::Template,
 };
 use crate::source;
 use dormer_proto::{
@@ -20,7 +22,6 @@ use kube::{
     api::{DynamicObject, ListParams},
 };
 use serde_json::Value;
-use std::collections::BTreeMap;
 
 /// Most pods of one node that are looked at.
 const PODS_MAX: u32 = 500;
@@ -95,17 +96,16 @@ impl KubernetesExecutor {
         Ok(judge(&read, expect))
     }
 
-    /// The machine that a Node's annotations name: the Machine API's nodelink controller writes `namespace/name`, and
-    /// Cluster API's controller both apart (cluster-api v1.10, `api/v1beta1/common_types.go`).
+    /// The machine that a Node's annotations name: in the Machine API in one, in Cluster API in two.
     async fn machine_on(&self, node: &Node) -> Result<(MachineApi, DynamicObject), String> {
         let note = |key: &str| node.annotations().get(key).cloned();
-        let of_openshift = note("machine.openshift.io/machine");
+        let of_openshift = note(keys::NODE_LINK);
         let of_openshift = of_openshift.and_then(|both| {
             let (namespace, name) = both.split_once('/')?;
             Some((namespace.to_owned(), name.to_owned()))
         });
         let of_cluster =
-            note("cluster.x-k8s.io/cluster-namespace").zip(note("cluster.x-k8s.io/machine"));
+            note("cluster.x-k8s.io/cluster-namespace").zip(note(keys::CLUSTER_LINK));
         let served = source::served(&self.client)
             .await
             .map_err(|error| format!("the API server does not say what it serves: {error}"))?;
@@ -233,44 +233,12 @@ fn build(node: &Node, expect: &NodeExpectation) -> Checked {
     }
 }
 
-/// The labels that the machine's object gives to its Node. Machine API's nodelink controller writes those of
-/// `spec.metadata` (machine-api-operator 951196122, `pkg/controller/nodelink`); Cluster API's controller the Machine's
-/// own of three domains (cluster-api v1.10, `internal/controllers/machine/machine_controller_noderef.go`,
-/// `getManagedLabels`).
-fn wanted_labels(api: MachineApi, machine: &DynamicObject) -> BTreeMap<String, String> {
-    let text = |(key, value): (&String, &Value)| Some((key.clone(), value.as_str()?.to_owned()));
-    match api {
-        MachineApi::OpenShift => {
-            let all = machine.data["spec"]["metadata"]["labels"].as_object();
-            all.into_iter().flatten().filter_map(text).collect()
-        }
-        MachineApi::ClusterV1Beta1 | MachineApi::ClusterV1Beta2 => {
-            let all = machine.labels().iter().filter(|(key, _)| is_managed(key));
-            all.map(|(key, value)| (key.clone(), value.clone()))
-                .collect()
-        }
-        MachineApi::Host => BTreeMap::new(),
-    }
-}
-
-/// Whether Cluster API carries a label of this key from a Machine to its Node.
-fn is_managed(key: &str) -> bool {
-    let domain = key.split_once('/').map_or("", |(domain, _)| domain);
-    let of = |wanted: &str| {
-        let below = domain.strip_suffix(wanted);
-        below.is_some_and(|front| front.is_empty() || front.ends_with('.'))
-    };
-    domain == "node-role.kubernetes.io"
-        || of("node-restriction.kubernetes.io")
-        || of("node.cluster.x-k8s.io")
-}
-
 fn labels(node: &Node, machine: Result<&(MachineApi, &DynamicObject), &String>) -> Checked {
     let (api, object) = match machine {
         Ok(found) => found,
         Err(why) => return not_checked(why),
     };
-    let wanted = wanted_labels(*api, object);
+    let wanted = Template::of(*api, object).labels;
     let there = node.labels();
     let differ = wanted
         .iter()

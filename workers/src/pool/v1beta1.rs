@@ -166,9 +166,10 @@ pub struct WindowsPoolSpec {
     /// that does not serve is still repaired.
     #[serde(default = "yes")]
     pub wait_for_cluster_version: bool,
-    /// Checks of a node before it counts as joined: `true` asks that its versions, labels, taints, serving certificate and
-    /// the pods of DaemonSets on it are as they should be, and that it has been Ready for the soak time without a break.
-    #[serde(default)]
+    /// Checks of a node before it counts as joined: its versions, labels, taints, serving certificate and the pods of
+    /// DaemonSets on it are as they should be, and it has been Ready for the soak time without a break. `false` asks for
+    /// the last alone.
+    #[serde(default = "yes")]
     pub verify_joined: bool,
 }
 
@@ -283,7 +284,7 @@ impl Default for WindowsPoolSpec {
             paused: false,
             stop: false,
             wait_for_cluster_version: yes(),
-            verify_joined: false,
+            verify_joined: yes(),
         }
     }
 }

@@ -65,6 +65,8 @@ pub struct View {
     pub halt: Option<Halt>,
     /// Why its host could not be compared the last time.
     pub not_compared: Option<NotCompared>,
+    /// First check that its Node fails, while it is checked before it counts as joined.
+    pub unserved: Option<NodeCheck>,
     /// Another operator that configures hosts; dormer ignores the host while it runs.
     pub neighbour: Option<String>,
     /// Why it cannot become a node: its Windows, its platform, or a payload that is for others.
@@ -129,6 +131,7 @@ impl State {
                 .map(|owner| format!("{}/{}", owner.kind, owner.name)),
             halt: self.halts().into_iter().next(),
             not_compared: self.not_compared.clone(),
+            unserved: self.unserved().cloned(),
             neighbour: self
                 .neighbour()
                 .filter(|_| self.left_alone())
@@ -139,6 +142,12 @@ impl State {
             served: self.in_service,
             created: machine.map(|m| m.created),
         }
+    }
+
+    fn unserved(&self) -> Option<&NodeCheck> {
+        let mut checks = self.checks.iter();
+        let failed = checks.find(|check| check.failed());
+        failed.filter(|_| matches!(self.phase, Phase::Marking))
     }
 
     /// Refusal of a machine that waits because of it.
@@ -222,8 +231,7 @@ impl State {
                 return Some(leaving(drain, limit.filter(|_| drain.overdue)));
             }
             Phase::Marking => {
-                if let Some(failed) = self.checks.iter().find(|check| check.failed()) {
-                    let NodeCheck { check, said, .. } = failed;
+                if let Some(NodeCheck { check, said, .. }) = self.unserved() {
                     return Some(format!("its Node to serve: {check}: {said}"));
                 }
             }
