@@ -502,6 +502,9 @@ pub enum Outcome {
         token: LeaseToken,
         /// Pods on the node that a drain would move.
         pods: u32,
+        /// Whether a trusted certificate is among what differs. An older worker does not say it.
+        #[serde(default, skip_serializing_if = "is_false")]
+        certificates: bool,
     },
     /// To [`Task::TearDown`].
     TornDown,

@@ -124,6 +124,7 @@ fn an_empty_spec_is_the_defaults_with_the_newest_payload() {
         repair_after_ms: Some(600_000),
         spec_payload: Some("installed".into()),
         verify: true,
+        holds_live: true,
         ..PoolSettings::default()
     };
     assert_eq!(bare, defaults);

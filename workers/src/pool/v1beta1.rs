@@ -154,7 +154,8 @@ pub struct WindowsPoolSpec {
         "message": "must be a pattern as win-*: a letter or digit first; lower-case letters, digits, - and . ; at most one *",
     }]))]
     pub node_names: Option<String>,
-    /// Pause of the rollout: `true` begins no further machine. One that is under way is finished.
+    /// Pause of the rollout: `true` begins no further machine, and changes nothing on a host that serves, not even what
+    /// disturbs nobody, but for trusted certificates. A machine that is under way is finished.
     #[serde(default)]
     pub paused: bool,
     /// Stop in an emergency: `true` grants no lease, also none for the repair of a machine that does not serve, and

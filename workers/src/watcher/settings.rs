@@ -197,6 +197,7 @@ impl Settings {
             pool: self.pool.clone(),
             absent: true,
             verify: true,
+            holds_live: true,
             ..PoolSettings::default()
         };
         let mut settings = self.accepted.clone().unwrap_or_else(bare);
