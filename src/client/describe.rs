@@ -83,6 +83,7 @@ const SECTIONS: &[(&str, &[&str])] = &[
         &[
             "node",
             "address",
+            "zone",
             "served",
             "certificateRefused",
             "notCompared",

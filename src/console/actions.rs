@@ -118,6 +118,7 @@ pub(super) mod tests {
             expected_node: None,
             address: None,
             pool: "windows".into(),
+            zone: None,
             token: None,
             deleting: false,
             machine_phase: None,

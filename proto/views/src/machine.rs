@@ -78,6 +78,9 @@ pub struct Machine {
     pub address: Option<String>,
     /// Its pool.
     pub pool: String,
+    /// Zone of its cloud.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zone: Option<String>,
     /// The lease's token, while it holds the lease.
     pub token: Option<u64>,
     /// Whether its Machine is being deleted.

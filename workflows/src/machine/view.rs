@@ -51,6 +51,8 @@ pub struct View {
     pub pool: String,
     /// The lease's token, while it holds it.
     pub token: Option<u64>,
+    /// Zone of its cloud.
+    pub zone: Option<String>,
     /// Whether its Machine is being deleted.
     pub deleting: bool,
     /// The Machine's own phase.
@@ -122,6 +124,7 @@ impl State {
                 |p| p.pool.clone(),
             ),
             token: self.lease.token().map(|token| token.0),
+            zone: machine.and_then(|m| m.zone.clone()),
             deleting: machine.is_some_and(|m| m.deleting),
             machine_phase: machine.and_then(|m| m.phase.clone()),
             machine_error: machine.and_then(|m| m.error.clone()),
