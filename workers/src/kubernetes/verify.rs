@@ -4,7 +4,9 @@
 
 use super::{
     KubernetesExecutor,
+    ANSWER_MAX,
     api::call,
+    error::failure,
     guard::LiveNode,
     keys,
     kubelet::{self, Presented},
@@ -19,12 +21,15 @@ use dormer_proto::{
 use k8s_openapi::api::core::v1::{Node, Pod, Taint};
 use kube::{
     Api, ResourceExt,
-    api::{DynamicObject, ListParams},
+    api::{DynamicObject, ListParams, LogParams},
 };
 use serde_json::Value;
+use tokio::time::timeout;
 
 /// Most pods of one node that are looked at.
 const PODS_MAX: u32 = 500;
+/// Most bytes of a log that are asked for: it is only to be seen whether it comes.
+const LOG_BYTES: i64 = 1_024;
 /// Label of the Windows build, which the kubelet sets (kubernetes v1.33, `pkg/kubelet/kubelet_node_status_windows.go`).
 const BUILD: &str = "node.kubernetes.io/windows-build";
 /// Taints that keep every new pod away until a controller takes them off (kubernetes v1.33,
@@ -81,6 +86,11 @@ impl KubernetesExecutor {
             let message = format!("there is no Node {name}");
             return Err(Failure::lasting("NodeGone", message));
         };
+        let pods = self.pods_of(name).await.map_err(|failure| failure.message);
+        let logs = match &pods {
+            Ok(pods) => self.logs(pods).await,
+            Err(why) => not_checked(why),
+        };
         let machine = self.machine_on(&live.node).await;
         let machine = machine
             .as_ref()
@@ -89,11 +99,40 @@ impl KubernetesExecutor {
         let read = NodeReading {
             live: &live,
             machine,
-            pods: self.pods_of(name).await.map_err(|failure| failure.message),
+            pods,
             kubelet: self.presented(&live.node).await,
             time_factor: self.time_factor,
         };
-        Ok(judge(&read, expect))
+        let mut checks = judge(&read, expect);
+        checks.push(checked(CheckName::Logs, logs));
+        Ok(checks)
+    }
+
+    /// Asks the API server for a line of the log of a pod that runs there.
+    async fn logs(&self, pods: &[Pod]) -> Checked {
+        let runs = |pod: &&Pod| {
+            let status = pod.status.as_ref();
+            status.is_some_and(|status| status.phase.as_deref() == Some("Running"))
+        };
+        let Some(pod) = pods.iter().find(runs) else {
+            return not_checked("no pod runs on the node");
+        };
+        let namespace = pod.namespace().unwrap_or_default();
+        let name = pod.name_any();
+        let containers = pod.spec.as_ref().map(|spec| spec.containers.as_slice());
+        let first = containers.unwrap_or_default().first();
+        let params = LogParams {
+            container: first.map(|container| container.name.clone()),
+            tail_lines: Some(1),
+            limit_bytes: Some(LOG_BYTES),
+            ..LogParams::default()
+        };
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), &namespace);
+        let what = format!("the log of Pod {namespace}/{name}");
+        match timeout(ANSWER_MAX, api.logs(&name, &params)).await {
+            Ok(answer) => log_answer(&what, answer.map(drop)),
+            Err(_) => failed(format!("the API server does not answer with {what} in 30 s")),
+        }
     }
 
     /// The machine that a Node's annotations name: in the Machine API in one, in Cluster API in two.
@@ -146,6 +185,19 @@ impl KubernetesExecutor {
             Some(address) => kubelet::presented(dialer, &address).await,
             None => Presented::NotAsked("the Node has no InternalIP".to_owned()),
         }
+    }
+}
+
+/// An error of the way from the API server to the kubelet is a status from 500 on (kubernetes v1.33,
+/// `staging/src/k8s.io/apiserver/pkg/endpoints/handlers/responsewriters/status.go`, `ErrorToAPIStatus`).
+fn log_answer(what: &str, answer: Result<(), kube::Error>) -> Checked {
+    match answer {
+        Ok(()) => Ok(what.to_owned()),
+        Err(kube::Error::Api(status)) if status.code >= 500 => failed(format!(
+            "the API server does not get {what} from the kubelet: {}",
+            status.message
+        )),
+        Err(error) => not_checked(failure("read", what, &error).message),
     }
 }
 

@@ -573,7 +573,7 @@ fn cure(code: &str) -> Option<Cure> {
             MendNode,
             "See why the Node does not stay Ready: kubectl describe node, and the kubelet's log on the host",
         ),
-        "NodeCheckFailed" => cured(
+        "NodeCheckFailed" | "NoLogs" => cured(
             MendNode,
             "See which check fails: dormer verify NODE makes them all",
         ),
