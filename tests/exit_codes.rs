@@ -29,7 +29,7 @@ const TABLE: &[(i32, &str, &str)] = &[
     (
         2,
         "profile render --layer @/no",
-        "--layer @: the folder has no no",
+        "--layer @/no: the folder @ has no no",
     ),
     (
         2,
@@ -39,7 +39,7 @@ const TABLE: &[(i32, &str, &str)] = &[
     (
         2,
         "profile render --payload @",
-        "--payload @: the folder has no payload.yaml",
+        "--payload @/payload.yaml: the folder @ has no payload.yaml",
     ),
     (
         2,
@@ -115,7 +115,7 @@ const TABLE: &[(i32, &str, &str)] = &[
     (
         2,
         "migrate back win-a --key @/no --host-program @/no",
-        "--key @: the folder has no no",
+        "--key @/no: the folder @ has no no",
     ),
     (2, "verify", "<NODE>"),
     (
@@ -132,7 +132,7 @@ const TABLE: &[(i32, &str, &str)] = &[
     (
         2,
         "preflight --self-test h --key @/no --host-program @/layer.yaml",
-        "--key @: the folder has no no",
+        "--key @/no: the folder @ has no no",
     ),
     (
         2,
@@ -188,7 +188,7 @@ const TABLE: &[(i32, &str, &str)] = &[
     (
         2,
         "plan --payload @",
-        "--payload @: the folder has no payload.yaml",
+        "--payload @/payload.yaml: the folder @ has no payload.yaml",
     ),
     (2, "plan --profile @/no/x", "--profile @/no/x: No such file"),
     (2, "get machinse", "a similar value exists: 'machines'"),
