@@ -88,7 +88,10 @@ fn attacks(site: &Site) -> Vec<Attack> {
             "and changes none",
         );
     }
-    for key in ["machine.openshift.io/machine", "k8s.ovn.org/hybrid-overlay-node-subnet"] {
+    for key in [
+        "machine.openshift.io/machine",
+        "k8s.ovn.org/hybrid-overlay-node-subnet",
+    ] {
         add(
             "dormer-worker",
             NODE,
@@ -614,10 +617,7 @@ async fn a_template_reaches_the_node_of_its_machine_and_of_no_other() {
         .await;
     let link = json!({"metadata": {"annotations": {"machine.openshift.io/machine": "a/b"}}});
     site.world.patch(NODE, "", &linked.name, link).await;
-    assert_eq!(
-        run(&executor, mark(&linked)).await,
-        Ok(Outcome::NodeMarked)
-    );
+    assert_eq!(run(&executor, mark(&linked)).await, Ok(Outcome::NodeMarked));
     let node = site.node_now(&linked).await;
     assert!(node["metadata"]["labels"]["team"].is_null(), "{node}");
 }

@@ -100,7 +100,9 @@ pub(crate) fn platform(api: MachineApi, spec: &Value) -> &str {
 pub(crate) fn zone<'a>(api: MachineApi, meta: &'a ObjectMeta, spec: &'a Value) -> Option<&'a str> {
     let zone = match api {
         MachineApi::OpenShift => meta.labels.as_ref()?.get("machine.openshift.io/zone")?,
-        MachineApi::ClusterV1Beta1 | MachineApi::ClusterV1Beta2 => spec["failureDomain"].as_str()?,
+        MachineApi::ClusterV1Beta1 | MachineApi::ClusterV1Beta2 => {
+            spec["failureDomain"].as_str()?
+        }
         MachineApi::Host => return None,
     };
     (!zone.is_empty()).then_some(zone)

@@ -172,9 +172,13 @@ fn a_paused_pool_holds_live_changes_but_for_certificates() {
     };
     let mut story = Story::joined(wanting("v1"));
     story
-        .tell("v2 is wanted, and the pool is paused", pool_is(paused("v2", true)))
+        .tell(
+            "v2 is wanted, and the pool is paused",
+            pool_is(paused("v2", true)),
+        )
         .done("plan", planned(Some(ChangeClass::Live)));
-    let waits = matches!(&story.state.phase, Phase::LeaseWait(change) if change.how == How::Restart);
+    let waits =
+        matches!(&story.state.phase, Phase::LeaseWait(change) if change.how == How::Restart);
     assert!(waits && story.open.is_empty(), "{}", story.text);
     // A newer version is compared, and waits as well.
     story
@@ -218,7 +222,10 @@ fn a_paused_pool_holds_live_changes_but_for_certificates() {
     // A watcher of an earlier build means the rollout alone.
     let mut story = Story::joined(wanting("v1"));
     story
-        .tell("v2 is wanted, and the pool is paused", pool_is(paused("v2", false)))
+        .tell(
+            "v2 is wanted, and the pool is paused",
+            pool_is(paused("v2", false)),
+        )
         .done("plan", planned(Some(ChangeClass::Live)));
     assert_eq!(story.names(), ["converge-host"], "{}", story.text);
 }

@@ -3,8 +3,7 @@
 //! Each check has its own result. What cannot be found out from here is "not checked", with the reason, never "ok".
 
 use super::{
-    KubernetesExecutor,
-    ANSWER_MAX,
+    ANSWER_MAX, KubernetesExecutor,
     api::call,
     error::failure,
     guard::LiveNode,
@@ -131,7 +130,9 @@ impl KubernetesExecutor {
         let what = format!("the log of Pod {namespace}/{name}");
         match timeout(ANSWER_MAX, api.logs(&name, &params)).await {
             Ok(answer) => log_answer(&what, answer.map(drop)),
-            Err(_) => failed(format!("the API server does not answer with {what} in 30 s")),
+            Err(_) => failed(format!(
+                "the API server does not answer with {what} in 30 s"
+            )),
         }
     }
 
@@ -143,8 +144,7 @@ impl KubernetesExecutor {
             let (namespace, name) = both.split_once('/')?;
             Some((namespace.to_owned(), name.to_owned()))
         });
-        let of_cluster =
-            note("cluster.x-k8s.io/cluster-namespace").zip(note(keys::CLUSTER_LINK));
+        let of_cluster = note("cluster.x-k8s.io/cluster-namespace").zip(note(keys::CLUSTER_LINK));
         let served = source::served(&self.client)
             .await
             .map_err(|error| format!("the API server does not say what it serves: {error}"))?;

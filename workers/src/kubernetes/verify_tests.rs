@@ -311,7 +311,10 @@ fn a_log_that_the_kubelet_does_not_give_is_another_matter_than_a_right() {
         let status = Status::failure(text, "Reason").with_code(code);
         checked(
             CheckName::Logs,
-            log_answer("the log of Pod a/b", Err(kube::Error::Api(Box::new(status)))),
+            log_answer(
+                "the log of Pod a/b",
+                Err(kube::Error::Api(Box::new(status))),
+            ),
         )
     };
     let tls = said(500, "remote error: tls: internal error");

@@ -116,7 +116,11 @@ fn a_node_that_flaps_serves_once_it_is_steady() {
 #[test]
 fn a_node_that_does_not_serve_has_not_joined() {
     for (fault, code, check) in [
-        ("serving-neverx9999@1", "NoServingCertificate", "certificate: "),
+        (
+            "serving-neverx9999@1",
+            "NoServingCertificate",
+            "certificate: ",
+        ),
         ("wrong-buildx9999@1", "WrongBuild", "windows-build: "),
     ] {
         stage::on_a_virtual_clock(async move {
