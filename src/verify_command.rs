@@ -23,8 +23,8 @@ Examples:
   dormer verify win-a
   dormer verify win-a -o json
 
-The command reads the Node, its Machine and its pods, and asks its kubelet for its certificate. It writes nothing, and \
-needs no running dormer. What cannot be found out from here is \"not checked\", with the reason: a kubelet that this \
+The command reads the Node, its Machine and its pods, and a line of the log of one; it asks the kubelet for its certificate. \
+It writes nothing, and needs no running dormer. What cannot be found out from here is \"not checked\", with the reason: a kubelet that this \
 computer does not reach, the payload, the host. A check that fails is a problem (exit code 1); \"not checked\" is none.";
 
 /// Arguments of `dormer verify`.

@@ -24,6 +24,8 @@ listed! {
         DaemonSets = "daemonsets",
         /// It has been Ready for the pool's soak time without a break.
         Settled = "settled",
+        /// The API server gets a line of a log from the kubelet. Made at a person's wish alone, by their right to read logs.
+        Logs = "logs",
     }
 }
 
@@ -41,6 +43,7 @@ impl CheckName {
             Self::Certificate => "NoServingCertificate",
             Self::DaemonSets => "DaemonSetPodNotReady",
             Self::Settled => "NotSettled",
+            Self::Logs => "NoLogs",
         }
     }
 }

@@ -502,6 +502,9 @@ pub enum Outcome {
         token: LeaseToken,
         /// Pods on the node that a drain would move.
         pods: u32,
+        /// Whether a trusted certificate is among what differs. An older worker does not say it.
+        #[serde(default, skip_serializing_if = "is_false")]
+        certificates: bool,
     },
     /// To [`Task::TearDown`].
     TornDown,
@@ -654,6 +657,9 @@ pub struct MachineFact {
     pub exclude_drain: bool,
     /// The platform of its providerSpec: `AWS`, `Azure`, …
     pub platform: String,
+    /// The zone of its cloud, as its machine API calls it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zone: Option<String>,
     /// The user to log in as, where the object says so; else the platform's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,

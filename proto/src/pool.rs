@@ -182,6 +182,9 @@ pub struct PoolSettings {
     /// it.
     #[serde(default, skip_serializing_if = "is_false")]
     pub verify: bool,
+    /// Whether a pause holds changes that disturb nobody, too. An older watcher does not send it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub holds_live: bool,
     /// Another operator that configures hosts: while it runs, no lease is granted. `held` says it too, for engines that
     /// do not know this field.
     #[serde(default, skip_serializing_if = "Neighbour::is_unread")]
@@ -247,6 +250,7 @@ impl Default for PoolSettings {
             max_repairs: None,
             repair_after_ms: None,
             verify: false,
+            holds_live: false,
             node_names: None,
             held: None,
             absent: false,

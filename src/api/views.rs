@@ -54,6 +54,7 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
         address,
         pool,
         token,
+        zone,
         deleting,
         machine_phase,
         machine_error,
@@ -61,6 +62,7 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
         owner,
         halt,
         not_compared,
+        unserved,
         neighbour,
         refused,
         certificate_refused,
@@ -100,6 +102,7 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
         address,
         pool,
         token,
+        zone,
         deleting,
         machine_phase,
         machine_error,
@@ -117,6 +120,10 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
         not_compared: not_compared.map(|it| TaskFailure {
             code: it.code,
             message: it.message,
+        }),
+        unserved: unserved.map(|it| TaskFailure {
+            code: it.code().to_owned(),
+            message: format!("{}: {}", it.check, it.said),
         }),
         neighbour,
         refused: refused.map(|it| Refused {

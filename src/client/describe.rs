@@ -83,9 +83,11 @@ const SECTIONS: &[(&str, &[&str])] = &[
         &[
             "node",
             "address",
+            "zone",
             "served",
             "certificateRefused",
             "notCompared",
+            "unserved",
             "machinePhase",
             "machineError",
             "machineConditions",

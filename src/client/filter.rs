@@ -20,7 +20,7 @@ pub(crate) struct Filter {
     #[arg(long, ignore_case = true, value_parser = PossibleValuesParser::new(names()))]
     pub(super) state: Option<String>,
     /// Only those with these fields, comma-separated: KEY=VALUE or KEY!=VALUE; keys are name, kind, namespace, pool,
-    /// state, phase, version, node, owner and code (of the failure)
+    /// state, phase, version, node, owner, zone and code (of the failure)
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     pub(super) selector: Option<Selector>,
 }
@@ -96,7 +96,7 @@ struct Term {
 }
 
 /// Keys of selectors.
-const KEYS: [&str; 10] = [
+const KEYS: [&str; 11] = [
     "name",
     "kind",
     "namespace",
@@ -106,6 +106,7 @@ const KEYS: [&str; 10] = [
     "version",
     "node",
     "owner",
+    "zone",
     "code",
 ];
 

@@ -175,6 +175,7 @@ impl Item for Machine {
         Column::wide("NODE", |it| optional(&it.node)),
         Column::wide("ADDRESS", |it| optional(&it.address)),
         Column::wide("POOL", |it| it.pool.clone()),
+        Column::wide("ZONE", |it| optional(&it.zone)),
         Column::wide("KIND", |it| optional(&it.kind)),
         Column::wide("NAMESPACE", |it| it.namespace.clone()),
         Column::wide("UID", |it| it.uid.clone()),
@@ -207,6 +208,7 @@ impl Item for Machine {
             "version" => return self.version.clone(),
             "node" => return self.node.clone(),
             "owner" => return self.owner.clone(),
+            "zone" => return self.zone.clone(),
             "code" => return trouble(self).map(|it| it.code),
             _ => return None,
         })

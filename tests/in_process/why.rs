@@ -5,6 +5,7 @@ use dormer_api::{live::Live, views};
 use dormer_engine_core::{Entered, OpenTask, RetryPolicy, Run, TaskKey, TaskPhase};
 use dormer_fleet::Fault;
 use dormer_proto::{
+    checks::{CheckName, CheckResult, NodeCheck},
     id::{Attempt, RunId, Seq, Sum, Timestamp},
     machine::{
         Blocker, ConditionFact, CsrFact, HostRef, MachineFact, MachineRef, NodeFact, Owner,
@@ -443,6 +444,11 @@ fn clusters() -> Vec<(&'static str, Trouble)> {
     let vanishing = shown_as(&with_cloud(serving(Phase::Vanishing), "Deleting", None), Vec::new());
     let flapping = NodeFact { name: "win-a.ec2.internal".into(), ..NodeFact::default() };
     let flapping = State { node: Some(flapping), ..state_in(Phase::ReadyWait) };
+    let unserved = State {
+        checks: vec![NodeCheck { check: CheckName::Certificate.to_string(), result: CheckResult::Failed,
+            said: "the kubelet has no serving certificate, so neither logs nor exec answer: no certificate came".into() }],
+        ..state_in(Phase::Marking)
+    };
     let silent = State { note: Some("the drain takes longer than allowed: 1 pod is left".into()), ..serving(Phase::Evicting(change(), Drain { left: 1, overdue: true, ..Drain::default() })) };
     let no_instance = with_cloud(state_in(Phase::Failed {
         from: Box::new(Phase::ConvergingNode),
@@ -456,6 +462,9 @@ fn clusters() -> Vec<(&'static str, Trouble)> {
         ("csr-extra-san", refused_certificate("it names the address 10.9.9.9, which the Machine does not have")),
         ("old-node", refused_certificate("the Node win-a.ec2.internal is there, and belongs to aws:///us-east-1a/i-0, not aws:///us-east-1a/i-1")),
         ("flapping", shown_as(&flapping, Vec::new())),
+        ("serving-never", shown_as(&unserved, Vec::new())),
+        ("serving-never", failed(Phase::Marking, "NoServingCertificate", "the Node is Ready, and does not serve: certificate: the kubelet has no serving certificate, so neither logs nor exec answer: no certificate came")),
+        ("wrong-build", failed(Phase::Marking, "WrongBuild", "the Node is Ready, and does not serve: windows-build: the label node.kubernetes.io/windows-build is 10.0.14393, not 10.0.20348")),
         ("address-late", no_address("Provisioning", None)),
         ("deleted-while-configuring", shown_as(&with_cloud(state_in(Phase::Leaving), "Deleting", None), Vec::new())),
         ("budget-never", evicting("shop/cart-7", "The disruption budget cart needs 1 healthy pods and has 1 currently")),

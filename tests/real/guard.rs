@@ -5,10 +5,12 @@ use super::{
     accounts::{apply, home, ours, unguarded},
     ask::{Ask, CLIENT, Kubelet},
     cluster::{
-        CSR, Kind, MACHINE, NODE, PATIENCE, Site, WINDOWS_MACHINE, WINDOWS_POOL, World, plane,
+        CSR, Kind, MACHINE, NODE, PATIENCE, Site, WINDOWS_MACHINE, WINDOWS_POOL, World, executor,
+        plane, run,
     },
     watching::settings,
 };
+use dormer_proto::machine::{MachineRef, Outcome, Task};
 use dormer_testkit::{await_condition, await_some};
 use kube::{
     Client,
@@ -69,8 +71,36 @@ fn attacks(site: &Site) -> Vec<Attack> {
         "",
         &windows,
         Change(labels.clone()),
-        "neither labels",
+        "adds labels of a machine's template",
     );
+    for (key, value) in [
+        ("kubernetes.io/os", Some("linux")),
+        ("team", None),
+        ("team", Some("red")),
+        ("topology.kubernetes.io/zone", Some("b")),
+    ] {
+        add(
+            "dormer-worker",
+            NODE,
+            "",
+            &windows,
+            Change(json!({"metadata": {"labels": {key: value}}})),
+            "and changes none",
+        );
+    }
+    for key in [
+        "machine.openshift.io/machine",
+        "k8s.ovn.org/hybrid-overlay-node-subnet",
+    ] {
+        add(
+            "dormer-worker",
+            NODE,
+            "",
+            &windows,
+            Change(note(key)),
+            "no annotation of a Node but",
+        );
+    }
     let taints = json!({"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}});
     add(
         "dormer-worker",
@@ -407,6 +437,9 @@ async fn targets(site: &Site) -> Vec<(&'static str, Client)> {
     let world = &site.world;
     settings(site, json!({})).await;
     site.joined("win").await;
+    let labelled = json!({"metadata": {"labels": {"team": "blue"}}});
+    let win = format!("{}-win", site.name);
+    world.patch(NODE, "", &win, labelled).await;
     let linux = format!("{}-linux", site.name);
     let theirs = format!("{}-theirs", site.name);
     world
@@ -527,4 +560,64 @@ async fn each_bypass_succeeds_without_the_policies_and_is_refused_with_them() {
     for site in [&open, &held] {
         Kubelet::new(site).forget_all().await;
     }
+}
+
+/// A Machine's template reaches its Node where no controller links them, under the policies; a later template reaches new
+/// Machines alone.
+#[tokio::test]
+async fn a_template_reaches_the_node_of_its_machine_and_of_no_other() {
+    let site = Site::new(plane!(), "template").await;
+    apply(&site, |_, _| true).await;
+    settings(&site, json!({})).await;
+    let worker = site.client(&ours(&site, "dormer-worker").await).await;
+    let executor = executor(worker, home(&site));
+    let template = |team: &str| {
+        json!({"spec": {"metadata": {
+            "labels": {"team": team, "node-role.kubernetes.io/worker": "", "topology.kubernetes.io/zone": "a"},
+            "annotations": {"corp.example/owner": team, "k8s.ovn.org/x": "1"}}}})
+    };
+    let mark = |machine: &MachineRef| Task::MarkNode {
+        machine: machine.clone(),
+        node: machine.name.clone(),
+        version: "v1".into(),
+        pin: None,
+        expect: None,
+    };
+    let marked = async |short: &str, team: &str| {
+        let machine = site.joined(short).await;
+        site.world
+            .patch(MACHINE, &site.machines, &machine.name, template(team))
+            .await;
+        // The API server follows policies and roles by a watch.
+        await_condition("the node is marked", PATIENCE, || async {
+            run(&executor, mark(&machine)).await == Ok(Outcome::NodeMarked)
+        })
+        .await;
+        machine
+    };
+    let old = marked("old", "blue").await;
+    let new = marked("new", "green").await;
+    for (machine, team) in [(&old, "blue"), (&new, "green")] {
+        let node = site.node_now(machine).await;
+        let (labels, notes) = (
+            &node["metadata"]["labels"],
+            &node["metadata"]["annotations"],
+        );
+        assert_eq!(labels["team"], team, "{node}");
+        assert_eq!(labels["node-role.kubernetes.io/worker"], "", "{node}");
+        assert_eq!(notes["corp.example/owner"], team, "{node}");
+        assert!(labels["topology.kubernetes.io/zone"].is_null(), "{node}");
+        assert!(notes["k8s.ovn.org/x"].is_null(), "{node}");
+    }
+
+    // A controller that links Machines and Nodes does it by itself.
+    let linked = site.joined("linked").await;
+    site.world
+        .patch(MACHINE, &site.machines, &linked.name, template("red"))
+        .await;
+    let link = json!({"metadata": {"annotations": {"machine.openshift.io/machine": "a/b"}}});
+    site.world.patch(NODE, "", &linked.name, link).await;
+    assert_eq!(run(&executor, mark(&linked)).await, Ok(Outcome::NodeMarked));
+    let node = site.node_now(&linked).await;
+    assert!(node["metadata"]["labels"]["team"].is_null(), "{node}");
 }

@@ -110,6 +110,30 @@ async fn hosts_of_ones_own_come_and_go_and_cluster_api_is_found_when_it_comes() 
     // A login has given the host its Node's name.
     let noted = json!({"metadata": {"annotations": {"dormer.io/node-name": "plain-win"}}});
     site.world.patch(HOST, &home, "192.0.2.7", noted).await;
+    // No controller links the Node: dormer gives it the labels that the host names.
+    let labels = json!({"spec": {"labels": {"team": "blue", "kubernetes.io/arch": "arm64"}}});
+    site.world.patch(HOST, &home, "192.0.2.7", labels).await;
+    let host = MachineRef {
+        namespace: home.clone(),
+        name: "192.0.2.7".into(),
+        uid: uid.clone(),
+        api: MachineApi::Host,
+    };
+    let worker = executor(site.world.admin.clone(), home.clone());
+    let mark = Task::MarkNode {
+        machine: host.clone(),
+        node: "plain-win".into(),
+        version: "v1".into(),
+        pin: None,
+        expect: None,
+    };
+    let marked = run(&worker, mark).await;
+    assert_eq!(marked.expect("it is marked"), Outcome::NodeMarked);
+    let node = site.world.get(NODE, "", "plain-win").await;
+    let node = node.expect("its Node");
+    assert_eq!(node["metadata"]["labels"]["team"], "blue", "{node}");
+    assert!(node["metadata"]["labels"]["kubernetes.io/arch"].is_null());
+
     // The entry goes: the object waits for the end of its removal, and takes its Node with it.
     let gone = json!({"data": {"192.0.2.7": null}});
     site.world
@@ -121,16 +145,10 @@ async fn hosts_of_ones_own_come_and_go_and_cluster_api_is_found_when_it_comes() 
     })
     .await;
     let task = Task::ForgetHost {
-        machine: MachineRef {
-            namespace: home.clone(),
-            name: "192.0.2.7".into(),
-            uid: uid.clone(),
-            api: MachineApi::Host,
-        },
+        machine: host,
         node: Some("plain-win".into()),
         debt: Some("the host did not answer".into()),
     };
-    let worker = executor(site.world.admin.clone(), home.clone());
     for _ in 0..2 {
         let done = run(&worker, task.clone()).await;
         assert_eq!(done.expect("it is done"), Outcome::HostForgotten);

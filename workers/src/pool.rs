@@ -174,6 +174,8 @@ impl PoolSpec {
             rest: PoolSettings {
                 pool: pool.to_owned(),
                 absent: true,
+                verify: true,
+                holds_live: true,
                 ..PoolSettings::default()
             },
         }
@@ -346,6 +348,7 @@ fn settings(spec: &WindowsPoolSpec) -> Result<PoolSettings, PoolError> {
         after_timeout,
         soak_ms: time("spec.soak", &spec.soak, DAY_S)?,
         verify: spec.verify_joined,
+        holds_live: true,
         node_names: spec.node_names.as_deref().map(pattern).transpose()?,
         ..PoolSettings::default()
     })

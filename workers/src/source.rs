@@ -95,6 +95,19 @@ pub(crate) fn platform(api: MachineApi, spec: &Value) -> &str {
     }
 }
 
+/// The zone of a machine's cloud. The Machine API's controllers write it as a label (machine-api-operator 951196122,
+/// `pkg/controller/machine/controller.go`, `MachineAZLabelName`), Cluster API has a field for it.
+pub(crate) fn zone<'a>(api: MachineApi, meta: &'a ObjectMeta, spec: &'a Value) -> Option<&'a str> {
+    let zone = match api {
+        MachineApi::OpenShift => meta.labels.as_ref()?.get("machine.openshift.io/zone")?,
+        MachineApi::ClusterV1Beta1 | MachineApi::ClusterV1Beta2 => {
+            spec["failureDomain"].as_str()?
+        }
+        MachineApi::Host => return None,
+    };
+    (!zone.is_empty()).then_some(zone)
+}
+
 /// The API of an object as it was read.
 pub(crate) fn api_of(api_version: &str) -> MachineApi {
     let (group, version) = api_version.split_once('/').unwrap_or_default();

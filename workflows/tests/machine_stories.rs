@@ -162,6 +162,74 @@ fn a_restart_and_a_live_change() {
     holds(&story, expect_file!["stories/restart_and_live.txt"]);
 }
 
+/// What disturbs nobody waits as well while the pool is paused, and needs no lease once it is not.
+#[test]
+fn a_paused_pool_holds_live_changes_but_for_certificates() {
+    let paused = |version: &str, holds_live| PoolSettings {
+        paused: true,
+        holds_live,
+        ..wanting(version)
+    };
+    let mut story = Story::joined(wanting("v1"));
+    story
+        .tell(
+            "v2 is wanted, and the pool is paused",
+            pool_is(paused("v2", true)),
+        )
+        .done("plan", planned(Some(ChangeClass::Live)));
+    let waits =
+        matches!(&story.state.phase, Phase::LeaseWait(change) if change.how == How::Restart);
+    assert!(waits && story.open.is_empty(), "{}", story.text);
+    // A newer version is compared, and waits as well.
+    story
+        .tell("v3 is wanted", pool_is(paused("v3", true)))
+        .done("plan", planned(Some(ChangeClass::Live)));
+    assert!(story.open.is_empty(), "{}", story.text);
+    story
+        .tell("the pause ends", pool_is(wanting("v3")))
+        .done("plan", planned(Some(ChangeClass::Live)))
+        .done("converge-host", converged(Section::Host, false))
+        .done("converge-node", converged(Section::Node, false))
+        .done("mark-node", Outcome::NodeMarked);
+    assert_eq!(story.state.phase, Phase::Serving, "{}", story.text);
+
+    let Outcome::Planned {
+        facts,
+        host_key,
+        generation,
+        token,
+        pods,
+        ..
+    } = planned(None)
+    else {
+        panic!("a comparison")
+    };
+    let certificate = Outcome::Planned {
+        class: Some(ChangeClass::Live),
+        differs: vec!["certificate:1 (missing)".into()],
+        facts,
+        host_key,
+        generation,
+        token,
+        pods,
+        certificates: true,
+    };
+    story
+        .tell("a new authority", pool_is(paused("v4", true)))
+        .done("plan", certificate);
+    assert_eq!(story.names(), ["converge-host"], "{}", story.text);
+
+    // A watcher of an earlier build means the rollout alone.
+    let mut story = Story::joined(wanting("v1"));
+    story
+        .tell(
+            "v2 is wanted, and the pool is paused",
+            pool_is(paused("v2", false)),
+        )
+        .done("plan", planned(Some(ChangeClass::Live)));
+    assert_eq!(story.names(), ["converge-host"], "{}", story.text);
+}
+
 #[test]
 fn a_step_fails_and_a_retry_goes_on_from_it() {
     let mut story = Story::begin(machine());
@@ -1978,6 +2046,7 @@ fn a_late_plan_changes_no_target() {
         generation: 9,
         token: LeaseToken(0),
         pods: 4,
+        certificates: false,
     };
     let task = Task::DeleteMachine {
         machine: story.state.machine_ref(),

@@ -78,6 +78,9 @@ pub struct Machine {
     pub address: Option<String>,
     /// Its pool.
     pub pool: String,
+    /// Zone of its cloud.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zone: Option<String>,
     /// The lease's token, while it holds the lease.
     pub token: Option<u64>,
     /// Whether its Machine is being deleted.
@@ -95,6 +98,9 @@ pub struct Machine {
     /// Why its host could not be compared with what is desired, the last time.
     #[serde(default)]
     pub not_compared: Option<TaskFailure>,
+    /// First check that its Node fails, while it is checked before it counts as joined.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unserved: Option<TaskFailure>,
     /// Another operator that configures hosts, too: while it runs, this machine is left alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub neighbour: Option<String>,

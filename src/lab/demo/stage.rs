@@ -25,7 +25,7 @@ use dormer_workers::{
     catalog::Catalog,
     execute::Executors,
     host::HostExecutor,
-    kubernetes::{KubernetesExecutor, Settings},
+    kubernetes::{KUBELET_PORT, KubernetesExecutor, Settings},
     pool::{Installed, v1beta1::WindowsPool},
     ssh::{Key, Limits, TcpDial},
     watcher, worker,
@@ -135,8 +135,10 @@ impl Stage {
         let dialer = Arc::new(TcpDial {
             port: dormer_fleet::world::SSH_PORT,
         });
-        let kubernetes =
-            KubernetesExecutor::new(self.client.clone(), Settings::default()).at_speed(self.speed);
+        let kubelets = Arc::new(TcpDial { port: KUBELET_PORT });
+        let kubernetes = KubernetesExecutor::new(self.client.clone(), Settings::default())
+            .at_speed(self.speed)
+            .reaching(kubelets);
         let host = HostExecutor::new(
             dialer,
             key,

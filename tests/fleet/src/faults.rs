@@ -131,6 +131,8 @@ faults! {
     DeadForGood "dead-for-good" 67 Host 1 "once an upgrade begins, the host is without power and the kubelet silent, for good",
     Relabelled "relabelled" 68 Cluster 1 "other people write labels and annotations on the Node and the Machine while it serves",
     WmcoBeside "wmco-beside" 70 Cluster 1 "the Windows Machine Config Operator runs beside dormer for 30 min",
+    ServingNever "serving-never" 0 Host 1 "the kubelet asks for no serving certificate, so that neither logs nor exec answer",
+    WrongBuild "wrong-build" 0 Host 1 "the Node is labelled with another Windows build than its host has",
     ConfigureFails "configure-fails" 0 Host 1 "the host program ends with an error that only a retry by a person mends",
     AppLocker "applocker" 0 Host 1 "AppLocker keeps the host program from running (1260)",
     Wdac "wdac" 0 Host 1 "Windows Defender Application Control keeps the host program from running (4551)",

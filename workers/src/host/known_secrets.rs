@@ -98,6 +98,7 @@ impl KnownSecrets {
                 generation,
                 token,
                 pods,
+                certificates,
             }) => {
                 let differs = differs.iter().map(|it| self.clean_sentence(it)).collect();
                 Ok(Outcome::Planned {
@@ -108,6 +109,7 @@ impl KnownSecrets {
                     generation,
                     token,
                     pods,
+                    certificates,
                 })
             }
             done => done,

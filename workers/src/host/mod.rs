@@ -25,9 +25,10 @@ use call::Asked;
 use cluster::{Cluster, MachineInCluster};
 use dormer_profile::{
     answer::{Answer, Reboot},
-    document,
+    document::{self, Document},
     drift::{change_class, differences},
     invocation::Mode,
+    item::What,
 };
 use dormer_proto::{
     id::Seq,
@@ -328,6 +329,7 @@ impl<C: Cluster> HostExecutor<C> {
         let mut found = Vec::new();
         let mut facts = None;
         let mut whole = None;
+        let mut certificates = false;
         for section in sections(node) {
             let wanted = SectionTarget {
                 desired,
@@ -344,7 +346,10 @@ impl<C: Cluster> HostExecutor<C> {
                 rendered: Some(&prepared),
             };
             let answer = self.ask(order, host, &session, asked, progress).await?;
-            found.extend(differences(&prepared.rendered.document, &answer));
+            let document = &prepared.rendered.document;
+            let differ = differences(document, &answer);
+            certificates |= differ.iter().any(|one| is_certificate(document, &one.id));
+            found.extend(differ);
             facts = Some(answer.facts);
             whole.get_or_insert(prepared);
         }
@@ -375,6 +380,7 @@ impl<C: Cluster> HostExecutor<C> {
             generation: fence.generation,
             token,
             pods,
+            certificates,
         })
     }
 
@@ -498,4 +504,11 @@ fn program_fence(fence: HostFence) -> document::Fence {
         generation: fence.generation,
         seq,
     }
+}
+
+/// Whether an item of the document is a certificate that hosts trust.
+fn is_certificate(document: &Document, id: &str) -> bool {
+    let mut items = document.items.iter();
+    let item = items.find(|item| item.id == id);
+    item.is_some_and(|item| matches!(item.what, What::Certificate(_) | What::OnlyCertificates(_)))
 }

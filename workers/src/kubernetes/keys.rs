@@ -29,6 +29,11 @@ pub const HOST_FROM: &str = "dormer.io/from";
 pub const HOST_FINALIZER: &str = "dormer.io/host";
 /// On a WindowsHost: the pool of the dormer that holds it by its finalizer, and alone writes its status.
 pub const HOST_POOL: &str = "dormer.io/host-pool";
+/// On a Node: its Machine, `namespace/name`, as the Machine API's nodelink controller writes it.
+pub const NODE_LINK: &str = "machine.openshift.io/machine";
+/// On a Node: its Machine's name, as Cluster API's controller writes it (cluster-api v1.10,
+/// `api/v1beta1/common_types.go`).
+pub const CLUSTER_LINK: &str = "cluster.x-k8s.io/machine";
 /// On a Node: the subnet that hybrid-overlay was given.
 pub const SUBNET: &str = "k8s.ovn.org/hybrid-overlay-node-subnet";
 /// On an object that dormer creates in addition to the machines' own: `dormer`. Objects of others are not changed.

@@ -15,8 +15,9 @@ use kube::ResourceExt;
 use serde_json::json;
 
 impl KubernetesExecutor {
-    /// Writes our version, and the pinned host key, on the Node; nothing if they stand there. With an expectation the Node
-    /// is checked first, and `false` says that a check failed and nothing was written.
+    /// Writes our version, and the pinned host key, on the Node; nothing if they stand there. Before that the Node gets what
+    /// its machine's template gives it, and with an expectation is checked: `false` says that a check failed, and no version
+    /// was written.
     pub(super) async fn mark(
         &self,
         machine: &MachineRef,
@@ -35,6 +36,7 @@ impl KubernetesExecutor {
             return Err(Failure::lasting("MachineGone", message));
         };
         is_of(&object, &live.node).map_err(Refused::failure)?;
+        let live = self.carry((machine, &object), live).await?;
         let mut outcome = Outcome::NodeMarked;
         if let Some(expect) = expect {
             let checks = self.verify(&live, (machine, &object), expect).await;

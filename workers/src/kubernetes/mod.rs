@@ -20,6 +20,7 @@ mod mark;
 pub mod operators;
 mod payload;
 mod refusal;
+mod template;
 pub mod token;
 mod verify;
 

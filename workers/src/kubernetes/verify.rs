@@ -3,10 +3,13 @@
 //! Each check has its own result. What cannot be found out from here is "not checked", with the reason, never "ok".
 
 use super::{
-    KubernetesExecutor,
+    ANSWER_MAX, KubernetesExecutor,
     api::call,
+    error::failure,
     guard::LiveNode,
+    keys,
     kubelet::{self, Presented},
+    template::Template,
 };
 use crate::source;
 use dormer_proto::{
@@ -17,13 +20,15 @@ use dormer_proto::{
 use k8s_openapi::api::core::v1::{Node, Pod, Taint};
 use kube::{
     Api, ResourceExt,
-    api::{DynamicObject, ListParams},
+    api::{DynamicObject, ListParams, LogParams},
 };
 use serde_json::Value;
-use std::collections::BTreeMap;
+use tokio::time::timeout;
 
 /// Most pods of one node that are looked at.
 const PODS_MAX: u32 = 500;
+/// Most bytes of a log that are asked for: it is only to be seen whether it comes.
+const LOG_BYTES: i64 = 1_024;
 /// Label of the Windows build, which the kubelet sets (kubernetes v1.33, `pkg/kubelet/kubelet_node_status_windows.go`).
 const BUILD: &str = "node.kubernetes.io/windows-build";
 /// Taints that keep every new pod away until a controller takes them off (kubernetes v1.33,
@@ -80,6 +85,11 @@ impl KubernetesExecutor {
             let message = format!("there is no Node {name}");
             return Err(Failure::lasting("NodeGone", message));
         };
+        let pods = self.pods_of(name).await.map_err(|failure| failure.message);
+        let logs = match &pods {
+            Ok(pods) => self.logs(pods).await,
+            Err(why) => not_checked(why),
+        };
         let machine = self.machine_on(&live.node).await;
         let machine = machine
             .as_ref()
@@ -88,24 +98,53 @@ impl KubernetesExecutor {
         let read = NodeReading {
             live: &live,
             machine,
-            pods: self.pods_of(name).await.map_err(|failure| failure.message),
+            pods,
             kubelet: self.presented(&live.node).await,
             time_factor: self.time_factor,
         };
-        Ok(judge(&read, expect))
+        let mut checks = judge(&read, expect);
+        checks.push(checked(CheckName::Logs, logs));
+        Ok(checks)
     }
 
-    /// The machine that a Node's annotations name: the Machine API's nodelink controller writes `namespace/name`, and
-    /// Cluster API's controller both apart (cluster-api v1.10, `api/v1beta1/common_types.go`).
+    /// Asks the API server for a line of the log of a pod that runs there.
+    async fn logs(&self, pods: &[Pod]) -> Checked {
+        let runs = |pod: &&Pod| {
+            let status = pod.status.as_ref();
+            status.is_some_and(|status| status.phase.as_deref() == Some("Running"))
+        };
+        let Some(pod) = pods.iter().find(runs) else {
+            return not_checked("no pod runs on the node");
+        };
+        let namespace = pod.namespace().unwrap_or_default();
+        let name = pod.name_any();
+        let containers = pod.spec.as_ref().map(|spec| spec.containers.as_slice());
+        let first = containers.unwrap_or_default().first();
+        let params = LogParams {
+            container: first.map(|container| container.name.clone()),
+            tail_lines: Some(1),
+            limit_bytes: Some(LOG_BYTES),
+            ..LogParams::default()
+        };
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), &namespace);
+        let what = format!("the log of Pod {namespace}/{name}");
+        match timeout(ANSWER_MAX, api.logs(&name, &params)).await {
+            Ok(answer) => log_answer(&what, answer.map(drop)),
+            Err(_) => failed(format!(
+                "the API server does not answer with {what} in 30 s"
+            )),
+        }
+    }
+
+    /// The machine that a Node's annotations name: in the Machine API in one, in Cluster API in two.
     async fn machine_on(&self, node: &Node) -> Result<(MachineApi, DynamicObject), String> {
         let note = |key: &str| node.annotations().get(key).cloned();
-        let of_openshift = note("machine.openshift.io/machine");
+        let of_openshift = note(keys::NODE_LINK);
         let of_openshift = of_openshift.and_then(|both| {
             let (namespace, name) = both.split_once('/')?;
             Some((namespace.to_owned(), name.to_owned()))
         });
-        let of_cluster =
-            note("cluster.x-k8s.io/cluster-namespace").zip(note("cluster.x-k8s.io/machine"));
+        let of_cluster = note("cluster.x-k8s.io/cluster-namespace").zip(note(keys::CLUSTER_LINK));
         let served = source::served(&self.client)
             .await
             .map_err(|error| format!("the API server does not say what it serves: {error}"))?;
@@ -146,6 +185,19 @@ impl KubernetesExecutor {
             Some(address) => kubelet::presented(dialer, &address).await,
             None => Presented::NotAsked("the Node has no InternalIP".to_owned()),
         }
+    }
+}
+
+/// An error of the way from the API server to the kubelet is a status from 500 on (kubernetes v1.33,
+/// `staging/src/k8s.io/apiserver/pkg/endpoints/handlers/responsewriters/status.go`, `ErrorToAPIStatus`).
+fn log_answer(what: &str, answer: Result<(), kube::Error>) -> Checked {
+    match answer {
+        Ok(()) => Ok(what.to_owned()),
+        Err(kube::Error::Api(status)) if status.code >= 500 => failed(format!(
+            "the API server does not get {what} from the kubelet: {}",
+            status.message
+        )),
+        Err(error) => not_checked(failure("read", what, &error).message),
     }
 }
 
@@ -233,44 +285,12 @@ fn build(node: &Node, expect: &NodeExpectation) -> Checked {
     }
 }
 
-/// The labels that the machine's object gives to its Node. Machine API's nodelink controller writes those of
-/// `spec.metadata` (machine-api-operator 951196122, `pkg/controller/nodelink`); Cluster API's controller the Machine's
-/// own of three domains (cluster-api v1.10, `internal/controllers/machine/machine_controller_noderef.go`,
-/// `getManagedLabels`).
-fn wanted_labels(api: MachineApi, machine: &DynamicObject) -> BTreeMap<String, String> {
-    let text = |(key, value): (&String, &Value)| Some((key.clone(), value.as_str()?.to_owned()));
-    match api {
-        MachineApi::OpenShift => {
-            let all = machine.data["spec"]["metadata"]["labels"].as_object();
-            all.into_iter().flatten().filter_map(text).collect()
-        }
-        MachineApi::ClusterV1Beta1 | MachineApi::ClusterV1Beta2 => {
-            let all = machine.labels().iter().filter(|(key, _)| is_managed(key));
-            all.map(|(key, value)| (key.clone(), value.clone()))
-                .collect()
-        }
-        MachineApi::Host => BTreeMap::new(),
-    }
-}
-
-/// Whether Cluster API carries a label of this key from a Machine to its Node.
-fn is_managed(key: &str) -> bool {
-    let domain = key.split_once('/').map_or("", |(domain, _)| domain);
-    let of = |wanted: &str| {
-        let below = domain.strip_suffix(wanted);
-        below.is_some_and(|front| front.is_empty() || front.ends_with('.'))
-    };
-    domain == "node-role.kubernetes.io"
-        || of("node-restriction.kubernetes.io")
-        || of("node.cluster.x-k8s.io")
-}
-
 fn labels(node: &Node, machine: Result<&(MachineApi, &DynamicObject), &String>) -> Checked {
     let (api, object) = match machine {
         Ok(found) => found,
         Err(why) => return not_checked(why),
     };
-    let wanted = wanted_labels(*api, object);
+    let wanted = Template::of(*api, object).labels;
     let there = node.labels();
     let differ = wanted
         .iter()
@@ -414,9 +434,10 @@ fn ready_for_long(read: &NodeReading<'_>, expect: &NodeExpectation) -> Checked {
         clippy::cast_sign_loss,
         reason = "times of a day or two"
     )]
-    let lasted = (lasted as f64 * read.time_factor) as u64;
-    // The Node's times have whole seconds.
-    match lasted.saturating_add(1_000) >= expect.soak_ms {
+    let engine_ms = |api_ms: u64| (api_ms as f64 * read.time_factor) as u64;
+    // The API server's times have whole seconds.
+    let (at_most, lasted) = (engine_ms(lasted.saturating_add(1_000)), engine_ms(lasted));
+    match at_most >= expect.soak_ms {
         true => Ok(format!("Ready for {} s", lasted / 1_000)),
         false => failed(format!(
             "the Node has been Ready for {} s, and has to be so for {} s",

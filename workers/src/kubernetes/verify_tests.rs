@@ -303,3 +303,25 @@ fn what_is_not_known_of_the_machine_is_not_checked() {
     let not = CheckResult::NotChecked;
     assert_eq!(amiss, [("labels".into(), not), ("taints".into(), not)]);
 }
+
+#[test]
+fn a_log_that_the_kubelet_does_not_give_is_another_matter_than_a_right() {
+    use kube::core::Status;
+    let said = |code: u16, text: &str| {
+        let status = Status::failure(text, "Reason").with_code(code);
+        checked(
+            CheckName::Logs,
+            log_answer(
+                "the log of Pod a/b",
+                Err(kube::Error::Api(Box::new(status))),
+            ),
+        )
+    };
+    let tls = said(500, "remote error: tls: internal error");
+    assert_eq!(tls.result, CheckResult::Failed);
+    assert!(tls.said.contains("tls: internal error"), "{}", tls.said);
+    let forbidden = said(403, "pods/log is forbidden");
+    assert_eq!(forbidden.result, CheckResult::NotChecked);
+    let fine = checked(CheckName::Logs, log_answer("the log of Pod a/b", Ok(())));
+    assert_eq!(fine.result, CheckResult::Ok);
+}

@@ -57,6 +57,11 @@ pub struct WindowsHostSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("minLength" = 1, "maxLength" = 63))]
     pub pool: Option<String>,
+    /// Labels of its Node. dormer adds those that are missing, changes none that is there, and adds none of Kubernetes'
+    /// own domains but roles (`node-role.kubernetes.io/worker`).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 64))]
+    pub labels: BTreeMap<String, String>,
 }
 
 /// What dormer's watcher found out about the host.

@@ -124,7 +124,7 @@ mod tests {
             "profile": "upstream", "payload": "11.0.0", "rollbackFrom": "11.1.0",
             "strategy": {"type": "InPlace", "maxUnavailable": "10%", "maxRepairs": 1, "repairAfter": "10m"},
             "approval": "Manual", "drain": {"timeout": "90m", "afterTimeout": "Force"},
-            "soak": "5s", "paused": true, "stop": false, "verifyJoined": false,
+            "soak": "5s", "paused": true, "stop": false, "verifyJoined": true,
             "waitForClusterVersion": true,
         });
         let spec = serde_json::to_value(spec.expect("translated")).expect("JSON");

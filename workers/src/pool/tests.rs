@@ -123,6 +123,8 @@ fn an_empty_spec_is_the_defaults_with_the_newest_payload() {
         max_repairs: Some(1),
         repair_after_ms: Some(600_000),
         spec_payload: Some("installed".into()),
+        verify: true,
+        holds_live: true,
         ..PoolSettings::default()
     };
     assert_eq!(bare, defaults);

@@ -154,7 +154,8 @@ pub struct WindowsPoolSpec {
         "message": "must be a pattern as win-*: a letter or digit first; lower-case letters, digits, - and . ; at most one *",
     }]))]
     pub node_names: Option<String>,
-    /// Pause of the rollout: `true` begins no further machine. One that is under way is finished.
+    /// Pause of the rollout: `true` begins no further machine, and changes nothing on a host that serves, not even what
+    /// disturbs nobody, but for trusted certificates. A machine that is under way is finished.
     #[serde(default)]
     pub paused: bool,
     /// Stop in an emergency: `true` grants no lease, also none for the repair of a machine that does not serve, and
@@ -166,9 +167,10 @@ pub struct WindowsPoolSpec {
     /// that does not serve is still repaired.
     #[serde(default = "yes")]
     pub wait_for_cluster_version: bool,
-    /// Checks of a node before it counts as joined: `true` asks that its versions, labels, taints, serving certificate and
-    /// the pods of DaemonSets on it are as they should be, and that it has been Ready for the soak time without a break.
-    #[serde(default)]
+    /// Checks of a node before it counts as joined: its versions, labels, taints, serving certificate and the pods of
+    /// DaemonSets on it are as they should be, and it has been Ready for the soak time without a break. `false` asks for
+    /// the last alone.
+    #[serde(default = "yes")]
     pub verify_joined: bool,
 }
 
@@ -283,7 +285,7 @@ impl Default for WindowsPoolSpec {
             paused: false,
             stop: false,
             wait_for_cluster_version: yes(),
-            verify_joined: false,
+            verify_joined: yes(),
         }
     }
 }

@@ -196,6 +196,8 @@ impl Settings {
         let bare = || PoolSettings {
             pool: self.pool.clone(),
             absent: true,
+            verify: true,
+            holds_live: true,
             ..PoolSettings::default()
         };
         let mut settings = self.accepted.clone().unwrap_or_else(bare);

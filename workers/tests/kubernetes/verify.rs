@@ -73,5 +73,9 @@ async fn a_node_is_marked_only_once_it_passes_its_checks() {
     let labels = labels.expect("it is listed");
     assert_eq!(labels.result, CheckResult::Ok, "{checks:?}");
     assert!(labels.said.ends_with("of its template"), "{}", labels.said);
+    // Only a person's command asks for a log, and no pod is there.
+    let logs = checks.iter().find(|one| one.check == "logs");
+    let logs = logs.expect("it is listed");
+    assert_eq!(logs.result, CheckResult::NotChecked, "{}", logs.said);
     assert!(bench.executor.verify_node("none", &expect()).await.is_err());
 }

@@ -263,7 +263,9 @@ impl Draft<'_> {
         }
         let rules = |pool: &PoolSettings| (pool.strategy, pool.approval);
         let drains = |pool: &PoolSettings| (pool.drain_timeout_ms, pool.after_timeout);
+        let held = self.s.live_held();
         let before = self.s.pool.replace(pool);
+        let resumed = held && !self.s.live_held();
         let now = self.s.pool.as_ref();
         let differ = before.as_ref().zip(now);
         let (rules, drain) = differ.map_or((false, false), |(before, now)| {
@@ -275,6 +277,7 @@ impl Draft<'_> {
             retarget,
             rules,
             drain,
+            resumed,
         });
     }
 }

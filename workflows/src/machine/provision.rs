@@ -47,9 +47,17 @@ impl ProvisionPhase {
                     class,
                     differs,
                     pods,
+                    certificates,
                     ..
                 },
-            ) => adopted(draft, Comparison { class, differs }, pods),
+            ) => {
+                let found = Comparison {
+                    class,
+                    differs,
+                    certificates,
+                };
+                adopted(draft, found, pods);
+            }
             // An answer to a step that was left meanwhile; Address asks for nothing.
             (
                 Self::Address | Self::Probing | Self::KeyWait { .. } | Self::Adopting,

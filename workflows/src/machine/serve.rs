@@ -32,6 +32,8 @@ pub(super) struct Comparison {
     /// Change class; `None`: nothing differs.
     pub(super) class: Option<ChangeClass>,
     pub(super) differs: Vec<String>,
+    /// Whether a trusted certificate is among it.
+    pub(super) certificates: bool,
 }
 
 impl ServePhase {
@@ -59,8 +61,21 @@ impl ServePhase {
 
     pub(super) fn answered(self, draft: &mut Draft<'_>, outcome: Outcome) {
         match (self, outcome) {
-            (Self::Checking, Outcome::Planned { class, differs, .. }) => {
-                compared(draft, Comparison { class, differs });
+            (
+                Self::Checking,
+                Outcome::Planned {
+                    class,
+                    differs,
+                    certificates,
+                    ..
+                },
+            ) => {
+                let found = Comparison {
+                    class,
+                    differs,
+                    certificates,
+                };
+                compared(draft, found);
             }
             (Self::Applying { section }, Outcome::Converged { .. }) => match section {
                 Section::Host => draft.enter(Phase::Applying {
@@ -151,8 +166,11 @@ impl ServePhase {
             News::Node { rebooted, .. } => self.node_observed(draft, rebooted),
             News::NodeGone => self.node_gone(draft),
             News::Pool {
-                retarget, rules, ..
-            } => self.pool_observed(draft, retarget, rules),
+                retarget,
+                rules,
+                resumed,
+                ..
+            } => self.pool_observed(draft, retarget || rules, resumed),
             // None of them is anything under the lease, but the end of a change.
             News::HandsOff => {}
         }
@@ -225,12 +243,15 @@ impl ServePhase {
         }
     }
 
-    fn pool_observed(self, draft: &mut Draft<'_>, retarget: bool, rules: bool) {
+    fn pool_observed(self, draft: &mut Draft<'_>, other: bool, resumed: bool) {
         match self {
             Self::Serving => draft.consider(),
             // The comparison and the method of the change may be outdated.
             Self::ApprovalWait(_) | Self::OwnerWait(_) => draft.enter(Phase::Checking),
-            Self::LeaseWait(_) if (retarget || rules) && draft.s.wish.is_none() => {
+            // What the pause held, and disturbs nobody, needs no lease.
+            Self::LeaseWait(ref change)
+                if (other || (resumed && change.how == How::Restart)) && draft.s.wish.is_none() =>
+            {
                 draft.withdraw();
                 draft.enter(Phase::Checking);
             }
@@ -366,7 +387,11 @@ pub(super) fn compared(draft: &mut Draft<'_>, found: Comparison) {
             draft.enter(Phase::Serving);
         }
         Some(_) if draft.rests() => draft.enter(Phase::Serving),
-        Some(ChangeClass::Live) if draft.s.barred().is_none() => draft.enter(apply),
+        Some(ChangeClass::Live)
+            if draft.s.barred().is_none() && (found.certificates || !draft.s.live_held()) =>
+        {
+            draft.enter(apply);
+        }
         // A new address is no change of the pool: only this host's services are reconfigured.
         Some(ChangeClass::Restart) if draft.s.moved && !draft.s.differs() => draft.enter(apply),
         Some(class) => {

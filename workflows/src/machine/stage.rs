@@ -60,6 +60,8 @@ pub(super) enum News {
         rules: bool,
         /// The limit of a drain, or the policy after it, has changed.
         drain: bool,
+        /// A pause has ended that held changes which disturb nobody.
+        resumed: bool,
     },
     /// The Machine got the label `ignore=true` while it holds the lease.
     HandsOff,

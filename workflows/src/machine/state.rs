@@ -466,6 +466,13 @@ impl State {
         }
     }
 
+    /// Whether the pool's pause holds changes that disturb nobody. Those of certificates pass.
+    #[must_use]
+    pub(super) fn live_held(&self) -> bool {
+        let pool = self.pool.as_ref();
+        pool.is_some_and(|pool| pool.paused && pool.holds_live)
+    }
+
     /// Another operator that configures hosts: its name and place. While it runs, dormer does nothing on this host.
     #[must_use]
     pub fn neighbour(&self) -> Option<&str> {

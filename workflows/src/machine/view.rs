@@ -51,6 +51,8 @@ pub struct View {
     pub pool: String,
     /// The lease's token, while it holds it.
     pub token: Option<u64>,
+    /// Zone of its cloud.
+    pub zone: Option<String>,
     /// Whether its Machine is being deleted.
     pub deleting: bool,
     /// The Machine's own phase.
@@ -65,6 +67,8 @@ pub struct View {
     pub halt: Option<Halt>,
     /// Why its host could not be compared the last time.
     pub not_compared: Option<NotCompared>,
+    /// First check that its Node fails, while it is checked before it counts as joined.
+    pub unserved: Option<NodeCheck>,
     /// Another operator that configures hosts; dormer ignores the host while it runs.
     pub neighbour: Option<String>,
     /// Why it cannot become a node: its Windows, its platform, or a payload that is for others.
@@ -120,6 +124,7 @@ impl State {
                 |p| p.pool.clone(),
             ),
             token: self.lease.token().map(|token| token.0),
+            zone: machine.and_then(|m| m.zone.clone()),
             deleting: machine.is_some_and(|m| m.deleting),
             machine_phase: machine.and_then(|m| m.phase.clone()),
             machine_error: machine.and_then(|m| m.error.clone()),
@@ -129,6 +134,7 @@ impl State {
                 .map(|owner| format!("{}/{}", owner.kind, owner.name)),
             halt: self.halts().into_iter().next(),
             not_compared: self.not_compared.clone(),
+            unserved: self.unserved().cloned(),
             neighbour: self
                 .neighbour()
                 .filter(|_| self.left_alone())
@@ -139,6 +145,12 @@ impl State {
             served: self.in_service,
             created: machine.map(|m| m.created),
         }
+    }
+
+    fn unserved(&self) -> Option<&NodeCheck> {
+        let mut checks = self.checks.iter();
+        let failed = checks.find(|check| check.failed());
+        failed.filter(|_| matches!(self.phase, Phase::Marking))
     }
 
     /// Refusal of a machine that waits because of it.
@@ -222,8 +234,7 @@ impl State {
                 return Some(leaving(drain, limit.filter(|_| drain.overdue)));
             }
             Phase::Marking => {
-                if let Some(failed) = self.checks.iter().find(|check| check.failed()) {
-                    let NodeCheck { check, said, .. } = failed;
+                if let Some(NodeCheck { check, said, .. }) = self.unserved() {
                     return Some(format!("its Node to serve: {check}: {said}"));
                 }
             }

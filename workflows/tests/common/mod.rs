@@ -534,6 +534,7 @@ pub(crate) fn planned(class: Option<ChangeClass>) -> Outcome {
         generation: 1,
         token: LeaseToken(0),
         pods: 4,
+        certificates: false,
     }
 }
 

@@ -202,6 +202,8 @@ fn in_phase(machine: &Machine, phase: MachinePhase, rollout: Option<&Rollout>) -
 fn working(machine: &Machine, phase: MachinePhase) -> Vec<Step> {
     let mut failures = machine.tasks.iter().filter_map(|it| it.failure.as_ref());
     let cure = failures.find_map(|failure| cure(&failure.code));
+    let unserved = machine.unserved.as_ref();
+    let cure = cure.or_else(|| self::cure(&unserved?.code));
     let cure = cure.or(match phase {
         MachinePhase::Probing | MachinePhase::Reprobing => Some(OPEN_SSH),
         MachinePhase::KeyWait => Some(ACCEPT_KEY),
@@ -537,6 +539,43 @@ fn cure(code: &str) -> Option<Cure> {
         "PoolStopped" => cured(
             CorrectPool,
             "End the stop of the pool: kubectl edit windowspool in dormer's namespace",
+        ),
+        "WrongKubelet" => cured(
+            MendHost,
+            "Find out which kubelet runs on the host: another one than the payload's was installed or started there",
+        ),
+        "WrongOs" | "WrongArchitecture" | "WrongBuild" => cured(
+            MendNode,
+            "Find out who writes the label: kubectl get node --show-labels --show-managed-fields -o yaml. A restart of the \
+             kubelet writes what the host is",
+        ),
+        "LabelMissing" => cured(
+            MendNode,
+            "See why the Node did not get what its Machine's spec.metadata names: whether the nodelink controller (Cluster \
+             API: its machine controller) runs, and whether another label stands there",
+        ),
+        "TaintsAmiss" => cured(
+            MendNode,
+            "See who is to take the taint off or to set it: kubectl describe node. The cloud controller manager takes off \
+             node.cloudprovider.kubernetes.io/uninitialized",
+        ),
+        "NoServingCertificate" => cured(
+            MendNode,
+            "See what became of the kubelet's request for a serving certificate: kubectl get csr. Let port 10250 of the host \
+             be open to dormer and to the API server",
+        ),
+        "DaemonSetPodNotReady" => cured(
+            MendNode,
+            "See what the pods that are named wait for: kubectl describe pod. A DaemonSet that is not for Windows needs the \
+             selector kubernetes.io/os: linux",
+        ),
+        "NotSettled" => cured(
+            MendNode,
+            "See why the Node does not stay Ready: kubectl describe node, and the kubelet's log on the host",
+        ),
+        "NodeCheckFailed" | "NoLogs" => cured(
+            MendNode,
+            "See which check fails: dormer verify NODE makes them all",
         ),
         "NotReadyOverdue" => cured(MendNode, "See what the Node lacks: kubectl describe node"),
         "RebootOverdue" => LOOK_AT_SCREEN,

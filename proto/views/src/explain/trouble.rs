@@ -64,12 +64,12 @@ pub fn limits(phase: MachinePhase) -> Option<(u64, u64)> {
         P::Probing | P::KeyWait | P::Reprobing => (15, 30),
         P::Rebooting => (20, 30),
         P::NodeWait | P::ReadyWait => (5, 20),
-        P::Vanishing | P::Leaving => (10, 30),
+        // A check of a Node that fails for half an hour fails its machine.
+        P::Vanishing | P::Leaving | P::Marking => (10, 30),
         P::Adopting
         | P::ConvergingHost
         | P::ConvergingNode
         | P::Soaking
-        | P::Marking
         | P::Checking
         | P::Applying
         | P::Closing

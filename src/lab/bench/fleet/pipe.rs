@@ -21,12 +21,15 @@ use std::{
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tower::{ServiceBuilder, service_fn};
 
-/// Hosts in memory, by their InternalIP.
-pub(super) struct Reach(pub(super) net::Dialer);
+/// A port of hosts in memory, by their InternalIP.
+pub(super) struct Reach {
+    pub(super) dialer: net::Dialer,
+    pub(super) port: u16,
+}
 
 impl Dial for Reach {
     fn dial(&self, address: &str) -> BoxFuture<'static, io::Result<BoxIo>> {
-        let dialled = self.0.dial(&format!("{address}:22"));
+        let dialled = self.dialer.dial(&format!("{address}:{}", self.port));
         Box::pin(async move { Ok(Box::new(dialled.await?) as BoxIo) })
     }
 }

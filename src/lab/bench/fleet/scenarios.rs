@@ -112,6 +112,34 @@ fn a_node_that_flaps_serves_once_it_is_steady() {
     ends(&["flapping"], "both serve", both_serve);
 }
 
+/// A check that fails for half an hour fails the join, by its own code.
+#[test]
+fn a_node_that_does_not_serve_has_not_joined() {
+    for (fault, code, check) in [
+        (
+            "serving-neverx9999@1",
+            "NoServingCertificate",
+            "certificate: ",
+        ),
+        ("wrong-buildx9999@1", "WrongBuild", "windows-build: "),
+    ] {
+        stage::on_a_virtual_clock(async move {
+            let mut scenario = Scenario::start(2, &[fault]).await;
+            scenario
+                .until("it waits for the check", |scenario, statuses| {
+                    one_reports(scenario, statuses, &["its Node to serve", check])
+                })
+                .await;
+            scenario
+                .until("it has failed", |scenario, statuses| {
+                    let failed = statuses.iter().any(|one| one.state == "Failed");
+                    failed && one_reports(scenario, statuses, &[code, check])
+                })
+                .await;
+        });
+    }
+}
+
 #[test]
 fn a_machine_that_is_deleted_while_it_is_configured_is_replaced() {
     ends(&["deleted-while-configuring"], "both serve", both_serve);

@@ -26,7 +26,7 @@ use dormer_workers::{
     catalog::Catalog,
     execute::Executors,
     host::HostExecutor,
-    kubernetes::{KubernetesExecutor, Settings},
+    kubernetes::{KUBELET_PORT, KubernetesExecutor, Settings},
     ssh::{Key, Limits},
     watcher, worker,
 };
@@ -154,9 +154,14 @@ pub(super) fn roles_of(
 ) -> anyhow::Result<roles::Running> {
     let client = client(world.api.connector(None), &world.token_for(User::admin()))?;
     let key = Key::read(&world.ssh_key.private_pem)?;
+    let reach = |port| {
+        let dialer = world.host_dialer();
+        Arc::new(Reach { dialer, port })
+    };
     let kubernetes = KubernetesExecutor::new(client.clone(), Settings::default());
+    let kubernetes = kubernetes.reaching(reach(KUBELET_PORT));
     let host = HostExecutor::new(
-        Arc::new(Reach(world.host_dialer())),
+        reach(22),
         key,
         Limits::default(),
         catalog.clone(),

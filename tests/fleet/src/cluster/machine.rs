@@ -115,7 +115,17 @@ impl Machines {
                 return Ok(None);
             }
         };
-        let id = json!({"spec": {"providerID": instance.provider_id}});
+        // The zone is on the Machine, too (machine-api-operator 951196122, `pkg/controller/machine/controller.go`,
+        // `MachineAZLabelName`; machine-api-provider-aws, `setMachineCloudProviderSpecifics`).
+        let provider = &machine["spec"]["providerSpec"]["value"];
+        let zone = [
+            provider.pointer("/placement/availabilityZone"),
+            provider.get("zone"),
+        ];
+        let zone = zone.into_iter().flatten().find_map(Value::as_str);
+        let labels = zone.map(|zone| json!({"machine.openshift.io/zone": zone}));
+        let id = json!({"metadata": {"labels": labels.unwrap_or_else(|| json!({}))},
+            "spec": {"providerID": instance.provider_id}});
         let late = windows && self.faults.strike(Fault::AddressLate, &key.name);
         self.remember(machine.uid(), &instance);
         let patched = self.client.merge(&kinds::MACHINE, key, &id).await;

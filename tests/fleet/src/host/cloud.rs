@@ -9,6 +9,7 @@ use futures::future::BoxFuture;
 
 use super::computer::{Host, Phase, lock};
 use super::counts::HostCounts;
+use super::kubelet::KUBELET_PORT;
 use super::profile::{Image, Release};
 use crate::net::{BoxIo, Dial};
 use crate::world::{
@@ -23,11 +24,11 @@ pub const HOSTS_MAX: usize = 60_000;
 /// How hosts are reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
-    /// By pipes in memory, through [`Hosts::dial`]; addresses are `10.0.x.y`, the port is not looked at.
+    /// By pipes in memory, through [`Hosts::dial`]; addresses are `10.0.x.y`. Port 10250 is the kubelet's, any other sshd's.
     Memory,
     /// By real sockets: each host has an address `127.n.x.y` of its own (`n` is 80, or the next that no other world
     /// on this computer has) and listens on this port, so that a worker in another process dials a Machine's
-    /// InternalIP as it stands.
+    /// InternalIP as it stands. Its kubelet listens on 10250.
     Loopback {
         /// The port that stands for 22.
         port: u16,
@@ -47,7 +48,7 @@ pub struct Hosts {
 /// The two front parts of every address, ours as long as this lives.
 struct Network {
     front: String,
-    _claim: Option<TcpListener>,
+    _claim: Vec<TcpListener>,
 }
 
 impl Network {
@@ -57,19 +58,20 @@ impl Network {
         let Reach::Loopback { port } = reach else {
             return Self {
                 front: "10.0".into(),
-                _claim: None,
+                _claim: Vec::new(),
             };
         };
         let claimed = (80..=250).find_map(|n| {
-            let claim = TcpListener::bind((Ipv4Addr::new(127, n, 255, 254), port)).ok()?;
+            let claim = |port| TcpListener::bind((Ipv4Addr::new(127, n, 255, 254), port));
+            let both = [claim(port).ok()?, claim(KUBELET_PORT).ok()?];
             Some(Self {
                 front: format!("127.{n}"),
-                _claim: Some(claim),
+                _claim: both.into(),
             })
         });
         claimed.unwrap_or_else(|| Self {
             front: "127.80".into(),
-            _claim: None,
+            _claim: Vec::new(),
         })
     }
 }
@@ -232,18 +234,19 @@ impl HostCloud for Hosts {
 
 impl Dial for Hosts {
     fn dial(&self, authority: &str) -> BoxFuture<'static, io::Result<BoxIo>> {
-        let address = authority
-            .rsplit_once(':')
-            .map_or(authority, |(address, _)| address);
+        let (address, asked) = authority.rsplit_once(':').unwrap_or((authority, ""));
+        let kubelet = asked == KUBELET_PORT.to_string();
         let host = self.by_address(address);
         let reach = self.reach;
         let target = address.to_owned();
         Box::pin(async move {
             if let Reach::Loopback { port } = reach {
+                let port = if kubelet { KUBELET_PORT } else { port };
                 return crate::net::TcpDial.dial(&format!("{target}:{port}")).await;
             }
             match host {
                 None => std::future::pending().await,
+                Some(host) if kubelet => dial_kubelet(&host).await,
                 Some(host) => dial_pipe(&host).await,
             }
         })
@@ -260,6 +263,15 @@ async fn dial_pipe(host: &Arc<Host>) -> io::Result<BoxIo> {
             Ok(Box::new(near))
         }
     }
+}
+
+async fn dial_kubelet(host: &Arc<Host>) -> io::Result<BoxIo> {
+    if matches!(host.phase(), Phase::Off | Phase::Dropping) {
+        return std::future::pending().await;
+    }
+    let (near, far) = tokio::io::duplex(PIPE_BYTES);
+    host.dial_kubelet(Box::new(far)).await?;
+    Ok(Box::new(near))
 }
 
 /// The account that user data prepares: `capi` on Azure (docs/field-notes.md, Logins and host keys).

@@ -7,7 +7,7 @@ use std::time::Duration;
 use dormer_profile::answer::FeatureState;
 use rand::SeedableRng as _;
 use russh::keys::{Algorithm, EcdsaCurve, PrivateKey, PublicKey};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::counts::HostCounts;
@@ -16,6 +16,7 @@ use super::profile::Image;
 use super::shell::Shell;
 use super::state::State;
 use crate::faults::{Fault, splitmix};
+use crate::net::BoxIo;
 use crate::world::{Happened, HostContext, HostOrder, Instance};
 
 /// What can be seen of a host from outside, in the order in which a boot goes through it.
@@ -57,6 +58,8 @@ pub struct Host {
     pub(super) line_free: Mutex<Option<tokio::time::Instant>>,
     /// The kubelet's client and the name of its Node, once it has them.
     pub(super) kubelet_api: Mutex<Option<(Arc<super::kubelet::Api>, String)>>,
+    /// Where connections to the kubelet's port go; nobody takes them while it does not run.
+    pub(super) kubelet_door: Mutex<Option<mpsc::Sender<BoxIo>>>,
     /// Whether the Node was last posted as Ready.
     pub(super) ready: watch::Sender<bool>,
     /// Whether its kubelet is cut off from the API server.
@@ -97,6 +100,7 @@ impl Host {
             power: Mutex::new(cancelled()),
             line_free: Mutex::default(),
             kubelet_api: Mutex::default(),
+            kubelet_door: Mutex::default(),
             ready: watch::Sender::new(false),
             cut: watch::Sender::new(false),
             instance: Mutex::new(instance),

@@ -4,6 +4,7 @@ mod api;
 mod certificate;
 mod node;
 mod pods;
+mod port;
 mod settings;
 
 use std::sync::Arc;
@@ -17,6 +18,8 @@ use super::computer::{Host, lock};
 use crate::faults::Fault;
 use crate::world::Happened;
 
+/// The port on which a kubelet answers (kubernetes v1.33, `pkg/cluster/ports/ports.go`, `KubeletPort`).
+pub(crate) const KUBELET_PORT: u16 = 10_250;
 /// How often a kubelet renews its Lease.
 const RENEWAL: Duration = Duration::from_secs(10);
 /// Beats of the Lease after which the whole status is posted again.
@@ -64,6 +67,7 @@ impl Host {
             self.beat(&api, &settings),
             self.serving_certificate(&api, &settings),
             self.run_pods(&api, &settings),
+            self.answer(&settings),
         );
     }
 

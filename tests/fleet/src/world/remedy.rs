@@ -59,7 +59,8 @@ remedies! {
     /// Everybody has the rights that they had.
     MendCluster = "mend-cluster", ends [];
     /// The kubelet has the right name, reaches the API server, and starts anew; a Node of nobody is deleted.
-    MendNode = "mend-node", ends [NameMismatch, HostClaimsName, CsrExtraSan, Flapping];
+    MendNode = "mend-node", ends [NameMismatch, HostClaimsName, CsrExtraSan, Flapping,
+        ServingNever, WrongBuild];
     /// Budgets, finalizers and attached volumes let go.
     LetGo = "let-go", ends [];
     /// The other operator is scaled down.

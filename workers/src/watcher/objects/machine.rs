@@ -133,6 +133,9 @@ pub(in crate::watcher) fn machine(
         ..
     } = object;
     let platform = platform(api, &data["spec"]);
+    let zone = source::zone(api, &meta, &data["spec"]);
+    let zone = zone.filter(|zone| zone.len() <= TEXT_BYTES_MAX);
+    let zone = zone.map(str::to_owned);
     let body: MachineBody = body(data)?;
     let spec = body.spec.unwrap_or_default();
     let status = body.status.unwrap_or_default();
@@ -178,6 +181,7 @@ pub(in crate::watcher) fn machine(
         ignored: ignored || elsewhere.is_some() || !windows,
         exclude_drain: source::excludes_drain(&meta),
         platform,
+        zone,
         user: short("spec.user", spec.user.filter(|_| api == MachineApi::Host))?,
         token: token(&meta),
         // Not the object's: the writer of messages puts it in.

@@ -18,7 +18,7 @@ fn a_machine() -> Value {
         "metadata": {
             "name": "win-1", "namespace": "openshift-machine-api", "uid": "u-1",
             "resourceVersion": "41", "creationTimestamp": "2026-11-21T06:00:00Z",
-            "labels": {"machine.openshift.io/os-id": "Windows"},
+            "labels": {"machine.openshift.io/os-id": "Windows", "machine.openshift.io/zone": "us-east-1a"},
             "annotations": {"dormer.io/node-name": "win-1", "dormer.io/fence": "7 open"},
             "ownerReferences": [
                 {"apiVersion": "v1", "kind": "Other", "name": "o", "uid": "o-1"},
@@ -53,6 +53,7 @@ fn a_machine_becomes_its_fact() {
         Some("s-1")
     );
     assert_eq!(fact.platform, "AWS");
+    assert_eq!(fact.zone.as_deref(), Some("us-east-1a"));
     assert_eq!(
         fact.token,
         Some(TokenMark {

@@ -195,6 +195,7 @@ impl World {
             generation,
             token,
             pods,
+            certificates: false,
         })
     }
 

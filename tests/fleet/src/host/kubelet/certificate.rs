@@ -143,7 +143,7 @@ impl Host {
 
     /// Asks for a serving certificate until there is one.
     pub(super) async fn serving_certificate(&self, api: &Api, settings: &Settings) {
-        if !settings.serving {
+        if !settings.serving || self.strike(Fault::ServingNever) {
             return;
         }
         let path = format!(r"{}\kubelet-server-current.pem", settings.cert_dir);

@@ -60,7 +60,10 @@ impl Host {
     }
 
     fn default_labels(&self, settings: &Settings) -> Map<String, Value> {
-        let build = self.image.release.build();
+        let build = match self.strike(Fault::WrongBuild) {
+            true => "10.0.14393",
+            false => self.image.release.build(),
+        };
         let mut labels = Map::new();
         for (key, value) in [
             ("kubernetes.io/os", "windows"),

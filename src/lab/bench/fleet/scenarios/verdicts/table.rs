@@ -165,6 +165,8 @@ pub(super) const ROWS: &[Row] = &[
     row("prune-settings/86400@1", Upgrade, Out(CorrectPool)),
     row("dead-for-good@1", Upgrade, Heals),
     row("relabelled@1", Serving, Heals),
+    row("serving-neverx9999@1", BringUp, Out(MendNode)),
+    row("wrong-buildx9999@1", BringUp, Out(MendNode)),
     row("wmco-beside/86400@*", BringUp, Out(EndOperator)),
     often("configure-failsx9999@1", BringUp, Out(MendHost)),
     row("applockerx9999@1", BringUp, Out(MendHost)),
