@@ -1,6 +1,11 @@
 //! `dormer describe`: all fields of one object, including those that only a newer server knows.
 
-use super::{Failure, To, absent, items::Kind, machines, output::one_line};
+use super::{
+    Failure, To, absent,
+    items::{Kind, Target, TargetParser},
+    machines,
+    output::one_line,
+};
 use clap::{Args, ValueEnum};
 use dormer_views::moment::span;
 use serde_json::Value;
@@ -19,22 +24,31 @@ pub(crate) enum Described {
 /// Arguments of `dormer describe`.
 #[derive(Debug, Args)]
 pub struct Describe {
-    /// Kind of object
-    kind: Described,
+    /// Kind of object, or KIND/NAME
+    #[arg(value_name = "KIND", value_parser = TargetParser::<Described>::new())]
+    target: Target<Described>,
     /// Name; a machine also goes by the end of its name, or its UID
-    name: String,
+    name: Option<String>,
     #[command(flatten)]
     to: To,
 }
 
 impl Describe {
     pub(crate) async fn run(self) -> Result<String, Failure> {
+        let name = match (self.target.name, self.name) {
+            (Some(name), None) | (None, Some(name)) => name,
+            _ => {
+                return Err(Failure::Usage(
+                    "give one name: KIND NAME, or KIND/NAME".into(),
+                ));
+            }
+        };
         let server = self.to.server()?;
-        let found: Value = match self.kind {
-            Described::Machine => machines::answer(&server, &self.name).await?.raw().clone(),
+        let found: Value = match self.target.kind {
+            Described::Machine => machines::answer(&server, &name).await?.raw().clone(),
             Described::Rollout => {
-                let answered = server.get(&Kind::Rollouts.one(&self.name)).await;
-                absent::explained(&server, Kind::Rollouts, &self.name, answered).await?
+                let answered = server.get(&Kind::Rollouts.one(&name)).await;
+                absent::explained(&server, Kind::Rollouts, &name, answered).await?
             }
         };
         let programs = self.to.programs(&found)?;

@@ -129,7 +129,14 @@ pub fn explanation(
         None => machine.state.to_string(),
     };
     let waits = waits_for(machine).map(|text| dotless(&text).to_owned());
-    let cause = trouble.as_ref().map(|it| it.cause.clone()).or(waits);
+    let known = trouble.as_ref().map(|it| it.cause.clone()).or(waits);
+    // While an attempt goes on, the step is late because of the one before it.
+    let late = trouble
+        .as_ref()
+        .is_some_and(|it| machine.phase.id() == it.code);
+    let between = machine.tasks.iter().all(|task| task.failure.is_none());
+    let failed = last_failure.filter(|_| late && between);
+    let cause = failed.map(|text| dotless(text).to_owned()).or(known);
     // The first sentence says what state and cause say.
     let mut details = situation(machine, last_failure, rollout).split_off(1);
     details.retain(|text| Some(dotless(text)) != cause.as_deref());
@@ -162,7 +169,10 @@ impl Explanation {
         let since = self.since.clock(Timestamp(
             self.since.0.0 + self.since_seconds.saturating_mul(1_000),
         ));
-        let first = match &self.headline {
+        // A short cause is its own headline, and said once.
+        let headline = self.headline.as_ref();
+        let headline = headline.filter(|it| Some(*it) != self.cause.as_ref());
+        let first = match headline {
             Some(headline) => format!("{}: {headline}", self.name),
             None => self.name.clone(),
         };
@@ -612,6 +622,27 @@ pub(crate) mod tests {
         assert_eq!(stuck.heals_by, None);
         let lines = stuck.lines();
         assert!(lines.contains("Do now:  Let the host run"), "{lines}");
+    }
+
+    #[test]
+    fn a_late_steps_cause_is_its_last_failure_while_the_next_attempt_goes_on() {
+        let mut machine = Machine {
+            waiting_for: Some("SSH at 10.0.0.9".into()),
+            ..machine_in(MachinePhase::Probing)
+        };
+        machine.status.since_seconds = 40 * 60;
+        let last = "The last failure, at 07:01 UTC: 10.0.0.9 does not answer (ConnectTimeout).";
+        let found = explanation(&machine, Some(last), None);
+        assert_eq!(found.cause.as_deref(), Some(dotless(last)));
+        assert!(
+            !found.details.iter().any(|it| it == last),
+            "said once: {found:?}"
+        );
+        let unknown = explanation(&machine, None, None);
+        let cause = unknown.cause.clone().unwrap_or_default();
+        assert!(cause.contains("it waits for SSH"), "{cause}");
+        let lines = unknown.lines();
+        assert_eq!(lines.matches(&cause).count(), 1, "{lines}");
     }
 
     #[test]
