@@ -7,7 +7,11 @@ use super::{
     output::one_line,
 };
 use clap::{Args, ValueEnum};
-use dormer_views::moment::span;
+use dormer_views::{
+    explain::{self, Step},
+    machine::Machine,
+    moment::span,
+};
 use serde_json::Value;
 
 /// Kinds of objects.
@@ -44,15 +48,35 @@ impl Describe {
             }
         };
         let server = self.to.server()?;
+        let mut steps = Vec::new();
         let found: Value = match self.target.kind {
-            Described::Machine => machines::answer(&server, &name).await?.raw().clone(),
+            Described::Machine => {
+                let answer = machines::answer(&server, &name).await?;
+                steps = do_now(&answer.view);
+                answer.raw().clone()
+            }
             Described::Rollout => {
                 let answered = server.get(&Kind::Rollouts.one(&name)).await;
                 absent::explained(&server, Kind::Rollouts, &name, answered).await?
             }
         };
         let programs = self.to.programs(&found)?;
-        Ok(programs.unwrap_or_else(|| described(&found)))
+        Ok(programs.unwrap_or_else(|| {
+            let mut lines = vec![described(&found)];
+            lines.append(&mut steps);
+            lines.join("\n")
+        }))
+    }
+}
+
+/// Section with the next steps, as `dormer why` has them; none for a machine that serves.
+fn do_now(machine: &Machine) -> Vec<String> {
+    let steps = explain::steps(machine, None);
+    let lines = steps.iter().flat_map(Step::lines);
+    let lines: Vec<String> = lines.map(|line| format!("  {line}")).collect();
+    match lines.is_empty() {
+        true => lines,
+        false => std::iter::once("Do now:".to_owned()).chain(lines).collect(),
     }
 }
 
@@ -267,7 +291,22 @@ fn heading(key: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::samples::machine_with;
     use serde_json::json;
+
+    #[test]
+    fn a_machine_that_failed_is_described_with_what_to_do() {
+        let failed = machine_with(json!({"state": "Failed", "phase": "failed", "failure":
+            {"code": "AuthRejected", "message": "", "phase": "probing", "phaseText": "probing"}}));
+        let lines = do_now(&failed);
+        assert_eq!(lines[0], "Do now:");
+        assert!(
+            lines.contains(&"    dormer retry win-1".to_owned()),
+            "{lines:?}"
+        );
+        let serving = json!({"state": "Joined", "phase": "serving", "phaseText": "serving"});
+        assert_eq!(do_now(&machine_with(serving)), Vec::<String>::new());
+    }
 
     #[test]
     fn a_description_has_sections_without_what_has_no_value() {

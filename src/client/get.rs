@@ -6,7 +6,7 @@ use super::{
     filter::Filter,
     items::{Item, Kind, NAMESPACE, Progress, Target, TargetParser},
     machines,
-    output::{Output, table},
+    output::{Output, columns_without, table},
     server::{Address, Server},
     terminal::{self, Style},
     watch,
@@ -74,7 +74,8 @@ pub struct Get {
     /// Show the namespace, too; machines of all namespaces are listed in any case
     #[arg(short = 'A', long)]
     all_namespaces: bool,
-    /// Sort by this field of the JSON, such as since, name or failure.code [default: what needs attention first]
+    /// Sort by this field of the JSON, such as since, name or failure.code, or by a heading, such as AGE [default: what
+    /// needs attention first]
     #[arg(long, value_name = "FIELD")]
     sort_by: Option<String>,
     /// Leave out the headings
@@ -294,7 +295,7 @@ impl Get {
     fn table<T: Item>(&self, mut shown: Vec<T>) -> String {
         let wide = self.output == GetOutput::Wide;
         let columns = terminal::columns().filter(|_| !wide);
-        let mut text = self.lines(&shown, wide);
+        let mut text = self.lines(&shown, wide, &[]);
         if let Some(columns) = columns
             && text.lines().any(|line| line.chars().count() > columns)
         {
@@ -303,7 +304,10 @@ impl Get {
             let short = machines::short_names(&names);
             let renamed = shown.into_iter().zip(short);
             shown = renamed.map(|(item, name)| item.called(name)).collect();
-            text = self.lines(&shown, wide);
+            text = (0..=T::SPARED.len())
+                .map(|count| self.lines(&shown, wide, &T::SPARED[..count]))
+                .find(|text| last_column_at(text) + LAST_MIN <= columns)
+                .unwrap_or_else(|| self.lines(&shown, wide, T::SPARED));
         }
         let coloured = terminal::coloured();
         let styles = std::iter::once(Style::Heading).chain(shown.iter().map(Item::style));
@@ -315,8 +319,8 @@ impl Get {
         lines.skip(skipped).collect::<Vec<_>>().join("\n")
     }
 
-    fn lines<T: Item>(&self, shown: &[T], wide: bool) -> String {
-        let text = table(shown, T::COLUMNS, wide);
+    fn lines<T: Item>(&self, shown: &[T], wide: bool, spared: &[&str]) -> String {
+        let text = table(shown, &columns_without(T::COLUMNS, spared), wide);
         let namespaces: Vec<&str> = shown.iter().map(|it| it.sort_key().0).collect();
         if !self.all_namespaces || self.target.kind != Kind::Machines || wide {
             return text;
@@ -329,6 +333,15 @@ impl Get {
         let lines = lines.map(|(cell, line)| format!("{cell:width$}{line}"));
         lines.collect::<Vec<_>>().join("\n")
     }
+}
+
+/// Fewest characters of the last column, the reason.
+const LAST_MIN: usize = 24;
+
+/// Where the last column of a table begins.
+fn last_column_at(text: &str) -> usize {
+    let headings = text.lines().next().unwrap_or_default();
+    headings.rfind("  ").map_or(0, |at| at + 2)
 }
 
 /// Rollouts with what their machines say of them. Without a right to list machines those columns stay empty.
@@ -347,8 +360,26 @@ fn by_urgency<T: Item>(one: &T, other: &T) -> Ordering {
         .then_with(|| one.sort_key().cmp(&other.sort_key()))
 }
 
-/// Sorts by a field of the JSON, such as `since` or `failure.code`. Items without it come last.
+/// Fields of the JSON behind headings of tables, and kubectl's word for the age.
+const SORTED_BY: [(&str, &str); 4] = [
+    ("age", "created"),
+    (".metadata.creationTimestamp", "created"),
+    ("waiting for", "waitingFor"),
+    ("reason", "failure.code"),
+];
+
+/// Sorts by a field of the JSON, such as `since` or `failure.code`, or by a heading. Items without it come last.
 fn sort_by<T>(items: &mut [Answer<T>], field: &str) -> Result<(), Failure> {
+    let small = field.to_lowercase();
+    let heading = field == field.to_uppercase();
+    let known = SORTED_BY
+        .iter()
+        .find(|(word, _)| *word == field || heading && *word == small);
+    let field = match known {
+        Some((_, field)) => field,
+        None if heading => small.as_str(),
+        None => field,
+    };
     let pointer: String = field
         .trim_start_matches('.')
         .split('.')
@@ -421,6 +452,21 @@ mod tests {
     }
 
     #[test]
+    fn a_narrow_terminal_does_without_columns_before_the_reason() {
+        let machine = machine_with(json!({"version": "11.0.0-9fc46aca439d", "waitingFor": "SSH"}));
+        let last = |spared: &[&str]| {
+            let columns = columns_without(Machine::COLUMNS, spared);
+            last_column_at(&table([&machine], &columns, false))
+        };
+        assert!(last(&[]) + LAST_MIN > 60 && last(Machine::SPARED) + LAST_MIN <= 60);
+        let all = table([&machine], Machine::COLUMNS, false);
+        assert_eq!(
+            all.lines().next().unwrap_or_default().find("REASON"),
+            Some(last(&[]))
+        );
+    }
+
+    #[test]
     fn what_is_stuck_comes_first_and_then_the_names() {
         let named = |name: &str, state: &str, phase: &str, seconds: u64| {
             machine_with(
@@ -454,6 +500,11 @@ mod tests {
         assert_eq!(order(&items), [Some(9), Some(10), None]);
         sort_by(&mut items, "t").unwrap();
         assert_eq!(order(&items), [Some(9), Some(10), None]);
+        sort_by(&mut items, "N").unwrap();
+        assert_eq!(order(&items), [Some(9), Some(10), None], "a heading");
+        let mut ages = [json!({"created": "2026-02"}), json!({"created": "2026-01"})].map(answer);
+        sort_by(&mut ages, "AGE").unwrap();
+        assert_eq!(ages[0].raw()["created"], "2026-01");
         sort_by(&mut items, "in.x").unwrap();
         let refused = sort_by(&mut items, "colour").unwrap_err().to_string();
         assert!(refused.contains("n, t"), "{refused}");

@@ -153,6 +153,9 @@ impl Kind {
 /// Item of a list: one line of a table.
 pub(super) trait Item: DeserializeOwned + Clone + 'static {
     const COLUMNS: &'static [Column<Self>];
+    /// Headings of columns that a narrow terminal does without, the first of them first: the last column says what
+    /// matters.
+    const SPARED: &'static [&'static str] = &[];
 
     /// Pool of the item, for `--pool`.
     fn pool(&self) -> Option<&str> {
@@ -247,6 +250,7 @@ impl Item for Machine {
         Column::wide("NAMESPACE", |it| it.namespace.clone()),
         Column::wide("UID", |it| it.uid.clone()),
     ];
+    const SPARED: &'static [&'static str] = &["AGE", "VERSION", "PHASE"];
 
     fn pool(&self) -> Option<&str> {
         Some(&self.pool)

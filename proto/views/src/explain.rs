@@ -98,6 +98,9 @@ pub struct Explanation {
     pub since: Moment,
     /// Seconds since then, by the server's clock.
     pub since_seconds: u64,
+    /// Whether it is paused, held or ignored: `since` is that of the state, which may be older.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub halted: bool,
     /// How urgently it needs a person; absent without trouble.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub urgency: Option<OpenEnum<Urgency>>,
@@ -153,6 +156,7 @@ pub fn explanation(
         code: trouble.map(|it| it.code),
         since: machine.status.since,
         since_seconds: machine.status.since_seconds,
+        halted: machine.halt.is_some(),
         steps: steps(machine, rollout),
         heals_by: trouble::heals_by(machine),
         details,
@@ -177,7 +181,11 @@ impl Explanation {
             None => self.name.clone(),
         };
         let phase = self.phase.as_ref();
-        let phase = phase.map_or_else(String::new, |phase| format!(", {phase}"));
+        let mut phase = phase.map_or_else(String::new, |phase| format!(", {phase}"));
+        if self.halted {
+            // The state may be much older than the halt.
+            phase += &format!(" (the state; dormer history {} has the halt)", self.name);
+        }
         let mut lines = vec![first, row("State", &self.state_word)];
         lines.extend(self.cause.as_ref().map(|cause| row("Cause", cause)));
         lines.push(row(
@@ -622,6 +630,24 @@ pub(crate) mod tests {
         assert_eq!(stuck.heals_by, None);
         let lines = stuck.lines();
         assert!(lines.contains("Do now:  Let the host run"), "{lines}");
+    }
+
+    #[test]
+    fn the_age_of_a_halted_machine_is_that_of_its_state() {
+        let halt = json!({"kind": "held", "by": "ann", "text": "held by ann"});
+        let machine = Machine {
+            halt: serde_json::from_value(halt).expect("a halt"),
+            ..machine_in(MachinePhase::Serving)
+        };
+        let lines = explanation(&machine, None, None).lines();
+        let since = lines.lines().find(|it| it.starts_with("Since:"));
+        let since = since.unwrap_or_default();
+        assert!(
+            since.ends_with("(the state; dormer history m has the halt)"),
+            "{lines}"
+        );
+        let serving = explanation(&machine_in(MachinePhase::Serving), None, None);
+        assert!(!serving.lines().contains("the halt"));
     }
 
     #[test]
