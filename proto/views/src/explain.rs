@@ -589,7 +589,7 @@ pub(crate) mod tests {
         let found = explanation(&machine, None, None);
         assert_eq!(
             found.lines(),
-            "m: access denied: No right (access_denied)\n\
+            "m\n\
              State:   Failed\n\
              Cause:   access denied: No right (access_denied)\n\
              Since:   07:00 UTC, for 5 minutes, while converging the host\n\

@@ -249,7 +249,8 @@ fn held(blocker: &Blocker) -> String {
 /// `past_ms`: the pool's limit, which has passed.
 fn leaving(drain: &Drain, past_ms: Option<u64>) -> String {
     let pods = match drain.left {
-        0 => "the last pod".to_owned(),
+        // Nobody has counted them yet.
+        0 => "its pods".to_owned(),
         1 => "1 pod".to_owned(),
         left => format!("{left} pods"),
     };
@@ -269,5 +270,15 @@ fn minutes(ms: u64) -> String {
     match ms {
         _ if ms.is_multiple_of(60_000) => format!("{} min", ms / 60_000),
         _ => format!("{} s", ms.div_ceil(1_000)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drain_that_has_just_begun_has_not_counted_its_pods() {
+        assert_eq!(leaving(&Drain::default(), None), "its pods to leave");
     }
 }
