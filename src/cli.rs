@@ -1,22 +1,30 @@
 //! Command line of `dormer`: subcommands, and their dispatch.
 
 use crate::{logs, shell};
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{
+    CommandFactory, FromArgMatches, Parser, Subcommand,
+    error::{ContextKind, ContextValue},
+};
 use dormer_client::EXIT_CODES;
 use dormer_lab::bench;
+use dormer_profile::near::near;
 use std::process::ExitCode;
 
 /// Durable workflows for the Windows nodes of Kubernetes and OpenShift.
 #[derive(Debug, Parser)]
 #[command(name = "dormer", version, long_version = crate::version::LONG.as_str(), max_term_width = 100)]
 pub(crate) struct Cli {
-    /// Format of the log on standard error; DORMER_LOG filters it (`info`, `dormer_engine=debug`)
+    /// Format of the log on standard error: text or json; DORMER_LOG filters it (`info`, `dormer_engine=debug`)
     #[arg(
         long,
         global = true,
         env = "DORMER_LOG_FORMAT",
+        hide_env = true,
         value_enum,
-        default_value = "text"
+        default_value = "text",
+        hide_default_value = true,
+        hide_possible_values = true,
+        display_order = 900
     )]
     log_format: logs::Format,
     #[command(subcommand)]
@@ -184,8 +192,66 @@ impl Cli {
 /// Parses the arguments of `dormer …` or `kubectl dormer …`. Invalid ones print help and end the process.
 pub(crate) fn arguments() -> Cli {
     let by = std::env::args_os().next();
-    let matches = shell::called(command(), by.as_deref()).get_matches();
-    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    let parsed = shell::called(command(), by.as_deref()).try_get_matches();
+    let parsed = parsed.and_then(|matches| Cli::from_arg_matches(&matches));
+    parsed.unwrap_or_else(|error| {
+        let code = error.exit_code();
+        match mistake(error) {
+            Ok(text) => {
+                dormer_client::terminal::warn(text);
+                std::process::exit(code)
+            }
+            Err(error) => error.exit(),
+        }
+    })
+}
+
+/// A mistake on the command line in the form of dormer's other messages, with a tip only where a known word is near.
+///
+/// # Errors
+/// It is help, and no mistake.
+fn mistake(mut error: clap::Error) -> Result<String, clap::Error> {
+    // "To pass '--colour' as a value, use '-- --colour'": nobody wants that.
+    error.remove(ContextKind::Suggested);
+    let pairs = [
+        (ContextKind::InvalidArg, ContextKind::SuggestedArg),
+        (
+            ContextKind::InvalidSubcommand,
+            ContextKind::SuggestedSubcommand,
+        ),
+        (ContextKind::InvalidValue, ContextKind::SuggestedValue),
+    ];
+    for (invalid, suggested) in pairs {
+        let typed = words(error.get(invalid)).into_iter().next();
+        let known = words(error.get(suggested));
+        let near = typed.and_then(|typed| near(&typed, known.iter().map(String::as_str)));
+        match near.map(str::to_owned) {
+            _ if known.is_empty() => {}
+            Some(near) if suggested == ContextKind::SuggestedSubcommand => {
+                error.insert(suggested, ContextValue::Strings(vec![near]));
+            }
+            Some(near) => {
+                error.insert(suggested, ContextValue::String(near));
+            }
+            None => {
+                error.remove(suggested);
+            }
+        }
+    }
+    let text = error.render().to_string();
+    match text.strip_prefix("error: ") {
+        Some(text) => Ok(text.trim_end().to_owned()),
+        None => Err(error),
+    }
+}
+
+/// Words in the context of a mistake.
+fn words(value: Option<&ContextValue>) -> Vec<String> {
+    match value {
+        Some(ContextValue::String(one)) => vec![one.clone()],
+        Some(ContextValue::Strings(all)) => all.clone(),
+        _ => Vec::new(),
+    }
 }
 
 /// Starts the log on standard error.
@@ -258,6 +324,39 @@ mod tests {
         );
         assert!(
             help.lines().all(|line| line.chars().count() <= 110),
+            "{help}"
+        );
+    }
+
+    #[test]
+    fn a_mistake_reads_as_dormers_other_messages_and_a_tip_is_near() {
+        let said = |line: &str| {
+            let parsed = command().try_get_matches_from(line.split(' '));
+            mistake(parsed.expect_err("a mistake"))
+        };
+        let near = said("dormer get machines --sort-bye name").expect("a mistake");
+        assert!(near.starts_with("unexpected argument"), "{near}");
+        assert!(near.contains("'--sort-by'"), "{near}");
+        for line in [
+            "dormer get machines --colour",
+            "dormer pause m --force",
+            "dormer frobnicate",
+            "dormer get nodes",
+        ] {
+            let far = said(line).expect("a mistake");
+            assert!(!far.contains("tip:"), "{line}: {far}");
+        }
+        assert!(said("dormer --help").is_err(), "help is no mistake");
+    }
+
+    #[test]
+    fn the_log_takes_two_lines_of_each_commands_help() {
+        let mut why = command();
+        let why = why.find_subcommand_mut("why").expect("a command");
+        let help = why.render_long_help().to_string();
+        let (_, log) = help.split_once("--log-format").unwrap_or_default();
+        assert!(
+            log.lines().take(4).all(|line| !line.contains("For people")),
             "{help}"
         );
     }

@@ -148,6 +148,9 @@ impl Options {
 
 /// Text of a file, or of the standard input.
 fn read(path: &Path) -> Result<String, String> {
+    if path.is_dir() {
+        return Err("is a folder: give the files in it, such as FOLDER/*.yaml".to_owned());
+    }
     let mut bytes = Vec::new();
     let limit = TEXT_BYTES_MAX + 1;
     let done = if is_stdin(path) {

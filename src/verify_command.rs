@@ -4,16 +4,17 @@
 use crate::cluster_access::{ClusterAccess, failed};
 use clap::{Args, ValueEnum};
 use dormer_client::{
-    EXIT_CODES, Failure, finish,
+    EXIT_CODES, Failure, finish, one_that_ends_in,
     output::{Column, table},
 };
+use dormer_profile::near::question;
 use dormer_proto::checks::{NodeCheck, NodeExpectation};
 use dormer_workers::{
     kubernetes::{KUBELET_PORT, KubernetesExecutor, Settings},
     ssh::TcpDial,
 };
 use k8s_openapi::api::core::v1::Node;
-use kube::Api;
+use kube::{Api, ResourceExt, api::ListParams};
 use serde_json::json;
 use std::{process::ExitCode, sync::Arc};
 
@@ -31,7 +32,7 @@ computer does not reach, the payload, the host. A check that fails is a problem 
 #[derive(Debug, Args)]
 #[command(after_help = format!("{AFTER_HELP}\n\n{EXIT_CODES}"))]
 pub(crate) struct Options {
-    /// Name of the Node
+    /// Name of the Node, or the end of it
     #[arg(value_name = "NODE")]
     node: String,
     #[command(flatten)]
@@ -63,26 +64,29 @@ impl Options {
     async fn run(&self) -> Result<(String, bool), Failure> {
         let client = self.access.client().await?;
         let nodes: Api<Node> = Api::all(client.clone());
-        let found = nodes.get_opt(&self.node).await.map_err(failed)?;
-        if found.is_none() {
-            return Err(Failure::Absent {
-                error: format!("there is no Node {}", self.node),
-                what_to_do: "kubectl get nodes -l kubernetes.io/os=windows".to_owned(),
-            });
-        }
+        let called = self.node.strip_prefix("node/").unwrap_or(&self.node);
+        let node = match nodes.get_opt(called).await.map_err(failed)? {
+            Some(_) => called.to_owned(),
+            None => {
+                let windows = ListParams::default().labels(WINDOWS);
+                let listed = nodes.list(&windows).await.map_err(failed)?;
+                let names = listed.items.iter().map(ResourceExt::name_any);
+                chosen(called, &names.collect::<Vec<_>>())?
+            }
+        };
         let kubelets = Arc::new(TcpDial { port: KUBELET_PORT });
         let executor = KubernetesExecutor::new(client, Settings::default()).reaching(kubelets);
         let expect = NodeExpectation {
             soak_ms: u64::from(self.soak) * 1_000,
             ..NodeExpectation::default()
         };
-        let checked = executor.verify_node(&self.node, &expect).await;
+        let checked = executor.verify_node(&node, &expect).await;
         let checks = checked.map_err(|failure| Failure::refused(failure.message, ""))?;
         let good = !checks.iter().any(NodeCheck::failed);
-        Ok((self.text(&checks), good))
+        Ok((self.text(&node, &checks), good))
     }
 
-    fn text(&self, checks: &[NodeCheck]) -> String {
+    fn text(&self, node: &str, checks: &[NodeCheck]) -> String {
         match self.output {
             Form::Text => shown(checks),
             Form::Json => {
@@ -91,10 +95,29 @@ impl Options {
                         "code": it.failed().then(|| it.code())})
                 };
                 let all: Vec<_> = checks.iter().map(one).collect();
-                format!("{:#}", json!({"node": self.node, "checks": all}))
+                format!("{:#}", json!({"node": node, "checks": all}))
             }
         }
     }
+}
+
+/// Label of Windows' Nodes.
+const WINDOWS: &str = "kubernetes.io/os=windows";
+
+/// The one Windows Node among `names` that ends in `called`.
+///
+/// # Errors
+/// None does, or several: with the names that there are.
+fn chosen(called: &str, names: &[String]) -> Result<String, Failure> {
+    let known: Vec<&str> = names.iter().map(String::as_str).collect();
+    if let Some(only) = one_that_ends_in(called, &known) {
+        return Ok(only.to_owned());
+    }
+    let near = question(called, known.iter().copied());
+    Err(Failure::Absent {
+        error: format!("there is no Node {called}{near}"),
+        what_to_do: format!("kubectl get nodes -l {WINDOWS}"),
+    })
 }
 
 fn shown(checks: &[NodeCheck]) -> String {
@@ -110,6 +133,16 @@ fn shown(checks: &[NodeCheck]) -> String {
 mod tests {
     use super::*;
     use dormer_proto::checks::{CheckName, CheckResult};
+
+    #[test]
+    fn a_node_goes_by_the_end_of_its_name_if_only_one_ends_so() {
+        let names = ["win-a-9nhgg", "win-b-9nhgg", "win-zzzzz"].map(str::to_owned);
+        assert_eq!(chosen("zzzzz", &names).as_deref(), Ok("win-zzzzz"));
+        let refused = chosen("9nhgg", &names).unwrap_err().to_string();
+        assert!(refused.contains("there is no Node 9nhgg"), "{refused}");
+        let near = chosen("win-zzzzy", &names).unwrap_err().to_string();
+        assert!(near.contains("did you mean win-zzzzz?"), "{near}");
+    }
 
     #[test]
     fn each_check_is_a_row_with_its_own_result() {

@@ -186,7 +186,7 @@ async fn the_machine_that_is_stuck_is_found_understood_and_mended() {
     assert_eq!(site.completed(&["recreate", "--ye"]), ["--yes"]);
     let why = site.say(&["why", name]);
     assert!(
-        why.starts_with(&format!("{name}: ")) && why.contains("\nState:   Failed\nCause:   "),
+        why.starts_with(name) && why.contains("\nState:   Failed\nCause:   "),
         "{why}"
     );
     let command = format!("\n           dormer retry {name}\n");
@@ -346,8 +346,34 @@ async fn what_cannot_be_done_is_said_with_an_exit_code_of_its_own() {
         ),
         (
             &["pause", "--pool", "nope"],
+            2,
+            &[
+                "--pool nope: there is no such pool",
+                "the pools are: windows",
+            ],
+        ),
+        (
+            &["pause", "windows"],
+            2,
+            &["windows is a pool and no machine: dormer pause --pool windows"],
+        ),
+        (&["get", "pool/nope"], 3, &["there is no pool \"nope\""]),
+        (&["get", "pool/windows"], 0, &[]),
+        (&["describe", "pool/windows"], 0, &[]),
+        (
+            &["watch", "machine/nope"],
             3,
-            &["there is no pool \"nope\"", "there are: windows"],
+            &["there is no machine \"nope\""],
+        ),
+        (
+            &["get", "machines", "-l", "pool=nope"],
+            2,
+            &["--pool nope: there is no such pool"],
+        ),
+        (
+            &["reset", "rollout/windows", "--to", "99999", "--yes"],
+            2,
+            &["has the records 1 to "],
         ),
         (
             &["resume", "rollout/nope"],
@@ -361,8 +387,8 @@ async fn what_cannot_be_done_is_said_with_an_exit_code_of_its_own() {
         ),
         (
             &["plan", "--pool", "windwos"],
-            3,
-            &["there is no pool", "did you mean windows?"],
+            2,
+            &["there is no such pool", "did you mean windows?"],
         ),
         (
             &["describe", "rollout", "nope"],

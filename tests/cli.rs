@@ -75,6 +75,26 @@ fn the_fleet_lists_its_faults_and_refuses_an_unknown_one() {
     );
 }
 
+#[cfg(feature = "demo")]
+#[test]
+fn the_sheet_has_thirty_tasks_and_its_faults_exist() {
+    let sheet = include_str!("../docs/tasks.md");
+    let numbers: Vec<u32> = sheet
+        .lines()
+        .filter_map(|line| line.strip_prefix("| ")?.split(' ').next()?.parse().ok())
+        .collect();
+    assert_eq!(numbers, (1..=30).collect::<Vec<u32>>());
+    let faults = text(&dormer(&["demo", "--list-faults"]).stdout);
+    let part = sheet.split("## When something breaks").nth(1).unwrap();
+    let rows = part.lines().filter_map(|line| line.split_once(" | `"));
+    let named: Vec<&str> = rows.filter_map(|(_, rest)| rest.split('`').next()).collect();
+    assert_eq!(named.len(), 3, "{named:?}");
+    for fault in named {
+        let known = faults.lines().any(|line| line.split(' ').next() == Some(fault));
+        assert!(known, "{fault}: {faults}");
+    }
+}
+
 #[test]
 fn a_wrong_path_is_reported_as_one_and_a_misspelt_flag_gets_the_near_one() {
     let folder = tempfile::tempdir().unwrap();

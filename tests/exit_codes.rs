@@ -202,11 +202,50 @@ const TABLE: &[(i32, &str, &str)] = &[
     (2, "get machines --state failled", "'Failed'"),
     (2, "get machines -l colour=red", "the keys are: name"),
     (2, "get machines -l nmae=x", "did you mean name?"),
+    (2, "get machines -l state=Joind", "did you mean Joined?"),
+    (
+        2,
+        "get machines -l phase=nope",
+        "its values are: address-wait",
+    ),
+    (2, "get machines --colour", "dormer: unexpected argument"),
+    (2, "dead-letters show x", "give the number under ID"),
+    (2, "lint @", "@: is a folder"),
+    (
+        2,
+        "verify win-a",
+        "KUBECONFIG is @/no, which cannot be read",
+    ),
+    (
+        2,
+        "describe machine",
+        "give one name: KIND NAME, or KIND/NAME",
+    ),
     (2, "wait m --for phase=bogus", "the phases are: "),
     (2, "wait m --for=phase=probign", "did you mean probing?"),
     (2, "wait m --for=state=Joind", "did you mean Joined?"),
     // No answer.
     (4, "status --server http://127.0.0.1:PORT", "no answer from"),
+    (
+        4,
+        "get machine/win-1 --server http://127.0.0.1:PORT",
+        "no answer from",
+    ),
+    (
+        4,
+        "describe machine/win-1 --server http://127.0.0.1:PORT",
+        "no answer from",
+    ),
+    (
+        4,
+        "rollback windows --to 1.0.0 --server http://127.0.0.1:PORT",
+        "no answer from",
+    ),
+    (
+        4,
+        "drain win-1 --server http://127.0.0.1:PORT",
+        "no answer from",
+    ),
     (
         4,
         "wait m --for=state=Joined --server http://127.0.0.1:PORT",

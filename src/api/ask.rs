@@ -22,6 +22,7 @@ use dormer_proto::{
     rollout,
     work::{RequestMessage, SCHEMA, Signal},
 };
+use dormer_workers::ssh::fingerprint;
 use dormer_workflows::{Dormer, State, actions::TRUST_HOST_KEY};
 use serde::Deserialize;
 use serde_json::Value;
@@ -330,12 +331,10 @@ fn taken(run: &SharedRun, id: &str, against: Seq) -> Result<Option<SharedRun>, A
 /// Why the signal would change nothing in the present state, as the workflow itself decides it. `None`: it changes
 /// something, or repeats a wish that holds already.
 fn changes_nothing(run: &SharedRun, now: Timestamp, signal: &Signal) -> Option<String> {
-    let early = match (&run.state, signal) {
-        (State::Machine(state), Signal::Machine(machine::Signal::Approve)) => !state.in_service,
-        _ => false,
-    };
-    if early {
-        return Some("it has not served yet, and what is new needs no approval".into());
+    if let (State::Machine(state), Signal::Machine(wish)) = (&run.state, signal)
+        && let Some(why) = out_of_order(state, wish)
+    {
+        return Some(why);
     }
     let from = Sender::Person {
         who: "somebody".into(),
@@ -370,6 +369,33 @@ fn changes_nothing(run: &SharedRun, now: Timestamp, signal: &Signal) -> Option<S
         (State::Rollout(before), State::Rollout(after), Signal::Rollout(signal)) => {
             let resumes = *signal == rollout::Signal::Resume;
             (resumes && *before == after).then(|| "nobody has paused it with dormer pause".into())
+        }
+        _ => None,
+    }
+}
+
+/// Why a wish comes too early, or stands already, although the workflow would note it.
+fn out_of_order(
+    state: &dormer_workflows::machine::State,
+    wish: &machine::Signal,
+) -> Option<String> {
+    use machine::Signal as Wish;
+    match wish {
+        Wish::Approve if !state.in_service => {
+            Some("it has not served yet, and what is new needs no approval".into())
+        }
+        Wish::Approve => {
+            let by = state.held.as_ref()?;
+            Some(format!(
+                "it is held by {by}, and nothing is changed on it: dormer resume it first, then approve"
+            ))
+        }
+        Wish::TrustHostKey { fingerprint: key } => {
+            let same = state.host.pin.as_deref().map(fingerprint);
+            let same = same.is_some_and(|pin| pin.ends_with(key.as_str()));
+            // After a failure the step continues all the same.
+            (same && state.phase.id() != MachinePhase::Failed)
+                .then(|| format!("the host key {key} is already trusted"))
         }
         _ => None,
     }
@@ -456,11 +482,7 @@ mod tests {
         use dormer_proto::{id::Sum, message::Failure};
         use dormer_workflows::machine::{Phase, State as Machine};
         use std::{collections::VecDeque, sync::Arc};
-        let refused = |phase: Phase, signal: machine::Signal| {
-            let state = Machine {
-                phase,
-                ..Machine::default()
-            };
+        let refused_of = |state: Machine, signal: machine::Signal| {
             let run: SharedRun = Arc::new(Run {
                 id: "machine/u1".parse().expect("an id"),
                 seq: Seq(1),
@@ -483,6 +505,13 @@ mod tests {
             });
             changes_nothing(&run, Timestamp(1), &Signal::Machine(signal))
         };
+        let refused = |phase: Phase, signal: machine::Signal| {
+            let state = Machine {
+                phase,
+                ..Machine::default()
+            };
+            refused_of(state, signal)
+        };
         use machine::Signal as Wish;
         for (phase, wish, part) in [
             (Phase::Probing, Wish::Abort, "nothing to abort"),
@@ -500,6 +529,24 @@ mod tests {
         };
         assert_eq!(refused(failed, Wish::Retry), None);
         assert_eq!(refused(Phase::Probing, Wish::Pause), None);
+        let held = Machine {
+            held: Some("ann".into()),
+            in_service: true,
+            ..Machine::default()
+        };
+        let why = refused_of(held, Wish::Approve).unwrap_or_default();
+        assert!(why.starts_with("it is held by ann"), "{why}");
+        let trusts = |pin: &str| {
+            let mut state = Machine::default();
+            state.host.pin = Some(pin.to_owned());
+            let fingerprint = "SHA256:abc".to_owned();
+            refused_of(state, Wish::TrustHostKey { fingerprint })
+        };
+        assert_eq!(
+            trusts("SHA256:abc").as_deref(),
+            Some("the host key SHA256:abc is already trusted")
+        );
+        assert_eq!(trusts("SHA256:def"), None);
     }
 
     #[test]

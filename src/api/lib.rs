@@ -128,7 +128,7 @@ pub fn router(api: Arc<Api>) -> Router {
         .route("/runs/{workflow}/{key}/timeline", get(reads::run_timeline))
         .route("/runs/{workflow}/{key}/reset", post(writes::reset))
         .route("/rollouts", get(reads::rollouts))
-        .route("/rollouts/{pool}", get(reads::rollout))
+        .route("/rollouts/{pool}", get(reads::rollout_with_turns))
         .route("/rollouts/{pool}/history", get(reads::rollout_history))
         .route("/rollouts/{pool}/actions/rollback", post(writes::rollback))
         .route("/rollouts/{pool}/actions/{action}", post(writes::rollout))

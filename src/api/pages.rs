@@ -9,7 +9,7 @@ use dormer_proto::{
     id::{RunId, Seq, Timestamp},
     work::SCHEMA,
 };
-use dormer_views::{plan::Plan, record::History, timeline::Episode};
+use dormer_views::{plan::Plan, record::History, rollout::Rollout, timeline::Episode};
 use dormer_workflows::{Dormer, State};
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -27,6 +27,17 @@ pub struct Turn {
     pub from: u64,
     /// Time at which the turn ended. `None`: the machine still holds the lease.
     pub to: Option<u64>,
+}
+
+/// Median duration of the finished turns, in milliseconds. `None`: none has ended.
+#[must_use]
+pub fn typical_turn(turns: &[Turn]) -> Option<u64> {
+    let took = turns
+        .iter()
+        .filter_map(|turn| turn.to.map(|to| to.saturating_sub(turn.from)));
+    let mut took: Vec<u64> = took.collect();
+    took.sort_unstable();
+    took.get(took.len() / 2).copied()
 }
 
 /// Request of a person.
@@ -152,6 +163,22 @@ impl Api {
         self.each_record(run, |record| turned(&mut turns, record))
             .await?;
         Ok(turns.into_values().collect())
+    }
+
+    /// Usual duration of a turn in seconds. The records are read only where somebody waits for the lease or holds it.
+    ///
+    /// # Errors
+    /// As [`Api::timeline_of`].
+    pub(super) async fn typical_turn(
+        &self,
+        run: &RunId,
+        of: &Rollout,
+    ) -> Result<Option<u64>, ApiError> {
+        if of.queue.is_empty() && of.slots.is_empty() {
+            return Ok(None);
+        }
+        let turns = self.turns_of(run).await?;
+        Ok(typical_turn(&turns).map(|ms| ms / 1_000))
     }
 
     /// At most `limit` records of a run from `from` on, as the history endpoint answers them.

@@ -201,6 +201,7 @@ pub fn rollout(
         None => stuck.or(view.waiting_for),
     };
     Some(Rollout {
+        typical_turn_seconds: None,
         pool: run.id.key().to_owned(),
         state: view.state.into(),
         members: view.members as u64,

@@ -56,7 +56,7 @@ pub(super) fn failure(kind: Kind, called: &str, names: &[String]) -> Failure {
 }
 
 /// The first names, and the count of the others.
-fn listed(names: &[String]) -> String {
+pub(super) fn listed(names: &[String]) -> String {
     let shown: Vec<&str> = names.iter().take(NAMES_MAX).map(String::as_str).collect();
     match names.len().saturating_sub(NAMES_MAX) {
         0 => shown.join(", "),
@@ -103,6 +103,21 @@ pub(super) async fn check_pool(server: &Server, pool: &str) -> Result<(), Failur
     };
     let pools: Vec<String> = items.into_iter().map(|it| it.pool).collect();
     unknown_pool(pool, &pools).map_or(Ok(()), Err)
+}
+
+/// `answered` about the pool of a flag, where a 404 is the flag's mistake, as in every command with `--pool`.
+///
+/// # Errors
+/// As `answered`; [`Failure::Usage`] if there is no such pool.
+pub(super) async fn in_pool<T>(
+    server: &Server,
+    pool: &str,
+    answered: Result<T, Failure>,
+) -> Result<T, Failure> {
+    if matches!(answered, Err(Failure::Absent { .. })) {
+        check_pool(server, pool).await?;
+    }
+    answered
 }
 
 /// Refusal of a `--pool` that is none of `pools`.

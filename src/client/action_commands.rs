@@ -11,11 +11,20 @@ use super::{
 };
 use clap::Args;
 use dormer_proto::phase::MachineState;
-use dormer_views::{any_run::AnyRun, machine, run::List, trouble::trouble};
-use dormer_workflows::actions::{Action, RESET, ROLLBACK, TRUST_HOST_KEY};
+use dormer_views::{
+    any_run::AnyRun,
+    machine::{self, HaltKind},
+    rollout,
+    run::{List, Run},
+    trouble::trouble,
+};
+use dormer_workflows::actions::{Action, PAUSE_POOL, RESET, ROLLBACK, TRUST_HOST_KEY};
 use serde::Serialize;
 use serde_json::Value;
-use std::io::{BufRead, IsTerminal};
+use std::{
+    collections::BTreeSet,
+    io::{BufRead, IsTerminal},
+};
 
 /// Risk of an action.
 #[derive(Debug, Clone, Copy)]
@@ -93,7 +102,7 @@ impl RequestArgs {
     ) -> Result<String, Failure> {
         let answer: Answer<AnyRun> = server.post(path, body).await?;
         let programs = self.to.programs(&answer)?;
-        Ok(programs.unwrap_or_else(|| answer_line(&answer.view)))
+        Ok(programs.unwrap_or_else(|| answer_line(&done(path, body), &answer.view)))
     }
 
     /// Posts the action for each of several machines, and goes on after a refusal.
@@ -106,6 +115,10 @@ impl RequestArgs {
         let mut answers = Vec::new();
         let mut refused = 0;
         for machine in machines {
+            if let Some(text) = already(action, machine) {
+                terminal::warn(text);
+                continue;
+            }
             let path = format!("{}/actions/{action}", path_of(machine));
             let answer = server.post::<Answer<AnyRun>>(&path, &self.body()).await;
             match answer {
@@ -117,7 +130,9 @@ impl RequestArgs {
                 Err(other) => return Err(other),
             }
         }
-        let lines: Vec<String> = answers.iter().map(|it| answer_line(&it.view)).collect();
+        let what = done(action, &self.body());
+        let lines = answers.iter().map(|it| answer_line(&what, &it.view));
+        let lines: Vec<String> = lines.collect();
         let text = self.to.programs(&answers)?;
         let text = text.unwrap_or_else(|| lines.join("\n"));
         if refused == 0 {
@@ -169,9 +184,49 @@ fn user() -> String {
         .unwrap_or_else(|| "somebody".into())
 }
 
-/// Answer in one line: the run's state, and what it waits for.
-fn answer_line(run: &AnyRun) -> String {
-    let mut line = format!("{}: {}", run.name(), run.state());
+/// What an answer says of an action that was accepted; `path` ends in its name.
+fn done(path: &str, body: &RequestBody<'_>) -> String {
+    let word = match path.rsplit('/').next().unwrap_or(path) {
+        "retry" => "retried",
+        "pause" => "paused",
+        "resume" => "resumed",
+        "hold" => "held",
+        "drain" => "drain accepted",
+        "recreate" => "replacement accepted",
+        "approve" => "approved",
+        "abort" => "abort accepted",
+        "remove" => "removed from dormer",
+        "trust-host-key" => "host key trusted",
+        "rollback" => {
+            let to = body.payload.unwrap_or("an earlier payload");
+            return format!("rolling back to {to}");
+        }
+        "reset" => {
+            let to = body.to.unwrap_or_default();
+            return format!("reset to record {to}");
+        }
+        other => other,
+    };
+    word.to_owned()
+}
+
+/// What to say instead of a request that would repeat what holds already. `None`: it would change something.
+fn already(action: &str, machine: &machine::Machine) -> Option<String> {
+    let halt = machine.halt.as_ref()?;
+    let same = match action {
+        "hold" => halt.kind == HaltKind::Held,
+        "pause" => halt.kind == HaltKind::Paused,
+        _ => false,
+    };
+    same.then(|| format!("{}: already {}", machine.name, halt.text))
+}
+
+/// Answer in one line: what was done, the run's state, and what it waits for.
+fn answer_line(what: &str, run: &AnyRun) -> String {
+    let mut line = format!("{}: {what}", run.name());
+    if !run.state().eq_ignore_ascii_case(what) {
+        line += &format!("; now {}", run.state());
+    }
     if let Some(phase) = run.phase() {
         line += &format!(" ({phase})");
     }
@@ -209,6 +264,9 @@ impl Machine {
         let server = self.request.to.server()?;
         if let [only] = self.machines.as_slice() {
             let machine = machines::machine(&server, only).await?;
+            if let Some(text) = already(action.name, &machine) {
+                return Ok(text);
+            }
             self.request
                 .confirm(&format!("{} {}", action.name, machine.name), risk)?;
             let path = format!("{}/actions/{}", path_of(&machine), action.name);
@@ -227,7 +285,7 @@ impl Machine {
             }
             return Err(Failure::refused(
                 "no machine matches, so nothing was done",
-                "dormer get machines lists them",
+                self.what_matches(&server).await,
             ));
         }
         let what = summary(action, &chosen);
@@ -236,6 +294,16 @@ impl Machine {
             risk => self.request.confirm(&what, risk)?,
         }
         self.request.post_all(&server, action.name, &chosen).await
+    }
+
+    /// What to do where no machine matches: the codes of those that failed, for `--all-failed`.
+    async fn what_matches(&self, server: &Server) -> String {
+        let listed = server.get::<List<machine::Machine>>("/machines").await;
+        let machines = listed.map_or_else(|_| Vec::new(), |it| it.items);
+        if !self.all_failed {
+            return "dormer get machines lists them".into();
+        }
+        failed_codes(&machines)
     }
 
     /// The machines that are named, or that the arguments select.
@@ -253,6 +321,8 @@ impl Machine {
             state: None,
             selector: self.selector.clone(),
         };
+        filter.check::<machine::Machine>("machines")?;
+        filter.check_pool(server).await?;
         items.retain(|it| filter.takes(it) && self.has_failed(it));
         items.sort_by(|one, other| one.name.cmp(&other.name));
         Ok(items)
@@ -267,6 +337,20 @@ impl Machine {
             .is_none_or(|wanted| code == Some(wanted));
         !self.all_failed || machine.state == MachineState::Failed && fits
     }
+}
+
+/// The codes of machines that failed, for somebody who named another.
+fn failed_codes(machines: &[machine::Machine]) -> String {
+    let failed = machines
+        .iter()
+        .filter(|it| it.state == MachineState::Failed)
+        .filter_map(|it| it.failure.as_ref());
+    let codes: BTreeSet<&str> = failed.map(|it| it.code.as_str()).collect();
+    if codes.is_empty() {
+        return "no machine has failed".into();
+    }
+    let codes: Vec<&str> = codes.into_iter().collect();
+    format!("machines have failed with: {}", codes.join(", "))
 }
 
 /// Most names in a summary. The rest is a count.
@@ -344,7 +428,7 @@ impl TrustHostKey {
 /// Arguments of an action on a machine or a pool.
 #[derive(Debug, Args)]
 pub struct MachineOrPool {
-    /// The machine: its name, NAMESPACE/NAME, or its UID; or rollout/POOL
+    /// The machine: its name, NAMESPACE/NAME, or its UID; or pool/POOL
     #[arg(required_unless_present = "pool", conflicts_with = "pool")]
     machine: Option<String>,
     /// The pool, instead of a machine
@@ -357,14 +441,38 @@ pub struct MachineOrPool {
 impl MachineOrPool {
     pub(crate) async fn run(self, action: &str) -> Result<String, Failure> {
         let server = self.request.to.server()?;
-        let pool = self
-            .machine
-            .as_ref()
-            .and_then(|name| name.strip_prefix("rollout/"));
+        let pool = self.machine.as_deref().and_then(|name| {
+            let kinds = ["rollout/", "rollouts/", "pool/", "pools/"];
+            kinds.iter().find_map(|kind| name.strip_prefix(kind))
+        });
         let (of, name) = match (&self.machine, pool.or(self.pool.as_deref())) {
-            (_, Some(pool)) => (format!("/rollouts/{}", segment(pool)), pool.to_owned()),
-            (Some(machine), None) => {
-                let machine = machines::machine(&server, machine).await?;
+            (_, Some(pool)) => {
+                if action == PAUSE_POOL.name
+                    && let Ok(found) = server
+                        .get::<rollout::Rollout>(&Kind::Rollouts.one(pool))
+                        .await
+                    && let Some(by) = found.paused
+                {
+                    return Ok(format!("{pool}: already paused by {by}"));
+                }
+                (format!("/rollouts/{}", segment(pool)), pool.to_owned())
+            }
+            (Some(called), None) => {
+                let found = machines::machine(&server, called).await;
+                let machine = match found {
+                    Err(absent @ Failure::Absent { .. }) => {
+                        let is_pool = server.get::<Value>(&Kind::Pools.one(called)).await.is_ok();
+                        return Err(if is_pool {
+                            a_pool(action, called)
+                        } else {
+                            absent
+                        });
+                    }
+                    found => found?,
+                };
+                if let Some(text) = already(action, &machine) {
+                    return Ok(text);
+                }
                 (path_of(&machine), machine.name)
             }
             (None, None) => return Err(Failure::Usage("give a machine, or --pool POOL".into())),
@@ -373,11 +481,19 @@ impl MachineOrPool {
         let body = self.request.body();
         let answered = self.request.post(&server, &path, &body).await;
         let answered = answered.map_err(|failure| failure.about(&name));
-        match pool.or(self.pool.as_deref()) {
-            Some(pool) => absent::explained(&server, Kind::Pools, pool, answered).await,
-            None => answered,
+        match (pool, &self.pool) {
+            (Some(pool), _) => absent::explained(&server, Kind::Pools, pool, answered).await,
+            (None, Some(pool)) => absent::in_pool(&server, pool, answered).await,
+            (None, None) => answered,
         }
     }
+}
+
+/// Failure for a pool in the place of a machine.
+fn a_pool(action: &str, pool: &str) -> Failure {
+    Failure::Usage(format!(
+        "{pool} is a pool and no machine: dormer {action} --pool {pool}"
+    ))
 }
 
 /// Arguments of a rollback.
@@ -394,9 +510,13 @@ pub struct Rollback {
 
 impl Rollback {
     pub(crate) async fn run(self) -> Result<String, Failure> {
+        let server = self.request.to.server()?;
+        let found = server.get::<Value>(&Kind::Pools.one(&self.pool)).await;
+        if matches!(found, Err(Failure::Absent { .. })) {
+            absent::explained(&server, Kind::Pools, &self.pool, found).await?;
+        }
         let what = format!("go back to {} in the pool {}", self.to, self.pool);
         self.request.confirm(&what, Risk::of(&ROLLBACK))?;
-        let server = self.request.to.server()?;
         let body = RequestBody {
             payload: Some(&self.to),
             ..self.request.body()
@@ -421,10 +541,14 @@ pub struct Reset {
 
 impl Reset {
     pub(crate) async fn run(self) -> Result<String, Failure> {
-        let what = format!("reset {} to record {}", self.machine, self.to_record);
-        self.request.confirm(&what, Risk::of(&RESET))?;
         let server = self.request.to.server()?;
         let run = run_of(&server, &self.machine).await?;
+        // Who may not read it gets the server's own answer.
+        if let Ok(now) = server.get::<Run>(&run).await {
+            in_history(&self.machine, self.to_record, now.status.seq)?;
+        }
+        let what = format!("reset {} to record {}", self.machine, self.to_record);
+        self.request.confirm(&what, Risk::of(&RESET))?;
         let body = RequestBody {
             to: Some(self.to_record),
             ..self.request.body()
@@ -433,6 +557,16 @@ impl Reset {
             .post(&server, &format!("{run}/reset"), &body)
             .await
     }
+}
+
+/// Refuses a record that the history of `name`, which ends at record `last`, does not have.
+fn in_history(name: &str, to: u64, last: u64) -> Result<(), Failure> {
+    if (1..=last).contains(&to) {
+        return Ok(());
+    }
+    Err(Failure::Usage(format!(
+        "--to {to}: the history of {name} has the records 1 to {last}\ndormer history {name} shows them"
+    )))
 }
 
 /// Path of the run of a machine, by its name, UID or `rollout/POOL`.
@@ -468,12 +602,64 @@ mod tests {
         let probing =
             json!({"phase": "probing", "phaseText": "probing", "waitingFor": "SSH at 10.0.0.9"});
         let answer = AnyRun::Machine(Box::new(machine_with(probing)));
+        let body = RequestBody {
+            id: "x".into(),
+            who: "ada".into(),
+            why: "",
+            against: None,
+            to: None,
+            payload: Some("10.9.0"),
+            fingerprint: None,
+        };
         assert_eq!(
-            answer_line(&answer),
-            "win-1: Reachable (probing), waits for SSH at 10.0.0.9"
+            answer_line(&done("/machines/u/actions/retry", &body), &answer),
+            "win-1: retried; now Reachable (probing), waits for SSH at 10.0.0.9"
         );
         let answer = AnyRun::Rollout(Box::new(rollout_with(json!({"state": "Paused"}))));
-        assert_eq!(answer_line(&answer), "windows: Paused");
+        assert_eq!(
+            answer_line(&done("pause", &body), &answer),
+            "windows: paused"
+        );
+        let answer = AnyRun::Rollout(Box::new(rollout_with(json!({}))));
+        assert_eq!(
+            answer_line(&done("rollback", &body), &answer),
+            "windows: rolling back to 10.9.0; now Open"
+        );
+    }
+
+    #[test]
+    fn what_holds_already_is_said_and_what_is_out_of_range_is_refused() {
+        let halted = |kind: &str, text: &str| {
+            machine_with(json!({"halt": {"kind": kind, "by": "ann", "text": text}}))
+        };
+        let held = halted("held", "held by ann");
+        assert_eq!(
+            already("hold", &held).as_deref(),
+            Some("win-1: already held by ann")
+        );
+        assert_eq!(already("pause", &held), None);
+        assert_eq!(already("resume", &held), None);
+        assert!(already("pause", &halted("paused", "paused by ann")).is_some());
+        assert_eq!(already("hold", &machine_with(json!({}))), None);
+        assert_eq!(in_history("win-1", 41, 41), Ok(()));
+        for to in [0, 42] {
+            let refused = in_history("win-1", to, 41).unwrap_err().to_string();
+            assert!(refused.contains("the records 1 to 41"), "{refused}");
+        }
+        let pool = a_pool("pause", "windows").to_string();
+        assert!(pool.ends_with("dormer pause --pool windows"), "{pool}");
+    }
+
+    #[test]
+    fn a_code_that_nothing_failed_with_gets_those_that_there_are() {
+        let failed = machine_with(json!({"state": "Failed", "phase": "failed", "failure":
+            {"code": "access_denied", "message": "", "phase": "probing", "phaseText": "probing"}}));
+        let serving = machine_with(json!({"state": "Joined", "phase": "serving"}));
+        assert_eq!(
+            failed_codes(&[failed, serving.clone()]),
+            "machines have failed with: access_denied"
+        );
+        assert_eq!(failed_codes(&[serving]), "no machine has failed");
     }
 
     #[test]

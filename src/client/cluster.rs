@@ -43,7 +43,7 @@ pub(crate) struct ClusterTarget {
     /// Context in the kubeconfig
     #[arg(long, value_name = "NAME")]
     pub(crate) context: Option<String>,
-    /// Namespace of dormer [default: the namespace of its Service]
+    /// Namespace of dormer itself; machines are found in all namespaces [default: the namespace of its Service]
     #[arg(short, long, value_name = "NAME")]
     pub(crate) namespace: Option<String>,
     /// Send requests as this service account, with a token of ten minutes; for kubeconfigs with a client certificate

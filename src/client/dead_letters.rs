@@ -44,9 +44,16 @@ pub struct List {
 #[derive(Debug, Args)]
 pub struct One {
     /// Number in the list
+    #[arg(value_parser = number)]
     id: u64,
     #[command(flatten)]
     to: To,
+}
+
+/// Number of a dead letter.
+fn number(text: &str) -> Result<u64, String> {
+    let what = "give the number under ID, as dormer dead-letters list shows it";
+    text.parse().map_err(|_| what.to_owned())
 }
 
 impl DeadLetters {

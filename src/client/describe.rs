@@ -1,8 +1,17 @@
 //! `dormer describe`: all fields of one object, including those that only a newer server knows.
 
-use super::{Failure, To, absent, items::Kind, machines, output::one_line};
+use super::{
+    Failure, To, absent,
+    items::{Kind, Target, TargetParser},
+    machines,
+    output::one_line,
+};
 use clap::{Args, ValueEnum};
-use dormer_views::moment::span;
+use dormer_views::{
+    explain::{self, Step},
+    machine::Machine,
+    moment::span,
+};
 use serde_json::Value;
 
 /// Kinds of objects.
@@ -19,26 +28,55 @@ pub(crate) enum Described {
 /// Arguments of `dormer describe`.
 #[derive(Debug, Args)]
 pub struct Describe {
-    /// Kind of object
-    kind: Described,
+    /// Kind of object, or KIND/NAME
+    #[arg(value_name = "KIND", value_parser = TargetParser::<Described>::new())]
+    target: Target<Described>,
     /// Name; a machine also goes by the end of its name, or its UID
-    name: String,
+    name: Option<String>,
     #[command(flatten)]
     to: To,
 }
 
 impl Describe {
     pub(crate) async fn run(self) -> Result<String, Failure> {
+        let name = match (self.target.name, self.name) {
+            (Some(name), None) | (None, Some(name)) => name,
+            _ => {
+                return Err(Failure::Usage(
+                    "give one name: KIND NAME, or KIND/NAME".into(),
+                ));
+            }
+        };
         let server = self.to.server()?;
-        let found: Value = match self.kind {
-            Described::Machine => machines::answer(&server, &self.name).await?.raw().clone(),
+        let mut steps = Vec::new();
+        let found: Value = match self.target.kind {
+            Described::Machine => {
+                let answer = machines::answer(&server, &name).await?;
+                steps = do_now(&answer.view);
+                answer.raw().clone()
+            }
             Described::Rollout => {
-                let answered = server.get(&Kind::Rollouts.one(&self.name)).await;
-                absent::explained(&server, Kind::Rollouts, &self.name, answered).await?
+                let answered = server.get(&Kind::Rollouts.one(&name)).await;
+                absent::explained(&server, Kind::Rollouts, &name, answered).await?
             }
         };
         let programs = self.to.programs(&found)?;
-        Ok(programs.unwrap_or_else(|| described(&found)))
+        Ok(programs.unwrap_or_else(|| {
+            let mut lines = vec![described(&found)];
+            lines.append(&mut steps);
+            lines.join("\n")
+        }))
+    }
+}
+
+/// Section with the next steps, as `dormer why` has them; none for a machine that serves.
+fn do_now(machine: &Machine) -> Vec<String> {
+    let steps = explain::steps(machine, None);
+    let lines = steps.iter().flat_map(Step::lines);
+    let lines: Vec<String> = lines.map(|line| format!("  {line}")).collect();
+    match lines.is_empty() {
+        true => lines,
+        false => std::iter::once("Do now:".to_owned()).chain(lines).collect(),
     }
 }
 
@@ -255,7 +293,22 @@ fn heading(key: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::samples::machine_with;
     use serde_json::json;
+
+    #[test]
+    fn a_machine_that_failed_is_described_with_what_to_do() {
+        let failed = machine_with(json!({"state": "Failed", "phase": "failed", "failure":
+            {"code": "AuthRejected", "message": "", "phase": "probing", "phaseText": "probing"}}));
+        let lines = do_now(&failed);
+        assert_eq!(lines[0], "Do now:");
+        assert!(
+            lines.contains(&"    dormer retry win-1".to_owned()),
+            "{lines:?}"
+        );
+        let serving = json!({"state": "Joined", "phase": "serving", "phaseText": "serving"});
+        assert_eq!(do_now(&machine_with(serving)), Vec::<String>::new());
+    }
 
     #[test]
     fn a_description_has_sections_without_what_has_no_value() {

@@ -59,17 +59,50 @@ impl Filter {
     /// # Errors
     /// [`Failure::Usage`] with the pools that there are.
     pub(super) async fn check_pool(&self, server: &Server) -> Result<(), Failure> {
-        match &self.pool {
-            Some(pool) => absent::check_pool(server, pool).await,
-            None => Ok(()),
+        let terms = self.selector.iter().flat_map(|it| &it.0);
+        let selected = terms.filter(|it| it.key == "pool").map(|it| &it.value);
+        for pool in self.pool.iter().chain(selected) {
+            absent::check_pool(server, pool).await?;
         }
+        Ok(())
     }
 
-    /// Refuses a state that items with these `states` never have.
+    /// Why no item matches: a value of the selector that none of `all` has, and those that they have. `None`: each
+    /// value occurs, only not with the others.
+    pub(super) fn unmatched<T: Item>(&self, all: &[&T]) -> Option<String> {
+        let terms = self.selector.iter().flat_map(|it| &it.0);
+        let mut wanted = terms.filter(|term| term.equal);
+        let Term { key, value, .. } =
+            wanted.find(|term| !all.is_empty() && !all.iter().any(|it| term.fits(*it)))?;
+        let mut there: Vec<String> = all.iter().filter_map(|it| it.field(key)).collect();
+        there.sort_unstable();
+        there.dedup();
+        Some(match there.as_slice() {
+            [] => format!("nothing has a {key}"),
+            there => {
+                let near = question(value, there.iter().map(String::as_str));
+                let listed = absent::listed(there);
+                format!("nothing has {key}={value}{near}\nthere are: {listed}")
+            }
+        })
+    }
+
+    /// Refuses a state, and a selector's value, that such items never have.
     ///
     /// # Errors
-    /// [`Failure::Usage`] with the states that there are.
+    /// [`Failure::Usage`] with the values that there are.
     pub(super) fn check<T: Item>(&self, what: &str) -> Result<(), Failure> {
+        for Term { key, value, .. } in self.selector.iter().flat_map(|it| &it.0) {
+            let values = T::values(key);
+            if values.is_empty() || values.iter().any(|it| it.eq_ignore_ascii_case(value)) {
+                continue;
+            }
+            let near = question(value, values.iter().copied());
+            return Err(Failure::Usage(format!(
+                "--selector {key}={value}: {what} have no such {key}{near}\nits values are: {}",
+                values.join(", ")
+            )));
+        }
         let Some(state) = &self.state else {
             return Ok(());
         };
@@ -142,10 +175,24 @@ impl FromStr for Selector {
 
 impl Selector {
     fn takes(&self, item: &impl Item) -> bool {
-        self.0.iter().all(|term| {
-            let found = item.field(&term.key).unwrap_or_default();
-            found.eq_ignore_ascii_case(&term.value) == term.equal
-        })
+        self.0.iter().all(|term| term.fits(item) == term.equal)
+    }
+}
+
+impl Term {
+    /// Whether the item's field has the value. A version goes by its number, too, without the hash behind it; a state
+    /// by its urgency.
+    fn fits(&self, item: &impl Item) -> bool {
+        let found = item.field(&self.key).unwrap_or_default();
+        let same = |text: &str| text.eq_ignore_ascii_case(&self.value);
+        match self.key.as_str() {
+            "state" => same(&found) || item.urgency().map(Listed::id).is_some_and(same),
+            "version" => {
+                let before_hash = found.rsplit_once('-').map(|(number, _)| number);
+                same(&found) || before_hash.is_some_and(same)
+            }
+            _ => same(&found),
+        }
     }
 }
 
@@ -175,6 +222,32 @@ mod tests {
         let wrong = "colour=red".parse::<Selector>().unwrap_err();
         assert!(wrong.contains("version"), "{wrong}");
         assert!("version".parse::<Selector>().is_err());
+    }
+
+    #[test]
+    fn a_value_that_no_machine_can_have_is_refused_and_one_that_none_has_is_named() {
+        let machine = machine_with(json!({"version": "11.0.0-9fc46aca439d", "pool": "windows"}));
+        assert!(by("version=11.0.0").takes(&machine));
+        assert!(!by("version=11.0").takes(&machine));
+        assert!(!by("version!=11.0.0").takes(&machine));
+        let refused = |text: &str| {
+            let checked = by(text).check::<dormer_views::machine::Machine>("machines");
+            checked.err().map(|it| it.to_string())
+        };
+        let state = refused("state=Joind").expect("refused");
+        assert!(
+            state.contains("did you mean Joined?") && state.contains("Failed"),
+            "{state}"
+        );
+        assert!(refused("phase!=probign").is_some_and(|it| it.contains("probing")));
+        assert_eq!(refused("state=stuck"), None);
+        assert_eq!(refused("version=12"), None, "any version may occur");
+        let why = by("version=12").unmatched(&[&machine]);
+        assert_eq!(
+            why.as_deref(),
+            Some("nothing has version=12\nthere are: 11.0.0-9fc46aca439d")
+        );
+        assert_eq!(by("version=11.0.0").unmatched(&[&machine]), None);
     }
 
     #[test]

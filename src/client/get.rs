@@ -4,9 +4,9 @@ use super::{
     Failure, To, absent,
     answer::Answer,
     filter::Filter,
-    items::{Item, Kind, NAMESPACE, Progress},
+    items::{Item, Kind, NAMESPACE, Progress, Target, TargetParser},
     machines,
-    output::{Output, table},
+    output::{Output, columns_without, table},
     server::{Address, Server},
     terminal::{self, Style},
     watch,
@@ -22,6 +22,13 @@ use dormer_views::{
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use std::cmp::Ordering;
+
+/// Text below the help: columns that do not explain themselves.
+pub(super) const COLUMNS_HELP: &str = "\
+Columns of machines: VERSION is what the node carries, DESIRED what it should carry; SINCE is the age of the state, AGE \
+that of the Machine. Of rollouts: UPDATED counts machines that serve with the version that they should carry; HOLDER \
+names those that hold the lease, several where maxUnavailable is above 1; TIME LEFT counts a usual turn for each machine \
+in the queue, and is empty while nothing is granted or a turn takes more than three times as long as usual.";
 
 /// Output format of `dormer get`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -54,8 +61,9 @@ impl GetOutput {
 /// Arguments of `dormer get`.
 #[derive(Debug, Args)]
 pub struct Get {
-    /// Kind of objects
-    kind: Kind,
+    /// Kind of objects, or KIND/NAME of one
+    #[arg(value_name = "KIND", value_parser = TargetParser::<Kind>::new())]
+    target: Target<Kind>,
     /// Only these: names, UIDs, or WORKFLOW/KEY of runs; for tasks, the machine
     names: Vec<String>,
     #[command(flatten)]
@@ -66,7 +74,8 @@ pub struct Get {
     /// Show the namespace, too; machines of all namespaces are listed in any case
     #[arg(short = 'A', long)]
     all_namespaces: bool,
-    /// Sort by this field of the JSON, such as since, name or failure.code [default: what needs attention first]
+    /// Sort by this field of the JSON, such as since, name or failure.code, or by a heading, such as AGE [default: what
+    /// needs attention first]
     #[arg(long, value_name = "FIELD")]
     sort_by: Option<String>,
     /// Leave out the headings
@@ -93,12 +102,15 @@ struct Listing<T> {
 }
 
 impl Get {
-    pub(crate) async fn run(self) -> Result<String, Failure> {
+    pub(crate) async fn run(mut self) -> Result<String, Failure> {
+        let kind = self.target.kind;
+        let names = self.target.name.take().into_iter().chain(self.names);
+        self.names = names.map(|name| kind.bare(&name).to_owned()).collect();
         if self.watch {
             return self.watched()?.run().await;
         }
         let server = self.address.server();
-        match self.kind {
+        match self.target.kind {
             Kind::Machines => self.found::<Machine>(&server).await,
             Kind::Runs => self.found::<Run>(&server).await,
             Kind::Rollouts => self.found::<Progress>(&server).await,
@@ -114,7 +126,7 @@ impl Get {
 
     /// The same as `dormer watch`.
     fn watched(self) -> Result<watch::Watch, Failure> {
-        let kind = match self.kind {
+        let kind = match self.target.kind {
             Kind::Machines => watch::Watched::Machines,
             Kind::Rollouts => watch::Watched::Rollouts,
             Kind::Runs | Kind::Tasks | Kind::Pools | Kind::Quarantine => {
@@ -137,24 +149,30 @@ impl Get {
     }
 
     fn path(&self) -> String {
-        let ended = if self.all && self.kind == Kind::Machines {
+        let ended = if self.all && self.target.kind == Kind::Machines {
             "?all=true"
         } else {
             ""
         };
-        format!("{}{ended}", self.kind.path())
+        format!("{}{ended}", self.target.kind.path())
     }
 
     /// Reads the named objects, or all that match the filters.
     async fn found<T: Item>(&self, server: &Server) -> Result<String, Failure> {
         self.filter
-            .check::<T>(self.kind.path().trim_start_matches('/'))?;
+            .check::<T>(self.target.kind.path().trim_start_matches('/'))?;
         if self.names.is_empty() {
             let mut listing: Listing<T> = server.get(&self.path()).await?;
-            listing.items.retain(|item| self.filter.takes(&item.view));
-            if listing.items.is_empty() {
+            let views: Vec<&T> = listing.items.iter().map(|it| &it.view).collect();
+            if !views.iter().any(|it| self.filter.takes(*it)) {
                 self.filter.check_pool(server).await?;
+                if self.output == GetOutput::Table
+                    && let Some(why) = self.filter.unmatched(&views)
+                {
+                    return Ok(format!("None found: {why}"));
+                }
             }
+            listing.items.retain(|item| self.filter.takes(&item.view));
             return self.listed(server, listing).await;
         }
         let mut items = Vec::new();
@@ -171,21 +189,23 @@ impl Get {
     }
 
     async fn one<T: Item>(&self, server: &Server, name: &str) -> Result<Answer<T>, Failure> {
-        if self.kind == Kind::Machines {
+        if self.target.kind == Kind::Machines {
             let found = machines::answer(server, name).await?;
             let found = serde_json::to_value(&found).map_err(Failure::unreadable)?;
             return serde_json::from_value(found).map_err(Failure::unreadable);
         }
-        if self.kind == Kind::Runs && !name.contains('/') {
+        if self.target.kind == Kind::Runs && !name.contains('/') {
             return self.run_called(server, name).await;
         }
-        let answered = server.get(&self.kind.one(name)).await;
-        absent::explained(server, self.kind, name, answered).await
+        let answered = server.get(&self.target.kind.one(name)).await;
+        absent::explained(server, self.target.kind, name, answered).await
     }
 
     /// Run of the machine or pool that is called so, by its name or by the key in its id.
     async fn run_called<T: Item>(&self, server: &Server, name: &str) -> Result<Answer<T>, Failure> {
-        let List { items } = server.get::<List<Answer<T>>>(self.kind.path()).await?;
+        let List { items } = server
+            .get::<List<Answer<T>>>(self.target.kind.path())
+            .await?;
         let id = |it: &Answer<T>| it.raw()["run"].as_str().unwrap_or_default().to_owned();
         let ids: Vec<String> = items.iter().map(id).collect();
         let means = |it: &Answer<T>| {
@@ -198,7 +218,7 @@ impl Get {
             (Some(_), Some(_)) => Err(Failure::Usage(format!(
                 "several runs are called {name}: give WORKFLOW/KEY, as dormer get runs lists them"
             ))),
-            (None, _) => Err(absent::failure(self.kind, name, &ids)),
+            (None, _) => Err(absent::failure(self.target.kind, name, &ids)),
         }
     }
 
@@ -229,7 +249,9 @@ impl Get {
     /// Reads the open tasks of one machine.
     async fn tasks_of(&self, server: &Server, machine: &str) -> Result<String, Failure> {
         let machine = machines::machine(server, machine).await?;
-        let List { mut items } = server.get::<List<Answer<Task>>>(self.kind.path()).await?;
+        let List { mut items } = server
+            .get::<List<Answer<Task>>>(self.target.kind.path())
+            .await?;
         items.retain(|task| task.view.run == machine.status.run);
         let lacks = Vec::new();
         self.listed(server, Listing { items, lacks }).await
@@ -253,7 +275,7 @@ impl Get {
             return Ok(text);
         }
         if self.output == GetOutput::Name {
-            let kind = self.kind.singular();
+            let kind = self.target.kind.singular();
             let lines = items.iter().map(|it| format!("{kind}/{}", it.view.name()));
             return Ok(lines.collect::<Vec<_>>().join("\n"));
         }
@@ -261,7 +283,7 @@ impl Get {
             return Ok("None found.".into());
         }
         let mut shown: Vec<T> = items.into_iter().map(|item| item.view).collect();
-        if self.kind == Kind::Rollouts {
+        if self.target.kind == Kind::Rollouts {
             shown = with_progress(server, shown).await;
         }
         let mut parts: Vec<String> = lacks.iter().map(Lack::sentence).collect();
@@ -273,7 +295,7 @@ impl Get {
     fn table<T: Item>(&self, mut shown: Vec<T>) -> String {
         let wide = self.output == GetOutput::Wide;
         let columns = terminal::columns().filter(|_| !wide);
-        let mut text = self.lines(&shown, wide);
+        let mut text = self.lines(&shown, wide, &[]);
         if let Some(columns) = columns
             && text.lines().any(|line| line.chars().count() > columns)
         {
@@ -282,7 +304,10 @@ impl Get {
             let short = machines::short_names(&names);
             let renamed = shown.into_iter().zip(short);
             shown = renamed.map(|(item, name)| item.called(name)).collect();
-            text = self.lines(&shown, wide);
+            text = (0..=T::SPARED.len())
+                .map(|count| self.lines(&shown, wide, &T::SPARED[..count]))
+                .find(|text| last_column_at(text) + LAST_MIN <= columns)
+                .unwrap_or_else(|| self.lines(&shown, wide, T::SPARED));
         }
         let coloured = terminal::coloured();
         let styles = std::iter::once(Style::Heading).chain(shown.iter().map(Item::style));
@@ -294,10 +319,10 @@ impl Get {
         lines.skip(skipped).collect::<Vec<_>>().join("\n")
     }
 
-    fn lines<T: Item>(&self, shown: &[T], wide: bool) -> String {
-        let text = table(shown, T::COLUMNS, wide);
+    fn lines<T: Item>(&self, shown: &[T], wide: bool, spared: &[&str]) -> String {
+        let text = table(shown, &columns_without(T::COLUMNS, spared), wide);
         let namespaces: Vec<&str> = shown.iter().map(|it| it.sort_key().0).collect();
-        if !self.all_namespaces || self.kind != Kind::Machines || wide {
+        if !self.all_namespaces || self.target.kind != Kind::Machines || wide {
             return text;
         }
         let heading = NAMESPACE.heading;
@@ -308,6 +333,15 @@ impl Get {
         let lines = lines.map(|(cell, line)| format!("{cell:width$}{line}"));
         lines.collect::<Vec<_>>().join("\n")
     }
+}
+
+/// Fewest characters of the last column, the reason.
+const LAST_MIN: usize = 24;
+
+/// Where the last column of a table begins.
+fn last_column_at(text: &str) -> usize {
+    let headings = text.lines().next().unwrap_or_default();
+    headings.rfind("  ").map_or(0, |at| at + 2)
 }
 
 /// Rollouts with what their machines say of them. Without a right to list machines those columns stay empty.
@@ -326,8 +360,26 @@ fn by_urgency<T: Item>(one: &T, other: &T) -> Ordering {
         .then_with(|| one.sort_key().cmp(&other.sort_key()))
 }
 
-/// Sorts by a field of the JSON, such as `since` or `failure.code`. Items without it come last.
+/// Fields of the JSON behind headings of tables, and kubectl's word for the age.
+const SORTED_BY: [(&str, &str); 4] = [
+    ("age", "created"),
+    (".metadata.creationTimestamp", "created"),
+    ("waiting for", "waitingFor"),
+    ("reason", "failure.code"),
+];
+
+/// Sorts by a field of the JSON, such as `since` or `failure.code`, or by a heading. Items without it come last.
 fn sort_by<T>(items: &mut [Answer<T>], field: &str) -> Result<(), Failure> {
+    let small = field.to_lowercase();
+    let heading = field == field.to_uppercase();
+    let known = SORTED_BY
+        .iter()
+        .find(|(word, _)| *word == field || heading && *word == small);
+    let field = match known {
+        Some((_, field)) => field,
+        None if heading => small.as_str(),
+        None => field,
+    };
     let pointer: String = field
         .trim_start_matches('.')
         .split('.')
@@ -400,6 +452,21 @@ mod tests {
     }
 
     #[test]
+    fn a_narrow_terminal_does_without_columns_before_the_reason() {
+        let machine = machine_with(json!({"version": "11.0.0-9fc46aca439d", "waitingFor": "SSH"}));
+        let last = |spared: &[&str]| {
+            let columns = columns_without(Machine::COLUMNS, spared);
+            last_column_at(&table([&machine], &columns, false))
+        };
+        assert!(last(&[]) + LAST_MIN > 60 && last(Machine::SPARED) + LAST_MIN <= 60);
+        let all = table([&machine], Machine::COLUMNS, false);
+        assert_eq!(
+            all.lines().next().unwrap_or_default().find("REASON"),
+            Some(last(&[]))
+        );
+    }
+
+    #[test]
     fn what_is_stuck_comes_first_and_then_the_names() {
         let named = |name: &str, state: &str, phase: &str, seconds: u64| {
             machine_with(
@@ -433,6 +500,11 @@ mod tests {
         assert_eq!(order(&items), [Some(9), Some(10), None]);
         sort_by(&mut items, "t").unwrap();
         assert_eq!(order(&items), [Some(9), Some(10), None]);
+        sort_by(&mut items, "N").unwrap();
+        assert_eq!(order(&items), [Some(9), Some(10), None], "a heading");
+        let mut ages = [json!({"created": "2026-02"}), json!({"created": "2026-01"})].map(answer);
+        sort_by(&mut ages, "AGE").unwrap();
+        assert_eq!(ages[0].raw()["created"], "2026-01");
         sort_by(&mut items, "in.x").unwrap();
         let refused = sort_by(&mut items, "colour").unwrap_err().to_string();
         assert!(refused.contains("n, t"), "{refused}");

@@ -103,10 +103,12 @@ fn story<'a>(records: impl IntoIterator<Item = &'a Record>, all: bool) -> String
         }
         let time = time.trim_end_matches('Z');
         lines.push(format!("{:>5}  {time}  {}", record.seq, label(record)));
+        // What alone led to a state is said: the time for a step was up.
+        let alone = record.events.iter().all(is_internal);
         let events = record
             .events
             .iter()
-            .filter(|event| all || !is_internal(event));
+            .filter(|event| all || alone || !is_internal(event));
         lines.extend(events.map(|event| format!("{:21}{}", "", event.text)));
         if !record.asks.is_empty() {
             lines.push(format!("{:21}-> {}", "", record.asks.join(", ")));
@@ -182,7 +184,7 @@ mod tests {
             "{short}"
         );
         assert!(
-            short.contains("Halted") && short.contains("event 5"),
+            short.contains("Halted") && short.contains("event 4") && short.contains("event 5"),
             "{short}"
         );
         assert!(short.ends_with("--all shows them."), "{short}");

@@ -5,19 +5,64 @@ use super::{
     server::segment,
     terminal::Style,
 };
-use clap::ValueEnum;
+use clap::{
+    ValueEnum,
+    builder::{EnumValueParser, PossibleValue, TypedValueParser},
+};
 use dormer_proto::{
     id::Timestamp,
-    phase::{Listed, MachineState, RolloutState},
+    phase::{Listed, MachinePhase, MachineState, RolloutState},
 };
 use dormer_views::{
-    machine::Machine,
+    machine::{Machine, MachineKind},
     moment::{Moment, span},
     rollout::{Pool, Rollout},
     run::{QuarantinedRun, Run, Task},
     trouble::{self, Urgency, trouble},
 };
 use serde::{Deserialize, de::DeserializeOwned};
+use std::ffi::OsStr;
+
+/// What a command is about: a kind, or KIND/NAME, as `-o name` prints it and kubectl takes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Target<K> {
+    pub(super) kind: K,
+    /// Name behind the kind.
+    pub(super) name: Option<String>,
+}
+
+/// Parser of [`Target`]s, with the kinds as its possible values.
+#[derive(Clone)]
+pub(super) struct TargetParser<K: ValueEnum + Clone + Send + Sync + 'static>(EnumValueParser<K>);
+
+impl<K: ValueEnum + Clone + Send + Sync + 'static> TargetParser<K> {
+    pub(super) fn new() -> Self {
+        Self(EnumValueParser::new())
+    }
+}
+
+impl<K: ValueEnum + Clone + Send + Sync + 'static> TypedValueParser for TargetParser<K> {
+    type Value = Target<K>;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        argument: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<Target<K>, clap::Error> {
+        let text = value.to_string_lossy();
+        let (kind, name) = match text.split_once('/') {
+            Some((kind, name)) if !name.is_empty() => (kind, Some(name.to_owned())),
+            _ => (text.as_ref(), None),
+        };
+        let kind = self.0.parse_ref(command, argument, OsStr::new(kind))?;
+        Ok(Target { kind, name })
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        self.0.possible_values()
+    }
+}
 
 /// Names that `--state` takes beside the states: how urgently a machine needs attention.
 pub(super) const URGENCIES: [&str; 3] = ["stuck", "person", "slow"];
@@ -79,6 +124,21 @@ impl Kind {
         }
     }
 
+    /// The name without its kind: `windows` of `pool/windows`. Runs keep theirs, WORKFLOW/KEY, and machines have
+    /// namespaces, which come first.
+    pub(super) fn bare(self, called: &str) -> &str {
+        match called.split_once('/') {
+            Some((kind, name))
+                if !matches!(self, Self::Machines | Self::Runs | Self::Quarantine)
+                    && Self::from_str(kind, true) == Ok(self)
+                    && !name.is_empty() =>
+            {
+                name
+            }
+            _ => called,
+        }
+    }
+
     /// Path of the object called `name`.
     pub(super) fn one(self, name: &str) -> String {
         match (self, name.split_once('/')) {
@@ -93,6 +153,9 @@ impl Kind {
 /// Item of a list: one line of a table.
 pub(super) trait Item: DeserializeOwned + Clone + 'static {
     const COLUMNS: &'static [Column<Self>];
+    /// Headings of columns that a narrow terminal does without, the first of them first: the last column says what
+    /// matters.
+    const SPARED: &'static [&'static str] = &[];
 
     /// Pool of the item, for `--pool`.
     fn pool(&self) -> Option<&str> {
@@ -107,6 +170,14 @@ pub(super) trait Item: DeserializeOwned + Clone + 'static {
     /// Values that `--state` may have for such items; empty if any may occur.
     fn states() -> Vec<&'static str> {
         Vec::new()
+    }
+
+    /// Values that the field of a selector may have; empty if any may occur.
+    fn values(key: &str) -> Vec<&'static str> {
+        match key {
+            "state" => Self::states(),
+            _ => Vec::new(),
+        }
     }
 
     /// How urgently it needs attention.
@@ -180,6 +251,7 @@ impl Item for Machine {
         Column::wide("NAMESPACE", |it| it.namespace.clone()),
         Column::wide("UID", |it| it.uid.clone()),
     ];
+    const SPARED: &'static [&'static str] = &["AGE", "VERSION", "PHASE"];
 
     fn pool(&self) -> Option<&str> {
         Some(&self.pool)
@@ -191,6 +263,15 @@ impl Item for Machine {
 
     fn states() -> Vec<&'static str> {
         machine_states()
+    }
+
+    fn values(key: &str) -> Vec<&'static str> {
+        match key {
+            "state" => machine_states(),
+            "phase" => MachinePhase::ALL.iter().map(|it| it.id()).collect(),
+            "kind" => MachineKind::ALL.iter().map(|it| it.id()).collect(),
+            _ => Vec::new(),
+        }
     }
 
     fn urgency(&self) -> Option<Urgency> {
@@ -266,7 +347,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Progress of `rollout`, of which `machines` are known; those that are gone say how long a turn takes.
+    /// Progress of `rollout`, of which `machines` are known; the server says how long a turn takes.
     pub(super) fn of(rollout: Rollout, machines: &[Machine]) -> Self {
         let ours = || machines.iter().filter(|it| it.pool == rollout.pool);
         let updated = ours().filter(|it| {
@@ -275,28 +356,10 @@ impl Progress {
         });
         Self {
             updated: Some(updated.count() as u64),
-            left: time_left(&rollout, ours()),
+            left: rollout.seconds_left(),
             rollout,
         }
     }
-}
-
-/// Seconds until the queue is empty: as many turns as wait and go on, each as long as the finished ones took on
-/// average. `None`: nothing waits, nothing is granted now, or no turn has ended.
-fn time_left<'a>(rollout: &Rollout, machines: impl Iterator<Item = &'a Machine>) -> Option<u64> {
-    if trouble::stands_still(rollout).is_some() {
-        return None;
-    }
-    let turns = (rollout.queue.len() + rollout.slots.len()) as u64;
-    let lasted: Vec<u64> = machines
-        .filter_map(|machine| machine.status.episode.as_ref())
-        .filter(|episode| episode.kind == "upgrade")
-        .filter_map(|episode| Some(episode.to?.0.0.saturating_sub(episode.from.0.0)))
-        .collect();
-    let count = lasted.len() as u64;
-    let average = lasted.iter().sum::<u64>().checked_div(count)?;
-    let beside = rollout.max_unavailable.unwrap_or(1).max(1);
-    (turns > 0).then(|| turns.div_ceil(beside) * average / 1_000)
 }
 
 impl Item for Progress {
@@ -491,19 +554,38 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
-    fn the_time_left_is_that_of_the_turns_that_wait() {
-        let upgraded = machine_with(
-            json!({"served": true, "version": "v2", "desiredVersion": "v2",
-            "episode": {"kind": "upgrade", "seq": 3, "from": "2026-11-21T07:00:00.000Z",
-                "to": "2026-11-21T07:10:00.000Z", "result": "done"}}),
+    fn a_kind_may_bring_a_name_and_only_its_own_kind_is_taken_off() {
+        let parsed = |text: &str| {
+            let command = clap::Command::new("get");
+            let parser = TargetParser::<Kind>::new();
+            parser.parse_ref(&command, None, OsStr::new(text))
+        };
+        let found = parsed("machine/win-1").expect("a kind");
+        assert_eq!(found.kind, Kind::Machines);
+        assert_eq!(found.name.as_deref(), Some("win-1"));
+        let found = parsed("run/machine/u1").expect("a kind");
+        assert_eq!(
+            (found.kind, found.name.as_deref()),
+            (Kind::Runs, Some("machine/u1"))
         );
+        assert_eq!(parsed("pools").expect("a kind").name, None);
+        assert!(parsed("machinse/win-1").is_err());
+        assert_eq!(Kind::Pools.bare("pool/windows"), "windows");
+        assert_eq!(Kind::Rollouts.bare("pool/windows"), "pool/windows");
+        assert_eq!(Kind::Runs.bare("run/x"), "run/x");
+    }
+
+    #[test]
+    fn the_time_left_is_that_of_the_turns_that_wait() {
+        let updated =
+            machine_with(json!({"served": true, "version": "v2", "desiredVersion": "v2"}));
         let waiting = json!({"uid": "w", "name": "w", "position": 1, "away": false});
         let rollout =
-            |fields: Value| Progress::of(rollout_with(fields), std::slice::from_ref(&upgraded));
-        let queued = rollout(json!({"queue": [waiting.clone(), waiting], "maxUnavailable": 1}));
+            |fields: Value| Progress::of(rollout_with(fields), std::slice::from_ref(&updated));
+        let queued = json!({"queue": [waiting.clone(), waiting], "maxUnavailable": 1,
+            "typicalTurnSeconds": 600});
+        let queued = rollout(queued);
         assert_eq!((queued.updated, queued.left), (Some(1), Some(1_200)));
-        let paused = rollout(json!({"paused": "ann", "queue": queued.rollout.queue}));
-        assert_eq!(paused.left, None, "nobody knows while it is paused");
         assert_eq!(rollout(json!({})).left, None);
     }
 }

@@ -35,6 +35,7 @@ mod watch;
 mod why;
 
 pub use failure::{EXIT_CODES, Failure, finish};
+pub use machines::{one_that_ends_in, uid_of_machine};
 
 use clap::{Args, Subcommand};
 use dormer_workflows::actions::{self, Action};
@@ -74,7 +75,7 @@ pub enum Ask {
     #[command(after_help = EXIT_CODES)]
     Status(status::Status),
     /// List machines, runs, rollouts, tasks, pools or quarantined runs
-    #[command(after_help = EXIT_CODES)]
+    #[command(after_help = format!("{}\n\n{EXIT_CODES}", get::COLUMNS_HELP))]
     Get(get::Get),
     /// Show all fields of one machine or rollout
     #[command(after_help = EXIT_CODES)]

@@ -50,6 +50,24 @@ pub(super) async fn machine(server: &Server, called: &str) -> Result<Machine, Fa
     answer(server, called).await.map(|answer| answer.view)
 }
 
+/// UID of the machine that is called so.
+///
+/// # Errors
+/// As [`answer`].
+pub async fn uid_of_machine(server: &Server, called: &str) -> Result<String, Failure> {
+    machine(server, called).await.map(|it| it.uid)
+}
+
+/// The only one of `names` that ends in `called` after a dash.
+pub fn one_that_ends_in<'a>(called: &str, names: &[&'a str]) -> Option<&'a str> {
+    let short = |name: &&&str| called.len() >= SHORT_MIN && is_short_for(called, name);
+    let mut found = names.iter().filter(short);
+    match (found.next(), found.next()) {
+        (Some(only), None) => Some(only),
+        _ => None,
+    }
+}
+
 /// Path of the machine under the API.
 pub(super) fn path_of(machine: &Machine) -> String {
     format!("/machines/{}", segment(&machine.uid))
@@ -117,6 +135,9 @@ mod tests {
             short_names(&names),
             ["a-9nhgg", "b-9nhgg", "zzzzz", "win-1"]
         );
+        assert_eq!(one_that_ends_in("zzzzz", &names), Some("c-windows-a-zzzzz"));
+        assert_eq!(one_that_ends_in("9nhgg", &names), None, "two end so");
+        assert_eq!(one_that_ends_in("1", &names), None, "too short");
         assert!(is_short_for("9nhgg", "a-9nhgg") && !is_short_for("hgg", "a-9nhgg"));
     }
 }

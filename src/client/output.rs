@@ -101,6 +101,17 @@ pub fn table<'a, T: 'a>(
         .join("\n")
 }
 
+/// The columns but those with these headings.
+pub(crate) fn columns_without<T>(columns: &[Column<T>], spared: &[&str]) -> Vec<Column<T>> {
+    let kept = columns.iter().filter(|it| !spared.contains(&it.heading));
+    let copy = |it: &Column<T>| Column {
+        heading: it.heading,
+        wide: it.wide,
+        cell: it.cell,
+    };
+    kept.map(copy).collect()
+}
+
 /// Cell text of an optional value.
 pub fn optional(value: &Option<impl Display>) -> String {
     value.as_ref().map_or_else(String::new, ToString::to_string)

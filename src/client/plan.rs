@@ -4,7 +4,6 @@ use crate::{
     Failure, To, absent,
     answer::Answer,
     file::read,
-    items::Kind,
     output::{Column, optional, table},
     server::segment,
 };
@@ -69,8 +68,7 @@ impl Plan {
         } else {
             server.post(&path, &candidate).await
         };
-        let plan: Answer<plan::Plan> =
-            absent::explained(&server, Kind::Pools, &self.pool, answered).await?;
+        let plan: Answer<plan::Plan> = absent::in_pool(&server, &self.pool, answered).await?;
         let programs = self.to.programs(&plan)?;
         Ok(programs.unwrap_or_else(|| table_of(&plan.view.items, self.to.wide())))
     }

@@ -341,7 +341,7 @@ impl Found {
                     desired,
                 } = it;
                 format!(
-                    "  {version}: {}, desired on {desired}",
+                    "  {version}: carried by {}, desired on {desired}",
                     machines_text(*machines)
                 )
             }));
@@ -382,7 +382,12 @@ impl Found {
         let limit = limit.map_or_else(|| "?".to_owned(), |it| it.to_string());
         parts.push(format!("{} of {limit} unavailable", rollout.unavailable));
         if !rollout.slots.is_empty() {
-            parts.push(format!("{} holds the lease", holders(rollout)));
+            let verb = if rollout.slots.len() == 1 {
+                "holds"
+            } else {
+                "hold"
+            };
+            parts.push(format!("{} {verb} the lease", holders(rollout)));
         }
         if !rollout.queue.is_empty() {
             parts.push(format!("{} in the queue", rollout.queue.len()));
@@ -523,8 +528,8 @@ mod tests {
                 "  Rollout windows is Open: 0 of 3 updated, 1 of 1 unavailable",
                 "",
                 "VERSIONS",
-                "  v1: 1 machine, desired on 0",
-                "  v2: 0 machines, desired on 1",
+                "  v1: carried by 1 machine, desired on 0",
+                "  v2: carried by 0 machines, desired on 1",
             ]
         );
     }

@@ -4,7 +4,7 @@ use super::{
     Failure, To, absent,
     answer::Answer,
     filter::Filter,
-    items::{Item, Kind},
+    items::{Item, Kind, Target, TargetParser},
     output::{Output, one_line, table},
     server::Server,
     sse::{Event, Parser},
@@ -44,9 +44,13 @@ pub(crate) enum Watched {
 /// Arguments of `dormer watch`.
 #[derive(Debug, Args)]
 pub struct Watch {
-    /// Kind of objects
-    #[arg(default_value = "machines")]
-    kind: Watched,
+    /// Kind of objects, or KIND/NAME
+    #[arg(
+        default_value = "machines",
+        value_name = "KIND",
+        value_parser = TargetParser::<Watched>::new()
+    )]
+    target: Target<Watched>,
     /// Only this one: a machine's name or UID, or a pool
     name: Option<String>,
     #[command(flatten)]
@@ -67,7 +71,7 @@ impl Watch {
         to: To,
     ) -> Self {
         Self {
-            kind,
+            target: Target { kind, name: None },
             name,
             filter,
             all,
@@ -76,8 +80,11 @@ impl Watch {
     }
 
     /// Watches until the user stops it.
-    pub(crate) async fn run(self) -> Result<String, Failure> {
-        match self.kind {
+    pub(crate) async fn run(mut self) -> Result<String, Failure> {
+        if let Some(name) = self.target.name.take() {
+            self.name = Some(name);
+        }
+        match self.target.kind {
             Watched::Machines => self.filter.check::<Machine>("machines")?,
             Watched::Rollouts => self.filter.check::<Rollout>("rollouts")?,
         }
@@ -112,7 +119,7 @@ impl Watch {
         let Some(name) = &self.name else {
             return Ok(());
         };
-        let kind = match self.kind {
+        let kind = match self.target.kind {
             Watched::Machines => Kind::Machines,
             Watched::Rollouts => Kind::Rollouts,
         };
@@ -125,7 +132,7 @@ impl Watch {
     }
 
     fn shows(&self, run: &AnyRun) -> bool {
-        let fits = match (self.kind, run) {
+        let fits = match (self.target.kind, run) {
             (Watched::Machines, AnyRun::Machine(machine)) => {
                 let names = [&machine.name, &machine.uid, &machine.pool];
                 self.fits(machine.as_ref(), &names)
@@ -325,7 +332,7 @@ impl<'a> View<'a> {
     fn table(&self, shown: &[&(Instant, AnyRun)]) -> String {
         let wide = self.watch.to.wide();
         let shown = shown.iter();
-        match self.watch.kind {
+        match self.watch.target.kind {
             Watched::Machines => {
                 let machines = shown.filter_map(|(at, run)| aged_machine(run, *at));
                 table(&machines.collect::<Vec<_>>(), Machine::COLUMNS, wide)

@@ -7,12 +7,16 @@ use super::{
     picture::{AXIS, axis},
 };
 use axum::extract::{Path, State as Of};
-use dormer_api::{Api, ApiError, pages::Turn, reads, views};
+use dormer_api::{
+    Api, ApiError,
+    pages::{Turn, typical_turn},
+    reads, views,
+};
 use dormer_proto::{id::Timestamp, phase::Unavailable, work::rollout_run};
 use dormer_views::{
     moment::{lasted, rough},
     open_enum::OpenEnum,
-    rollout::{Rollout, Slot},
+    rollout::{LATE, Rollout, Slot},
     trouble,
 };
 use dormer_workflows::{
@@ -26,8 +30,6 @@ use std::{collections::BTreeMap, sync::Arc};
 const TURNS: usize = 24;
 /// Height of a row of the picture, in pixels.
 const ROW: usize = 22;
-/// Multiple of the usual duration at which a turn counts as late.
-const LATE: u64 = 3;
 /// Most machines in a list.
 const NAMED_MAX: usize = 60;
 
@@ -44,6 +46,10 @@ pub(super) async fn read(
     let run = rollout_run(pool).ok().and_then(|id| snapshot.run(&id));
     let run = run.ok_or_else(|| ApiError::absent("rollout", pool, "dormer get rollouts"))?;
     let turns = api.turns_of(&run.id).await?;
+    let rollout = Rollout {
+        typical_turn_seconds: typical_turn(&turns).map(|ms| ms / 1_000),
+        ..rollout
+    };
     let records = history::read(api, run, part).await?;
     let names = views::names(&snapshot.runs);
     let main = html! {
@@ -101,8 +107,7 @@ fn progress(rollout: &Rollout, snapshot: &Snapshot, pool: &str, turns: &[Turn]) 
     let members = usize::try_from(rollout.members).unwrap_or(usize::MAX);
     let updated = updated(snapshot, pool).min(members);
     let others = members - updated;
-    let at_once = rollout.max_unavailable.unwrap_or(1).max(1);
-    let left = left(turns, others as u64, at_once, snapshot.now.0);
+    let left = rollout.seconds_left();
     let still = trouble::stands_still(rollout).is_some();
     html! {
         section.card aria-labelledby="progress" {
@@ -118,7 +123,7 @@ fn progress(rollout: &Rollout, snapshot: &Snapshot, pool: &str, turns: &[Turn]) 
                 @if others == 0 { "." }
                 @else if still { ". There is no estimate, because the rollout is stopped." }
                 @else if let Some(left) = left {
-                    ". About " b { (rough(left / 1_000)) } " remain if each machine takes as long \
+                    ". About " b { (rough(left)) } " remain if each machine takes as long \
                      as the last ones."
                 } @else { "." }
                 " " a href=(format!("/plan?pool={pool}")) { "What would change" }
@@ -135,33 +140,11 @@ fn progress(rollout: &Rollout, snapshot: &Snapshot, pool: &str, turns: &[Turn]) 
 
 /// Turn that takes much longer than past ones: the machine, the turn's duration and the usual one, in milliseconds.
 fn late<'a>(slots: &'a [Slot], turns: &[Turn], now: u64) -> Option<(&'a str, u64, u64)> {
-    let typical = typical(turns)?;
+    let typical = typical_turn(turns)?;
     let turn = turns.iter().find(|turn| turn.to.is_none())?;
     let took = now.saturating_sub(turn.from);
     let slot = slots.iter().find(|slot| slot.token == turn.token)?;
     (took > LATE * typical).then_some((slot.name.as_str(), took, typical))
-}
-
-/// Median duration of the finished turns, in milliseconds.
-fn typical(turns: &[Turn]) -> Option<u64> {
-    let mut took: Vec<u64> = turns
-        .iter()
-        .filter_map(|turn| turn.to.map(|to| to.saturating_sub(turn.from)))
-        .collect();
-    took.sort_unstable();
-    took.get(took.len() / 2).copied()
-}
-
-/// Estimated time until `other` machines have had their turns, in milliseconds: the median of past turns, less the
-/// time that current turns have taken. `None`: no turn has ended yet.
-fn left(turns: &[Turn], other: u64, at_once: u64, now: u64) -> Option<u64> {
-    let typical = typical(turns)?;
-    let gone: u64 = turns
-        .iter()
-        .filter(|turn| turn.to.is_none())
-        .map(|turn| now.saturating_sub(turn.from).min(typical))
-        .sum();
-    Some((typical * other).saturating_sub(gone) / at_once)
 }
 
 fn actions(rollout: &Rollout, pool: &str) -> Markup {
@@ -375,26 +358,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_follows_from_what_was_taken() {
+    fn a_turn_that_takes_three_times_as_long_as_usual_is_late() {
         let turns = [
             turn(1, 0, Some(100)),
             turn(2, 100, Some(220)),
             turn(3, 220, None),
         ];
         assert_eq!(
-            left(&turns[2..], 4, 1, 250),
+            typical_turn(&turns[2..]),
             None,
             "nobody has had a whole turn"
         );
-        assert_eq!(left(&turns, 4, 1, 250), Some(4 * 120 - 30));
-        assert_eq!(left(&turns, 4, 2, 250), Some(225));
         let slots = [slot(3, "win-3")];
         assert_eq!(late(&slots, &turns, 220 + 360), None);
         assert_eq!(late(&slots, &turns, 220 + 361), Some(("win-3", 361, 120)));
-        assert_eq!(
-            left(&turns, 1, 1, 9_999),
-            Some(0),
-            "it is late, and may end at any moment"
-        );
     }
 }

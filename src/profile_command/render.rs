@@ -9,6 +9,7 @@ use dormer_client::{
     Failure,
     file::read,
     server::{Address, segment},
+    uid_of_machine,
 };
 use dormer_profile::{document::Section, layers::LAYER_BYTES_MAX, values::Values};
 use serde_json::Value;
@@ -17,7 +18,7 @@ use std::path::PathBuf;
 /// Arguments of `dormer profile render`.
 #[derive(Debug, Args)]
 pub(crate) struct Render {
-    /// Machine of a running dormer: its name, NAMESPACE/NAME, or its UID
+    /// Machine of a running dormer: its name or the end of it, NAMESPACE/NAME, or its UID
     #[arg(long, value_name = "NAME", conflicts_with_all = ["profile", "layer", "platform", "facts", "payload", "secret"])]
     machine: Option<String>,
     #[command(flatten)]
@@ -133,9 +134,15 @@ impl Render {
 
     async fn of_machine(&self, machine: &str) -> Result<Value, Failure> {
         let server = self.address.server();
-        let mut value: Value = server
-            .get(&format!("/machines/{}/desired", segment(machine)))
-            .await?;
+        let desired = |name: String| format!("/machines/{name}/desired");
+        let mut value: Value = match server.get(&desired(segment(machine))).await {
+            // The end of a name, as everywhere.
+            Err(Failure::Absent { .. }) => {
+                let uid = uid_of_machine(&server, machine).await?;
+                server.get(&desired(segment(&uid))).await?
+            }
+            answered => answered?,
+        };
         for section in [Section::Host, Section::Node] {
             if self.section.is_some_and(|only| only.section() != section)
                 && let Some(whole) = value.as_object_mut()

@@ -196,7 +196,7 @@ pub const ABORT: Action = of_machine(
     "Abort a running upgrade: the node is uncordoned, and the machine is held",
     &["Joined", "Draining", "Failed"],
 )
-.when("as long as nothing was deleted or torn down")
+.when("while its upgrade runs, as long as nothing was deleted or torn down")
 .lease(Lease::GivesBack);
 /// Close a machine's run.
 pub const REMOVE: Action = of_machine(

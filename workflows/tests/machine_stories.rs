@@ -692,7 +692,7 @@ fn what_a_drain_waits_for_names_the_pod_and_what_holds_it() {
     let db = ("shop/db-0", "the disruption budgets a, b match it");
     let says = "1 pod to leave: shop/db-0 (the disruption budgets a, b match it)";
     assert_eq!(pass(1, &[db]), says);
-    let says = "3 pods to leave: shop/db-0 (the disruption budgets a, b match it) and 2 more";
+    let says = "3 pods to leave: shop/db-0 (the disruption budgets a, b match it) and 2 more pods";
     assert_eq!(pass(3, &[db, ("shop/x", "held"), ("shop/y", "held")]), says);
 }
 

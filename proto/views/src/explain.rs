@@ -98,6 +98,9 @@ pub struct Explanation {
     pub since: Moment,
     /// Seconds since then, by the server's clock.
     pub since_seconds: u64,
+    /// Whether it is paused, held or ignored: `since` is that of the state, which may be older.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub halted: bool,
     /// How urgently it needs a person; absent without trouble.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub urgency: Option<OpenEnum<Urgency>>,
@@ -129,7 +132,14 @@ pub fn explanation(
         None => machine.state.to_string(),
     };
     let waits = waits_for(machine).map(|text| dotless(&text).to_owned());
-    let cause = trouble.as_ref().map(|it| it.cause.clone()).or(waits);
+    let known = trouble.as_ref().map(|it| it.cause.clone()).or(waits);
+    // While an attempt goes on, the step is late because of the one before it.
+    let late = trouble
+        .as_ref()
+        .is_some_and(|it| machine.phase.id() == it.code);
+    let between = machine.tasks.iter().all(|task| task.failure.is_none());
+    let failed = last_failure.filter(|_| late && between);
+    let cause = failed.map(|text| dotless(text).to_owned()).or(known);
     // The first sentence says what state and cause say.
     let mut details = situation(machine, last_failure, rollout).split_off(1);
     details.retain(|text| Some(dotless(text)) != cause.as_deref());
@@ -146,6 +156,7 @@ pub fn explanation(
         code: trouble.map(|it| it.code),
         since: machine.status.since,
         since_seconds: machine.status.since_seconds,
+        halted: machine.halt.is_some(),
         steps: steps(machine, rollout),
         heals_by: trouble::heals_by(machine),
         details,
@@ -162,12 +173,19 @@ impl Explanation {
         let since = self.since.clock(Timestamp(
             self.since.0.0 + self.since_seconds.saturating_mul(1_000),
         ));
-        let first = match &self.headline {
+        // A short cause is its own headline, and said once.
+        let headline = self.headline.as_ref();
+        let headline = headline.filter(|it| Some(*it) != self.cause.as_ref());
+        let first = match headline {
             Some(headline) => format!("{}: {headline}", self.name),
             None => self.name.clone(),
         };
         let phase = self.phase.as_ref();
-        let phase = phase.map_or_else(String::new, |phase| format!(", {phase}"));
+        let mut phase = phase.map_or_else(String::new, |phase| format!(", {phase}"));
+        if self.halted {
+            // The state may be much older than the halt.
+            phase += &format!(" (the state; dormer history {} has the halt)", self.name);
+        }
         let mut lines = vec![first, row("State", &self.state_word)];
         lines.extend(self.cause.as_ref().map(|cause| row("Cause", cause)));
         lines.push(row(
@@ -571,7 +589,7 @@ pub(crate) mod tests {
         let found = explanation(&machine, None, None);
         assert_eq!(
             found.lines(),
-            "m: access denied: No right (access_denied)\n\
+            "m\n\
              State:   Failed\n\
              Cause:   access denied: No right (access_denied)\n\
              Since:   07:00 UTC, for 5 minutes, while converging the host\n\
@@ -612,6 +630,45 @@ pub(crate) mod tests {
         assert_eq!(stuck.heals_by, None);
         let lines = stuck.lines();
         assert!(lines.contains("Do now:  Let the host run"), "{lines}");
+    }
+
+    #[test]
+    fn the_age_of_a_halted_machine_is_that_of_its_state() {
+        let halt = json!({"kind": "held", "by": "ann", "text": "held by ann"});
+        let machine = Machine {
+            halt: serde_json::from_value(halt).expect("a halt"),
+            ..machine_in(MachinePhase::Serving)
+        };
+        let lines = explanation(&machine, None, None).lines();
+        let since = lines.lines().find(|it| it.starts_with("Since:"));
+        let since = since.unwrap_or_default();
+        assert!(
+            since.ends_with("(the state; dormer history m has the halt)"),
+            "{lines}"
+        );
+        let serving = explanation(&machine_in(MachinePhase::Serving), None, None);
+        assert!(!serving.lines().contains("the halt"));
+    }
+
+    #[test]
+    fn a_late_steps_cause_is_its_last_failure_while_the_next_attempt_goes_on() {
+        let mut machine = Machine {
+            waiting_for: Some("SSH at 10.0.0.9".into()),
+            ..machine_in(MachinePhase::Probing)
+        };
+        machine.status.since_seconds = 40 * 60;
+        let last = "The last failure, at 07:01 UTC: 10.0.0.9 does not answer (ConnectTimeout).";
+        let found = explanation(&machine, Some(last), None);
+        assert_eq!(found.cause.as_deref(), Some(dotless(last)));
+        assert!(
+            !found.details.iter().any(|it| it == last),
+            "said once: {found:?}"
+        );
+        let unknown = explanation(&machine, None, None);
+        let cause = unknown.cause.clone().unwrap_or_default();
+        assert!(cause.contains("it waits for SSH"), "{cause}");
+        let lines = unknown.lines();
+        assert_eq!(lines.matches(&cause).count(), 1, "{lines}");
     }
 
     #[test]

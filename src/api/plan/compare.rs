@@ -97,7 +97,9 @@ pub(crate) fn compare(
         return Ok((plan, None));
     }
     let neighbour = state.neighbour().map(str::to_owned);
-    plan.not_allowed = neighbour.or_else(|| bar(renderer, state, &manifest, candidate));
+    let halted = state.halts().first().map(ToString::to_string);
+    let stands = neighbour.or(halted);
+    plan.not_allowed = stands.or_else(|| bar(renderer, state, &manifest, candidate));
     let before = match carried(renderer, state) {
         Ok(found) => found,
         Err(why) => {

@@ -354,11 +354,12 @@ pub(crate) fn unreadable(part: &Part<'_>, error: &YamlError) -> Finding {
         .lines()
         .nth(place.line.saturating_sub(1))
         .unwrap_or_default();
-    let finding = Finding::new(
-        "yaml",
-        place.after(part.lines, part.bytes),
-        error.reason.clone(),
-    );
+    // The path is one in our tree of values, and says nothing to people.
+    let reason = match error.reason.split_once(": ") {
+        Some((path, rest)) if path.split('.').any(|it| it == "?" || it == "value") => rest,
+        _ => error.reason.as_str(),
+    };
+    let finding = Finding::new("yaml", place.after(part.lines, part.bytes), reason);
     if part.text.contains("{{") {
         finding
             .mend("this is a template: lint what it renders, as in helm template … | dormer lint -")

@@ -71,15 +71,23 @@ fn walk(node: &Node, schema: &Json, path: &str, found: &mut Vec<Finding>) {
                 None => {
                     let all: Vec<&str> = known.keys().map(String::as_str).collect();
                     let message = format!("`{path}` has no field `{}`", key.name);
+                    // A field in the wrong place: `maxUnavailable` belongs below `strategy`.
+                    let below = known.iter().find(|(_, it)| {
+                        let fields = it["properties"].as_object();
+                        fields.is_some_and(|it| it.contains_key(&key.name))
+                    });
                     let near = all
                         .iter()
                         .find(|it| it.eq_ignore_ascii_case(&key.name) || close(it, &key.name));
                     let finding = Finding::new("pool-field", key.place, message);
-                    found.push(match near {
-                        Some(near) => finding
+                    found.push(match (near, below) {
+                        (None, Some((parent, _))) => {
+                            finding.mend(format!("write it as `{path}.{parent}.{}`", key.name))
+                        }
+                        (Some(near), _) => finding
                             .mend(format!("write `{near}`"))
                             .replace(key.place, *near),
-                        None => finding.mend(format!("take one of {}", all.join(", "))),
+                        (None, None) => finding.mend(format!("take one of {}", all.join(", "))),
                     });
                 }
             }

@@ -121,3 +121,15 @@ fn each_rule_is_there_once() {
         );
     }
 }
+
+#[test]
+fn a_text_that_is_no_yaml_is_told_without_our_own_terms_and_a_misplaced_field_with_its_place() {
+    let broken = lint("a: [b\n", Flavour::OpenShift);
+    let said: Vec<&str> = broken.iter().map(|it| it.message.as_str()).collect();
+    assert_eq!(said, ["unclosed bracket '['"]);
+    let pool = "apiVersion: dormer.io/v1beta1\nkind: WindowsPool\nmetadata: {name: windows, namespace: dormer}\n\
+                spec: {maxUnavailable: 1}\n";
+    let found = lint(pool, Flavour::OpenShift);
+    let mends: Vec<&str> = found.iter().map(|it| it.mend.as_str()).collect();
+    assert_eq!(mends, ["write it as `spec.strategy.maxUnavailable`"]);
+}

@@ -91,6 +91,6 @@ pub(super) fn said(output: &Output, known: &KnownSecrets) -> String {
     if text.is_empty() {
         status
     } else {
-        format!("{status}, but: {text}")
+        format!("{status}: {text}")
     }
 }

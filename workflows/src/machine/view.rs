@@ -259,10 +259,11 @@ fn held(blocker: &Blocker) -> String {
 /// Number of pods that a drain waits for, and the first blocked pod with its blocker; [`View::reason`] has the others.
 /// `past_ms`: the pool's limit, which has passed.
 fn leaving(drain: &Drain, past_ms: Option<u64>) -> String {
-    let pods = if drain.left == 1 {
-        "1 pod".into()
-    } else {
-        format!("{} pods", drain.left)
+    let pods = match drain.left {
+        // Nobody has counted them yet.
+        0 => "its pods".to_owned(),
+        1 => "1 pod".to_owned(),
+        left => format!("{left} pods"),
     };
     let past = past_ms.map_or_else(String::new, |ms| {
         format!(", past the drain's limit of {}", minutes(ms))
@@ -271,7 +272,8 @@ fn leaving(drain: &Drain, past_ms: Option<u64>) -> String {
     match drain.blockers.split_first() {
         None => pods,
         Some((first, [])) => format!("{pods}: {}", held(first)),
-        Some((first, more)) => format!("{pods}: {} and {} more", held(first), more.len()),
+        Some((first, [_])) => format!("{pods}: {} and 1 more pod", held(first)),
+        Some((first, more)) => format!("{pods}: {} and {} more pods", held(first), more.len()),
     }
 }
 
@@ -279,5 +281,15 @@ fn minutes(ms: u64) -> String {
     match ms {
         _ if ms.is_multiple_of(60_000) => format!("{} min", ms / 60_000),
         _ => format!("{} s", ms.div_ceil(1_000)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drain_that_has_just_begun_has_not_counted_its_pods() {
+        assert_eq!(leaving(&Drain::default(), None), "its pods to leave");
     }
 }

@@ -101,13 +101,40 @@ fn failed(machine: &Machine) -> Vec<Step> {
         // A retry meets the same key again. Trust in the new key continues the step.
         "HostKeyChanged" => {
             let say = say.replace("MACHINE", name);
-            vec![Step::outside(outside, say), recreated(machine)]
+            let message = machine.failure.as_ref().map(|it| it.message.as_str());
+            let mut steps = vec![Step::outside(outside, say)];
+            match message.and_then(shown_key) {
+                Some(key) => {
+                    let trust = ["dormer", "trust-host-key", name, "--fingerprint", key];
+                    let reason = ["--why", "compared on the host itself", "--yes"];
+                    let trust: Vec<&str> = trust.into_iter().chain(reason).collect();
+                    let say = "If the host itself says that this is its key, trust it";
+                    steps.extend([Step::command(say, &trust), recreated(machine).instead()]);
+                }
+                None => steps.push(recreated(machine)),
+            }
+            steps
         }
         // No host of that kind can be mended.
         "ProgramForOtherProcessor" => vec![Step::outside(outside, say), recreated(machine)],
         _ => vec![Step::outside(outside, say), retry(), recreate()],
     }
 }
+
+/// Fingerprint of the key that a host shows instead of the pinned one, whole, as a command takes it. A dispute between two
+/// notes of dormer's own names none.
+fn shown_key(message: &str) -> Option<&str> {
+    let (_, shown) = message.split_once(" shows the host key ")?;
+    let key = shown
+        .split([' ', ','])
+        .find(|it| it.starts_with("SHA256:"))?;
+    let letters = key.strip_prefix("SHA256:")?;
+    let base64 = |c: char| c.is_ascii_alphanumeric() || c == '+' || c == '/';
+    (letters.len() == KEY_LETTERS && letters.chars().all(base64)).then_some(key)
+}
+
+/// Characters of a SHA-256 in OpenSSH's base64.
+const KEY_LETTERS: usize = 43;
 
 /// Steps of a Machine that the Machine API has given up.
 fn given_up(machine: &Machine) -> Vec<Step> {
@@ -639,6 +666,31 @@ mod tests {
         let steps = steps(&machine, None);
         assert_eq!(lines(&steps), ["dormer recreate m --yes"]);
         assert!(steps[0].say.contains("trust-host-key m "), "{steps:?}");
+    }
+
+    #[test]
+    fn the_key_that_a_host_shows_can_be_trusted_by_one_command() {
+        let key = |letter: &str| format!("SHA256:{}", letter.repeat(KEY_LETTERS));
+        let said = format!(
+            "10.0.0.9 shows the host key ssh-ed25519 {}, not the pinned ssh-ed25519 {}: nothing was sent to it",
+            key("n"),
+            key("o")
+        );
+        let machine = failed_while(MachinePhase::Probing, "HostKeyChanged", &said);
+        let steps = steps(&machine, None);
+        assert_eq!(outside(&steps), [Outside::CompareHostKey], "first");
+        let trust = format!(
+            "dormer trust-host-key m --fingerprint {} --why 'compared on the host itself' --yes",
+            key("n")
+        );
+        assert_eq!(lines(&steps), [trust.as_str(), "dormer recreate m --yes"]);
+        assert!(steps[2].instead);
+        let dispute = format!(
+            "the host key pinned for 10.0.0.9 is {}, and its note says {}",
+            key("n"),
+            key("o")
+        );
+        assert_eq!(shown_key(&dispute), None, "nobody knows which is right");
     }
 
     #[test]

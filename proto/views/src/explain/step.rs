@@ -98,7 +98,7 @@ impl Step {
     }
 
     /// The step with its command on a line of its own, so that one can copy it.
-    pub(super) fn lines(&self) -> Vec<String> {
+    pub fn lines(&self) -> Vec<String> {
         match self.line() {
             Some(line) => vec![format!("{}:", self.words()), format!("  {line}")],
             None => vec![sentence(&self.words())],

@@ -284,7 +284,8 @@ fn held_up(machine: &Machine) -> Option<(Urgency, String, String)> {
     let first = blockers.first()?;
     let more = match blockers.len() - 1 {
         0 => String::new(),
-        more => format!(" and {more} more"),
+        1 => " and 1 more pod".to_owned(),
+        more => format!(" and {more} more pods"),
     };
     let text = format!("{} holds up its drain: {}{more}", first.pod, first.why);
     let urgency = if machine.status.since_seconds >= HELD_UP_SECONDS {
@@ -537,6 +538,11 @@ mod tests {
         assert_eq!(
             failed(long).as_deref(),
             Some("10.0.0.7 does not accept our key (AuthRejected)")
+        );
+        let refused = "Windows does not run dormer's program (exit 216): this version of the file is not compatible";
+        assert_eq!(
+            failed(refused).as_deref(),
+            Some("Windows does not run dormer's program (exit 216) (AuthRejected)")
         );
         assert_eq!(failed("no key").as_deref(), Some("no key (AuthRejected)"));
     }
