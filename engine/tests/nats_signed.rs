@@ -160,6 +160,10 @@ async fn forged_messages_are_taken_without_keys_and_refused_with_them() {
         let source = js.create_stream(source).await.expect("a stream");
         let sent = js.publish(format!("{prefix}.source"), body.into()).await;
         sent.expect("sent").await.expect("stored");
+        // The server delivers only where somebody listens on the very subject.
+        let interest = client.subscribe(target.clone()).await;
+        let _interest = interest.expect("a subscription");
+        client.flush().await.expect("flushed");
         let push = jetstream::consumer::push::Config {
             deliver_subject: target,
             ack_policy: jetstream::consumer::AckPolicy::None,

@@ -239,25 +239,13 @@ fn signature(keys: &Keys, incarnation: u64, subject: &str, body: &[u8]) -> Heade
 }
 
 /// Seqs of the orders that a worker takes, of those that a stranger sends and of one true one, whose seq is the last.
-async fn taken(defence: Option<Arc<Keys>>, ours: &Keys, foreign: &Keys) -> Option<Vec<u64>> {
-    let server = match NatsServer::start(NatsOptions::default()) {
-        Ok(server) => server,
-        Err(why) => {
-            println!("{why}");
-            return None;
-        }
-    };
-    let store = Store::make(&server).await;
-    let orders_of = |keys: Option<Arc<Keys>>| {
-        let options = Options {
-            keys,
-            ..options(&server)
-        };
-        async move {
-            let link = NatsLink::connect(&options).await.expect("a connection");
-            NatsOrders::open(link, "w", &CLASSES).await.expect("orders")
-        }
-    };
+async fn taken(
+    server: &NatsServer,
+    defence: Option<Arc<Keys>>,
+    ours: &Keys,
+    foreign: &Keys,
+) -> Vec<u64> {
+    let store = Store::make(server).await;
     let put = async |seq: u64, headers: &dyn Fn(&str, &[u8]) -> HeaderMap| {
         let order = order("m", seq);
         let subject = store.names.order("host", &order.task, order.attempt);
@@ -290,26 +278,32 @@ async fn taken(defence: Option<Arc<Keys>>, ours: &Keys, foreign: &Keys) -> Optio
     answered.expect("answered");
     put(7, &|subject, body| signature(ours, 42, subject, body)).await;
 
-    let orders = orders_of(defence).await;
+    let options = Options {
+        keys: defence,
+        ..options(server)
+    };
+    let link = NatsLink::connect(&options).await.expect("a connection");
+    let orders = NatsOrders::open(link, "w", &CLASSES).await;
+    let orders = orders.expect("orders");
     let mut seqs = Vec::new();
     while seqs.last() != Some(&7) {
         let claimed = timeout(IN_TIME, orders.take(10)).await.expect("in time");
         let claimed = claimed.expect("orders");
         seqs.extend(claimed.into_iter().map(|one| one.order.task.seq.0));
     }
-    Some(seqs)
+    seqs
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn forged_orders_are_done_without_keys_and_refused_with_them() {
+    let open = started!(NatsServer::start(NatsOptions::default()));
+    let shut = started!(NatsServer::start(NatsOptions::default()));
     let folder = test_dir("signed-orders");
     let (ours, foreign) = (keys(folder.path(), "a"), keys(folder.path(), "b"));
-    let Some(without) = taken(None, &ours, &foreign).await else {
-        return;
-    };
+    let without = taken(&open, None, &ours, &foreign).await;
     assert_eq!(without, [1, 2, 3, 4, 5, 6, 7]);
-    let with = taken(Some(Arc::clone(&ours)), &ours, &foreign).await;
-    assert_eq!(with, Some(vec![7]));
+    let with = taken(&shut, Some(Arc::clone(&ours)), &ours, &foreign).await;
+    assert_eq!(with, [7]);
 }
 
 /// Hands that only count.
