@@ -51,6 +51,9 @@ enum Command {
     /// Make, check and list payloads: the files that are installed on Windows nodes
     #[command(subcommand)]
     Payload(crate::payload_command::Payload),
+    /// Make the keys by which dormer's roles sign their messages over NATS
+    #[command(subcommand)]
+    Keys(crate::keys_command::Keys),
     /// Convert an earlier build's settings into a WindowsPool
     #[command(subcommand)]
     Pool(crate::pool_command::Pool),
@@ -138,6 +141,7 @@ const GROUPS: &[(&str, &[&str])] = &[
             "profile",
             "payload",
             "pool",
+            "keys",
             "store",
             "uninstall",
         ],
@@ -268,6 +272,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Store(asked) => crate::store_command::run(*asked).await,
         Command::Profile(asked) => Ok(crate::profile_command::run(asked).await),
         Command::Payload(asked) => Ok(crate::payload_command::run(asked).await),
+        Command::Keys(asked) => Ok(crate::keys_command::run(asked)),
         Command::Pool(asked) => Ok(crate::pool_command::run(asked).await),
         Command::Uninstall(options) => Ok(crate::uninstall::run(options).await),
         Command::Migrate(asked) => Ok(crate::migrate::run(*asked).await),

@@ -2,6 +2,7 @@
 
 mod cli;
 mod cluster_access;
+mod keys_command;
 mod lint_command;
 mod logs;
 mod migrate;

@@ -87,10 +87,14 @@ fn the_sheet_has_thirty_tasks_and_its_faults_exist() {
     let faults = text(&dormer(&["demo", "--list-faults"]).stdout);
     let part = sheet.split("## When something breaks").nth(1).unwrap();
     let rows = part.lines().filter_map(|line| line.split_once(" | `"));
-    let named: Vec<&str> = rows.filter_map(|(_, rest)| rest.split('`').next()).collect();
+    let named: Vec<&str> = rows
+        .filter_map(|(_, rest)| rest.split('`').next())
+        .collect();
     assert_eq!(named.len(), 3, "{named:?}");
     for fault in named {
-        let known = faults.lines().any(|line| line.split(' ').next() == Some(fault));
+        let known = faults
+            .lines()
+            .any(|line| line.split(' ').next() == Some(fault));
         assert!(known, "{fault}: {faults}");
     }
 }

@@ -24,6 +24,7 @@ mod nats_old_and_new;
 mod nats_outage;
 mod nats_ports;
 mod nats_shares;
+mod nats_signed;
 mod old_and_new;
 mod quarantine;
 mod whole;

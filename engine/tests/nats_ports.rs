@@ -11,12 +11,13 @@ use dormer_engine::{
         Inbox, OrderOut, Ports, SystemClock, TaskQueue,
     },
 };
+use dormer_nats::signing::SIGNATURE_HEADER;
 use dormer_proto::{
     address::{Address, Kind, Origin},
     envelope,
     id::{Attempt, Epoch, RunId, Seq, TaskId, Timestamp},
     message::{Inbound, InboxMessage, NoSignal, ObjectRef, Observation, Version},
-    subject::{Names, SIGNATURE_HEADER},
+    subject::Names,
 };
 use dormer_testkit::{
     Login as ServerLogin, NatsOptions, NatsServer, NatsTls, NatsVersion, TestCa, await_condition,

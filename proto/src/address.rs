@@ -63,6 +63,18 @@ impl Origin {
             Self::Watcher => matches!(kind, Kind::Fact | Kind::Other),
         }
     }
+
+    /// Whether an engine takes messages of this kind with a signature of this origin. It is narrower than
+    /// [`Origin::may_send`]: a console's key does not make reports or facts.
+    #[must_use]
+    pub fn may_sign(self, kind: Kind) -> bool {
+        match self {
+            Self::Engine => true,
+            Self::Console => matches!(kind, Kind::Request | Kind::Other),
+            Self::Worker | Self::Watcher => self.may_send(kind),
+            Self::Cli => false,
+        }
+    }
 }
 
 /// Kind of a message.
@@ -327,6 +339,11 @@ mod tests {
             let fact = kind == Kind::Fact;
             assert_eq!(Origin::Worker.may_send(kind), report || !readable);
             assert_eq!(Origin::Watcher.may_send(kind), fact || !readable);
+            assert_eq!(Origin::Worker.may_sign(kind), report || !readable);
+            assert_eq!(Origin::Watcher.may_sign(kind), fact || !readable);
+            let request = kind == Kind::Request;
+            assert_eq!(Origin::Console.may_sign(kind), request || !readable);
+            assert!(Origin::Engine.may_sign(kind) && !Origin::Cli.may_sign(kind));
         }
     }
 }

@@ -18,8 +18,6 @@ pub const PARTITIONS: u64 = 64;
 /// Bytes of the inbox in the server's memory. It refuses new messages when it is full, and their senders repeat them. A
 /// machine has about 6 KiB there while none of its messages was taken, so it holds those of 40,000 machines.
 pub const INBOX_BYTES_MAX: i64 = 256 << 20;
-/// Header reserved for the signature of a message. Engines take messages with and without it, and do not verify it yet.
-pub const SIGNATURE_HEADER: &str = "Dormer-Signature";
 /// Oldest supported nats-server: it has message schedules, and the fixes after Jepsen's report.
 pub const SERVER_OLDEST: (u64, u64, u64) = (2, 12, 3);
 /// Header of a history message: the run's earliest deadline in milliseconds since the epoch; absent: none.

@@ -9,10 +9,11 @@ pub use settings::{Authentication, NatsSettings, Role, Settings};
 
 use anyhow::{Context, bail, ensure};
 use dormer_api::access::audit::AuditTarget;
+use dormer_nats::signing::Keys;
 use dormer_views::secret::Secret;
 use dormer_workers::kubernetes::Settings as Join;
 use settings::{JoinSettings, LISTEN};
-use std::{collections::BTreeSet, net::SocketAddr, path::PathBuf, time::Duration};
+use std::{collections::BTreeSet, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 /// Most attempts at once in one process: each holds a connection and some memory.
 const SLOTS_MAX: usize = 4_096;
@@ -105,6 +106,8 @@ pub struct Config {
     pub join: Join,
     /// Settings of the NATS connection.
     pub nats: NatsSettings,
+    /// Keys that sign and verify messages over NATS.
+    pub keys: Option<Arc<Keys>>,
 }
 
 impl Config {
@@ -126,8 +129,10 @@ impl Config {
         let roles: BTreeSet<Role> = all.role.iter().copied().collect();
         let store = store(&all.store.unwrap_or_default(), &roles)?;
         check_login(&nats)?;
+        let mut keys = None;
         if let Store::Nats(servers) = &store {
             check_nats(&nats, servers)?;
+            keys = read_keys(&nats, &roles)?;
         }
         let slots = all.slots.unwrap_or_default();
         ensure!(
@@ -213,6 +218,7 @@ impl Config {
             operator_condition: all.operator_condition,
             join: resolved(join)?,
             nats,
+            keys,
         })
     }
 
@@ -347,6 +353,9 @@ fn check_nats(nats: &NatsSettings, servers: &str) -> anyhow::Result<()> {
             () if !login && !user => {
                 "a login: --nats-user, --nats-token, --nats-credentials or --nats-certificate"
             }
+            () if nats.keys.is_none() => {
+                "keys: make them with `dormer keys make`, and name their folder with --nats-keys"
+            }
             () => continue,
         };
         bail!(
@@ -355,6 +364,18 @@ fn check_nats(nats: &NatsSettings, servers: &str) -> anyhow::Result<()> {
         );
     }
     Ok(())
+}
+
+/// Reads the private keys of this process's roles, and the public keys of all.
+fn read_keys(nats: &NatsSettings, roles: &BTreeSet<Role>) -> anyhow::Result<Option<Arc<Keys>>> {
+    let unsigned = nats.accept_unsigned.unwrap_or_default();
+    let Some(folder) = &nats.keys else {
+        ensure!(!unsigned, "--nats-accept-unsigned needs --nats-keys");
+        return Ok(None);
+    };
+    let roles: Vec<&str> = roles.iter().map(|role| role.word()).collect();
+    let keys = Keys::open(folder, &roles, unsigned).context("--nats-keys")?;
+    Ok(Some(Arc::new(keys)))
 }
 
 /// Whether `HOST:PORT` is this computer.
@@ -398,6 +419,8 @@ fn check_login(nats: &NatsSettings) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::ValueEnum;
+    use dormer_nats::signing::make;
 
     fn settings(text: &str) -> Settings {
         toml::from_str(text).expect("settings")
@@ -500,6 +523,7 @@ mod tests {
             ("nats://127.0.0.1.example:4222", user, "lacks TLS"),
             ("tls://nats:4222", "", "lacks a login"),
             ("nats://nats", "ca = 'ca.crt'", "lacks a login"),
+            ("tls://nats:4222", user, "lacks keys"),
         ] {
             let why = store(url, nats).expect_err(url);
             assert!(
@@ -514,13 +538,27 @@ mod tests {
             ("nats://127.0.0.1:4222", ""),
             ("nats://localhost", ""),
             ("nats://[::ffff:127.0.0.1]:4222", ""),
+        ] {
+            assert_eq!(store(url, nats), Ok(()), "{url}");
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        let folder = folder.path().join("keys");
+        let roles = Role::value_variants().iter().map(|role| role.word());
+        make(&folder, &roles.collect::<Vec<_>>(), None).expect("keys");
+        for (url, nats) in [
             ("tls://nats:4222", user),
             ("tls://a:p@nats:4222", ""),
             ("nats://nats:4222", "ca = 'ca.crt'\ntoken = 't'"),
             ("tls://nats:4222", "certificate = 'c'\nkey = 'k'"),
         ] {
-            assert_eq!(store(url, nats), Ok(()), "{url}");
+            let keys = format!("{nats}\nkeys = '{}'", folder.display());
+            assert_eq!(store(url, &keys), Ok(()), "{url}");
         }
+        let missing = store("nats://[::1]:4222", "keys = '/no/such/folder'");
+        let why = missing.expect_err("a refusal");
+        assert!(why.contains("--nats-keys"), "{why}");
+        let alone = store("nats://[::1]:4222", "accept-unsigned = true");
+        assert!(alone.expect_err("a refusal").contains("--nats-keys"));
     }
 
     #[test]

@@ -298,6 +298,16 @@ impl Cluster<'_> {
     /// Starts the configured roles on a NATS store, which other processes share.
     async fn on_nats(&self, servers: &str, live: &Arc<Live>) -> anyhow::Result<(Running, Router)> {
         let mut running = Running::observed_by(self.telemetry()?);
+        if let Some(keys) = &self.config.keys {
+            let telemetry = running.telemetry();
+            keys.count_with(move |refusal| telemetry.metrics().message_refused(refusal.word()));
+        }
+        if self.config.nats.accept_unsigned == Some(true) {
+            tracing::warn!(
+                "messages without a signature are accepted: remove --nats-accept-unsigned when \
+                 every role has keys"
+            );
+        }
         let mut people = Router::new();
         if nats::needs_store(self.config) {
             let store = nats::open(self.config, servers).await?;

@@ -51,6 +51,7 @@ pub fn store_options(config: &Config, servers: &str) -> store::Options {
         } else {
             store::Origin::Console
         },
+        keys: config.keys.clone(),
     }
 }
 
@@ -65,6 +66,7 @@ pub async fn connect(config: &Config, servers: &str) -> anyhow::Result<Arc<NatsL
         prefix: nats.prefix.clone(),
         login: login(nats),
         tls: tls(nats, servers),
+        keys: config.keys.clone(),
     };
     Ok(patiently(async || NatsLink::connect(&options).await, |_| true).await?)
 }
@@ -102,7 +104,11 @@ pub fn engine(running: &mut Running, store: &Arc<NatsStore>, options: engine::Op
 }
 
 /// Collects every worker's heartbeats in this process.
-pub async fn listen(running: &mut Running, link: &NatsLink, live: Arc<Live>) -> anyhow::Result<()> {
+pub async fn listen(
+    running: &mut Running,
+    link: &Arc<NatsLink>,
+    live: Arc<Live>,
+) -> anyhow::Result<()> {
     let beats = link.heartbeats().await?;
     running.beside(CONSOLE, async move {
         let mut beats = std::pin::pin!(beats);

@@ -3,6 +3,7 @@
 use super::site::{RecordingExecutor, machine_observed};
 use dormer_api::live::Live;
 use dormer_engine::engine;
+use dormer_nats::signing::make;
 use dormer_proto::{subject::CLASSES, work::machine_run};
 use dormer_run::{
     config::{Config, NatsSettings, Role, Settings},
@@ -15,18 +16,19 @@ use dormer_workers::{
     port::Facts,
     worker,
 };
-use std::{sync::Arc, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 use tokio::{sync::mpsc, time::timeout};
 
 const IN_TIME: Duration = Duration::from_secs(60);
 
-fn config(server: &NatsServer, role: Role, name: &str) -> Config {
+fn config(server: &NatsServer, keys: Option<&Path>, role: Role, name: &str) -> Config {
     let settings = Settings {
         store: Some(server.url()),
         role: vec![role],
         name: Some(name.into()),
         nats: NatsSettings {
             accept_lazy_sync: Some(true),
+            keys: keys.map(Path::to_owned),
             ..NatsSettings::default()
         },
         ..Settings::default()
@@ -34,9 +36,23 @@ fn config(server: &NatsServer, role: Role, name: &str) -> Config {
     Config::new(settings).expect("a configuration")
 }
 
-/// Each role with connections of its own, as in pods of their own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn roles_of_several_processes_meet_on_a_server_and_survive_its_death() {
+    meet_and_survive(None).await;
+}
+
+/// Keys are made by the set-up command's code, and each process has those of its role.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn roles_with_keys_meet_on_a_server_and_survive_its_death() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path().join("keys");
+    let roles = [Role::Engine, Role::Worker, Role::Watcher, Role::Console].map(Role::word);
+    make(&folder, &roles, None).expect("keys");
+    meet_and_survive(Some(&folder)).await;
+}
+
+/// Each role with connections of its own, as in pods of their own.
+async fn meet_and_survive(keys: Option<&Path>) {
     let mut server = started!(NatsServer::start(NatsOptions {
         sync_always: true,
         ..NatsOptions::default()
@@ -44,27 +60,31 @@ async fn roles_of_several_processes_meet_on_a_server_and_survive_its_death() {
     let mut deciding = Running::default();
     let mut stores = Vec::new();
     for name in ["e1", "e2"] {
-        let config = config(&server, Role::Engine, name);
+        let config = config(&server, keys, Role::Engine, name);
         let store = open(&config, &server.url()).await.expect("a store");
         nats::engine(&mut deciding, &store, engine::Options::default());
         stores.push(store);
     }
     let (done, mut tasks) = mpsc::unbounded_channel();
     let mut working = Running::default();
-    let link = connect(&config(&server, Role::Worker, "w"), &server.url())
-        .await
-        .expect("a link");
+    let linked = async |role, name| {
+        let config = config(&server, keys, role, name);
+        connect(&config, &server.url()).await.expect("a link")
+    };
+    let link = linked(Role::Worker, "w").await;
+    let watching = linked(Role::Watcher, "f").await;
+    let showing = linked(Role::Console, "c").await;
     let orders = NatsOrders::open(Arc::clone(&link), "w", &CLASSES)
         .await
         .expect("orders");
     let options = worker::Options::named("w");
     working.worker(Arc::new(orders), Arc::new(RecordingExecutor(done)), options);
     let live = Arc::<Live>::default();
-    listen(&mut working, &link, Arc::clone(&live))
+    listen(&mut working, &showing, Arc::clone(&live))
         .await
         .expect("heartbeats");
 
-    let facts = NatsFacts::new(link);
+    let facts = NatsFacts::new(watching);
     let first = facts.begin().await.expect("an epoch");
     facts
         .publish(vec![machine_observed("u1", &first, false)])

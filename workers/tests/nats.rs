@@ -1,10 +1,14 @@
 //! Ports of the workers on a real NATS server, with a minimal engine at the other end.
 
-use async_nats::jetstream::{
-    self,
-    consumer::pull,
-    stream::{Config, DiscardPolicy, RetentionPolicy, StorageType},
+use async_nats::{
+    HeaderMap,
+    jetstream::{
+        self,
+        consumer::pull,
+        stream::{Config, DiscardPolicy, RetentionPolicy, StorageType},
+    },
 };
+use dormer_nats::signing::{Keys, Signed, make};
 use dormer_proto::{
     envelope,
     id::{Attempt, Incarnation, RunId, Seq, Sum, TaskId, Timestamp},
@@ -32,6 +36,7 @@ use dormer_workers::{
 };
 use futures::StreamExt;
 use std::{
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -212,6 +217,100 @@ fn options(server: &NatsServer) -> Options {
         servers: server.url(),
         ..Options::default()
     }
+}
+
+fn keys(folder: &Path, name: &str) -> Arc<Keys> {
+    let roles = ["engine", "worker"];
+    let folder = folder.join(name);
+    make(&folder, &roles, None).expect("keys");
+    Arc::new(Keys::open(&folder, &roles, false).expect("keys"))
+}
+
+/// Headers with the engine's signature.
+fn signature(keys: &Keys, incarnation: u64, subject: &str, body: &[u8]) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    let signed = Signed {
+        incarnation,
+        subject,
+        body,
+    };
+    keys.sign("engine", signed, &mut headers);
+    headers
+}
+
+/// Seqs of the orders that a worker takes, of those that a stranger sends and of one true one, whose seq is the last.
+async fn taken(
+    server: &NatsServer,
+    defence: Option<Arc<Keys>>,
+    ours: &Keys,
+    foreign: &Keys,
+) -> Vec<u64> {
+    let store = Store::make(server).await;
+    let put = async |seq: u64, headers: &dyn Fn(&str, &[u8]) -> HeaderMap| {
+        let order = order("m", seq);
+        let subject = store.names.order("host", &order.task, order.attempt);
+        let body = envelope::encode(&order, SCHEMA).expect("an order").0;
+        let headers = headers(&subject, &body);
+        let sent = store
+            .js
+            .publish_with_headers(subject, headers, body.into())
+            .await;
+        sent.expect("sent").await.expect("stored");
+    };
+    put(1, &|_, _| HeaderMap::new()).await;
+    put(2, &|subject, body| signature(foreign, 42, subject, body)).await;
+    put(3, &|_, body| {
+        signature(ours, 42, "dormer.tasks.host.x", body)
+    })
+    .await;
+    put(4, &|subject, body| signature(ours, 41, subject, body)).await;
+    put(5, &|subject, _| signature(ours, 42, subject, b"another")).await;
+    // A request whose reply subject is an order's: its answer is published there by who may.
+    let forged = order("m", 6);
+    let subject = store.names.order("host", &forged.task, forged.attempt);
+    let body = envelope::encode(&forged, SCHEMA).expect("an order").0;
+    let mut echo = store
+        .client
+        .subscribe("echo")
+        .await
+        .expect("a subscription");
+    let asked = store
+        .client
+        .publish_with_reply("echo", subject, body.into())
+        .await;
+    asked.expect("asked");
+    let request = echo.next().await.expect("a request");
+    let reply = request.reply.expect("a reply subject");
+    let answered = store.client.publish(reply, request.payload).await;
+    answered.expect("answered");
+    put(7, &|subject, body| signature(ours, 42, subject, body)).await;
+
+    let options = Options {
+        keys: defence,
+        ..options(server)
+    };
+    let link = NatsLink::connect(&options).await.expect("a connection");
+    let orders = NatsOrders::open(link, "w", &CLASSES).await;
+    let orders = orders.expect("orders");
+    let mut seqs = Vec::new();
+    while seqs.last() != Some(&7) {
+        let claimed = timeout(IN_TIME, orders.take(10)).await.expect("in time");
+        let claimed = claimed.expect("orders");
+        seqs.extend(claimed.into_iter().map(|one| one.order.task.seq.0));
+    }
+    seqs
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn forged_orders_are_done_without_keys_and_refused_with_them() {
+    let open = started!(NatsServer::start(NatsOptions::default()));
+    let shut = started!(NatsServer::start(NatsOptions::default()));
+    let folder = test_dir("signed-orders");
+    let (ours, foreign) = (keys(folder.path(), "a"), keys(folder.path(), "b"));
+    let without = taken(&open, None, &ours, &foreign).await;
+    assert_eq!(without, [1, 2, 3, 4, 5, 6, 7]);
+    let with = taken(&shut, Some(Arc::clone(&ours)), &ours, &foreign).await;
+    assert_eq!(with, [7]);
 }
 
 /// Hands that only count.

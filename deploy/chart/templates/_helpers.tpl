@@ -102,6 +102,12 @@ capabilities:
 {{- if .Values.nats.insecure }}
 - --nats-insecure
 {{- end }}
+{{- if .Values.nats.keys }}
+- --nats-keys=/etc/dormer/keys
+{{- if .Values.nats.acceptUnsigned }}
+- --nats-accept-unsigned
+{{- end }}
+{{- end }}
 {{- if .Values.nats.tls.secret }}
 - --nats-ca=/etc/dormer/nats/ca.crt
 {{- if .Values.nats.tls.client }}
@@ -317,6 +323,9 @@ spec:
         {{- if and (ne $role "single") .Values.nats.tls.secret }}
         - {name: nats, mountPath: /etc/dormer/nats, readOnly: true}
         {{- end }}
+        {{- if and (ne $role "single") .Values.nats.keys }}
+        - {name: keys, mountPath: /etc/dormer/keys, readOnly: true}
+        {{- end }}
         {{- if $layers }}
         - {name: layers, mountPath: /etc/dormer/layers, readOnly: true}
         {{- end }}
@@ -337,6 +346,10 @@ spec:
     {{- if and (ne $role "single") .Values.nats.tls.secret }}
     - name: nats
       secret: {secretName: {{ .Values.nats.tls.secret }}}
+    {{- end }}
+    {{- if and (ne $role "single") .Values.nats.keys }}
+    - name: keys
+      secret: {secretName: {{ .Values.nats.keys }}-{{ $role }}, defaultMode: 0440}
     {{- end }}
     {{- if $layers }}
     - name: layers

@@ -15,7 +15,10 @@ use crate::{
     port::{Alarms, Clock, StoreError, SystemClock, earlier},
 };
 use async_nats::{HeaderMap, jetstream::stream::LastRawMessageErrorKind};
-use dormer_proto::id::{RunId, Timestamp};
+use dormer_proto::{
+    address::Origin,
+    id::{RunId, Timestamp},
+};
 use futures::{StreamExt, TryStreamExt, stream};
 use moment::{moment, rfc3339};
 use std::{
@@ -96,11 +99,11 @@ impl NatsAlarms {
         match at {
             Some(at) => {
                 headers.insert("Nats-Schedule", format!("@at {}", rfc3339(*at)).as_str());
-                headers.insert(
-                    "Nats-Schedule-Target",
-                    self.link.names.timer_due(run).as_str(),
-                );
+                let target = self.link.names.timer_due(run);
+                headers.insert("Nats-Schedule-Target", target.as_str());
                 body = timer_due(run, self.link.incarnation).unwrap_or_default();
+                // The server copies it to the message that it publishes to the target.
+                self.link.sign(Origin::Engine, &target, &body, &mut headers);
             }
             // The message that replaces the schedule expires after a second.
             None => headers.insert("Nats-TTL", "1s"),

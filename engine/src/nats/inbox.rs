@@ -4,6 +4,7 @@
 //! permissions know subjects only.
 
 use super::{
+    dead_letters::NatsDead,
     held::{Held, extend_for_ever},
     link::Link,
     post::Outgoing,
@@ -13,9 +14,10 @@ use super::{
     },
     share::{Ranks, YIELD, Yielded, in_reserve, share_for_ever, tell_end},
 };
-use crate::port::{Ack, Delivery, Inbox, StoreError};
-use async_nats::{HeaderMap, Subject, jetstream::Message};
+use crate::port::{Ack, Clock, DeadLetter, DeadLetters, Delivery, Inbox, StoreError, SystemClock};
+use async_nats::{Subject, jetstream::Message};
 use bytes::Bytes;
+use dormer_nats::signing::Refusal;
 use dormer_proto::{
     address::{Address, Kind, Origin},
     id::RunId,
@@ -40,6 +42,9 @@ const WAITING_MAX: usize = 1_024;
 /// Time that acknowledging may block the engine in an outage. Unacknowledged messages come again.
 const ACK_MAX: Duration = Duration::from_secs(2);
 
+/// Most notes about refused messages among the dead letters, of one process. All are counted.
+const NOTES_MAX: u64 = 100;
+
 /// Inbox of a NATS store.
 pub struct NatsInbox {
     link: Arc<Link>,
@@ -53,6 +58,8 @@ pub struct NatsInbox {
     token: AtomicU64,
     pulls: OnceLock<Vec<JoinHandle<()>>>,
     origin: Origin,
+    /// Notes about refused messages that this process may still make, so that a flood does not fill the dead letters.
+    notes: AtomicU64,
     /// Number of this process among engines.
     engine: u64,
     share: watch::Sender<Ranks>,
@@ -73,6 +80,7 @@ impl NatsInbox {
             token: AtomicU64::new(0),
             pulls: OnceLock::new(),
             origin,
+            notes: AtomicU64::new(NOTES_MAX),
             engine: rand::random(),
             share: watch::Sender::new(in_reserve(PARTITIONS)),
             yielded: watch::Sender::default(),
@@ -137,9 +145,12 @@ impl NatsInbox {
                 own.push(message);
                 continue;
             };
+            let subject = self.link.names.message(Origin::Engine, &address);
             passed.push(Outgoing {
-                subject: self.link.names.message(Origin::Engine, &address),
-                headers: HeaderMap::new(),
+                headers: self
+                    .link
+                    .signature(Origin::Engine, &subject, &message.payload),
+                subject,
                 body: message.payload.clone(),
             });
             others.push(message);
@@ -170,10 +181,7 @@ impl NatsInbox {
     }
 
     fn delivery(&self, message: Message) -> Option<Delivery> {
-        let cause = message.info().map_or_else(
-            |_| "?".into(),
-            |info| format!("{}:{}", info.stream, info.stream_sequence),
-        );
+        let cause = stored_at(&message);
         let partition = self.partition(&message);
         let reply = message.message.reply?;
         let token = self.token.fetch_add(1, Ordering::Relaxed);
@@ -214,14 +222,28 @@ impl NatsInbox {
         });
     }
 
-    /// Subject of a message that this process sends. Requests come from its console, in whatever process that is.
-    fn subject(&self, run: &RunId, bytes: &[u8]) -> String {
-        let address = Address::of_bytes(run, bytes);
+    /// Message that this process sends. Requests come from its console, in whatever process that is.
+    fn outgoing(&self, run: &RunId, bytes: Vec<u8>) -> Result<Outgoing, StoreError> {
+        let address = Address::of_bytes(run, &bytes);
+        let keys = self.link.keys.as_ref();
+        let console = keys.is_none_or(|keys| keys.signs_as(Origin::Console.word()));
         let origin = match (self.origin, address.kind) {
-            (Origin::Engine, Kind::Request) => Origin::Console,
+            (Origin::Engine, Kind::Request) if console => Origin::Console,
             (origin, _) => origin,
         };
-        self.link.names.message(origin, &address)
+        if keys.is_some() && !origin.may_sign(address.kind) {
+            return Err(StoreError::Unavailable(format!(
+                "no engine takes a {} that a {} signed: its own sender must send it again",
+                address.kind.word(),
+                origin.word()
+            )));
+        }
+        let subject = self.link.names.message(origin, &address);
+        Ok(Outgoing {
+            headers: self.link.signature(origin, &subject, &bytes),
+            subject,
+            body: bytes.into(),
+        })
     }
 
     /// Why a message may not be taken: its subject says something else, or its origin may not send it. What this build
@@ -241,9 +263,72 @@ impl NatsInbox {
         (read != told).then_some("its subject names another message")
     }
 
+    /// Messages that the role of their subject signed. The others are refused, and nothing decodes them.
+    async fn signed(&self, messages: Vec<Message>) -> Vec<Message> {
+        let Some(keys) = &self.link.keys else {
+            return messages;
+        };
+        let mut signed = Vec::with_capacity(messages.len());
+        for message in messages {
+            let names = &self.link.names;
+            let subject = message.subject.as_str();
+            let origin = match names.address_of(subject) {
+                Some((origin, address)) => origin.may_sign(address.kind).then_some(origin),
+                None => Some(Origin::Engine),
+            };
+            let content = (message.payload.as_ref(), message.headers.as_ref());
+            let result = match origin {
+                Some(origin) => self.link.verify(origin, subject, content),
+                None => {
+                    keys.refused(Refusal::WrongRole, subject);
+                    Err(Refusal::WrongRole)
+                }
+            };
+            match result {
+                Ok(()) => signed.push(message),
+                Err(refusal) => self.refuse(&message, &refusal.to_string()).await,
+            }
+        }
+        signed
+    }
+
+    /// Puts a note about a refused message among the dead letters. The message itself is not in it, so that nobody puts
+    /// it back.
+    async fn note(&self, message: &Message, why: &str) {
+        let noted = self
+            .notes
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+                left.checked_sub(1)
+            });
+        if noted.is_err() {
+            return;
+        }
+        let subject = message.subject.as_str();
+        let run = match self.link.names.address_of(subject) {
+            Some((_, address)) => Some(address.run),
+            None => Names::run_of(subject),
+        };
+        let letter = DeadLetter {
+            id: 0,
+            run,
+            reason: format!(
+                "a message of {} bytes on {subject} was refused: {why}",
+                message.payload.len()
+            ),
+            at: SystemClock.now(),
+            origin: stored_at(message),
+            bytes: Vec::new(),
+        };
+        // It is counted and logged in any case.
+        let put = NatsDead::new(Arc::clone(&self.link)).put(letter).await;
+        if let Err(error) = put {
+            tracing::debug!(%error, "no note about a refused message");
+        }
+    }
+
     /// Refuses a message for good. Senders of this build repeat theirs under the right subject.
     async fn refuse(&self, message: &Message, why: &str) {
-        tracing::error!(subject = %message.subject, why, "a message is refused");
+        self.note(message, why).await;
         if let Some(reply) = message.reply.clone() {
             self.held.remove(&reply);
             let _ = self
@@ -293,11 +378,15 @@ impl Inbox for NatsInbox {
                     if count == 0 {
                         return Err(StoreError::Unavailable("the inbox is closed".into()));
                     }
-                    let own = self.pass_on(std::mem::take(&mut messages)).await;
+                    let signed = self.signed(std::mem::take(&mut messages)).await;
+                    let own = self.pass_on(signed).await;
                     let mut deliveries = Vec::with_capacity(own.len());
                     for message in own {
                         match self.forged(&message) {
-                            Some(why) => self.refuse(&message, why).await,
+                            Some(why) => {
+                                tracing::error!(subject = %message.subject, why, "a message is refused");
+                                self.refuse(&message, why).await;
+                            }
                             None => deliveries.extend(self.delivery(message)),
                         }
                     }
@@ -310,12 +399,11 @@ impl Inbox for NatsInbox {
     }
 
     async fn put(&self, inbox_messages: Vec<(RunId, Vec<u8>)>) -> Result<(), StoreError> {
-        let messages = inbox_messages.into_iter().map(|(run, bytes)| Outgoing {
-            subject: self.subject(&run, &bytes),
-            headers: HeaderMap::new(),
-            body: bytes.into(),
-        });
-        for result in self.link.post.publish(messages.collect()).await {
+        let mut messages = Vec::with_capacity(inbox_messages.len());
+        for (run, bytes) in inbox_messages {
+            messages.push(self.outgoing(&run, bytes)?);
+        }
+        for result in self.link.post.publish(messages).await {
             result?;
         }
         Ok(())
@@ -323,11 +411,12 @@ impl Inbox for NatsInbox {
 
     async fn tell(&self, inbox_messages: Vec<(RunId, Vec<u8>)>) -> Result<(), StoreError> {
         for (run, bytes) in inbox_messages {
-            let sent = self
-                .link
-                .client
-                .publish(self.subject(&run, &bytes), bytes.into())
-                .await;
+            let Outgoing {
+                subject,
+                headers,
+                body,
+            } = self.outgoing(&run, bytes)?;
+            let sent = self.link.publish_plain(subject, headers, body).await;
             sent.map_err(|error| StoreError::Unavailable(error.to_string()))?;
         }
         Ok(())
@@ -366,6 +455,14 @@ impl Inbox for NatsInbox {
         };
         let _ = tokio::time::timeout(ACK_MAX, all).await;
     }
+}
+
+/// Stream and sequence of a message.
+fn stored_at(message: &Message) -> String {
+    message.info().map_or_else(
+        |_| "?".into(),
+        |info| format!("{}:{}", info.stream, info.stream_sequence),
+    )
 }
 
 /// Whether a subject lies below `all`, which ends with `>`.

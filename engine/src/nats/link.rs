@@ -7,10 +7,11 @@ use super::{
 use crate::port::StoreError;
 use async_nats::{Client, HeaderMap, Message, StatusCode, jetstream};
 use bytes::Bytes;
-use dormer_proto::{id::Incarnation, subject::Names};
+use dormer_nats::signing::{Keys, Refusal, Signed};
+use dormer_proto::{address::Origin, id::Incarnation, subject::Names};
 use futures::StreamExt;
 use std::sync::{
-    OnceLock,
+    Arc, OnceLock,
     atomic::{AtomicBool, AtomicU64, Ordering},
 };
 use tokio::sync::Notify;
@@ -49,6 +50,7 @@ pub(super) struct Link {
     pub(super) post: Post,
     pub(super) names: Names,
     pub(super) incarnation: Incarnation,
+    pub(super) keys: Option<Arc<Keys>>,
     /// Whether each stream has one copy, so that every read is answered by the leader.
     pub(super) single: AtomicBool,
     /// Wakes the watch over the streams: a read contradicted what was acknowledged.
@@ -65,6 +67,7 @@ impl Link {
         post: Post,
         names: Names,
         incarnation: Incarnation,
+        keys: Option<Arc<Keys>>,
         single: bool,
     ) -> Self {
         let history_streams = dormer_proto::subject::HISTORY_STREAMS;
@@ -76,11 +79,68 @@ impl Link {
             post,
             names,
             incarnation,
+            keys,
             single: AtomicBool::new(single),
             doubted: Notify::new(),
             acknowledged,
             broken,
         }
+    }
+
+    fn signed<'a>(&self, subject: &'a str, body: &'a [u8]) -> Signed<'a> {
+        Signed {
+            incarnation: self.incarnation.0,
+            subject,
+            body,
+        }
+    }
+
+    /// Headers with the signature of `origin`; none without keys.
+    pub(super) fn signature(&self, origin: Origin, subject: &str, body: &[u8]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        self.sign(origin, subject, body, &mut headers);
+        headers
+    }
+
+    /// Adds the signature of `origin`, if there are keys.
+    pub(super) fn sign(&self, origin: Origin, subject: &str, body: &[u8], headers: &mut HeaderMap) {
+        if let Some(keys) = &self.keys {
+            keys.sign(origin.word(), self.signed(subject, body), headers);
+        }
+    }
+
+    /// Compares a message's signature with it, if there are keys. It decodes nothing.
+    pub(super) fn verify(
+        &self,
+        origin: Origin,
+        subject: &str,
+        message: (&[u8], Option<&HeaderMap>),
+    ) -> Result<(), Refusal> {
+        let (body, headers) = message;
+        self.keys.as_ref().map_or(Ok(()), |keys| {
+            keys.verify(&[origin.word()], self.signed(subject, body), headers)
+        })
+    }
+
+    /// Publishes a signed message that no stream acknowledges. A server without the connection loses it.
+    pub(super) async fn send(&self, origin: Origin, subject: String, body: Bytes) {
+        let headers = self.signature(origin, &subject, &body);
+        let _ = self.publish_plain(subject, headers, body).await;
+    }
+
+    /// Publishes a message without waiting for an acknowledgement.
+    pub(super) async fn publish_plain(
+        &self,
+        subject: String,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<(), async_nats::PublishError> {
+        if headers.is_empty() {
+            return self.client.publish(subject, body).await;
+        }
+        self.client
+            .publish_with_headers(subject, headers, body)
+            .await
     }
 
     /// Marks the store as broken: it has lost acknowledged records, and no more decisions are made on it.

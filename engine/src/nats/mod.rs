@@ -109,7 +109,15 @@ impl<C: Clock> NatsStore<C> {
         let single = ensure_streams(&js, &names, options.replicas).await?;
         let listening = Post::open(client.clone()).await;
         let post = listening.map_err(|e| OpenError::server("listening for answers", e))?;
-        let link = Arc::new(Link::new(client, js, post, names, incarnation, single));
+        let link = Arc::new(Link::new(
+            client,
+            js,
+            post,
+            names,
+            incarnation,
+            options.keys.clone(),
+            single,
+        ));
         let server = |e: StoreError| OpenError::server("opening the store", e);
         let mut canaries = watch::first_check(&link).await.map_err(server)?;
         let was_lost = watch::check(&link, options.replicas, &mut canaries)

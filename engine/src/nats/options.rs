@@ -1,7 +1,8 @@
 //! Options of a NATS store, and errors of opening it.
 
-use dormer_nats::{ConnectError, Login, Tls};
+use dormer_nats::{ConnectError, Login, Tls, signing::Keys};
 use dormer_proto::{address::Origin, subject::SERVER_OLDEST};
+use std::sync::Arc;
 
 /// Required durability of acknowledged history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -43,6 +44,8 @@ pub struct Options {
     pub tls: Tls,
     /// Role in whose name messages are sent.
     pub origin: Origin,
+    /// Keys that sign and verify messages. `None`: they are not signed.
+    pub keys: Option<Arc<Keys>>,
 }
 
 /// Error of opening a store. Each message says what to change.

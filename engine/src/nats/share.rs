@@ -9,7 +9,7 @@
 //! not yield it, that one reads it. Else the server would give the message to the same engine again and again.
 
 use super::link::Link;
-use dormer_proto::id::hash64;
+use dormer_proto::{address::Origin, id::hash64};
 use futures::StreamExt;
 use serde::{Deserialize, Serialize};
 use std::{
@@ -138,7 +138,7 @@ async fn tell(link: &Link, beat: &Beat) {
     let body = serde_json::to_vec(beat).unwrap_or_default();
     let subject = link.names.engines();
     // Without it the others take this one for gone.
-    let _ = link.client.publish(subject, body.into()).await;
+    link.send(Origin::Engine, subject, body.into()).await;
 }
 
 /// Partitions that are yielded now.
@@ -174,6 +174,10 @@ pub(super) async fn share_for_ever(
                 },
                 beat = beats.next() => {
                     let Some(beat) = beat else { break };
+                    let message = (beat.payload.as_ref(), beat.headers.as_ref());
+                    if link.verify(Origin::Engine, &beat.subject, message).is_err() {
+                        continue;
+                    }
                     match serde_json::from_slice(&beat.payload) {
                         Ok(Beat { engine, leaves: true, .. }) => drop(others.remove(&engine)),
                         Ok(Beat { engine, yields, .. }) => {

@@ -5,8 +5,7 @@ use super::{
     post::Outgoing,
 };
 use crate::port::{OrderOut, StoreError, TaskQueue};
-use async_nats::HeaderMap;
-use dormer_proto::{envelope, message::ReportReceipt};
+use dormer_proto::{address::Origin, envelope, message::ReportReceipt};
 use futures::{StreamExt, stream};
 use std::sync::Arc;
 
@@ -54,12 +53,10 @@ impl TaskQueue for NatsTasks {
             let names = &self.link.names;
             let old = order.superseded();
             superseded.extend(old.map(|old| names.order(order.class, &order.task, old)));
+            let subject = names.order(order.class, &order.task, order.attempt);
             messages.push(Outgoing {
-                subject: self
-                    .link
-                    .names
-                    .order(order.class, &order.task, order.attempt),
-                headers: HeaderMap::new(),
+                headers: self.link.signature(Origin::Engine, &subject, &order.bytes),
+                subject,
                 body: order.bytes.into(),
             });
             tasks.push(order.task);
@@ -85,11 +82,8 @@ impl TaskQueue for NatsTasks {
                 continue;
             };
             // A worker repeats its report if the receipt is lost.
-            let _ = self
-                .link
-                .client
-                .publish(self.link.names.receipts(&receipt.worker), bytes.into())
-                .await;
+            let subject = self.link.names.receipts(&receipt.worker);
+            self.link.send(Origin::Engine, subject, bytes.into()).await;
         }
     }
 }

@@ -1,4 +1,6 @@
-//! Connections to NATS for engine and workers: login, TLS, and reconnecting.
+//! Connections to NATS for engine and workers: login, TLS, reconnecting, and signatures of messages.
+
+pub mod signing;
 
 use async_nats::{Client, ConnectOptions, ServerAddr};
 use std::{path::PathBuf, time::Duration};

@@ -41,6 +41,19 @@ pub enum Role {
     Console,
 }
 
+impl Role {
+    /// Name of the role, of its key and of the origin of its messages.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Watcher => "watcher",
+            Self::Engine => "engine",
+            Self::Worker => "worker",
+            Self::Console => "console",
+        }
+    }
+}
+
 /// Authentication and authorization mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -332,7 +345,22 @@ pub struct NatsSettings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub accept_lazy_sync: Option<bool>,
 
-    /// Accept a server beyond loopback without TLS or without a login: anyone who reaches it then commands dormer
+    /// Folder of keys, as `dormer keys make` writes it: messages are signed by the roles of this process, and messages
+    /// without the right signature are refused; needed with a server beyond loopback
+    #[arg(long = "nats-keys", env = "DORMER_NATS_KEYS", value_name = "DIR")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keys: Option<PathBuf>,
+
+    /// Accept messages without a signature although there are keys, while keys are introduced
+    #[arg(
+        long = "nats-accept-unsigned", env = "DORMER_NATS_ACCEPT_UNSIGNED",
+        num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL"
+    )]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub accept_unsigned: Option<bool>,
+
+    /// Accept a server beyond loopback without TLS, without a login or without keys: anyone who reaches it then
+    /// commands dormer
     #[arg(
         long = "nats-insecure", env = "DORMER_NATS_INSECURE",
         num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL"
@@ -434,6 +462,8 @@ impl NatsSettings {
             prefix: self.prefix.or(lower.prefix),
             replicas: self.replicas.or(lower.replicas),
             accept_lazy_sync: self.accept_lazy_sync.or(lower.accept_lazy_sync),
+            keys: self.keys.or(lower.keys),
+            accept_unsigned: self.accept_unsigned.or(lower.accept_unsigned),
             insecure: self.insecure.or(lower.insecure),
             monitor: self.monitor.or(lower.monitor),
             user: self.user.or(lower.user),

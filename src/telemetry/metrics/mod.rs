@@ -24,7 +24,7 @@ use futures::future::BoxFuture;
 use opentelemetry_sdk::Resource;
 use process::{EngineMetrics, SpanMetrics, WorkerMetrics};
 use prometheus_client::registry::Unit;
-use registry::{LabelledGauge, MetricsRegistry};
+use registry::{LabelledCounter, LabelledGauge, MetricsRegistry};
 use std::{sync::Arc, time::Duration};
 
 /// Content type of the page.
@@ -41,6 +41,7 @@ pub struct Metrics {
     fleet: FleetMetrics,
     watcher: Watcher,
     role_up: LabelledGauge<1>,
+    refused: LabelledCounter<1>,
     /// Expiry of the certificates that this process uses.
     pub certificates: Certificates,
 }
@@ -67,6 +68,12 @@ impl Metrics {
             None,
             "Whether a role of this process works: 1 or 0",
         );
+        let refused = registry.counter(
+            "messages_refused",
+            ["reason"],
+            None,
+            "Messages over NATS without a right signature: unsigned, malformed, unknown_key, wrong_role, wrong_signature",
+        );
         let certificates = Certificates::new(&mut registry);
         let build = registry.gauge(
             "build_info",
@@ -86,8 +93,14 @@ impl Metrics {
             fleet,
             watcher,
             role_up,
+            refused,
             certificates,
         }
+    }
+
+    /// Counts a message whose signature is not right.
+    pub fn message_refused(&self, reason: &'static str) {
+        self.refused.add([reason.into()], 1);
     }
 
     /// Page of a scrape without the fleet's gauges.

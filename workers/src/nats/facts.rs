@@ -5,12 +5,15 @@ use crate::{
     message_bytes,
     port::{EpochStart, Facts, PortError},
 };
-use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
+use async_nats::{
+    HeaderMap,
+    jetstream::consumer::{AckPolicy, DeliverPolicy, pull},
+};
 use bytes::Bytes;
 use dormer_proto::{
     address::{Address, Origin},
-    id::{Epoch, Incarnation},
-    subject::{CLOSED_HEADER, HISTORY_STREAMS, Identity, META_EPOCH, META_IDENTITY, Names},
+    id::Epoch,
+    subject::{CLOSED_HEADER, HISTORY_STREAMS, META_EPOCH, Names},
     work::{FactMessage, MACHINE},
 };
 use futures::{StreamExt, TryStreamExt, future::try_join_all, stream};
@@ -32,32 +35,6 @@ impl NatsFacts {
     #[must_use]
     pub fn new(link: Arc<NatsLink>) -> Self {
         Self { link }
-    }
-
-    async fn incarnation(&self) -> Result<Incarnation, PortError> {
-        let names = &self.link.names;
-        let stream = self
-            .link
-            .js
-            .get_stream_no_info(names.meta_stream())
-            .await
-            .map_err(failed)?;
-        let found = stream
-            .get_last_raw_message_by_subject(&names.meta(META_IDENTITY))
-            .await;
-        let found = found.map_err(|error| {
-            PortError(format!(
-                "no store is here yet ({error}): an engine makes it"
-            ))
-        })?;
-        let identity: Identity = serde_json::from_slice(&found.payload).map_err(failed)?;
-        if identity.history_streams != HISTORY_STREAMS {
-            return Err(PortError(format!(
-                "the store has {} history streams; this build reads {HISTORY_STREAMS}",
-                identity.history_streams
-            )));
-        }
-        Ok(identity.incarnation)
     }
 
     /// The machines of one history stream whose last record is not their end: the headers alone are read.
@@ -111,11 +88,15 @@ impl NatsFacts {
 
 impl Facts for NatsFacts {
     async fn begin(&self) -> Result<EpochStart, PortError> {
-        let incarnation = self.incarnation().await?;
+        let incarnation = self.link.incarnation().await?;
         // The sequence of a message in the identity's stream only grows.
         let epoch = self
             .link
-            .publish(self.link.names.meta(META_EPOCH), Bytes::new())
+            .publish(
+                self.link.names.meta(META_EPOCH),
+                HeaderMap::new(),
+                Bytes::new(),
+            )
             .await?;
         let live = try_join_all((0..HISTORY_STREAMS).map(|index| self.live_of(index))).await?;
         Ok(EpochStart {
@@ -129,14 +110,20 @@ impl Facts for NatsFacts {
         let mut encoded = Vec::with_capacity(messages.len());
         for one in &messages {
             match message_bytes::fact(one) {
-                Ok(bytes) => encoded.push((
-                    self.link.names.message(Origin::Watcher, &Address::of(one)),
-                    bytes,
-                )),
+                Ok(bytes) => {
+                    let subject = self.link.names.message(Origin::Watcher, &Address::of(one));
+                    let incarnation = one.incarnation.unwrap_or_default();
+                    let headers =
+                        self.link
+                            .signature(Origin::Watcher, incarnation, &subject, &bytes);
+                    encoded.push((subject, headers, bytes));
+                }
                 Err(error) => tracing::error!(run = %one.run, %error, "a fact cannot be written"),
             }
         }
-        let put = |(subject, bytes): (String, Vec<u8>)| self.link.publish(subject, bytes.into());
+        let put = |(subject, headers, bytes): (String, HeaderMap, Vec<u8>)| {
+            self.link.publish(subject, headers, bytes.into())
+        };
         let puts = stream::iter(encoded)
             .map(put)
             .buffer_unordered(PUBLISHES_MAX);

@@ -3,26 +3,40 @@
 use super::options::Options;
 use crate::port::PortError;
 use async_nats::{
-    Client,
+    Client, HeaderMap,
     jetstream::{self, context::ContextBuilder},
 };
 use bytes::Bytes;
 pub(super) use dormer_nats::ANSWER_MAX;
-use dormer_nats::{ConnectError, connect, settings};
+use dormer_nats::{
+    ConnectError, connect, settings,
+    signing::{Keys, Refusal, Signed},
+};
 use dormer_proto::{
+    address::Origin,
     envelope,
+    id::Incarnation,
     message::{Heartbeat, RemoteCommand},
-    subject::Names,
+    subject::{HISTORY_STREAMS, Identity, META_IDENTITY, Names},
 };
 use futures::{Stream, StreamExt};
-use std::sync::Arc;
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+use tokio::time::Instant;
+
+/// Least time between two reads of the store's incarnation.
+const INCARNATION_EVERY: Duration = Duration::from_secs(1);
 
 /// A connection to one store.
-#[derive(Clone)]
 pub struct NatsLink {
     pub(super) client: Client,
     pub(super) js: jetstream::Context,
     pub(super) names: Names,
+    keys: Option<Arc<Keys>>,
+    /// Incarnation of the store, and when it was last asked for. Lock held for a copy, never across an await.
+    incarnation: Mutex<(Option<Incarnation>, Option<Instant>)>,
 }
 
 impl NatsLink {
@@ -40,26 +54,192 @@ impl NatsLink {
             .prefix
             .as_deref()
             .map_or_else(Names::default, Names::with_prefix);
-        Ok(Arc::new(Self { client, js, names }))
+        Ok(Arc::new(Self {
+            client,
+            js,
+            names,
+            keys: options.keys.clone(),
+            incarnation: Mutex::default(),
+        }))
     }
 
     /// Publishes into a stream; answers the message's sequence once the server has it.
-    pub(super) async fn publish(&self, subject: String, body: Bytes) -> Result<u64, PortError> {
-        let sent = self.js.publish(subject, body).await.map_err(failed)?;
-        Ok(sent.await.map_err(failed)?.sequence)
+    pub(super) async fn publish(
+        &self,
+        subject: String,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<u64, PortError> {
+        let sent = if headers.is_empty() {
+            self.js.publish(subject, body).await
+        } else {
+            self.js.publish_with_headers(subject, headers, body).await
+        };
+        Ok(sent.map_err(failed)?.await.map_err(failed)?.sequence)
+    }
+
+    /// Publishes a signed message that no stream acknowledges.
+    pub(super) async fn send(
+        &self,
+        origin: Origin,
+        incarnation: Incarnation,
+        subject: String,
+        body: Bytes,
+    ) -> Result<(), PortError> {
+        let headers = self.signature(origin, incarnation, &subject, &body);
+        let sent = if headers.is_empty() {
+            self.client.publish(subject, body).await
+        } else {
+            self.client
+                .publish_with_headers(subject, headers, body)
+                .await
+        };
+        sent.map_err(failed)
+    }
+
+    /// Headers with the signature of `origin`; none without keys.
+    pub(super) fn signature(
+        &self,
+        origin: Origin,
+        incarnation: Incarnation,
+        subject: &str,
+        body: &[u8],
+    ) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        if let Some(keys) = &self.keys {
+            let signed = Signed {
+                incarnation: incarnation.0,
+                subject,
+                body,
+            };
+            keys.sign(origin.word(), signed, &mut headers);
+        }
+        headers
+    }
+
+    /// Compares a message's signature with it, if there are keys. It decodes nothing. The message may be of a store
+    /// that was made since the last look, so a wrong signature is compared again with the store's present incarnation.
+    pub(super) async fn verify(
+        &self,
+        origin: Origin,
+        subject: &str,
+        body: &[u8],
+        headers: Option<&HeaderMap>,
+    ) -> Result<(), Refusal> {
+        let Some(keys) = &self.keys else {
+            return Ok(());
+        };
+        let examine = |incarnation: Option<Incarnation>| {
+            let signed = Signed {
+                incarnation: incarnation.unwrap_or_default().0,
+                subject,
+                body,
+            };
+            keys.examine(&[origin.word()], signed, headers)
+        };
+        let known = self.known();
+        let mut result = examine(known);
+        if result == Err(Refusal::WrongSignature) {
+            let now = self.refreshed().await;
+            if now != known {
+                result = examine(now);
+            }
+        }
+        if let Err(refusal) = result {
+            keys.refused(refusal, subject);
+        }
+        result
+    }
+
+    /// Incarnation of the store as far as it is known.
+    fn known(&self) -> Option<Incarnation> {
+        self.incarnation
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .0
+    }
+
+    /// Incarnation of the store, read once in a while only: anyone can send wrong signatures.
+    async fn refreshed(&self) -> Option<Incarnation> {
+        {
+            let mut known = self
+                .incarnation
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            let now = Instant::now();
+            let asked = known.1.replace(now);
+            if asked.is_some_and(|at| now.duration_since(at) < INCARNATION_EVERY) {
+                known.1 = asked;
+                return known.0;
+            }
+        }
+        if let Err(error) = self.incarnation().await {
+            tracing::debug!(%error, "the store's incarnation is unknown");
+        }
+        self.known()
+    }
+
+    /// Incarnation of the store: as known, else as read.
+    pub(super) async fn present(&self) -> Option<Incarnation> {
+        match self.known() {
+            Some(known) => Some(known),
+            None => self.refreshed().await,
+        }
+    }
+
+    /// Reads the incarnation of the store.
+    pub(super) async fn incarnation(&self) -> Result<Incarnation, PortError> {
+        let stream = self
+            .js
+            .get_stream_no_info(self.names.meta_stream())
+            .await
+            .map_err(failed)?;
+        let found = stream
+            .get_last_raw_message_by_subject(&self.names.meta(META_IDENTITY))
+            .await;
+        let found = found.map_err(|error| {
+            PortError(format!(
+                "no store is here yet ({error}): an engine makes it"
+            ))
+        })?;
+        let identity: Identity = serde_json::from_slice(&found.payload).map_err(failed)?;
+        if identity.history_streams != HISTORY_STREAMS {
+            return Err(PortError(format!(
+                "the store has {} history streams; this build reads {HISTORY_STREAMS}",
+                identity.history_streams
+            )));
+        }
+        let mut known = self
+            .incarnation
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        known.0 = Some(identity.incarnation);
+        Ok(identity.incarnation)
     }
 
     /// Every worker's heartbeats and remote commands, for those who show them. Some may be missed.
     ///
     /// # Errors
     /// The connection has ended for good.
-    pub async fn heartbeats(&self) -> Result<impl Stream<Item = Sign> + Send + use<>, PortError> {
+    pub async fn heartbeats(
+        self: &Arc<Self>,
+    ) -> Result<impl Stream<Item = Sign> + Send + use<>, PortError> {
         let beats = self
             .client
             .subscribe(self.names.heartbeats())
             .await
             .map_err(failed)?;
-        Ok(beats.filter_map(async |message| Sign::read(&message.payload)))
+        let link = Arc::clone(self);
+        Ok(beats.filter_map(move |message| {
+            let link = Arc::clone(&link);
+            async move {
+                let headers = message.headers.as_ref();
+                link.verify(Origin::Worker, &message.subject, &message.payload, headers)
+                    .await
+                    .ok()?;
+                Sign::read(&message.payload)
+            }
+        }))
     }
 }
 

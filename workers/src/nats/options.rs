@@ -1,6 +1,7 @@
 //! Options of a worker's connection to a NATS store.
 
-use dormer_nats::{Login, Tls};
+use dormer_nats::{Login, Tls, signing::Keys};
+use std::sync::Arc;
 
 /// Where the store is.
 #[derive(Debug, Clone, Default)]
@@ -13,4 +14,6 @@ pub struct Options {
     pub login: Login,
     /// TLS.
     pub tls: Tls,
+    /// Keys that sign and verify messages. `None`: they are not signed.
+    pub keys: Option<Arc<Keys>>,
 }

@@ -74,7 +74,7 @@ impl NatsOrders {
             .await
             .map_err(failed)?;
         let waiting = Arc::<Waiting>::default();
-        let listening = tokio::spawn(listen(receipts, Arc::clone(&waiting)));
+        let listening = tokio::spawn(listen(Arc::clone(&link), receipts, Arc::clone(&waiting)));
         let pulls = Pulls::start(&link, classes);
         Ok(Self {
             link,
@@ -85,6 +85,15 @@ impl NatsOrders {
     }
 
     async fn claim(&self, message: Message) -> Option<Claimed<NatsClaim>> {
+        let (subject, headers) = (&message.subject, message.headers.as_ref());
+        let verified = self
+            .link
+            .verify(Origin::Engine, subject, &message.payload, headers);
+        if verified.await.is_err() {
+            // A true order of this attempt cannot come any more: the attempt's deadline ends it.
+            let _ = message.ack_with(AckKind::Term).await;
+            return None;
+        }
         let error = match message_bytes::order(&message.payload) {
             Ok(order) => {
                 let claim = NatsClaim {
@@ -112,8 +121,13 @@ impl Drop for NatsOrders {
     }
 }
 
-async fn listen(mut receipts: async_nats::Subscriber, waiting: Arc<Waiting>) {
+async fn listen(link: Arc<NatsLink>, mut receipts: async_nats::Subscriber, waiting: Arc<Waiting>) {
     while let Some(message) = receipts.next().await {
+        let headers = message.headers.as_ref();
+        let verified = link.verify(Origin::Engine, &message.subject, &message.payload, headers);
+        if verified.await.is_err() {
+            continue;
+        }
         let Ok((receipt, _)) = envelope::decode::<ReportReceipt>(&message.payload, 0) else {
             continue;
         };
@@ -164,20 +178,19 @@ impl Orders for NatsOrders {
             .await
             .map_err(failed)?;
         let (bytes, _) = envelope::encode(&heartbeat, 0).map_err(failed)?;
-        let shown = self
-            .link
-            .client
-            .publish(self.link.names.heartbeats(), bytes.into())
-            .await;
-        shown.map_err(failed)
+        let subject = self.link.names.heartbeats();
+        self.link
+            .send(Origin::Worker, claim.incarnation, subject, bytes.into())
+            .await
     }
 
     async fn show(&self, command: RemoteCommand) {
         if let Ok((bytes, _)) = envelope::encode(&command, 0) {
+            let incarnation = self.link.present().await.unwrap_or_default();
+            let subject = self.link.names.heartbeats();
             let shown = self
                 .link
-                .client
-                .publish(self.link.names.heartbeats(), bytes.into())
+                .send(Origin::Worker, incarnation, subject, bytes.into())
                 .await;
             if let Err(error) = shown {
                 tracing::debug!(%error, "a remote command is not shown");
@@ -197,12 +210,13 @@ impl Orders for NatsOrders {
             self.waiting.all().insert(key.clone(), tell);
             let _wait = Wait(&self.waiting, key.clone());
             // The receipt says more than an acknowledgement of the stream, and a lost report is repeated.
-            if let Err(error) = self
-                .link
-                .client
-                .publish(subject.clone(), bytes.clone())
-                .await
-            {
+            let sent = self.link.send(
+                Origin::Worker,
+                claim.incarnation,
+                subject.clone(),
+                bytes.clone(),
+            );
+            if let Err(error) = sent.await {
                 tracing::debug!(%error, "the report cannot be sent");
                 sleep(REPEAT_AFTER / 3).await;
                 continue;

@@ -1,0 +1,278 @@
+//! Forged messages on a real server: each attack succeeds on a store without keys, and not on one with keys.
+
+use crate::nats_common;
+
+use async_nats::{HeaderMap, jetstream};
+use dormer_engine::{
+    nats::{NatsStore, Options},
+    port::{Ack, Alarms, Clock, DeadLetters, Inbox, OrderOut, Ports, SystemClock, TaskQueue},
+};
+use dormer_nats::signing::{Keys, SIGNATURE_HEADER, Signed, make};
+use dormer_proto::{
+    address::{Address, Origin},
+    envelope,
+    id::{Attempt, Epoch, RunId, Seq, TaskId},
+    message::{Inbound, InboxMessage, NoSignal, ObjectRef, Observation, Version},
+    subject::Names,
+};
+use dormer_testkit::{NatsOptions, NatsServer, await_condition, started};
+use futures::StreamExt;
+use nats_common::{options, run, taken};
+use std::{path::Path, sync::Arc, time::Duration};
+
+const ROLES: [&str; 4] = ["engine", "worker", "watcher", "console"];
+/// How long a test waits for what must come.
+const SOON: Duration = Duration::from_secs(30);
+
+fn keys(folder: &Path, name: &str) -> Arc<Keys> {
+    let folder = folder.join(name);
+    make(&folder, &ROLES, None).expect("keys");
+    Arc::new(Keys::open(&folder, &ROLES, false).expect("keys"))
+}
+
+fn fact(run: &RunId, uid: &str) -> Vec<u8> {
+    let body: Inbound<u64, (), NoSignal> = Inbound::Observed(Observation {
+        object: ObjectRef {
+            cluster: String::new(),
+            kind: "Node".into(),
+            uid: uid.into(),
+        },
+        version: Version {
+            epoch: Epoch(1),
+            resource: 1,
+        },
+        fact: Some(1),
+        may_start: true,
+    });
+    let message = InboxMessage {
+        run: run.clone(),
+        incarnation: None,
+        body,
+    };
+    envelope::encode(&message, 0).expect("a message").0
+}
+
+/// Store under a prefix of its own.
+async fn store(server: &NatsServer, prefix: &str, keys: Option<Arc<Keys>>) -> NatsStore {
+    let options = Options {
+        prefix: Some(prefix.into()),
+        keys,
+        ..options(server)
+    };
+    NatsStore::open(&options).await.expect("a store")
+}
+
+/// What a stranger with access to the server puts into the inbox.
+struct Forgery {
+    what: &'static str,
+    subject: String,
+    body: Vec<u8>,
+    headers: HeaderMap,
+}
+
+/// Every attack on the inbox of the store under `prefix`, with an object of its own for each.
+fn forgeries(prefix: &str, incarnation: u64, keys: &Keys, foreign: &Keys) -> Vec<Forgery> {
+    let names = Names::with_prefix(prefix);
+    let one = |what: &'static str, uid: &str, sign: &dyn Fn(&str, &[u8], &mut HeaderMap)| {
+        let body = fact(&run("a"), uid);
+        let subject = names.message(Origin::Watcher, &Address::of_bytes(&run("a"), &body));
+        let mut headers = HeaderMap::new();
+        sign(&subject, &body, &mut headers);
+        Forgery {
+            what,
+            subject,
+            body,
+            headers,
+        }
+    };
+    let by = |keys: &Keys, role: &str, store: u64, subject: &str, body: &[u8]| {
+        let mut headers = HeaderMap::new();
+        let signed = Signed {
+            incarnation: store,
+            subject,
+            body,
+        };
+        keys.sign(role, signed, &mut headers);
+        headers
+    };
+    let elsewhere = Names::with_prefix("elsewhere");
+    vec![
+        one("no signature", "1", &|_, _, _| {}),
+        one("another role's key", "2", &|subject, body, headers| {
+            *headers = by(keys, "worker", incarnation, subject, body);
+        }),
+        one("another message's subject", "3", &|_, body, headers| {
+            let other = names.message(
+                Origin::Watcher,
+                &Address::of_bytes(&run("b"), &fact(&run("b"), "3")),
+            );
+            *headers = by(keys, "watcher", incarnation, &other, body);
+        }),
+        one("another prefix", "4", &|_, body, headers| {
+            let other = elsewhere.message(Origin::Watcher, &Address::of_bytes(&run("a"), body));
+            *headers = by(keys, "watcher", incarnation, &other, body);
+        }),
+        one("another incarnation", "5", &|subject, body, headers| {
+            *headers = by(keys, "watcher", incarnation ^ 1, subject, body);
+        }),
+        one("a rewritten body", "6", &|subject, _, headers| {
+            *headers = by(keys, "watcher", incarnation, subject, b"what was signed");
+        }),
+        one("an unknown key", "7", &|subject, body, headers| {
+            *headers = by(foreign, "watcher", incarnation, subject, body);
+        }),
+        one("a truncated signature", "8", &|subject, body, headers| {
+            let all = by(keys, "watcher", incarnation, subject, body);
+            let value = all.get(SIGNATURE_HEADER).expect("a signature").as_str();
+            headers.insert(SIGNATURE_HEADER, &value[..value.len() - 8]);
+        }),
+    ]
+}
+
+#[tokio::test]
+async fn forged_messages_are_taken_without_keys_and_refused_with_them() {
+    let server = started!(NatsServer::start(NatsOptions::default()));
+    let folder = tempfile::tempdir().expect("a folder");
+    let (ours, foreign) = (keys(folder.path(), "a"), keys(folder.path(), "b"));
+    let client = async_nats::connect(server.url()).await.expect("a client");
+    let js = jetstream::new(client.clone());
+    for (prefix, defended) in [("open", false), ("shut", true)] {
+        let store = store(&server, prefix, defended.then(|| Arc::clone(&ours))).await;
+        let forged = forgeries(prefix, store.incarnation().0, &ours, &foreign);
+        let count = forged.len();
+        for forgery in forged {
+            let sent =
+                js.publish_with_headers(forgery.subject, forgery.headers, forgery.body.into());
+            let sent = sent.await.expect("sent");
+            sent.await
+                .unwrap_or_else(|e| panic!("{}: {e}", forgery.what));
+        }
+        // A request's reply subject, and a push consumer's deliver subject: the server publishes there for a client
+        // that may not.
+        let names = Names::with_prefix(prefix);
+        let body = fact(&run("a"), "9");
+        let target = names.message(Origin::Watcher, &Address::of_bytes(&run("a"), &body));
+        let source = jetstream::stream::Config {
+            name: format!("{prefix}-source"),
+            subjects: vec![format!("{prefix}.source")],
+            ..Default::default()
+        };
+        let source = js.create_stream(source).await.expect("a stream");
+        let sent = js.publish(format!("{prefix}.source"), body.into()).await;
+        sent.expect("sent").await.expect("stored");
+        // The server delivers only where somebody listens on the very subject.
+        let interest = client.subscribe(target.clone()).await;
+        let _interest = interest.expect("a subscription");
+        client.flush().await.expect("flushed");
+        let push = jetstream::consumer::push::Config {
+            deliver_subject: target,
+            ack_policy: jetstream::consumer::AckPolicy::None,
+            ..Default::default()
+        };
+        source.create_consumer(push).await.expect("a consumer");
+        let body = fact(&run("a"), "10");
+        let target = names.message(Origin::Watcher, &Address::of_bytes(&run("a"), &body));
+        let mut responder = client
+            .subscribe(format!("{prefix}.echo"))
+            .await
+            .expect("a subscription");
+        let asked = client.publish_with_reply(format!("{prefix}.echo"), target, body.into());
+        asked.await.expect("asked");
+        let request = responder.next().await.expect("a request");
+        let reply = request.reply.expect("a reply subject");
+        client
+            .publish(reply, request.payload)
+            .await
+            .expect("answered");
+        if defended {
+            let put = store.inbox().put(vec![(run("a"), fact(&run("a"), "true"))]);
+            put.await.expect("put");
+            let delivery = taken(&store).await;
+            assert_eq!(delivery.bytes, fact(&run("a"), "true"), "the only one");
+            store
+                .inbox()
+                .acknowledge(vec![(delivery.token, Ack::Done)])
+                .await;
+            let gone = await_condition("every forgery to be noted", SOON, || async {
+                let letters = store.dead().list(0, 100).await.expect("letters");
+                let empty = letters.iter().all(|letter| letter.bytes.is_empty());
+                assert!(empty, "nobody puts a forgery back");
+                letters.len() == count + 2
+            });
+            tokio::select! {
+                () = gone => {}
+                more = store.inbox().take(10) => panic!("a forgery was taken: {more:?}"),
+            }
+        } else {
+            for _ in 0..count + 2 {
+                let delivery = taken(&store).await;
+                store
+                    .inbox()
+                    .acknowledge(vec![(delivery.token, Ack::Done)])
+                    .await;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_due_timer_and_an_order_carry_the_engines_signature() {
+    let server = started!(NatsServer::start(NatsOptions::default()));
+    let folder = tempfile::tempdir().expect("a folder");
+    let keys = keys(folder.path(), "a");
+    let store = store(&server, "shut", Some(Arc::clone(&keys))).await;
+    let due = SystemClock.now().plus_ms(300);
+    let set = store.alarms().set(vec![(run("a"), Some(due))]);
+    set.await.expect("an alarm");
+    let timer = taken(&store).await;
+    assert!(timer.cause.contains("alarms"), "{}", timer.cause);
+
+    let client = async_nats::connect(server.url()).await.expect("a client");
+    let mut orders = client.subscribe("shut.tasks.>").await.expect("orders");
+    let order = OrderOut {
+        class: "host",
+        task: TaskId {
+            run: run("a"),
+            seq: Seq(1),
+            ordinal: 0,
+        },
+        attempt: Attempt(1),
+        bytes: b"an order".to_vec(),
+    };
+    store.tasks().publish(vec![order]).await.expect("published");
+    let message = orders.next().await.expect("an order");
+    let signed = Signed {
+        incarnation: store.incarnation().0,
+        subject: &message.subject,
+        body: &message.payload,
+    };
+    assert_eq!(
+        message.payload.as_ref(),
+        b"an order",
+        "the body is the same"
+    );
+    let headers = message.headers.as_ref();
+    assert_eq!(keys.verify(&["engine"], signed, headers), Ok(()));
+
+    // What signing and verifying costs.
+    let mut headers = HeaderMap::new();
+    let body = [7; 2_048];
+    let signed = Signed {
+        body: &body,
+        ..signed
+    };
+    let (rounds, begun) = (1_000, std::time::Instant::now());
+    for _ in 0..rounds {
+        keys.sign("engine", signed, &mut headers);
+    }
+    let between = begun.elapsed();
+    for _ in 0..rounds {
+        assert_eq!(keys.verify(&["engine"], signed, Some(&headers)), Ok(()));
+    }
+    let verified = begun.elapsed() - between;
+    println!(
+        "of 2 KiB each: signed in {:?}, verified in {:?}",
+        between / rounds,
+        verified / rounds
+    );
+}
