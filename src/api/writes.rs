@@ -12,7 +12,7 @@ use axum::{
 };
 use dormer_proto::{message::Ask, rollout, work::Signal};
 use dormer_views::{any_run::AnyRun, machine::Machine, rollout::Rollout};
-use dormer_workflows::State;
+use dormer_workflows::{State, rollout::TargetPayload};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -68,7 +68,7 @@ pub(super) async fn rollback(
         let wanted = state.payload.clone().unwrap_or_default();
         wanted.goes_back_to(&to).map_err(|why| {
             ApiError::conflict(
-                why,
+                no_way_back(&wanted).unwrap_or(why),
                 "dormer payload list shows which payload may follow which",
             )
         })?;
@@ -83,6 +83,15 @@ pub(super) async fn rollback(
     )
     .await?;
     api.shown_rollout(&run).await
+}
+
+/// What to say where no payload may be gone back to. `None`: there is one.
+fn no_way_back(wanted: &TargetPayload) -> Option<String> {
+    let TargetPayload { payload, terms } = wanted;
+    terms.may_follow.is_empty().then(|| match payload.as_str() {
+        "" => "there is no way back: the pool names no payload".to_owned(),
+        from => format!("from {from} there is no way back: it names no payload that it may follow"),
+    })
 }
 
 pub(super) async fn reset(
@@ -120,4 +129,20 @@ pub(super) async fn requeue(Of(api): Of<Arc<Api>>, Path(id): Path<u64>, _: Body)
     dead_letters::requeue(api.ports.as_ref(), id)
         .await
         .map(Json)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_payload_without_predecessors_has_no_way_back() {
+        let mut wanted = TargetPayload::default();
+        let said = |wanted: &TargetPayload| no_way_back(wanted).unwrap_or_default();
+        assert!(said(&wanted).contains("the pool names no payload"));
+        wanted.payload = "11.0.0".into();
+        assert!(said(&wanted).starts_with("from 11.0.0 there is no way back"));
+        wanted.terms.may_follow = vec!["10.9.0".into()];
+        assert_eq!(no_way_back(&wanted), None);
+    }
 }

@@ -132,15 +132,13 @@ impl TargetPayload {
     pub fn goes_back_to(&self, to: &str) -> Result<(), String> {
         let from = &self.payload;
         if !self.terms.may_follow.iter().any(|version| version == to) {
-            return Err(match self.terms.may_follow.as_slice() {
-                [] => format!(
-                    "from {from} there is no way back: it names no payload that it may follow"
-                ),
-                known => {
-                    let known = known.join(", ");
-                    format!("from {from} it goes back one step, to one of: {known}; not {to}")
-                }
-            });
+            let known = match self.terms.may_follow.as_slice() {
+                [] => "none".to_owned(),
+                known => known.join(", "),
+            };
+            return Err(format!(
+                "from {from} it goes back one step, to one of: {known}; not {to}"
+            ));
         }
         if !self.terms.at_hand.iter().any(|version| version == to) {
             return Err(format!("payload {to} is not installed"));
