@@ -50,7 +50,8 @@ impl Make {
                  --from-file={folder}/{role}.key --from-file={folder}/{RING_FILE}\n"
             );
         }
-        text += "Then set nats.keys in the chart's values, or start each process with --nats-keys.\n";
+        text +=
+            "Then set nats.keys in the chart's values, or start each process with --nats-keys.\n";
         if self.keep.is_some() {
             text += "In a rotation every role gets the new ring first, with its old private key.\n";
         }

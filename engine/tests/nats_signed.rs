@@ -172,7 +172,10 @@ async fn forged_messages_are_taken_without_keys_and_refused_with_them() {
         source.create_consumer(push).await.expect("a consumer");
         let body = fact(&run("a"), "10");
         let target = names.message(Origin::Watcher, &Address::of_bytes(&run("a"), &body));
-        let mut responder = client.subscribe(format!("{prefix}.echo")).await.expect("a subscription");
+        let mut responder = client
+            .subscribe(format!("{prefix}.echo"))
+            .await
+            .expect("a subscription");
         let asked = client.publish_with_reply(format!("{prefix}.echo"), target, body.into());
         asked.await.expect("asked");
         let request = responder.next().await.expect("a request");
@@ -243,7 +246,11 @@ async fn a_due_timer_and_an_order_carry_the_engines_signature() {
         subject: &message.subject,
         body: &message.payload,
     };
-    assert_eq!(message.payload.as_ref(), b"an order", "the body is the same");
+    assert_eq!(
+        message.payload.as_ref(),
+        b"an order",
+        "the body is the same"
+    );
     let headers = message.headers.as_ref();
     assert_eq!(keys.verify(&["engine"], signed, headers), Ok(()));
 

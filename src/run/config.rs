@@ -367,10 +367,7 @@ fn check_nats(nats: &NatsSettings, servers: &str) -> anyhow::Result<()> {
 }
 
 /// Reads the private keys of this process's roles, and the public keys of all.
-fn read_keys(
-    nats: &NatsSettings,
-    roles: &BTreeSet<Role>,
-) -> anyhow::Result<Option<Arc<Keys>>> {
+fn read_keys(nats: &NatsSettings, roles: &BTreeSet<Role>) -> anyhow::Result<Option<Arc<Keys>>> {
     let unsigned = nats.accept_unsigned.unwrap_or_default();
     let Some(folder) = &nats.keys else {
         ensure!(!unsigned, "--nats-accept-unsigned needs --nats-keys");

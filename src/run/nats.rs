@@ -104,7 +104,11 @@ pub fn engine(running: &mut Running, store: &Arc<NatsStore>, options: engine::Op
 }
 
 /// Collects every worker's heartbeats in this process.
-pub async fn listen(running: &mut Running, link: &Arc<NatsLink>, live: Arc<Live>) -> anyhow::Result<()> {
+pub async fn listen(
+    running: &mut Running,
+    link: &Arc<NatsLink>,
+    live: Arc<Live>,
+) -> anyhow::Result<()> {
     let beats = link.heartbeats().await?;
     running.beside(CONSOLE, async move {
         let mut beats = std::pin::pin!(beats);

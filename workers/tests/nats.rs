@@ -259,14 +259,21 @@ async fn taken(
     };
     put(1, &|_, _| HeaderMap::new()).await;
     put(2, &|subject, body| signature(foreign, 42, subject, body)).await;
-    put(3, &|_, body| signature(ours, 42, "dormer.tasks.host.x", body)).await;
+    put(3, &|_, body| {
+        signature(ours, 42, "dormer.tasks.host.x", body)
+    })
+    .await;
     put(4, &|subject, body| signature(ours, 41, subject, body)).await;
     put(5, &|subject, _| signature(ours, 42, subject, b"another")).await;
     // A request whose reply subject is an order's: its answer is published there by who may.
     let forged = order("m", 6);
     let subject = store.names.order("host", &forged.task, forged.attempt);
     let body = envelope::encode(&forged, SCHEMA).expect("an order").0;
-    let mut echo = store.client.subscribe("echo").await.expect("a subscription");
+    let mut echo = store
+        .client
+        .subscribe("echo")
+        .await
+        .expect("a subscription");
     let asked = store
         .client
         .publish_with_reply("echo", subject, body.into())

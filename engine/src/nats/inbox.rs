@@ -13,9 +13,7 @@ use super::{
     },
     share::{Ranks, YIELD, Yielded, in_reserve, share_for_ever, tell_end},
 };
-use crate::port::{
-    Ack, Clock, DeadLetter, DeadLetters, Delivery, Inbox, StoreError, SystemClock,
-};
+use crate::port::{Ack, Clock, DeadLetter, DeadLetters, Delivery, Inbox, StoreError, SystemClock};
 use async_nats::{Subject, jetstream::Message};
 use bytes::Bytes;
 use dormer_nats::signing::Refusal;

@@ -103,13 +103,7 @@ impl Link {
     }
 
     /// Adds the signature of `origin`, if there are keys.
-    pub(super) fn sign(
-        &self,
-        origin: Origin,
-        subject: &str,
-        body: &[u8],
-        headers: &mut HeaderMap,
-    ) {
+    pub(super) fn sign(&self, origin: Origin, subject: &str, body: &[u8], headers: &mut HeaderMap) {
         if let Some(keys) = &self.keys {
             keys.sign(origin.word(), self.signed(subject, body), headers);
         }

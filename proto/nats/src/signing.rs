@@ -322,7 +322,10 @@ fn read_ring(path: &Path) -> Result<BTreeMap<String, PublicKey>, KeysError> {
             return Err(wrong("the public key and its id do not fit together"));
         }
         let role = role.to_owned();
-        if ring.insert(id.to_owned(), PublicKey { role, key }).is_some() {
+        if ring
+            .insert(id.to_owned(), PublicKey { role, key })
+            .is_some()
+        {
             return Err(wrong("the key is there already: each belongs to one role"));
         }
     }
@@ -339,7 +342,12 @@ fn read_private(path: &Path) -> Result<Ed25519KeyPair, KeysError> {
     let inner = inner.and_then(|it| it.strip_suffix(PEM_END));
     let key = inner.and_then(|it| BASE64.decode(it.trim()).ok());
     key.and_then(|key| Ed25519KeyPair::from_pkcs8_maybe_unchecked(&key).ok())
-        .ok_or_else(|| content(path, "not an Ed25519 key in PEM, as `dormer keys make` writes"))
+        .ok_or_else(|| {
+            content(
+                path,
+                "not an Ed25519 key in PEM, as `dormer keys make` writes",
+            )
+        })
 }
 
 #[cfg(unix)]
@@ -362,11 +370,7 @@ fn is_public(_: &Path) -> Result<bool, KeysError> {
 ///
 /// # Errors
 /// [`KeysError`]: the folder exists, or cannot be written.
-pub fn make(
-    folder: &Path,
-    roles: &[&str],
-    keep: Option<&Path>,
-) -> Result<Vec<PathBuf>, KeysError> {
+pub fn make(folder: &Path, roles: &[&str], keep: Option<&Path>) -> Result<Vec<PathBuf>, KeysError> {
     let mut ring = match keep {
         Some(path) => {
             read_ring(path)?;

@@ -121,11 +121,7 @@ impl Drop for NatsOrders {
     }
 }
 
-async fn listen(
-    link: Arc<NatsLink>,
-    mut receipts: async_nats::Subscriber,
-    waiting: Arc<Waiting>,
-) {
+async fn listen(link: Arc<NatsLink>, mut receipts: async_nats::Subscriber, waiting: Arc<Waiting>) {
     while let Some(message) = receipts.next().await {
         let headers = message.headers.as_ref();
         let verified = link.verify(Origin::Engine, &message.subject, &message.payload, headers);
