@@ -68,7 +68,7 @@ pub(super) async fn rollback(
         let wanted = state.payload.clone().unwrap_or_default();
         wanted.goes_back_to(&to).map_err(|why| {
             ApiError::conflict(
-                no_way_back(&wanted).unwrap_or(why),
+                no_earlier_payload(&wanted).unwrap_or(why),
                 "dormer payload list shows which payload may follow which",
             )
         })?;
@@ -86,7 +86,7 @@ pub(super) async fn rollback(
 }
 
 /// What to say where no payload may be gone back to. `None`: there is one.
-fn no_way_back(wanted: &TargetPayload) -> Option<String> {
+fn no_earlier_payload(wanted: &TargetPayload) -> Option<String> {
     let TargetPayload { payload, terms } = wanted;
     terms.may_follow.is_empty().then(|| match payload.as_str() {
         "" => "there is no way back: the pool names no payload".to_owned(),
@@ -136,13 +136,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_payload_without_predecessors_has_no_way_back() {
+    fn a_payload_without_predecessors_has_no_earlier_payload() {
         let mut wanted = TargetPayload::default();
-        let said = |wanted: &TargetPayload| no_way_back(wanted).unwrap_or_default();
+        let said = |wanted: &TargetPayload| no_earlier_payload(wanted).unwrap_or_default();
         assert!(said(&wanted).contains("the pool names no payload"));
         wanted.payload = "11.0.0".into();
         assert!(said(&wanted).starts_with("from 11.0.0 there is no way back"));
         wanted.terms.may_follow = vec!["10.9.0".into()];
-        assert_eq!(no_way_back(&wanted), None);
+        assert_eq!(no_earlier_payload(&wanted), None);
     }
 }

@@ -356,7 +356,7 @@ impl Progress {
         });
         Self {
             updated: Some(updated.count() as u64),
-            left: rollout.seconds_left(),
+            left: trouble::seconds_left(&rollout),
             rollout,
         }
     }

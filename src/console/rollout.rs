@@ -107,7 +107,7 @@ fn progress(rollout: &Rollout, snapshot: &Snapshot, pool: &str, turns: &[Turn]) 
     let members = usize::try_from(rollout.members).unwrap_or(usize::MAX);
     let updated = updated(snapshot, pool).min(members);
     let others = members - updated;
-    let left = rollout.seconds_left();
+    let left = trouble::seconds_left(rollout);
     let still = trouble::stands_still(rollout).is_some();
     html! {
         section.card aria-labelledby="progress" {

@@ -1,6 +1,6 @@
 //! Views of a pool's rollout and settings, for API, console and commands.
 
-use crate::{explain::trouble::stands_still, moment::Moment, open_enum::OpenEnum, run::RunStatus};
+use crate::{moment::Moment, open_enum::OpenEnum, run::RunStatus};
 use dormer_proto::{
     listed,
     phase::{RolloutState, Unavailable},
@@ -71,27 +71,6 @@ pub struct Rollout {
 
 /// Multiple of the usual duration at which a turn counts as late.
 pub const LATE: u64 = 3;
-
-impl Rollout {
-    /// Seconds until the queue is empty and the last holder done: as many turns as wait and go on, each as long as
-    /// usual, less what the holders have taken. `None`: nothing waits, nothing is granted now, a turn is late, or no
-    /// turn has ended yet.
-    pub fn seconds_left(&self) -> Option<u64> {
-        let typical = self.typical_turn_seconds?;
-        let turns = (self.queue.len() + self.slots.len()) as u64;
-        if turns == 0 || stands_still(self).is_some() {
-            return None;
-        }
-        let now = self.status.since.0.0 / 1_000 + self.status.since_seconds;
-        let taken = |slot: &Slot| now.saturating_sub(slot.since.0.0 / 1_000);
-        if self.slots.iter().any(|it| taken(it) > LATE * typical) {
-            return None;
-        }
-        let gone: u64 = self.slots.iter().map(|it| taken(it).min(typical)).sum();
-        let beside = self.max_unavailable.unwrap_or(1).max(1);
-        Some((typical * turns).saturating_sub(gone).div_ceil(beside))
-    }
-}
 
 /// A machine that counts as unavailable.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -211,55 +190,4 @@ pub struct Pool {
     pub refused: Option<String>,
     /// Machines enrolled.
     pub members: u64,
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::explain::tests::rollout_with;
-    use serde_json::{Value, json};
-
-    #[test]
-    fn the_time_left_is_that_of_the_turns_that_wait_and_go_on() {
-        let left = |fields: Value| rollout_with(fields).seconds_left();
-        let waiting = json!({"uid": "w", "name": "w", "position": 1, "away": false});
-        // The rollout's clock is at 07:05:12.
-        let slot = |since: &str| {
-            json!([{"token": 4, "holder": "h", "name": "h", "marked": false, "seq": 2, "since": since,
-                "waitsFor": null}])
-        };
-        let queue = json!([waiting.clone(), waiting]);
-        let queued = json!({"queue": queue, "maxUnavailable": 1, "typicalTurnSeconds": 600});
-        let with = |key: &str, value: Value| {
-            let mut fields = queued.clone();
-            fields[key] = value;
-            left(fields)
-        };
-        assert_eq!(left(queued.clone()), Some(1_200));
-        assert_eq!(
-            with("slots", slot("2026-11-21T07:00:12.000Z")),
-            Some(1_800 - 300)
-        );
-        assert_eq!(
-            with("slots", slot("2026-11-21T06:45:12.000Z")),
-            Some(1_200),
-            "over its time"
-        );
-        assert_eq!(
-            with("slots", slot("2026-11-21T06:35:11.000Z")),
-            None,
-            "late"
-        );
-        assert_eq!(with("maxUnavailable", json!(2)), Some(600));
-        assert_eq!(
-            with("paused", json!("ann")),
-            None,
-            "nobody knows while it is paused"
-        );
-        assert_eq!(
-            with("typicalTurnSeconds", Value::Null),
-            None,
-            "no turn has ended"
-        );
-        assert_eq!(with("queue", json!([])), None, "nothing waits");
-    }
 }

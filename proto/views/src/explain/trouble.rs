@@ -5,7 +5,7 @@ use crate::{
     explain::cause,
     machine::{Condition, HaltKind, Machine},
     moment::Moment,
-    rollout::Rollout,
+    rollout::{LATE, Rollout, Slot},
 };
 use dormer_proto::{
     id::Timestamp,
@@ -373,6 +373,24 @@ pub fn stands_still(rollout: &Rollout) -> Option<String> {
     rollout.paused.as_ref().map(|by| format!("paused by {by}"))
 }
 
+/// Seconds until the queue is empty and the last holder done: as many turns as wait and go on, each as long as usual, less
+/// what the holders have taken. `None`: nothing waits, nothing is granted now, a turn is late, or no turn has ended yet.
+pub fn seconds_left(rollout: &Rollout) -> Option<u64> {
+    let typical = rollout.typical_turn_seconds?;
+    let turns = (rollout.queue.len() + rollout.slots.len()) as u64;
+    if turns == 0 || stands_still(rollout).is_some() {
+        return None;
+    }
+    let now = rollout.status.since.0.0 / 1_000 + rollout.status.since_seconds;
+    let taken = |slot: &Slot| now.saturating_sub(slot.since.0.0 / 1_000);
+    if rollout.slots.iter().any(|it| taken(it) > LATE * typical) {
+        return None;
+    }
+    let gone: u64 = rollout.slots.iter().map(|it| taken(it).min(typical)).sum();
+    let beside = rollout.max_unavailable.unwrap_or(1).max(1);
+    Some((typical * turns).saturating_sub(gone).div_ceil(beside))
+}
+
 /// Length of a cause, in characters, up to which a column shows it whole.
 const SHORT_MAX: usize = 60;
 
@@ -412,9 +430,10 @@ pub(super) fn shortened(trouble: &Trouble) -> String {
 mod tests {
     use super::*;
     use crate::{
-        explain::tests::{failed_while, machine_in},
+        explain::tests::{failed_while, machine_in, rollout_with},
         machine::{Blocker, Drain},
     };
+    use serde_json::{Value, json};
 
     fn after(machine: Machine, minutes: u64) -> Machine {
         let mut machine = machine;
@@ -577,5 +596,50 @@ mod tests {
             in_short(&with(&["a"; 16])).as_deref(),
             Some("16 items differ, see dormer plan")
         );
+    }
+
+    #[test]
+    fn the_time_left_is_that_of_the_turns_that_wait_and_go_on() {
+        let left = |fields: Value| seconds_left(&rollout_with(fields));
+        let waiting = json!({"uid": "w", "name": "w", "position": 1, "away": false});
+        // The rollout's clock is at 07:05:12.
+        let slot = |since: &str| {
+            json!([{"token": 4, "holder": "h", "name": "h", "marked": false, "seq": 2, "since": since,
+                "waitsFor": null}])
+        };
+        let queue = json!([waiting.clone(), waiting]);
+        let queued = json!({"queue": queue, "maxUnavailable": 1, "typicalTurnSeconds": 600});
+        let with = |key: &str, value: Value| {
+            let mut fields = queued.clone();
+            fields[key] = value;
+            left(fields)
+        };
+        assert_eq!(left(queued.clone()), Some(1_200));
+        assert_eq!(
+            with("slots", slot("2026-11-21T07:00:12.000Z")),
+            Some(1_800 - 300)
+        );
+        assert_eq!(
+            with("slots", slot("2026-11-21T06:45:12.000Z")),
+            Some(1_200),
+            "over its time"
+        );
+        assert_eq!(
+            with("slots", slot("2026-11-21T06:35:11.000Z")),
+            None,
+            "late"
+        );
+        assert_eq!(with("maxUnavailable", json!(2)), Some(600));
+        assert_eq!(
+            with("paused", json!("ann")),
+            None,
+            "nobody knows while it is paused"
+        );
+        assert_eq!(
+            with("typicalTurnSeconds", Value::Null),
+            None,
+            "no turn has ended"
+        );
+        assert_eq!(with("queue", json!([])), None, "nothing waits");
     }
 }
