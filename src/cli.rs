@@ -14,7 +14,7 @@ use std::process::ExitCode;
 #[derive(Debug, Parser)]
 #[command(name = "dormer", version, long_version = crate::version::LONG.as_str(), max_term_width = 100)]
 pub(crate) struct Cli {
-    /// Format of the log on standard error: text or json; DORMER_LOG filters it (`info`, `dormer_engine=debug`)
+    /// Format of the log on standard error: text or json (DORMER_LOG_FORMAT); DORMER_LOG filters it (`info`)
     #[arg(
         long,
         global = true,

@@ -174,7 +174,7 @@ impl Keys {
     /// # Errors
     /// [`KeysError`]: a file is missing, is readable by everybody, or is not a key.
     pub fn open(folder: &Path, roles: &[&str], unsigned: bool) -> Result<Self, KeysError> {
-        let ring = read_ring(&folder.join(RING_FILE))?;
+        let ring = read_public_keys(&folder.join(RING_FILE))?;
         let mut own = BTreeMap::new();
         for role in roles {
             let path = folder.join(private_file(role));
@@ -305,7 +305,7 @@ fn read(path: &Path) -> Result<String, KeysError> {
     })
 }
 
-fn read_ring(path: &Path) -> Result<BTreeMap<String, PublicKey>, KeysError> {
+fn read_public_keys(path: &Path) -> Result<BTreeMap<String, PublicKey>, KeysError> {
     let mut ring = BTreeMap::new();
     for (line, text) in read(path)?.lines().enumerate() {
         let text = text.trim();
@@ -373,7 +373,7 @@ fn is_public(_: &Path) -> Result<bool, KeysError> {
 pub fn make(folder: &Path, roles: &[&str], keep: Option<&Path>) -> Result<Vec<PathBuf>, KeysError> {
     let mut ring = match keep {
         Some(path) => {
-            read_ring(path)?;
+            read_public_keys(path)?;
             read(path)?
         }
         None => "# Public keys of dormer's roles: ROLE KEY-ID PUBLIC-KEY\n".to_owned(),
@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_signature_of_the_ring_is_refused_and_counted() {
+    fn what_is_no_signature_of_a_known_key_is_refused_and_counted() {
         let folder = tempfile::tempdir().expect("a folder");
         let (ours, others) = (folder.path().join("a"), folder.path().join("b"));
         make(&ours, &["engine"], None).expect("keys");

@@ -193,6 +193,8 @@ mod tests {
     fn the_schemas_are_structural_and_have_no_nullable_field() {
         for crd in definitions() {
             let text = serde_json::to_string(&crd.spec.versions).expect("JSON");
+            // Labels are a map of strings, whose keys nobody knows before.
+            let text = text.replace(r#""additionalProperties":{"type":"string"}"#, "");
             for refused in ["nullable", "$ref", "anyOf", "oneOf", "additionalProperties"] {
                 assert!(!text.contains(refused), "{refused}: {text}");
             }

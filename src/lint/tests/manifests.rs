@@ -123,7 +123,7 @@ fn each_rule_is_there_once() {
 }
 
 #[test]
-fn a_text_that_is_no_yaml_is_refused_without_our_own_terms_and_a_misplaced_field_with_its_place() {
+fn a_text_that_is_no_yaml_is_refused_without_our_own_terms_and_a_misplaced_field_with_its_path() {
     let broken = lint("a: [b\n", Flavour::OpenShift);
     let said: Vec<&str> = broken.iter().map(|it| it.message.as_str()).collect();
     assert_eq!(said, ["unclosed bracket '['"]);
