@@ -19,6 +19,7 @@ use dormer_testkit::{NatsOptions, NatsServer, await_condition, started};
 use futures::StreamExt;
 use nats_common::{options, run, taken};
 use std::{path::Path, sync::Arc, time::Duration};
+use tokio::time::timeout;
 
 const ROLES: [&str; 4] = ["engine", "worker", "watcher", "console"];
 /// How long a test waits for what must come.
@@ -208,7 +209,9 @@ async fn a_due_timer_and_an_order_carry_the_engines_signature() {
 
     let client = async_nats::connect(server.url()).await.expect("a client");
     let mut orders = client.subscribe("shut.tasks.>").await.expect("orders");
-    client.flush().await.expect("flushed");
+    // An answer comes after the server has read the subscription; a flush only sends it.
+    let answer = jetstream::new(client).query_account().await;
+    answer.expect("an answer");
     let order = OrderOut {
         class: "host",
         task: TaskId {
@@ -220,7 +223,8 @@ async fn a_due_timer_and_an_order_carry_the_engines_signature() {
         bytes: b"an order".to_vec(),
     };
     store.tasks().publish(vec![order]).await.expect("published");
-    let message = orders.next().await.expect("an order");
+    let message = timeout(SOON, orders.next()).await;
+    let message = message.expect("an order in time").expect("an order");
     let signed = Signed {
         incarnation: store.incarnation().0,
         subject: &message.subject,

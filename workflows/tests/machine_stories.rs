@@ -320,6 +320,24 @@ fn a_second_reboot_is_one_too_many() {
     holds(&story, expect_file!["stories/reboots.txt"]);
 }
 
+/// Its host was renamed meanwhile: a wait for the old name would end as the first one did.
+#[test]
+fn a_retry_after_no_node_came_reads_the_host_again() {
+    let mut story = Story::begin(machine());
+    story
+        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .done("probe", probed())
+        .done("converge-host", converged(Section::Host, false))
+        .tell("no Node for twenty minutes", Input::Fired(Timer::Deadline));
+    assert_eq!(failure_of(&story).0, "NodeOverdue");
+    story.person(Signal::Retry);
+    assert_eq!(story.state.phase, Phase::Probing);
+    story
+        .done("probe", probed())
+        .done("converge-host", converged(Section::Host, false));
+    assert_eq!(story.state.phase, Phase::NodeWait);
+}
+
 /// One boot of a host that owes `owed` in `boot`.
 fn boots(story: &mut Story, boot: u32, owed: &[&str]) {
     let next = format!("boot-{}", boot + 1);

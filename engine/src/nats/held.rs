@@ -2,8 +2,8 @@
 //!
 //! The server delivers a message again once its claim ends. An engine under load holds messages for longer than that;
 //! each repeat would cost it a read of the run's leader, and slow it down further. So it extends the claims of what it
-//! holds, as long as it acknowledges anything at all. The claims of an engine that stands still end, and others take
-//! its messages.
+//! holds, as long as it acknowledges anything at all. After [`STILL`] without an acknowledgement it stops, the claims
+//! end, and others take its messages.
 
 use super::link::Link;
 use async_nats::Subject;
@@ -11,10 +11,7 @@ use bytes::Bytes;
 use dormer_proto::id::hash64;
 use std::{
     collections::HashMap,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 use tokio::time::{Instant, MissedTickBehavior, interval};
@@ -23,49 +20,60 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 pub(super) const CLAIM: Duration = Duration::from_secs(10);
 /// Interval of the extensions: two may be lost.
 const EXTEND_EVERY: Duration = Duration::from_secs(3);
+/// Time without an acknowledgement after which an engine that holds messages counts as stuck.
+const STILL: Duration = Duration::from_secs(10);
 /// Longest time for which a message is held. Its run may hang in this engine, which works for the others.
 const HELD_MAX: Duration = Duration::from_secs(120);
 
 /// Reply subject of a message, and when it came.
 type Came = (Subject, Instant);
 
-/// Messages that an engine holds.
+/// Messages that an engine holds. Lock held for one map operation or one copy, never across an await.
 #[derive(Default)]
-pub(super) struct Held {
-    /// By the hash of the reply subject: of two with one hash, one may come again. Lock held for one map operation or
-    /// one copy, never across an await.
-    since: Mutex<HashMap<u64, Came>>,
-    /// Whether a message was acknowledged since the last extension.
-    works: AtomicBool,
+pub(super) struct Held(Mutex<Messages>);
+
+#[derive(Default)]
+struct Messages {
+    /// By the hash of the reply subject: of two with one hash, one may come again.
+    came: HashMap<u64, Came>,
+    /// Time of the last acknowledgement, or of the first message while there was none.
+    works: Option<Instant>,
 }
 
 impl Held {
-    fn since(&self) -> MutexGuard<'_, HashMap<u64, Came>> {
-        self.since.lock().unwrap_or_else(PoisonError::into_inner)
+    fn messages(&self) -> MutexGuard<'_, Messages> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds a message that came.
     pub(super) fn add(&self, reply: Option<&Subject>) {
         if let Some(reply) = reply {
-            let came = (reply.clone(), Instant::now());
-            self.since().insert(hash64(reply.as_bytes()), came);
+            let now = Instant::now();
+            let mut messages = self.messages();
+            // An idle engine begins to work with its next message.
+            if messages.came.is_empty() {
+                messages.works = Some(now);
+            }
+            let came = (reply.clone(), now);
+            messages.came.insert(hash64(reply.as_bytes()), came);
         }
     }
 
     /// Removes a message that is acknowledged, returned or refused.
     pub(super) fn remove(&self, reply: &Subject) {
-        self.since().remove(&hash64(reply.as_bytes()));
-        self.works.store(true, Ordering::Relaxed);
+        let mut messages = self.messages();
+        messages.came.remove(&hash64(reply.as_bytes()));
+        messages.works = Some(Instant::now());
     }
 
     /// Messages whose claims are extended now.
     fn to_extend(&self, now: Instant) -> Vec<Subject> {
-        let mut since = self.since();
-        since.retain(|_, (_, at)| now.duration_since(*at) < HELD_MAX);
-        if !self.works.swap(false, Ordering::Relaxed) {
+        let Messages { came, works } = &mut *self.messages();
+        came.retain(|_, (_, at)| now.duration_since(*at) < HELD_MAX);
+        if works.is_none_or(|at| now.duration_since(at) >= STILL) {
             return Vec::new();
         }
-        let old = since
+        let old = came
             .values()
             .filter(|(_, at)| now.duration_since(*at) >= EXTEND_EVERY);
         old.map(|(reply, _)| reply.clone()).collect()
@@ -105,14 +113,15 @@ mod tests {
         held.add(Some(&two));
         let now = Instant::now();
         let later = now + EXTEND_EVERY;
-        assert!(held.to_extend(later).is_empty(), "nothing is acknowledged");
-        held.remove(&two);
         assert!(held.to_extend(now).is_empty(), "they have just come");
+        assert_eq!(held.to_extend(later).len(), 2);
         held.remove(&two);
         assert_eq!(held.to_extend(later), vec![one.clone()]);
-        assert!(held.to_extend(later).is_empty(), "it stands still since");
-        held.remove(&two);
+        assert!(
+            held.to_extend(now + STILL * 2).is_empty(),
+            "it stands still since"
+        );
         assert!(held.to_extend(now + HELD_MAX * 2).is_empty());
-        assert!(held.since().is_empty(), "nothing is kept for ever");
+        assert!(held.messages().came.is_empty(), "nothing is kept for ever");
     }
 }

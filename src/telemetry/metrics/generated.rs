@@ -139,6 +139,13 @@ const ALERTS: &[Alert] = &[
         summary: "Messages come from another incarnation, or from a lost tail, of the store",
     },
     Alert {
+        name: "DormerMessagesRefused",
+        severity: "critical",
+        lasts: "1m",
+        expr: "sum by (reason) (increase(dormer_messages_refused_total[10m])) > 0",
+        summary: "Messages over NATS have no right signature ({{ $labels.reason }}), and were refused",
+    },
+    Alert {
         name: "DormerWatcherSilent",
         severity: "critical",
         lasts: "5m",
@@ -430,6 +437,10 @@ const PANELS: &[Panel] = &[
             (
                 "sum by (reason) (rate(dormer_messages_dropped_total[5m]))",
                 "{{reason}}/s",
+            ),
+            (
+                "sum by (reason) (rate(dormer_messages_refused_total[5m]))",
+                "refused/s: {{reason}}",
             ),
         ],
     },

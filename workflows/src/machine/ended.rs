@@ -166,6 +166,11 @@ impl Draft<'_> {
                 self.push(Command::CancelTimer(Timer::Again));
                 self.enter(Phase::Leaving);
             }
+            // No Node came: the host may have another name by now than the one that is waited for.
+            Phase::NodeWait if self.s.node.is_none() => match held {
+                true => self.enter(Phase::Reprobing),
+                false => self.enter(Phase::Probing),
+            },
             phase => self.enter(phase),
         }
     }
