@@ -241,6 +241,8 @@ fn a_step_fails_and_a_retry_goes_on_from_it() {
         .done("converge-host", converged(Section::Host, false))
         .tell("no Node for twenty minutes", Input::Fired(Timer::Deadline))
         .person(Signal::Retry)
+        .done("probe", probed())
+        .done("converge-host", converged(Section::Host, false))
         .tell("the Node is seen", node_is(node()))
         .done("converge-node", converged(Section::Node, false))
         .tell(
