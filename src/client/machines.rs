@@ -53,7 +53,7 @@ pub(super) async fn machine(server: &Server, called: &str) -> Result<Machine, Fa
 /// UID of the machine that is called so.
 ///
 /// # Errors
-/// As [`answer`].
+/// As `answer`.
 pub async fn uid_of_machine(server: &Server, called: &str) -> Result<String, Failure> {
     machine(server, called).await.map(|it| it.uid)
 }
