@@ -365,7 +365,7 @@ fn answered<W: Workflow>(run: &Run<W>, answer: SignalAnswer) -> FenceResult<W> {
 }
 
 fn requested<W: Workflow>(run: &Run<W>, request: Request<W::Signal>) -> FenceResult<W> {
-    if run.requests.contains(&request.id) {
+    if run.requests.contains(&request.id) && enforced(Fence::Request) {
         return FenceResult::Not(Offer::dropped(Dropped::Repeat));
     }
     if request.against.0 != 0 && request.against != run.entered.seq {

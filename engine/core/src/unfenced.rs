@@ -27,6 +27,8 @@ pub enum Fence {
     IssuingRecord,
     /// Messages and records of a newer build are left to it.
     Newer,
+    /// A request is taken once per id.
+    Request,
     /// Of two times for a run's alarm the earlier one stays.
     EarlierAlarm,
 }

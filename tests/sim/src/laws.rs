@@ -4,7 +4,7 @@ use crate::{
     build::Build,
     older_build::Elder,
     toy::Toy,
-    world::{Entry, World},
+    world::{Entry, InTransit, World, fault},
 };
 use dormer_engine::port::{Append, Delivery, OrderOut};
 use dormer_engine_core::{
@@ -16,6 +16,9 @@ use dormer_proto::{
     message::{Inbound, ReceiptStatus, ReportReceipt, TaskOrder},
 };
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Most messages that are delivered and not acknowledged.
+const PENDING_MAX: usize = 5;
 
 impl World {
     /// Stores a record, and checks what a record may say.
@@ -32,6 +35,18 @@ impl World {
                     self.violated(format!("{}@{}: {law}", append.run, append.seq));
                 }
                 self.ever.insert(sum);
+                for event in &record.events {
+                    if let HistoryEvent::SignalTaken {
+                        from,
+                        id,
+                        issued: Some(issued),
+                        ..
+                    } = event
+                    {
+                        let taken = (append.run.clone(), from.clone(), *id, *issued);
+                        self.taken.insert(taken);
+                    }
+                }
                 let Append { run, bytes, .. } = append;
                 self.entries.push(Entry {
                     run,
@@ -74,7 +89,9 @@ impl World {
             run
         });
         outbox_adds_up(before.as_ref(), record)?;
-        let mut facts: Vec<_> = before.iter().flat_map(|run| run.facts.clone()).collect();
+        let known = before.iter().flat_map(|run| &run.facts);
+        let mut facts: Vec<_> = known.map(|(it, mark)| (it.clone(), mark.version)).collect();
+        let mut requests = BTreeSet::new();
         let mut accepted = BTreeSet::new();
         let mut taken: BTreeMap<_, _> = before
             .as_ref()
@@ -94,12 +111,13 @@ impl World {
                 }
                 HistoryEvent::Observed {
                     object, version, ..
-                } => {
-                    let known = facts.iter_mut().find(|(known, _)| known == object);
-                    if known.is_some_and(|(_, mark)| mark.version > *version) {
+                } => match facts.iter_mut().find(|(known, _)| known == object) {
+                    Some((_, known)) if *known > *version => {
                         return Err("an older observation was taken".to_owned());
                     }
-                }
+                    Some((_, known)) => *known = *version,
+                    None => facts.push((object.clone(), *version)),
+                },
                 HistoryEvent::TaskFinished {
                     seq,
                     ordinal,
@@ -147,13 +165,30 @@ impl World {
                         ));
                     }
                 }
+                HistoryEvent::Requested { id: request, .. }
+                | HistoryEvent::Reset { id: request, .. }
+                    if !requests.insert(request.clone()) || self.confirmed(id, request) =>
+                {
+                    return Err(format!("request {request} was taken twice"));
+                }
                 _ => {}
             }
         }
         Ok(())
     }
 
-    /// Whether `to` took the signal that is outstanding in `sender`, and not another with the same id.
+    /// Whether the history of `run` holds this request: that is what its sender is told.
+    fn confirmed(&self, run: &RunId, request: &str) -> bool {
+        let ours = self.entries.iter().filter(|entry| entry.run == *run);
+        let mut events = ours.flat_map(|entry| &entry.record.events);
+        events.any(|event| match event {
+            HistoryEvent::Requested { id, .. } | HistoryEvent::Reset { id, .. } => id == request,
+            _ => false,
+        })
+    }
+
+    /// Whether `to` ever took the signal that is outstanding in `sender`, and not another with the same id. Its record
+    /// may be lost since then.
     fn has_taken(&self, sender: Option<&Run<Toy>>, to: &RunId, signal: SignalId) -> bool {
         let out = sender.and_then(|run| {
             let mut outbox = run.outbox.iter();
@@ -164,14 +199,8 @@ impl World {
             // It was sent again within this record, or the law of the outbox finds it.
             return true;
         };
-        let theirs = self.entries.iter().filter(|entry| entry.run == *to);
-        let mut events = theirs.flat_map(|entry| &entry.record.events);
-        events.any(|event| match event {
-            HistoryEvent::SignalTaken {
-                from, id, issued, ..
-            } => from == sender && *id == signal && *issued == Some(sum),
-            _ => false,
-        })
+        self.taken
+            .contains(&(to.clone(), sender.clone(), signal, sum))
     }
 
     fn check_report(&self, task: &TaskId, attempt: Attempt, worker: &str) -> Result<(), String> {
@@ -284,6 +313,9 @@ impl World {
         self.arrive();
         let mut taken = Vec::new();
         for _ in 0..max {
+            if self.delivers_no_more() {
+                break;
+            }
             let ripe = |at: &usize| {
                 let message = &self.messages[*at];
                 message.arrived && message.holder.is_none() && message.after <= self.now
@@ -304,6 +336,13 @@ impl World {
             });
         }
         taken
+    }
+
+    /// Whether the consumer of the inbox waits for acknowledgements.
+    pub(crate) fn delivers_no_more(&self) -> bool {
+        let pending = |it: &&InTransit| it.holder.is_some() || it.delivered && it.after > self.now;
+        self.faults & fault::PENDING != 0
+            && self.messages.iter().filter(pending).count() >= PENDING_MAX
     }
 
     /// Nobody postpones an alarm that would ring in time.

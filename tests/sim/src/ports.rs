@@ -149,10 +149,10 @@ impl HistoryReader for Sim {
         Yield(false).await;
         Ok(page)
     }
-    async fn forget(&self, _: &RunId, _: Revision) -> Result<(), StoreError> {
-        Err(StoreError::Unavailable(
-            "the simulation deletes nothing".to_owned(),
-        ))
+    async fn forget(&self, run: &RunId, revision: Revision) -> Result<(), StoreError> {
+        self.reach().await?;
+        self.world().forget(run, revision);
+        Ok(())
     }
 }
 
@@ -279,7 +279,7 @@ impl Quarantine for Sim {
 
 impl Clock for Sim {
     fn now(&self) -> Timestamp {
-        self.world().now
+        self.world().now_of(self.engine)
     }
 }
 

@@ -18,7 +18,9 @@ use std::{
 };
 
 /// Every kind of fault.
-pub const FAULTS_ALL: u16 = 16_383;
+pub const FAULTS_ALL: u32 = (1 << FAULTS) - 1;
+/// How many kinds there are.
+const FAULTS: u32 = 19;
 /// Steps after the end of the faults within which everything must rest.
 const CALM_STEPS_MAX: usize = 20_000;
 /// Runs that a simulated engine keeps in memory: fewer than there are, so that some are shed.
@@ -37,7 +39,7 @@ pub struct Options {
     /// Steps with faults.
     pub steps: usize,
     /// Which faults, one bit each.
-    pub faults: u16,
+    pub faults: u32,
 }
 
 impl Default for Options {
@@ -185,6 +187,15 @@ impl Scheduler {
             world.rewind(true, true);
             drop(world);
             self.die_all();
+        } else if world.strikes(fault::MONTH, 4) {
+            world.pass_month();
+        } else if !world.exclusive && world.strikes(fault::INBOX_LOST, 5) {
+            world.lose_inbox();
+        } else if !world.exclusive && world.strikes(fault::TASKS_LOST, 5) {
+            world.orders.clear();
+            world.revisit = world.chance.percent(50);
+        } else if world.strikes(fault::SKEW, 15) {
+            world.skew_clock(engine);
         } else if world.mixed && world.strikes(fault::BUILD, 60) {
             drop(world);
             // An upgrade, or a roll-back.
@@ -311,7 +322,11 @@ impl Scheduler {
                         }
                         At::Idle(idle)
                     }
-                    Poll::Ready((idle, Err(StoreError::Unavailable(_)))) => At::Idle(idle),
+                    Poll::Ready((idle, Err(StoreError::Unavailable(_)))) => {
+                        // Its claims lapse.
+                        self.turn_ended(engine, shard);
+                        At::Idle(idle)
+                    }
                     Poll::Ready((_, Err(StoreError::Broken(why)))) => {
                         let mut world = self.sim.world();
                         if !world.tail_lost && world.incarnation == Incarnation(1) {
@@ -376,7 +391,8 @@ impl Scheduler {
     fn calm(&mut self) {
         {
             let mut world = self.sim.world();
-            world.faults = 0;
+            world.faults &= fault::PENDING;
+            world.skew.clear();
             world.land();
         }
         for engine in 0..self.engines.len() {
@@ -392,7 +408,10 @@ impl Scheduler {
                 return;
             }
             let engine = step % self.engines.len();
-            let ripe = self.sim.world().messages.iter().any(|l| l.after <= now);
+            let ripe = {
+                let world = self.sim.world();
+                world.messages.iter().any(|l| l.after <= now) && !world.delivers_no_more()
+            };
             if ripe || !self.idle() || self.sim.world().revisit {
                 self.pass_on(engine);
                 let shards = self.engines[engine].shards.len();
@@ -405,7 +424,7 @@ impl Scheduler {
                 world.revisit = true;
                 continue;
             }
-            if !world.orders.is_empty() {
+            if !world.orders.is_empty() && !world.delivers_no_more() {
                 world.work();
                 continue;
             }
@@ -447,7 +466,7 @@ impl Scheduler {
 pub fn report(seed: u64, options: Options) -> Option<String> {
     run(seed, options).violation?;
     let mut least = options;
-    for bit in 0..14 {
+    for bit in 0..FAULTS {
         let fewer = Options {
             faults: least.faults & !(1 << bit),
             ..least

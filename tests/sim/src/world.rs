@@ -22,22 +22,34 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Faults, one bit each.
 pub(crate) mod fault {
-    pub(crate) const DIE: u16 = 1;
-    pub(crate) const REFUSE: u16 = 2;
-    pub(crate) const UNKNOWN: u16 = 4;
-    pub(crate) const REPEAT: u16 = 8;
-    pub(crate) const LOSE: u16 = 16;
-    pub(crate) const LATE: u16 = 32;
-    pub(crate) const CLOCK: u16 = 64;
-    pub(crate) const ALARM: u16 = 128;
-    pub(crate) const WORKER: u16 = 256;
-    pub(crate) const TAIL: u16 = 512;
-    pub(crate) const RESTORE: u16 = 1_024;
-    pub(crate) const BUILD: u16 = 2_048;
+    pub(crate) const DIE: u32 = 1;
+    pub(crate) const REFUSE: u32 = 2;
+    pub(crate) const UNKNOWN: u32 = 4;
+    pub(crate) const REPEAT: u32 = 8;
+    pub(crate) const LOSE: u32 = 16;
+    pub(crate) const LATE: u32 = 32;
+    pub(crate) const CLOCK: u32 = 64;
+    pub(crate) const ALARM: u32 = 128;
+    pub(crate) const WORKER: u32 = 256;
+    pub(crate) const TAIL: u32 = 512;
+    pub(crate) const RESTORE: u32 = 1_024;
+    pub(crate) const BUILD: u32 = 2_048;
     /// A record is refused for good, together with others or alone.
-    pub(crate) const TOO_LARGE: u16 = 4_096;
+    pub(crate) const TOO_LARGE: u32 = 4_096;
     /// An append without an answer lands later, after engines have read again.
-    pub(crate) const LANDS_LATE: u16 = 8_192;
+    pub(crate) const LANDS_LATE: u32 = 8_192;
+    /// The stream of the inbox is gone, with every message in it. (JetStream: a stream in memory whose servers restart,
+    /// or one that an operator deletes.)
+    pub(crate) const INBOX_LOST: u32 = 16_384;
+    /// The same of the stream of orders.
+    pub(crate) const TASKS_LOST: u32 = 32_768;
+    /// Clocks of the engines differ from the server's, which rings the alarms.
+    pub(crate) const SKEW: u32 = 65_536;
+    /// A month passes: runs that have ended are deleted, and may begin anew.
+    pub(crate) const MONTH: u32 = 131_072;
+    /// The consumer of the inbox delivers no more while so many messages are neither acknowledged nor, after a delayed
+    /// negative acknowledgement, due again (JetStream's `max_ack_pending`, which counts both).
+    pub(crate) const PENDING: u32 = 262_144;
 }
 
 /// One stored record, opened.
@@ -77,7 +89,7 @@ pub(crate) struct InTransit {
 
 pub(crate) struct World {
     pub(crate) chance: Chance,
-    pub(crate) faults: u16,
+    pub(crate) faults: u32,
     pub(crate) exclusive: bool,
     /// Engines of two builds take turns, and work side by side.
     pub(crate) mixed: bool,
@@ -87,6 +99,8 @@ pub(crate) struct World {
     pub(crate) entries: Vec<Entry>,
     pub(crate) revision: u64,
     pub(crate) ever: BTreeSet<Sum>,
+    /// Signals that a record took, lost records included: receiver, sender, id, and the record that issued it.
+    pub(crate) taken: BTreeSet<(RunId, RunId, SignalId, Sum)>,
     pub(crate) messages: Vec<InTransit>,
     pub(crate) token: u64,
     pub(crate) orders: BTreeMap<(TaskId, Attempt), OrderOut>,
@@ -109,13 +123,15 @@ pub(crate) struct World {
     pub(crate) epoch: u64,
     pub(crate) resource: u64,
     pub(crate) requests: u64,
+    /// How far each engine's clock is ahead of the server's, in milliseconds.
+    pub(crate) skew: BTreeMap<usize, i64>,
     pub(crate) violation: Option<String>,
     pub(crate) digest: u64,
 }
 
 impl World {
-    pub(crate) fn new(seed: u64, faults: u16, exclusive: bool, mixed: bool) -> Self {
-        let losing = fault::ALARM | fault::TAIL | fault::RESTORE;
+    pub(crate) fn new(seed: u64, faults: u32, exclusive: bool, mixed: bool) -> Self {
+        let losing = fault::ALARM | fault::TAIL | fault::RESTORE | fault::INBOX_LOST;
         let punctual = seed % 3 == 1 || faults & losing == 0;
         Self {
             chance: Chance::new(seed),
@@ -128,6 +144,7 @@ impl World {
             entries: Vec::new(),
             revision: 0,
             ever: BTreeSet::new(),
+            taken: BTreeSet::new(),
             messages: Vec::new(),
             token: 0,
             orders: BTreeMap::new(),
@@ -142,13 +159,14 @@ impl World {
             epoch: 1,
             resource: 0,
             requests: 0,
+            skew: BTreeMap::new(),
             violation: None,
             digest: 0,
         }
     }
 
     /// Whether `kind` strikes now, at `percent` in a hundred.
-    pub(crate) fn strikes(&mut self, kind: u16, percent: u64) -> bool {
+    pub(crate) fn strikes(&mut self, kind: u32, percent: u64) -> bool {
         self.faults & kind != 0 && self.chance.percent(percent)
     }
 
@@ -465,6 +483,41 @@ impl World {
             if self.strikes(fault::ALARM, 10) {
                 self.deliver_timer_due(&run);
             }
+        }
+    }
+
+    /// A month, after which the sweep deletes what has ended.
+    pub(crate) fn pass_month(&mut self) {
+        self.now = self.now.plus_ms(31 * 24 * 3_600_000);
+        self.land();
+        self.deliver_due_alarms();
+    }
+
+    /// Sets the clock of one engine.
+    pub(crate) fn skew_clock(&mut self, engine: usize) {
+        let ms = i64::try_from(self.chance.below(20_000)).unwrap_or(0) - 10_000;
+        self.skew.insert(engine, ms);
+    }
+
+    /// Time by the clock of one engine.
+    pub(crate) fn now_of(&self, engine: usize) -> Timestamp {
+        let ahead = self.skew.get(&engine).copied().unwrap_or(0);
+        Timestamp(self.now.0.saturating_add_signed(ahead))
+    }
+
+    /// The inbox is gone with its messages. Who holds one goes on with it, and acknowledges into the void.
+    pub(crate) fn lose_inbox(&mut self) {
+        self.messages.clear();
+        self.revisit = true;
+    }
+
+    /// Deletes a run that has ended, if `revision` is still its last.
+    pub(crate) fn forget(&mut self, run: &RunId, revision: Revision) {
+        if self
+            .last(run)
+            .is_some_and(|entry| entry.revision == revision)
+        {
+            self.entries.retain(|entry| entry.run != *run);
         }
     }
 

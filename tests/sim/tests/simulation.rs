@@ -34,7 +34,7 @@ fn the_same_seed_gives_the_same_bytes() {
 
 fn missed(fence: Fence) {
     take_away(Some(fence));
-    let found = (0..1_000).find_map(|seed| Some((seed, run(seed, Options::default()).violation?)));
+    let found = (0..8_000).find_map(|seed| Some((seed, run(seed, Options::default()).violation?)));
     take_away(None);
     let (seed, law) = found.unwrap_or_else(|| panic!("nobody noticed that {fence:?} was away"));
     println!("without {fence:?}, seed {seed}: {law}");
@@ -64,5 +64,6 @@ fences! {
     the_incarnation_is_missed: Incarnation,
     the_issuing_record_is_missed: IssuingRecord,
     leaving_what_a_newer_build_wrote_is_missed: Newer,
+    taking_a_request_once_is_missed: Request,
     the_earlier_of_two_alarms_is_missed: EarlierAlarm,
 }
