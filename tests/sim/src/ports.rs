@@ -80,12 +80,27 @@ impl History for Sim {
     fn exclusive(&self) -> bool {
         self.world().exclusive
     }
+    /// As the adapter of NATS: whether the store went back is found out before an engine ends.
+    fn contradiction(&self, what: String) -> StoreError {
+        if self.world().went_back() {
+            StoreError::Broken(what)
+        } else {
+            StoreError::Unavailable(what)
+        }
+    }
     async fn load(&self, runs: &[RunId]) -> Result<Vec<Option<Stored>>, StoreError> {
         self.reach().await?;
         let stored = {
-            let world = self.world();
-            let last = |run| world.last(run).map(Entry::stored);
-            runs.iter().map(last).collect()
+            let mut world = self.world();
+            let stale = !world.exclusive && world.strikes(fault::STALE, 3);
+            if stale {
+                world.misread.extend(runs.iter().cloned());
+            }
+            let found = |run: &RunId| {
+                let of_run = world.entries.iter().rev().filter(|it| it.run == *run);
+                of_run.skip(usize::from(stale)).map(Entry::stored).next()
+            };
+            runs.iter().map(found).collect()
         };
         // The answer is on its way while others append.
         Yield(false).await;

@@ -20,7 +20,7 @@ use std::{
 /// Every kind of fault.
 pub const FAULTS_ALL: u32 = (1 << FAULTS) - 1;
 /// How many kinds there are.
-const FAULTS: u32 = 19;
+const FAULTS: u32 = 20;
 /// Steps after the end of the faults within which everything must rest.
 const CALM_STEPS_MAX: usize = 20_000;
 /// Runs that a simulated engine keeps in memory: fewer than there are, so that some are shed.
@@ -329,7 +329,7 @@ impl Scheduler {
                     }
                     Poll::Ready((_, Err(StoreError::Broken(why)))) => {
                         let mut world = self.sim.world();
-                        if !world.tail_lost && world.incarnation == Incarnation(1) {
+                        if !world.went_back() {
                             world.violated(format!("an engine ended on a sound store: {why}"));
                         }
                         drop(world);

@@ -50,6 +50,8 @@ pub(crate) mod fault {
     /// The consumer of the inbox delivers no more while so many messages are neither acknowledged nor, after a delayed
     /// negative acknowledgement, due again (JetStream's `max_ack_pending`, which counts both).
     pub(crate) const PENDING: u32 = 262_144;
+    /// A deposed leader answers a read with the record before the last.
+    pub(crate) const STALE: u32 = 524_288;
 }
 
 /// One stored record, opened.
@@ -118,6 +120,9 @@ pub(crate) struct World {
     /// No alarm is lost, nor what it follows from: none may wait for the sweep.
     pub(crate) punctual: bool,
     pub(crate) tail_lost: bool,
+    /// Runs of which a deposed leader told an older record. A report that was dropped for it costs its attempt: the run
+    /// tries the task again.
+    pub(crate) misread: BTreeSet<RunId>,
     pub(crate) revisit: bool,
     pub(crate) truth: BTreeMap<(u64, String), (Option<u64>, u64)>,
     pub(crate) epoch: u64,
@@ -154,6 +159,7 @@ impl World {
             orphaned: BTreeSet::new(),
             asleep: BTreeSet::new(),
             tail_lost: false,
+            misread: BTreeSet::new(),
             revisit: false,
             truth: BTreeMap::new(),
             epoch: 1,
@@ -509,6 +515,11 @@ impl World {
     pub(crate) fn lose_inbox(&mut self) {
         self.messages.clear();
         self.revisit = true;
+    }
+
+    /// Whether the store lost records, or was restored.
+    pub(crate) fn went_back(&self) -> bool {
+        self.tail_lost || self.incarnation != Incarnation(1)
     }
 
     /// Deletes a run that has ended, if `revision` is still its last.
