@@ -61,7 +61,8 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
         let beginning = answered(self.facts.begin()).await?;
         let mut view = View::new(&beginning.live);
         let served = sources::served(&self.client).await?;
-        self.sources.begin(&served);
+        let unserved = self.sources.begin(&served, self.options.relist);
+        (view.machines_hidden, view.sets_hidden) = (unserved, unserved);
         let resources = Resource::all(&self.client, &self.options, &served);
         self.settings.forget();
         self.hosts.forget();
@@ -137,7 +138,8 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
             self.settings.kind_absent();
         }
         if resource.kind.is_source() {
-            let hidden = matches!(state, SourceState::Forbidden(_));
+            // Discovery has the group: who answers 404 does not know it yet, or no more.
+            let hidden = state != SourceState::Watched;
             match resource.kind {
                 Kind::Machine(_) => view.machines_hidden |= hidden,
                 Kind::Set(_) => view.sets_hidden |= hidden,

@@ -9,8 +9,11 @@ use super::{
 use crate::source;
 use dormer_proto::machine::MachineApi;
 use kube::Client;
-use std::{collections::BTreeMap, time::Duration};
-use tokio::sync::mpsc::Sender;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+use tokio::{sync::mpsc::Sender, time::Instant};
 
 /// How long discovery may take.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -47,21 +50,42 @@ pub(super) async fn follow(
 
 /// States of the sources, by kind.
 #[derive(Debug, Default)]
-pub(super) struct Sources(BTreeMap<Kind, (String, SourceState)>);
+pub(super) struct Sources {
+    states: BTreeMap<Kind, (String, SourceState)>,
+    /// Groups that were served since this process began.
+    groups: BTreeSet<&'static str>,
+    /// When this process asked first.
+    began: Option<Instant>,
+}
 
 impl Sources {
-    /// Before a list: the APIs that are served. What is known of others is forgotten.
-    pub(super) fn begin(&mut self, served: &[MachineApi]) {
+    /// Before a list: the APIs that are served. What is known of others is forgotten. Answers whether machines of a
+    /// group that is not served may stand all the same, so that none is gone because no list has it: a group that was
+    /// served before, and for so long after this process began every group. An API server that has just started, or an
+    /// extension that is registered anew, lacks groups for a while (kubernetes#115241). Whoever removes a definition
+    /// deletes its objects first, and the watches tell that.
+    pub(super) fn begin(&mut self, served: &[MachineApi], believed_after: Duration) -> bool {
         let gone = |kind: &Kind| match kind {
             Kind::Machine(api) | Kind::Set(api) => !served.contains(api),
             _ => false,
         };
-        self.0.retain(|kind, _| !gone(kind));
+        self.states.retain(|kind, _| !gone(kind));
+        let now: BTreeSet<_> = served.iter().map(|api| api.group()).collect();
+        let began = *self.began.get_or_insert_with(Instant::now);
+        let lost: Vec<_> = self.groups.difference(&now).copied().collect();
+        if !lost.is_empty() {
+            let groups = lost.join(", ");
+            tracing::warn!("the cluster serves {groups} no more: its machines are left alone");
+        }
+        let all = MachineApi::ALL.iter().all(|api| now.contains(api.group()));
+        let early = !all && began.elapsed() < believed_after;
+        self.groups.extend(now);
+        early || !lost.is_empty()
     }
 
     /// Notes the state of a source. What is forbidden is a finding, and said once.
     pub(super) fn is(&mut self, kind: Kind, what: &str, state: SourceState) {
-        let known = self.0.get(&kind).map(|(_, state)| state);
+        let known = self.states.get(&kind).map(|(_, state)| state);
         if known == Some(&state) {
             return;
         }
@@ -76,7 +100,7 @@ impl Sources {
                 }
             }
         }
-        self.0.insert(kind, (what.to_owned(), state));
+        self.states.insert(kind, (what.to_owned(), state));
     }
 
     /// All of them, as the status shows them.
@@ -85,6 +109,6 @@ impl Sources {
             what: what.clone(),
             state: state.clone(),
         };
-        self.0.values().map(source).collect()
+        self.states.values().map(source).collect()
     }
 }

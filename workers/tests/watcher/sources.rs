@@ -156,6 +156,55 @@ async fn a_kind_that_comes_later_is_found_without_a_restart() {
     bench.stop().await;
 }
 
+/// An API server that starts, or an extension that is registered anew, lacks a group for a while: discovery does not
+/// name it, and a list of its kind is a 404 (kubernetes#115241).
+#[tokio::test]
+async fn a_kind_that_is_not_served_for_a_while_ends_no_run() {
+    let world = world(1, &[]).await;
+    let options = || Options {
+        repeat: Duration::from_secs(4),
+        ..Options::default()
+    };
+    let bench = Bench::with(
+        &world,
+        Pool::newest(),
+        options(),
+        Arc::new(Recorder(watch::Sender::default())),
+    )
+    .await;
+    all_serve(&bench, &world).await;
+    let uid = windows(&world)[0].uid().to_owned();
+    world.api.unserve(&OPENSHIFT);
+    bench
+        .until_status("the kind is not seen", |status| {
+            status.listed.is_some() && state_of(status, "machines.machine.openshift.io").is_none()
+        })
+        .await;
+    let known = bench.known.clone();
+    bench.stop().await;
+
+    // A watcher that begins meanwhile knows of the run from the engine alone.
+    let bench = Bench::with(&world, Pool::newest(), options(), known).await;
+    bench
+        .until_status("it has listed", |status| status.live == 1)
+        .await;
+    let epoch = bench.known.0.borrow().epoch;
+    world.api.unserve(&[]);
+    bench
+        .until("it is seen again", |state| {
+            (state.epoch > epoch).then_some(())?;
+            machine_fact(state, &uid)
+        })
+        .await;
+    let told = bench.known.0.borrow().messages.clone();
+    let gone = |(_, it): &&(String, _)| {
+        let it: &dormer_proto::message::Observation<Fact> = it;
+        ["Machine", "MachineSet"].contains(&it.object.kind.as_str()) && it.fact.is_none()
+    };
+    assert_eq!(told.iter().find(gone), None);
+    bench.stop().await;
+}
+
 #[tokio::test]
 async fn a_source_that_is_forbidden_is_named_stops_no_other_and_ends_no_run() {
     let world = world(1, &[]).await;
