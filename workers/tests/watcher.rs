@@ -242,6 +242,45 @@ async fn certificates_and_nodes_are_routed_by_the_exact_name() {
     bench.stop().await;
 }
 
+/// Cluster API's v1beta1 writes a `nodeRef` once, the Machine API's nodelink when readiness changed.
+#[tokio::test]
+async fn a_node_that_registers_again_is_seen_though_its_node_ref_keeps_the_old_uid() {
+    let world = world(1, &[]).await;
+    let options = Options {
+        relist: Duration::from_secs(2),
+        ..Options::default()
+    };
+    let known = Arc::new(Recorder(watch::Sender::default()));
+    let bench = Bench::with(&world, Pool::newest(), options, known).await;
+    let uid = all_serve(&bench, &world, 1).await.remove(0);
+    let key = Key::of(&windows(&world)[0]);
+    let (told, epoch) = {
+        let known = bench.known.0.borrow();
+        (known.messages.len(), known.epoch)
+    };
+    let stale = json!({"status": {"nodeRef": {"uid": "of-the-node-before"}}});
+    patch(&world, &kinds::MACHINE, &key, stale);
+    let excluded = json!({"machine.openshift.io/exclude-node-draining": ""});
+    let noted = json!({"metadata": {"annotations": excluded}});
+    patch(&world, &kinds::MACHINE, &key, noted);
+    bench
+        .until("the Machine as it is now, in a later list", |state| {
+            let facts = state.facts(&run_of(&uid)).into_values();
+            let mut machines = facts.filter_map(|fact| match fact {
+                Fact::Machine(machine::Fact::Machine(fact)) => Some(fact),
+                _ => None,
+            });
+            machines.find(|it| it.exclude_drain && state.epoch > epoch + 1)
+        })
+        .await;
+    let known = bench.known.0.borrow().clone();
+    let mut since = known.messages[told..].iter();
+    let gone = since.find(|(_, it)| it.object.kind == "Node" && it.fact.is_none());
+    assert_eq!(gone, None);
+    assert_eq!(serving(&known), [uid]);
+    bench.stop().await;
+}
+
 fn pool(state: &KnownFacts) -> Option<dormer_proto::pool::PoolSettings> {
     let facts = state.facts("rollout/windows").into_values();
     facts.into_iter().find_map(|fact| match fact {

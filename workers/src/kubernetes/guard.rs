@@ -275,7 +275,8 @@ pub(super) fn leaves_for_good(machine: &MachineRef, object: &DynamicObject) -> b
 }
 
 /// Whether a Node is this Machine's own Windows node: by the UID of the `nodeRef` where it has one (Cluster API's
-/// v1beta2 has a name only), else by name and providerID.
+/// v1beta2 has a name only), else by name and providerID. A Node that was deleted and registered again has another UID,
+/// which a `nodeRef` may never learn (see `watcher/routing.rs`).
 pub(super) fn is_of(machine: &DynamicObject, node: &Node) -> Result<(), Refused> {
     let name = node.name_any();
     let os = node.labels().get(OS).map_or("nothing", String::as_str);
@@ -310,19 +311,23 @@ pub(super) fn is_of(machine: &DynamicObject, node: &Node) -> Result<(), Refused>
         Some(named) => return foreign(format!("that is {named}")),
         None => return foreign("it has no nodeRef yet".to_owned()),
     }
-    if let Some(uid) = node_ref(machine, "uid") {
-        return match node.uid() {
-            Some(there) if there == uid => Ok(()),
-            there => foreign(format!(
-                "its nodeRef has the UID {uid}, and the Node {}",
-                there.unwrap_or_default()
-            )),
-        };
-    }
     let wanted = machine.data["spec"]["providerID"]
         .as_str()
         .filter(|id| !id.is_empty());
     let there = node.spec.as_ref().and_then(|it| it.provider_id.as_deref());
+    if let Some(uid) = node_ref(machine, "uid") {
+        let same_id =
+            matches!((wanted, there), (Some(ours), Some(its)) if same_provider_id(ours, its));
+        return match node.uid() {
+            Some(found) if found == uid => Ok(()),
+            // It registered again, and its nodeRef was not renewed.
+            Some(_) if same_id => Ok(()),
+            found => foreign(format!(
+                "its nodeRef has the UID {uid}, and the Node {}",
+                found.unwrap_or_default()
+            )),
+        };
+    }
     match (wanted, there) {
         (Some(wanted), Some(there)) if same_provider_id(wanted, there) => Ok(()),
         (Some(wanted), there) => foreign(format!(

@@ -42,9 +42,21 @@ fn a_node_is_its_machines_by_uid_or_else_by_name_and_provider_id() {
     let table = [
         // The UID decides, whatever the providerIDs say.
         (machine(Some("u"), one), node("win-1", "u", two), None),
+        // It registered again, and nobody renewed the nodeRef.
+        (machine(Some("u"), one), node("win-1", "v", one), None),
         (
             machine(Some("u"), one),
-            node("win-1", "v", one),
+            node("win-1", "v", two),
+            Some(NotItsNode),
+        ),
+        (
+            machine(Some("u"), one),
+            node("win-1", "v", None),
+            Some(NotItsNode),
+        ),
+        (
+            machine(Some("u"), None),
+            node("win-1", "v", None),
             Some(NotItsNode),
         ),
         (

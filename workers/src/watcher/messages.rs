@@ -261,6 +261,10 @@ impl MessageWriter {
             .machines
             .get(uid)
             .filter(|machine| self.concerns(uid, machine))?;
+        // It may have registered again.
+        if view.node_of(machine).is_some() {
+            return None;
+        }
         let node = machine
             .node_uid
             .as_deref()

@@ -6,14 +6,17 @@ use super::{
     view::View,
 };
 use dormer_proto::{
-    machine::MachineApi,
+    machine::{MachineApi, same_provider_id},
     rollout::{OwnedMachine, OwnerFact},
 };
 use std::collections::BTreeMap;
 
 impl View {
-    /// The Node of this machine: the one that `nodeRef` names (by its UID, where it has one), or the one that it
-    /// expects and no other has. Never one of another system or of the control plane, whatever names it.
+    /// The Node of this machine: the one that `nodeRef` names (by its UID, where it has one, or by the providerID), or
+    /// the one that it expects and no other has. Never one of another system or of the control plane, whatever names it.
+    /// A Node that was deleted and registers again has another UID, which `nodeRef` may never learn: Cluster API's
+    /// v1beta1 writes it once (cluster-api v1.10.4, `machine_controller_noderef.go`), the Machine API's nodelink when
+    /// readiness changed (machine-api-operator 951196122, `nodelink_controller.go`, `nodeReadinessCache`).
     pub(super) fn node_of(&self, machine: &ObservedMachine) -> Option<&ObservedNode> {
         let uid = &machine.fact.machine.uid;
         let name = match (&machine.fact.node, &machine.expected) {
@@ -23,7 +26,9 @@ impl View {
         };
         let node = self.nodes.get(self.node_names.get(name)?)?;
         let linked = machine.fact.node.as_ref().and(machine.node_uid.as_ref());
-        let same = linked.is_none_or(|uid| *uid == node.fact.uid);
+        let ids = (&machine.fact.provider_id, &node.fact.provider_id);
+        let same_id = matches!(ids, (Some(ours), Some(theirs)) if same_provider_id(ours, theirs));
+        let same = same_id || linked.is_none_or(|uid| *uid == node.fact.uid);
         (node.windows_worker && same).then_some(node)
     }
 

@@ -27,6 +27,16 @@ pub struct NodeLink {
 struct KnownMachine {
     machines: HashMap<String, Key>,
     nodes: HashMap<String, Key>,
+    /// Whether each Node was ready when its Machine was linked last, by name. A Node that is deleted stays in it, and
+    /// one of the same name that is as ready is not linked (machine-api-operator 951196122,
+    /// `pkg/controller/nodelink/nodelink_controller.go`, `nodeReadinessCache`).
+    ready: HashMap<String, bool>,
+}
+
+fn is_ready(node: &Value) -> bool {
+    let conditions = node["status"]["conditions"].as_array();
+    let ready = conditions.and_then(|all| all.iter().find(|it| it["type"] == "Ready"));
+    ready.is_some_and(|it| it["status"] == "True")
 }
 
 impl NodeLink {
@@ -82,7 +92,9 @@ impl Reconcile for NodeLink {
             }
         }
         if !of_machine {
-            let linked = event.before.is_some() && value.annotation(MACHINE).is_some();
+            let same = |before: &Value| is_ready(before) == is_ready(value);
+            let linked = event.before.as_ref().is_some_and(|it| same(&it.value))
+                && value.annotation(MACHINE).is_some();
             return if linked && !event.deleted {
                 Vec::new()
             } else {
@@ -147,11 +159,18 @@ impl NodeLink {
         self.client.merge(&kinds::NODE, &key, &patch).await?;
         let node_ref = json!({"apiVersion": "v1", "kind": "Node", "name": node.name(),
             "uid": node.uid()});
-        if machine["status"]["nodeRef"]["uid"] != node.uid() {
+        let ready = is_ready(node);
+        let cached = {
+            let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            known.ready.get(node.name()) == Some(&ready)
+        };
+        if !cached {
             let status = json!({"nodeRef": node_ref, "lastUpdated": self.client.stamp()});
             self.client
                 .status(&kinds::MACHINE, &Key::of(machine), status)
                 .await?;
+            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            known.ready.insert(node.name().to_owned(), ready);
         }
         Ok(None)
     }
