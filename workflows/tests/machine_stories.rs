@@ -14,6 +14,7 @@ use dormer_proto::{
         self, Blocker, ChangeClass, CsrExpectation, CsrFact, FenceRefusal, Guard, MachineFact,
         NodeFact, Outcome, Owner, Section, Signal, Task, TokenMark,
     },
+    message::Failure,
     neighbour::Neighbour,
     pool::{AfterTimeout, Approval, PoolSettings, Strategy, Terms},
     work::Fact,
@@ -338,6 +339,59 @@ fn a_retry_after_no_node_came_reads_the_host_again() {
         .done("probe", probed())
         .done("converge-host", converged(Section::Host, false));
     assert_eq!(story.state.phase, Phase::NodeWait);
+}
+
+/// The watcher, the signer of certificates or a network's DaemonSet was away for longer than the deadline.
+#[test]
+fn a_node_that_comes_after_its_deadline_is_brought_up() {
+    let mut story = Story::begin(machine());
+    story
+        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .done("probe", probed())
+        .done("converge-host", converged(Section::Host, false))
+        .tell("no Node for twenty minutes", Input::Fired(Timer::Deadline));
+    assert_eq!(failure_of(&story).0, "NodeOverdue");
+    story.tell("the Node registers after all", node_is(node()));
+    assert_eq!(story.state.phase, Phase::ConvergingNode);
+    story
+        .done("converge-node", converged(Section::Node, false))
+        .tell(
+            "not Ready for twenty minutes",
+            Input::Fired(Timer::Deadline),
+        );
+    assert_eq!(failure_of(&story).0, "NotReadyOverdue");
+    story.tell("it is said again that it is not", node_is(node()));
+    assert_eq!(failure_of(&story).0, "NotReadyOverdue");
+    story.tell("it is Ready", node_is(ready()));
+    assert_eq!(story.state.phase, Phase::Soaking);
+    holds(&story, expect_file!["stories/late_node.txt"]);
+}
+
+/// An outage of the cluster is nobody's failure: every machine that it met would wait for a person of its own.
+#[test]
+fn an_api_server_that_is_away_for_hours_fails_no_machine() {
+    let mut story = Story::begin(machine());
+    story
+        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .done("probe", probed())
+        .done("converge-host", converged(Section::Host, false))
+        .tell("the Node registers", node_is(node()))
+        .done("converge-node", converged(Section::Node, false))
+        .tell("it is Ready", node_is(ready()))
+        .tell("half a minute later", Input::Fired(Timer::Soak));
+    assert_eq!(story.state.phase, Phase::Marking);
+    let task = story.task("mark-node");
+    let failure = Failure::transient("ApiUnreachable", "the API server does not answer");
+    let given_up = |task: &Task, failure: &Failure| Input::Exhausted {
+        task: task.clone(),
+        failure: failure.clone(),
+    };
+    story.tell("no answer for two hours", given_up(&task, &failure));
+    assert_eq!(story.state.phase, Phase::Marking);
+    assert_eq!(story.task("mark-node"), task);
+    let refused = Failure::transient("Forbidden", "dormer may not patch nodes");
+    story.tell("no right for two hours", given_up(&task, &refused));
+    assert_eq!(failure_of(&story).0, "Forbidden");
 }
 
 /// One boot of a host that owes `owed` in `boot`.

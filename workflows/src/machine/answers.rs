@@ -6,6 +6,9 @@ use dormer_proto::{
     message::Failure,
 };
 
+/// Code of a call that the API server did not answer (`workers/src/kubernetes/error.rs`).
+const API_UNREACHABLE: &str = "ApiUnreachable";
+
 impl Draft<'_> {
     /// A worker did a task.
     pub(super) fn finished(&mut self, outcome: Outcome) {
@@ -78,6 +81,11 @@ impl Draft<'_> {
         if let Some(kind) = TaskKind::of(task)
             && self.s.phase.row().awaits.contains(&kind)
         {
+            // The machine is as it was. An API server that is away for hours is one trouble of the cluster, and no
+            // person should have to mend it machine by machine.
+            if failure.retry && failure.code == API_UNREACHABLE {
+                return self.run(task.clone());
+            }
             self.gave_up(kind, failure);
         }
     }

@@ -63,15 +63,20 @@ impl EndedPhase {
                 | News::Node { rebooted: true, .. }
                 | News::Pool { retarget: true, .. },
             ) => draft.go_on_from(from),
+            // What it waited for came after the deadline: the cluster was in the way, not the machine.
+            (
+                Self::Failed {
+                    from: from @ (Phase::NodeWait | Phase::ReadyWait),
+                },
+                News::Node { ready, .. },
+            ) if ready || from == Phase::NodeWait => draft.go_on_from(from),
             // The host is ignored: if nothing is destroyed yet, the change is undone.
             (Self::Failed { from }, News::HandsOff) if from.whole() => draft.give_back(),
             // Nothing that gives a reason to try again.
             (
                 Self::Failed { .. },
                 News::Machine { .. }
-                | News::Node {
-                    rebooted: false, ..
-                }
+                | News::Node { .. }
                 | News::NodeGone
                 | News::HandsOff
                 | News::Pool {
@@ -166,8 +171,13 @@ impl Draft<'_> {
                 self.push(Command::CancelTimer(Timer::Again));
                 self.enter(Phase::Leaving);
             }
+            // It is there by now.
+            Phase::NodeWait if self.s.node.is_some() => self.enter(Phase::ConvergingNode),
+            Phase::ReadyWait if self.s.node.as_ref().is_some_and(|node| node.ready) => {
+                self.enter(Phase::Soaking);
+            }
             // No Node came: the host may have another name by now than the one that is waited for.
-            Phase::NodeWait if self.s.node.is_none() => match held {
+            Phase::NodeWait => match held {
                 true => self.enter(Phase::Reprobing),
                 false => self.enter(Phase::Probing),
             },
