@@ -8,7 +8,7 @@
 //! computes budgets, evictions are the real ones. Machine controllers, cloud and hosts are simulated on both.
 
 mod crew;
-mod ground;
+pub(crate) mod ground;
 mod held;
 mod pool;
 mod scenarios;
