@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use std::{path::Path, time::Duration};
 
 /// Longest wait for one thing: the fleet comes up in half a minute where nothing else is done.
-const IN_TIME: Duration = Duration::from_secs(120);
+const IN_TIME: Duration = Duration::from_secs(40);
 const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/chart");
 const MACHINES: &str = "openshift-machine-api";
 /// The user of the image, as deploy/image/Containerfile has it.

@@ -146,8 +146,7 @@ impl Bundle<'_> {
             "user": {"uid": user, "gid": group, "additionalGids": more},
             "noNewPrivileges": !escalation,
             "capabilities": {"bounding": capabilities, "effective": capabilities,
-                "permitted": capabilities},
-            "rlimits": [{"type": "RLIMIT_NOFILE", "hard": 1_048_576, "soft": 1_048_576}]}),
+                "permitted": capabilities}}),
         )
     }
 
