@@ -20,6 +20,7 @@ mod spec;
 mod volume;
 
 use std::collections::BTreeMap;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -160,11 +161,21 @@ impl PodNode {
         std::fs::read_to_string(self.shared.log(pod)).unwrap_or_default()
     }
 
-    /// The address of a pod that is ready.
-    pub fn address(&self, pod: &str) -> Option<String> {
-        let pods = locked(&self.shared.pods);
-        let is = |it: &&Known| it.ready && it.pod["metadata"]["name"] == pod;
-        pods.values().find(is).map(|it| it.address.clone())
+    /// A port of 127.0.0.1 that leads to a port of a pod that is ready, as `kubectl port-forward` makes one.
+    ///
+    /// # Panics
+    /// When there is no such pod.
+    pub fn forward(&self, pod: &str, port: u16) -> u16 {
+        let address = {
+            let pods = locked(&self.shared.pods);
+            let is = |it: &&Known| it.ready && it.pod["metadata"]["name"] == pod;
+            let known = pods.values().find(is).expect("the pod is ready");
+            known.address.clone()
+        };
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+        let local = listener.local_addr().expect("an address").port();
+        network::forward(listener, format!("{address}:{port}"));
+        local
     }
 
     /// Kills a pod's containers with SIGKILL, as the kernel does to one that takes too much memory.

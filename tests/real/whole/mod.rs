@@ -12,4 +12,4 @@ pub(crate) mod ground;
 mod held;
 mod pool;
 mod scenarios;
-mod uninstall;
+pub(crate) mod uninstall;

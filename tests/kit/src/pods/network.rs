@@ -61,23 +61,7 @@ impl Network {
     /// Stands for the Service `kubernetes`: what connects to it is connected to the API server.
     pub(super) fn gateway(&self, port: u16) -> Result<()> {
         let listener = TcpListener::bind((SERVICE, port)).context("the Service's address")?;
-        std::thread::spawn(move || {
-            for inner in listener.incoming().flatten() {
-                let Ok(outer) = TcpStream::connect(("127.0.0.1", port)) else {
-                    continue;
-                };
-                for (from, to) in [(&inner, &outer), (&outer, &inner)] {
-                    let (Ok(mut from), Ok(mut to)) = (from.try_clone(), to.try_clone()) else {
-                        continue;
-                    };
-                    std::thread::spawn(move || {
-                        let _ = std::io::copy(&mut from, &mut to);
-                        let _ = to.shutdown(std::net::Shutdown::Both);
-                        let _ = from.shutdown(std::net::Shutdown::Both);
-                    });
-                }
-            }
-        });
+        forward(listener, format!("127.0.0.1:{port}"));
         Ok(())
     }
 
@@ -117,4 +101,25 @@ impl Network {
         let _ = ip(&format!("netns del {name}"));
         locked(&self.taken).retain(|number| self.address(*number) != address);
     }
+}
+
+/// Connects what connects to the listener, until the process ends.
+pub(super) fn forward(listener: TcpListener, to: String) {
+    std::thread::spawn(move || {
+        for inner in listener.incoming().flatten() {
+            let Ok(outer) = TcpStream::connect(&to) else {
+                continue;
+            };
+            for (from, to) in [(&inner, &outer), (&outer, &inner)] {
+                let (Ok(mut from), Ok(mut to)) = (from.try_clone(), to.try_clone()) else {
+                    continue;
+                };
+                std::thread::spawn(move || {
+                    let _ = std::io::copy(&mut from, &mut to);
+                    let _ = to.shutdown(std::net::Shutdown::Both);
+                    let _ = from.shutdown(std::net::Shutdown::Both);
+                });
+            }
+        }
+    });
 }
