@@ -28,6 +28,8 @@ const CAPABILITIES: [&str; 14] = [
     "KILL",
     "AUDIT_WRITE",
 ];
+/// Where programs are looked for if the image does not say.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// What containerd hides, and what it shows for reading only.
 const MASKED: [&str; 8] = [
     "/proc/asound",
@@ -168,7 +170,8 @@ impl Bundle<'_> {
     }
 
     fn variables(&self) -> Result<Vec<String>> {
-        let mut all = self.image.env.clone();
+        let mut all = vec![format!("PATH={PATH}")];
+        all.extend(self.image.env.iter().cloned());
         let namespace = text(&self.pod["metadata"]["namespace"]);
         all.push(format!("HOSTNAME={}", text(&self.pod["metadata"]["name"])));
         all.push(format!(

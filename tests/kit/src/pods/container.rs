@@ -22,7 +22,7 @@ pub(super) struct Container {
     pub(super) image: String,
     /// Its name for runc, while it has one.
     pub(super) id: String,
-    starts: u32,
+    pub(super) starts: u32,
     child: Option<Child>,
     state: Value,
     last: Value,

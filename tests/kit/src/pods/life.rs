@@ -113,12 +113,8 @@ impl Life<'_> {
                     }
                 }
             }
-            let begun = self.init.iter().all(|it| it.ended == Some(0));
-            self.write(if self.prepared && begun {
-                "Running"
-            } else {
-                "Pending"
-            });
+            let begun = self.containers.iter().all(|it| it.starts > 0);
+            self.write(if begun { "Running" } else { "Pending" });
             block_until(TICK, || false);
         }
         for container in self.node.containers(self.uid) {

@@ -155,7 +155,7 @@ fn understood_container(at: &str, container: &Value) -> Result<()> {
         .map(|variable| &variable["value"]);
     for value in texts.chain(values) {
         ensure!(
-            !text(value).contains("$("),
+            !refers(text(value)),
             "{at}: $(VARIABLE) is not implemented: {value}"
         );
     }
@@ -192,6 +192,15 @@ fn only(at: &str, of: &Value, fields: &[&str]) -> Result<()> {
         );
     }
     Ok(())
+}
+
+/// Whether a text holds `$(VARIABLE)`. What a shell knows by such brackets stays as it is.
+fn refers(text: &str) -> bool {
+    text.split("$(").skip(1).any(|rest| {
+        let name = rest.split(')').next().unwrap_or_default();
+        let plain = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+        rest.len() > name.len() && !name.is_empty() && name.chars().all(plain)
+    })
 }
 
 /// The members of a list; none of what is no list.
