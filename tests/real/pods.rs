@@ -19,8 +19,8 @@ use dormer_fleet::{
     world::{OutsideConfig, OutsideWorld},
 };
 use dormer_testkit::{
-    ControlPlane, Helm, PodImage, PodNode, Speaker, TempDir, await_some, free_port, skip, started,
-    test_dir,
+    ControlPlane, Helm, Identity, PodImage, PodNode, Speaker, TempDir, TestCa, await_some,
+    free_port, skip, started, test_dir,
 };
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
@@ -96,6 +96,9 @@ struct Release {
     values: Vec<String>,
     node: PodNode,
     fleet: OutsideWorld,
+    /// The console's certificate, and who signed it.
+    tls: Identity,
+    tls_ca: String,
     folder: TempDir,
     _images: Images,
     _plane: ControlPlane,
@@ -203,6 +206,10 @@ impl Release {
         let secret = json!({"apiVersion": "v1", "kind": "Secret", "stringData": {"private-key.pem": key},
             "metadata": {"name": "cloud-private-key", "namespace": "dormer"}});
         self.world.create(secret).await;
+        let tls = json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
+            "metadata": {"name": "own-tls", "namespace": "dormer"},
+            "stringData": {"tls.crt": self.tls.certificate, "tls.key": self.tls.key}});
+        self.world.create(tls).await;
         // As an installer writes it; the user data of hosts differs by it.
         let platform = json!({"platform": "AWS", "platformStatus": {"type": "AWS"}});
         self.world
@@ -246,9 +253,13 @@ impl Release {
         let _ = self.world.try_create(binding).await;
         let token = granted(&self.world, "default", "reader").await;
         let port = self.node.forward("dormer-0", 7080);
+        let ca = self.folder.path().join("ca.pem");
+        std::fs::write(&ca, &self.tls_ca).expect("written");
         let done = Command::new(env!("CARGO_BIN_EXE_dormer"))
             .args(["get", "machines", "-o", "json", "--server"])
-            .arg(format!("http://127.0.0.1:{port}"))
+            .arg(format!("https://127.0.0.1:{port}"))
+            .arg("--ca-file")
+            .arg(&ca)
             .env("DORMER_TOKEN", token)
             .output()
             .expect("dormer runs");
@@ -292,7 +303,10 @@ async fn release(helm: Helm, plane: ControlPlane, node: PodNode) -> Release {
     for version in ["11.0.0", "11.1.0"] {
         node.image(&format!("payload:{version}"), images.payload(version));
     }
+    let authority = TestCa::new();
     Release {
+        tls: authority.issue("dormer", &["127.0.0.1"]),
+        tls_ca: authority.certificate(),
         values: vec![
             "--namespace=dormer".into(),
             "--set=platform=upstream".into(),
@@ -300,6 +314,7 @@ async fn release(helm: Helm, plane: ControlPlane, node: PodNode) -> Release {
             "--set=join.serviceCidr=10.96.0.0/16".into(),
             format!("--set=sshPort={ssh_port}"),
             "--set=pool.spec.soak=1s".into(),
+            "--set=http.tlsSecret=own-tls".into(),
         ],
         world,
         helm,

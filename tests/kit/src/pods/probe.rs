@@ -4,10 +4,13 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use anyhow::{Context, Result};
+use rustls::{ClientConnection, Stream};
 use serde_json::Value;
 
 use super::Shared;
 use super::spec::{list, text};
+use crate::https::trusting;
 
 /// A probe and what it came to so far.
 #[derive(Debug)]
@@ -77,24 +80,29 @@ impl Probe {
             return false;
         };
         let path = get["path"].as_str().unwrap_or("/");
-        answered(address, port, path, limit).is_some_and(|status| (200..400).contains(&status))
+        let scheme = text(&get["scheme"]);
+        let status = answered(address, port, scheme, path, limit);
+        status.is_ok_and(|status| (200..400).contains(&status))
     }
 }
 
 /// The status of the answer to `GET path` within a limit.
-fn answered(address: &str, port: u16, path: &str, limit: Duration) -> Option<u16> {
-    let to = SocketAddr::new(address.parse().ok()?, port);
-    let mut socket = TcpStream::connect_timeout(&to, limit).ok()?;
-    socket.set_read_timeout(Some(limit)).ok()?;
+fn answered(address: &str, port: u16, scheme: &str, path: &str, limit: Duration) -> Result<u16> {
+    let to = SocketAddr::new(address.parse()?, port);
+    let mut socket = TcpStream::connect_timeout(&to, limit)?;
+    socket.set_read_timeout(Some(limit))?;
     let head =
         format!("GET {path} HTTP/1.1\r\nHost: {address}:{port}\r\nConnection: close\r\n\r\n");
-    socket.write_all(head.as_bytes()).ok()?;
     let mut status = [0; 12];
-    socket.read_exact(&mut status).ok()?;
-    std::str::from_utf8(&status)
-        .ok()?
-        .split(' ')
-        .nth(1)?
-        .parse()
-        .ok()
+    if scheme == "HTTPS" {
+        let mut session = ClientConnection::new(trusting()?, to.ip().into())?;
+        let mut stream = Stream::new(&mut session, &mut socket);
+        stream.write_all(head.as_bytes())?;
+        stream.read_exact(&mut status)?;
+    } else {
+        socket.write_all(head.as_bytes())?;
+        socket.read_exact(&mut status)?;
+    }
+    let status = std::str::from_utf8(&status)?.split(' ').nth(1);
+    Ok(status.context("no HTTP answer")?.parse()?)
 }

@@ -132,10 +132,6 @@ fn understood_container(at: &str, container: &Value) -> Result<()> {
             &probe["httpGet"],
             &["path", "port", "scheme"],
         )?;
-        ensure!(
-            probe["httpGet"]["scheme"] != "HTTPS",
-            "{at}.httpGet.scheme HTTPS is not implemented"
-        );
     }
     for mount in list(&container["volumeMounts"]) {
         let fields = &["mountPath", "name", "readOnly", "subPath"];
