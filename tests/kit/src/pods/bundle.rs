@@ -12,42 +12,14 @@ use super::spec::{list, text};
 use super::{PodImage, Shared, volume};
 
 /// What containerd gives a container that asks for nothing.
-const CAPABILITIES: [&str; 14] = [
-    "CHOWN",
-    "DAC_OVERRIDE",
-    "FSETID",
-    "FOWNER",
-    "MKNOD",
-    "NET_RAW",
-    "SETGID",
-    "SETUID",
-    "SETFCAP",
-    "SETPCAP",
-    "NET_BIND_SERVICE",
-    "SYS_CHROOT",
-    "KILL",
-    "AUDIT_WRITE",
-];
+const CAPABILITIES: &str = "CHOWN DAC_OVERRIDE FSETID FOWNER MKNOD NET_RAW SETGID SETUID SETFCAP SETPCAP \
+    NET_BIND_SERVICE SYS_CHROOT KILL AUDIT_WRITE";
 /// Where programs are looked for if the image does not say.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// What containerd hides, and what it shows for reading only.
-const MASKED: [&str; 8] = [
-    "/proc/asound",
-    "/proc/acpi",
-    "/proc/kcore",
-    "/proc/keys",
-    "/proc/latency_stats",
-    "/proc/timer_list",
-    "/proc/sched_debug",
-    "/sys/firmware",
-];
-const READ_ONLY: [&str; 5] = [
-    "/proc/bus",
-    "/proc/fs",
-    "/proc/irq",
-    "/proc/sys",
-    "/proc/sysrq-trigger",
-];
+const MASKED: &str = "/proc/asound /proc/acpi /proc/kcore /proc/keys /proc/latency_stats /proc/timer_list \
+    /proc/sched_debug /sys/firmware";
+const READ_ONLY: &str = "/proc/bus /proc/fs /proc/irq /proc/sys /proc/sysrq-trigger";
 
 /// What a container's bundle is made of.
 #[derive(Debug)]
@@ -79,7 +51,7 @@ impl Bundle<'_> {
             "process": self.process(user)?, "mounts": self.mounts()?,
             "linux": {"namespaces": [{"type": "pid"}, {"type": "ipc"}, {"type": "uts"}, {"type": "mount"},
                     {"type": "network", "path": format!("/run/netns/{}", self.namespace)}],
-                "resources": self.resources()?, "maskedPaths": MASKED, "readonlyPaths": READ_ONLY}});
+                "resources": self.resources()?, "maskedPaths": words(MASKED), "readonlyPaths": words(READ_ONLY)}});
         fs::write(at.join("config.json"), config.to_string())?;
         Ok(at)
     }
@@ -159,10 +131,8 @@ impl Bundle<'_> {
                 .iter()
                 .any(|it| it == name || it == "ALL")
         };
-        let kept = CAPABILITIES
-            .iter()
-            .filter(|name| !has("drop", name))
-            .copied();
+        let all = words(CAPABILITIES).into_iter();
+        let kept = all.filter(|name| !has("drop", name));
         let added = list(&asked["add"]).iter().map(text);
         kept.chain(added)
             .map(|name| format!("CAP_{name}"))
@@ -198,14 +168,12 @@ impl Bundle<'_> {
                     optional,
                 )?;
                 let key = text(&source["key"]);
-                let found = data.into_iter().flatten().find(|(it, _)| it == key);
+                let found = data.and_then(|mut data| data.remove(key));
                 ensure!(
                     found.is_some() || optional,
                     "couldn't find key {key} in {plural}"
                 );
-                found
-                    .map(|(_, bytes)| String::from_utf8(bytes))
-                    .transpose()?
+                found.map(String::from_utf8).transpose()?
             } else {
                 Some(text(&variable["value"]).to_owned())
             };
@@ -287,4 +255,8 @@ impl Bundle<'_> {
             << bits;
         Ok(json!({"devices": devices, "memory": {"limit": bytes}}))
     }
+}
+
+fn words(text: &str) -> Vec<&str> {
+    text.split_whitespace().collect()
 }

@@ -1,94 +1,75 @@
 //! Which fields of a pod the Node implements. Every other one fails the pod by its name.
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use serde_json::Value;
 
-/// Fields of a pod's spec that are done, or that are the scheduler's and the API server's.
-const POD: &[&str] = &[
-    "affinity",
-    "automountServiceAccountToken",
-    "containers",
-    "dnsPolicy",
-    "enableServiceLinks",
-    "imagePullSecrets",
-    "initContainers",
-    "nodeName",
-    "nodeSelector",
-    "preemptionPolicy",
-    "priority",
-    "priorityClassName",
-    "restartPolicy",
-    "schedulerName",
-    "securityContext",
-    "serviceAccount",
-    "serviceAccountName",
-    "hostname",
-    "subdomain",
-    "terminationGracePeriodSeconds",
-    "tolerations",
-    "topologySpreadConstraints",
-    "volumes",
-];
-const POD_SECURITY: &[&str] = &[
-    "fsGroup",
-    "fsGroupChangePolicy",
-    "runAsGroup",
-    "runAsNonRoot",
-    "runAsUser",
-    "seccompProfile",
-    "supplementalGroups",
-];
-const CONTAINER: &[&str] = &[
-    "args",
-    "command",
-    "env",
-    "image",
-    "imagePullPolicy",
-    "livenessProbe",
-    "name",
-    "ports",
-    "readinessProbe",
-    "resources",
-    "securityContext",
-    "startupProbe",
-    "terminationMessagePath",
-    "terminationMessagePolicy",
-    "volumeMounts",
-    "workingDir",
-];
-const SECURITY: &[&str] = &[
-    "allowPrivilegeEscalation",
-    "capabilities",
-    "readOnlyRootFilesystem",
-    "runAsGroup",
-    "runAsNonRoot",
-    "runAsUser",
-    "seccompProfile",
-];
-const PROBE: &[&str] = &[
-    "exec",
-    "failureThreshold",
-    "httpGet",
-    "initialDelaySeconds",
-    "periodSeconds",
-    "successThreshold",
-    "timeoutSeconds",
-];
-/// Kinds of volumes, and of what is projected into one, with their fields.
-const VOLUMES: &[(&str, &[&str])] = &[
-    ("configMap", &["name", "items", "defaultMode", "optional"]),
-    ("downwardAPI", &["items", "defaultMode"]),
-    ("emptyDir", &["sizeLimit"]),
-    ("persistentVolumeClaim", &["claimName", "readOnly"]),
-    ("projected", &["sources", "defaultMode"]),
+/// Fields that are done, or that are the scheduler's and the API server's, by where they stand. What stands deeper than
+/// this table goes is taken as it is.
+const FIELDS: &[(&str, &str)] = &[
     (
-        "secret",
-        &["secretName", "name", "items", "defaultMode", "optional"],
+        "spec",
+        "affinity automountServiceAccountToken containers dnsPolicy enableServiceLinks hostname \
+        imagePullSecrets initContainers nodeName nodeSelector preemptionPolicy priority \
+        priorityClassName restartPolicy schedulerName securityContext serviceAccount \
+        serviceAccountName subdomain terminationGracePeriodSeconds tolerations \
+        topologySpreadConstraints volumes",
     ),
     (
-        "serviceAccountToken",
-        &["audience", "expirationSeconds", "path"],
+        "spec.securityContext",
+        "fsGroup fsGroupChangePolicy runAsGroup runAsNonRoot runAsUser seccompProfile supplementalGroups",
     ),
+    (
+        "spec.containers",
+        "args command env image imagePullPolicy livenessProbe name ports readinessProbe resources \
+        securityContext startupProbe terminationMessagePath terminationMessagePolicy volumeMounts workingDir",
+    ),
+    (
+        "spec.containers.securityContext",
+        "allowPrivilegeEscalation capabilities readOnlyRootFilesystem runAsGroup runAsNonRoot runAsUser \
+        seccompProfile",
+    ),
+    ("spec.containers.env", "name value valueFrom"),
+    (
+        "spec.containers.env.valueFrom",
+        "configMapKeyRef fieldRef secretKeyRef",
+    ),
+    (
+        "spec.containers.volumeMounts",
+        "mountPath name readOnly subPath",
+    ),
+    ("spec.containers.resources", "limits requests"),
+    ("spec.containers.resources.limits", "memory"),
+    (
+        "probe",
+        "exec failureThreshold httpGet initialDelaySeconds periodSeconds successThreshold timeoutSeconds",
+    ),
+    ("probe.httpGet", "path port scheme"),
+    (
+        "volume",
+        "configMap downwardAPI emptyDir name persistentVolumeClaim projected secret serviceAccountToken",
+    ),
+    ("volume.configMap", "defaultMode items name optional"),
+    ("volume.downwardAPI", "defaultMode items"),
+    ("volume.emptyDir", "sizeLimit"),
+    ("volume.persistentVolumeClaim", "claimName readOnly"),
+    ("volume.projected", "defaultMode sources"),
+    (
+        "volume.secret",
+        "defaultMode items name optional secretName",
+    ),
+    (
+        "volume.serviceAccountToken",
+        "audience expirationSeconds path",
+    ),
+];
+/// Parts of a pod that stand at several places, and what they are called in the table.
+const SAME: &[(&str, &str)] = &[
+    ("spec.initContainers", "spec.containers"),
+    ("spec.containers.startupProbe", "probe"),
+    ("spec.containers.livenessProbe", "probe"),
+    ("spec.containers.readinessProbe", "probe"),
+    ("spec.volumes", "volume"),
+    ("volume.projected.sources", "volume"),
 ];
 
 /// Whether all of a pod's fields are implemented.
@@ -96,96 +77,36 @@ const VOLUMES: &[(&str, &[&str])] = &[
 /// # Errors
 /// The first that is not.
 pub(super) fn understood(spec: &Value) -> Result<()> {
-    only("spec", spec, POD)?;
-    only(
-        "spec.securityContext",
-        &spec["securityContext"],
-        POD_SECURITY,
-    )?;
-    seccomp("spec", spec)?;
-    for field in ["initContainers", "containers"] {
-        for container in list(&spec[field]) {
-            let at = format!("spec.{field}[{}]", text(&container["name"]));
-            understood_container(&at, container)?;
-        }
-    }
-    for volume in list(&spec["volumes"]) {
-        let at = format!("spec.volumes[{}]", text(&volume["name"]));
-        understood_volume(&at, volume)?;
-    }
-    Ok(())
+    walk("spec", "spec", spec)
 }
 
-fn understood_container(at: &str, container: &Value) -> Result<()> {
-    only(at, container, CONTAINER)?;
-    only(
-        &format!("{at}.securityContext"),
-        &container["securityContext"],
-        SECURITY,
-    )?;
-    seccomp(at, container)?;
-    for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
-        let (at, probe) = (format!("{at}.{probe}"), &container[probe]);
-        only(&at, probe, PROBE)?;
-        only(
-            &format!("{at}.httpGet"),
-            &probe["httpGet"],
-            &["path", "port", "scheme"],
-        )?;
+fn walk(at: &str, kind: &str, value: &Value) -> Result<()> {
+    if let Some(members) = value.as_array() {
+        return members.iter().try_for_each(|it| walk(at, kind, it));
     }
-    for mount in list(&container["volumeMounts"]) {
-        let fields = &["mountPath", "name", "readOnly", "subPath"];
-        only(&format!("{at}.volumeMounts"), mount, fields)?;
+    if kind.ends_with(".seccompProfile") {
+        let profile = text(&value["type"]);
+        let known = ["RuntimeDefault", "Unconfined"].contains(&profile);
+        ensure!(known, "{at} {profile} is not implemented");
     }
-    for variable in list(&container["env"]) {
-        let at = format!("{at}.env[{}]", text(&variable["name"]));
-        only(&at, variable, &["name", "value", "valueFrom"])?;
-        let from = &["fieldRef", "secretKeyRef", "configMapKeyRef"];
-        only(&format!("{at}.valueFrom"), &variable["valueFrom"], from)?;
+    let texts = [
+        "spec.containers.args",
+        "spec.containers.command",
+        "spec.containers.env.value",
+    ];
+    if texts.contains(&kind) && refers(text(value)) {
+        bail!("{at}: $(VARIABLE) is not implemented: {value}");
     }
-    let texts = [&container["args"], &container["command"]]
-        .into_iter()
-        .flat_map(list);
-    let values = list(&container["env"])
-        .iter()
-        .map(|variable| &variable["value"]);
-    for value in texts.chain(values) {
-        ensure!(
-            !refers(text(value)),
-            "{at}: $(VARIABLE) is not implemented: {value}"
-        );
-    }
-    Ok(())
-}
-
-fn understood_volume(at: &str, volume: &Value) -> Result<()> {
-    let kinds: Vec<&str> = VOLUMES.iter().map(|(kind, _)| *kind).collect();
-    only(at, volume, &[&["name"], kinds.as_slice()].concat())?;
-    for (kind, fields) in VOLUMES {
-        only(&format!("{at}.{kind}"), &volume[kind], fields)?;
-    }
-    for source in list(&volume["projected"]["sources"]) {
-        understood_volume(&format!("{at}.projected"), source)?;
-    }
-    Ok(())
-}
-
-fn seccomp(at: &str, of: &Value) -> Result<()> {
-    let kind = &of["securityContext"]["seccompProfile"]["type"];
-    let known = kind.is_null() || kind == "RuntimeDefault" || kind == "Unconfined";
-    ensure!(
-        known,
-        "{at}.securityContext.seccompProfile {kind} is not implemented"
-    );
-    Ok(())
-}
-
-fn only(at: &str, of: &Value, fields: &[&str]) -> Result<()> {
-    for field in of.as_object().into_iter().flat_map(|it| it.keys()) {
-        ensure!(
-            fields.contains(&field.as_str()),
-            "{at}.{field} is not implemented"
-        );
+    let Some((_, fields)) = FIELDS.iter().find(|(it, _)| *it == kind) else {
+        return Ok(());
+    };
+    for (field, value) in value.as_object().into_iter().flatten() {
+        let at = format!("{at}.{field}");
+        let known = fields.split_whitespace().any(|it| it == field);
+        ensure!(known, "{at} is not implemented");
+        let deeper = format!("{kind}.{field}");
+        let same = SAME.iter().find(|(it, _)| *it == deeper);
+        walk(&at, same.map_or(&*deeper, |(_, kind)| kind), value)?;
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! Folders of a pod's volumes, with the contents, modes and owners that a kubelet gives them.
 
+use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
@@ -149,7 +150,7 @@ pub(super) fn data(
     plural: &str,
     name: &str,
     optional: bool,
-) -> Result<Option<Vec<(String, Vec<u8>)>>> {
+) -> Result<Option<BTreeMap<String, Vec<u8>>>> {
     let object = match node.get(&format!("/api/v1/namespaces/{namespace}/{plural}/{name}")) {
         Ok(object) => object,
         Err(error) if optional && format!("{error:#}").contains(": 404: ") => return Ok(None),
