@@ -128,7 +128,7 @@ impl Container {
     }
 
     /// Looks after one that runs: whether it has ended, and its probes.
-    pub(super) fn look(&mut self, node: &Shared, address: &str, grace: Duration) -> Result<()> {
+    pub(super) fn check(&mut self, node: &Shared, address: &str, grace: Duration) -> Result<()> {
         let Some(child) = &mut self.child else {
             return Ok(());
         };
@@ -150,7 +150,7 @@ impl Container {
         let mut ask = |which: usize| {
             self.probes[which]
                 .as_mut()
-                .and_then(|probe| probe.look(node, &self.spec, &self.id, address))
+                .and_then(|probe| probe.check(node, &self.spec, &self.id, address))
         };
         if !self.started {
             match ask(0) {

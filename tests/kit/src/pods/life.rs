@@ -89,7 +89,7 @@ impl Life<'_> {
                     self.delete();
                     return;
                 }
-                self.look();
+                self.check();
             } else if self.prepared {
                 self.advance();
                 if let Some(phase) = self.ended() {
@@ -101,7 +101,7 @@ impl Life<'_> {
                     self.delete();
                     return;
                 }
-                self.look();
+                self.check();
             } else if Instant::now() >= self.retry {
                 match self.prepare() {
                     Ok(()) => self.prepared = true,
@@ -247,13 +247,13 @@ impl Life<'_> {
         all.then_some(phase)
     }
 
-    fn look(&mut self) {
+    fn check(&mut self) {
         let address = self.address().to_owned();
         let grace = self.pod["spec"]["terminationGracePeriodSeconds"].as_u64();
         let grace = Duration::from_secs(grace.unwrap_or(30));
         let node = self.node;
         for container in self.all() {
-            if let Err(error) = container.look(node, &address, grace) {
+            if let Err(error) = container.check(node, &address, grace) {
                 container.wait("RunContainerError", &format!("{error:#}"));
             }
         }

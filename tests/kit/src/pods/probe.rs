@@ -35,7 +35,7 @@ impl Probe {
     }
 
     /// Asks if it is time to; answers once so many answers were alike as the thresholds say.
-    pub(super) fn look(
+    pub(super) fn check(
         &mut self,
         node: &Shared,
         container: &Value,
