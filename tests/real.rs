@@ -18,6 +18,7 @@ mod guard;
 mod minor;
 mod people;
 mod plain;
+mod pods;
 mod pool;
 mod rbac;
 mod refusals;

@@ -2,7 +2,7 @@
 //! under its own names.
 
 use super::{
-    cluster::{Site, executor},
+    cluster::{Site, World, executor},
     watching::settings,
 };
 use dormer_profile::yaml;
@@ -109,7 +109,12 @@ pub(crate) async fn unguarded(site: &Site, alter: impl Fn(&str, &mut Value) -> b
 
 /// A token of an account in a namespace.
 pub(crate) async fn token(site: &Site, namespace: &str, account: &str) -> Speaker {
-    let accounts: Api<ServiceAccount> = Api::namespaced(site.world.admin.clone(), namespace);
+    Speaker::Token(granted(&site.world, namespace, account).await)
+}
+
+/// The same as a text.
+pub(crate) async fn granted(world: &World, namespace: &str, account: &str) -> String {
+    let accounts: Api<ServiceAccount> = Api::namespaced(world.admin.clone(), namespace);
     let spec = TokenRequestSpec::default();
     let wish = TokenRequest {
         spec,
@@ -118,7 +123,7 @@ pub(crate) async fn token(site: &Site, namespace: &str, account: &str) -> Speake
     let given = accounts
         .create_token_request(account, &PostParams::default(), &wish)
         .await;
-    Speaker::Token(given.expect("a token").status.expect("a status").token)
+    given.expect("a token").status.expect("a status").token
 }
 
 /// One of dormer's accounts.

@@ -82,6 +82,10 @@ struct Projector {
     written: Option<BTreeMap<ObjectKey, Value>>,
     /// Time of the next read.
     read_again: Instant,
+    /// Pause after the next read, should it fail.
+    pause: Duration,
+    /// What the last read failed with.
+    unread: BTreeSet<Trouble>,
     /// Conditions written on Nodes, by the Node's UID.
     nodes: BTreeMap<String, Condition>,
     upgradeable: Option<Condition>,
@@ -100,6 +104,8 @@ impl Projector {
             slices: None,
             written: None,
             read_again: Instant::now(),
+            pause: POLL_EVERY,
+            unread: BTreeSet::new(),
             nodes: BTreeMap::new(),
             upgradeable: None,
             sent: events::SentEvents::default(),
@@ -111,10 +117,11 @@ impl Projector {
 
     async fn project(&mut self, runs: &[SharedRun], lacks: &[Lack], now: Timestamp) {
         self.silent = 0;
-        let mut troubles = BTreeSet::new();
         if Instant::now() >= self.read_again {
-            self.read(&mut troubles).await;
+            self.read().await;
         }
+        // A read that failed is a problem until one succeeds.
+        let mut troubles = self.unread.clone();
         let beside = Context {
             server: self.server,
             lacks,
@@ -130,9 +137,10 @@ impl Projector {
         self.say(troubles);
     }
 
-    /// Reads the objects that others may have changed.
-    async fn read(&mut self, troubles: &mut BTreeSet<Trouble>) {
-        self.read_again = Instant::now() + self.settings.read_every;
+    /// Reads the objects that others may have changed. A read that fails is repeated soon: until one succeeds, no object
+    /// is written. Right after a release is installed its kinds exist, but the API server does not serve them yet.
+    async fn read(&mut self) {
+        let mut troubles = BTreeSet::new();
         if let Some(minor) = self.cluster.minor().await {
             self.server = Some(minor);
         }
@@ -155,6 +163,14 @@ impl Projector {
         }
         // A condition that somebody removed is written again.
         self.nodes.clear();
+        let every = self.settings.read_every;
+        let (wait, pause) = match troubles.is_empty() {
+            true => (every, POLL_EVERY),
+            false => (self.pause.min(every), (self.pause * 2).min(every)),
+        };
+        self.read_again = Instant::now() + wait;
+        self.pause = pause;
+        self.unread = troubles;
     }
 
     async fn write_objects(
@@ -318,5 +334,65 @@ impl Projector {
             tracing::info!("resolved: {over}");
         }
         self.troubles = troubles;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::json;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// A projector whose API server begins to serve the machines' kind after so many lists of them.
+    fn projector(refusals: usize) -> Projector {
+        let lists = Arc::new(AtomicUsize::new(0));
+        let answer = move |request: Request<Body>| {
+            let path = request.uri().path();
+            let machines = path.ends_with("/windowsmachines");
+            let refused = machines && lists.fetch_add(1, Ordering::Relaxed) < refusals;
+            let code = match path {
+                _ if refused => 429,
+                _ if machines || path.ends_with("/windowspools") => 200,
+                _ => 404,
+            };
+            let body = match code {
+                200 => json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": []}),
+                code => json!({"kind": "Status", "apiVersion": "v1", "metadata": {},
+                    "status": "Failure", "code": code, "reason": if code == 404 { "NotFound" } else { "TooManyRequests" },
+                    "message": "not served"}),
+            };
+            let body = Body::from(body.to_string().into_bytes());
+            let response = Response::builder().status(code).body(body);
+            async move { response }
+        };
+        let client = kube::Client::new(tower::service_fn(answer), "dormer");
+        let settings = Settings {
+            namespace: "dormer".into(),
+            name: "test".into(),
+            operator_condition: None,
+            read_every: READ_EVERY,
+        };
+        Projector::new(Cluster::new(client, &settings), settings)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_read_that_failed_is_a_problem_and_is_repeated_soon() {
+        let mut projector = projector(2);
+        for expected in [1, 1, 1, 0] {
+            projector.project(&[], &[], Timestamp(0)).await;
+            assert_eq!(
+                projector.troubles.len(),
+                expected,
+                "{:?}",
+                projector.troubles
+            );
+            assert_eq!(projector.written.is_some(), expected == 0);
+            tokio::time::advance(POLL_EVERY).await;
+        }
+        projector.project(&[], &[], Timestamp(0)).await;
+        assert_eq!(projector.pause, POLL_EVERY, "the next trouble begins anew");
+        assert!(projector.read_again > Instant::now() + READ_EVERY / 2);
     }
 }

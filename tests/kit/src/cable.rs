@@ -73,7 +73,8 @@ impl Drop for Cable {
     }
 }
 
-fn ip(words: &str) -> Result<(), Skipped> {
+/// Runs iproute2's `ip` with these words.
+pub(crate) fn ip(words: &str) -> Result<(), Skipped> {
     let skipped = |reason: String| Skipped {
         server: "ip netns".to_owned(),
         reason,

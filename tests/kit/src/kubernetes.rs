@@ -24,6 +24,9 @@ const OPENSHIFT: &str = "openshift-api-20260511";
 /// The folder that pins the Prometheus Operator, and so its CRDs.
 const MONITORING: &str = "prometheus-operator-0.90.1";
 
+/// Address of the Service `kubernetes`: the first of the Services' network.
+pub(crate) const SERVICE: &str = "10.96.0.1";
+
 /// A control plane is up in about ten seconds; a busy machine gets this much for each of its servers.
 const START_MAX: Duration = Duration::from_secs(120);
 /// Tries at a port that somebody else took between our look and the server's bind.
@@ -32,8 +35,8 @@ const PORT_TRIES: usize = 3;
 /// What of the controller manager runs: what dormer meets, and nothing that would change nodes without a kubelet.
 const CONTROLLERS: &str = "bootstrap-signer-controller,certificatesigningrequest-approving-controller,\
 certificatesigningrequest-signing-controller,daemonset-controller,deployment-controller,\
-disruption-controller,garbage-collector-controller,namespace-controller,replicaset-controller,\
-root-ca-certificate-publisher-controller,serviceaccount-controller,statefulset-controller";
+disruption-controller,garbage-collector-controller,namespace-controller,persistentvolume-binder-controller,\
+replicaset-controller,root-ca-certificate-publisher-controller,serviceaccount-controller,statefulset-controller";
 
 /// What runs beside where every Node has a kubelet that beats.
 const NODE_CONTROLLERS: &str =
@@ -151,6 +154,14 @@ impl ControlPlane {
         self.plan
             .kubeconfig(speaker)
             .expect("the folder can be written")
+    }
+
+    /// A client of the API server for the kubelet of a Node, and the server's port.
+    pub(crate) fn for_kubelet(&self, node: &str) -> Result<(Https, u16)> {
+        let name = format!("system:node:{node}");
+        let who = &self.plan.ca.user(&name, Some("system:nodes"));
+        let port = self.plan.port;
+        Ok((Https::new(port, &self.ca(), who)?, port))
     }
 
     /// Kills the API server; its clients are refused until [`ControlPlane::restart_api`].
@@ -278,7 +289,10 @@ impl Plan {
             folder,
             controllers,
         };
-        let server = plan.ca.issue("kube-apiserver", &["127.0.0.1", "localhost"]);
+        let server = plan.ca.issue(
+            "kube-apiserver",
+            &["127.0.0.1", "localhost", SERVICE, "kubernetes.default.svc"],
+        );
         // The accounts' keys are any key pair; this one comes with a certificate that nobody needs.
         let accounts = plan.ca.user("accounts", None);
         for (name, text) in [

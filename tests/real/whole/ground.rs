@@ -258,7 +258,8 @@ impl Ground {
     }
 }
 
-fn serves(node: &Value, version: &str) -> bool {
+/// Whether a Node serves at a version that begins so: Ready, and not cordoned.
+pub(crate) fn serves(node: &Value, version: &str) -> bool {
     let ours = node["metadata"]["annotations"]["dormer.io/version"].as_str();
     ours.is_some_and(|ours| ours.starts_with(version))
         && condition(node, "Ready")

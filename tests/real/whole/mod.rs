@@ -8,8 +8,8 @@
 //! computes budgets, evictions are the real ones. Machine controllers, cloud and hosts are simulated on both.
 
 mod crew;
-mod ground;
+pub(crate) mod ground;
 mod held;
 mod pool;
 mod scenarios;
-mod uninstall;
+pub(crate) mod uninstall;

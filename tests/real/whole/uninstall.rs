@@ -7,7 +7,7 @@ use super::{
 };
 use dormer_testkit::{skip, started};
 use kube::{
-    Api,
+    Api, Client,
     api::{DynamicObject, ListParams},
     discovery::{Discovery, verbs},
 };
@@ -16,7 +16,7 @@ use std::process::Command;
 
 /// Kinds that tell of dormer, but are no trace of it: Events end by themselves, and the chart takes accounts, rights and
 /// its namespace away.
-const NOT_TRACES: [&str; 11] = [
+pub(crate) const NOT_TRACES: [&str; 11] = [
     "Event",
     "Namespace",
     "ServiceAccount",
@@ -53,14 +53,17 @@ fn traces(object: &Value) -> Vec<String> {
     words
 }
 
-/// Every object of every kind that the API server serves, with what speaks of dormer in it.
 async fn inventory(ground: &Ground) -> Vec<String> {
-    let client = ground.world.admin.clone();
+    inventory_but(&ground.world.admin, &NOT_TRACES).await
+}
+
+/// Every object of every kind that the API server serves, but for these, with what speaks of dormer in it.
+pub(crate) async fn inventory_but(client: &Client, except: &[&str]) -> Vec<String> {
     let discovered = Discovery::new(client.clone()).run().await.expect("kinds");
     let mut found = Vec::new();
     for group in discovered.groups() {
         for (resource, can) in group.resources_by_stability() {
-            if !can.supports_operation(verbs::LIST) || NOT_TRACES.contains(&&*resource.kind) {
+            if !can.supports_operation(verbs::LIST) || except.contains(&&*resource.kind) {
                 continue;
             }
             let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
