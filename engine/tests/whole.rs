@@ -15,7 +15,7 @@ use dormer_proto::{
     envelope,
     id::{Epoch, Incarnation, RunId, Seq},
     message::{
-        Failure, Inbound, InboxMessage, NoSignal, ObjectRef, Observation, TaskOrder, TaskReport,
+        Failure, Inbound, InboxMessage, NoSignal, ObjectRef, Observation, Reporter, TaskOrder, TaskReport,
         Version,
     },
 };
@@ -140,6 +140,7 @@ async fn flaky_worker(tasks: Arc<LocalTasks>, inbox: Arc<LocalInbox>, ours: Inca
                 attempt,
                 issued,
                 worker: "w".into(),
+                by: Reporter::default(),
                 result,
             };
             let one = message(&run, ours, Inbound::Reported(report));

@@ -9,7 +9,7 @@ use dormer_proto::{
     id::{Attempt, Epoch, Incarnation, RunId, Seq, SignalId, Sum, TaskId, Timestamp},
     message::{
         Ask, Failure, Inbound, InboxMessage, ObjectRef, Observation, ReceiptStatus, Refusal,
-        Request, SignalAnswer, Signalled, TaskReport, Version,
+        Reporter, Request, SignalAnswer, Signalled, TaskReport, Version,
     },
 };
 use serde::{Deserialize, Serialize};
@@ -149,6 +149,7 @@ fn report(run: &Run<Toy>, attempt: u64, result: Result<u32, Failure>) -> InboxMe
         attempt: Attempt(attempt),
         issued,
         worker: "w".into(),
+        by: Reporter::default(),
         result,
     }))
 }

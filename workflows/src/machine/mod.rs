@@ -39,6 +39,8 @@ use dormer_engine_core::{Decision, Input, Now, Workflow};
 use dormer_proto::{
     id::RunId,
     machine::{Outcome, Task},
+    message::Reporter,
+    subject::APPROVALS,
     work::{Fact, Signal},
 };
 
@@ -104,6 +106,10 @@ impl Workflow for Machine {
         state.phase.label()
     }
 
+    fn reporter(task: &Task) -> Reporter {
+        task.reporter()
+    }
+
     fn class(task: &Task) -> &'static str {
         match task {
             Task::Probe { .. }
@@ -111,8 +117,8 @@ impl Workflow for Machine {
             | Task::Reboot { .. }
             | Task::Plan { .. }
             | Task::TearDown { .. } => "host",
-            Task::ApproveCsr { .. }
-            | Task::MarkNode { .. }
+            Task::ApproveCsr { .. } => APPROVALS,
+            Task::MarkNode { .. }
             | Task::OpenFence { .. }
             | Task::CloseFence { .. }
             | Task::Evict { .. }
