@@ -15,10 +15,10 @@ use dormer_proto::{
     machine::{HostRef, Outcome, Task},
     message::{
         Failure, Inbound, InboxMessage, ObjectRef, Observation, ReceiptStatus, ReportReceipt,
-        Version,
+        Reporter, Version,
     },
     subject::{
-        CLASSES, CLOSED_HEADER, HISTORY_STREAMS, Identity, META_IDENTITY, Names, PARTITIONS,
+        CLOSED_HEADER, HISTORY_STREAMS, Identity, META_IDENTITY, Names, PARTITIONS, WORKER_CLASSES,
         history_stream_of,
     },
     work::{FactMessage, Order, Report, ReportMessage, SCHEMA, machine_run},
@@ -290,7 +290,7 @@ async fn taken(
         ..options(server)
     };
     let link = NatsLink::connect(&options).await.expect("a connection");
-    let orders = NatsOrders::open(link, "w", &CLASSES).await;
+    let orders = NatsOrders::open(link, "w", Reporter::Worker).await;
     let orders = orders.expect("orders");
     let mut seqs = Vec::new();
     while seqs.last() != Some(&7) {
@@ -335,7 +335,7 @@ async fn shift(server: &NatsServer, name: &str) -> Shift {
     let link = NatsLink::connect(&options(server))
         .await
         .expect("a connection");
-    let orders = NatsOrders::open(link, name, &CLASSES)
+    let orders = NatsOrders::open(link, name, Reporter::Worker)
         .await
         .expect("orders");
     let executor = Arc::new(Counting::default());
@@ -364,7 +364,7 @@ async fn orders_of_both_classes_are_shared_reported_and_gone() {
     let (reports, listening) = store.listen(3);
     let shifts = [shift(&server, "w.1").await, shift(&server, "w 2").await];
     for seq in 1..=50 {
-        store.order(CLASSES[seq as usize % 2], "m", seq).await;
+        store.order(WORKER_CLASSES[seq as usize % 2], "m", seq).await;
     }
     await_condition("every order to be done and gone", IN_TIME, || async {
         store.orders_left().await == 0
@@ -442,7 +442,7 @@ async fn a_claim_is_kept_while_the_heart_beats_and_people_see_it() {
     let link = NatsLink::connect(&options(&server))
         .await
         .expect("a connection");
-    let orders = NatsOrders::open(Arc::clone(&link), "w", &CLASSES)
+    let orders = NatsOrders::open(Arc::clone(&link), "w", Reporter::Worker)
         .await
         .expect("orders");
     let beats = link.heartbeats().await.expect("heartbeats");

@@ -1,7 +1,7 @@
 //! Cluster data for tasks on a host: annotations of a Machine, its status, and the credentials of a joining kubelet.
 
 use super::{
-    KubernetesExecutor,
+    Duty, KubernetesExecutor,
     api::{call, call_if_there, mark_of, patch, what},
     error::NOT_FOUND,
     fence::is_ready,
@@ -159,7 +159,9 @@ impl Cluster for KubernetesExecutor {
     }
 
     async fn bootstrap(&self) -> Result<Bootstrap, Failure> {
-        let (token, api_ca) = if self.settings.machine_tokens {
+        // A worker beside an approver reads no token.
+        let own = self.settings.machine_tokens || self.duty == Duty::Worker;
+        let (token, api_ca) = if own {
             (None, self.root_ca().await?.ok_or_else(no_root_ca)?)
         } else {
             let (token, api_ca) = self.bootstrap_secret().await?;
@@ -179,7 +181,10 @@ impl Cluster for KubernetesExecutor {
     }
 
     async fn token(&self, machine: &MachineRef) -> Result<Zeroizing<String>, Failure> {
-        self.token_of(machine).await
+        match self.duty {
+            Duty::Worker => self.ask_for_token(machine).await,
+            Duty::Both | Duty::Approver => self.token_of(machine).await,
+        }
     }
 }
 
@@ -189,7 +194,7 @@ fn no_root_ca() -> Failure {
 }
 
 impl KubernetesExecutor {
-    async fn bootstrap_secret(&self) -> Result<(Zeroizing<String>, String), Failure> {
+    pub(super) async fn bootstrap_secret(&self) -> Result<(Zeroizing<String>, String), Failure> {
         let (namespace, name) = &self.settings.bootstrap;
         let what = format!("Secret {namespace}/{name}");
         let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
