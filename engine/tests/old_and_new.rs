@@ -17,7 +17,8 @@ use dormer_proto::{
     envelope::{self, DecodeError},
     id::{Epoch, Incarnation, Revision, RunId, Seq, Timestamp},
     message::{
-        Ask, Inbound, InboxMessage, ObjectRef, Observation, Reporter, Request, TaskOrder, TaskReport, Version,
+        Ask, Inbound, InboxMessage, ObjectRef, Observation, Reporter, Request, TaskOrder,
+        TaskReport, Version,
     },
 };
 use dormer_testkit::await_condition;

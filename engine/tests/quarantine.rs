@@ -21,8 +21,8 @@ use dormer_proto::{
     envelope,
     id::{Epoch, Incarnation, Revision, RunId, Seq, Timestamp},
     message::{
-        Ask, Inbound, InboxMessage, ObjectRef, Observation, ReceiptStatus, Request, TaskOrder,
-        Reporter, TaskReport, Version,
+        Ask, Inbound, InboxMessage, ObjectRef, Observation, ReceiptStatus, Reporter, Request,
+        TaskOrder, TaskReport, Version,
     },
 };
 use dormer_testkit::{NatsOptions, NatsServer, await_condition, started};

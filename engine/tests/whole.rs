@@ -15,8 +15,8 @@ use dormer_proto::{
     envelope,
     id::{Epoch, Incarnation, RunId, Seq},
     message::{
-        Failure, Inbound, InboxMessage, NoSignal, ObjectRef, Observation, Reporter, TaskOrder, TaskReport,
-        Version,
+        Failure, Inbound, InboxMessage, NoSignal, ObjectRef, Observation, Reporter, TaskOrder,
+        TaskReport, Version,
     },
 };
 use serde::{Deserialize, Serialize};

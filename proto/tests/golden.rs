@@ -12,8 +12,8 @@ use dormer_proto::{
     },
     message::{
         Ask, Failure, Heartbeat, Inbound, InboxMessage, ObjectRef, Observation, ReceiptStatus,
-        Refusal, RemoteCommand, ReportReceipt, Request, SignalAnswer, Signalled, TaskOrder,
-        Reporter, TaskReport, Version,
+        Refusal, RemoteCommand, ReportReceipt, Reporter, Request, SignalAnswer, Signalled,
+        TaskOrder, TaskReport, Version,
     },
 };
 use serde::{Serialize, de::DeserializeOwned};

@@ -364,7 +364,9 @@ async fn orders_of_both_classes_are_shared_reported_and_gone() {
     let (reports, listening) = store.listen(3);
     let shifts = [shift(&server, "w.1").await, shift(&server, "w 2").await];
     for seq in 1..=50 {
-        store.order(WORKER_CLASSES[seq as usize % 2], "m", seq).await;
+        store
+            .order(WORKER_CLASSES[seq as usize % 2], "m", seq)
+            .await;
     }
     await_condition("every order to be done and gone", IN_TIME, || async {
         store.orders_left().await == 0

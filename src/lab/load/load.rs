@@ -12,7 +12,8 @@ use dormer_proto::{
     envelope,
     id::{Epoch, Incarnation, RunId},
     message::{
-        Inbound, InboxMessage, NoSignal, ObjectRef, Observation, Reporter, TaskOrder, TaskReport, Version,
+        Inbound, InboxMessage, NoSignal, ObjectRef, Observation, Reporter, TaskOrder, TaskReport,
+        Version,
     },
 };
 use std::{

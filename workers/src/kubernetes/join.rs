@@ -210,9 +210,8 @@ impl KubernetesExecutor {
         let params = ListParams::default().labels(&ours);
         let found = call("list", &what, api.list(&params)).await?;
         let since = found.metadata.resource_version.unwrap_or_default();
-        let all = futures::stream::iter(found.items);
-        all.for_each_concurrent(AT_ONCE, |secret| self.answer(secret))
-            .await;
+        let all = found.items.into_iter().map(|secret| (secret, true));
+        self.answer_all(all).await?;
         let params = WatchParams::default().labels(&ours).timeout(WATCH_S);
         let events = call("watch", &what, api.watch(&params, &since)).await?;
         let mut events = std::pin::pin!(events.ready_chunks(AT_ONCE));
@@ -232,26 +231,33 @@ impl KubernetesExecutor {
                     Err(error) => return Err(failure("watch", &what, &error)),
                 }
             }
-            let last = futures::stream::iter(last.into_values());
-            last.for_each_concurrent(AT_ONCE, |(secret, there)| async move {
-                match there {
-                    true => self.answer(secret).await,
-                    false => self.joined(&secret).await,
-                }
-            })
-            .await;
+            self.answer_all(last.into_values()).await?;
         }
         Ok(())
     }
 
+    /// Answers the Secrets that are there, and takes the tokens of the others away. The error is the first one; the rest
+    /// was done.
+    async fn answer_all(&self, all: impl Iterator<Item = (Secret, bool)>) -> Result<(), Failure> {
+        let answers = all.map(|(secret, there)| async move {
+            match there {
+                true => self.answer(&secret).await,
+                false => self.joined(&secret).await,
+            }
+        });
+        let done = futures::stream::iter(answers).buffer_unordered(AT_ONCE);
+        done.fold(Ok(()), |first, done| async { first.and(done) })
+            .await
+    }
+
     /// Answers the question in a Secret, if it has one that is not answered. One that ended is deleted.
-    async fn answer(&self, secret: Secret) {
-        let asked = annotation(&secret, ASKED);
-        if asked.is_none() || asked == annotation(&secret, ANSWERED) {
-            return self.delete_if_ended(&secret).await;
+    async fn answer(&self, secret: &Secret) -> Result<(), Failure> {
+        let asked = annotation(secret, ASKED);
+        if asked.is_none() || asked == annotation(secret, ANSWERED) {
+            return self.delete_if_ended(secret).await;
         }
         let now = Timestamp::now();
-        let content = match self.token_for(&secret).await {
+        let content = match self.token_for(secret).await {
             Ok(token) => {
                 let token = ByteString(token.as_bytes().to_vec());
                 json!({"data": {TOKEN: token}, "metadata": {"annotations": {REFUSED: Value::Null}}})
@@ -272,11 +278,8 @@ impl KubernetesExecutor {
         let (params, change) = (by_us(), Patch::Merge(&change));
         let written = api.patch(&name, &params, &change);
         match call_if_there("patch", &what, written).await {
-            Err(failure) if failure.code != CONFLICT => {
-                let why = failure.message;
-                tracing::warn!(why, "a question for a bootstrap token is not answered");
-            }
-            _ => {}
+            Err(failure) if failure.code != CONFLICT => Err(failure),
+            _ => Ok(()),
         }
     }
 
@@ -307,16 +310,17 @@ impl KubernetesExecutor {
     }
 
     /// Takes the token of a machine away whose Secret is gone.
-    async fn joined(&self, secret: &Secret) {
-        if let Some(machine) = machine_of(secret) {
-            self.revoke_token(&machine).await;
+    async fn joined(&self, secret: &Secret) -> Result<(), Failure> {
+        match machine_of(secret).filter(|_| self.settings.machine_tokens) {
+            Some(machine) => self.forget_once(&machine).await,
+            None => Ok(()),
         }
     }
 
-    async fn delete_if_ended(&self, secret: &Secret) {
+    async fn delete_if_ended(&self, secret: &Secret) -> Result<(), Failure> {
         let until = annotation(secret, UNTIL).and_then(|text| text.parse::<Timestamp>().ok());
         if until.is_none_or(|until| until > Timestamp::now()) {
-            return;
+            return Ok(());
         }
         let name = secret.name_any();
         let what = format!("Secret {}/{name}", namespace(&self.settings.namespace));
@@ -325,8 +329,9 @@ impl KubernetesExecutor {
             resource_version: secret.resource_version(),
         });
         let api = self.joining();
-        if let Err(failure) = call_if_there("delete", &what, api.delete(&name, &params)).await {
-            tracing::debug!(why = failure.message, "a Secret that ended is still there");
+        match call_if_there("delete", &what, api.delete(&name, &params)).await {
+            Err(failure) if failure.code != CONFLICT => Err(failure),
+            _ => Ok(()),
         }
     }
 }
@@ -372,7 +377,10 @@ fn taken(secret: &Secret, what: &str) -> Result<Zeroizing<String>, Failure> {
     let data = secret.data.as_ref().and_then(|data| data.get(TOKEN));
     let text = data.and_then(|bytes| String::from_utf8(bytes.0.clone()).ok());
     text.map(Zeroizing::new).ok_or_else(|| {
-        Failure::transient("BootstrapUnusable", format!("{what} has no text under {TOKEN}"))
+        Failure::transient(
+            "BootstrapUnusable",
+            format!("{what} has no text under {TOKEN}"),
+        )
     })
 }
 

@@ -140,7 +140,7 @@ impl KubernetesExecutor {
     }
 
     /// Takes a machine's token away. One that cannot be taken ends by itself, so that fails nothing.
-    pub(super) async fn revoke_token(&self, machine: &MachineRef) {
+    async fn revoke_token(&self, machine: &MachineRef) {
         if !self.settings.machine_tokens {
             return;
         }
@@ -155,7 +155,7 @@ impl KubernetesExecutor {
         }
     }
 
-    async fn forget_once(&self, machine: &MachineRef) -> Result<(), Failure> {
+    pub(super) async fn forget_once(&self, machine: &MachineRef) -> Result<(), Failure> {
         let (id, Some(found)) = self.token_secret(&machine.uid).await? else {
             return Ok(());
         };

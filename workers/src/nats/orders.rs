@@ -14,7 +14,7 @@ use dormer_proto::{
     address::{Address, Origin},
     envelope::{self, DecodeError},
     id::{Attempt, Incarnation, TaskId},
-    message::{Heartbeat, RemoteCommand, Reporter, ReportReceipt},
+    message::{Heartbeat, RemoteCommand, ReportReceipt, Reporter},
     subject::{APPROVALS, WORKER_CLASSES},
     work::Report,
 };
@@ -65,11 +65,7 @@ impl NatsOrders {
     ///
     /// # Errors
     /// The connection has ended for good.
-    pub async fn open(
-        link: Arc<NatsLink>,
-        name: &str,
-        role: Reporter,
-    ) -> Result<Self, PortError> {
+    pub async fn open(link: Arc<NatsLink>, name: &str, role: Reporter) -> Result<Self, PortError> {
         let classes: &[&str] = match role {
             Reporter::Worker => &WORKER_CLASSES,
             Reporter::Approver => &[APPROVALS],
@@ -138,7 +134,12 @@ impl Drop for NatsOrders {
 async fn listen(link: Arc<NatsLink>, mut receipts: async_nats::Subscriber, waiting: Arc<Waiting>) {
     while let Some(message) = receipts.next().await {
         let headers = message.headers.as_ref();
-        let verified = link.verify(&[Origin::Engine], &message.subject, &message.payload, headers);
+        let verified = link.verify(
+            &[Origin::Engine],
+            &message.subject,
+            &message.payload,
+            headers,
+        );
         if verified.await.is_err() {
             continue;
         }
