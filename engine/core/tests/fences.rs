@@ -244,6 +244,21 @@ fn equal_and_stale_facts_make_no_record_and_a_newer_epoch_wins() {
 }
 
 #[test]
+fn a_report_of_another_role_changes_nothing() {
+    let mut world = World::default();
+    world.tell(10, fact(1, 5, Some(3)));
+    let own = report(world.run(), 1, Ok(5));
+    let mut foreign = own.clone();
+    if let Inbound::Reported(report) = &mut foreign.body {
+        report.by = Reporter::Approver;
+    }
+    let (verdict, answer, _) = world.tell(20, foreign);
+    assert_eq!(verdict, Verdict::Dropped(Dropped::Late));
+    assert!(matches!(answer, Some(Answer::Report(receipt)) if receipt.fate == ReceiptStatus::Late));
+    assert_eq!(world.tell(21, own).0, Verdict::Taken);
+}
+
+#[test]
 fn a_straggler_changes_nothing() {
     let mut world = World::default();
     world.tell(10, fact(1, 5, Some(3)));

@@ -71,6 +71,7 @@ impl Bench {
             world.patch(SECRET, "kube-system", &secret, soon).await;
         }
         assert_eq!(first, asked().await?, "it stays, or is prolonged");
+        self.site.node(&machine.name).await;
         self.site.link(machine).await;
         let mark = Task::MarkNode {
             machine: machine.clone(),

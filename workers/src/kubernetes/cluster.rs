@@ -194,7 +194,27 @@ fn no_root_ca() -> Failure {
 }
 
 impl KubernetesExecutor {
-    pub(super) async fn bootstrap_secret(&self) -> Result<(Zeroizing<String>, String), Failure> {
+    /// The one token for all machines.
+    pub(super) async fn shared_token(&self) -> Result<Zeroizing<String>, Failure> {
+        self.bootstrap_fields().await.map(|(token, _)| token)
+    }
+
+    /// The one token for all machines, and the authority of the API server.
+    async fn bootstrap_secret(&self) -> Result<(Zeroizing<String>, String), Failure> {
+        let (token, ca) = self.bootstrap_fields().await?;
+        let ca = match ca {
+            Some(ca) => Some(ca),
+            None => self.root_ca().await?,
+        };
+        let (namespace, name) = &self.settings.bootstrap;
+        let lacks = || {
+            let message = format!("Secret {namespace}/{name} has no text under ca.crt");
+            Failure::transient("BootstrapUnusable", message)
+        };
+        Ok((token, ca.ok_or_else(lacks)?))
+    }
+
+    async fn bootstrap_fields(&self) -> Result<(Zeroizing<String>, Option<String>), Failure> {
         let (namespace, name) = &self.settings.bootstrap;
         let what = format!("Secret {namespace}/{name}");
         let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
@@ -217,11 +237,7 @@ impl KubernetesExecutor {
         let token = field("token")
             .or_else(halves)
             .ok_or_else(|| lacks("token"))?;
-        let ca = match field("ca.crt") {
-            Some(ca) => ca,
-            None => self.root_ca().await?.ok_or_else(|| lacks("ca.crt"))?,
-        };
-        Ok((Zeroizing::new(token), ca))
+        Ok((Zeroizing::new(token), field("ca.crt")))
     }
 
     async fn exporter_tls(&self) -> Result<Option<(String, Zeroizing<String>)>, Failure> {

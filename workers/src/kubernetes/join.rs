@@ -305,7 +305,7 @@ impl KubernetesExecutor {
         if self.settings.machine_tokens {
             self.token_of(&machine).await
         } else {
-            self.bootstrap_secret().await.map(|(token, _)| token)
+            self.shared_token().await
         }
     }
 

@@ -150,3 +150,31 @@ fn state_of_the_world(then: State, current: &State) -> State {
         ..then
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dormer_proto::{machine::CsrExpectation, message::Reporter, subject::WORKER_CLASSES};
+
+    #[test]
+    fn an_approval_is_an_approvers_and_everything_else_a_workers() {
+        let approve = Task::ApproveCsr {
+            csr: "c".into(),
+            expect: CsrExpectation::default(),
+        };
+        assert_eq!(Machine::class(&approve), APPROVALS);
+        assert_eq!(Machine::reporter(&approve), Reporter::Approver);
+        let probe = Task::Probe {
+            host: dormer_proto::machine::HostRef::default(),
+        };
+        let close = Task::CloseFence {
+            machine: dormer_proto::machine::MachineRef::default(),
+            node: None,
+            token: dormer_proto::id::LeaseToken(1),
+        };
+        for task in [probe, close] {
+            assert!(WORKER_CLASSES.contains(&Machine::class(&task)));
+            assert_eq!(Machine::reporter(&task), Reporter::Worker);
+        }
+    }
+}

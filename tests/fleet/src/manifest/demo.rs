@@ -12,19 +12,22 @@ use crate::api::Meta;
 pub const MACHINE_API: &str = "openshift-machine-api";
 /// dormer's own namespace, in which it has the private key's secret, too.
 pub const DORMER: &str = "dormer";
+/// Namespace in which dormer's approver hands tokens over (deploy/rbac.yaml).
+pub const JOIN: &str = "dormer-join";
 /// WMCO's namespace, in which the private key's secret is.
 pub const OPERATOR: &str = "openshift-windows-machine-config-operator";
 /// The machine config operator's namespace, in which the bootstrap token's secret is.
 pub const MACHINE_CONFIG: &str = "openshift-machine-config-operator";
 
 /// Namespaces of the default world beside those that every cluster has.
-pub const NAMESPACES: [&str; 6] = [
+pub const NAMESPACES: [&str; 7] = [
     MACHINE_API,
     OPERATOR,
     MACHINE_CONFIG,
     "openshift-config",
     "openshift-cluster-api",
     DORMER,
+    JOIN,
 ];
 
 /// The pair of keys that opens the Windows hosts.
