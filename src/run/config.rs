@@ -473,7 +473,7 @@ mod tests {
     fn defaults_make_one_process_with_every_role() {
         let config = Config::new(Settings::default()).expect("a configuration");
         assert_eq!(config.store, Store::Folder("dormer-store".into()));
-        assert_eq!(config.roles.len(), 4);
+        assert_eq!(config.roles.len(), 5);
         assert_eq!(config.key, KeyLocation::Secret("cloud-private-key".into()));
         assert_eq!((config.ssh_port, config.pool.as_str()), (22, "windows"));
         assert!(
