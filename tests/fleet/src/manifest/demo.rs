@@ -88,6 +88,14 @@ pub fn secrets(key: &SshKey, ca_pem: &str, bootstrap_token: &str) -> Vec<Value> 
     ]
 }
 
+/// Authority of the API server, as the controller manager publishes it in every namespace
+/// (kubernetes pkg/controller/certificates/rootcacertpublisher). Here it is in one.
+pub fn authority(ca_pem: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "kube-root-ca.crt", "namespace": "kube-system"},
+        "data": {"ca.crt": ca_pem}})
+}
+
 /// What says on what the cluster runs and how its network is.
 pub fn cluster_objects(api_url: &str) -> Vec<Value> {
     vec![
