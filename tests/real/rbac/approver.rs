@@ -48,7 +48,11 @@ impl Bench {
     }
 
     /// A token for a machine: asked for twice, answered, and taken away when its Node is marked.
-    pub(super) async fn hand_over(&self, number: u32, machine_tokens: bool) -> Result<(), String> {
+    pub(super) async fn join_by_token(
+        &self,
+        number: u32,
+        machine_tokens: bool,
+    ) -> Result<(), String> {
         let short = if machine_tokens { "k" } else { "h" };
         let machine = self.site.provisioned(&format!("{short}{number}")).await;
         let doing = self.asks_and_joins(&machine, machine_tokens);

@@ -126,8 +126,8 @@ impl Bench {
                 .await
                 .map(drop)
                 .map_err(|f| f.message),
-            HandsATokenOver => self.hand_over(number, false).await,
-            KeepsATokenForAMachine => self.hand_over(number, true).await,
+            HandsATokenOver => self.join_by_token(number, false).await,
+            KeepsATokenForAMachine => self.join_by_token(number, true).await,
             ForgetsAQuestion => self.forget_question(number).await,
             ReadsCluster => self.reads_cluster().await,
             ReadsTheKey => {

@@ -185,20 +185,17 @@ impl KubernetesExecutor {
         tell: impl Fn(Option<String>) + Send + Sync,
     ) -> std::convert::Infallible {
         loop {
-            let failed = match self.give_tokens().await {
-                Ok(()) => None,
-                Err(failure) => Some(failure.message),
-            };
-            if let Some(why) = &failed {
-                tracing::warn!(why, "questions for bootstrap tokens cannot be read");
+            if let Err(failure) = self.give_tokens(&tell).await {
+                let why = failure.message;
+                tracing::warn!(why, "questions for bootstrap tokens are not all answered");
+                tell(Some(why));
                 sleep(TRY_AGAIN).await;
             }
-            tell(failed);
         }
     }
 
     /// Answers what there is, and then what comes for a while.
-    async fn give_tokens(&self) -> Result<(), Failure> {
+    async fn give_tokens(&self, tell: &(impl Fn(Option<String>) + Sync)) -> Result<(), Failure> {
         let api = self.joining();
         let what = format!("Secrets in {}", namespace(&self.settings.namespace));
         let ours = format!(
@@ -212,6 +209,7 @@ impl KubernetesExecutor {
         let since = found.metadata.resource_version.unwrap_or_default();
         let all = found.items.into_iter().map(|secret| (secret, true));
         self.answer_all(all).await?;
+        tell(None);
         let params = WatchParams::default().labels(&ours).timeout(WATCH_S);
         let events = call("watch", &what, api.watch(&params, &since)).await?;
         let mut events = std::pin::pin!(events.ready_chunks(AT_ONCE));
