@@ -18,8 +18,8 @@ use dormer_proto::{
         Reporter, Version,
     },
     subject::{
-        CLOSED_HEADER, HISTORY_STREAMS, Identity, META_IDENTITY, Names, PARTITIONS, WORKER_CLASSES,
-        history_stream_of,
+        APPROVALS, CLOSED_HEADER, HISTORY_STREAMS, Identity, META_IDENTITY, Names, PARTITIONS,
+        WORKER_CLASSES, history_stream_of,
     },
     work::{FactMessage, Order, Report, ReportMessage, SCHEMA, machine_run},
 };
@@ -398,6 +398,31 @@ async fn orders_of_both_classes_are_shared_reported_and_gone() {
             .expect("the worker ends");
     }
     listening.abort();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_takes_no_approval_and_an_approver_takes_nothing_else() {
+    let server = started!(NatsServer::start(NatsOptions::default()));
+    let store = Store::make(&server).await;
+    store.order("host", "m", 1).await;
+    store.order(APPROVALS, "m", 2).await;
+    store.order("api", "m", 3).await;
+    for (role, wanted) in [
+        (Reporter::Approver, vec![2]),
+        (Reporter::Worker, vec![1, 3]),
+    ] {
+        let link = NatsLink::connect(&options(&server)).await;
+        let link = link.expect("a connection");
+        let orders = NatsOrders::open(link, "w", role).await.expect("orders");
+        let mut seqs = Vec::new();
+        while seqs.len() < wanted.len() {
+            let claimed = timeout(IN_TIME, orders.take(10)).await.expect("in time");
+            let claimed = claimed.expect("orders");
+            seqs.extend(claimed.into_iter().map(|one| one.order.task.seq.0));
+        }
+        seqs.sort_unstable();
+        assert_eq!(seqs, wanted, "{role:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

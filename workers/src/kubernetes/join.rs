@@ -392,3 +392,44 @@ fn by_us() -> PatchParams {
         ..PatchParams::default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn secret(machine: &MachineRef, uid: &str) -> Secret {
+        let text = serde_json::to_string(machine).expect("a text");
+        let metadata = ObjectMeta {
+            name: Some(name(uid)),
+            labels: Some(token::labels_of("dormer", uid)),
+            annotations: Some([(MACHINE.to_owned(), text)].into()),
+            ..ObjectMeta::default()
+        };
+        Secret {
+            metadata,
+            ..Secret::default()
+        }
+    }
+
+    #[test]
+    fn a_secret_is_for_the_machine_of_its_name_only() {
+        let machine = MachineRef {
+            uid: "u-1".into(),
+            ..MachineRef::default()
+        };
+        assert_eq!(machine_of(&secret(&machine, "u-1")), Some(machine.clone()));
+        assert_eq!(machine_of(&secret(&machine, "u-2")), None);
+        assert_eq!(machine_of(&Secret::default()), None);
+    }
+
+    #[test]
+    fn an_answer_is_a_token_or_a_reason() {
+        let mut answer = secret(&MachineRef::default(), "u");
+        let code = |answer: &Secret| taken(answer, "it").map_err(|failure| failure.code);
+        assert_eq!(code(&answer), Err("BootstrapUnusable".into()));
+        answer.data = Some([(TOKEN.to_owned(), ByteString(b"a.b".to_vec()))].into());
+        assert_eq!(code(&answer).as_ref().map(|it| it.as_str()), Ok("a.b"));
+        answer.annotations_mut().insert(REFUSED.into(), "no".into());
+        assert_eq!(code(&answer), Err(TOKEN_REFUSED.into()));
+    }
+}
