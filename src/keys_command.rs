@@ -33,7 +33,7 @@ pub(crate) fn run(asked: Keys) -> ExitCode {
 
 impl Make {
     fn run(&self) -> Result<String, Failure> {
-        let roles = [Role::Engine, Role::Worker, Role::Watcher, Role::Console].map(Role::word);
+        let roles = Role::ALL.map(Role::word);
         let files = make(&self.output, &roles, self.keep.as_deref()).map_err(|why| {
             let what_to_do = "name a folder that does not exist yet, in one that does";
             Failure::refused(why.to_string(), what_to_do)

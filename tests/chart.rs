@@ -226,12 +226,14 @@ fn this_build_takes_the_arguments_of_every_pod() {
     let helm = started!(Helm::start());
     for (variant, arguments) in VARIANTS {
         let pods = pods(&objects(&rendered(&helm, "dormer", arguments)));
-        let wanted = if variant.starts_with("split") { 4 } else { 1 };
+        let wanted = if variant.starts_with("split") { 5 } else { 1 };
         assert_eq!(pods.len(), wanted, "{variant}");
         for (component, pod) in pods {
             let printed = configured(&pod["containers"][0], variant);
             let roles = match component.as_str() {
-                "single" => r#"role = ["watcher", "engine", "worker", "console"]"#.to_owned(),
+                "single" => {
+                    r#"role = ["watcher", "engine", "worker", "approver", "console"]"#.to_owned()
+                }
                 role => format!(r#"role = ["{role}"]"#),
             };
             assert!(

@@ -6,9 +6,10 @@
 #   MACHINES=4 SPEED=200 tests/kill.sh  a short one
 #
 # It starts a nats-server that syncs every write, `dormer fleet`, and dormer as separate processes: one watcher, two
-# engines, three workers, one console. It ends with 0 and a summary in one line if all machines carry the new version,
-# never more than one node was away at once (by the fleet's own account), no host was changed twice for one task, and no
-# process ended by itself; else with 1 and what went wrong. Everything it starts and writes is gone when it ends.
+# engines, three workers, one approver, one console. It ends with 0 and a summary in one line if all machines carry the
+# new version, never more than one node was away at once (by the fleet's own account), no host was changed twice for one
+# task, and no process ended by itself; else with 1 and what went wrong. Everything it starts and writes is gone when it
+# ends.
 #
 #   MACHINES  Windows machines (50)             SPEED     seconds of the fleet in one second (60)
 #   EVERY     seconds between two kills (4)     STRATEGY  Recreate or InPlace (Recreate)
@@ -20,7 +21,7 @@ cd "$(dirname "$0")/.."
 
 MACHINES=${MACHINES:-50} SPEED=${SPEED:-60} EVERY=${EVERY:-4} STRATEGY=${STRATEGY:-Recreate} DEADLINE=${DEADLINE:-1800}
 FIRST=11.0.0 SECOND=11.1.0
-PROCESSES=(engine-1 worker-1 watcher worker-2 engine-2 console worker-3)
+PROCESSES=(engine-1 worker-1 watcher worker-2 approver engine-2 console worker-3)
 
 say() { printf '%4d s  %s\n' "$SECONDS" "$*"; }
 give_up() { printf 'tests/kill.sh: %s\n' "$*" >&2; exit 1; }

@@ -5,6 +5,7 @@
 //! programs, and without Go to make them, every test is skipped and says so.
 
 pub(crate) mod accounts;
+mod approver;
 pub(crate) mod ask;
 mod attacks;
 mod bookmarks;

@@ -315,6 +315,7 @@ async fn roles_split_over_processes_meet_on_nats_and_a_worker_that_is_killed_is_
         engine.ready().await;
     }
     let mut watchers = [site.dormer(&role("watcher")), site.dormer(&role("watcher"))];
+    let approver = site.dormer(&role("approver"));
     let mut first = site.dormer(&role("worker"));
     await_condition("some work", IN_TIME, || async {
         !site.world.record.converges().is_empty()
@@ -323,7 +324,7 @@ async fn roles_split_over_processes_meet_on_nats_and_a_worker_that_is_killed_is_
     first.process.kill();
     let mut second = site.dormer(&role("worker"));
     engines[0].process.kill();
-    let all = [&engines[1], &watchers[0], &watchers[1], &second];
+    let all = [&engines[1], &watchers[0], &watchers[1], &second, &approver];
     site.await_served(2, "11.0.0-", &all).await;
     for watcher in &watchers {
         watcher.ready().await;

@@ -760,7 +760,7 @@ async fn remote_commands_of_a_worker_elsewhere_reach_the_console_and_carry_no_se
             ("--role", role),
         ]
     };
-    let (mut engine, _) = site.dormer_on("engine", &role("engine,watcher"), "info");
+    let (mut engine, _) = site.dormer_on("engine", &role("engine,watcher,approver"), "info");
     let (mut console, port) = site.dormer_on("console", &role("console"), "info");
     await_condition("the console", IN_TIME, || {
         let ready = get(port, "/readyz").starts_with("HTTP/1.1 200");

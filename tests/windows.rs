@@ -215,15 +215,6 @@ async fn prepare(world: &World, plan: &Plan) {
         "spec": {"soak": "1s", "profile": plan.profile},
     });
     world.create(settings).expect("settings of the pool");
-    if plan.machine_tokens {
-        // What the controller manager publishes in every namespace.
-        let authorities = json!({
-            "apiVersion": "v1", "kind": "ConfigMap",
-            "metadata": {"name": "kube-root-ca.crt", "namespace": "kube-system"},
-            "data": {"ca.crt": &*world.api.ca().pem()},
-        });
-        world.create(authorities).expect("authorities");
-    }
 }
 
 /// This computer's address as somebody at `host` sees it.

@@ -11,8 +11,10 @@ use dormer_nats::signing::{Keys, SIGNATURE_HEADER, Signed, make};
 use dormer_proto::{
     address::{Address, Origin},
     envelope,
-    id::{Attempt, Epoch, RunId, Seq, TaskId},
-    message::{Inbound, InboxMessage, NoSignal, ObjectRef, Observation, Version},
+    id::{Attempt, Epoch, RunId, Seq, Sum, TaskId},
+    message::{
+        Inbound, InboxMessage, NoSignal, ObjectRef, Observation, Reporter, TaskReport, Version,
+    },
     subject::Names,
 };
 use dormer_testkit::{NatsOptions, NatsServer, await_condition, started};
@@ -21,7 +23,7 @@ use nats_common::{options, run, taken};
 use std::{path::Path, sync::Arc, time::Duration};
 use tokio::time::timeout;
 
-const ROLES: [&str; 4] = ["engine", "worker", "watcher", "console"];
+const ROLES: [&str; 5] = ["engine", "worker", "approver", "watcher", "console"];
 /// How long a test waits for what must come.
 const SOON: Duration = Duration::from_secs(30);
 
@@ -192,6 +194,72 @@ async fn forged_messages_are_taken_without_keys_and_refused_with_them() {
                     .await;
             }
         }
+    }
+}
+
+fn approval(by: Reporter, seq: u64) -> Vec<u8> {
+    let body: Inbound<u64, u64, NoSignal> = Inbound::Reported(TaskReport {
+        task: TaskId {
+            run: run("a"),
+            seq: Seq(seq),
+            ordinal: 0,
+        },
+        attempt: Attempt(1),
+        issued: Sum(1),
+        worker: "w".into(),
+        by,
+        result: Ok(1),
+    });
+    let message = InboxMessage {
+        run: run("a"),
+        incarnation: None,
+        body,
+    };
+    envelope::encode(&message, 0).expect("a message").0
+}
+
+#[tokio::test]
+async fn an_approval_counts_from_an_approvers_key_only() {
+    let server = started!(NatsServer::start(NatsOptions::default()));
+    let folder = tempfile::tempdir().expect("a folder");
+    let keys = keys(folder.path(), "a");
+    let store = store(&server, "shut", Some(Arc::clone(&keys))).await;
+    let client = async_nats::connect(server.url()).await.expect("a client");
+    let js = jetstream::new(client);
+    let names = Names::with_prefix("shut");
+    let incarnation = store.incarnation().0;
+    let put = async |key: &str, origin: Origin, said: &[u8], body: &[u8]| {
+        let subject = names.message(origin, &Address::of_bytes(&run("a"), said));
+        let mut headers = HeaderMap::new();
+        let signed = Signed {
+            incarnation,
+            subject: &subject,
+            body,
+        };
+        keys.sign(key, signed, &mut headers);
+        let sent = js.publish_with_headers(subject, headers, body.to_vec().into());
+        sent.await.expect("sent").await.expect("stored");
+    };
+    let approval = |seq| self::approval(Reporter::Approver, seq);
+    // A worker's key under the approver's name, under its own, and under the name of a worker's report.
+    put("worker", Origin::Approver, &approval(1), &approval(1)).await;
+    put("worker", Origin::Worker, &approval(2), &approval(2)).await;
+    let report = self::approval(Reporter::Worker, 3);
+    put("worker", Origin::Worker, &report, &approval(3)).await;
+    // An approver's key makes no worker's report.
+    let report = self::approval(Reporter::Worker, 4);
+    put("approver", Origin::Approver, &report, &report).await;
+    put("approver", Origin::Approver, &approval(5), &approval(5)).await;
+    let delivery = taken(&store).await;
+    assert_eq!(delivery.bytes, approval(5), "the only one");
+    let done = vec![(delivery.token, Ack::Done)];
+    store.inbox().acknowledge(done).await;
+    let noted = await_condition("the others to be noted", SOON, || async {
+        store.dead().list(0, 100).await.expect("letters").len() == 4
+    });
+    tokio::select! {
+        () = noted => {}
+        more = store.inbox().take(10) => panic!("another one was taken: {more:?}"),
     }
 }
 

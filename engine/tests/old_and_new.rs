@@ -17,7 +17,8 @@ use dormer_proto::{
     envelope::{self, DecodeError},
     id::{Epoch, Incarnation, Revision, RunId, Seq, Timestamp},
     message::{
-        Ask, Inbound, InboxMessage, ObjectRef, Observation, Request, TaskOrder, TaskReport, Version,
+        Ask, Inbound, InboxMessage, ObjectRef, Observation, Reporter, Request, TaskOrder,
+        TaskReport, Version,
     },
 };
 use dormer_testkit::await_condition;
@@ -72,6 +73,7 @@ async fn worker<B: Build, S>(
                         attempt,
                         issued,
                         worker: "w".into(),
+                        by: Reporter::default(),
                         result,
                     };
                     let message = message::<B>(&run, Some(ours), Inbound::Reported(report));

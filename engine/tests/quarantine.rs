@@ -21,8 +21,8 @@ use dormer_proto::{
     envelope,
     id::{Epoch, Incarnation, Revision, RunId, Seq, Timestamp},
     message::{
-        Ask, Inbound, InboxMessage, ObjectRef, Observation, ReceiptStatus, Request, TaskOrder,
-        TaskReport, Version,
+        Ask, Inbound, InboxMessage, ObjectRef, Observation, ReceiptStatus, Reporter, Request,
+        TaskOrder, TaskReport, Version,
     },
 };
 use dormer_testkit::{NatsOptions, NatsServer, await_condition, started};
@@ -331,6 +331,7 @@ async fn report(site: &Site, outcome: &str) -> (RunId, Vec<u8>) {
             attempt: order.attempt,
             issued: order.issued,
             worker: "w".into(),
+            by: Reporter::default(),
             result: Ok(outcome.to_owned()),
         }),
     )

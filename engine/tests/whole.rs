@@ -15,8 +15,8 @@ use dormer_proto::{
     envelope,
     id::{Epoch, Incarnation, RunId, Seq},
     message::{
-        Failure, Inbound, InboxMessage, NoSignal, ObjectRef, Observation, TaskOrder, TaskReport,
-        Version,
+        Failure, Inbound, InboxMessage, NoSignal, ObjectRef, Observation, Reporter, TaskOrder,
+        TaskReport, Version,
     },
 };
 use serde::{Deserialize, Serialize};
@@ -140,6 +140,7 @@ async fn flaky_worker(tasks: Arc<LocalTasks>, inbox: Arc<LocalInbox>, ours: Inca
                 attempt,
                 issued,
                 worker: "w".into(),
+                by: Reporter::default(),
                 result,
             };
             let one = message(&run, ours, Inbound::Reported(report));

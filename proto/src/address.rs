@@ -7,7 +7,7 @@
 use crate::{
     envelope,
     id::{RunId, SignalId, hash64},
-    message::{Inbound, InboxMessage},
+    message::{Inbound, InboxMessage, Reporter},
     subject::token,
 };
 use serde::de::IgnoredAny;
@@ -23,6 +23,8 @@ pub enum Origin {
     Engine,
     /// A worker.
     Worker,
+    /// An approver.
+    Approver,
     /// The watcher.
     Watcher,
     /// A console, with the API.
@@ -33,9 +35,10 @@ pub enum Origin {
 
 impl Origin {
     /// Every origin.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Engine,
         Self::Worker,
+        Self::Approver,
         Self::Watcher,
         Self::Console,
         Self::Cli,
@@ -47,6 +50,7 @@ impl Origin {
         match self {
             Self::Engine => "engine",
             Self::Worker => "worker",
+            Self::Approver => "approver",
             Self::Watcher => "watcher",
             Self::Console => "console",
             Self::Cli => "cli",
@@ -60,6 +64,7 @@ impl Origin {
         match self {
             Self::Engine | Self::Console | Self::Cli => true,
             Self::Worker => matches!(kind, Kind::Report | Kind::Other),
+            Self::Approver => matches!(kind, Kind::Approval | Kind::Other),
             Self::Watcher => matches!(kind, Kind::Fact | Kind::Other),
         }
     }
@@ -71,7 +76,7 @@ impl Origin {
         match self {
             Self::Engine => true,
             Self::Console => matches!(kind, Kind::Request | Kind::Other),
-            Self::Worker | Self::Watcher => self.may_send(kind),
+            Self::Worker | Self::Approver | Self::Watcher => self.may_send(kind),
             Self::Cli => false,
         }
     }
@@ -90,6 +95,8 @@ pub enum Kind {
     Answer,
     /// A worker's report.
     Report,
+    /// An approver's report.
+    Approval,
     /// A person's request.
     Request,
     /// A message that this build cannot read.
@@ -98,12 +105,13 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Timer,
         Self::Fact,
         Self::Signal,
         Self::Answer,
         Self::Report,
+        Self::Approval,
         Self::Request,
         Self::Other,
     ];
@@ -117,6 +125,7 @@ impl Kind {
             Self::Signal => "signal",
             Self::Answer => "answer",
             Self::Report => "report",
+            Self::Approval => "approval",
             Self::Request => "request",
             Self::Other => "other",
         }
@@ -152,7 +161,11 @@ impl Address {
             Inbound::Reported(report) => {
                 let task = &report.task;
                 let name = format!("{}-{}-{}", task.seq, task.ordinal, report.attempt);
-                (Kind::Report, name)
+                let kind = match report.by {
+                    Reporter::Worker => Kind::Report,
+                    Reporter::Approver => Kind::Approval,
+                };
+                (kind, name)
             }
             Inbound::Requested(request) => (Kind::Request, bounded(&request.id)),
         };
@@ -248,8 +261,19 @@ mod tests {
             attempt: Attempt(attempt),
             issued: Sum(9),
             worker: "w".into(),
+            by: Reporter::Worker,
             result: Ok(1),
         })
+    }
+
+    fn approval() -> Body {
+        match report(12, 3) {
+            Inbound::Reported(report) => Inbound::Reported(TaskReport {
+                by: Reporter::Approver,
+                ..report
+            }),
+            other => other,
+        }
     }
 
     fn request(id: &str) -> Body {
@@ -293,6 +317,7 @@ mod tests {
             (signal("b", 3), Kind::Signal, "machine=2Fb~3-0"),
             (answer("b"), Kind::Answer, "machine=2Fb~0-0"),
             (report(12, 3), Kind::Report, "12-2-3"),
+            (approval(), Kind::Approval, "12-2-3"),
             (request("r.1"), Kind::Request, "r=2E1"),
         ] {
             let message = message(body);
@@ -332,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_only_reports_and_a_watcher_only_observes() {
+    fn each_role_sends_its_own_kind() {
         for kind in Kind::ALL {
             let readable = kind != Kind::Other;
             let report = kind == Kind::Report;
@@ -340,6 +365,9 @@ mod tests {
             assert_eq!(Origin::Worker.may_send(kind), report || !readable);
             assert_eq!(Origin::Watcher.may_send(kind), fact || !readable);
             assert_eq!(Origin::Worker.may_sign(kind), report || !readable);
+            let approval = kind == Kind::Approval;
+            assert_eq!(Origin::Approver.may_send(kind), approval || !readable);
+            assert_eq!(Origin::Approver.may_sign(kind), approval || !readable);
             assert_eq!(Origin::Watcher.may_sign(kind), fact || !readable);
             let request = kind == Kind::Request;
             assert_eq!(Origin::Console.may_sign(kind), request || !readable);

@@ -3,6 +3,7 @@
 use crate::{
     checks::{NodeCheck, NodeExpectation},
     id::{LeaseToken, Seq, Timestamp},
+    message::Reporter,
     neighbour::Neighbour,
     pool::{Desired, PoolSettings},
 };
@@ -377,6 +378,15 @@ pub enum Task {
 }
 
 impl Task {
+    /// Role that carries it out.
+    #[must_use]
+    pub fn reporter(&self) -> Reporter {
+        match self {
+            Self::ApproveCsr { .. } => Reporter::Approver,
+            _ => Reporter::Worker,
+        }
+    }
+
     /// Short stable name, for logs, metrics and people.
     #[must_use]
     pub fn name(&self) -> &'static str {

@@ -142,8 +142,31 @@ pub struct TaskReport<O> {
     pub issued: Sum,
     /// Who did it; receipts go there.
     pub worker: String,
+    /// Role of who did it. A report counts only from the role whose task it was.
+    #[serde(default, skip_serializing_if = "Reporter::is_default")]
+    pub by: Reporter,
     /// What came of it.
     pub result: Result<O, Failure>,
+}
+
+/// Role that carries out a task and reports on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Reporter {
+    /// A worker. Older builds had no other.
+    #[default]
+    Worker,
+    /// An approver, which approves certificates.
+    Approver,
+}
+
+impl Reporter {
+    #[expect(
+        clippy::trivially_copy_pass_by_ref,
+        reason = "serde passes a reference"
+    )]
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// Receipt of a report, after which the worker stops repeating it.

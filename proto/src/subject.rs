@@ -40,8 +40,12 @@ pub const META_EPOCH: &str = "epoch";
 pub fn workers_consumer(class: &str) -> String {
     format!("workers-{}", token(class))
 }
-/// Task queues of the machine workflow: for Windows hosts, and for the Kubernetes API.
-pub const CLASSES: [&str; 2] = ["host", "api"];
+/// Task queues of the machine workflow: for Windows hosts, for the Kubernetes API, and for approvals of certificates.
+pub const CLASSES: [&str; 3] = ["host", "api", APPROVALS];
+/// Task queues of the role worker.
+pub const WORKER_CLASSES: [&str; 2] = ["host", "api"];
+/// Task queue of the role approver.
+pub const APPROVALS: &str = "approve";
 /// Records stored per run: a month of drift checks every six hours, two records each.
 pub const RECORDS_PER_RUN_MAX: i64 = 256;
 
@@ -242,7 +246,7 @@ impl Names {
         format!("{}.tasks.>", self.prefix)
     }
 
-    /// Subject of orders of one class (`host`: SSH work, `api`: Kubernetes work).
+    /// Subject of orders of one class (`host`: SSH work, `api`: Kubernetes work, `approve`: certificates).
     #[must_use]
     pub fn tasks(&self, class: &str) -> String {
         format!("{}.tasks.{}", self.prefix, token(class))

@@ -12,8 +12,8 @@ use dormer_proto::{
     },
     message::{
         Ask, Failure, Heartbeat, Inbound, InboxMessage, ObjectRef, Observation, ReceiptStatus,
-        Refusal, RemoteCommand, ReportReceipt, Request, SignalAnswer, Signalled, TaskOrder,
-        TaskReport, Version,
+        Refusal, RemoteCommand, ReportReceipt, Reporter, Request, SignalAnswer, Signalled,
+        TaskOrder, TaskReport, Version,
     },
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -324,6 +324,7 @@ fn reports() {
         attempt: Attempt(2),
         issued: Sum(77),
         worker: "w-1".into(),
+        by: Reporter::default(),
         result,
     };
     let done = Ok(Outcome::FenceOpened { was_cordoned: true });

@@ -8,8 +8,8 @@ use serde_json::Value;
 const ROLES: &str = include_str!("../../deploy/rbac.yaml");
 /// dormer's namespace in that manifest.
 const HOME: &str = "dormer";
-/// Roles whose rights only some pools or clusters need.
-const OPTIONAL: [&str; 1] = ["force"];
+/// Roles whose rights only some pools or clusters need, or dormer in several processes.
+const OPTIONAL: [&str; 2] = ["force", "-join"];
 
 /// Rights of all roles that every cluster needs, each once. `home` is dormer's namespace.
 pub(super) fn needed(home: &str) -> Vec<Right> {

@@ -235,11 +235,11 @@ fn store(text: &str, roles: &BTreeSet<Role>) -> anyhow::Result<Store> {
         Some((scheme, _)) => bail!("--store {scheme}://…: it must be a folder or nats://HOST:PORT"),
         None if text.is_empty() => bail!("--store: it must be a folder or nats://HOST:PORT"),
         None => {
-            let missing = [Role::Watcher, Role::Engine, Role::Worker];
+            let missing = [Role::Watcher, Role::Engine, Role::Worker, Role::Approver];
             ensure!(
                 missing.iter().all(|role| roles.contains(role)),
                 "--role with the store in {text}: one process owns a folder and needs the roles \
-                 watcher, engine and worker, because their queues are in its memory. Remove \
+                 watcher, engine, worker and approver, because their queues are in its memory. Remove \
                  --role, or put the store on NATS (--store nats://HOST:PORT) to split the roles \
                  over pods"
             );
@@ -473,7 +473,7 @@ mod tests {
     fn defaults_make_one_process_with_every_role() {
         let config = Config::new(Settings::default()).expect("a configuration");
         assert_eq!(config.store, Store::Folder("dormer-store".into()));
-        assert_eq!(config.roles.len(), 4);
+        assert_eq!(config.roles.len(), 5);
         assert_eq!(config.key, KeyLocation::Secret("cloud-private-key".into()));
         assert_eq!((config.ssh_port, config.pool.as_str()), (22, "windows"));
         assert!(

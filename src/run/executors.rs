@@ -1,7 +1,7 @@
 //! Executor of this process's worker, built from its settings.
 
 use super::key::{KeySource, Keyed, Lack, NO_PROGRAM, POLL_EVERY};
-use crate::config::Config;
+use crate::config::{Config, Role};
 use dormer_workers::{
     catalog::Catalog,
     execute::Executors,
@@ -15,8 +15,21 @@ use std::sync::Arc;
 pub(crate) type HostAndKubernetes =
     Executors<Keyed<HostExecutor<KubernetesExecutor>>, KubernetesExecutor>;
 
-/// Builds the executor for the Kubernetes API.
+/// Builds the executor for the Kubernetes API. Where this process is no approver, another one is.
 pub(crate) fn kubernetes(config: &Config, client: &kube::Client) -> KubernetesExecutor {
+    let executor = any_role(config, client);
+    match config.is(Role::Approver) {
+        true => executor,
+        false => executor.of_worker(),
+    }
+}
+
+/// Builds the executor of an approver.
+pub(crate) fn approver(config: &Config, client: &kube::Client) -> KubernetesExecutor {
+    any_role(config, client).of_approver()
+}
+
+fn any_role(config: &Config, client: &kube::Client) -> KubernetesExecutor {
     let settings = Settings {
         namespace: config.namespace.clone(),
         machines: config.machine_namespace.clone(),

@@ -34,7 +34,7 @@ use dormer_engine::{
     nats::NatsChanges,
     port::{History as _, Ports, SystemClock},
 };
-use dormer_proto::subject::CLASSES;
+use dormer_proto::message::Reporter;
 use dormer_telemetry::{
     Pushing, Telemetry,
     health::{self, RoleStatus},
@@ -50,7 +50,7 @@ use dormer_workers::{
 };
 use futures::future::LocalBoxFuture;
 use payloads::Payloads;
-use roles::{CONSOLE, Parts, Running, WATCHER, WORKER};
+use roles::{APPROVER, CONSOLE, Parts, Running, WATCHER, WORKER};
 use std::{
     path::{Path, PathBuf},
     process::ExitCode,
@@ -229,7 +229,8 @@ fn report_lack(running: &mut Running, executor: &executors::HostAndKubernetes) {
 
 /// Client of the cluster, if a role needs one. An engine never does; a console without one answers no plans.
 async fn client(config: &Config) -> anyhow::Result<Option<kube::Client>> {
-    if config.is(Role::Watcher) || config.is(Role::Worker) {
+    let needed = [Role::Watcher, Role::Worker, Role::Approver];
+    if needed.into_iter().any(|role| config.is(role)) {
         return outside::client(config).await.map(Some);
     }
     if !config.is(Role::Console) {
@@ -319,10 +320,22 @@ impl Cluster<'_> {
         }
         let link = nats::connect(self.config, servers).await?;
         if self.config.is(Role::Worker) {
-            let orders = NatsOrders::open(Arc::clone(&link), &self.config.name, &CLASSES).await?;
+            let orders =
+                NatsOrders::open(Arc::clone(&link), &self.config.name, Reporter::Worker).await?;
             let executor = self.executor().await?;
             running.worker(Arc::new(orders), Arc::clone(&executor), self.worker());
             report_lack(&mut running, &executor);
+            if !self.config.is(Role::Approver) {
+                tracing::info!(
+                    "this worker approves no certificates and makes no bootstrap tokens: machines \
+                     join while a dormer with the role approver runs"
+                );
+            }
+        }
+        if self.config.is(Role::Approver) {
+            let orders =
+                NatsOrders::open(Arc::clone(&link), &self.config.name, Reporter::Approver).await?;
+            self.approve(&mut running, orders)?;
         }
         if self.config.is(Role::Watcher) {
             let election = Election {
@@ -336,6 +349,18 @@ impl Cluster<'_> {
             nats::listen(&mut running, &link, Arc::clone(live)).await?;
         }
         Ok((running, people))
+    }
+
+    /// Starts the approver: it takes its orders, and answers workers' questions for tokens.
+    fn approve(&self, running: &mut Running, orders: NatsOrders) -> anyhow::Result<()> {
+        let executor = executors::approver(self.config, self.client()?);
+        running.approver(Arc::new(orders), Arc::new(executor.clone()), self.worker());
+        let health = running.health();
+        let giving = executor.give_tokens_for_ever(move |lack| {
+            health.tell(APPROVER, lack.map_or(RoleStatus::Up, RoleStatus::Hindered));
+        });
+        running.beside(APPROVER, async move { match giving.await {} });
+        Ok(())
     }
 
     /// Starts API, console and projection, if this process has the role console.
@@ -456,6 +481,6 @@ impl Cluster<'_> {
     fn client(&self) -> anyhow::Result<&kube::Client> {
         self.client
             .as_ref()
-            .context("watcher and worker need access to the cluster")
+            .context("watcher, worker and approver need access to the cluster")
     }
 }

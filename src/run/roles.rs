@@ -41,6 +41,8 @@ const STORE_ANSWER_MAX: Duration = Duration::from_secs(5);
 pub const ENGINE: &str = "engine";
 /// Name of the worker role.
 pub const WORKER: &str = "worker";
+/// Name of the approver role.
+pub const APPROVER: &str = "approver";
 /// Name of the watcher role.
 pub const WATCHER: &str = "watcher";
 /// Name of the console role.
@@ -260,13 +262,33 @@ impl Running {
         executor: Arc<X>,
         options: worker::Options,
     ) {
-        self.health.tell(WORKER, RoleStatus::Up);
+        self.takes_orders(WORKER, orders, executor, options);
+    }
+
+    /// Adds an approver, which takes its orders as a worker does.
+    pub fn approver<O: Orders, X: Execute>(
+        &mut self,
+        orders: Arc<O>,
+        executor: Arc<X>,
+        options: worker::Options,
+    ) {
+        self.takes_orders(APPROVER, orders, executor, options);
+    }
+
+    fn takes_orders<O: Orders, X: Execute>(
+        &mut self,
+        role: &'static str,
+        orders: Arc<O>,
+        executor: Arc<X>,
+        options: worker::Options,
+    ) {
+        self.health.tell(role, RoleStatus::Up);
         let options = worker::Options {
             observer: ObserverHandle::by(self.telemetry()),
             ..options
         };
         let stop = self.leave.clone();
-        self.front.add(WORKER, async move {
+        self.front.add(role, async move {
             any::work(orders, executor, options, stop).await;
             Ok(())
         });

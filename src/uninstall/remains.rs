@@ -3,7 +3,7 @@
 use super::{LOOK_EVERY, if_there, within};
 use crate::cluster_access::failed;
 use dormer_client::Failure;
-use dormer_workers::kubernetes::keys;
+use dormer_workers::kubernetes::{join, keys};
 use k8s_openapi::{
     api::{
         coordination::v1::Lease,
@@ -200,9 +200,12 @@ impl Remains {
         self.delete_all(listed(&classes, ours.clone()).await?);
         let secrets: Api<Secret> = Api::all(client.clone());
         let mut secrets = listed(&secrets, ours.clone()).await?;
+        let joins = join::namespace(home);
         secrets.retain(|secret| {
             let instance = secret.labels().get(keys::INSTANCE).map(String::as_str);
-            let token = secret.namespace().as_deref() == Some(TOKENS) && instance == Some(home);
+            let namespace = secret.namespace().unwrap_or_default();
+            let token =
+                [TOKENS, joins.as_str()].contains(&namespace.as_str()) && instance == Some(home);
             token || secret.name_any() == USER_DATA
         });
         self.delete_all(secrets);

@@ -4,7 +4,7 @@ use super::site::{RecordingExecutor, machine_observed};
 use dormer_api::live::Live;
 use dormer_engine::engine;
 use dormer_nats::signing::make;
-use dormer_proto::{subject::CLASSES, work::machine_run};
+use dormer_proto::{message::Reporter, work::machine_run};
 use dormer_run::{
     config::{Config, NatsSettings, Role, Settings},
     nats::{self, connect, listen, open},
@@ -46,7 +46,7 @@ async fn roles_of_several_processes_meet_on_a_server_and_survive_its_death() {
 async fn roles_with_keys_meet_on_a_server_and_survive_its_death() {
     let folder = tempfile::tempdir().expect("a folder");
     let folder = folder.path().join("keys");
-    let roles = [Role::Engine, Role::Worker, Role::Watcher, Role::Console].map(Role::word);
+    let roles = Role::ALL.map(Role::word);
     make(&folder, &roles, None).expect("keys");
     meet_and_survive(Some(&folder)).await;
 }
@@ -74,7 +74,7 @@ async fn meet_and_survive(keys: Option<&Path>) {
     let link = linked(Role::Worker, "w").await;
     let watching = linked(Role::Watcher, "f").await;
     let showing = linked(Role::Console, "c").await;
-    let orders = NatsOrders::open(Arc::clone(&link), "w", &CLASSES)
+    let orders = NatsOrders::open(Arc::clone(&link), "w", Reporter::Worker)
         .await
         .expect("orders");
     let options = worker::Options::named("w");

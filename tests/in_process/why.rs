@@ -421,6 +421,8 @@ fn hosts() -> Vec<(&'static str, Trouble)> {
         ("upload-cut", converging(1, "ConnectionLost", "the connection to 10.0.0.9 broke: early eof")),
         ("slow-upload", upload()),
         ("disk-full", converging(2, "DiskFull", "C:\\ProgramData\\dormer\\staging\\51a112.part cannot be written on 10.0.0.9: its disk C: seems to be full; free space there")),
+        ("no-approver", converging(1, "TokenAwaited", "no approver answered in Secret dormer-join/join-u within 20 s: is a dormer with the role approver running (dormer run --role approver)?")),
+        ("no-token", converging(2, "TokenRefused", "the approver gives no bootstrap token: its Machine is in phase Deleting")),
         ("quarantine", failed(host(), "quarantine_suspected", "C:\\k\\kubelet.exe was right and is gone. Restore the file in the virus scanner and exclude it there.")),
         ("exe-locked", converging(1, "file_locked", "C:\\k\\kubelet.exe is held by a process that did not end")),
         ("marked-for-deletion", converging(1, "service_marked_for_deletion", "kubelet: 1072")),

@@ -36,6 +36,7 @@ pub(crate) fn shipped() -> Vec<Value> {
 pub(crate) fn moved(site: &Site, namespace: &str) -> String {
     match namespace {
         "dormer" => home(site),
+        "dormer-join" => format!("{}-join", home(site)),
         "openshift-machine-api" => site.machines.clone(),
         other => other.to_owned(),
     }
@@ -58,6 +59,7 @@ pub(crate) async fn guard(site: &Site) {
             "instance\"].orValue(\"\") == \"dormer\"",
             &format!("instance\"].orValue(\"\") == \"{home}\""),
         )
+        .replace("\"dormer-join\"", &format!("\"{home}-join\""))
         .replace("dormer-guard-", &format!("{}-guard-", site.name));
     for object in yaml::documents(&text).expect("policies") {
         site.world.create(object).await;
@@ -76,7 +78,8 @@ pub(crate) async fn unguarded(site: &Site, alter: impl Fn(&str, &mut Value) -> b
     for mut object in shipped() {
         let kind = object["kind"].as_str().expect("a kind").to_owned();
         if kind == "Namespace" {
-            site.world.namespace(&home(site)).await;
+            let name = object["metadata"]["name"].as_str().expect("a name");
+            site.world.namespace(&moved(site, name)).await;
             continue;
         }
         let role = object["metadata"]["name"]
@@ -136,8 +139,18 @@ pub(crate) async fn worker(site: &Site) -> KubernetesExecutor {
     apply(site, |_, _| true).await;
     // Without a pool nothing is taken away.
     settings(site, json!({})).await;
-    executor(
-        site.client(&ours(site, "dormer-worker").await).await,
-        home(site),
-    )
+    worker_beside(site).await
+}
+
+/// The same where the rules are there already.
+pub(crate) async fn worker_beside(site: &Site) -> KubernetesExecutor {
+    let client = site.client(&ours(site, "dormer-worker").await).await;
+    executor(client, home(site)).of_worker()
+}
+
+/// The executor of an approver under its account and the rules as they are shipped.
+pub(crate) async fn approver(site: &Site) -> KubernetesExecutor {
+    apply(site, |_, _| true).await;
+    let client = site.client(&ours(site, "dormer-approver").await).await;
+    executor(client, home(site)).of_approver()
 }

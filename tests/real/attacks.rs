@@ -1,7 +1,7 @@
 //! Illegitimate certificate requests: none of them is ever approved, by dormer or by anybody else.
 
 use super::{
-    accounts::worker,
+    accounts::approver,
     ask::{
         Ask, Kubelet, OPERATOR, account, bootstrap_token, csr_conditions, expectation, san, served,
     },
@@ -354,7 +354,7 @@ async fn fight(site: &Site, executor: &KubernetesExecutor, attack: &Attack) -> R
 #[tokio::test]
 async fn no_attack_gets_a_certificate() {
     let site = Site::new(plane!(), "attack").await;
-    let executor = worker(&site).await;
+    let executor = approver(&site).await;
     let token = bootstrap_token(&site, "attack").await;
     let machine = site.provisioned("win-1").await;
     assert_eq!(machine.name, NODE);

@@ -83,6 +83,8 @@ async fn every_object_passes_strict_validation() {
     let site = Site::new(plane!(), "chart").await;
     let home = home(&site);
     site.world.namespace(&home).await;
+    // What is applied without effect makes no namespace.
+    site.world.namespace(&format!("{home}-join")).await;
     monitoring_kinds(&site.world).await;
     for (variant, arguments) in VARIANTS {
         let text = rendered(&helm, &home, arguments).replace(

@@ -1,7 +1,7 @@
 //! Joining kubelets: dormer approves their requests, the real signer signs them, and the certificates are used.
 
 use super::{
-    accounts::{ours, worker},
+    accounts::{approver, ours, worker_beside},
     ask::{
         Ask, Kubelet, OPERATOR, account, bootstrap_token, csr_conditions, expectation, make_node,
         served, there,
@@ -33,7 +33,7 @@ use std::{
 #[tokio::test]
 async fn a_kubelet_joins_by_a_bootstrap_token_and_asks_for_its_serving_certificate() {
     let site = Site::new(plane!(), "join").await;
-    let executor = worker(&site).await;
+    let executor = approver(&site).await;
     let kubelet = Kubelet::new(&site);
     let token = bootstrap_token(&site, "join01").await;
     let machine = site.provisioned("win-1").await;
@@ -127,7 +127,7 @@ async fn a_kubelet_joins_by_a_bootstrap_token_and_asks_for_its_serving_certifica
         matches!(&refused, Ok(Outcome::CsrRefused { why, .. }) if why.contains("the Node exists"))
     );
     site.link(&machine).await;
-    let opened = run(&executor, open(&machine, 7)).await;
+    let opened = run(&worker_beside(&site).await, open(&machine, 7)).await;
     assert!(
         matches!(opened, Ok(Outcome::FenceOpened { .. })),
         "{opened:?}"
@@ -143,7 +143,7 @@ async fn a_kubelet_joins_by_a_bootstrap_token_and_asks_for_its_serving_certifica
 #[tokio::test]
 async fn a_kubelet_joins_by_openshifts_account() {
     let site = Site::new(plane!(), "account").await;
-    let executor = worker(&site).await;
+    let executor = approver(&site).await;
     let kubelet = Kubelet::new(&site);
     let asker = account(&site, OPERATOR, "node-bootstrapper").await;
     kubelet
@@ -165,7 +165,7 @@ async fn a_kubelet_joins_by_openshifts_account() {
 #[tokio::test]
 async fn a_denial_is_final_and_a_vanished_request_is_made_again() {
     let site = Site::new(plane!(), "denied").await;
-    let executor = worker(&site).await;
+    let executor = approver(&site).await;
     let kubelet = Kubelet::new(&site);
     let token = bootstrap_token(&site, "denied").await;
     kubelet
@@ -201,7 +201,7 @@ async fn nobodys(watching: &Watching, count: usize, csr: &str) {
 #[tokio::test]
 async fn a_stolen_token_and_a_kubelet_whose_machine_is_gone_get_nothing() {
     let site = Site::new(plane!(), "stories").await;
-    let executor = worker(&site).await;
+    let executor = approver(&site).await;
     let token = bootstrap_token(&site, "stolen").await;
     let machine = site.provisioned("win-1").await;
     let name = json!({"metadata": {"annotations": {keys::NODE_NAME: machine.name}}});
@@ -316,7 +316,7 @@ const USUAL: Duration = Duration::from_secs(10);
 #[tokio::test]
 async fn a_thousand_junk_requests_do_not_hold_up_a_good_one() {
     let site = Site::new(plane!(), "junk").await;
-    let executor = worker(&site).await;
+    let executor = approver(&site).await;
     let token = bootstrap_token(&site, "junk00").await;
     let machine = site.provisioned("win-1").await;
     let name = json!({"metadata": {"annotations": {keys::NODE_NAME: machine.name}}});
@@ -440,7 +440,7 @@ fn named(machine: &MachineRef, name: &str, pattern: Option<&str>) -> CsrExpectat
 async fn a_host_does_not_become_another_node_by_saying_so() {
     let site = Site::new(plane!(), "claims").await;
     let host = Impostor {
-        executor: worker(&site).await,
+        executor: approver(&site).await,
         token: bootstrap_token(&site, "claims").await,
         site: &site,
     };
@@ -487,7 +487,8 @@ async fn a_host_does_not_become_another_node_by_saying_so() {
         .await;
     let says = named(&machine, "claims-host-3", Some("claims-*"));
     host.is_refused("claims-8", says, &third.name).await;
-    host.executor
+    let worker = worker_beside(&site).await;
+    worker
         .note(&other, "claims-host-2", "key")
         .await
         .expect("it is noted");
@@ -495,7 +496,7 @@ async fn a_host_does_not_become_another_node_by_saying_so() {
     host.is_refused("claims-9", says, &other.name).await;
 
     // A name that changes.
-    let changed = host.executor.note(&other, master, "key").await;
+    let changed = worker.note(&other, master, "key").await;
     let failure = changed.expect_err("it stays");
     assert_eq!(
         (failure.code.as_str(), failure.retry),
@@ -513,7 +514,7 @@ async fn a_host_does_not_become_another_node_by_saying_so() {
 async fn a_machine_of_a_cloud_has_its_clouds_name_and_no_other() {
     let site = Site::new(plane!(), "clouds").await;
     let host = Impostor {
-        executor: worker(&site).await,
+        executor: approver(&site).await,
         token: bootstrap_token(&site, "clouds").await,
         site: &site,
     };
@@ -641,7 +642,7 @@ impl Waiting {
 async fn twenty_junk_requests_in_a_nodes_name_do_not_keep_the_true_one_out() {
     const JUNK: usize = 20;
     let site = Site::new(plane!(), "crowd").await;
-    let executor = worker(&site).await;
+    let executor = approver(&site).await;
     let token = bootstrap_token(&site, "crowd0").await;
     let machine = site.provisioned("win-1").await;
     let name = json!({"metadata": {"annotations": {keys::NODE_NAME: machine.name}}});

@@ -179,7 +179,7 @@ fn attacks(site: &Site) -> Vec<Attack> {
                 "labels": {"app.kubernetes.io/managed-by": "dormer"}},
             "stringData": data}))
     };
-    // The controller of tokens fills it, and the worker may read it.
+    // The controller of tokens fills it, and the approver may read it.
     let minted = format!("{site_name}-minted");
     let write = secret(
         "kube-system",
@@ -188,7 +188,7 @@ fn attacks(site: &Site) -> Vec<Attack> {
         json!({}),
     );
     add(
-        "dormer-worker",
+        "dormer-approver",
         SECRET,
         "kube-system",
         &minted,
@@ -211,7 +211,7 @@ fn attacks(site: &Site) -> Vec<Attack> {
         data,
     );
     add(
-        "dormer-worker",
+        "dormer-approver",
         SECRET,
         "kube-system",
         &bootstrap,
@@ -219,7 +219,7 @@ fn attacks(site: &Site) -> Vec<Attack> {
         "is of the group",
     );
     add(
-        "dormer-worker",
+        "dormer-approver",
         SECRET,
         "kube-system",
         &theirs,
@@ -255,11 +255,41 @@ fn attacks(site: &Site) -> Vec<Attack> {
         "has userData",
     );
 
+    let join = format!("{home}-join");
+    let write = secret(
+        &join,
+        "join-minted",
+        "kubernetes.io/service-account-token",
+        json!({}),
+    );
+    add(
+        "dormer-worker",
+        SECRET,
+        &join,
+        "join-minted",
+        write,
+        "of type dormer.io/join only",
+    );
+    let write = secret(
+        &join,
+        "join-written",
+        "dormer.io/join",
+        json!({"token": "a.b"}),
+    );
+    add(
+        "dormer-worker",
+        SECRET,
+        &join,
+        "join-written",
+        write,
+        "the approver writes it",
+    );
+
     let approved = json!({"status": {"conditions": [{"type": "Approved", "status": "True",
         "reason": "DormerApproved"}]}});
     let csr = format!("{site_name}-person");
     add(
-        "dormer-worker",
+        "dormer-approver",
         CSR,
         "",
         &csr,
@@ -478,7 +508,12 @@ async fn targets(site: &Site) -> Vec<(&'static str, Client)> {
         .await
         .expect("a person asks");
     let mut clients = Vec::new();
-    for account in ["dormer-watcher", "dormer-worker", "dormer-console"] {
+    for account in [
+        "dormer-watcher",
+        "dormer-worker",
+        "dormer-approver",
+        "dormer-console",
+    ] {
         clients.push((account, site.client(&ours(site, account).await).await));
     }
     clients
@@ -504,13 +539,13 @@ async fn each_bypass_succeeds_without_the_policies_and_is_refused_with_them() {
         let done = attack.try_by(by, false).await;
         done.unwrap_or_else(|why| panic!("{} without the policy: {why}", attack.what()));
     }
-    // What it is worth: a token of another account, which the worker reads.
-    let worker = World {
-        admin: client_of(&clients, "dormer-worker").clone(),
+    // What it is worth: a token of another account, which the approver reads.
+    let approver = World {
+        admin: client_of(&clients, "dormer-approver").clone(),
     };
     let minted = "unguarded-minted";
     await_some("a token of another account", PATIENCE, || async {
-        let secret = worker.get(SECRET, "kube-system", minted).await?;
+        let secret = approver.get(SECRET, "kube-system", minted).await?;
         secret["data"]["token"].as_str().map(str::to_owned)
     })
     .await;

@@ -11,6 +11,7 @@ use dormer_testkit::{
     ControlPlane, NatsOptions, NatsServer, Process, ProcessSpec, Speaker, TempDir, await_some,
     free_port, started, test_dir,
 };
+use dormer_workers::kubernetes::join;
 use dormer_workflows::actions::{ACTIONS, Action, ActionTarget};
 use ring::{
     rand::SystemRandom,
@@ -71,7 +72,7 @@ impl Office {
         let world = World {
             admin: client(&plane.kubeconfig(&plane.admin())).await,
         };
-        for namespace in [HOME, PEOPLE_HOME] {
+        for namespace in [HOME, PEOPLE_HOME, &join::namespace(HOME)] {
             world.namespace(namespace).await;
         }
         let people = yaml::documents(PEOPLE).expect("objects");

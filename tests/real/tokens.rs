@@ -1,22 +1,22 @@
 //! Bootstrap token of each machine at the real API server: who may use it, and for how long.
 
 use super::{
-    accounts::{apply, home, ours},
+    accounts::{apply, home, ours, worker_beside},
     ask::{Ask, Kubelet, OPERATOR, account, csr_conditions, expectation, known, make_node},
     cluster::{CSR, Kind, NODE, PATIENCE, Site, executor_with_tokens, plane, run_of},
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use dormer_proto::machine::{MachineRef, Outcome, Task};
-use dormer_testkit::{Speaker, await_some};
+use dormer_testkit::{Speaker, await_condition, await_some};
 use dormer_workers::{
     host::cluster::Cluster,
-    kubernetes::{KubernetesExecutor, token},
+    kubernetes::{KubernetesExecutor, join, token},
 };
 use serde_json::{Value, json};
 
 const SECRET: Kind = ("", "v1", "Secret");
 
-/// A machine's token, once the API server knows it.
+/// A machine's token as its worker gets it, once the API server knows it.
 async fn token_of(site: &Site, executor: &KubernetesExecutor, machine: &MachineRef) -> Speaker {
     let token = executor.token(machine).await.expect("a token");
     let speaker = Speaker::Token(token.to_string());
@@ -28,12 +28,14 @@ async fn token_of(site: &Site, executor: &KubernetesExecutor, machine: &MachineR
 async fn a_machine_joins_by_its_own_token_and_by_no_other() {
     let site = Site::new(plane!(), "tokens").await;
     apply(&site, |_, _| true).await;
-    let worker = site.client(&ours(&site, "dormer-worker").await).await;
-    let executor = executor_with_tokens(worker, home(&site));
+    let approver = site.client(&ours(&site, "dormer-approver").await).await;
+    let approver = executor_with_tokens(approver, home(&site)).of_approver();
+    let giving = tokio::spawn(approver.clone().give_tokens_for_ever(|_| ()));
+    let worker = worker_beside(&site).await;
     let first = site.provisioned("win-1").await;
     let second = site.provisioned("win-2").await;
-    let mine = token_of(&site, &executor, &first).await;
-    let theirs = token_of(&site, &executor, &second).await;
+    let mine = token_of(&site, &worker, &first).await;
+    let theirs = token_of(&site, &worker, &second).await;
     let approve = |csr: &str| Task::ApproveCsr {
         csr: csr.into(),
         expect: expectation(&first),
@@ -51,7 +53,16 @@ async fn a_machine_joins_by_its_own_token_and_by_no_other() {
         .await
         .expect("it may ask");
     assert_eq!(csr_conditions(&site, "tokens-mine").await, (vec![], false));
-    let refused = run_of(&executor, &first.uid, approve("tokens-theirs")).await;
+    // Such a token has no id that reaches the request, as an account's has. Its user has one.
+    let csr = site.world.get(CSR, "", "tokens-mine").await;
+    let spec = csr.expect("it is there")["spec"].clone();
+    assert!(
+        spec["extra"]["authentication.kubernetes.io/credential-id"].is_null(),
+        "{spec}"
+    );
+    let own = token::user(&token::id(&home(&site), &first.uid, 0));
+    assert_eq!(spec["username"], own.as_str());
+    let refused = run_of(&approver, &first.uid, approve("tokens-theirs")).await;
     let other = token::user(&token::id(&home(&site), &second.uid, 0));
     let Ok(Outcome::CsrRefused { why, .. }) = &refused else {
         panic!("{refused:?}")
@@ -61,7 +72,7 @@ async fn a_machine_joins_by_its_own_token_and_by_no_other() {
         csr: "tokens-mine".into(),
     };
     assert_eq!(
-        run_of(&executor, &first.uid, approve("tokens-mine")).await,
+        run_of(&approver, &first.uid, approve("tokens-mine")).await,
         Ok(approved)
     );
     let node = kubelet.identity("tokens-mine").await;
@@ -95,15 +106,21 @@ async fn a_machine_joins_by_its_own_token_and_by_no_other() {
         expect: None,
     };
     assert_eq!(
-        run_of(&executor, &first.uid, mark).await,
+        run_of(&worker, &first.uid, mark).await,
         Ok(Outcome::NodeMarked)
     );
-    assert!(
-        site.world
-            .get(SECRET, "kube-system", &name(&first))
-            .await
-            .is_none()
-    );
+    await_condition("its token is taken away", PATIENCE, || async {
+        let token = name(&first);
+        let found = site.world.get(SECRET, "kube-system", &token).await;
+        found.is_none()
+    })
+    .await;
+    let join = join::namespace(&home(&site));
+    let handed = async |machine: &MachineRef| {
+        let name = join::name(&machine.uid);
+        site.world.get(SECRET, &join, &name).await.is_some()
+    };
+    assert!(!handed(&first).await && handed(&second).await);
     known(&site, &mine, false).await;
     assert!(
         site.world
@@ -119,11 +136,12 @@ async fn a_machine_joins_by_its_own_token_and_by_no_other() {
         .patch(SECRET, "kube-system", &name(&second), ended)
         .await;
     known(&site, &theirs, false).await;
-    token_of(&site, &executor, &second).await;
+    token_of(&site, &worker, &second).await;
     assert!(site.world.get(NODE, "", &second.name).await.is_none());
     site.world
         .delete(SECRET, "kube-system", &name(&second))
         .await;
+    giving.abort();
     kubelet.forget_all().await;
 }
 

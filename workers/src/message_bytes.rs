@@ -57,7 +57,7 @@ mod tests {
     use super::*;
     use dormer_proto::{
         id::{Attempt, Seq, Sum, TaskId},
-        message::TaskReport,
+        message::{Reporter, TaskReport},
         work::machine_run,
     };
 
@@ -72,6 +72,7 @@ mod tests {
             attempt: Attempt(1),
             issued: Sum(1),
             worker: "w".into(),
+            by: Reporter::Worker,
             result: Err(Failure {
                 message: "x".repeat(bytes),
                 ..Failure::transient("Trouble", "")

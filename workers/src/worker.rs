@@ -309,6 +309,7 @@ impl<O: Orders, X: Execute> Worker<O, X> {
             attempt: order.attempt,
             issued: order.issued,
             worker: self.options.name.clone(),
+            by: order.body.reporter(),
             result,
         };
         let tell = || self.orders.report(claim, report.clone());

@@ -15,11 +15,11 @@ use dormer_proto::{
     machine::{HostRef, Outcome, Task},
     message::{
         Failure, Inbound, InboxMessage, ObjectRef, Observation, ReceiptStatus, ReportReceipt,
-        Version,
+        Reporter, Version,
     },
     subject::{
-        CLASSES, CLOSED_HEADER, HISTORY_STREAMS, Identity, META_IDENTITY, Names, PARTITIONS,
-        history_stream_of,
+        APPROVALS, CLOSED_HEADER, HISTORY_STREAMS, Identity, META_IDENTITY, Names, PARTITIONS,
+        WORKER_CLASSES, history_stream_of,
     },
     work::{FactMessage, Order, Report, ReportMessage, SCHEMA, machine_run},
 };
@@ -290,7 +290,7 @@ async fn taken(
         ..options(server)
     };
     let link = NatsLink::connect(&options).await.expect("a connection");
-    let orders = NatsOrders::open(link, "w", &CLASSES).await;
+    let orders = NatsOrders::open(link, "w", Reporter::Worker).await;
     let orders = orders.expect("orders");
     let mut seqs = Vec::new();
     while seqs.last() != Some(&7) {
@@ -335,7 +335,7 @@ async fn shift(server: &NatsServer, name: &str) -> Shift {
     let link = NatsLink::connect(&options(server))
         .await
         .expect("a connection");
-    let orders = NatsOrders::open(link, name, &CLASSES)
+    let orders = NatsOrders::open(link, name, Reporter::Worker)
         .await
         .expect("orders");
     let executor = Arc::new(Counting::default());
@@ -364,7 +364,9 @@ async fn orders_of_both_classes_are_shared_reported_and_gone() {
     let (reports, listening) = store.listen(3);
     let shifts = [shift(&server, "w.1").await, shift(&server, "w 2").await];
     for seq in 1..=50 {
-        store.order(CLASSES[seq as usize % 2], "m", seq).await;
+        store
+            .order(WORKER_CLASSES[seq as usize % 2], "m", seq)
+            .await;
     }
     await_condition("every order to be done and gone", IN_TIME, || async {
         store.orders_left().await == 0
@@ -396,6 +398,31 @@ async fn orders_of_both_classes_are_shared_reported_and_gone() {
             .expect("the worker ends");
     }
     listening.abort();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_takes_no_approval_and_an_approver_takes_nothing_else() {
+    let server = started!(NatsServer::start(NatsOptions::default()));
+    let store = Store::make(&server).await;
+    store.order("host", "m", 1).await;
+    store.order(APPROVALS, "m", 2).await;
+    store.order("api", "m", 3).await;
+    for (role, wanted) in [
+        (Reporter::Approver, vec![2]),
+        (Reporter::Worker, vec![1, 3]),
+    ] {
+        let link = NatsLink::connect(&options(&server)).await;
+        let link = link.expect("a connection");
+        let orders = NatsOrders::open(link, "w", role).await.expect("orders");
+        let mut seqs = Vec::new();
+        while seqs.len() < wanted.len() {
+            let claimed = timeout(IN_TIME, orders.take(10)).await.expect("in time");
+            let claimed = claimed.expect("orders");
+            seqs.extend(claimed.into_iter().map(|one| one.order.task.seq.0));
+        }
+        seqs.sort_unstable();
+        assert_eq!(seqs, wanted, "{role:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -442,7 +469,7 @@ async fn a_claim_is_kept_while_the_heart_beats_and_people_see_it() {
     let link = NatsLink::connect(&options(&server))
         .await
         .expect("a connection");
-    let orders = NatsOrders::open(Arc::clone(&link), "w", &CLASSES)
+    let orders = NatsOrders::open(Arc::clone(&link), "w", Reporter::Worker)
         .await
         .expect("orders");
     let beats = link.heartbeats().await.expect("heartbeats");

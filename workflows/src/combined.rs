@@ -8,6 +8,7 @@ use dormer_engine_core::{Command, Decision, Input, Now, Workflow};
 use dormer_proto::{
     id::RunId,
     machine::{Outcome, Task},
+    message::Reporter,
     work,
 };
 use serde::{Deserialize, Serialize};
@@ -86,6 +87,10 @@ impl Workflow for Dormer {
             State::Machine(state) => Machine::label(state),
             State::Rollout(state) => Rollout::label(state),
         }
+    }
+
+    fn reporter(task: &Task) -> Reporter {
+        Machine::reporter(task)
     }
 
     fn class(task: &Task) -> &'static str {

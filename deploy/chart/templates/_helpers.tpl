@@ -64,7 +64,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 
 {{/* What a role is given, and with it which files it needs. */}}
 {{- define "dormer.needs" -}}
-{{- $needs := dict "single" (list "payloads" "console") "watcher" (list "payloads") "engine" list "worker" (list "payloads") "console" (list "payloads" "console") }}
+{{- $needs := dict "single" (list "payloads" "console") "watcher" (list "payloads") "engine" list "worker" (list "payloads") "approver" list "console" (list "payloads" "console") }}
 {{- index $needs . | toJson }}
 {{- end }}
 
@@ -126,8 +126,10 @@ capabilities:
 {{- with .Values.clusterApiNamespace }}
 - --cluster-api-namespace={{ . }}
 {{- end }}
+{{- if ne $role "approver" }}
 - --private-key-secret={{ .Values.privateKeySecret }}
 - --ssh-port={{ .Values.sshPort }}
+{{- end }}
 - --slots={{ .Values.slots }}
 {{- if has "payloads" $needs }}
 {{- range .Values.payloads }}

@@ -251,6 +251,9 @@ fn reported<W: Workflow>(run: &Run<W>, report: TaskReport<W::Outcome>) -> FenceR
     let Some(open) = run.task(key) else {
         return FenceResult::Not(late);
     };
+    if report.by != W::reporter(&open.body) {
+        return FenceResult::Not(late);
+    }
     let TaskPhase::InFlight {
         issued: expected, ..
     } = &open.phase

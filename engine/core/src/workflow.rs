@@ -3,7 +3,7 @@
 use crate::retry::RetryPolicy;
 use dormer_proto::{
     id::{RunId, Seq, Timestamp},
-    message::{Failure, InboxMessage, ObjectRef, Refusal},
+    message::{Failure, InboxMessage, ObjectRef, Refusal, Reporter},
 };
 use serde::{Serialize, de::DeserializeOwned};
 use std::fmt::Debug;
@@ -59,6 +59,12 @@ pub trait Workflow: Sized + Clone + Debug + PartialEq + Send + Sync + 'static {
 
     /// Name of the state, for people. A run enters a state when this name changes.
     fn label(state: &Self::State) -> &'static str;
+
+    /// Role that carries out a task. Another role's report on it changes nothing.
+    fn reporter(task: &Self::Task) -> Reporter {
+        let _ = task;
+        Reporter::default()
+    }
 
     /// Name of the task queue of a task: a short word.
     fn class(task: &Self::Task) -> &'static str {

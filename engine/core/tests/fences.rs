@@ -9,7 +9,7 @@ use dormer_proto::{
     id::{Attempt, Epoch, Incarnation, RunId, Seq, SignalId, Sum, TaskId, Timestamp},
     message::{
         Ask, Failure, Inbound, InboxMessage, ObjectRef, Observation, ReceiptStatus, Refusal,
-        Request, SignalAnswer, Signalled, TaskReport, Version,
+        Reporter, Request, SignalAnswer, Signalled, TaskReport, Version,
     },
 };
 use serde::{Deserialize, Serialize};
@@ -149,6 +149,7 @@ fn report(run: &Run<Toy>, attempt: u64, result: Result<u32, Failure>) -> InboxMe
         attempt: Attempt(attempt),
         issued,
         worker: "w".into(),
+        by: Reporter::default(),
         result,
     }))
 }
@@ -240,6 +241,21 @@ fn equal_and_stale_facts_make_no_record_and_a_newer_epoch_wins() {
     );
     assert_eq!(world.tell(15, fact(2, 2, None)).0, Verdict::Taken);
     assert_eq!(world.inputs().last().unwrap(), "fact None");
+}
+
+#[test]
+fn a_report_of_another_role_changes_nothing() {
+    let mut world = World::default();
+    world.tell(10, fact(1, 5, Some(3)));
+    let own = report(world.run(), 1, Ok(5));
+    let mut foreign = own.clone();
+    if let Inbound::Reported(report) = &mut foreign.body {
+        report.by = Reporter::Approver;
+    }
+    let (verdict, answer, _) = world.tell(20, foreign);
+    assert_eq!(verdict, Verdict::Dropped(Dropped::Late));
+    assert!(matches!(answer, Some(Answer::Report(receipt)) if receipt.fate == ReceiptStatus::Late));
+    assert_eq!(world.tell(21, own).0, Verdict::Taken);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use dormer_proto::{
     address::{Address, Origin},
     envelope,
     id::{RunId, Seq, Timestamp},
-    message::{Inbound, InboxMessage, ReportReceipt, TaskOrder, TaskReport},
+    message::{Inbound, InboxMessage, ReportReceipt, Reporter, TaskOrder, TaskReport},
     subject::Names,
 };
 use dormer_testkit::NatsServer;
@@ -123,6 +123,7 @@ async fn done<W: Workflow>(
         attempt: order.attempt,
         issued: order.issued,
         worker: name.to_owned(),
+        by: Reporter::default(),
         result: Ok(answer(&order.body)?),
     };
     let inbox_message: InboxMessageOf<W> = InboxMessage {

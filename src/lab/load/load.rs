@@ -12,7 +12,8 @@ use dormer_proto::{
     envelope,
     id::{Epoch, Incarnation, RunId},
     message::{
-        Inbound, InboxMessage, NoSignal, ObjectRef, Observation, TaskOrder, TaskReport, Version,
+        Inbound, InboxMessage, NoSignal, ObjectRef, Observation, Reporter, TaskOrder, TaskReport,
+        Version,
     },
 };
 use std::{
@@ -229,6 +230,7 @@ fn report(incarnation: Incarnation, order: TaskOrder<Payload>) -> anyhow::Result
         attempt,
         issued,
         worker: "bench".to_owned(),
+        by: Reporter::default(),
         result: Ok(Payload::full()),
     };
     message(incarnation, run, Inbound::Reported(report))

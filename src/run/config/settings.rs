@@ -37,11 +37,22 @@ pub enum Role {
     Engine,
     /// Executes tasks over SSH and through the Kubernetes API
     Worker,
+    /// Approves kubelets' certificates and makes bootstrap tokens; it talks to no host
+    Approver,
     /// Serves the HTTP API and the web console
     Console,
 }
 
 impl Role {
+    /// All roles, in the order of what happens to a machine.
+    pub const ALL: [Self; 5] = [
+        Self::Watcher,
+        Self::Engine,
+        Self::Worker,
+        Self::Approver,
+        Self::Console,
+    ];
+
     /// Name of the role, of its key and of the origin of its messages.
     #[must_use]
     pub fn word(self) -> &'static str {
@@ -49,6 +60,7 @@ impl Role {
             Self::Watcher => "watcher",
             Self::Engine => "engine",
             Self::Worker => "worker",
+            Self::Approver => "approver",
             Self::Console => "console",
         }
     }
@@ -501,10 +513,9 @@ impl Settings {
     /// These settings, completed by the defaults.
     pub fn complete(self) -> Self {
         let secret = self.private_key.is_none().then(|| KEY_SECRET.to_owned());
-        let roles = [Role::Watcher, Role::Engine, Role::Worker, Role::Console];
         self.over(Self {
             store: Some(STORE.into()),
-            role: roles.into(),
+            role: Role::ALL.into(),
             namespace: Some(pod_namespace().unwrap_or_else(|| NAMESPACE.into())),
             machine_namespace: Some(MACHINE_NAMESPACE.into()),
             cluster_api_namespace: Some(CLUSTER_API_NAMESPACE.into()),

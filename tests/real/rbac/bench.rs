@@ -12,10 +12,10 @@ use crate::real::{
 };
 use Step::{
     AnswersABadSetting, ApprovesAClient, ApprovesAServer, DeletesAMachine, DrainsANode,
-    DrainsByForce, FencesANode, FindsANode, FindsChanges, FindsOperators, IsElected,
-    KeepsATokenForAMachine, KeepsUserData, LearnsHowToJoin, ListsExporters, MakesARuntimeClass,
-    NamesTwoBudgets, ReadsCluster, ReadsTheKey, ReportsANode, ReportsARefusal, RollsAPoolBack,
-    SeesEverything, ShowsAMachine, ShowsThePool,
+    DrainsByForce, FencesANode, FindsANode, FindsChanges, FindsOperators, ForgetsAQuestion,
+    HandsATokenOver, IsElected, KeepsATokenForAMachine, KeepsUserData, LearnsHowToJoin,
+    ListsExporters, MakesARuntimeClass, NamesTwoBudgets, ReadsCluster, ReadsTheKey, ReportsANode,
+    ReportsARefusal, RollsAPoolBack, SeesEverything, ShowsAMachine, ShowsThePool,
 };
 use dormer_proto::machine::{Outcome, Task};
 use dormer_testkit::{Speaker, await_condition};
@@ -30,6 +30,7 @@ pub(super) struct Bench {
     pub(super) site: Site,
     pub(super) watcher: Client,
     pub(super) worker: Client,
+    pub(super) approver: Client,
     pub(super) console: World,
     pub(super) executor: KubernetesExecutor,
     pub(super) token: Speaker,
@@ -41,12 +42,12 @@ impl Bench {
         apply(&site, |_, _| true).await;
         let watcher = site.client(&ours(&site, "dormer-watcher").await).await;
         let worker = site.client(&ours(&site, "dormer-worker").await).await;
+        let approver = site.client(&ours(&site, "dormer-approver").await).await;
         let console = World {
             admin: site.client(&ours(&site, "dormer-console").await).await,
         };
         let token = bootstrap_token(&site, "rbac00").await;
         settings(&site, json!({})).await;
-        // Without an authority, so that Kubernetes' own is needed.
         let key = "cloud-private-key";
         let text = json!({"private-key.pem": "a key"});
         for (namespace, name, data) in [
@@ -58,19 +59,18 @@ impl Bench {
             (home(&site), key, text),
         ] {
             let metadata = json!({"name": name, "namespace": namespace});
-            site.world
-                .create(
-                    json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata,
-                    "stringData": data}),
-                )
-                .await;
+            let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata,
+                "stringData": data});
+            // The shared token may be there: other tests read it, too.
+            let _ = site.world.try_create(secret).await;
         }
-        let executor = executor(worker.clone(), home(&site));
+        let executor = executor(worker.clone(), home(&site)).of_worker();
         let node = AtomicU32::new(0);
         let bench = Self {
             site,
             watcher,
             worker,
+            approver,
             console,
             executor,
             token,
@@ -126,7 +126,9 @@ impl Bench {
                 .await
                 .map(drop)
                 .map_err(|f| f.message),
-            KeepsATokenForAMachine => self.token_of_a_machine(number).await,
+            HandsATokenOver => self.join_by_token(number, false).await,
+            KeepsATokenForAMachine => self.join_by_token(number, true).await,
+            ForgetsAQuestion => self.forget_question(number).await,
             ReadsCluster => self.reads_cluster().await,
             ReadsTheKey => {
                 let api: Api<Secret> = Api::namespaced(self.worker.clone(), &home(&self.site));
@@ -193,6 +195,7 @@ impl Bench {
         let account = match &right.role {
             name if name.starts_with("dormer-watcher") => &self.watcher,
             name if name.starts_with("dormer-console") => &self.console.admin,
+            name if name.starts_with("dormer-approver") => &self.approver,
             _ => &self.worker,
         };
         let wish = self.wish(right);

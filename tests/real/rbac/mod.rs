@@ -1,6 +1,7 @@
 //! Least privilege: with the rules of `deploy/rbac.yaml` every step passes. Without any one rule, the step that needs
 //! it fails and names the missing right. Everything that is not granted is refused.
 
+mod approver;
 mod bench;
 mod console;
 mod refused;

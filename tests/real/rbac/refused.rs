@@ -123,13 +123,14 @@ fn asked(one: (&str, &str, &str, &str, &str)) -> Value {
 async fn what_is_not_granted_is_refused_and_the_engine_may_nothing() {
     let site = Site::new(plane!(), "refused").await;
     // As it is without --machine-tokens, whose role can be no narrower than its namespace.
-    apply(&site, |role, _| role != "dormer-worker-tokens").await;
+    apply(&site, |role, _| role != "dormer-approver-tokens").await;
     let mut clients = Vec::new();
     for account in [
         "dormer-watcher",
         "dormer-worker",
         "dormer-engine",
         "dormer-console",
+        "dormer-approver",
     ] {
         clients.push((
             account,
@@ -156,13 +157,6 @@ async fn what_is_not_granted_is_refused_and_the_engine_may_nothing() {
         ),
         ("", "", "nodes", "n", "patch"),
         ("", "", "pods", "", "list"),
-        (
-            "",
-            "certificates.k8s.io",
-            "certificatesigningrequests/approval",
-            "c",
-            "patch",
-        ),
     ] {
         assert!(
             !allowed(&clients[0].1, &asked(one)).await,
@@ -196,6 +190,63 @@ async fn what_is_not_granted_is_refused_and_the_engine_may_nothing() {
         assert!(
             !allowed(&clients[1].1, &asked(one)).await,
             "the worker may {one:?}"
+        );
+    }
+    // What approves is apart from what talks to hosts.
+    for one in [
+        (
+            "",
+            "certificates.k8s.io",
+            "certificatesigningrequests/approval",
+            "c",
+            "patch",
+        ),
+        (
+            "",
+            "certificates.k8s.io",
+            "signers",
+            "kubernetes.io/kubelet-serving",
+            "approve",
+        ),
+        (OPERATOR, "", "secrets", "node-bootstrapper-token", "get"),
+        ("refused-home-join", "", "secrets", "", "list"),
+        (
+            "refused-machines",
+            "machine.openshift.io",
+            "machines",
+            "",
+            "list",
+        ),
+    ] {
+        assert!(
+            !allowed(&clients[1].1, &asked(one)).await,
+            "the worker may {one:?}"
+        );
+        assert!(
+            allowed(&clients[4].1, &asked(one)).await,
+            "the approver may not {one:?}"
+        );
+    }
+    for one in [
+        ("", "", "pods", "", "list"),
+        ("default", "", "pods/eviction", "p", "create"),
+        ("", "", "nodes", "n", "patch"),
+        (
+            "refused-machines",
+            "machine.openshift.io",
+            "machines",
+            "m",
+            "patch",
+        ),
+        ("refused-home", "", "secrets", "cloud-private-key", "get"),
+    ] {
+        assert!(
+            !allowed(&clients[4].1, &asked(one)).await,
+            "the approver may {one:?}"
+        );
+        assert!(
+            allowed(&clients[1].1, &asked(one)).await,
+            "the worker may not {one:?}"
         );
     }
     for right in rights() {

@@ -22,7 +22,9 @@ pub(super) enum Step {
     ReportsARefusal,
     RollsAPoolBack,
     LearnsHowToJoin,
+    HandsATokenOver,
     KeepsATokenForAMachine,
+    ForgetsAQuestion,
     ReadsCluster,
     ReadsTheKey,
     KeepsUserData,
@@ -34,13 +36,13 @@ pub(super) enum Step {
 
 use Step::{
     AnswersABadSetting, ApprovesAClient, ApprovesAServer, DeletesAMachine, DrainsANode,
-    DrainsByForce, FencesANode, FindsANode, FindsChanges, FindsOperators, IsElected,
-    KeepsATokenForAMachine, KeepsUserData, LearnsHowToJoin, ListsExporters, MakesARuntimeClass,
-    NamesTwoBudgets, ReadsCluster, ReadsTheKey, ReportsANode, ReportsARefusal, RollsAPoolBack,
-    SeesEverything, ShowsAMachine, ShowsThePool,
+    DrainsByForce, FencesANode, FindsANode, FindsChanges, FindsOperators, ForgetsAQuestion,
+    HandsATokenOver, IsElected, KeepsATokenForAMachine, KeepsUserData, LearnsHowToJoin,
+    ListsExporters, MakesARuntimeClass, NamesTwoBudgets, ReadsCluster, ReadsTheKey, ReportsANode,
+    ReportsARefusal, RollsAPoolBack, SeesEverything, ShowsAMachine, ShowsThePool,
 };
 
-pub(super) const STEPS: [Step; 25] = [
+pub(super) const STEPS: [Step; 27] = [
     SeesEverything,
     FindsOperators,
     FindsChanges,
@@ -58,7 +60,9 @@ pub(super) const STEPS: [Step; 25] = [
     ReportsARefusal,
     RollsAPoolBack,
     LearnsHowToJoin,
+    HandsATokenOver,
     KeepsATokenForAMachine,
+    ForgetsAQuestion,
     ReadsCluster,
     ReadsTheKey,
     KeepsUserData,
@@ -94,19 +98,21 @@ pub(super) fn needed_by(right: &Right) -> (Step, String) {
         ("worker", "poddisruptionbudgets", _) => (NamesTwoBudgets, may_not("disruption budgets")),
         ("worker-force", "pods", _) => (DrainsByForce, "cannot delete resource".into()),
         ("worker-machines", "machines", "delete") => (DeletesAMachine, may_not("Machine")),
-        ("worker-machines", "machines", "list") => (ApprovesAClient, may_not("machines")),
         ("worker-machines", "machines", _) => (FencesANode, may_not("Machine")),
-        ("worker", "certificatesigningrequests", _) => {
+        ("approver-machines", "machines", "list") => (ApprovesAClient, may_not("machines")),
+        ("approver-machines", "machines", _) => (ApprovesAClient, may_not("Machine")),
+        ("approver", "nodes", _) => (ApprovesAClient, may_not("Node")),
+        ("approver", "certificatesigningrequests", _) => {
             (ApprovesAClient, may_not("certificate request"))
         }
-        ("worker", "certificatesigningrequests/approval", _) => (
+        ("approver", "certificatesigningrequests/approval", _) => (
             ApprovesAClient,
             "may not approve certificate request".into(),
         ),
-        ("worker", "signers", _) if name.ends_with("client-kubelet") => {
+        ("approver", "signers", _) if name.ends_with("client-kubelet") => {
             (ApprovesAClient, "user not permitted to approve".into())
         }
-        ("worker", "signers", _) => (ApprovesAServer, "user not permitted to approve".into()),
+        ("approver", "signers", _) => (ApprovesAServer, "user not permitted to approve".into()),
         ("worker", "infrastructures" | "networks", _) => {
             (LearnsHowToJoin, may_not(&right.resource))
         }
@@ -115,15 +121,21 @@ pub(super) fn needed_by(right: &Right) -> (Step, String) {
             RollsAPoolBack,
             "may not patch the status of WindowsPool".into(),
         ),
-        ("worker-bootstrap", "secrets", _) => (LearnsHowToJoin, may_not("Secret")),
+        ("approver-bootstrap", "secrets", _) => (HandsATokenOver, may_not("Secret")),
+        ("worker-join", "secrets", "delete") => {
+            (HandsATokenOver, "its question is still there".into())
+        }
+        ("worker-join", "secrets", _) => (HandsATokenOver, may_not("Secret")),
+        ("approver-join", "secrets", "delete") => (ForgetsAQuestion, may_not("Secret")),
+        ("approver-join", "secrets", "patch") => (HandsATokenOver, may_not("Secret")),
+        ("approver-join", "secrets", _) => (HandsATokenOver, may_not("Secrets in")),
         ("worker-authorities", "configmaps", _) => (
             LearnsHowToJoin,
             may_not(&format!("ConfigMap kube-system/{name}")),
         ),
-        ("worker-tokens", "secrets", "delete") => {
-            (KeepsATokenForAMachine, "its token is still there".into())
+        ("approver-tokens", "secrets", _) => {
+            (KeepsATokenForAMachine, may_not("Secret kube-system"))
         }
-        ("worker-tokens", "secrets", _) => (KeepsATokenForAMachine, may_not("Secret kube-system")),
         ("worker-user-data", "secrets", verb) => (KeepsUserData, format!("cannot {verb} resource")),
         ("around", what, _) => (
             ReadsCluster,
@@ -133,8 +145,8 @@ pub(super) fn needed_by(right: &Right) -> (Step, String) {
         ("around-home", "configmaps", _) => (ReadsCluster, may_not("ConfigMap")),
         ("around-home", "secrets", _) => (LearnsHowToJoin, may_not("Secret")),
         ("worker-key", "secrets", _) => (ReadsTheKey, "cannot get resource".into()),
-        ("worker-events", "events", "create") => (ReportsARefusal, "there is no Event".into()),
-        ("worker-events", "events", _) => (ReportsARefusal, "it is not counted".into()),
+        ("approver-events", "events", "create") => (ReportsARefusal, "there is no Event".into()),
+        ("approver-events", "events", _) => (ReportsARefusal, "it is not counted".into()),
         (console, what, verb) if console.starts_with("console") => {
             let step = match (console, what) {
                 (_, "windowsmachines" | "windowsmachines/status") => ShowsAMachine,

@@ -3,16 +3,11 @@
 use super::bench::Bench;
 use crate::real::{
     accounts::home,
-    ask::{Ask, Kubelet, expectation},
-    cluster::{
-        Kind, WINDOWS_POOL, World, close, delete, evict, executor, executor_with_tokens, open, run,
-        run_of,
-    },
+    cluster::{Kind, WINDOWS_POOL, World, close, delete, evict, open},
     watching::settings,
 };
 use dormer_proto::machine::{Outcome, Task};
-use dormer_testkit::Speaker;
-use dormer_workers::{host::cluster::Cluster, kubernetes::token};
+use dormer_workers::host::cluster::Cluster;
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::{
     Api,
@@ -50,48 +45,6 @@ impl Bench {
         match self.run(evict(&machine, 1, force)).await? {
             Outcome::Evicted { evicted: 1, .. } => Ok(()),
             other => Err(format!("{other:?}")),
-        }
-    }
-
-    /// A machine's bootstrap token: made, prolonged, and taken away when its Node is marked.
-    pub(super) async fn token_of_a_machine(&self, number: u32) -> Result<(), String> {
-        const SECRET: Kind = ("", "v1", "Secret");
-        let machine = self.site.joined(&format!("k{number}")).await;
-        let executor = executor_with_tokens(self.worker.clone(), home(&self.site));
-        let secret = format!(
-            "bootstrap-token-{}",
-            token::id(&home(&self.site), &machine.uid, 0)
-        );
-        let made = executor
-            .token(&machine)
-            .await
-            .map_err(|failure| failure.message)?;
-        let soon = jiff::Timestamp::now() + jiff::SignedDuration::from_mins(5);
-        let soon = json!({"stringData": {"expiration": soon.to_string()}});
-        self.site
-            .world
-            .patch(SECRET, "kube-system", &secret, soon)
-            .await;
-        let again = executor
-            .token(&machine)
-            .await
-            .map_err(|failure| failure.message)?;
-        assert_eq!(made, again, "it is prolonged");
-        let node = machine.name.clone();
-        let version = "v1".to_owned();
-        let mark = Task::MarkNode {
-            machine: machine.clone(),
-            node,
-            version,
-            pin: None,
-            expect: None,
-        };
-        run_of(&executor, &machine.uid, mark)
-            .await
-            .map_err(|failure| failure.message)?;
-        match self.site.world.get(SECRET, "kube-system", &secret).await {
-            None => Ok(()),
-            Some(_) => Err("its token is still there".into()),
         }
     }
 
@@ -178,58 +131,6 @@ impl Bench {
         let machine = self.site.joined(&format!("x{number}")).await;
         self.run(open(&machine, 1)).await?;
         self.run(delete(&machine, 1)).await.map(drop)
-    }
-
-    pub(super) async fn approve(&self, by: &Speaker, ask: Ask, node: &str) -> Result<(), String> {
-        let short = node.strip_prefix("rbac-").expect("the site's");
-        let machine = self.site.provisioned(short).await;
-        let kubelet = Kubelet::new(&self.site);
-        kubelet.ask(by, node, ask).await.expect("it may ask");
-        let expect = expectation(&machine);
-        let done = self
-            .run(Task::ApproveCsr {
-                csr: node.into(),
-                expect,
-            })
-            .await?;
-        assert_eq!(done, Outcome::CsrApproved { csr: node.into() });
-        Ok(())
-    }
-
-    /// Two refusals of one request: an Event, and its count.
-    pub(super) async fn refusal(&self, number: u32) -> Result<(), String> {
-        let name = format!("rbac-r{number}");
-        let kubelet = Kubelet::new(&self.site);
-        kubelet
-            .ask(&self.token, &name, Ask::client("rbac-other"))
-            .await
-            .expect("it may ask");
-        let machine = self.site.provisioned(&format!("r{number}")).await;
-        let task = Task::ApproveCsr {
-            csr: name.clone(),
-            expect: expectation(&machine),
-        };
-        // Events are counted by the executor that wrote them: this one knows of none yet.
-        let executor = executor(self.worker.clone(), home(&self.site));
-        for _ in 0..2 {
-            let done = run(&executor, task.clone())
-                .await
-                .map_err(|failure| failure.message)?;
-            assert!(matches!(done, Outcome::CsrRefused { .. }), "{done:?}");
-        }
-        let events = self
-            .site
-            .world
-            .list(("events.k8s.io", "v1", "Event"), "default")
-            .await;
-        let event = events
-            .into_iter()
-            .find(|event| event["regarding"]["name"] == name.as_str());
-        match event {
-            None => Err("there is no Event".into()),
-            Some(event) if event["series"]["count"] == 2 => Ok(()),
-            Some(event) => Err(format!("it is not counted: {event}")),
-        }
     }
 
     /// Looks for the Secret, makes it, and mends it.

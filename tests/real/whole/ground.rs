@@ -22,7 +22,7 @@ pub(crate) const MACHINE_SET: Kind = ("machine.openshift.io", "v1beta1", "Machin
 /// How many times as fast as life the hosts are.
 const SPEED: f64 = 60.0;
 /// dormer's roles, and the account of each.
-pub(crate) const ROLES: [&str; 4] = ["engine", "watcher", "worker", "console"];
+pub(crate) const ROLES: [&str; 5] = ["engine", "watcher", "worker", "approver", "console"];
 /// Where the simulated cluster has the key for its hosts, and so dormer's settings.
 const SIMULATED_HOME: &str = "dormer";
 

@@ -14,7 +14,7 @@ use dormer_proto::{
     envelope,
     id::{Attempt, Epoch, Incarnation, Revision, RunId, Seq, SignalId, Sum, TaskId, Timestamp},
     message::{
-        Ask, Failure, Inbound, InboxMessage, ObjectRef, Observation, Request, TaskOrder,
+        Ask, Failure, Inbound, InboxMessage, ObjectRef, Observation, Reporter, Request, TaskOrder,
         TaskReport, Version,
     },
 };
@@ -453,6 +453,7 @@ impl World {
                 attempt: order.attempt,
                 issued: order.issued,
                 worker: format!("{}/{}", order.incarnation.0, order.issued),
+                by: Reporter::default(),
                 result,
             });
             let run = order.task.run.clone();

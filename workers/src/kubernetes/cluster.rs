@@ -1,7 +1,7 @@
 //! Cluster data for tasks on a host: annotations of a Machine, its status, and the credentials of a joining kubelet.
 
 use super::{
-    KubernetesExecutor,
+    Duty, KubernetesExecutor,
     api::{call, call_if_there, mark_of, patch, what},
     error::NOT_FOUND,
     fence::is_ready,
@@ -159,7 +159,9 @@ impl Cluster for KubernetesExecutor {
     }
 
     async fn bootstrap(&self) -> Result<Bootstrap, Failure> {
-        let (token, api_ca) = if self.settings.machine_tokens {
+        // A worker beside an approver reads no token.
+        let own = self.settings.machine_tokens || self.duty == Duty::Worker;
+        let (token, api_ca) = if own {
             (None, self.root_ca().await?.ok_or_else(no_root_ca)?)
         } else {
             let (token, api_ca) = self.bootstrap_secret().await?;
@@ -179,7 +181,10 @@ impl Cluster for KubernetesExecutor {
     }
 
     async fn token(&self, machine: &MachineRef) -> Result<Zeroizing<String>, Failure> {
-        self.token_of(machine).await
+        match self.duty {
+            Duty::Worker => self.ask_for_token(machine).await,
+            Duty::Both | Duty::Approver => self.token_of(machine).await,
+        }
     }
 }
 
@@ -189,7 +194,27 @@ fn no_root_ca() -> Failure {
 }
 
 impl KubernetesExecutor {
+    /// The one token for all machines.
+    pub(super) async fn shared_token(&self) -> Result<Zeroizing<String>, Failure> {
+        self.bootstrap_fields().await.map(|(token, _)| token)
+    }
+
+    /// The one token for all machines, and the authority of the API server.
     async fn bootstrap_secret(&self) -> Result<(Zeroizing<String>, String), Failure> {
+        let (token, ca) = self.bootstrap_fields().await?;
+        let ca = match ca {
+            Some(ca) => Some(ca),
+            None => self.root_ca().await?,
+        };
+        let (namespace, name) = &self.settings.bootstrap;
+        let lacks = || {
+            let message = format!("Secret {namespace}/{name} has no text under ca.crt");
+            Failure::transient("BootstrapUnusable", message)
+        };
+        Ok((token, ca.ok_or_else(lacks)?))
+    }
+
+    async fn bootstrap_fields(&self) -> Result<(Zeroizing<String>, Option<String>), Failure> {
         let (namespace, name) = &self.settings.bootstrap;
         let what = format!("Secret {namespace}/{name}");
         let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
@@ -212,11 +237,7 @@ impl KubernetesExecutor {
         let token = field("token")
             .or_else(halves)
             .ok_or_else(|| lacks("token"))?;
-        let ca = match field("ca.crt") {
-            Some(ca) => ca,
-            None => self.root_ca().await?.ok_or_else(|| lacks("ca.crt"))?,
-        };
-        Ok((Zeroizing::new(token), ca))
+        Ok((Zeroizing::new(token), field("ca.crt")))
     }
 
     async fn exporter_tls(&self) -> Result<Option<(String, Zeroizing<String>)>, Failure> {

@@ -14,6 +14,7 @@ mod fence;
 mod find;
 mod forget;
 mod guard;
+pub mod join;
 pub mod keys;
 mod kubelet;
 mod mark;
@@ -33,7 +34,7 @@ use crate::{execute::Execute, progress::Progress, ssh::Dialer};
 use dormer_proto::{
     id::Attempt,
     machine::{Outcome, Task},
-    message::Failure,
+    message::{Failure, Reporter},
     work::Order,
 };
 use evict::Pass;
@@ -62,6 +63,18 @@ pub struct KubernetesExecutor {
     time_factor: f64,
     /// How kubelets are reached; `None`: not at all.
     kubelets: Option<Dialer>,
+    duty: Duty,
+}
+
+/// Which tasks at the Kubernetes API a process carries out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Duty {
+    /// All of them: worker and approver are one process.
+    Both,
+    /// A worker's. Tokens come from the approver.
+    Worker,
+    /// An approver's: certificates and tokens.
+    Approver,
 }
 
 impl KubernetesExecutor {
@@ -81,6 +94,49 @@ impl KubernetesExecutor {
             events,
             time_factor: 1.0,
             kubelets: None,
+            duty: Duty::Both,
+        }
+    }
+
+    /// Hands of a worker beside which an approver runs: they approve nothing, and ask the approver for tokens.
+    #[must_use]
+    pub fn of_worker(self) -> Self {
+        Self {
+            duty: Duty::Worker,
+            ..self
+        }
+    }
+
+    /// Hands of an approver: certificates and tokens, and nothing else.
+    #[must_use]
+    pub fn of_approver(self) -> Self {
+        Self {
+            events: events::Events::new(self.client.clone(), "dormer-approver"),
+            duty: Duty::Approver,
+            ..self
+        }
+    }
+
+    /// Whether a task is this process's.
+    ///
+    /// # Errors
+    /// Another role carries it out.
+    fn is_ours(&self, task: &Task) -> Result<(), Failure> {
+        match (self.duty, task.reporter()) {
+            (Duty::Both, _)
+            | (Duty::Worker, Reporter::Worker)
+            | (Duty::Approver, Reporter::Approver) => Ok(()),
+            (Duty::Worker, Reporter::Approver) => Err(Failure::transient(
+                "ApproverOnly",
+                format!(
+                    "{} is a task of the role approver, and a worker got it from an engine of an earlier build",
+                    task.name()
+                ),
+            )),
+            (Duty::Approver, Reporter::Worker) => Err(Failure::lasting(
+                "WrongQueue",
+                format!("{} is no task of the role approver", task.name()),
+            )),
         }
     }
 
@@ -103,6 +159,7 @@ impl KubernetesExecutor {
     }
 
     async fn once(&self, order: &Order, progress: &Progress) -> Result<Outcome, Failure> {
+        self.is_ours(&order.body)?;
         match &order.body {
             // A machine's run has the Machine's UID for its key.
             Task::ApproveCsr { csr, expect } => {

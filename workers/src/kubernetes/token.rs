@@ -1,11 +1,11 @@
-//! Bootstrap token of a machine: created when its host is configured, extended while it joins, then deleted.
+//! Bootstrap token of a machine: created by the approver when its host is configured, extended while it joins, then deleted.
 //!
 //! Who asks by such a token has the token's name, so a kubelet's first request can be told exactly (`csr.rs`). Which
-//! token is a machine's follows from its UID and from dormer's namespace: every worker, and every attempt, finds the
+//! token is a machine's follows from its UID and from dormer's namespace: every approver, and every attempt, finds the
 //! same Secret. What nobody takes away ends by itself, and the cluster's token cleaner deletes it.
 
 use super::{
-    KubernetesExecutor,
+    Duty, KubernetesExecutor,
     api::{call, call_if_there},
     error::CONFLICT,
     keys,
@@ -39,7 +39,7 @@ const SECRET_LETTERS: usize = 16;
 const LETTERS: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
 /// How many ids a machine has to choose from, should others have Secrets of these names.
 const IDS_MAX: u32 = 4;
-/// Most restarts after another worker created or changed the Secret.
+/// Most restarts after another approver created or changed the Secret.
 const ROUNDS_MAX: u32 = 4;
 
 /// The `nth` id that a machine's token may have. Not a secret: it is part of a user's name.
@@ -131,8 +131,16 @@ impl KubernetesExecutor {
         Ok(whole(&id, &half))
     }
 
-    /// Takes a machine's token away. One that cannot be taken ends by itself, so that fails nothing.
+    /// Ends a machine's way to a token: it is a node now, or gone.
     pub(super) async fn forget_token(&self, machine: &MachineRef) {
+        match self.duty {
+            Duty::Worker => self.end_join(machine).await,
+            Duty::Both | Duty::Approver => self.revoke_token(machine).await,
+        }
+    }
+
+    /// Takes a machine's token away. One that cannot be taken ends by itself, so that fails nothing.
+    async fn revoke_token(&self, machine: &MachineRef) {
         if !self.settings.machine_tokens {
             return;
         }
@@ -147,7 +155,7 @@ impl KubernetesExecutor {
         }
     }
 
-    async fn forget_once(&self, machine: &MachineRef) -> Result<(), Failure> {
+    pub(super) async fn forget_once(&self, machine: &MachineRef) -> Result<(), Failure> {
         let (id, Some(found)) = self.token_secret(&machine.uid).await? else {
             return Ok(());
         };
@@ -268,7 +276,7 @@ fn whole(id: &str, half: &str) -> Zeroizing<String> {
 }
 
 /// Labels of a machine's token, which distinguish it from others of its name.
-fn labels_of(home: &str, uid: &str) -> BTreeMap<String, String> {
+pub(super) fn labels_of(home: &str, uid: &str) -> BTreeMap<String, String> {
     let all = [
         (keys::MANAGED_BY, "dormer"),
         (keys::INSTANCE, home),

@@ -121,11 +121,12 @@ impl NatsLink {
     /// that was made since the last look, so a wrong signature is compared again with the store's present incarnation.
     pub(super) async fn verify(
         &self,
-        origin: Origin,
+        origins: &[Origin],
         subject: &str,
         body: &[u8],
         headers: Option<&HeaderMap>,
     ) -> Result<(), Refusal> {
+        let roles: Vec<&str> = origins.iter().map(|origin| origin.word()).collect();
         let Some(keys) = &self.keys else {
             return Ok(());
         };
@@ -135,7 +136,7 @@ impl NatsLink {
                 subject,
                 body,
             };
-            keys.examine(&[origin.word()], signed, headers)
+            keys.examine(&roles, signed, headers)
         };
         let known = self.known();
         let mut result = examine(known);
@@ -217,7 +218,7 @@ impl NatsLink {
         Ok(identity.incarnation)
     }
 
-    /// Every worker's heartbeats and remote commands, for those who show them. Some may be missed.
+    /// Every worker's and approver's heartbeats and remote commands, for those who show them. Some may be missed.
     ///
     /// # Errors
     /// The connection has ended for good.
@@ -234,7 +235,8 @@ impl NatsLink {
             let link = Arc::clone(&link);
             async move {
                 let headers = message.headers.as_ref();
-                link.verify(Origin::Worker, &message.subject, &message.payload, headers)
+                let origins = [Origin::Worker, Origin::Approver];
+                link.verify(&origins, &message.subject, &message.payload, headers)
                     .await
                     .ok()?;
                 Sign::read(&message.payload)

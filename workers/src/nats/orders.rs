@@ -14,7 +14,8 @@ use dormer_proto::{
     address::{Address, Origin},
     envelope::{self, DecodeError},
     id::{Attempt, Incarnation, TaskId},
-    message::{Heartbeat, RemoteCommand, ReportReceipt},
+    message::{Heartbeat, RemoteCommand, ReportReceipt, Reporter},
+    subject::{APPROVALS, WORKER_CLASSES},
     work::Report,
 };
 use futures::StreamExt;
@@ -53,21 +54,22 @@ impl Waiting {
 /// A worker's orders, on NATS.
 pub struct NatsOrders {
     link: Arc<NatsLink>,
+    role: Reporter,
     pulls: Pulls,
     waiting: Arc<Waiting>,
     listening: JoinHandle<()>,
 }
 
 impl NatsOrders {
-    /// Orders of `classes` for the worker `name`; it pulls once orders are taken.
+    /// Orders for the process `name` in a role; it pulls once orders are taken.
     ///
     /// # Errors
     /// The connection has ended for good.
-    pub async fn open(
-        link: Arc<NatsLink>,
-        name: &str,
-        classes: &[&str],
-    ) -> Result<Self, PortError> {
+    pub async fn open(link: Arc<NatsLink>, name: &str, role: Reporter) -> Result<Self, PortError> {
+        let classes: &[&str] = match role {
+            Reporter::Worker => &WORKER_CLASSES,
+            Reporter::Approver => &[APPROVALS],
+        };
         let receipts = link
             .client
             .subscribe(link.names.receipts(name))
@@ -78,17 +80,25 @@ impl NatsOrders {
         let pulls = Pulls::start(&link, classes);
         Ok(Self {
             link,
+            role,
             pulls,
             waiting,
             listening,
         })
     }
 
+    fn origin(&self) -> Origin {
+        match self.role {
+            Reporter::Worker => Origin::Worker,
+            Reporter::Approver => Origin::Approver,
+        }
+    }
+
     async fn claim(&self, message: Message) -> Option<Claimed<NatsClaim>> {
         let (subject, headers) = (&message.subject, message.headers.as_ref());
         let verified = self
             .link
-            .verify(Origin::Engine, subject, &message.payload, headers);
+            .verify(&[Origin::Engine], subject, &message.payload, headers);
         if verified.await.is_err() {
             // A true order of this attempt cannot come any more: the attempt's deadline ends it.
             let _ = message.ack_with(AckKind::Term).await;
@@ -124,7 +134,12 @@ impl Drop for NatsOrders {
 async fn listen(link: Arc<NatsLink>, mut receipts: async_nats::Subscriber, waiting: Arc<Waiting>) {
     while let Some(message) = receipts.next().await {
         let headers = message.headers.as_ref();
-        let verified = link.verify(Origin::Engine, &message.subject, &message.payload, headers);
+        let verified = link.verify(
+            &[Origin::Engine],
+            &message.subject,
+            &message.payload,
+            headers,
+        );
         if verified.await.is_err() {
             continue;
         }
@@ -180,7 +195,7 @@ impl Orders for NatsOrders {
         let (bytes, _) = envelope::encode(&heartbeat, 0).map_err(failed)?;
         let subject = self.link.names.heartbeats();
         self.link
-            .send(Origin::Worker, claim.incarnation, subject, bytes.into())
+            .send(self.origin(), claim.incarnation, subject, bytes.into())
             .await
     }
 
@@ -190,7 +205,7 @@ impl Orders for NatsOrders {
             let subject = self.link.names.heartbeats();
             let shown = self
                 .link
-                .send(Origin::Worker, incarnation, subject, bytes.into())
+                .send(self.origin(), incarnation, subject, bytes.into())
                 .await;
             if let Err(error) = shown {
                 tracing::debug!(%error, "a remote command is not shown");
@@ -200,10 +215,15 @@ impl Orders for NatsOrders {
 
     async fn report(&self, claim: &NatsClaim, report: Report) -> Result<(), PortError> {
         let key: Key = (report.task.clone(), report.attempt);
+        // It is signed by this role. An engine drops it if the task was another role's.
+        let report = Report {
+            by: self.role,
+            ..report
+        };
         let run = report.task.run.clone();
         let bytes = message_bytes::report(report, claim.incarnation).map_err(failed)?;
         let address = Address::of_bytes(&run, &bytes);
-        let subject = self.link.names.message(Origin::Worker, &address);
+        let subject = self.link.names.message(self.origin(), &address);
         let bytes = bytes::Bytes::from(bytes);
         loop {
             let (tell, receipted) = oneshot::channel();
@@ -211,7 +231,7 @@ impl Orders for NatsOrders {
             let _wait = Wait(&self.waiting, key.clone());
             // The receipt says more than an acknowledgement of the stream, and a lost report is repeated.
             let sent = self.link.send(
-                Origin::Worker,
+                self.origin(),
                 claim.incarnation,
                 subject.clone(),
                 bytes.clone(),

@@ -2,7 +2,9 @@
 
 use dormer_fleet::{
     Pace, World, WorldConfig,
-    api::{Key, Meta, Part, User, WriteOptions, kinds, kinds::Kind, patch::PatchKind},
+    api::{
+        DeleteOptions, Key, Meta, Part, User, WriteOptions, kinds, kinds::Kind, patch::PatchKind,
+    },
     world::BareCloud,
 };
 use dormer_proto::{
@@ -108,6 +110,18 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
+    /// Takes away what the controller manager says of the API server's authority.
+    pub(crate) fn without_authority(&self) {
+        let key = Key::new("kube-system", "kube-root-ca.crt");
+        let gone = self.world.api.delete(
+            &User::admin(),
+            &kinds::CONFIG_MAP,
+            &key,
+            &DeleteOptions::now(),
+        );
+        gone.expect("it was there");
+    }
+
     /// So many machines, all with Nodes that are Ready; without workload unless `workload`.
     pub(crate) async fn new(machines: u32, workload: bool) -> Self {
         let pace = Pace::times_faster(100.0);

@@ -383,6 +383,7 @@ async fn a_kubelet_joins_plain_kubernetes_by_settings_and_its_own_token() {
         ..Settings::default()
     };
     let plain = executor(&bench.world.kubeconfig(), &Gate::default(), settings).await;
+    bench.without_authority();
     let failure = plain.bootstrap().await.expect_err("nobody says who signs");
     assert!(failure.message.contains("ca.crt"), "{failure:?}");
     let root = json!({"apiVersion": "v1", "kind": "ConfigMap",

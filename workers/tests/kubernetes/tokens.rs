@@ -342,6 +342,7 @@ async fn a_machines_first_request_is_approved_by_its_own_token_alone() {
 async fn how_a_kubelet_joins_is_read_without_a_token_for_all() {
     let bench = Bench::new(1, false).await;
     let executor = own(&bench).await;
+    bench.without_authority();
     let failure = executor
         .bootstrap()
         .await

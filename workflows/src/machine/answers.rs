@@ -75,7 +75,14 @@ impl Draft<'_> {
     /// Handles a task that will not be tried again.
     pub(super) fn exhausted(&mut self, task: &Task, failure: Failure) {
         if let Task::ApproveCsr { csr, .. } = task {
-            return self.csr_answered(csr, Some(failure.message));
+            let why = match failure.code.as_str() {
+                // Its limits have passed, and nobody said why.
+                "NoAnswer" => {
+                    "no approver has reported on it in time: is a dormer with the role approver running?".into()
+                }
+                _ => failure.message,
+            };
+            return self.csr_answered(csr, Some(why));
         }
         // Any other task belongs to an earlier step.
         if let Some(kind) = TaskKind::of(task)

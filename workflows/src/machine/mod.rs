@@ -39,6 +39,8 @@ use dormer_engine_core::{Decision, Input, Now, Workflow};
 use dormer_proto::{
     id::RunId,
     machine::{Outcome, Task},
+    message::Reporter,
+    subject::APPROVALS,
     work::{Fact, Signal},
 };
 
@@ -104,6 +106,10 @@ impl Workflow for Machine {
         state.phase.label()
     }
 
+    fn reporter(task: &Task) -> Reporter {
+        task.reporter()
+    }
+
     fn class(task: &Task) -> &'static str {
         match task {
             Task::Probe { .. }
@@ -111,8 +117,8 @@ impl Workflow for Machine {
             | Task::Reboot { .. }
             | Task::Plan { .. }
             | Task::TearDown { .. } => "host",
-            Task::ApproveCsr { .. }
-            | Task::MarkNode { .. }
+            Task::ApproveCsr { .. } => APPROVALS,
+            Task::MarkNode { .. }
             | Task::OpenFence { .. }
             | Task::CloseFence { .. }
             | Task::Evict { .. }
@@ -142,5 +148,33 @@ fn state_of_the_world(then: State, current: &State) -> State {
         reported: current.reported.clone(),
         not_compared: current.not_compared.clone(),
         ..then
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dormer_proto::{machine::CsrExpectation, message::Reporter, subject::WORKER_CLASSES};
+
+    #[test]
+    fn an_approval_is_an_approvers_and_everything_else_a_workers() {
+        let approve = Task::ApproveCsr {
+            csr: "c".into(),
+            expect: CsrExpectation::default(),
+        };
+        assert_eq!(Machine::class(&approve), APPROVALS);
+        assert_eq!(Machine::reporter(&approve), Reporter::Approver);
+        let probe = Task::Probe {
+            host: dormer_proto::machine::HostRef::default(),
+        };
+        let close = Task::CloseFence {
+            machine: dormer_proto::machine::MachineRef::default(),
+            node: None,
+            token: dormer_proto::id::LeaseToken(1),
+        };
+        for task in [probe, close] {
+            assert!(WORKER_CLASSES.contains(&Machine::class(&task)));
+            assert_eq!(Machine::reporter(&task), Reporter::Worker);
+        }
     }
 }

@@ -545,6 +545,14 @@ fn cure(code: &str) -> Option<Cure> {
             MendCluster,
             "Mend what the message names: kubelets ask for their first certificate with it",
         ),
+        "TokenAwaited" => cured(
+            MendCluster,
+            "Start a dormer with the role approver: it makes the tokens by which kubelets ask for their first certificate",
+        ),
+        "TokenRefused" => cured(
+            MendCluster,
+            "Mend what the message names: the approver gives a token to a Windows Machine that joins, and to no other",
+        ),
         "Forbidden" => cured(
             MendCluster,
             "Grant dormer's ServiceAccount what the message names",

@@ -122,7 +122,11 @@ async fn bring_up(plan: &Plan, workers: u32) -> anyhow::Result<f64> {
     let mut running = vec![Process::start("fleet", fleet, &scratch)?];
     scratch.until("fleet", "Ctrl-C ends it").await?;
     let begun = Instant::now();
-    running.push(dormer("dormer", &console, "watcher,engine,console")?);
+    running.push(dormer(
+        "dormer",
+        &console,
+        "watcher,engine,approver,console",
+    )?);
     for n in 1..=workers {
         running.push(dormer(&format!("worker-{n}"), "127.0.0.1:0", "worker")?);
     }

@@ -12,19 +12,22 @@ use crate::api::Meta;
 pub const MACHINE_API: &str = "openshift-machine-api";
 /// dormer's own namespace, in which it has the private key's secret, too.
 pub const DORMER: &str = "dormer";
+/// Namespace in which dormer's approver hands tokens over (deploy/rbac.yaml).
+pub const JOIN: &str = "dormer-join";
 /// WMCO's namespace, in which the private key's secret is.
 pub const OPERATOR: &str = "openshift-windows-machine-config-operator";
 /// The machine config operator's namespace, in which the bootstrap token's secret is.
 pub const MACHINE_CONFIG: &str = "openshift-machine-config-operator";
 
 /// Namespaces of the default world beside those that every cluster has.
-pub const NAMESPACES: [&str; 6] = [
+pub const NAMESPACES: [&str; 7] = [
     MACHINE_API,
     OPERATOR,
     MACHINE_CONFIG,
     "openshift-config",
     "openshift-cluster-api",
     DORMER,
+    JOIN,
 ];
 
 /// The pair of keys that opens the Windows hosts.
@@ -83,6 +86,14 @@ pub fn secrets(key: &SshKey, ca_pem: &str, bootstrap_token: &str) -> Vec<Value> 
             &[(".dockerconfigjson", "{\"auths\":{}}")],
         ),
     ]
+}
+
+/// Authority of the API server, as the controller manager publishes it in every namespace
+/// (kubernetes pkg/controller/certificates/rootcacertpublisher). Here it is in one.
+pub fn authority(ca_pem: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "kube-root-ca.crt", "namespace": "kube-system"},
+        "data": {"ca.crt": ca_pem}})
 }
 
 /// What says on what the cluster runs and how its network is.

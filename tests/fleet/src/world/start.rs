@@ -315,6 +315,7 @@ impl World {
             &bootstrap,
         ));
         objects.extend(demo::cluster_objects(&self.api_url));
+        objects.push(demo::authority(&self.api.ca().pem()));
         if config.linux {
             objects.extend(demo::linux(&config.sets)?);
         }

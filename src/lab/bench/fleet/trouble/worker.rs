@@ -69,6 +69,7 @@ impl World {
             attempt: order.attempt,
             issued: order.issued,
             worker: "trouble".into(),
+            by: order.body.reporter(),
             result,
         };
         let message = InboxMessage {

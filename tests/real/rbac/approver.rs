@@ -1,0 +1,181 @@
+//! Steps of the approver.
+
+use super::bench::Bench;
+use crate::real::{
+    accounts::home,
+    ask::{Ask, Kubelet, expectation},
+    cluster::{Kind, PATIENCE, executor, executor_with_tokens, run, run_of},
+};
+use dormer_proto::machine::{MachineRef, Outcome, Task};
+use dormer_testkit::{Speaker, await_condition};
+use dormer_workers::{
+    host::cluster::Cluster,
+    kubernetes::{KubernetesExecutor, join, token},
+};
+use serde_json::json;
+use tokio::sync::mpsc;
+
+const SECRET: Kind = ("", "v1", "Secret");
+
+impl Bench {
+    /// The approver's executor: with one token for all machines, or with one for each.
+    fn approver(&self, machine_tokens: bool) -> KubernetesExecutor {
+        let make = if machine_tokens {
+            executor_with_tokens
+        } else {
+            executor
+        };
+        make(self.approver.clone(), home(&self.site)).of_approver()
+    }
+
+    /// Does something while the approver answers. What the approver lacks is an error.
+    async fn while_it_answers(
+        &self,
+        machine_tokens: bool,
+        doing: impl Future<Output = Result<(), String>>,
+    ) -> Result<(), String> {
+        let (tell, mut lacks) = mpsc::unbounded_channel();
+        let giving = self
+            .approver(machine_tokens)
+            .give_tokens_for_ever(move |lack| {
+                lack.map(|why| tell.send(why));
+            });
+        tokio::select! {
+            done = doing => done,
+            Some(why) = lacks.recv() => Err(why),
+            never = giving => match never {},
+        }
+    }
+
+    /// A token for a machine: asked for twice, answered, and taken away when its Node is marked.
+    pub(super) async fn join_by_token(
+        &self,
+        number: u32,
+        machine_tokens: bool,
+    ) -> Result<(), String> {
+        let short = if machine_tokens { "k" } else { "h" };
+        let machine = self.site.provisioned(&format!("{short}{number}")).await;
+        let doing = self.asks_and_joins(&machine, machine_tokens);
+        self.while_it_answers(machine_tokens, doing).await
+    }
+
+    async fn asks_and_joins(&self, machine: &MachineRef, own: bool) -> Result<(), String> {
+        let world = &self.site.world;
+        let (home, uid) = (home(&self.site), &machine.uid);
+        let join = join::namespace(&home);
+        let secret = format!("bootstrap-token-{}", token::id(&home, uid, 0));
+        let asked = async || {
+            let token = self.executor.token(machine).await;
+            token.map_err(|failure| failure.message)
+        };
+        let first = asked().await?;
+        if own {
+            let soon = jiff::Timestamp::now() + jiff::SignedDuration::from_mins(5);
+            let soon = json!({"stringData": {"expiration": soon.to_string()}});
+            world.patch(SECRET, "kube-system", &secret, soon).await;
+        }
+        assert_eq!(first, asked().await?, "it stays, or is prolonged");
+        self.site.node(&machine.name).await;
+        self.site.link(machine).await;
+        let mark = Task::MarkNode {
+            machine: machine.clone(),
+            node: machine.name.clone(),
+            version: "v1".into(),
+            pin: None,
+            expect: None,
+        };
+        run_of(&self.executor, uid, mark)
+            .await
+            .map_err(|failure| failure.message)?;
+        if world.get(SECRET, &join, &join::name(uid)).await.is_some() {
+            return Err("its question is still there".into());
+        }
+        await_condition("the token is taken away", PATIENCE, || async {
+            !own || world.get(SECRET, "kube-system", &secret).await.is_none()
+        })
+        .await;
+        Ok(())
+    }
+
+    /// An answer that nobody takes away goes by itself.
+    pub(super) async fn forget_question(&self, number: u32) -> Result<(), String> {
+        let home = home(&self.site);
+        let (namespace, name) = (
+            join::namespace(&home),
+            join::name(&format!("gone-{number}")),
+        );
+        let labels =
+            json!({"app.kubernetes.io/managed-by": "dormer", "app.kubernetes.io/instance": home});
+        let past =
+            json!({join::ASKED: "1", join::ANSWERED: "1", join::UNTIL: "2026-01-01T00:00:00Z"});
+        let metadata =
+            json!({"name": name, "namespace": namespace, "labels": labels, "annotations": past});
+        let world = &self.site.world;
+        let secret =
+            json!({"apiVersion": "v1", "kind": "Secret", "type": join::TYPE, "metadata": metadata});
+        world.create(secret).await;
+        let done = self
+            .while_it_answers(false, async {
+                await_condition("it is gone", PATIENCE, || async {
+                    world.get(SECRET, &namespace, &name).await.is_none()
+                })
+                .await;
+                Ok(())
+            })
+            .await;
+        world.delete(SECRET, &namespace, &name).await;
+        done
+    }
+
+    pub(super) async fn approve(&self, by: &Speaker, ask: Ask, node: &str) -> Result<(), String> {
+        let short = node.strip_prefix("rbac-").expect("the site's");
+        let machine = self.site.provisioned(short).await;
+        let kubelet = Kubelet::new(&self.site);
+        kubelet.ask(by, node, ask).await.expect("it may ask");
+        let expect = expectation(&machine);
+        let task = Task::ApproveCsr {
+            csr: node.into(),
+            expect,
+        };
+        let done = run(&self.approver(false), task).await;
+        let done = done.map_err(|failure| failure.message)?;
+        assert_eq!(done, Outcome::CsrApproved { csr: node.into() });
+        Ok(())
+    }
+
+    /// Two refusals of one request: an Event, and its count.
+    pub(super) async fn refusal(&self, number: u32) -> Result<(), String> {
+        let name = format!("rbac-r{number}");
+        let kubelet = Kubelet::new(&self.site);
+        kubelet
+            .ask(&self.token, &name, Ask::client("rbac-other"))
+            .await
+            .expect("it may ask");
+        let machine = self.site.provisioned(&format!("r{number}")).await;
+        let task = Task::ApproveCsr {
+            csr: name.clone(),
+            expect: expectation(&machine),
+        };
+        // Events are counted by the executor that wrote them: this one knows of none yet.
+        let executor = self.approver(false);
+        for _ in 0..2 {
+            let done = run(&executor, task.clone())
+                .await
+                .map_err(|failure| failure.message)?;
+            assert!(matches!(done, Outcome::CsrRefused { .. }), "{done:?}");
+        }
+        let events = self
+            .site
+            .world
+            .list(("events.k8s.io", "v1", "Event"), "default")
+            .await;
+        let event = events
+            .into_iter()
+            .find(|event| event["regarding"]["name"] == name.as_str());
+        match event {
+            None => Err("there is no Event".into()),
+            Some(event) if event["series"]["count"] == 2 => Ok(()),
+            Some(event) => Err(format!("it is not counted: {event}")),
+        }
+    }
+}
