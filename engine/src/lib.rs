@@ -7,6 +7,7 @@ pub mod any;
 mod dump_format;
 pub mod embedded;
 pub mod engine;
+pub mod keyed;
 pub mod local;
 pub mod memory;
 pub mod nats;

@@ -274,6 +274,8 @@ async fn lines_of(link: &Link, run: &RunId) -> Result<Vec<RecordLine>, BackupErr
             let closed = moment(CLOSED_HEADER);
             let quiet = header_of(message, QUIET_HEADER).is_some();
             head = Some(head_row(sequence, Seq(seq), deadline, closed, quiet));
+            // A record that was written again, for its MAC, has the same seq.
+            lines.pop_if(|last: &mut RecordLine| last.seq == seq);
             lines.push(RecordLine::new(run.as_str(), seq, None, &message.payload)?);
         }
         if !cut || messages.is_empty() {

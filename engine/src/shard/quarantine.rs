@@ -7,8 +7,9 @@ use crate::{
     quarantine::release,
 };
 use dormer_engine_core::Workflow;
+use dormer_nats::history_keys::Unproven;
 use dormer_proto::{
-    id::RunId,
+    id::{Revision, RunId},
     message::{Inbound, ReceiptStatus, ReportReceipt, cut},
 };
 use std::{
@@ -39,6 +40,14 @@ impl Fault {
     pub(super) fn unreadable(why: String) -> Self {
         let code = "RecordUnreadable";
         Self { code, why }
+    }
+
+    /// The MAC of the run's last record is missing or wrong.
+    pub(super) fn unproven(revision: Revision, why: &Unproven) -> Self {
+        Self {
+            code: why.code(),
+            why: format!("the last record (revision {revision}): {why}"),
+        }
     }
 
     fn panicked(panic: &(dyn Any + Send)) -> Self {
