@@ -4,13 +4,17 @@
 //! the store's incarnation, the run and the body, and the body has the record's seq and the checksum of the record
 //! before. So a record can be moved neither to another run nor to another store, and its seq cannot be changed.
 
-use crate::port::{Append, AppendError, Expected, Head, History, HistoryReader, Ports, StoreError};
+use crate::{
+    dump_format::{self, Line},
+    port::{Append, AppendError, Expected, Head, History, HistoryReader, Ports, StoreError},
+};
 use dormer_nats::history_keys::{HistoryKeys, Unproven};
 use dormer_proto::{
     envelope,
-    id::{Incarnation, RunId},
+    id::{Incarnation, RunId, Seq},
 };
-use std::collections::BTreeMap;
+use serde::Deserialize;
+use std::{collections::BTreeMap, io::BufRead};
 
 /// Runs read at once.
 const PAGE: usize = 500;
@@ -85,58 +89,129 @@ pub fn believe(
 pub struct Proof {
     /// Records by the id of their key.
     pub keyed: BTreeMap<String, u64>,
-    /// Records without a MAC.
+    /// Records without a MAC, from before the run's first record with one.
     pub unkeyed: u64,
-    /// Runs whose last record has no MAC. A strict engine quarantines them.
+    /// Runs whose last record has no MAC. An engine with keys quarantines them.
     pub last_unkeyed: u64,
-    /// Records with a wrong MAC or an unknown key, with run and seq.
+    /// Records that are not what an engine with these keys wrote there, each with its run and seq.
     pub wrong: Vec<String>,
 }
 
 impl Proof {
-    /// Adds the records of one run, in their order. A record without a MAC behind one with a MAC is wrong, too, and so
-    /// is one that names another run or goes back.
-    pub fn add(
-        &mut self,
-        keys: &HistoryKeys,
-        of: RecordOf<'_>,
-        records: impl IntoIterator<Item = (u64, Vec<u8>)>,
-    ) {
+    /// Adds the records of one run, in their order.
+    fn add(&mut self, keys: &HistoryKeys, of: RecordOf<'_>, records: &[Vec<u8>]) {
+        let mut before: Option<u64> = None;
         let mut keyed = false;
-        let mut last = Ok(());
-        for (seq, bytes) in records {
-            let found = verify(keys, of, &bytes);
-            last = found.clone().map(drop);
-            match found {
+        for bytes in records {
+            let seq = seq_of(bytes);
+            let named = seq.map_or_else(|| format!("after {}", before.unwrap_or(0)), |seq| seq.to_string());
+            match verify(keys, of, bytes) {
                 Ok(id) => {
                     keyed = true;
                     *self.keyed.entry(id).or_default() += 1;
-                    if seq_of(&bytes) != Some(seq) {
-                        self.wrong
-                            .push(format!("{} {seq}: it is another record of this run", of.run));
+                    if before.is_some() && seq != before.map(|before| before + 1) {
+                        let why = "it is a record of this run from another place in its history";
+                        self.wrong.push(format!("{} {named}: {why}", of.run));
                     }
                 }
                 Err(Unproven::Missing) if !keyed => self.unkeyed += 1,
-                Err(why) => self.wrong.push(format!("{} {seq}: {why}", of.run)),
+                Err(why) => self.wrong.push(format!("{} {named}: {why}", of.run)),
+            }
+            before = seq.or(before);
+        }
+        self.last_unkeyed += u64::from(!keyed && !records.is_empty());
+    }
+}
+
+/// Compares the MAC of every record of a store.
+///
+/// # Errors
+/// Errors of the store.
+pub async fn prove<P: Ports>(ports: &P, keys: &HistoryKeys) -> Result<Proof, StoreError> {
+    let incarnation = ports.history().incarnation();
+    let mut proof = Proof::default();
+    let mut after: Option<RunId> = None;
+    loop {
+        let heads = ports.reader().heads(after.as_ref(), PAGE).await?;
+        let Some(last) = heads.last() else {
+            return Ok(proof);
+        };
+        after = Some(last.run.clone());
+        for Head { run, .. } in &heads {
+            let records = ports.reader().records(run, Seq(0), usize::MAX).await?;
+            proof.add(keys, RecordOf { incarnation, run }, &records);
+        }
+    }
+}
+
+/// Compares the MAC of every record of a dump.
+///
+/// # Errors
+/// A line that cannot be read, with its number.
+pub fn prove_dump(dump: &mut dyn BufRead, keys: &HistoryKeys) -> Result<Proof, std::io::Error> {
+    let mut proof = Proof::default();
+    let mut incarnation = Incarnation(0);
+    let mut run: Option<(RunId, Vec<Vec<u8>>)> = None;
+    let mut add = |run: Option<(RunId, Vec<Vec<u8>>)>, incarnation| {
+        if let Some((run, records)) = run {
+            let of = RecordOf {
+                incarnation,
+                run: &run,
+            };
+            proof.add(keys, of, &records);
+        }
+    };
+    for (at, text) in dump.lines().enumerate() {
+        let bad = |why: String| std::io::Error::other(format!("line {} of the dump: {why}", at + 1));
+        match dump_format::read(&text?, at).map_err(bad)? {
+            Line::Store { incarnation: id, .. } => incarnation = Incarnation(id),
+            Line::DeadLetter(_) => {}
+            Line::Record(line) => {
+                let bytes = line.bytes().map_err(bad)?;
+                match &mut run {
+                    Some((known, records)) if *known == line.run => records.push(bytes),
+                    _ => add(run.replace((line.run, vec![bytes])), incarnation),
+                }
             }
         }
-        self.last_unkeyed += u64::from(last == Err(Unproven::Missing) && !keyed);
+    }
+    add(run, incarnation);
+    Ok(proof)
+}
+
+/// A record of a dump as the store that is made from it holds it: its MAC is compared as of the old store, and replaced by
+/// one for the new. Without keys, and without a MAC, it stays as it is.
+///
+/// # Errors
+/// [`Unproven`]: nobody restores it with these keys.
+pub(crate) fn moved(
+    keys: Option<&HistoryKeys>,
+    run: &RunId,
+    bytes: Vec<u8>,
+    [from, to]: [Incarnation; 2],
+) -> Result<Vec<u8>, Unproven> {
+    let Some(keys) = keys else { return Ok(bytes) };
+    let of = |incarnation| RecordOf { incarnation, run };
+    match verify(keys, of(from), &bytes) {
+        Ok(_) => Ok(add_mac(keys, of(to), bytes)),
+        Err(Unproven::Missing) => Ok(bytes),
+        Err(why) => Err(why),
     }
 }
 
 /// Seq in the body of a record, which every workflow's records have.
 fn seq_of(bytes: &[u8]) -> Option<u64> {
-    #[derive(serde::Deserialize)]
+    #[derive(Deserialize)]
     struct Body {
         run: Run,
     }
-    #[derive(serde::Deserialize)]
+    #[derive(Deserialize)]
     struct Run {
-        seq: u64,
+        seq: Seq,
     }
     let parts = envelope::parts(bytes).ok()?;
     let body: Body = rmp_serde::from_slice(parts.body).ok()?;
-    Some(body.run.seq)
+    Some(body.run.seq.0)
 }
 
 /// Writes the last record of each run again with a MAC by the first key, if it has none or one by an older key. The
