@@ -72,11 +72,7 @@ pub fn verify(keys: &HistoryKeys, of: RecordOf<'_>, bytes: &[u8]) -> Result<Stri
 ///
 /// # Errors
 /// [`Unproven`]: the engine must not act on it.
-pub fn believe(
-    keys: Option<&HistoryKeys>,
-    of: RecordOf<'_>,
-    bytes: &[u8],
-) -> Result<(), Unproven> {
+pub fn believe(keys: Option<&HistoryKeys>, of: RecordOf<'_>, bytes: &[u8]) -> Result<(), Unproven> {
     let Some(keys) = keys else { return Ok(()) };
     match verify(keys, of, bytes) {
         Err(Unproven::Missing) if keys.accepts_unkeyed() => Ok(()),
@@ -104,7 +100,10 @@ impl Proof {
         let mut keyed = false;
         for bytes in records {
             let seq = seq_of(bytes);
-            let named = seq.map_or_else(|| format!("after {}", before.unwrap_or(0)), |seq| seq.to_string());
+            let named = seq.map_or_else(
+                || format!("after {}", before.unwrap_or(0)),
+                |seq| seq.to_string(),
+            );
             match verify(keys, of, bytes) {
                 Ok(id) => {
                     keyed = true;
@@ -162,9 +161,12 @@ pub fn prove_dump(dump: &mut dyn BufRead, keys: &HistoryKeys) -> Result<Proof, s
         }
     };
     for (at, text) in dump.lines().enumerate() {
-        let bad = |why: String| std::io::Error::other(format!("line {} of the dump: {why}", at + 1));
+        let bad =
+            |why: String| std::io::Error::other(format!("line {} of the dump: {why}", at + 1));
         match dump_format::read(&text?, at).map_err(bad)? {
-            Line::Store { incarnation: id, .. } => incarnation = Incarnation(id),
+            Line::Store {
+                incarnation: id, ..
+            } => incarnation = Incarnation(id),
             Line::DeadLetter(_) => {}
             Line::Record(line) => {
                 let bytes = line.bytes().map_err(bad)?;

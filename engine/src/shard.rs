@@ -361,6 +361,13 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
                 Ok((record, sum)) => {
                     self.left.readable(run);
                     let mut read = record.run;
+                    if let Some(known) = self.cache.beyond(run, read.seq)
+                        && self.ports.history_keys().is_some()
+                    {
+                        let fault = Fault::older(stored.revision, read.seq, known);
+                        self.damaged.insert(run.clone(), fault);
+                        continue;
+                    }
                     read.sealed(sum);
                     if enforced(Fence::Outstanding) {
                         work.add(&read, Effects::outstanding(&read));

@@ -9,14 +9,11 @@ use dormer_engine::{
     local::Local,
     nats::{NatsStore, Options},
     port::{
-        Append, Expected, History, HistoryReader, Inbox, Ports, Quarantine, Stored,
-        SystemClock,
+        Append, Expected, History, HistoryReader, Inbox, Ports, Quarantine, Stored, SystemClock,
     },
     shard::Shard,
 };
-use dormer_engine_core::{
-    Decision, InboxMessageOf, Input, Now, Record, RetryPolicy, Workflow,
-};
+use dormer_engine_core::{Decision, InboxMessageOf, Input, Now, Record, RetryPolicy, Workflow};
 use dormer_nats::history_keys::{HistoryKeys, Unproven, make_history_keys};
 use dormer_proto::{
     envelope,
@@ -97,8 +94,15 @@ fn keys(folder: &Path, name: &str, keep: Option<&str>, unkeyed: bool) -> Arc<His
     Arc::new(HistoryKeys::open(&path, unkeyed).expect("keys"))
 }
 
+/// Lets a new engine, with nothing in its memory, take a fact, until `done`.
+async fn observed<P: Ports>(ports: &Arc<P>, run: &RunId, fact: u64, done: impl AsyncFn() -> bool) {
+    let mut shard = Shard::<Rollout, P>::new(Arc::clone(ports), "build", 10);
+    observed_by(&mut shard, ports, run, fact, done).await;
+}
+
 /// Lets an engine take a fact, until `done`.
-async fn observed<P: Ports>(
+async fn observed_by<P: Ports>(
+    shard: &mut Shard<Rollout, P>,
     ports: &Arc<P>,
     run: &RunId,
     fact: u64,
@@ -125,8 +129,6 @@ async fn observed<P: Ports>(
     let (bytes, _) = envelope::encode(&message, Rollout::SCHEMA).expect("a message");
     let put = ports.inbox().put(vec![(run.clone(), bytes)]);
     put.await.expect("put");
-    // A new engine, so that nothing is in its memory.
-    let mut shard = Shard::<Rollout, P>::new(Arc::clone(ports), "build", 10);
     let work = async {
         while !done().await {
             let batch = ports.inbox().take(16).await.expect("messages");
@@ -159,7 +161,10 @@ async fn noted<P: Ports>(ports: &P, run: &RunId) -> Option<String> {
 
 /// A run that has granted all it may.
 async fn begun<P: Ports>(ports: &Arc<P>, run: &RunId) {
-    observed(ports, run, 1, async || granted(ports.as_ref(), run).await == 1).await;
+    observed(ports, run, 1, async || {
+        granted(ports.as_ref(), run).await == 1
+    })
+    .await;
 }
 
 /// A run with room for many, which granted one.
@@ -183,7 +188,9 @@ fn widened(bytes: &[u8], next: bool) -> Vec<u8> {
         record.prev = sum;
         record.events = Vec::new();
     }
-    envelope::encode(&record, Rollout::SCHEMA).expect("a record").0
+    envelope::encode(&record, Rollout::SCHEMA)
+        .expect("a record")
+        .0
 }
 
 fn with_mac_of(bytes: &[u8], of: &[u8]) -> Vec<u8> {
@@ -216,7 +223,13 @@ async fn attacked<P: Ports, A: Ports>(
     defended: bool,
 ) {
     let other = wide(engine, &run("other")).await;
-    let attacks = ["changed", "stripped", "appended", "other-run", "older-store"];
+    let attacks = [
+        "changed",
+        "stripped",
+        "appended",
+        "other-run",
+        "older-store",
+    ];
     for attack in attacks {
         let run = run(attack);
         let old = wide(older, &run).await;
@@ -297,7 +310,7 @@ async fn a_rewritten_history_in_a_folder_is_believed_without_keys_and_held_with_
 }
 
 #[tokio::test]
-async fn a_new_engine_believes_an_older_record_at_the_end_and_a_check_finds_it() {
+async fn an_older_record_at_the_end_is_noticed_from_memory_and_by_a_check_alone() {
     let server = started!(NatsServer::start(NatsOptions::default()));
     let folder = tempfile::tempdir().expect("a folder");
     let keys = keys(folder.path(), "keys", None, false);
@@ -306,6 +319,15 @@ async fn a_new_engine_believes_an_older_record_at_the_end_and_a_check_finds_it()
     wide(&engine, &run).await;
     let clean = prove(engine.as_ref(), &keys).await.expect("a proof");
     assert_eq!((clean.wrong, clean.unkeyed), (Vec::new(), 0));
+    let mut old = Shard::<Rollout, _>::new(Arc::clone(&engine), "build", 10);
+    let wider = async || {
+        record(&last(engine.as_ref(), &run).await.bytes)
+            .run
+            .state
+            .limit
+            == 60
+    };
+    observed_by(&mut old, &engine, &run, LIMIT + 60, wider).await;
     let records = engine.reader().records(&run, Seq(0), 100).await;
     let first = records.expect("records").remove(0);
     let Stored { revision, bytes } = last(engine.as_ref(), &run).await;
@@ -314,7 +336,18 @@ async fn a_new_engine_believes_an_older_record_at_the_end_and_a_check_finds_it()
     let proof = prove(engine.as_ref(), &keys).await.expect("a proof");
     assert_eq!(proof.wrong.len(), 1, "{proof:?}");
     assert!(proof.wrong[0].contains("rollout/back 1:"), "{proof:?}");
-    // An engine with the later record in memory would not go on. This one has just begun.
+
+    let held = async || noted(engine.as_ref(), &run).await.is_some();
+    observed_by(&mut old, &engine, &run, LIMIT + 6, held).await;
+    let code = noted(engine.as_ref(), &run).await;
+    assert_eq!(code.as_deref(), Some("RecordOlder"));
+    let Some(note) = engine.quarantine().notes().await.expect("notes").pop() else {
+        panic!("no note");
+    };
+    let removed = engine.quarantine().remove(&run, note.version).await;
+    removed.expect("released");
+
+    // An engine that has just begun knows no better.
     let behind = async || record(&last(engine.as_ref(), &run).await.bytes).run.seq == Seq(2);
     observed(&engine, &run, LIMIT + 7, behind).await;
     assert_eq!(noted(engine.as_ref(), &run).await, None);
@@ -327,6 +360,7 @@ async fn a_store_without_macs_is_keyed_and_its_keys_rotate() {
     let idle = run("idle");
     let plain = on_nats(&server, "grown", None).await;
     begun(&plain, &idle).await;
+    drop(plain);
     let lenient = keys(folder.path(), "old", None, true);
     let engine = on_nats(&server, "grown", Some(Arc::clone(&lenient))).await;
     // Engines that believe what has no MAC, until the last records have one.
@@ -339,10 +373,20 @@ async fn a_store_without_macs_is_keyed_and_its_keys_rotate() {
     assert_eq!(again, Ok((0, 2)), "nothing is left to do");
     let records = engine.reader().records(&idle, Seq(0), 100).await;
     let count = records.expect("records").len();
-    assert_eq!(count, record(&last(engine.as_ref(), &idle).await.bytes).run.seq.0 as usize);
+    assert_eq!(
+        count,
+        record(&last(engine.as_ref(), &idle).await.bytes).run.seq.0 as usize
+    );
     let strict = keys(folder.path(), "old", None, false);
+    drop(engine);
     let engine = on_nats(&server, "grown", Some(Arc::clone(&strict))).await;
-    let wider = async || record(&last(engine.as_ref(), &idle).await.bytes).run.state.limit == 9;
+    let wider = async || {
+        record(&last(engine.as_ref(), &idle).await.bytes)
+            .run
+            .state
+            .limit
+            == 9
+    };
     observed(&engine, &idle, LIMIT + 9, wider).await;
 
     // Both keys are accepted, the old one writes; then only the order in the file changes.
@@ -360,8 +404,15 @@ async fn a_store_without_macs_is_keyed_and_its_keys_rotate() {
     std::fs::copy(folder.path().join("both"), &alone).expect("a copy");
     std::fs::write(&alone, lines[2]).expect("written");
     let alone = keys(folder.path(), "alone", None, false);
+    drop(engine);
     let engine = on_nats(&server, "grown", Some(alone)).await;
-    let wider = async || record(&last(engine.as_ref(), &idle).await.bytes).run.state.limit == 8;
+    let wider = async || {
+        record(&last(engine.as_ref(), &idle).await.bytes)
+            .run
+            .state
+            .limit
+            == 8
+    };
     observed(&engine, &idle, LIMIT + 8, wider).await;
     let proof = prove(engine.as_ref(), &strict).await.expect("a proof");
     assert!(proof.wrong[0].contains("which is not in --history-keys"));
@@ -402,9 +453,16 @@ async fn a_dump_is_proven_and_a_restored_store_has_its_own_macs() {
 
     // A changed dump is not restored.
     let other = self::keys(folder.path(), "other", None, false);
-    let refused = restore(&mut text.as_slice(), &folder.path().join("no"), Some(&other));
+    let refused = restore(
+        &mut text.as_slice(),
+        &folder.path().join("no"),
+        Some(&other),
+    );
     let why = refused.expect_err("a refusal").to_string();
-    assert!(why.contains("rollout/a 1") && why.contains(keys.writes_as()), "{why}");
+    assert!(
+        why.contains("rollout/a 1") && why.contains(keys.writes_as()),
+        "{why}"
+    );
 }
 
 /// A body of 2 KiB.
@@ -440,7 +498,10 @@ fn what_a_mac_costs() {
         assert_eq!(keyed::believe(Some(&keys), of, &keyed_bytes), Ok(()));
     }
     let verified = begun.elapsed() - between;
-    assert_eq!(keyed::believe(Some(&keys), of, &bytes), Err(Unproven::Missing));
+    assert_eq!(
+        keyed::believe(Some(&keys), of, &bytes),
+        Err(Unproven::Missing)
+    );
     println!(
         "of {} bytes each: written in {:?}, compared in {:?}",
         bytes.len(),

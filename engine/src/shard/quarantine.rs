@@ -9,7 +9,7 @@ use crate::{
 use dormer_engine_core::Workflow;
 use dormer_nats::history_keys::Unproven;
 use dormer_proto::{
-    id::{Revision, RunId},
+    id::{Revision, RunId, Seq},
     message::{Inbound, ReceiptStatus, ReportReceipt, cut},
 };
 use std::{
@@ -47,6 +47,16 @@ impl Fault {
         Self {
             code: why.code(),
             why: format!("the last record (revision {revision}): {why}"),
+        }
+    }
+
+    /// The run's last record is older than one that this engine knows.
+    pub(super) fn older(revision: Revision, seq: Seq, known: Seq) -> Self {
+        Self {
+            code: "RecordOlder",
+            why: format!(
+                "the last record (revision {revision}) is record {seq}, and record {known} was there"
+            ),
         }
     }
 
