@@ -35,7 +35,8 @@ pub(crate) enum StoreCommand {
     /// Write the last record of each run again with a MAC by the first of --history-keys, if it has none or an older one:
     /// the last step of an introduction of keys, and of a rotation
     ///
-    /// On NATS engines may run meanwhile. What has no MAC is believed as it is now: run `dormer store check` before.
+    /// On NATS engines may run meanwhile. What has no MAC is refused without --history-accept-unkeyed. With it, it is
+    /// believed as it is now: run `dormer store check` before.
     #[command(after_help = EXIT_CODES)]
     Key(Which),
     /// Write the whole history as JSON lines, one record per line. Embedded and NATS stores have the same lines, so a
@@ -66,7 +67,7 @@ pub(crate) struct Which {
 /// Arguments of a check.
 #[derive(Debug, Args)]
 pub(crate) struct Check {
-    /// Compare the MACs in this dump instead of those in the store
+    /// Compare the MACs in this dump instead of those in the store, without connecting to one
     #[arg(long, value_name = "FILE")]
     dump: Option<PathBuf>,
     #[command(flatten)]
@@ -171,7 +172,7 @@ async fn check(config: &Config) -> anyhow::Result<ExitCode> {
                     keyed::prove(&*nats::open(config, servers).await?, keys).await?
                 }
             };
-            proven(&proof)
+            proven(&proof, keys)
         }
         None => true,
     };
@@ -194,21 +195,25 @@ fn keys_of(config: &Config) -> anyhow::Result<&HistoryKeys> {
     checked(keys.context("name the keys of the history with --history-keys"))
 }
 
-/// Prints what the MACs say. The answer is whether none is wrong.
-fn proven(proof: &Proof) -> bool {
+/// Prints what the MACs say. The answer is whether engines with these keys believe every run.
+fn proven(proof: &Proof, keys: &HistoryKeys) -> bool {
     for wrong in &proof.wrong {
         println!("{wrong}");
+    }
+    let strict = !keys.accepts_unkeyed();
+    for run in proof.last_unkeyed.iter().filter(|_| strict) {
+        println!("{run}: no record of it has a MAC");
     }
     for (id, records) in &proof.keyed {
         println!("{records} records with a MAC by the key {id}");
     }
     println!(
-        "{} records without a MAC, {} of them the last of their runs; {} wrong",
+        "{} records without a MAC, {} runs with no other; {} wrong",
         proof.unkeyed,
-        proof.last_unkeyed,
+        proof.last_unkeyed.len(),
         proof.wrong.len()
     );
-    proof.wrong.is_empty()
+    proof.wrong.is_empty() && (proof.last_unkeyed.is_empty() || !strict)
 }
 
 fn check_dump(config: &Config, dump: &Path) -> anyhow::Result<ExitCode> {
@@ -216,7 +221,7 @@ fn check_dump(config: &Config, dump: &Path) -> anyhow::Result<ExitCode> {
     let keys = keys_of(config)?;
     let mut lines = BufReader::new(checked(File::open(dump).with_context(named))?);
     let proof = keyed::prove_dump(&mut lines, keys).with_context(named)?;
-    Ok(if proven(&proof) {
+    Ok(if proven(&proof, keys) {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE

@@ -87,8 +87,8 @@ pub struct Proof {
     pub keyed: BTreeMap<String, u64>,
     /// Records without a MAC, from before the run's first record with one.
     pub unkeyed: u64,
-    /// Runs whose last record has no MAC. An engine with keys quarantines them.
-    pub last_unkeyed: u64,
+    /// Runs without a MAC, of which an engine with keys quarantines each.
+    pub last_unkeyed: Vec<RunId>,
     /// Records that are not what an engine with these keys wrote there, each with its run and seq.
     pub wrong: Vec<String>,
 }
@@ -118,7 +118,9 @@ impl Proof {
             }
             before = seq.or(before);
         }
-        self.last_unkeyed += u64::from(!keyed && !records.is_empty());
+        if !keyed && !records.is_empty() {
+            self.last_unkeyed.push(of.run.clone());
+        }
     }
 }
 
@@ -223,7 +225,8 @@ fn seq_of(bytes: &[u8]) -> Option<u64> {
 /// was faster win.
 ///
 /// # Errors
-/// Errors of the store; [`StoreError::Broken`] names a run whose last record has a wrong MAC.
+/// Errors of the store; [`StoreError::Broken`] names a run whose last record has a wrong MAC, or has
+/// none and the keys' settings do not allow that.
 pub async fn key_last_records<P: Ports>(
     ports: &P,
     keys: &HistoryKeys,
@@ -250,11 +253,13 @@ pub async fn key_last_records<P: Ports>(
             let of = RecordOf { incarnation, run };
             match verify(keys, of, &stored.bytes) {
                 Ok(id) if id == keys.writes_as() => continue,
-                Ok(_) | Err(Unproven::Missing) => {
+                Err(why) if why != Unproven::Missing || !keys.accepts_unkeyed() => {
+                    return Err(StoreError::Broken(format!("{run} {}: {why}", head.seq)));
+                }
+                _ => {
                     let bytes = add_mac(keys, of, stored.bytes);
                     appends.push(same_record(head, bytes));
                 }
-                Err(why) => return Err(StoreError::Broken(format!("{run} {}: {why}", head.seq))),
             }
         }
         for result in ports.history().append(appends).await {

@@ -366,7 +366,18 @@ async fn a_store_without_macs_is_keyed_and_its_keys_rotate() {
     // Engines that believe what has no MAC, until the last records have one.
     begun(&engine, &run("new")).await;
     let proof = prove(engine.as_ref(), &lenient).await.expect("a proof");
-    assert_eq!((proof.last_unkeyed, proof.wrong), (1, Vec::new()));
+    assert_eq!(
+        (proof.last_unkeyed, proof.wrong),
+        (vec![idle.clone()], Vec::new())
+    );
+    let strict = keys(folder.path(), "old", None, false);
+    let refused = key_last_records(engine.as_ref(), &strict).await;
+    assert!(
+        refused
+            .expect_err("a refusal")
+            .to_string()
+            .contains("rollout/idle")
+    );
     let keyed = key_last_records(engine.as_ref(), &lenient).await;
     assert_eq!(keyed, Ok((1, 2)));
     let again = key_last_records(engine.as_ref(), &lenient).await;
@@ -377,7 +388,6 @@ async fn a_store_without_macs_is_keyed_and_its_keys_rotate() {
         count,
         record(&last(engine.as_ref(), &idle).await.bytes).run.seq.0 as usize
     );
-    let strict = keys(folder.path(), "old", None, false);
     drop(engine);
     let engine = on_nats(&server, "grown", Some(Arc::clone(&strict))).await;
     let wider = async || {
