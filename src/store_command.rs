@@ -9,6 +9,7 @@ use dormer_engine::{
     local::Local,
     nats::NatsStore,
     port::SystemClock,
+    prove_dump,
 };
 use dormer_nats::history_keys::HistoryKeys;
 use dormer_run::{
@@ -220,7 +221,7 @@ fn check_dump(config: &Config, dump: &Path) -> anyhow::Result<ExitCode> {
     let named = || format!("--dump {}", dump.display());
     let keys = keys_of(config)?;
     let mut lines = BufReader::new(checked(File::open(dump).with_context(named))?);
-    let proof = keyed::prove_dump(&mut lines, keys).with_context(named)?;
+    let proof = prove_dump(&mut lines, keys).with_context(named)?;
     Ok(if proven(&proof, keys) {
         ExitCode::SUCCESS
     } else {

@@ -4,17 +4,14 @@
 //! the store's incarnation, the run and the body, and the body has the record's seq and the checksum of the record
 //! before. So a record can be moved neither to another run nor to another store, and its seq cannot be changed.
 
-use crate::{
-    dump_format::{self, Line},
-    port::{Append, AppendError, Expected, Head, History, HistoryReader, Ports, StoreError},
-};
+use crate::port::{Append, AppendError, Expected, Head, History, HistoryReader, Ports, StoreError};
 use dormer_nats::history_keys::{HistoryKeys, Unproven};
 use dormer_proto::{
     envelope,
     id::{Incarnation, RunId, Seq},
 };
 use serde::Deserialize;
-use std::{collections::BTreeMap, io::BufRead};
+use std::collections::BTreeMap;
 
 /// Runs read at once.
 const PAGE: usize = 500;
@@ -95,7 +92,7 @@ pub struct Proof {
 
 impl Proof {
     /// Adds the records of one run, in their order.
-    fn add(&mut self, keys: &HistoryKeys, of: RecordOf<'_>, records: &[Vec<u8>]) {
+    pub(crate) fn add(&mut self, keys: &HistoryKeys, of: RecordOf<'_>, records: &[Vec<u8>]) {
         let mut before: Option<u64> = None;
         let mut keyed = false;
         for bytes in records {
@@ -143,44 +140,6 @@ pub async fn prove<P: Ports>(ports: &P, keys: &HistoryKeys) -> Result<Proof, Sto
             proof.add(keys, RecordOf { incarnation, run }, &records);
         }
     }
-}
-
-/// Compares the MAC of every record of a dump.
-///
-/// # Errors
-/// A line that cannot be read, with its number.
-pub fn prove_dump(dump: &mut dyn BufRead, keys: &HistoryKeys) -> Result<Proof, std::io::Error> {
-    let mut proof = Proof::default();
-    let mut incarnation = Incarnation(0);
-    let mut run: Option<(RunId, Vec<Vec<u8>>)> = None;
-    let mut add = |run: Option<(RunId, Vec<Vec<u8>>)>, incarnation| {
-        if let Some((run, records)) = run {
-            let of = RecordOf {
-                incarnation,
-                run: &run,
-            };
-            proof.add(keys, of, &records);
-        }
-    };
-    for (at, text) in dump.lines().enumerate() {
-        let bad =
-            |why: String| std::io::Error::other(format!("line {} of the dump: {why}", at + 1));
-        match dump_format::read(&text?, at).map_err(bad)? {
-            Line::Store {
-                incarnation: id, ..
-            } => incarnation = Incarnation(id),
-            Line::DeadLetter(_) => {}
-            Line::Record(line) => {
-                let bytes = line.bytes().map_err(bad)?;
-                match &mut run {
-                    Some((known, records)) if *known == line.run => records.push(bytes),
-                    _ => add(run.replace((line.run, vec![bytes])), incarnation),
-                }
-            }
-        }
-    }
-    add(run, incarnation);
-    Ok(proof)
 }
 
 /// A record of a dump as the store that is made from it holds it: its MAC is compared as of the old store, and replaced by

@@ -16,4 +16,4 @@ pub mod port;
 pub mod quarantine;
 pub mod shard;
 
-pub use dump_format::LAYOUT as DUMP_LAYOUT;
+pub use dump_format::{LAYOUT as DUMP_LAYOUT, prove as prove_dump};

@@ -5,12 +5,13 @@ use crate::nats_common;
 
 use dormer_engine::{
     embedded::{EmbeddedStore, dump, restore},
-    keyed::{self, RecordOf, add_mac, key_last_records, prove, prove_dump},
+    keyed::{self, RecordOf, add_mac, key_last_records, prove},
     local::Local,
     nats::{NatsStore, Options},
     port::{
         Append, Expected, History, HistoryReader, Inbox, Ports, Quarantine, Stored, SystemClock,
     },
+    prove_dump,
     shard::Shard,
 };
 use dormer_engine_core::{Decision, InboxMessageOf, Input, Now, Record, RetryPolicy, Workflow};
