@@ -94,8 +94,6 @@ pub(crate) const VARIANTS: [(&str, &[&str]); 5] = [
             "--set=nats.tls.client=true",
             "--set=nats.monitor=http://nats:8222",
             "--set=nats.prefix=one",
-            "--set=history.keys=dormer-history-keys",
-            "--set=history.acceptUnkeyed=true",
             "--set=nats.replicas=3",
             "--set=autoscaling.workers.enabled=true",
             "--set=ownHosts=true",
