@@ -1,9 +1,17 @@
-//! `dormer store check|dump|restore`: maintenance of a store, embedded or on NATS.
+//! `dormer store check|key|dump|restore`: maintenance of a store, embedded or on NATS.
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use dormer_client::EXIT_CODES;
-use dormer_engine::{embedded, nats::NatsStore};
+use dormer_engine::{
+    embedded::{self, EmbeddedStore},
+    keyed::{self, Proof},
+    local::Local,
+    nats::NatsStore,
+    port::SystemClock,
+    prove_dump,
+};
+use dormer_nats::history_keys::HistoryKeys;
 use dormer_run::{
     config::{Config, Settings, Store},
     nats,
@@ -15,14 +23,23 @@ use std::{
     io::{self, BufRead, BufReader, BufWriter, Write},
     path::{Path, PathBuf},
     process::ExitCode,
+    sync::Arc,
 };
 
 /// Subcommands for a store. Exactly one process uses an embedded store: stop dormer first.
 #[derive(Debug, Subcommand)]
 pub(crate) enum StoreCommand {
-    /// Read every record, and list damaged ones; the exit code is 1 if there is any
+    /// Read every record, and list damaged ones; the exit code is 1 if there is any. With --history-keys also compare
+    /// each record's MAC, and list the wrong ones
     #[command(after_help = EXIT_CODES)]
-    Check(Which),
+    Check(Check),
+    /// Write the last record of each run again with a MAC by the first of --history-keys, if it has none or an older one:
+    /// the last step of an introduction of keys, and of a rotation
+    ///
+    /// On NATS engines may run meanwhile. What has no MAC is refused without --history-accept-unkeyed. With it, it is
+    /// believed as it is now: run `dormer store check` before.
+    #[command(after_help = EXIT_CODES)]
+    Key(Which),
     /// Write the whole history as JSON lines, one record per line. Embedded and NATS stores have the same lines, so a
     /// dump of one can be restored into the other
     ///
@@ -46,6 +63,16 @@ pub(crate) struct Which {
     config: Option<PathBuf>,
     #[command(flatten)]
     settings: Settings,
+}
+
+/// Arguments of a check.
+#[derive(Debug, Args)]
+pub(crate) struct Check {
+    /// Compare the MACs in this dump instead of those in the store, without connecting to one
+    #[arg(long, value_name = "FILE")]
+    dump: Option<PathBuf>,
+    #[command(flatten)]
+    which: Which,
 }
 
 /// Arguments of a dump.
@@ -83,7 +110,11 @@ pub(crate) async fn run(asked: StoreCommand) -> anyhow::Result<ExitCode> {
     // Every TLS library here installs ring. A second installation fails, which is harmless.
     let _ = rustls::crypto::ring::default_provider().install_default();
     match asked {
-        StoreCommand::Check(which) => check(&which.resolve()?).await,
+        StoreCommand::Check(Check { dump, which }) => match dump {
+            Some(dump) => check_dump(&which.resolve()?, &dump),
+            None => check(&which.resolve()?).await,
+        },
+        StoreCommand::Key(which) => key(&which.resolve()?).await,
         StoreCommand::Dump(asked) => dump(&asked.which.resolve()?, &asked.to).await,
         StoreCommand::Restore(asked) => restore(&asked.which.resolve()?, &asked.from).await,
     }
@@ -134,11 +165,86 @@ async fn check(config: &Config) -> anyhow::Result<ExitCode> {
         println!("{fault}");
     }
     println!("{runs} runs, {records} records, {faults} faults");
-    Ok(if faults == 0 {
+    let proven = match &config.history_keys {
+        Some(keys) => {
+            let proof = match &config.store {
+                Store::Folder(folder) => keyed::prove(&local(config, folder)?, keys).await?,
+                Store::Nats(servers) => {
+                    keyed::prove(&*nats::open(config, servers).await?, keys).await?
+                }
+            };
+            proven(&proof, keys)
+        }
+        None => true,
+    };
+    Ok(if faults == 0 && proven {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
     })
+}
+
+/// Folder store with the keys of the history.
+fn local(config: &Config, folder: &Path) -> anyhow::Result<Local<EmbeddedStore>> {
+    let store = Arc::new(EmbeddedStore::open(folder)?);
+    Ok(Local::new(store, SystemClock).keyed_by(config.history_keys.clone()))
+}
+
+/// Keys of the history, without which the subcommand has nothing to do.
+fn keys_of(config: &Config) -> anyhow::Result<&HistoryKeys> {
+    let keys = config.history_keys.as_deref();
+    checked(keys.context("name the keys of the history with --history-keys"))
+}
+
+/// Prints what the MACs say. The answer is whether engines with these keys believe every run.
+fn proven(proof: &Proof, keys: &HistoryKeys) -> bool {
+    for wrong in &proof.wrong {
+        println!("{wrong}");
+    }
+    let strict = !keys.accepts_unkeyed();
+    for run in proof.last_unkeyed.iter().filter(|_| strict) {
+        println!("{run}: no record of it has a MAC");
+    }
+    for (id, records) in &proof.keyed {
+        println!("{records} records with a MAC by the key {id}");
+    }
+    println!(
+        "{} records without a MAC, {} runs with no other; {} wrong",
+        proof.unkeyed,
+        proof.last_unkeyed.len(),
+        proof.wrong.len()
+    );
+    proof.wrong.is_empty() && (proof.last_unkeyed.is_empty() || !strict)
+}
+
+fn check_dump(config: &Config, dump: &Path) -> anyhow::Result<ExitCode> {
+    let named = || format!("--dump {}", dump.display());
+    let keys = keys_of(config)?;
+    let mut lines = BufReader::new(checked(File::open(dump).with_context(named))?);
+    let proof = prove_dump(&mut lines, keys).with_context(named)?;
+    Ok(if proven(&proof, keys) {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+async fn key(config: &Config) -> anyhow::Result<ExitCode> {
+    let keys = keys_of(config)?;
+    let (written, runs) = match &config.store {
+        Store::Folder(folder) => {
+            is_there(folder)?;
+            keyed::key_last_records(&local(config, folder)?, keys).await?
+        }
+        Store::Nats(servers) => {
+            keyed::key_last_records(&*nats::open(config, servers).await?, keys).await?
+        }
+    };
+    println!(
+        "{runs} runs; the last record of {written} got a MAC by the key {}",
+        keys.writes_as()
+    );
+    Ok(ExitCode::SUCCESS)
 }
 
 async fn dump(config: &Config, to: &Path) -> anyhow::Result<ExitCode> {
@@ -181,7 +287,7 @@ async fn restore(config: &Config, from: &Path) -> anyhow::Result<ExitCode> {
     };
     match &config.store {
         Store::Folder(folder) => {
-            let records = embedded::restore(&mut dump, folder)?;
+            let records = embedded::restore(&mut dump, folder, config.history_keys.as_deref())?;
             println!("restored {records} records into {}", folder.display());
         }
         Store::Nats(servers) => {

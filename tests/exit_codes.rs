@@ -158,6 +158,8 @@ const TABLE: &[(i32, &str, &str)] = &[
         "store check --config @/no",
         "--config @/no: No such file",
     ),
+    (2, "store key --store @/store", "--history-keys"),
+    (2, "run --history-keys @/no", "--history-keys: @/no"),
     (
         2,
         "store dump --store @/no --to -",

@@ -228,7 +228,7 @@ fn a_store_is_replayed_whole_unless_it_is_in_use() {
     let folder = tempfile::tempdir().unwrap();
     let store = folder.path().join("store");
     let dump: Vec<String> = lines.iter().map(Value::to_string).collect();
-    let written = embedded::restore(&mut dump.join("\n").as_bytes(), &store).unwrap();
+    let written = embedded::restore(&mut dump.join("\n").as_bytes(), &store, None).unwrap();
     let name = store.to_str().unwrap();
     let said = replay(&["--store", name]);
     assert_eq!(said.code, Some(0), "{}{}", said.out, said.error);

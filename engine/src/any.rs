@@ -8,6 +8,7 @@ use crate::port::{
     SystemClock, TaskQueue,
 };
 use crate::{embedded::EmbeddedStore, local::Local, memory::MemoryStore, nats::NatsStore};
+use dormer_nats::history_keys::HistoryKeys;
 use dormer_proto::{
     id::{Incarnation, Revision, RunId, Seq, Timestamp},
     message::ReportReceipt,
@@ -20,6 +21,7 @@ type Answer<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 
 /// Every method of every port, with boxed futures.
 trait Object: Send + Sync + 'static {
+    fn keys(&self) -> Option<&HistoryKeys>;
     fn incarnation(&self) -> Incarnation;
     fn exclusive(&self) -> bool;
     fn contradiction(&self, what: String) -> StoreError;
@@ -45,6 +47,9 @@ trait Object: Send + Sync + 'static {
 }
 
 impl<P: Ports> Object for P {
+    fn keys(&self) -> Option<&HistoryKeys> {
+        self.history_keys()
+    }
     fn incarnation(&self) -> Incarnation {
         self.history().incarnation()
     }
@@ -196,6 +201,9 @@ impl Ports for AnyPorts {
     }
     fn clock(&self) -> &Self {
         self
+    }
+    fn history_keys(&self) -> Option<&HistoryKeys> {
+        self.ports.keys()
     }
 }
 

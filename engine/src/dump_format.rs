@@ -5,12 +5,14 @@
 
 use crate::{
     embedded::{HeadRow, Loose},
+    keyed::{Proof, RecordOf},
     port::DeadLetter,
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use dormer_nats::history_keys::HistoryKeys;
 use dormer_proto::id::{Epoch, Incarnation, RunId, Seq, Timestamp, hash64};
 use serde::{Deserialize, Serialize};
-use std::io::Write;
+use std::io::{BufRead, Write};
 
 /// Layout of the lines. A newer dormer wrote a dump with a greater number.
 pub const LAYOUT: u64 = 1;
@@ -98,6 +100,44 @@ pub(crate) fn read(text: &str, at: usize) -> Result<Line, String> {
         }
         line => Ok(line),
     }
+}
+
+/// Compares the MAC of every record of a dump.
+///
+/// # Errors
+/// A line that cannot be read, with its number.
+pub fn prove(dump: &mut dyn BufRead, keys: &HistoryKeys) -> Result<Proof, std::io::Error> {
+    let mut proof = Proof::default();
+    let mut incarnation = Incarnation(0);
+    let mut run: Option<(RunId, Vec<Vec<u8>>)> = None;
+    let mut add = |run: Option<(RunId, Vec<Vec<u8>>)>, incarnation| {
+        if let Some((run, records)) = run {
+            let of = RecordOf {
+                incarnation,
+                run: &run,
+            };
+            proof.add(keys, of, &records);
+        }
+    };
+    for (at, text) in dump.lines().enumerate() {
+        let bad =
+            |why: String| std::io::Error::other(format!("line {} of the dump: {why}", at + 1));
+        match read(&text?, at).map_err(bad)? {
+            Line::Store {
+                incarnation: id, ..
+            } => incarnation = Incarnation(id),
+            Line::DeadLetter(_) => {}
+            Line::Record(line) => {
+                let bytes = line.bytes().map_err(bad)?;
+                match &mut run {
+                    Some((known, records)) if *known == line.run => records.push(bytes),
+                    _ => add(run.replace((line.run, vec![bytes])), incarnation),
+                }
+            }
+        }
+    }
+    add(run, incarnation);
+    Ok(proof)
 }
 
 /// First line of an old dump of a NATS store.

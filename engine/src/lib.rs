@@ -7,6 +7,7 @@ pub mod any;
 mod dump_format;
 pub mod embedded;
 pub mod engine;
+pub mod keyed;
 pub mod local;
 pub mod memory;
 pub mod nats;
@@ -15,4 +16,4 @@ pub mod port;
 pub mod quarantine;
 pub mod shard;
 
-pub use dump_format::LAYOUT as DUMP_LAYOUT;
+pub use dump_format::{LAYOUT as DUMP_LAYOUT, prove as prove_dump};

@@ -6,6 +6,7 @@
 use crate::port::{
     Ack, Alarms, Clock, Delivery, Inbox, OrderOut, StoreError, SystemClock, TaskQueue, earlier,
 };
+use dormer_nats::history_keys::HistoryKeys;
 use dormer_proto::{
     envelope,
     id::{Attempt, Incarnation, RunId, TaskId, Timestamp},
@@ -369,6 +370,8 @@ pub struct Local<S, C = SystemClock> {
     pub alarms: Arc<LocalAlarms>,
     /// The time.
     pub clock: C,
+    /// Keys of the history.
+    pub history_keys: Option<Arc<HistoryKeys>>,
 }
 
 impl<S, C: Clock> Local<S, C> {
@@ -380,6 +383,16 @@ impl<S, C: Clock> Local<S, C> {
             tasks: Arc::default(),
             alarms: Arc::default(),
             clock,
+            history_keys: None,
+        }
+    }
+
+    /// The same with keys of the history.
+    #[must_use]
+    pub fn keyed_by(self, history_keys: Option<Arc<HistoryKeys>>) -> Self {
+        Self {
+            history_keys,
+            ..self
         }
     }
 }
@@ -393,6 +406,7 @@ impl<S, C> Local<S, C> {
             tasks: Arc::clone(&self.tasks),
             alarms: Arc::clone(&self.alarms),
             clock: SystemClock,
+            history_keys: self.history_keys.clone(),
         }
     }
 }
@@ -437,5 +451,8 @@ where
     }
     fn clock(&self) -> &C {
         &self.clock
+    }
+    fn history_keys(&self) -> Option<&HistoryKeys> {
+        self.history_keys.as_deref()
     }
 }

@@ -4,6 +4,7 @@
 //! neither misread nor rewrite them. All ports take batches, so that one sync to disk serves many runs.
 
 use dormer_engine_core::unfenced::{Fence, enforced};
+use dormer_nats::history_keys::HistoryKeys;
 use dormer_proto::{
     id::{Attempt, Incarnation, Revision, RunId, Seq, TaskId, Timestamp},
     message::ReportReceipt,
@@ -407,4 +408,8 @@ pub trait Ports: Send + Sync + 'static {
     fn quarantine(&self) -> &Self::Quarantine;
     /// The clock.
     fn clock(&self) -> &Self::Clock;
+    /// Keys of the history. `None`: records have no MACs, and none is asked for.
+    fn history_keys(&self) -> Option<&HistoryKeys> {
+        None
+    }
 }

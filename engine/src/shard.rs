@@ -17,6 +17,7 @@ mod split;
 mod store;
 
 use crate::{
+    keyed::{self, RecordOf},
     observer::EngineObserver,
     port::{Ack, Clock, DeadLetter, DeadLetters, History, Inbox, Ports, StoreError},
     quarantine::KnownNotes,
@@ -27,6 +28,7 @@ use dormer_engine_core::{
     Effects, Record, Run, Workflow,
     unfenced::{Fence, enforced},
 };
+use dormer_nats::history_keys::Unproven;
 use dormer_proto::{
     envelope::{self, DecodeError},
     id::{Revision, RunId},
@@ -74,8 +76,8 @@ pub struct Shard<W: Workflow, P: Ports, E: EngineObserver<W> = ()> {
     observer: Arc<E>,
     left: DeferredRuns,
     known: Arc<KnownNotes>,
-    /// Runs of this turn whose last record is damaged.
-    damaged: BTreeMap<RunId, String>,
+    /// Runs of this turn whose last record is damaged, or not proven.
+    damaged: BTreeMap<RunId, Fault>,
     /// Repeats of messages that were dead-lettered although they can be read.
     too_large: split::TooLarge,
     /// Counters so far.
@@ -163,8 +165,8 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
             self.cache.forget(run);
         }
         let loaded = self.load(&runs).await.map(drop);
-        for (run, why) in std::mem::take(&mut self.damaged) {
-            tracing::warn!(%run, why, "what is outstanding of a run cannot be read");
+        for (run, Fault { code, why }) in std::mem::take(&mut self.damaged) {
+            tracing::warn!(%run, code, why, "what is outstanding of a run cannot be read");
         }
         loaded
     }
@@ -242,7 +244,8 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         self.store_or_split(plans, acks).await
     }
 
-    /// Messages to a run whose last record this build cannot read: it is a newer build's, or damaged.
+    /// Messages to a run whose last record this build cannot read: it is a newer build's, damaged or
+    /// not proven.
     async fn not_opened(
         &mut self,
         run: &RunId,
@@ -250,10 +253,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         acks: &mut Vec<(u64, Ack)>,
     ) {
         match self.damaged.remove(run) {
-            Some(why) => {
-                self.quarantine(run, Fault::unreadable(why), messages, acks)
-                    .await;
-            }
+            Some(fault) => self.quarantine(run, fault, messages, acks).await,
             None => acks.extend(self.left.acks(self.ports.clock().now(), run, &messages)),
         }
     }
@@ -318,6 +318,13 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         Ok(open)
     }
 
+    /// Whether this shard may act on a stored record of `run`.
+    fn believe(&self, run: &RunId, bytes: &[u8]) -> Result<(), Unproven> {
+        let incarnation = self.ports.history().incarnation();
+        let of = RecordOf { incarnation, run };
+        keyed::believe(self.ports.history_keys(), of, bytes)
+    }
+
     /// Reads runs from the store's leader. A run whose record this build cannot read is left out.
     async fn reload(&mut self, runs: &[RunId]) -> Result<BTreeMap<RunId, Open<W>>, StoreError> {
         if runs.is_empty() {
@@ -341,10 +348,26 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
                 );
                 continue;
             };
+            // Before anything decodes its body. What a newer build wrote is left to it, and not acted on.
+            let believed = self.believe(run, &stored.bytes);
+            if let Err(why) = believed
+                && !is_newer(&stored.bytes, read_up_to(W::SCHEMA))
+            {
+                let fault = Fault::unproven(stored.revision, &why);
+                self.damaged.insert(run.clone(), fault);
+                continue;
+            }
             match envelope::decode::<Record<W>>(&stored.bytes, read_up_to(W::SCHEMA)) {
                 Ok((record, sum)) => {
                     self.left.readable(run);
                     let mut read = record.run;
+                    if let Some(known) = self.cache.beyond(run, read.seq)
+                        && self.ports.history_keys().is_some()
+                    {
+                        let fault = Fault::older(stored.revision, read.seq, known);
+                        self.damaged.insert(run.clone(), fault);
+                        continue;
+                    }
                     read.sealed(sum);
                     if enforced(Fence::Outstanding) {
                         work.add(&read, Effects::outstanding(&read));
@@ -362,13 +385,19 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
                 Err(damage) => {
                     let revision = stored.revision;
                     let why = format!("the last record (revision {revision}): {damage}");
-                    self.damaged.insert(run.clone(), why);
+                    self.damaged.insert(run.clone(), Fault::unreadable(why));
                 }
             }
         }
         work.carry_out(self.ports.as_ref()).await?;
         Ok(open)
     }
+}
+
+/// Whether a newer build wrote this record, so that decoding stops before its body.
+fn is_newer(bytes: &[u8], known_schema: u16) -> bool {
+    envelope::parts(bytes)
+        .is_ok_and(|parts| parts.version > envelope::VERSION || parts.schema > known_schema)
 }
 
 fn again<W: Workflow>(received: BTreeMap<RunId, Vec<Received<W>>>, acks: &mut Vec<(u64, Ack)>) {

@@ -51,10 +51,10 @@ async fn a_dump_restores_to_the_same_histories_under_a_new_incarnation() {
         "a person can read it: {second}"
     );
     assert_eq!(
-        restore(&mut lines.as_slice(), new.path()).expect("restored"),
+        restore(&mut lines.as_slice(), new.path(), None).expect("restored"),
         200
     );
-    let again = restore(&mut lines.as_slice(), new.path());
+    let again = restore(&mut lines.as_slice(), new.path(), None);
     assert!(matches!(again, Err(DumpError::Exists(_))));
     assert!(check(new.path()).expect("checks").is_clean());
     let before = reopen(old.path()).await;
@@ -88,10 +88,10 @@ async fn a_damaged_dump_makes_no_store() {
     let mut lines = Vec::new();
     dump(old.path(), &mut lines).expect("dumped");
     let cut = &lines[..lines.len() / 2];
-    let error = restore(&mut &cut[..], new.path()).expect_err("refused");
+    let error = restore(&mut &cut[..], new.path(), None).expect_err("refused");
     assert!(error.to_string().starts_with("line "), "{error}");
     assert!(!new.path().join(FILE).exists());
-    assert!(restore(&mut &b""[..], new.path()).is_err());
+    assert!(restore(&mut &b""[..], new.path(), None).is_err());
 }
 
 #[tokio::test]

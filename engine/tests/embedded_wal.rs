@@ -286,7 +286,7 @@ async fn one_file_without_the_other_is_noticed() {
         let error = refused(copy.path());
         assert!(matches!(error, OpenError::Unpaired { .. }), "{error}");
         assert!(error.to_string().contains(said), "{error}");
-        let restored = restore(&mut &b""[..], copy.path());
+        let restored = restore(&mut &b""[..], copy.path(), None);
         assert!(
             matches!(restored, Err(DumpError::Exists(_))),
             "a log is not written over"

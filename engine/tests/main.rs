@@ -10,6 +10,7 @@ mod embedded_power;
 mod embedded_room;
 mod embedded_upkeep;
 mod embedded_wal;
+mod history_keys;
 mod local_alarms;
 mod nats_changes;
 mod nats_cluster;

@@ -75,7 +75,7 @@ async fn contents(store: &impl HistoryReader, dead: &impl DeadLetters) -> Conten
 
 /// The store of the embedded kind that this dump makes, its last epoch left behind.
 async fn embedded(dump: &[u8], folder: &Path) -> EmbeddedStore {
-    restore(&mut &*dump, folder).expect("restored");
+    restore(&mut &*dump, folder, None).expect("restored");
     assert!(check(folder).expect("checks").is_clean());
     reopen(folder).await
 }
@@ -213,7 +213,7 @@ async fn what_is_no_dump_is_refused_with_its_line() {
     ];
     for (at, (text, why)) in rows.into_iter().enumerate() {
         let folder = tempfile::tempdir().expect("a folder");
-        let refused = restore(&mut text.as_bytes(), folder.path()).expect_err("refused");
+        let refused = restore(&mut text.as_bytes(), folder.path(), None).expect_err("refused");
         assert!(refused.to_string().contains(why), "{refused}");
         let options = Options {
             prefix: Some(format!("p{at}")),

@@ -22,6 +22,54 @@ struct Envelope<'a> {
     sum: u64,
     #[serde(with = "serde_bytes")]
     body: &'a [u8],
+    /// MAC of a record, with the id of its key. Builds without it pass over it.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    mac: Option<&'a str>,
+}
+
+/// Parts of an envelope that a MAC covers, before anything decodes the body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Parts<'a> {
+    /// Version of the envelope.
+    pub version: u16,
+    /// The workflow's schema.
+    pub schema: u16,
+    /// Kind of the message.
+    pub kind: &'a str,
+    /// Body.
+    pub body: &'a [u8],
+    /// MAC, if there is one.
+    pub mac: Option<&'a str>,
+}
+
+/// Reads the parts of an envelope, and not its body.
+///
+/// # Errors
+/// [`DecodeError::NotAnEnvelope`].
+pub fn parts(bytes: &[u8]) -> Result<Parts<'_>, DecodeError> {
+    let Envelope {
+        v: version,
+        schema,
+        kind,
+        body,
+        mac,
+        ..
+    } = rmp_serde::from_slice(bytes).map_err(|e| DecodeError::NotAnEnvelope(e.to_string()))?;
+    Ok(Parts {
+        version,
+        schema,
+        kind,
+        body,
+        mac,
+    })
+}
+
+/// The same envelope with this MAC instead of its own. `None`: the bytes are not an envelope.
+#[must_use]
+pub fn with_mac(bytes: &[u8], mac: &str) -> Option<Vec<u8>> {
+    let mut envelope: Envelope<'_> = rmp_serde::from_slice(bytes).ok()?;
+    envelope.mac = Some(mac);
+    rmp_serde::to_vec_named(&envelope).ok()
 }
 
 /// Error of decoding. [`DecodeError::Newer`] is not a fault: leave the message to a newer build.
@@ -113,6 +161,7 @@ pub fn encode<M: Message + Serialize>(
         kind: M::KIND,
         sum,
         body: &body,
+        mac: None,
     };
     let bytes = rmp_serde::to_vec_named(&envelope).map_err(value)?;
     if bytes.len() > MESSAGE_BYTES_MAX {
@@ -195,6 +244,21 @@ mod tests {
             })
         ));
         assert!(decode::<Note>(&written(), 3).is_ok());
+    }
+
+    #[test]
+    fn a_mac_changes_nothing_else() {
+        let bytes = with_mac(&written(), "1.key.mac").expect("an envelope");
+        let plain = written();
+        let (with, without) = (parts(&bytes).unwrap(), parts(&plain).unwrap());
+        assert_eq!(
+            with,
+            Parts {
+                mac: Some("1.key.mac"),
+                ..without
+            }
+        );
+        assert_eq!(decode::<Note>(&bytes, 3), decode::<Note>(&written(), 3));
     }
 
     #[test]

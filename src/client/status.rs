@@ -548,6 +548,21 @@ mod tests {
     }
 
     #[test]
+    fn a_rollout_in_quarantine_is_a_stopped_one() {
+        let quarantine = json!({"code": "RecordForged", "why": "its MAC is wrong", "builds": ["a"],
+            "since": "2026-11-22T10:00:00Z"});
+        let rollout = json!({"quarantine": quarantine});
+        let text = found(&[serving("win-a", "v2")], rollout).lines(usize::MAX, false);
+        assert!(
+            text.starts_with(
+                "STOPPED ROLLOUTS\n  Rollout windows: quarantined (RecordForged), and grants nothing: its \
+                 MAC is wrong; dormer unquarantine rollout/windows"
+            ),
+            "{text}"
+        );
+    }
+
+    #[test]
     fn what_the_pool_refuses_is_said() {
         let refused = json!({"refused": "payload: there is no payload 11.9.0"});
         let text = found(&[serving("win-a", "v2")], refused).lines(usize::MAX, false);

@@ -9,7 +9,7 @@ pub use settings::{Authentication, NatsSettings, Role, Settings};
 
 use anyhow::{Context, bail, ensure};
 use dormer_api::access::audit::AuditTarget;
-use dormer_nats::signing::Keys;
+use dormer_nats::{history_keys::HistoryKeys, signing::Keys};
 use dormer_views::secret::Secret;
 use dormer_workers::kubernetes::Settings as Join;
 use settings::{JoinSettings, LISTEN};
@@ -108,6 +108,8 @@ pub struct Config {
     pub nats: NatsSettings,
     /// Keys that sign and verify messages over NATS.
     pub keys: Option<Arc<Keys>>,
+    /// Keys of the history, if this process is an engine.
+    pub history_keys: Option<Arc<HistoryKeys>>,
 }
 
 impl Config {
@@ -134,6 +136,12 @@ impl Config {
             check_nats(&nats, servers)?;
             keys = read_keys(&nats, &roles)?;
         }
+        let unkeyed = all.history_accept_unkeyed.unwrap_or_default();
+        let history_keys = match all.history_keys.filter(|_| roles.contains(&Role::Engine)) {
+            Some(path) => Some(HistoryKeys::open(&path, unkeyed).context("--history-keys")?),
+            None => None,
+        };
+        let history_keys = history_keys.map(Arc::new);
         let slots = all.slots.unwrap_or_default();
         ensure!(
             (1..=SLOTS_MAX).contains(&slots),
@@ -219,6 +227,7 @@ impl Config {
             join: resolved(join)?,
             nats,
             keys,
+            history_keys,
         })
     }
 

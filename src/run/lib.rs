@@ -274,7 +274,10 @@ impl Cluster<'_> {
             LEASE,
         );
         lease.take().await?;
-        let ports = Arc::new(Local::new(Arc::new(store), SystemClock));
+        self.warn_of_unkeyed();
+        let keys = self.config.history_keys.clone();
+        let ports = Local::new(Arc::new(store), SystemClock).keyed_by(keys);
+        let ports = Arc::new(ports);
         let executor = self.executor().await?;
         let (prove, proof) = store_lease::proof(LEASE);
         let parts = Parts {
@@ -296,6 +299,16 @@ impl Cluster<'_> {
         Ok((running, people))
     }
 
+    fn warn_of_unkeyed(&self) {
+        let keys = self.config.history_keys.as_ref();
+        if keys.is_some_and(|keys| keys.accepts_unkeyed()) {
+            tracing::warn!(
+                "records without a MAC are believed: run `dormer store key` when every engine has \
+                 keys, and remove --history-accept-unkeyed"
+            );
+        }
+    }
+
     /// Starts the configured roles on a NATS store, which other processes share.
     async fn on_nats(&self, servers: &str, live: &Arc<Live>) -> anyhow::Result<(Running, Router)> {
         let mut running = Running::observed_by(self.telemetry()?);
@@ -303,6 +316,7 @@ impl Cluster<'_> {
             let telemetry = running.telemetry();
             keys.count_with(move |refusal| telemetry.metrics().message_refused(refusal.word()));
         }
+        self.warn_of_unkeyed();
         if self.config.nats.accept_unsigned == Some(true) {
             tracing::warn!(
                 "messages without a signature are accepted: remove --nats-accept-unsigned when \

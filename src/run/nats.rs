@@ -52,6 +52,7 @@ pub fn store_options(config: &Config, servers: &str) -> store::Options {
             store::Origin::Console
         },
         keys: config.keys.clone(),
+        history_keys: config.history_keys.clone(),
     }
 }
 

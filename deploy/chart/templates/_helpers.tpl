@@ -116,6 +116,12 @@ capabilities:
 {{- end }}
 {{- end }}
 {{- end }}
+{{- if and (has $role (list "single" "engine")) .Values.history.keys }}
+- --history-keys=/etc/dormer/history/history.keys
+{{- if .Values.history.acceptUnkeyed }}
+- --history-accept-unkeyed
+{{- end }}
+{{- end }}
 - --listen=0.0.0.0:{{ .Values.http.port }}
 {{- if not (include "dormer.tls" .) }}
 - --plaintext
@@ -328,6 +334,9 @@ spec:
         {{- if and (ne $role "single") .Values.nats.keys }}
         - {name: keys, mountPath: /etc/dormer/keys, readOnly: true}
         {{- end }}
+        {{- if and (has $role (list "single" "engine")) .Values.history.keys }}
+        - {name: history, mountPath: /etc/dormer/history, readOnly: true}
+        {{- end }}
         {{- if $layers }}
         - {name: layers, mountPath: /etc/dormer/layers, readOnly: true}
         {{- end }}
@@ -352,6 +361,10 @@ spec:
     {{- if and (ne $role "single") .Values.nats.keys }}
     - name: keys
       secret: {secretName: {{ .Values.nats.keys }}-{{ $role }}, defaultMode: 0440}
+    {{- end }}
+    {{- if and (has $role (list "single" "engine")) .Values.history.keys }}
+    - name: history
+      secret: {secretName: {{ .Values.history.keys }}, defaultMode: 0440}
     {{- end }}
     {{- if $layers }}
     - name: layers

@@ -4,9 +4,13 @@ use super::{
     OpenError, apply, damaged, file,
     tables::{DEAD, HEADS, META, RECORDS},
 };
-use crate::dump_format::{self, Envelope, Line, RecordLine};
+use crate::{
+    dump_format::{self, Envelope, Line, RecordLine},
+    keyed,
+};
+use dormer_nats::history_keys::HistoryKeys;
 use dormer_proto::{
-    id::{Seq, Sum},
+    id::{Incarnation, Seq, Sum},
     subject::RECORDS_PER_RUN_MAX,
 };
 use redb::{Database, ReadableDatabase, ReadableTable};
@@ -267,11 +271,16 @@ fn write_lines(database: &Database, out: &mut dyn Write) -> Result<u64, redb::Er
 }
 
 /// Creates a store in `folder` from a dump. It has a new incarnation, and the old epoch, which must never go
-/// backwards. The answer is the number of records.
+/// backwards. With `keys` each MAC is compared, and replaced by one for the new store. The answer is the number of
+/// records.
 ///
 /// # Errors
 /// [`DumpError`]; `folder` then has no store.
-pub fn restore(dump: &mut dyn BufRead, folder: &Path) -> Result<u64, DumpError> {
+pub fn restore(
+    dump: &mut dyn BufRead,
+    folder: &Path,
+    keys: Option<&HistoryKeys>,
+) -> Result<u64, DumpError> {
     if folder.join(super::FILE).exists() || folder.join(super::WAL_FILE).exists() {
         return Err(DumpError::Exists(folder.to_owned()));
     }
@@ -279,8 +288,9 @@ pub fn restore(dump: &mut dyn BufRead, folder: &Path) -> Result<u64, DumpError> 
     let mut written = 0;
     let made = file::create(folder, |database| {
         let change = database.begin_write()?;
+        let new = meta_word(&change, "incarnation")?;
         for (at, text) in dump.lines().enumerate() {
-            if let Err(detail) = restore_line(&change, at, &text?, &mut written)? {
+            if let Err(detail) = restore_line(&change, at, &text?, (keys, new), &mut written)? {
                 wrong = Some(DumpError::Line {
                     line: at + 1,
                     detail,
@@ -305,10 +315,17 @@ pub fn restore(dump: &mut dyn BufRead, folder: &Path) -> Result<u64, DumpError> 
     }
 }
 
+fn meta_word(change: &redb::WriteTransaction, name: &str) -> Result<u64, redb::Error> {
+    let meta = change.open_table(META)?;
+    let word = meta.get(name)?.map_or(0, |row| row.value());
+    Ok(word)
+}
+
 fn restore_line(
     change: &redb::WriteTransaction,
     at: usize,
     text: &str,
+    (keys, new): (Option<&HistoryKeys>, u64),
     written: &mut u64,
 ) -> Result<Result<(), String>, redb::Error> {
     let line = match dump_format::read(text, at) {
@@ -332,6 +349,11 @@ fn restore_line(
             let bytes = match line.bytes() {
                 Ok(bytes) => bytes,
                 Err(what) => return Ok(Err(what)),
+            };
+            let moves = [meta_word(change, "restored")?, new].map(Incarnation);
+            let bytes = match keyed::moved(keys, &line.run, bytes, moves) {
+                Ok(bytes) => bytes,
+                Err(why) => return Ok(Err(format!("{} {}: {why}", line.run, line.seq))),
             };
             *written += 1;
             change

@@ -10,6 +10,7 @@ use super::{
 use crate::{
     dump_format::{self, Line, RecordLine},
     embedded::{head_of, head_row},
+    keyed,
     port::{
         Append, Clock, DeadLetters, Expected, History, HistoryReader, Ports, StoreError,
         SystemClock,
@@ -19,7 +20,7 @@ use async_nats::jetstream::context::ContextBuilder;
 use dormer_engine_core::{Record, Workflow};
 use dormer_proto::{
     envelope::{self, DecodeError},
-    id::{Epoch, Revision, RunId, Seq, Sum, Timestamp},
+    id::{Epoch, Incarnation, Revision, RunId, Seq, Sum, Timestamp},
     subject::{
         CLOSED_HEADER, DEADLINE_HEADER, Names, QUIET_HEADER, RECORDS_PER_RUN_MAX, SEQ_HEADER,
         history_stream_of,
@@ -139,7 +140,8 @@ impl<C: Clock> NatsStore<C> {
 }
 
 impl NatsStore {
-    /// Creates a new store from a dump: a new incarnation, epochs above the dump's, the same records.
+    /// Creates a new store from a dump: a new incarnation, epochs above the dump's, the same records. With keys of
+    /// the history each MAC is compared, and replaced by one for the new store.
     ///
     /// # Errors
     /// [`BackupError`]; [`BackupError::NotEmpty`] if there is already a history.
@@ -156,17 +158,24 @@ impl NatsStore {
             return Err(bad(0, "the dump is empty".into()));
         }
         let line = dump_format::read(&first, 0).map_err(|why| bad(0, why))?;
-        let Line::Store { epoch, .. } = line else {
+        let Line::Store {
+            epoch, incarnation, ..
+        } = line
+        else {
             return Err(bad(0, "the first line must describe the store".into()));
         };
         let store = begin(options, Epoch(epoch)).await?;
+        let moves = [Incarnation(incarnation), store.incarnation()];
+        let keys = options.history_keys.as_deref();
         let mut last: HashMap<RunId, Revision> = HashMap::new();
         for (at, text) in texts {
             match dump_format::read(&text?, at).map_err(|why| bad(at, why))? {
                 Line::Store { .. } => {}
                 Line::DeadLetter(message) => store.dead().put(message).await?,
                 Line::Record(line) => {
-                    let append = append_of(&line, &last).map_err(|why| bad(at, why))?;
+                    let mut append = append_of(&line, &last).map_err(|why| bad(at, why))?;
+                    append.bytes = keyed::moved(keys, &line.run, append.bytes, moves)
+                        .map_err(|why| bad(at, format!("{} {}: {why}", line.run, line.seq)))?;
                     match store.history().append(vec![append]).await.pop() {
                         Some(Ok(revision)) => drop(last.insert(line.run, revision)),
                         Some(Err(error)) => return Err(bad(at, error.to_string())),
@@ -274,6 +283,8 @@ async fn lines_of(link: &Link, run: &RunId) -> Result<Vec<RecordLine>, BackupErr
             let closed = moment(CLOSED_HEADER);
             let quiet = header_of(message, QUIET_HEADER).is_some();
             head = Some(head_row(sequence, Seq(seq), deadline, closed, quiet));
+            // A record that was written again, for its MAC, has the same seq.
+            lines.pop_if(|last: &mut RecordLine| last.seq == seq);
             lines.push(RecordLine::new(run.as_str(), seq, None, &message.payload)?);
         }
         if !cut || messages.is_empty() {

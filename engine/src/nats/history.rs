@@ -294,6 +294,7 @@ impl HistoryReader for NatsHistory {
         let stream = self.link.names.history_stream(history_stream_of(run));
         let subject = self.link.names.history(run);
         let mut records = Vec::new();
+        let mut last = None;
         let mut next = 1;
         loop {
             let request = serde_json::json!({
@@ -302,9 +303,17 @@ impl HistoryReader for NatsHistory {
             let (messages, cut) = self.link.read(&stream, request).await?;
             for message in &messages {
                 next = number(message, "Nats-Sequence").map_or(next, |sequence| sequence + 1);
-                let wanted = number(message, SEQ_HEADER).is_some_and(|seq| Seq(seq) >= from);
-                if wanted && records.len() < limit {
+                let Some(seq) = number(message, SEQ_HEADER).filter(|seq| Seq(*seq) >= from) else {
+                    continue;
+                };
+                // A record that was written again, for its MAC, has the same seq.
+                let again = last == Some(seq);
+                if again {
+                    records.pop();
+                }
+                if again || records.len() < limit {
                     records.push(message.payload.to_vec());
+                    last = Some(seq);
                 }
             }
             if !cut || messages.is_empty() || records.len() >= limit {

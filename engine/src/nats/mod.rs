@@ -44,7 +44,7 @@ use crate::{
 };
 use async_nats::jetstream::{self, context::ContextBuilder};
 use dormer_engine_core::Workflow;
-use dormer_nats::ANSWER_MAX;
+use dormer_nats::{ANSWER_MAX, history_keys::HistoryKeys};
 use dormer_proto::{
     id::{Epoch, Incarnation},
     subject::Names,
@@ -73,6 +73,7 @@ pub struct NatsStore<C = SystemClock> {
     alarms: NatsAlarms,
     dead: NatsDead,
     quarantine: NatsQuarantine,
+    history_keys: Option<Arc<HistoryKeys>>,
     clock: C,
     synced: Synced,
     lost: channel::Receiver<u64>,
@@ -140,6 +141,7 @@ impl<C: Clock> NatsStore<C> {
             quarantine: NatsQuarantine::new(Arc::clone(&link)),
             link,
             replicas: options.replicas,
+            history_keys: options.history_keys.clone(),
             clock,
             synced,
             lost,
@@ -290,5 +292,8 @@ impl<C: Clock> Ports for NatsStore<C> {
     }
     fn clock(&self) -> &C {
         &self.clock
+    }
+    fn history_keys(&self) -> Option<&HistoryKeys> {
+        self.history_keys.as_deref()
     }
 }

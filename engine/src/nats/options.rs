@@ -1,6 +1,6 @@
 //! Options of a NATS store, and errors of opening it.
 
-use dormer_nats::{ConnectError, Login, Tls, signing::Keys};
+use dormer_nats::{ConnectError, Login, Tls, history_keys::HistoryKeys, signing::Keys};
 use dormer_proto::{address::Origin, subject::SERVER_OLDEST};
 use std::sync::Arc;
 
@@ -46,6 +46,8 @@ pub struct Options {
     pub origin: Origin,
     /// Keys that sign and verify messages. `None`: they are not signed.
     pub keys: Option<Arc<Keys>>,
+    /// Keys of the history. `None`: records have no MACs.
+    pub history_keys: Option<Arc<HistoryKeys>>,
 }
 
 /// Error of opening a store. Each message says what to change.

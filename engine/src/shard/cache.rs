@@ -1,7 +1,7 @@
 //! Cache of a shard's runs, only at revisions that it read or appended itself.
 
 use dormer_engine_core::{Run, Workflow};
-use dormer_proto::id::{Revision, RunId};
+use dormer_proto::id::{Revision, RunId, Seq};
 use std::collections::HashMap;
 
 /// Run with the revision of its last record.
@@ -13,8 +13,8 @@ pub(super) struct Cached<W: Workflow> {
 /// Cache of at most `max` runs. When it is full, the least recently used half is dropped.
 pub(super) struct Cache<W: Workflow> {
     runs: HashMap<RunId, (u64, Cached<W>)>,
-    /// Acknowledged revisions of runs that are in use or were recently in memory.
-    newest: HashMap<RunId, Revision>,
+    /// Acknowledged revisions of runs that are in use or were recently in memory, each with its record's seq.
+    newest: HashMap<RunId, (Revision, Seq)>,
     tick: u64,
     max: usize,
 }
@@ -31,7 +31,8 @@ impl<W: Workflow> Cache<W> {
 
     pub(super) fn take(&mut self, run: &RunId) -> Option<Cached<W>> {
         let cached = self.runs.remove(run)?.1;
-        self.newest.insert(run.clone(), cached.revision);
+        self.newest
+            .insert(run.clone(), (cached.revision, cached.run.seq));
         Some(cached)
     }
 
@@ -42,7 +43,8 @@ impl<W: Workflow> Cache<W> {
             self.newest.remove(&id);
             return;
         }
-        self.newest.insert(id.clone(), cached.revision);
+        self.newest
+            .insert(id.clone(), (cached.revision, cached.run.seq));
         self.tick += 1;
         self.runs.insert(id, (self.tick, cached));
         if self.runs.len() > self.max {
@@ -57,7 +59,7 @@ impl<W: Workflow> Cache<W> {
     /// Checks that the store has not lost records that it acknowledged. The answer says what contradicts. A run that
     /// is gone is a contradiction once: another engine may have deleted it.
     pub(super) fn check(&mut self, run: &RunId, found: Option<Revision>) -> Result<(), String> {
-        let Some(newest) = self.newest.get(run).copied() else {
+        let Some((newest, _)) = self.newest.get(run).copied() else {
             return Ok(());
         };
         let found = match found {
@@ -71,6 +73,17 @@ impl<W: Workflow> Cache<W> {
         Err(format!(
             "{run} was acknowledged at revision {newest}; the store now has {found}"
         ))
+    }
+
+    /// Seq of the newest record of `run` that this shard knows, if it is above `found`: somebody put an older record at
+    /// the end. It is said once, so that a person's release counts.
+    pub(super) fn beyond(&mut self, run: &RunId, found: Seq) -> Option<Seq> {
+        let (_, known) = self.newest.get(run).copied()?;
+        if known <= found {
+            return None;
+        }
+        self.newest.remove(run);
+        Some(known)
     }
 
     fn shed(&mut self) {

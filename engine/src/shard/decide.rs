@@ -196,11 +196,16 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         }
     }
 
-    /// State in a stored record, for a reset. `None`: the record is no longer stored or not readable.
+    /// State in a stored record, for a reset. `None`: the record is no longer stored, not readable or not
+    /// proven.
     async fn state_at(&self, run: &RunId, seq: Seq) -> Result<Option<W::State>, StoreError> {
         let Some(bytes) = self.ports.reader().records(run, seq, 1).await?.pop() else {
             return Ok(None);
         };
+        if let Err(why) = self.believe(run, &bytes) {
+            tracing::error!(%run, %seq, %why, "nobody goes back to this record");
+            return Ok(None);
+        }
         let record = envelope::decode::<Record<W>>(&bytes, W::SCHEMA).map(|(record, _)| record);
         Ok(record
             .ok()

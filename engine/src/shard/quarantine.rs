@@ -7,8 +7,9 @@ use crate::{
     quarantine::release,
 };
 use dormer_engine_core::Workflow;
+use dormer_nats::history_keys::Unproven;
 use dormer_proto::{
-    id::RunId,
+    id::{Revision, RunId, Seq},
     message::{Inbound, ReceiptStatus, ReportReceipt, cut},
 };
 use std::{
@@ -39,6 +40,24 @@ impl Fault {
     pub(super) fn unreadable(why: String) -> Self {
         let code = "RecordUnreadable";
         Self { code, why }
+    }
+
+    /// The MAC of the run's last record is missing or wrong.
+    pub(super) fn unproven(revision: Revision, why: &Unproven) -> Self {
+        Self {
+            code: why.code(),
+            why: format!("the last record (revision {revision}): {why}"),
+        }
+    }
+
+    /// The run's last record is older than one that this engine knows.
+    pub(super) fn older(revision: Revision, seq: Seq, known: Seq) -> Self {
+        Self {
+            code: "RecordOlder",
+            why: format!(
+                "the last record (revision {revision}) is record {seq}, and record {known} was there"
+            ),
+        }
     }
 
     fn panicked(panic: &(dyn Any + Send)) -> Self {

@@ -5,6 +5,7 @@ use super::{
     intake::Received, split::RefusedMessages,
 };
 use crate::{
+    keyed::{RecordOf, add_mac},
     observer::{Appended, EngineObserver},
     port::{Ack, Append, AppendError, History, Ports, StoreError},
 };
@@ -131,6 +132,14 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         match envelope::encode(&record, W::SCHEMA) {
             Ok((encoded, sum)) => {
                 let bytes = encoded.len();
+                let of = RecordOf {
+                    incarnation: self.ports.history().incarnation(),
+                    run: &plan.run,
+                };
+                let encoded = match self.ports.history_keys() {
+                    Some(keys) => add_mac(keys, of, encoded),
+                    None => encoded,
+                };
                 let append = Append {
                     run: plan.run.clone(),
                     expected: plan.expected,

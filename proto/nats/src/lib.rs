@@ -1,5 +1,7 @@
 //! Connections to NATS for engine and workers: login, TLS, reconnecting, and signatures of messages.
+//! The keys of the history lie beside the keys of the messages.
 
+pub mod history_keys;
 pub mod signing;
 
 use async_nats::{Client, ConnectOptions, ServerAddr};

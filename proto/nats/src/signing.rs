@@ -103,7 +103,7 @@ pub enum KeysError {
     },
 }
 
-fn content(path: &Path, why: impl Into<String>) -> KeysError {
+pub(crate) fn content(path: &Path, why: impl Into<String>) -> KeysError {
     KeysError::Content {
         path: path.to_owned(),
         why: why.into(),
@@ -289,7 +289,7 @@ fn private_file(role: &str) -> String {
 }
 
 /// Id of a public key: the first 8 bytes of its SHA-256.
-fn key_id(public: &[u8]) -> String {
+pub(crate) fn key_id(public: &[u8]) -> String {
     let sum = digest(&SHA256, public);
     let mut id = String::with_capacity(16);
     for byte in sum.as_ref().iter().take(8) {
@@ -298,7 +298,7 @@ fn key_id(public: &[u8]) -> String {
     id
 }
 
-fn read(path: &Path) -> Result<String, KeysError> {
+pub(crate) fn read(path: &Path) -> Result<String, KeysError> {
     fs::read_to_string(path).map_err(|why| KeysError::File {
         path: path.to_owned(),
         why,
@@ -351,7 +351,7 @@ fn read_private(path: &Path) -> Result<Ed25519KeyPair, KeysError> {
 }
 
 #[cfg(unix)]
-fn is_public(path: &Path) -> Result<bool, KeysError> {
+pub(crate) fn is_public(path: &Path) -> Result<bool, KeysError> {
     use std::os::unix::fs::PermissionsExt as _;
     let data = fs::metadata(path).map_err(|why| KeysError::File {
         path: path.to_owned(),
@@ -361,7 +361,7 @@ fn is_public(path: &Path) -> Result<bool, KeysError> {
 }
 
 #[cfg(not(unix))]
-fn is_public(_: &Path) -> Result<bool, KeysError> {
+pub(crate) fn is_public(_: &Path) -> Result<bool, KeysError> {
     Ok(false)
 }
 
@@ -416,7 +416,7 @@ fn new_folder(folder: &Path) -> std::io::Result<()> {
     builder.create(folder)
 }
 
-fn write_new(path: &Path, text: &str) -> std::io::Result<()> {
+pub(crate) fn write_new(path: &Path, text: &str) -> std::io::Result<()> {
     let mut options = fs::OpenOptions::new();
     options.write(true).create_new(true);
     #[cfg(unix)]

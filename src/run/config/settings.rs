@@ -258,6 +258,20 @@ pub struct Settings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub audit_required: Option<bool>,
 
+    /// Keys of the history, for engines: a file as `dormer keys make` writes it; each record gets a MAC by the first key,
+    /// and a run whose last record has none, or a wrong one, is quarantined [default: none]
+    #[arg(long, env = "DORMER_HISTORY_KEYS", value_name = "FILE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub history_keys: Option<PathBuf>,
+
+    /// With --history-keys: believe records without a MAC, while keys are introduced
+    #[arg(
+        long, env = "DORMER_HISTORY_ACCEPT_UNKEYED",
+        num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL"
+    )]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub history_accept_unkeyed: Option<bool>,
+
     /// Unique name of this process, such as its pod's name [default: host name and process id]
     #[arg(long, env = "DORMER_NAME", value_name = "NAME")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -505,7 +519,8 @@ impl Settings {
         over!(self, lower;
             kubeconfig, context, store, host_program, host_program_sha256, namespace, machine_namespace,
             cluster_api_namespace, pool, private_key,
-            private_key_secret, ssh_port, slots, listen, authentication, audience, review_seconds, access_token, tls_certificate, tls_key, plaintext, login_link, audit_log, audit_required, name,
+            private_key_secret, ssh_port, slots, listen, authentication, audience, review_seconds, access_token, tls_certificate, tls_key, plaintext, login_link, audit_log, audit_required, history_keys,
+            history_accept_unkeyed, name,
             otlp_endpoint, operator_condition;
             role, payload, profile_layer, session_key)
     }

@@ -364,6 +364,12 @@ pub fn groups<'a>(machines: impl IntoIterator<Item = &'a Machine>) -> Vec<Group<
 
 /// Sentence about a rollout that grants nothing although machines wait. `None`: it grants, or nobody waits.
 pub fn stands_still(rollout: &Rollout) -> Option<String> {
+    if let Some(found) = &rollout.status.quarantine {
+        return Some(format!(
+            "quarantined ({}), and grants nothing: {}; dormer unquarantine rollout/{} when the cause is mended",
+            found.code, found.why, rollout.pool
+        ));
+    }
     if let Some(why) = &rollout.halted {
         return Some(format!("halted: {why}"));
     }
