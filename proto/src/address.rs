@@ -75,8 +75,11 @@ impl Origin {
     pub fn may_sign(self, kind: Kind) -> bool {
         match self {
             Self::Engine => true,
-            Self::Console => matches!(kind, Kind::Request | Kind::Other),
-            Self::Worker | Self::Approver | Self::Watcher => self.may_send(kind),
+            // What cannot be read waits for a newer build. Only engines may make others wait.
+            Self::Console => kind == Kind::Request,
+            Self::Worker | Self::Approver | Self::Watcher => {
+                kind != Kind::Other && self.may_send(kind)
+            }
             Self::Cli => false,
         }
     }

@@ -3,7 +3,11 @@
 use super::{ApiError, store::Store};
 use dormer_engine::port;
 use dormer_engine_core::InboxMessageOf;
-use dormer_proto::{envelope, message::cut, work::SCHEMA};
+use dormer_proto::{
+    envelope,
+    message::{Inbound, cut},
+    work::SCHEMA,
+};
 use dormer_views::run::DeadLetter;
 use dormer_workflows::Dormer;
 use serde_json::{Value, json};
@@ -29,7 +33,7 @@ pub(crate) async fn one(ports: &dyn Store, id: u64) -> Result<DeadLetter, ApiErr
 /// Moves a dead letter back into the inbox.
 ///
 /// # Errors
-/// 404: the id is unknown. 409: the dead letter names no run.
+/// 404: the id is unknown. 409: the dead letter names no run, or is a person's request.
 pub(crate) async fn requeue(ports: &dyn Store, id: u64) -> Result<Value, ApiError> {
     let dead_letter = find(ports, id).await?;
     let Some(run) = dead_letter.run.clone() else {
@@ -39,6 +43,15 @@ pub(crate) async fn requeue(ports: &dyn Store, id: u64) -> Result<Value, ApiErro
              fact again",
         ));
     };
+    // A dead letter has no signature, and the request in it may be anybody's: its sender's name is only text.
+    let asks = envelope::decode::<InboxMessageOf<Dormer>>(&dead_letter.bytes, SCHEMA)
+        .is_ok_and(|(message, _)| matches!(message.body, Inbound::Requested(_)));
+    if asks {
+        return Err(ApiError::conflict(
+            format!("dead letter {id} is a person's request"),
+            "it cannot be requeued, because nobody can prove who asked; ask again: dormer help",
+        ));
+    }
     ports.put(run.clone(), dead_letter.bytes).await?;
     ports.remove_dead_letter(id).await?;
     Ok(json!({"id": id, "run": run.as_str(), "requeued": true}))

@@ -34,6 +34,7 @@ use dormer_engine::{
     nats::NatsChanges,
     port::{History as _, Ports, SystemClock},
 };
+use dormer_nats::signing::Refusal;
 use dormer_proto::message::Reporter;
 use dormer_telemetry::{
     Pushing, Telemetry,
@@ -314,6 +315,9 @@ impl Cluster<'_> {
         let mut running = Running::observed_by(self.telemetry()?);
         if let Some(keys) = &self.config.keys {
             let telemetry = running.telemetry();
+            telemetry
+                .metrics()
+                .messages_refusable(Refusal::ALL.map(Refusal::word));
             keys.count_with(move |refusal| telemetry.metrics().message_refused(refusal.word()));
         }
         self.warn_of_unkeyed();

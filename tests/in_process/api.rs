@@ -6,7 +6,13 @@ use axum::{
     http::{Request, StatusCode},
 };
 use dormer_engine::port::{DeadLetter, DeadLetters, Ports, Quarantine, QuarantineNote};
-use dormer_proto::{id::Timestamp, work::machine_run};
+use dormer_proto::{
+    envelope,
+    id::{Seq, Timestamp},
+    machine,
+    message::{Ask, Inbound, InboxMessage, Request as PersonRequest},
+    work::{RequestMessage, SCHEMA, Signal, machine_run},
+};
 use dormer_telemetry::health::{Health, RoleStatus, router};
 use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
@@ -208,6 +214,44 @@ async fn a_dead_letter_is_shown_and_goes_back_to_the_inbox() {
         404,
         "dead letter",
     );
+    site.end().await;
+}
+
+/// Who can write dead letters could otherwise have a person's name under what that person never asked.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_letter_that_is_a_request_does_not_go_back() {
+    let site = Site::new().await;
+    let run = machine_run("u1").expect("a run");
+    let request = PersonRequest {
+        id: "r1".into(),
+        who: "alice@bank".into(),
+        why: "approved change".into(),
+        against: Seq(0),
+        ask: Ask::Signal(Signal::Machine(machine::Signal::Drain)),
+    };
+    let message: RequestMessage = InboxMessage {
+        run: run.clone(),
+        incarnation: None,
+        body: Inbound::Requested(request),
+    };
+    let (bytes, _) = envelope::encode(&message, SCHEMA).expect("a message");
+    let letter = DeadLetter {
+        id: 0,
+        run: Some(run),
+        reason: "requeue it once the store is back".into(),
+        at: Timestamp(1_000),
+        origin: "inbox 1".into(),
+        bytes,
+    };
+    DeadLetters::put(site.ports.dead(), letter)
+        .await
+        .expect("put");
+    let (_, listed) = site.get("/dead-letters").await;
+    let id = listed["items"][0]["id"].as_u64().expect("an id");
+    let requeued = site
+        .post(&format!("/dead-letters/{id}/requeue"), &json!({}))
+        .await;
+    refused(requeued, 409, "ask again");
     site.end().await;
 }
 

@@ -17,7 +17,7 @@ use super::{
 use crate::port::{Ack, Clock, DeadLetter, DeadLetters, Delivery, Inbox, StoreError, SystemClock};
 use async_nats::{Subject, jetstream::Message};
 use bytes::Bytes;
-use dormer_nats::signing::Refusal;
+use dormer_nats::signing::{Refusal, SignedAt};
 use dormer_proto::{
     address::{Address, Kind, Origin},
     id::RunId,
@@ -44,6 +44,9 @@ const ACK_MAX: Duration = Duration::from_secs(2);
 
 /// Most notes about refused messages among the dead letters, of one process. All are counted.
 const NOTES_MAX: u64 = 100;
+/// Time for which a person's request is taken after it was signed. Who asked was told long before that nobody confirmed
+/// it.
+const REQUEST_AGE_MAX: Duration = Duration::from_secs(600);
 
 /// Inbox of a NATS store.
 pub struct NatsInbox {
@@ -278,7 +281,16 @@ impl NatsInbox {
             };
             let content = (message.payload.as_ref(), message.headers.as_ref());
             let result = match origin {
-                Some(origin) => self.link.verify(origin, subject, content),
+                Some(origin) => self.link.verify(origin, subject, content).and_then(|at| {
+                    // Others are stopped by the fences when they come again: by version, attempt, or number. A run
+                    // remembers the ids of its last requests only.
+                    let limited = origin == Origin::Console;
+                    let fresh = match at.filter(|_| limited) {
+                        Some(at) => at.within(REQUEST_AGE_MAX, SignedAt::now()),
+                        None => Ok(()),
+                    };
+                    fresh.inspect_err(|refusal| keys.refused(*refusal, subject))
+                }),
                 None => {
                     keys.refused(Refusal::WrongRole, subject);
                     Err(Refusal::WrongRole)
@@ -384,7 +396,14 @@ impl Inbox for NatsInbox {
                     for message in own {
                         match self.forged(&message) {
                             Some(why) => {
-                                tracing::error!(subject = %message.subject, why, "a message is refused");
+                                match &self.link.keys {
+                                    Some(keys) => {
+                                        keys.refused(Refusal::WrongSubject, message.subject.as_str());
+                                    }
+                                    None => {
+                                        tracing::error!(subject = %message.subject, why, "a message is refused");
+                                    }
+                                }
                                 self.refuse(&message, why).await;
                             }
                             None => deliveries.extend(self.delivery(message)),

@@ -7,7 +7,7 @@ use super::{
 use crate::port::StoreError;
 use async_nats::{Client, HeaderMap, Message, StatusCode, jetstream};
 use bytes::Bytes;
-use dormer_nats::signing::{Keys, Refusal, Signed};
+use dormer_nats::signing::{Keys, Refusal, Signed, SignedAt};
 use dormer_proto::{address::Origin, id::Incarnation, subject::Names};
 use futures::StreamExt;
 use std::sync::{
@@ -109,15 +109,15 @@ impl Link {
         }
     }
 
-    /// Compares a message's signature with it, if there are keys. It decodes nothing.
+    /// Compares a message's signature with it, if there are keys. It decodes nothing. The answer is when it was signed.
     pub(super) fn verify(
         &self,
         origin: Origin,
         subject: &str,
         message: (&[u8], Option<&HeaderMap>),
-    ) -> Result<(), Refusal> {
+    ) -> Result<Option<SignedAt>, Refusal> {
         let (body, headers) = message;
-        self.keys.as_ref().map_or(Ok(()), |keys| {
+        self.keys.as_ref().map_or(Ok(None), |keys| {
             keys.verify(&[origin.word()], self.signed(subject, body), headers)
         })
     }

@@ -9,6 +9,7 @@
 //! not yield it, that one reads it. Else the server would give the message to the same engine again and again.
 
 use super::link::Link;
+use dormer_nats::signing::{Refusal, SignedAt};
 use dormer_proto::{address::Origin, id::hash64};
 use futures::StreamExt;
 use serde::{Deserialize, Serialize};
@@ -53,6 +54,27 @@ struct Beat {
     /// Partitions that it leaves to engines of a newer build.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     yields: BTreeSet<u64>,
+}
+
+/// When the last sign of life of each engine was signed. An earlier one that comes again, of an engine that is gone, would
+/// leave its partitions unread. Only who has an engine's key makes entries here.
+#[derive(Debug, Default)]
+struct Latest(BTreeMap<u64, SignedAt>);
+
+impl Latest {
+    /// Takes a sign of life.
+    ///
+    /// # Errors
+    /// [`Refusal::Stale`]: it is not later than the last one of this engine.
+    fn take(&mut self, engine: u64, at: SignedAt) -> Result<(), Refusal> {
+        match self.0.insert(engine, at) {
+            Some(last) if last >= at => {
+                self.0.insert(engine, last);
+                Err(Refusal::Stale)
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Engines that live, this one included, each with the partitions that it yields.
@@ -156,6 +178,7 @@ pub(super) async fn share_for_ever(
 ) {
     let partitions = share.borrow().len() as u64;
     let mut others = Others::new();
+    let mut latest = Latest::default();
     let mut before = Live::new();
     let begun = Instant::now();
     let mut tick = tokio::time::interval(BEAT_EVERY);
@@ -175,15 +198,24 @@ pub(super) async fn share_for_ever(
                 beat = beats.next() => {
                     let Some(beat) = beat else { break };
                     let message = (beat.payload.as_ref(), beat.headers.as_ref());
-                    if link.verify(Origin::Engine, &beat.subject, message).is_err() {
+                    let Ok(at) = link.verify(Origin::Engine, &beat.subject, message) else {
                         continue;
+                    };
+                    let Ok(said) = serde_json::from_slice::<Beat>(&beat.payload) else {
+                        continue;
+                    };
+                    if let (Some(at), Some(keys)) = (at, &link.keys) {
+                        let fresh = at.within(GONE_AFTER, SignedAt::now());
+                        if let Err(refusal) = fresh.and_then(|()| latest.take(said.engine, at)) {
+                            keys.refused(refusal, &beat.subject);
+                            continue;
+                        }
                     }
-                    match serde_json::from_slice(&beat.payload) {
-                        Ok(Beat { engine, leaves: true, .. }) => drop(others.remove(&engine)),
-                        Ok(Beat { engine, yields, .. }) => {
+                    match said {
+                        Beat { engine, leaves: true, .. } => drop(others.remove(&engine)),
+                        Beat { engine, yields, .. } => {
                             others.insert(engine, (Instant::now(), yields));
                         }
-                        Err(_) => {}
                     }
                     false
                 }
@@ -324,5 +356,26 @@ mod tests {
         let now = Instant::now();
         let yielded = Yielded::from([(1, now), (2, now + YIELD)]);
         assert_eq!(present(&yielded, now), BTreeSet::from([2]));
+    }
+
+    #[test]
+    fn a_sign_of_life_that_comes_again_counts_no_more() {
+        let early = SignedAt::now();
+        let late = loop {
+            let at = SignedAt::now();
+            if at > early {
+                break at;
+            }
+        };
+        let mut latest = Latest::default();
+        assert_eq!(latest.take(1, late), Ok(()));
+        assert_eq!(latest.take(1, late), Err(Refusal::Stale));
+        assert_eq!(latest.take(1, early), Err(Refusal::Stale));
+        assert_eq!(
+            latest.take(2, early),
+            Ok(()),
+            "each engine by its own clock"
+        );
+        assert_eq!(latest.take(2, late), Ok(()));
     }
 }

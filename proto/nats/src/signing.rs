@@ -20,23 +20,26 @@ use std::{
         Mutex, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-/// Header with the signature of a message: `1.<key id>.<signature in Base64>`.
+/// Header with the signature of a message: `2.<time>.<key id>.<signature in Base64>`, the time in milliseconds since
+/// 1970 by the signer's clock.
 pub const SIGNATURE_HEADER: &str = "Dormer-Signature";
 /// File of public keys in a folder of keys: in each line a role, a key id and a public key in Base64.
 pub const RING_FILE: &str = "public.keys";
 /// Number of this format of signatures.
-const FORMAT: &str = "1";
+const FORMAT: &str = "2";
 /// Begins what is signed, so that a signature says nothing anywhere else.
-const DOMAIN: &[u8] = b"dormer message 1\0";
+const DOMAIN: &[u8] = b"dormer message 2\0";
 /// First bytes of an Ed25519 key in PKCS#8; its 32 bytes follow.
 const PKCS8: [u8; 16] = [
     0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20,
 ];
 const PEM_BEGIN: &str = "-----BEGIN PRIVATE KEY-----";
 const PEM_END: &str = "-----END PRIVATE KEY-----";
+/// By how much the clocks of two processes may differ.
+pub const CLOCKS_DIFFER_MAX: Duration = Duration::from_secs(60);
 /// Least time between two log lines about refused messages.
 const LOG_EVERY: Duration = Duration::from_secs(10);
 
@@ -58,16 +61,25 @@ pub enum Refusal {
     /// The signature is of another message, another subject or another store, or by another key.
     #[error("its signature is wrong")]
     WrongSignature,
+    /// It was signed too long ago for a message of its kind, or before one that was taken: somebody repeats it. Or the
+    /// clocks of the two processes differ.
+    #[error("it was signed too long ago, or the clocks differ")]
+    Stale,
+    /// Its subject or its origin does not fit what it says.
+    #[error("its subject names another message")]
+    WrongSubject,
 }
 
 impl Refusal {
     /// Every reason.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 7] = [
         Self::Unsigned,
         Self::Malformed,
         Self::UnknownKey,
         Self::WrongRole,
         Self::WrongSignature,
+        Self::Stale,
+        Self::WrongSubject,
     ];
 
     /// Its word in metrics.
@@ -78,6 +90,8 @@ impl Refusal {
             Self::UnknownKey => "unknown_key",
             Self::WrongRole => "wrong_role",
             Self::WrongSignature => "wrong_signature",
+            Self::Stale => "stale",
+            Self::WrongSubject => "wrong_subject",
         }
     }
 }
@@ -122,15 +136,41 @@ pub struct Signed<'a> {
 }
 
 impl Signed<'_> {
-    fn bytes(&self) -> Vec<u8> {
+    fn bytes(&self, at_ms: u64) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(64 + self.subject.len() + self.body.len());
         bytes.extend_from_slice(DOMAIN);
+        bytes.extend_from_slice(&at_ms.to_be_bytes());
         bytes.extend_from_slice(&self.incarnation.to_be_bytes());
         // With its length, so that no byte of a subject can be taken for one of a body.
         bytes.extend_from_slice(&(self.subject.len() as u64).to_be_bytes());
         bytes.extend_from_slice(self.subject.as_bytes());
         bytes.extend_from_slice(self.body);
         bytes
+    }
+}
+
+/// When a message was signed, by the signer's clock. Greater is later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SignedAt(u64);
+
+impl SignedAt {
+    /// Now, by this process' clock.
+    #[must_use]
+    pub fn now() -> Self {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        Self(since.map_or(0, |it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX)))
+    }
+
+    /// Whether it is no longer ago than `age`, by the clock that says `now`. The clocks may differ by
+    /// [`CLOCKS_DIFFER_MAX`].
+    ///
+    /// # Errors
+    /// [`Refusal::Stale`]: it is longer ago, or in the future.
+    pub fn within(self, age: Duration, now: Self) -> Result<(), Refusal> {
+        let slack = CLOCKS_DIFFER_MAX.as_millis();
+        let (signed, now) = (u128::from(self.0), u128::from(now.0));
+        let good = now <= signed + age.as_millis() + slack && signed <= now + slack;
+        good.then_some(()).ok_or(Refusal::Stale)
     }
 }
 
@@ -212,12 +252,14 @@ impl Keys {
         let Some(key) = self.own.get(role) else {
             return;
         };
-        let signature = BASE64.encode(key.pair.sign(&signed.bytes()));
-        let value = format!("{FORMAT}.{}.{signature}", key.id);
+        let SignedAt(at_ms) = SignedAt::now();
+        let signature = BASE64.encode(key.pair.sign(&signed.bytes(at_ms)));
+        let value = format!("{FORMAT}.{at_ms}.{}.{signature}", key.id);
         headers.insert(SIGNATURE_HEADER, value.as_str());
     }
 
-    /// Compares the signature with the message, before anything decodes its body. One of `roles` must have signed.
+    /// Compares the signature with the message, before anything decodes its body. One of `roles` must have signed. The
+    /// answer is when; nothing for an unsigned message that is taken all the same.
     ///
     /// # Errors
     /// [`Refusal`]: the message may not be acted upon. It is counted and logged.
@@ -226,7 +268,7 @@ impl Keys {
         roles: &[&str],
         signed: Signed<'_>,
         headers: Option<&HeaderMap>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<Option<SignedAt>, Refusal> {
         let result = self.examine(roles, signed, headers);
         if let Err(refusal) = result {
             self.refused(refusal, signed.subject);
@@ -243,27 +285,30 @@ impl Keys {
         roles: &[&str],
         signed: Signed<'_>,
         headers: Option<&HeaderMap>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<Option<SignedAt>, Refusal> {
         let Some(value) = headers.and_then(|all| all.get(SIGNATURE_HEADER)) else {
             return if self.unsigned {
-                Ok(())
+                Ok(None)
             } else {
                 Err(Refusal::Unsigned)
             };
         };
-        let mut parts = value.as_str().splitn(3, '.');
-        let (format, id, signature) = (parts.next(), parts.next(), parts.next());
-        let (Some(FORMAT), Some(id), Some(signature)) = (format, id, signature) else {
+        let mut parts = value.as_str().splitn(4, '.');
+        let mut part = || parts.next().ok_or(Refusal::Malformed);
+        let (format, at, id, signature) = (part()?, part()?, part()?, part()?);
+        let at_ms: u64 = at.parse().map_err(|_| Refusal::Malformed)?;
+        if format != FORMAT {
             return Err(Refusal::Malformed);
-        };
+        }
         let signature = BASE64.decode(signature).map_err(|_| Refusal::Malformed)?;
         let key = self.ring.get(id).ok_or(Refusal::UnknownKey)?;
         if !roles.contains(&key.role.as_str()) {
             return Err(Refusal::WrongRole);
         }
         UnparsedPublicKey::new(&ED25519, &key.key)
-            .verify(&signed.bytes(), &signature)
-            .map_err(|_| Refusal::WrongSignature)
+            .verify(&signed.bytes(at_ms), &signature)
+            .map_err(|_| Refusal::WrongSignature)?;
+        Ok(Some(SignedAt(at_ms)))
     }
 
     /// Counts a refused message, and logs it unless another was logged a moment ago.
@@ -449,7 +494,7 @@ mod tests {
         keys.sign("engine", signed("d.tasks.host.a", b"order"), &mut headers);
         let by = |roles: &[&str], signed: Signed<'_>| keys.verify(roles, signed, Some(&headers));
         let right = signed("d.tasks.host.a", b"order");
-        assert_eq!(by(&["engine"], right), Ok(()));
+        assert!(matches!(by(&["engine"], right), Ok(Some(_))));
         assert_eq!(by(&["worker"], right), Err(Refusal::WrongRole));
         let elsewhere = Signed {
             incarnation: 8,
@@ -463,6 +508,22 @@ mod tests {
             elsewhere,
         ] {
             assert_eq!(by(&["engine"], other), Err(Refusal::WrongSignature));
+        }
+    }
+
+    #[test]
+    fn a_signature_has_an_age() {
+        let (age, second) = (Duration::from_secs(60), 1_000);
+        let now = SignedAt(1_000_000 * second);
+        for (ago_s, good) in [
+            (0, true),
+            (120, true),
+            (121, false),
+            (-60, true),
+            (-61, false),
+        ] {
+            let at = SignedAt(now.0.saturating_add_signed(-ago_s * second as i64));
+            assert_eq!(at.within(age, now).is_ok(), good, "{ago_s} s ago");
         }
     }
 
@@ -486,7 +547,7 @@ mod tests {
         foreign.sign("engine", message, &mut headers);
         assert_eq!(read(&headers), Err(Refusal::UnknownKey));
         keys.sign("engine", message, &mut headers);
-        assert_eq!(read(&headers), Ok(()));
+        assert!(matches!(read(&headers), Ok(Some(_))));
         let value = headers.get(SIGNATURE_HEADER).expect("a value").to_string();
         for (text, refusal) in [
             (&value[..value.len() - 4], Refusal::WrongSignature),
@@ -506,7 +567,7 @@ mod tests {
         assert!(none.is_empty() && !keys.signs_as("worker"));
         // Without a signature only where that is accepted, and with a wrong one nowhere.
         let lax = Keys::open(&ours, &["engine"], true).expect("keys");
-        assert_eq!(lax.verify(&["engine"], message, None), Ok(()));
+        assert_eq!(lax.verify(&["engine"], message, None), Ok(None));
         let wrong = lax.verify(&["engine"], message, Some(&headers));
         assert_eq!(wrong, Err(Refusal::Malformed));
     }
@@ -523,7 +584,10 @@ mod tests {
         let message = signed("d.x", b"body");
         let mut headers = HeaderMap::new();
         before.sign("engine", message, &mut headers);
-        assert_eq!(after.verify(&["engine"], message, Some(&headers)), Ok(()));
+        assert!(matches!(
+            after.verify(&["engine"], message, Some(&headers)),
+            Ok(Some(_))
+        ));
         after.sign("engine", message, &mut headers);
         let early = before.verify(&["engine"], message, Some(&headers));
         assert_eq!(early, Err(Refusal::UnknownKey), "the ring goes first");

@@ -98,6 +98,14 @@ impl Metrics {
         }
     }
 
+    /// Shows every reason for which a message may be refused, before the first one is: a series that begins with its
+    /// first refusals has no increase, and no alert.
+    pub fn messages_refusable(&self, reasons: impl IntoIterator<Item = &'static str>) {
+        for reason in reasons {
+            self.refused.add([reason.into()], 0);
+        }
+    }
+
     /// Counts a message whose signature is not right.
     pub fn message_refused(&self, reason: &'static str) {
         self.refused.add([reason.into()], 1);

@@ -10,7 +10,6 @@ use dormer_engine::{
     engine::sweep,
     port::{Delivery, StoreError},
 };
-use dormer_proto::id::Incarnation;
 use std::{
     future::Future,
     pin::Pin,

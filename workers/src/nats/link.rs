@@ -10,7 +10,7 @@ use bytes::Bytes;
 pub(super) use dormer_nats::ANSWER_MAX;
 use dormer_nats::{
     ConnectError, connect, settings,
-    signing::{Keys, Refusal, Signed},
+    signing::{Keys, Refusal, Signed, SignedAt},
 };
 use dormer_proto::{
     address::Origin,
@@ -119,16 +119,17 @@ impl NatsLink {
 
     /// Compares a message's signature with it, if there are keys. It decodes nothing. The message may be of a store
     /// that was made since the last look, so a wrong signature is compared again with the store's present incarnation.
+    /// The answer is when it was signed.
     pub(super) async fn verify(
         &self,
         origins: &[Origin],
         subject: &str,
         body: &[u8],
         headers: Option<&HeaderMap>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<Option<SignedAt>, Refusal> {
         let roles: Vec<&str> = origins.iter().map(|origin| origin.word()).collect();
         let Some(keys) = &self.keys else {
-            return Ok(());
+            return Ok(None);
         };
         let examine = |incarnation: Option<Incarnation>| {
             let signed = Signed {
@@ -150,6 +151,23 @@ impl NatsLink {
             keys.refused(refusal, subject);
         }
         result
+    }
+
+    /// Compares the age of an order with what its limit allows.
+    ///
+    /// # Errors
+    /// [`Refusal::Stale`]: it is too old. It is counted and logged.
+    pub(super) fn fresh(
+        &self,
+        at: Option<SignedAt>,
+        age: Duration,
+        subject: &str,
+    ) -> Result<(), Refusal> {
+        let (Some(at), Some(keys)) = (at, &self.keys) else {
+            return Ok(());
+        };
+        at.within(age, SignedAt::now())
+            .inspect_err(|refusal| keys.refused(*refusal, subject))
     }
 
     /// Incarnation of the store as far as it is known.

@@ -38,6 +38,14 @@ const REPEAT_AFTER: Duration = Duration::from_secs(3);
 /// An order that only a newer build can read is left to one for so long.
 const LEFT_TO_NEWER: Duration = Duration::from_secs(30);
 
+/// Class of the orders that work on hosts.
+const HOSTS: &str = WORKER_CLASSES[0];
+/// Age at which an order for a host is refused: it has waited for its worker, and run, for as long as its attempt may
+/// (`workflows/src/machine/policy.rs`). An order that somebody recorded and repeats is refused then.
+const HOST_ORDER_AGE_MAX: Duration = Duration::from_secs(95 * 60);
+/// The same of an order for the Kubernetes API.
+const ORDER_AGE_MAX: Duration = Duration::from_secs(8 * 60);
+
 type Key = (TaskId, Attempt);
 
 /// Reports that wait for a receipt.
@@ -99,7 +107,15 @@ impl NatsOrders {
         let verified = self
             .link
             .verify(&[Origin::Engine], subject, &message.payload, headers);
-        if verified.await.is_err() {
+        let fresh = verified.await.and_then(|at| {
+            let age = if is_of_hosts(&self.link, subject) {
+                HOST_ORDER_AGE_MAX
+            } else {
+                ORDER_AGE_MAX
+            };
+            self.link.fresh(at, age, subject)
+        });
+        if fresh.is_err() {
             // A true order of this attempt cannot come any more: the attempt's deadline ends it.
             let _ = message.ack_with(AckKind::Term).await;
             return None;
@@ -123,6 +139,13 @@ impl NatsOrders {
         let _ = message.ack_with(fate).await;
         None
     }
+}
+
+/// Whether this is an order of the class that works on hosts.
+fn is_of_hosts(link: &NatsLink, subject: &str) -> bool {
+    let hosts = link.names.tasks(HOSTS);
+    let rest = subject.strip_prefix(hosts.as_str());
+    rest.is_some_and(|rest| rest.starts_with('.'))
 }
 
 impl Drop for NatsOrders {
