@@ -17,6 +17,7 @@ mod guard;
 pub mod keys;
 mod kubelet;
 mod mark;
+mod newcomers;
 pub mod operators;
 mod payload;
 mod refusal;
