@@ -455,6 +455,8 @@ pub enum FenceRefusal {
     NotItsNode,
     /// The pool is stopped, or there is none.
     Stopped,
+    /// The controllers of the Machine are paused: nobody would make it again.
+    Paused,
 }
 
 /// Outcome of a task. The variant names the task, so that an answer to another task cannot be mistaken for it.

@@ -181,7 +181,10 @@ impl KubernetesExecutor {
         let Some((object, mut live)) = self.under_token(pass).await? else {
             return Ok(Outcome::FenceClosedMeanwhile);
         };
-        if let Some(refused) = self.refusal(&object, live.as_ref(), pass.guard).await? {
+        if let Some(refused) = self
+            .refusal(pass.machine, &object, live.as_ref(), pass.guard)
+            .await?
+        {
             return Ok(refused.outcome());
         }
         if leaves_for_good(pass.machine, &object) {
@@ -226,7 +229,10 @@ impl KubernetesExecutor {
                     continue;
                 }
             }
-            if let Some(refused) = self.stopped(pass.guard).await? {
+            if let Some(refused) = self
+                .stopped_or_paused(pass.machine, &object, pass.guard)
+                .await?
+            {
                 return Ok(refused.outcome());
             }
             match self.move_off(pod, &rule).await? {

@@ -54,7 +54,7 @@ impl KubernetesExecutor {
                 }
             }
         }
-        if let Some(refused) = self.stopped(guard).await? {
+        if let Some(refused) = self.stopped_or_paused(machine, &object, guard).await? {
             return Ok(refused.outcome());
         }
         let open = keys::fence_text(TokenMark { token, open: true });

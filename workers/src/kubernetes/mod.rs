@@ -19,6 +19,7 @@ mod kubelet;
 mod mark;
 mod newcomers;
 pub mod operators;
+mod paused;
 mod payload;
 mod refusal;
 mod template;

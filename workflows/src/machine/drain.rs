@@ -380,8 +380,11 @@ fn refused(draft: &mut Draft<'_>, why: FenceRefusal, said: String) {
             draft.s.note = Some(format!("given back: {said}"));
             draft.enter(Phase::Undoing);
         }
-        // Only a person can tell what is wrong here.
-        FenceRefusal::NotWindows | FenceRefusal::ControlPlane | FenceRefusal::NotItsNode => {
+        // Only a person can tell what is wrong here, or how long a pause lasts.
+        FenceRefusal::Paused
+        | FenceRefusal::NotWindows
+        | FenceRefusal::ControlPlane
+        | FenceRefusal::NotItsNode => {
             draft.s.held = Some(format!("dormer: {said}"));
             draft.s.note = Some(said);
             draft.enter(Phase::Undoing);
