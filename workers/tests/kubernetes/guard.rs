@@ -1,7 +1,7 @@
 //! Live checks just before a write or a disturbance: the owner of the Node, its readiness, and the pool's stop.
 
-use super::bench::Bench;
-use dormer_fleet::api::{DeleteOptions, Key, Meta, User, kinds};
+use super::bench::{Bench, patch_part};
+use dormer_fleet::api::{DeleteOptions, Key, Meta, Part, User, kinds, kinds::Kind};
 use dormer_proto::{
     id::{Attempt, Incarnation, LeaseToken, RunId, Seq, Sum, TaskId, Timestamp},
     machine::{FenceRefusal, Guard, HostRef, MachineApi, MachineRef, Outcome, Task},
@@ -392,7 +392,7 @@ async fn a_cordon_that_its_maker_lifts_in_mid_drain_is_not_restored() {
 }
 
 /// A Machine of Cluster API with a set and a cluster above it, linked to the first Windows node; and their keys.
-fn of_cluster_api(bench: &Bench) -> (MachineRef, [(&'static kinds::Kind, Key); 3]) {
+fn of_cluster_api(bench: &Bench) -> (MachineRef, [(&'static Kind, Key); 3]) {
     let node = bench.machines().remove(0).name;
     let namespace = "openshift-cluster-api";
     let group = "cluster.x-k8s.io/v1beta2";
@@ -447,8 +447,13 @@ async fn nothing_is_taken_of_a_paused_machine_set_or_cluster() {
         (&cluster, note(true), note(false)),
         (&cluster, spec(true), spec(false)),
     ];
-    let change = |(kind, key): &(&'static kinds::Kind, Key), change: &Value| {
-        bench.patch_object(kind, key, change.clone());
+    let change = |(kind, key): &(&'static Kind, Key), change: &Value| {
+        let part = if change["status"].is_null() {
+            Part::Main
+        } else {
+            Part::Status
+        };
+        patch_part(&bench.world, kind, key, part, change.clone());
     };
     for (of, on, off) in &pauses {
         change(of, on);
