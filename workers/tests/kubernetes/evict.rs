@@ -313,7 +313,12 @@ async fn the_word_that_a_host_is_off_may_be_taken_back_in_the_middle_of_a_drain(
             bench.pod(&m, name, json!({}));
             bench.world.create(budget(name)).expect("a budget");
         }
-        bench.patch_node(&m, json!({"spec": {"taints": off}}));
+        // Each round is a drain of its own.
+        let anew = json!({"dormer.io/newest-pod": null});
+        bench.patch_node(
+            &m,
+            json!({"spec": {"taints": off}, "metadata": {"annotations": anew}}),
+        );
         let stood = Arc::new(Mutex::new(0));
         let (there, machine, count) = (bench.clone(), m.clone(), Arc::clone(&stood));
         bench.gate.before(skip, move || {
