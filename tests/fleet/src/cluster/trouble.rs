@@ -334,8 +334,17 @@ async fn stubborn_pod(client: Client, pace: Pace, node: String) -> Result<(), Re
         guarded_pod(&client, &node, &name, 0, &[]).await?;
         let pod = Key::new("default", &format!("{name}-{node}"));
         while client.get(&kinds::POD, &pod).is_some() {
-            let found = client.get(&kinds::NODE, &of_node);
-            if found.is_none_or(|it| it.value["spec"]["unschedulable"] != true) {
+            let Some(found) = client.get(&kinds::NODE, &of_node) else {
+                return Ok(());
+            };
+            // The simulated machine controller lists in each round of its own drain. The real one is done when the pods of
+            // one list are gone (machine-api-operator 951196122, `drain_controller.go`, `RunNodeDrain`).
+            let machine = found.value.annotation(super::nodelink::MACHINE);
+            let machine = machine.and_then(|it| it.split_once('/'));
+            let machine = machine.map(|(namespace, name)| Key::new(namespace, name));
+            let machine = machine.and_then(|key| client.get(&kinds::MACHINE, &key));
+            let leaves = machine.is_none_or(|it| it.value.deleting());
+            if leaves || found.value["spec"]["unschedulable"] != true {
                 return Ok(());
             }
             pace.sleep(Duration::from_secs(1)).await;
