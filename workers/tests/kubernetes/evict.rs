@@ -373,6 +373,12 @@ async fn a_pod_that_comes_back_during_a_drain_is_not_evicted_again() {
     bench.pod(&m, "web-1", json!({}));
     let (evicted, left, _, skipped) = named(&bench, evict(&m, 1, false)).await;
     assert_eq!((evicted, left, skipped.len()), (2, 2, 0));
+    bench
+        .until("the first one is gone", || {
+            let pods = bench.world.all(&dormer_fleet::api::kinds::POD);
+            !pods.iter().any(|p| p.value["metadata"]["name"] == "web-1")
+        })
+        .await;
     next_second(&bench).await;
     let owner = json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "u",
         "controller": true}]);
