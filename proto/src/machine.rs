@@ -465,6 +465,8 @@ pub enum FenceRefusal {
     NotItsNode,
     /// The pool is stopped, or there is none.
     Stopped,
+    /// The controllers of the Machine are paused: nobody would make it again.
+    Paused,
 }
 
 /// Outcome of a task. The variant names the task, so that an answer to another task cannot be mistaken for it.
@@ -561,8 +563,8 @@ pub enum Outcome {
         left: u32,
         /// Their blockers, at most [`NAMED_ITEMS_MAX`].
         blockers: Vec<Blocker>,
-        /// Pods that remain and are not waited for, at most [`NAMED_ITEMS_MAX`]: their node is unreachable, and their time
-        /// to end is over.
+        /// Pods that remain and are not waited for, at most [`NAMED_ITEMS_MAX`]: they came after the drain began, or their
+        /// node is unreachable and their time to end is over.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         skipped: Vec<Blocker>,
     },

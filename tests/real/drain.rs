@@ -376,3 +376,59 @@ async fn a_pod_of_the_same_name_with_another_uid_is_not_evicted() {
         "the next pass sees that it has gone"
     );
 }
+
+/// A workload whose controller makes each pod again on the cordoned node, which it tolerates.
+#[tokio::test]
+async fn a_pod_that_tolerates_the_cordon_does_not_hold_a_drain() {
+    let site = Site::new(plane!(), "tolerates").await;
+    let executor = worker(&site).await;
+    let m = site.joined("win-1").await;
+    schedulable(&site, &m).await;
+    let labels = json!({"app": "agent"});
+    let pod = json!({"metadata": {"labels": labels}, "spec": {"nodeSelector": {"site": site.name},
+        "tolerations": [{"operator": "Exists"}], "terminationGracePeriodSeconds": 0,
+        "containers": [{"name": "c", "image": "i"}]}});
+    let set = json!({"apiVersion": "apps/v1", "kind": "StatefulSet",
+        "metadata": {"name": "agent", "namespace": site.name},
+        "spec": {"replicas": 1, "serviceName": "agent", "selector": {"matchLabels": labels},
+            "template": pod}});
+    site.world.create(set).await;
+    let runs = || {
+        let site = &site;
+        await_some("the scheduler binds it", PATIENCE, move || async move {
+            let pod = site.world.get(POD, site.name, "agent-0").await?;
+            pod["spec"]["nodeName"].as_str()?;
+            Some(pod["metadata"]["uid"].clone())
+        })
+    };
+    let first = runs().await;
+    run(&executor, open(&m, 1)).await.expect("it opens");
+    let mut evictions = 0;
+    // One that is made within the second in which the first was made cannot be told from it, and goes once more.
+    let skipped = loop {
+        runs().await;
+        let outcome = run(&executor, evict(&m, 1, false)).await;
+        let Ok(Outcome::Evicted {
+            evicted,
+            left,
+            skipped,
+            ..
+        }) = outcome
+        else {
+            panic!("no pass: {outcome:?}")
+        };
+        evictions += evicted;
+        assert!(evictions < 100, "it is evicted for ever");
+        if left == 0 && !skipped.is_empty() {
+            break skipped;
+        }
+    };
+    assert!(evictions > 0);
+    let why = "it came after the drain began: it tolerates the cordon, and StatefulSet agent makes it again";
+    assert!(skipped[0].why.starts_with(why), "{skipped:?}");
+    let back = runs().await;
+    assert_ne!(first, back, "it was evicted once");
+    let (evicted, left, blockers) = pass(run(&executor, evict(&m, 1, true)).await);
+    assert_eq!((evicted, left), (0, 0), "{blockers:?}");
+    assert_eq!(runs().await, back, "and left alone afterwards");
+}

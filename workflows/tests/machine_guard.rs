@@ -177,6 +177,7 @@ fn a_node_that_is_not_its_own_is_given_back_and_the_machine_waits_for_a_person()
         FenceRefusal::NotWindows,
         FenceRefusal::ControlPlane,
         FenceRefusal::NotItsNode,
+        FenceRefusal::Paused,
     ] {
         for step in STEPS {
             let mut story = at(step);
@@ -205,4 +206,23 @@ fn a_machine_that_is_excluded_from_drains_is_drained_by_a_persons_word_and_not_c
         .done("open-fence", OPENED);
     assert_eq!(story.names(), ["evict"]);
     assert_eq!(story.state.phase.id(), MachinePhase::Evicting);
+}
+
+/// Both Machine APIs mean a Machine that is deleted by it.
+#[test]
+fn what_excludes_a_machine_from_drains_holds_where_it_is_deleted_and_not_in_place() {
+    let excluded = || {
+        saw(MachineFact {
+            node: Some("win-a".into()),
+            exclude_drain: true,
+            ..machine()
+        })
+    };
+    for (wanted, next) in [(in_place("v2"), "evict"), (wanting("v2"), "delete-machine")] {
+        let mut story = granted(wanted, false);
+        story
+            .tell("the Machine is excluded from drains", excluded())
+            .done("open-fence", OPENED);
+        assert_eq!(story.names(), [next]);
+    }
 }

@@ -120,7 +120,7 @@ faults! {
     Flapping "flapping" 41 Host 1 "the Node goes Ready and NotReady three times in 2 min",
     TwoBudgets "two-budgets" 50 Cluster 1 "two budgets match one pod, evictions answer 500",
     FinalizerHolds "finalizer-holds" 52 Cluster 1 "a pod's finalizer is never removed",
-    StubbornPod "stubborn-pod" 53 Cluster 1 "a new pod that ignores the cordon lands on the node",
+    StubbornPod "stubborn-pod" 53 Cluster 1 "a pod that ignores the cordon is made again on the node as often as it is evicted",
     VolumeAttached "volume-attached" 55 Cluster 1 "a volume stays attached for 6 min after the drain",
     CordonedByAdmin "cordoned-by-admin" 61 Cluster 1 "a person cordons a node that serves, and uncordons it after 30 min",
     Partition "partition" 62 Host 1 "once an upgrade begins, the kubelet does not reach the API server for 90 s",

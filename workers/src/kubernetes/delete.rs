@@ -35,7 +35,7 @@ impl KubernetesExecutor {
             return Ok(Outcome::FenceClosedMeanwhile);
         }
         let live = self.node_of(&object).await?;
-        if let Some(refused) = self.refusal(&object, live.as_ref(), guard).await? {
+        if let Some(refused) = self.refusal(machine, &object, live.as_ref(), guard).await? {
             return Ok(refused.outcome());
         }
         let preconditions = Preconditions {

@@ -5,6 +5,8 @@ use super::{
     api::{call, mark_of, patch},
     error::{failure, is_conflict, is_gone, silent},
     guard::{LiveNode, OUT_OF_SERVICE, leaves_for_good},
+    keys,
+    newcomers::{self, came_later},
     refusal::{Refusal, matching, short},
 };
 use crate::progress::Progress;
@@ -179,7 +181,10 @@ impl KubernetesExecutor {
         let Some((object, mut live)) = self.under_token(pass).await? else {
             return Ok(Outcome::FenceClosedMeanwhile);
         };
-        if let Some(refused) = self.refusal(&object, live.as_ref(), pass.guard).await? {
+        if let Some(refused) = self
+            .refusal(pass.machine, &object, live.as_ref(), pass.guard)
+            .await?
+        {
             return Ok(refused.outcome());
         }
         if leaves_for_good(pass.machine, &object) {
@@ -187,6 +192,7 @@ impl KubernetesExecutor {
         }
         let rule = Rule::of(live.as_ref(), pass);
         let pods = self.movable(pass.node).await?;
+        live = self.note_newest(live, &pods).await?;
         progress.step("evict", pods.len() as u64, "pods");
         let mut evicted = 0;
         let mut left = 0;
@@ -194,6 +200,10 @@ impl KubernetesExecutor {
         let mut skipped = Vec::new();
         for pod in &pods {
             progress.advance(1);
+            if live.as_ref().is_some_and(|it| came_later(&it.node, pod)) {
+                block(&mut skipped, pod, newcomers::reason(pod));
+                continue;
+            }
             match rule.of_leaving(pod) {
                 Leaving::Skip(why) => {
                     block(&mut skipped, pod, why);
@@ -219,7 +229,10 @@ impl KubernetesExecutor {
                     continue;
                 }
             }
-            if let Some(refused) = self.stopped(pass.guard).await? {
+            if let Some(refused) = self
+                .stopped_or_paused(pass.machine, &object, pass.guard)
+                .await?
+            {
                 return Ok(refused.outcome());
             }
             match self.move_off(pod, &rule).await? {
@@ -272,7 +285,8 @@ impl KubernetesExecutor {
             return Ok(Some(live));
         }
         let what = format!("Node {}", live.node.name_any());
-        let change = serde_json::json!({"spec": {"unschedulable": true}});
+        let change = serde_json::json!({"spec": {"unschedulable": true},
+            "metadata": {"annotations": {keys::NEWEST_POD: null}}});
         let cordoned = patch(&self.node_api(), &live.node, &what, change).await?;
         Ok(cordoned.map(|node| LiveNode { node, ..live }))
     }

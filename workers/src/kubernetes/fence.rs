@@ -54,7 +54,7 @@ impl KubernetesExecutor {
                 }
             }
         }
-        if let Some(refused) = self.stopped(guard).await? {
+        if let Some(refused) = self.stopped_or_paused(machine, &object, guard).await? {
             return Ok(refused.outcome());
         }
         let open = keys::fence_text(TokenMark { token, open: true });
@@ -77,6 +77,11 @@ impl KubernetesExecutor {
         // Without a cordon of dormer's there is no note, so that a later cordon by a person outlives the close.
         let note = (cordon || noted.is_some()).then_some(was_cordoned);
         let mut change = opening(&open, note, cordon);
+        // A drain under this token has begun, and goes on.
+        let same = mark_of(found).is_some_and(|mark| mark.open && mark.token == token);
+        if !(same && cordoned(found)) {
+            change["metadata"]["annotations"][keys::NEWEST_POD] = Value::Null;
+        }
         hold_from_scale_down(found, &mut change);
         patch(
             &self.node_api(),
@@ -206,7 +211,8 @@ fn opening(open: &str, note: Option<bool>, cordon: bool) -> Value {
 
 fn closing(node: &Node, closed: &str) -> Value {
     let noted = node.annotations().get(keys::WAS_CORDONED);
-    let annotations = json!({keys::FENCE: closed, keys::WAS_CORDONED: Value::Null});
+    let annotations = json!({keys::FENCE: closed, keys::WAS_CORDONED: Value::Null,
+        keys::NEWEST_POD: Value::Null});
     let mut change = json!({"metadata": {"annotations": annotations}});
     let there = node.annotations();
     if there.contains_key(keys::HELD_FROM_SCALE_DOWN) {

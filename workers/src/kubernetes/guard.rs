@@ -37,14 +37,14 @@ pub(super) struct Refused {
 }
 
 impl Refused {
-    fn new(why: FenceRefusal, said: impl Into<String>) -> Self {
+    pub(super) fn new(why: FenceRefusal, said: impl Into<String>) -> Self {
         let said = said.into();
         Self { why, said }
     }
 
-    /// Whether it is the pool that holds it, and not the machine.
+    /// Whether a stop or a pause holds it, which somebody ends, and not what the machine is.
     pub(super) fn stops(&self) -> bool {
-        self.why == FenceRefusal::Stopped
+        matches!(self.why, FenceRefusal::Stopped | FenceRefusal::Paused)
     }
 
     /// The answer to a task under the lease.
@@ -60,6 +60,7 @@ impl Refused {
             FenceRefusal::NotWindows => Failure::lasting("NodeNotWindows", said),
             FenceRefusal::ControlPlane => Failure::lasting("NodeIsControlPlane", said),
             FenceRefusal::Stopped => Failure::transient("PoolStopped", said),
+            FenceRefusal::Paused => Failure::transient("MachinePaused", said),
             FenceRefusal::NotItsNode
             | FenceRefusal::NodeServes
             | FenceRefusal::Superseded
@@ -163,19 +164,20 @@ impl KubernetesExecutor {
     /// Why nothing may be taken away from this Machine's node now; `None`: it may. To be asked just before each write.
     pub(super) async fn refusal(
         &self,
-        machine: &DynamicObject,
+        machine: &MachineRef,
+        object: &DynamicObject,
         live: Option<&LiveNode>,
         guard: &Guard,
     ) -> Result<Option<Refused>, Failure> {
         if let Some(live) = live {
-            if let Err(refused) = is_of(machine, &live.node) {
+            if let Err(refused) = is_of(object, &live.node) {
                 return Ok(Some(refused));
             }
             if let Some(refused) = is_to_stay(live, guard) {
                 return Ok(Some(refused));
             }
         }
-        self.stopped(guard).await
+        self.stopped_or_paused(machine, object, guard).await
     }
 
     /// Why a fence may not be opened for a lease over the limit: the Node is Ready, or has not been down for long
@@ -264,7 +266,7 @@ impl KubernetesExecutor {
                 None => self.stopped(guard).await,
             };
         }
-        self.refusal(&object, live.as_ref(), guard).await
+        self.refusal(machine, &object, live.as_ref(), guard).await
     }
 }
 

@@ -130,6 +130,7 @@ fn a_refusal_has_a_code_and_a_text_of_its_own() {
         (FenceRefusal::ControlPlane, "NodeIsControlPlane", false),
         (FenceRefusal::NotItsNode, "NotItsNode", true),
         (FenceRefusal::Stopped, "PoolStopped", true),
+        (FenceRefusal::Paused, "MachinePaused", true),
     ] {
         let failure = of(why);
         assert_eq!((failure.code.as_str(), failure.retry), (code, retry));

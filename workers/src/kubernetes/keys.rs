@@ -15,6 +15,9 @@ pub const VERSION: &str = "dormer.io/version";
 pub const HOST_KEY: &str = "dormer.io/host-key";
 /// On a Node, while a fence is open there: whether somebody else had cordoned it before, `true` or `false`.
 pub const WAS_CORDONED: &str = "dormer.io/was-cordoned";
+/// On a Node, while it is drained: when the newest pod was created that the first pass found there, by the API server's
+/// clock.
+pub const NEWEST_POD: &str = "dormer.io/newest-pod";
 /// On a Node: the cluster autoscaler does not take it when it is `true`.
 pub const NO_SCALE_DOWN: &str = "cluster-autoscaler.kubernetes.io/scale-down-disabled";
 /// On a Node, while a fence is open there: [`NO_SCALE_DOWN`] is ours, and goes when the fence is closed.
@@ -45,12 +48,13 @@ pub const MACHINE_UID: &str = "dormer.io/machine-uid";
 /// Condition of a Node: dormer configured it, and how that stands.
 pub const CONDITION: &str = "DormerConfigured";
 /// Every annotation that dormer writes on Machines and Nodes under a name of its own.
-pub const OWN: [&str; 6] = [
+pub const OWN: [&str; 7] = [
     NODE_NAME,
     FENCE,
     VERSION,
     HOST_KEY,
     WAS_CORDONED,
+    NEWEST_POD,
     HELD_FROM_SCALE_DOWN,
 ];
 

@@ -313,7 +313,12 @@ async fn the_word_that_a_host_is_off_may_be_taken_back_in_the_middle_of_a_drain(
             bench.pod(&m, name, json!({}));
             bench.world.create(budget(name)).expect("a budget");
         }
-        bench.patch_node(&m, json!({"spec": {"taints": off}}));
+        // Each round is a drain of its own.
+        let anew = json!({"dormer.io/newest-pod": null});
+        bench.patch_node(
+            &m,
+            json!({"spec": {"taints": off}, "metadata": {"annotations": anew}}),
+        );
         let stood = Arc::new(Mutex::new(0));
         let (there, machine, count) = (bench.clone(), m.clone(), Arc::clone(&stood));
         bench.gate.before(skip, move || {
@@ -350,4 +355,75 @@ async fn the_word_that_a_host_is_off_may_be_taken_back_in_the_middle_of_a_drain(
         forced_after.contains(&1),
         "a DELETE was under way: {forced_after:?}"
     );
+}
+
+/// Once the world's clock, which stamps what is made, shows another second.
+async fn next_second(bench: &Bench) {
+    let now = bench.world.clock.stamp();
+    bench
+        .until("the next second", || bench.world.clock.stamp() != now)
+        .await;
+}
+
+/// What tolerates the cordon and is made again by its controller is evicted once.
+#[tokio::test]
+async fn a_pod_that_comes_back_during_a_drain_is_not_evicted_again() {
+    let (bench, m) = opened(1).await;
+    bench.pod(&m, "held", json!({"finalizers": ["example.com/hold"]}));
+    bench.pod(&m, "web-1", json!({}));
+    let (evicted, left, _, skipped) = named(&bench, evict(&m, 1, false)).await;
+    assert_eq!((evicted, left, skipped.len()), (2, 2, 0));
+    bench
+        .until("the first one is gone", || {
+            let pods = bench.world.all(&dormer_fleet::api::kinds::POD);
+            !pods.iter().any(|p| p.value["metadata"]["name"] == "web-1")
+        })
+        .await;
+    next_second(&bench).await;
+    let owner = json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "u",
+        "controller": true}]);
+    bench.pod(&m, "web-2", json!({"ownerReferences": owner}));
+    for force in [false, true] {
+        let (evicted, left, blockers, skipped) = named(&bench, evict(&m, 1, force)).await;
+        assert_eq!((evicted, left), (0, 1), "{blockers:?}");
+        assert!(blockers[0].starts_with("default/held"), "{blockers:?}");
+        let why = "default/web-2: it came after the drain began: it tolerates the cordon, and ReplicaSet web makes it \
+                   again; it is not evicted, and ends with the node";
+        assert_eq!(skipped, [why]);
+    }
+    assert_eq!(bench.remaining_pods(), ["web-2"]);
+
+    // Whoever uncordons the node lets it be used: what came meanwhile is moved like everything else.
+    bench.patch_node(&m, json!({"spec": {"unschedulable": null}}));
+    let (evicted, _, _, skipped) = named(&bench, evict(&m, 1, false)).await;
+    assert_eq!((evicted, skipped.len()), (1, 0));
+    bench.pod(&m, "web-3", json!({}));
+    let open = Task::OpenFence {
+        machine: m.clone(),
+        node: Some(m.name.clone()),
+        token: LeaseToken(1),
+        marked: false,
+        cordon: true,
+        guard: Guard::default(),
+    };
+    bench.run(open.clone()).await.expect("it opens again");
+    let (evicted, _, _, skipped) = named(&bench, evict(&m, 1, false)).await;
+    assert_eq!((evicted, skipped.len()), (1, 0));
+
+    // The same token over a node that is cordoned is a repeat, and begins nothing anew.
+    next_second(&bench).await;
+    bench.pod(&m, "web-4", json!({}));
+    bench.run(open).await.expect("a repeat");
+    let (evicted, _, _, skipped) = named(&bench, evict(&m, 1, false)).await;
+    assert_eq!((evicted, skipped.len()), (0, 1));
+
+    // It goes with the fence.
+    let close = Task::CloseFence {
+        machine: m.clone(),
+        node: Some(m.name.clone()),
+        token: LeaseToken(1),
+    };
+    bench.run(close).await.expect("it closes");
+    let note = &bench.node(&m)["metadata"]["annotations"]["dormer.io/newest-pod"];
+    assert!(note.is_null(), "{note}");
 }

@@ -1,10 +1,10 @@
 //! Live checks just before a write or a disturbance: the owner of the Node, its readiness, and the pool's stop.
 
-use super::bench::Bench;
-use dormer_fleet::api::{DeleteOptions, Key, Meta, User, kinds};
+use super::bench::{Bench, patch_part};
+use dormer_fleet::api::{DeleteOptions, Key, Meta, Part, User, kinds, kinds::Kind};
 use dormer_proto::{
     id::{Attempt, Incarnation, LeaseToken, RunId, Seq, Sum, TaskId, Timestamp},
-    machine::{FenceRefusal, Guard, HostRef, MachineRef, Outcome, Task},
+    machine::{FenceRefusal, Guard, HostRef, MachineApi, MachineRef, Outcome, Task},
     message::Failure,
     work::Order,
 };
@@ -389,4 +389,108 @@ async fn a_cordon_that_its_maker_lifts_in_mid_drain_is_not_restored() {
     };
     assert_eq!(bench.run(close).await, Ok(Outcome::FenceClosed));
     assert!(!bench.cordoned(&m));
+}
+
+/// A Machine of Cluster API with a set and a cluster above it, linked to the first Windows node; and their keys.
+fn of_cluster_api(bench: &Bench) -> (MachineRef, [(&'static Kind, Key); 3]) {
+    let node = bench.machines().remove(0).name;
+    let namespace = "openshift-cluster-api";
+    let group = "cluster.x-k8s.io/v1beta2";
+    let make = |kind: &str, name: &str, more: Value| {
+        let mut object = json!({"apiVersion": group, "kind": kind,
+            "metadata": {"name": name, "namespace": namespace}, "spec": {}});
+        for (key, value) in more.as_object().into_iter().flatten() {
+            object[key] = value.clone();
+        }
+        let made = bench.world.create(object).expect("it is made");
+        made.value.uid().to_owned()
+    };
+    make("Cluster", "blue", json!({}));
+    let set = make("MachineSet", "win", json!({}));
+    let owner = json!([{"apiVersion": group, "kind": "MachineSet", "name": "win", "uid": set, "controller": true}]);
+    let meta = json!({"name": node, "namespace": namespace, "ownerReferences": owner});
+    let uid = make(
+        "Machine",
+        &node,
+        json!({"metadata": meta, "spec": {"clusterName": "blue"}, "status": {"nodeRef": {"name": node}}}),
+    );
+    let machine = MachineRef {
+        namespace: namespace.into(),
+        name: node.clone(),
+        uid,
+        api: MachineApi::ClusterV1Beta2,
+    };
+    let key = |name: &str| Key::new(namespace, name);
+    let all = [
+        (&kinds::CLUSTER_MACHINE, key(&node)),
+        (&kinds::CLUSTER_MACHINE_SET, key("win")),
+        (&kinds::CLUSTER_API_CLUSTER, key("blue")),
+    ];
+    (machine, all)
+}
+
+#[tokio::test]
+async fn nothing_is_taken_of_a_paused_machine_set_or_cluster() {
+    let bench = Bench::new(1, false).await;
+    let (m, [machine, set, cluster]) = of_cluster_api(&bench);
+    bench.pod(&m, "a", json!({}));
+    let note = |on: bool| json!({"metadata": {"annotations": {"cluster.x-k8s.io/paused": on.then_some("")}}});
+    let spec = |on: bool| json!({"spec": {"paused": on}});
+    let condition = |on: bool| {
+        let status = if on { "True" } else { "False" };
+        json!({"status": {"conditions": [{"type": "Paused", "status": status}]}})
+    };
+    let pauses = [
+        (&machine, note(true), note(false)),
+        (&machine, condition(true), condition(false)),
+        (&set, note(true), note(false)),
+        (&cluster, note(true), note(false)),
+        (&cluster, spec(true), spec(false)),
+    ];
+    let change = |(kind, key): &(&'static Kind, Key), change: &Value| {
+        let part = if change["status"].is_null() {
+            Part::Main
+        } else {
+            Part::Status
+        };
+        patch_part(&bench.world, kind, key, part, change.clone());
+    };
+    for (of, on, off) in &pauses {
+        change(of, on);
+        let outcome = bench.run(open(&m, within_the_limit())).await;
+        assert_eq!(why(outcome), FenceRefusal::Paused, "{on}");
+        change(of, off);
+    }
+    assert!(!bench.cordoned(&m));
+    bench
+        .run(open(&m, within_the_limit()))
+        .await
+        .expect("it opens");
+    for (of, on, off) in &pauses {
+        change(of, on);
+        for task in [
+            evict(&m, within_the_limit(), true),
+            delete(&m, within_the_limit()),
+        ] {
+            assert_eq!(why(bench.run(task).await), FenceRefusal::Paused, "{on}");
+        }
+        let refused = before_tear_down(&bench, &m, within_the_limit(), 1).await;
+        assert_eq!(
+            why(refused.map(|it| it.expect("refused"))),
+            FenceRefusal::Paused
+        );
+        change(of, off);
+    }
+    assert_eq!(bench.remaining_pods(), ["a"]);
+    let left = bench
+        .world
+        .api
+        .get(machine.0, &machine.1)
+        .expect("it is there");
+    assert!(!left.value.deleting());
+    let outcome = bench.run(evict(&m, within_the_limit(), false)).await;
+    assert!(
+        matches!(outcome, Ok(Outcome::Evicted { evicted: 1, .. })),
+        "{outcome:?}"
+    );
 }

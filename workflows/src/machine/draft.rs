@@ -8,10 +8,18 @@ use super::{
     table::{Length, TaskKind},
 };
 use dormer_engine_core::{Command, Decision, Now, RetryPolicy};
-use dormer_proto::{id::Timestamp, machine::Task, message::Failure, rollout};
+use dormer_proto::{
+    id::Timestamp,
+    machine::{Blocker, Task},
+    message::Failure,
+    rollout,
+};
 
 /// How long a Node is not Ready before its machine may be repaired over the limit, where the pool does not say.
 pub(super) const REPAIR_AFTER_MS: u64 = 10 * 60_000;
+
+/// Pods that a note names of those that a drain does not wait for.
+const SKIPPED_NAMED: usize = 3;
 
 /// Draft of a decision.
 pub(super) struct Draft<'a> {
@@ -28,6 +36,20 @@ impl<'a> Draft<'a> {
             s,
             commands: Vec::new(),
         }
+    }
+
+    /// Notes pods that a drain does not wait for, each with its reason.
+    pub(super) fn note_skipped(&mut self, skipped: &[Blocker]) {
+        if skipped.is_empty() {
+            return;
+        }
+        let named = skipped.iter().take(SKIPPED_NAMED);
+        let named: Vec<String> = named.map(|it| format!("{}: {}", it.pod, it.why)).collect();
+        let more = match skipped.len().saturating_sub(SKIPPED_NAMED) {
+            0 => String::new(),
+            more => format!("; and {more} more"),
+        };
+        self.s.note = Some(format!("not waited for: {}{more}", named.join("; ")));
     }
 
     /// Finished decision. It reports to the rollout once what changed.

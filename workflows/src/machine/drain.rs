@@ -74,7 +74,7 @@ impl DrainPhase {
                     skipped,
                 },
             ) => {
-                note_skipped(draft, &skipped);
+                draft.note_skipped(&skipped);
                 pass_done(draft, change, drain, (evicted, left, blockers));
             }
             (Self::Evicting(..) | Self::Deleting, Outcome::FenceClosedMeanwhile) => {
@@ -321,8 +321,8 @@ fn opened(draft: &mut Draft<'_>, change: Change) {
 /// from here.
 fn begin_eviction(draft: &mut Draft<'_>, change: &Change, drain: &Drain) {
     let machine = draft.s.machine.as_ref();
-    // A person's own wish to drain this machine is more than an annotation about what controllers do.
-    let skip = machine.is_some_and(|m| m.exclude_drain) && change.how != How::Drain;
+    // It speaks of Machines that are deleted. A host that stays, or a person who asks for a drain, is not meant.
+    let skip = machine.is_some_and(|m| m.exclude_drain) && change.how == How::Recreate;
     if skip || draft.s.node_name().is_none() {
         let why = if skip {
             "not drained: the annotation exclude-node-draining is set on the Machine"
@@ -380,25 +380,16 @@ fn refused(draft: &mut Draft<'_>, why: FenceRefusal, said: String) {
             draft.s.note = Some(format!("given back: {said}"));
             draft.enter(Phase::Undoing);
         }
-        // Only a person can tell what is wrong here.
-        FenceRefusal::NotWindows | FenceRefusal::ControlPlane | FenceRefusal::NotItsNode => {
+        // Only a person can tell what is wrong here, or how long a pause lasts.
+        FenceRefusal::Paused
+        | FenceRefusal::NotWindows
+        | FenceRefusal::ControlPlane
+        | FenceRefusal::NotItsNode => {
             draft.s.held = Some(format!("dormer: {said}"));
             draft.s.note = Some(said);
             draft.enter(Phase::Undoing);
         }
     }
-}
-
-/// Notes pods that the drain did not wait for, because the node is unreachable.
-fn note_skipped(draft: &mut Draft<'_>, skipped: &[Blocker]) {
-    if skipped.is_empty() {
-        return;
-    }
-    let pods: Vec<&str> = skipped.iter().map(|one| one.pod.as_str()).collect();
-    draft.s.note = Some(format!(
-        "not waited for, because the node does not answer: {}",
-        pods.join(", ")
-    ));
 }
 
 /// Continues after a pass of evictions: number evicted, number left, and what holds them.

@@ -81,9 +81,7 @@ fn may_begin(draft: &mut Draft<'_>) -> bool {
 }
 
 fn pass(draft: &mut Draft<'_>, force: bool) {
-    let skip = draft.s.machine.as_ref().is_some_and(|m| m.exclude_drain);
-    let no_node = draft.s.node_name().is_none() || draft.s.removal.node_left.is_some();
-    if skip || no_node {
+    if draft.s.node_name().is_none() || draft.s.removal.node_left.is_some() {
         return tear_down(draft);
     }
     draft.evict(How::Recreate, force);
@@ -129,7 +127,12 @@ pub(super) fn answered(draft: &mut Draft<'_>, outcome: Outcome) {
         draft.s.removal.failures.remove(step.name());
     }
     match outcome {
-        Outcome::Evicted { left: 0, .. } => tear_down(draft),
+        Outcome::Evicted {
+            left: 0, skipped, ..
+        } => {
+            draft.note_skipped(&skipped);
+            tear_down(draft);
+        }
         Outcome::Evicted { blockers, .. } => {
             let held = blockers.first();
             draft.s.note = held.map(|it| format!("its removal waits for {}: {}", it.pod, it.why));
@@ -155,7 +158,7 @@ fn refused(draft: &mut Draft<'_>, why: FenceRefusal, said: String) {
             draft.release(false);
             begin_pass(draft, false);
         }
-        FenceRefusal::Stopped | FenceRefusal::Superseded => {
+        FenceRefusal::Stopped | FenceRefusal::Paused | FenceRefusal::Superseded => {
             draft.s.note = Some(format!("its removal waits: {said}"));
             draft.wait_ms(Timer::Again, policy::REMOVAL_AGAIN);
         }

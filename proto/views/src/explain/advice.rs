@@ -575,6 +575,11 @@ fn cure(code: &str) -> Option<Cure> {
             CorrectPool,
             "End the stop of the pool: kubectl edit windowspool in dormer's namespace",
         ),
+        "MachinePaused" => cured(
+            MendCluster,
+            "End the pause of its Machine, MachineSet or Cluster: the annotation cluster.x-k8s.io/paused, or spec.paused of \
+             the Cluster",
+        ),
         "WrongKubelet" => cured(
             MendHost,
             "Find out which kubelet runs on the host: another one than the payload's was installed or started there",

@@ -291,7 +291,7 @@ fn a_node_that_stays_silent_in_its_drain_is_replaced_all_the_same() {
 }
 
 #[test]
-fn a_pod_that_ignores_the_cordon_is_evicted_by_a_later_pass() {
+fn a_pod_that_comes_back_to_a_cordoned_node_holds_no_drain() {
     upgraded(&["stubborn-pod"], "both serve the new version", both_serve);
 }
 

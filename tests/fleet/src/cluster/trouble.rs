@@ -153,9 +153,7 @@ async fn node(client: &Client, faults: &Faults, pace: Pace, event: &Arc<Event>) 
     if newly && faults.strike(Fault::StubbornPod, machine) {
         let client = client.clone();
         let node = key.name.clone();
-        later(pace, Duration::from_secs(3), async move {
-            guarded_pod(&client, &node, Fault::StubbornPod.name(), 0, &[]).await
-        });
+        later(pace, Duration::ZERO, stubborn_pod(client, pace, node));
     }
     if newly && faults.strike(Fault::VolumeAttached, machine) {
         let client = client.clone();
@@ -325,6 +323,34 @@ async fn attached_volume(client: Client, pace: Pace, node: String) -> Result<(),
         .status(&kinds::NODE, &on_node, volumes(json!([])))
         .await
         .map(drop)
+}
+
+/// A workload that tolerates the cordon: as often as its pod goes, its controller makes another, and the scheduler binds
+/// that to the same node (kubernetes v1.33, `pkg/scheduler/framework/plugins/nodeunschedulable/node_unschedulable.go`).
+async fn stubborn_pod(client: Client, pace: Pace, node: String) -> Result<(), Refusal> {
+    let of_node = Key::new("", &node);
+    for n in 0.. {
+        let name = format!("{}-{n}", Fault::StubbornPod.name());
+        guarded_pod(&client, &node, &name, 0, &[]).await?;
+        let pod = Key::new("default", &format!("{name}-{node}"));
+        while client.get(&kinds::POD, &pod).is_some() {
+            let Some(found) = client.get(&kinds::NODE, &of_node) else {
+                return Ok(());
+            };
+            // The simulated machine controller lists in each round of its own drain. The real one is done when the pods of
+            // one list are gone (machine-api-operator 951196122, `drain_controller.go`, `RunNodeDrain`).
+            let machine = found.value.annotation(super::nodelink::MACHINE);
+            let machine = machine.and_then(|it| it.split_once('/'));
+            let machine = machine.map(|(namespace, name)| Key::new(namespace, name));
+            let machine = machine.and_then(|key| client.get(&kinds::MACHINE, &key));
+            let leaves = machine.is_none_or(|it| it.value.deleting());
+            if leaves || found.value["spec"]["unschedulable"] != true {
+                return Ok(());
+            }
+            pace.sleep(Duration::from_secs(1)).await;
+        }
+    }
+    Ok(())
 }
 
 async fn guarded_pod(

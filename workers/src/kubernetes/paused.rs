@@ -1,0 +1,102 @@
+//! Pauses of the machine's own controllers: Cluster API's, of a Cluster, a MachineSet or a Machine, and the condition that
+//! both APIs show. While one holds, nobody would make a deleted Machine again.
+
+use super::{
+    KubernetesExecutor,
+    api::call_if_there,
+    error::NOT_FOUND,
+    guard::{Refused, leaves_for_good},
+};
+use dormer_proto::{
+    machine::{FenceRefusal, Guard, MachineRef},
+    message::Failure,
+};
+use kube::{
+    Api, ResourceExt,
+    api::{ApiResource, DynamicObject, GroupVersionKind},
+};
+
+/// The annotation by which a person pauses an object; its value does not count (cluster-api ae7ff047d,
+/// `util/annotations/helpers.go`, `HasPaused`).
+const PAUSED: &str = "cluster.x-k8s.io/paused";
+
+/// The pause that a Machine shows by itself: the annotation, or the condition of its controller. Machine API's says that
+/// Cluster API has it (machine-api-operator 951196122, `pkg/controller/machine/controller.go`, `PausedCondition`).
+fn of_itself(machine: &DynamicObject) -> Option<String> {
+    let name = machine.name_any();
+    if machine.annotations().contains_key(PAUSED) {
+        return Some(format!("the Machine {name} has the annotation {PAUSED}"));
+    }
+    let status = &machine.data["status"];
+    let all = [&status["conditions"], &status["v1beta2"]["conditions"]];
+    let mut all = all.into_iter().filter_map(|it| it.as_array()).flatten();
+    let paused = all.any(|one| one["type"] == "Paused" && one["status"] == "True");
+    paused.then(|| format!("the Machine {name} has the condition Paused"))
+}
+
+impl KubernetesExecutor {
+    /// Why the pool, or a pause of the machine's controllers, lets nothing be taken away now. What cannot be read counts
+    /// as paused: the task fails, and is tried again.
+    pub(super) async fn stopped_or_paused(
+        &self,
+        machine: &MachineRef,
+        object: &DynamicObject,
+        guard: &Guard,
+    ) -> Result<Option<Refused>, Failure> {
+        if let Some(refused) = self.stopped(guard).await? {
+            return Ok(Some(refused));
+        }
+        // A host of one's own that leaves has no such controller.
+        if leaves_for_good(machine, object) {
+            return Ok(None);
+        }
+        let why = match of_itself(object) {
+            None if machine.api.is_cluster() => self.paused_above(machine, object).await?,
+            why => why,
+        };
+        Ok(why.map(|why| {
+            let said = format!(
+                "{why}: its controllers leave it alone, and nobody would make it again. End the pause, then: dormer resume {}",
+                machine.name
+            );
+            Refused::new(FenceRefusal::Paused, said)
+        }))
+    }
+
+    /// The pause of a Machine's MachineSet or Cluster.
+    async fn paused_above(
+        &self,
+        machine: &MachineRef,
+        object: &DynamicObject,
+    ) -> Result<Option<String>, Failure> {
+        let owners = object.owner_references().iter();
+        let mut set = owners.filter(|it| it.kind == "MachineSet" && it.controller == Some(true));
+        let cluster = object.data["spec"]["clusterName"].as_str();
+        let above = [
+            ("MachineSet", set.next().map(|it| it.name.as_str())),
+            ("Cluster", cluster.filter(|name| !name.is_empty())),
+        ];
+        for (kind, name) in above {
+            let Some(name) = name else { continue };
+            let gvk = GroupVersionKind::gvk(machine.api.group(), machine.api.version(), kind);
+            let resource = ApiResource::from_gvk(&gvk);
+            let api: Api<DynamicObject> =
+                Api::namespaced_with(self.client.clone(), &machine.namespace, &resource);
+            let what = format!("{kind} {}/{name}", machine.namespace);
+            let found = match call_if_there("get", &what, api.get(name)).await {
+                Err(failure) if failure.code == NOT_FOUND => None,
+                found => found?,
+            };
+            let Some(found) = found else { continue };
+            if found.annotations().contains_key(PAUSED) {
+                return Ok(Some(format!(
+                    "its {kind} {name} has the annotation {PAUSED}"
+                )));
+            }
+            if found.data["spec"]["paused"] == true {
+                return Ok(Some(format!("its {kind} {name} has spec.paused")));
+            }
+        }
+        Ok(None)
+    }
+}
