@@ -367,13 +367,13 @@ mod tests {
             let fact = kind == Kind::Fact;
             assert_eq!(Origin::Worker.may_send(kind), report || !readable);
             assert_eq!(Origin::Watcher.may_send(kind), fact || !readable);
-            assert_eq!(Origin::Worker.may_sign(kind), report || !readable);
+            assert_eq!(Origin::Worker.may_sign(kind), report);
             let approval = kind == Kind::Approval;
             assert_eq!(Origin::Approver.may_send(kind), approval || !readable);
-            assert_eq!(Origin::Approver.may_sign(kind), approval || !readable);
-            assert_eq!(Origin::Watcher.may_sign(kind), fact || !readable);
+            assert_eq!(Origin::Approver.may_sign(kind), approval);
+            assert_eq!(Origin::Watcher.may_sign(kind), fact);
             let request = kind == Kind::Request;
-            assert_eq!(Origin::Console.may_sign(kind), request || !readable);
+            assert_eq!(Origin::Console.may_sign(kind), request);
             assert!(Origin::Engine.may_sign(kind) && !Origin::Cli.may_sign(kind));
         }
     }

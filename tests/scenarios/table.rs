@@ -448,11 +448,19 @@ pub(crate) const SCENARIOS: &[(u8, &str, &CoveringTests)] = &[
     ),
     (
         53,
-        "a pod that ignores the cordon",
+        "a pod that ignores the cordon and comes back",
         &[
             (
                 WHOLE,
-                "a_pod_that_ignores_the_cordon_is_evicted_by_a_later_pass",
+                "a_pod_that_comes_back_to_a_cordoned_node_holds_no_drain",
+            ),
+            (
+                REAL_DRAIN,
+                "a_pod_that_tolerates_the_cordon_does_not_hold_a_drain",
+            ),
+            (
+                "workers/tests/kubernetes/evict.rs",
+                "a_pod_that_comes_back_during_a_drain_is_not_evicted_again",
             ),
             (REAL_DRAIN, "what_a_drain_moves_goes_and_the_rest_stays"),
         ],

@@ -244,7 +244,7 @@ async fn certificates_and_nodes_are_routed_by_the_exact_name() {
 
 /// Cluster API's v1beta1 writes a `nodeRef` once, the Machine API's nodelink when readiness changed.
 #[tokio::test]
-async fn a_node_that_registers_again_is_seen_though_its_node_ref_keeps_the_old_uid() {
+async fn a_node_that_registers_again_is_published_though_its_node_ref_keeps_the_old_uid() {
     let world = world(1, &[]).await;
     let options = Options {
         relist: Duration::from_secs(2),

@@ -549,18 +549,22 @@ mod tests {
         keys.sign("engine", message, &mut headers);
         assert!(matches!(read(&headers), Ok(Some(_))));
         let value = headers.get(SIGNATURE_HEADER).expect("a value").to_string();
+        let later = value.replacen("2.1", "2.2", 1);
         for (text, refusal) in [
             (&value[..value.len() - 4], Refusal::WrongSignature),
             (&value[..value.len() - 1], Refusal::Malformed),
-            (&value[..19], Refusal::WrongSignature),
+            (&value[..value.len() - 88], Refusal::WrongSignature),
             (&value[..10], Refusal::Malformed),
             ("", Refusal::Malformed),
-            ("2.a.b", Refusal::Malformed),
+            ("2.a.b.c", Refusal::Malformed),
+            ("1.a.b", Refusal::Malformed),
+            // Another time than the one that was signed.
+            (later.as_str(), Refusal::WrongSignature),
         ] {
             headers.insert(SIGNATURE_HEADER, text);
             assert_eq!(read(&headers), Err(refusal), "{text}");
         }
-        assert_eq!(counted.load(Ordering::Relaxed), 8);
+        assert_eq!(counted.load(Ordering::Relaxed), 10);
         // A process without a role's key signs nothing.
         let mut none = HeaderMap::new();
         keys.sign("worker", message, &mut none);
@@ -569,7 +573,7 @@ mod tests {
         let lax = Keys::open(&ours, &["engine"], true).expect("keys");
         assert_eq!(lax.verify(&["engine"], message, None), Ok(None));
         let wrong = lax.verify(&["engine"], message, Some(&headers));
-        assert_eq!(wrong, Err(Refusal::Malformed));
+        assert_eq!(wrong, Err(Refusal::WrongSignature));
     }
 
     #[test]

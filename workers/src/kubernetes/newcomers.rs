@@ -1,7 +1,7 @@
 //! Pods that came to a node after its drain began: they tolerate the cordon, and a drain waits for none of them.
 //!
 //! What was there before is told by the API server's own times alone: the first pass over the cordoned Node notes there
-//! when the newest of its pods was created (docs/field-notes.md, Pods that come back).
+//! when the newest of its pods was created (docs/field-notes.md, Evictions).
 
 use super::{KubernetesExecutor, api::patch, guard::LiveNode, keys};
 use dormer_proto::message::Failure;
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_toleration_of_the_cordon_is_told_from_others() {
+    fn a_toleration_of_the_cordon_differs_from_others() {
         let at = "2026-01-01T00:00:06Z";
         for yes in [
             json!([{"operator": "Exists"}]),

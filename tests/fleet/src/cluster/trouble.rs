@@ -332,7 +332,7 @@ async fn stubborn_pod(client: Client, pace: Pace, node: String) -> Result<(), Re
     for n in 0.. {
         let name = format!("{}-{n}", Fault::StubbornPod.name());
         guarded_pod(&client, &node, &name, 0, &[]).await?;
-        let pod = Key::new("default", &format!("{name}-{node}"));
+        let pod = Key::new("default", format!("{name}-{node}"));
         while client.get(&kinds::POD, &pod).is_some() {
             let Some(found) = client.get(&kinds::NODE, &of_node) else {
                 return Ok(());
