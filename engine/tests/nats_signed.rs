@@ -263,6 +263,32 @@ async fn an_approval_counts_from_an_approvers_key_only() {
     }
 }
 
+/// Junk that no engine reads would fill the stream for good.
+#[tokio::test]
+async fn what_nobody_reads_finds_no_stream() {
+    let server = started!(NatsServer::start(NatsOptions::default()));
+    let client = async_nats::connect(server.url()).await.expect("a client");
+    let js = jetstream::new(client);
+    let store = store(&server, "shut", None).await;
+    for junk in ["inbox2.junk.1", "inbox2.64.a.b.c.d.e", "inbox2.1.a"] {
+        let sent = js.publish(format!("shut.{junk}"), "x".into()).await;
+        let stored = sent.expect("sent").await;
+        assert!(stored.is_err(), "{junk}: {stored:?}");
+    }
+    drop(store);
+    // As an earlier build made it.
+    let inbox = js.get_stream("shut-inbox2").await.expect("a stream");
+    let subjects = inbox.cached_info().config.subjects.clone();
+    let wide = jetstream::stream::Config {
+        subjects: vec!["shut.inbox2.>".to_owned()],
+        ..inbox.cached_info().config.clone()
+    };
+    js.update_stream(wide).await.expect("updated");
+    drop(self::store(&server, "shut", None).await);
+    let inbox = js.get_stream("shut-inbox2").await.expect("a stream");
+    assert_eq!(inbox.cached_info().config.subjects, subjects);
+}
+
 /// Repeated for an engine that is gone, it would keep its partitions from the others.
 #[tokio::test]
 async fn a_recorded_sign_of_life_is_refused() {

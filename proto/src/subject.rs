@@ -387,10 +387,11 @@ impl Names {
         format!("{}.heartbeats", self.prefix)
     }
 
-    /// Filter of consumers on the inbox stream: its messages without the canary.
-    #[must_use]
-    pub fn inbox_messages(&self) -> String {
-        format!("{}.inbox2.*.*.*.*.*.*", self.prefix)
+    /// Subjects of the inbox stream: those that an engine reads, and the canary's. What is published elsewhere finds no
+    /// stream, so that it can neither fill this one nor stay in it.
+    fn inbox_subjects(&self) -> Vec<String> {
+        let read = (0..PARTITIONS).map(|partition| self.inbox_partition(partition));
+        read.chain([self.canaries()[0].1.clone()]).collect()
     }
 
     /// Filter of the consumer of one partition.
@@ -471,7 +472,7 @@ impl Names {
             bytes_max: INBOX_BYTES_MAX,
             refuse_when_full: true,
             replaces: true,
-            ..queue(self.inbox_stream(), vec![self.inbox_all()])
+            ..queue(self.inbox_stream(), self.inbox_subjects())
         });
         streams.push(StreamSpec {
             per_subject_max: 1,

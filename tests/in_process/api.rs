@@ -251,7 +251,7 @@ async fn a_dead_letter_that_is_a_request_does_not_go_back() {
     let requeued = site
         .post(&format!("/dead-letters/{id}/requeue"), &json!({}))
         .await;
-    refused(requeued, 409, "ask again");
+    refused(requeued, 409, "is a person's request");
     site.end().await;
 }
 

@@ -7,7 +7,7 @@ use super::{
         served, there,
     },
     cluster::{MACHINE, NODE, Site, open, plane, run},
-    watching::{PublishedMessages, Recorder, Watching, options},
+    watching::{PublishedMessages, Recorder, Watching, options, settings},
 };
 use dormer_engine_core::{Command, Decision, Input, Now, Workflow};
 use dormer_proto::{
@@ -127,6 +127,8 @@ async fn a_kubelet_joins_by_a_bootstrap_token_and_asks_for_its_serving_certifica
         matches!(&refused, Ok(Outcome::CsrRefused { why, .. }) if why.contains("the Node exists"))
     );
     site.link(&machine).await;
+    // Without a pool nothing is taken away.
+    settings(&site, json!({})).await;
     let opened = run(&worker_beside(&site).await, open(&machine, 7)).await;
     assert!(
         matches!(opened, Ok(Outcome::FenceOpened { .. })),

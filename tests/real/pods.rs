@@ -512,7 +512,7 @@ exit 0";
 
 /// A pod with a shell that tries [`TRIES`], and a Secret.
 fn tries(name: &str, pod_security: Value, security: Value) -> Value {
-    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "held"},
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "restrained"},
         "spec": {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1,
             "nodeSelector": {"kubernetes.io/hostname": "linux-b"},
             "securityContext": pod_security,
@@ -539,9 +539,9 @@ async fn a_pod_is_held_to_its_security_context() {
     let world = World {
         admin: client(&plane.kubeconfig(&plane.admin())).await,
     };
-    world.namespace("held").await;
+    world.namespace("restrained").await;
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "stringData": {"word": "sesame"},
-        "metadata": {"name": "word", "namespace": "held"}});
+        "metadata": {"name": "word", "namespace": "restrained"}});
     world.create(secret).await;
     let restricted = json!({"allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true,
         "capabilities": {"drop": ["ALL"]}});
@@ -561,7 +561,7 @@ async fn a_pod_is_held_to_its_security_context() {
             pod
         },
         // Its probe fails until the file is there; it answers SIGTERM.
-        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probed", "namespace": "held"},
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probed", "namespace": "restrained"},
             "spec": {"nodeSelector": {"kubernetes.io/hostname": "linux-b"},
                 "containers": [{"name": "c", "image": "shell",
                     "command": ["sh", "-c", "trap 'echo asked to end; exit 0' TERM; echo begins; [ -e /d/once ] && touch /d/ready; touch /d/once; while :; do sleep 0.1; done"],
@@ -575,7 +575,7 @@ async fn a_pod_is_held_to_its_security_context() {
     let over = async |name: &str, phase: &str| {
         let what = format!("{name} is {phase}");
         let pod = await_some(&what, IN_TIME, || async {
-            let pod = world.get(POD, "held", name).await?;
+            let pod = world.get(POD, "restrained", name).await?;
             (pod["status"]["phase"] == phase).then_some(pod)
         });
         (pod.await, node.log(name))
@@ -589,7 +589,7 @@ async fn a_pod_is_held_to_its_security_context() {
             "made a device",
             "runs as root",
             "sesame",
-            "held",
+            "restrained",
             "has a token",
             "0:0:400 777 of free",
             "no new privileges: 0",
@@ -598,7 +598,7 @@ async fn a_pod_is_held_to_its_security_context() {
     let (_, log) = over("strict", "Succeeded").await;
     let strict = [
         "sesame",
-        "held",
+        "restrained",
         "has a token",
         "0:7:440 2777 of strict",
         "no new privileges: 1",
@@ -614,7 +614,7 @@ async fn a_pod_is_held_to_its_security_context() {
     let why = pod["status"]["message"].as_str().unwrap_or_default();
     assert_eq!(why, "spec.shareProcessNamespace is not implemented");
     let waiting = await_some("root is refused", IN_TIME, || async {
-        let pod = world.get(POD, "held", "root").await?;
+        let pod = world.get(POD, "restrained", "root").await?;
         let waiting = &pod["status"]["containerStatuses"][0]["state"]["waiting"];
         (waiting["reason"] == "CreateContainerConfigError").then(|| waiting.to_string())
     });
@@ -625,21 +625,21 @@ async fn a_pod_is_held_to_its_security_context() {
         "the probed pod is Ready at its second start",
         IN_TIME,
         || async {
-            let pod = world.get(POD, "held", "probed").await?;
+            let pod = world.get(POD, "restrained", "probed").await?;
             let again = pod["status"]["containerStatuses"][0]["restartCount"] == 1;
             (again && condition(&pod, "Ready")).then_some(())
         },
     )
     .await;
-    for pod in world.list(POD, "held").await {
+    for pod in world.list(POD, "restrained").await {
         let name = pod["metadata"]["name"].as_str().expect("a name");
-        let api = world.api(POD, "held");
+        let api = world.api(POD, "restrained");
         api.delete(name, &DeleteParams::default())
             .await
             .expect("it is taken");
     }
     await_some("all pods are gone", IN_TIME, || async {
-        world.list(POD, "held").await.is_empty().then_some(())
+        world.list(POD, "restrained").await.is_empty().then_some(())
     })
     .await;
     let log = node.log("probed");

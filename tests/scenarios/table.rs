@@ -721,4 +721,47 @@ pub(crate) const SCENARIOS: &[(u8, &str, &CoveringTests)] = &[
             ),
         ],
     ),
+    (
+        79,
+        "an API of machines is not served for a while",
+        &[(
+            "workers/tests/watcher/sources.rs",
+            "a_kind_that_is_not_served_for_a_while_ends_no_run",
+        )],
+    ),
+    (
+        80,
+        "a Node is deleted and registers again, and its Machine's nodeRef keeps the old UID",
+        &[
+            (
+                "workers/tests/watcher.rs",
+                "a_node_that_registers_again_is_published_though_its_node_ref_keeps_the_old_uid",
+            ),
+            (
+                "workers/src/kubernetes/guard_tests.rs",
+                "a_node_is_its_machines_by_uid_or_else_by_name_and_provider_id",
+            ),
+        ],
+    ),
+    (
+        81,
+        "a Node comes, or becomes Ready, after its deadline",
+        &[(STORY, "a_node_that_comes_after_its_deadline_is_brought_up")],
+    ),
+    (
+        82,
+        "the API server is away for hours in the middle of a change",
+        &[(
+            STORY,
+            "an_api_server_that_is_away_for_hours_fails_no_machine",
+        )],
+    ),
+    (
+        83,
+        "a Machine of Cluster API, its set or its cluster is paused",
+        &[(
+            "workers/tests/kubernetes/guard.rs",
+            "nothing_is_taken_of_a_paused_machine_set_or_cluster",
+        )],
+    ),
 ];

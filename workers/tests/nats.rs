@@ -145,7 +145,9 @@ impl Store {
             loop {
                 let config = pull::Config {
                     durable_name: Some("engines".into()),
-                    filter_subject: names.inbox_messages(),
+                    filter_subjects: (0..PARTITIONS)
+                        .map(|it| names.inbox_partition(it))
+                        .collect(),
                     ..pull::Config::default()
                 };
                 let made = js

@@ -663,6 +663,25 @@ async fn what_else_changes_the_cluster_reaches_the_rollout() {
     let pause = json!({"metadata": {"annotations": {"cluster.x-k8s.io/paused": ""}}});
     patch(&world, &kinds::MACHINE_HEALTH_CHECK, &key, pause);
     tell("it is paused", &[]).await;
+
+    // The same of Cluster API, for machines with the label that its nodes have.
+    let home = "openshift-cluster-api";
+    let machine = json!({"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine",
+        "metadata": {"name": "win-c", "namespace": home, "labels": {"kubernetes.io/os": "windows"}}, "spec": {}});
+    world.create(machine).expect("a Machine");
+    let condition = json!({"type": "Ready", "status": "Unknown", "timeoutSeconds": 300});
+    let check = json!({"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineHealthCheck",
+        "metadata": {"name": "every", "namespace": home},
+        "spec": {"clusterName": "c", "selector": {}, "checks": {"unhealthyNodeConditions": [condition]}}});
+    world.create(check).expect("a check");
+    tell(
+        "Cluster API's check has less patience",
+        &[
+            "MachineHealthCheck openshift-cluster-api/every deletes",
+            "for 5 minutes",
+        ],
+    )
+    .await;
     bench.stop().await;
 }
 

@@ -72,10 +72,18 @@ pub(super) async fn ensure(
     first: Option<u64>,
 ) -> Result<Info, OpenError> {
     if let Some(found) = find(js, &spec.name).await? {
-        compare(
-            &found.config,
-            &config(spec, replicas.unwrap_or(found.config.num_replicas), None),
-        )?;
+        let wanted = config(spec, replicas.unwrap_or(found.config.num_replicas), None);
+        if took_everything(&found.config, &wanted) {
+            let narrowed = Config {
+                subjects: wanted.subjects,
+                ..found.config
+            };
+            let updated = js.update_stream(narrowed).await;
+            return updated.map_err(|error| {
+                OpenError::server(format!("updating stream {}", spec.name), error)
+            });
+        }
+        compare(&found.config, &wanted)?;
         return Ok(found);
     }
     let mut result = js
@@ -87,6 +95,16 @@ pub(super) async fn ensure(
     let stream = result
         .map_err(|error| OpenError::server(format!("creating stream {}", spec.name), error))?;
     Ok(stream.cached_info().clone())
+}
+
+/// Whether an earlier build made this stream for everything below the first two tokens of its subjects.
+fn took_everything(found: &Config, wanted: &Config) -> bool {
+    let [all] = &found.subjects[..] else {
+        return false;
+    };
+    let below = all.strip_suffix('>');
+    wanted.subjects.len() > 1
+        && below.is_some_and(|below| wanted.subjects.iter().all(|it| it.starts_with(below)))
 }
 
 fn clusterless(kind: &CreateStreamErrorKind) -> bool {

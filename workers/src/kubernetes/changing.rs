@@ -5,6 +5,8 @@ use super::{
     keys,
     operators::{LOOK_MAX, refused, slow},
 };
+use crate::source::OS;
+use dormer_proto::machine::MachineApi;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::{
@@ -44,12 +46,18 @@ pub struct Found {
     pub unread: Option<String>,
 }
 
-/// Looks. `machines`: the namespace of Machines; `None`: all namespaces. `before`: what was seen last.
-pub async fn check(client: &Client, machines: Option<&str>, before: &Found) -> Found {
+/// Looks. `machines` and `cluster_machines`: the namespaces of the Machine API's Machines, and of Cluster API's; `None`:
+/// all namespaces. `before`: what was seen last.
+pub async fn check(
+    client: &Client,
+    machines: Option<&str>,
+    cluster_machines: Option<&str>,
+    before: &Found,
+) -> Found {
     let (version, pool, checks) = tokio::join!(
         cluster_version(client),
         worker_pool(client),
-        health_check(client, machines),
+        health_checks(client, machines, cluster_machines),
     );
     let mut unread = None;
     let mut note = |why: String| {
@@ -127,29 +135,88 @@ async fn worker_pool(client: &Client) -> Result<Option<String>, String> {
     }))
 }
 
+/// What the versions of health checks have in common: the Machine API's and Cluster API's v1beta1 write
+/// `unhealthyConditions` and `maxUnhealthy`, Cluster API's v1beta2 the fields below `checks` and `remediation`
+/// (cluster-api v1.11.0, `api/core/v1beta2/machinehealthcheck_types.go`).
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct CheckSpec {
     selector: LabelSelector,
     unhealthy_conditions: Vec<Unhealthy>,
     max_unhealthy: Value,
+    checks: Checks,
+    remediation: Remediation,
 }
 
 #[derive(Default, Deserialize)]
-#[serde(default)]
+#[serde(default, rename_all = "camelCase")]
+struct Checks {
+    unhealthy_node_conditions: Vec<Unhealthy>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Remediation {
+    trigger_if: TriggerIf,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct TriggerIf {
+    unhealthy_less_than_or_equal_to: Value,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 struct Unhealthy {
     r#type: String,
     status: String,
     timeout: Option<String>,
+    timeout_seconds: Option<u64>,
 }
 
-/// First health check that selects Windows Machines and whose timeout is shorter than an upgrade in place.
-async fn health_check(client: &Client, machines: Option<&str>) -> Result<Option<String>, String> {
+impl Unhealthy {
+    fn patience(&self) -> Duration {
+        let seconds = self.timeout_seconds.map(Duration::from_secs);
+        seconds.unwrap_or_else(|| self.timeout.as_deref().map_or(TIMEOUT, go_duration))
+    }
+}
+
+/// First health check of any API that selects Windows Machines and whose timeout is shorter than an upgrade in place.
+async fn health_checks(
+    client: &Client,
+    machines: Option<&str>,
+    cluster_machines: Option<&str>,
+) -> Result<Option<String>, String> {
+    let (ours, theirs) = tokio::join!(
+        health_check(client, MachineApi::OpenShift, machines),
+        cluster_health_check(client, cluster_machines),
+    );
+    Ok(ours?.flatten().or(theirs?.flatten()))
+}
+
+/// The same of Cluster API, whose newer version shows what was written in the older one, too.
+async fn cluster_health_check(
+    client: &Client,
+    namespace: Option<&str>,
+) -> Result<Option<Option<String>>, String> {
+    match health_check(client, MachineApi::ClusterV1Beta2, namespace).await? {
+        None => health_check(client, MachineApi::ClusterV1Beta1, namespace).await,
+        found => Ok(found),
+    }
+}
+
+/// The same of one API; nothing if it is not served.
+async fn health_check(
+    client: &Client,
+    source: MachineApi,
+    namespace: Option<&str>,
+) -> Result<Option<Option<String>>, String> {
     let params = ListParams::default().limit(CHECKS_MAX);
     let what = "machinehealthchecks";
     let checks = match timeout(
         LOOK_MAX,
-        api(client, "MachineHealthCheck", machines).list(&params),
+        api(client, source, "MachineHealthCheck", namespace).list(&params),
     )
     .await
     {
@@ -158,35 +225,43 @@ async fn health_check(client: &Client, machines: Option<&str>) -> Result<Option<
         Ok(listed) => listed.map_err(|error| refused("list", what, &error))?,
     };
     for check in checks.items {
-        // The controller's annotation to leave it alone.
+        // The controllers' annotation to leave it alone.
         let paused = check.annotations().contains_key("cluster.x-k8s.io/paused");
         let spec = CheckSpec::deserialize(&check.data["spec"]).unwrap_or_default();
         let Some(patience) = patience(&spec).filter(|it| *it < IN_PLACE && !paused) else {
             continue;
         };
         let namespace = check.namespace().unwrap_or_default();
-        if takes_windows(client, &namespace, spec.selector).await? {
+        if takes_windows(client, source, &namespace, spec.selector).await? {
             let name = check.name_any();
-            return Ok(Some(format!(
+            let kind = format!("machinehealthcheck.{}", source.group());
+            return Ok(Some(Some(format!(
                 "the MachineHealthCheck {namespace}/{name} deletes a Machine whose Node is not Ready for {} minutes, and \
-                 an upgrade in place takes up to {}: kubectl -n {namespace} annotate machinehealthcheck {name} \
+                 an upgrade in place takes up to {}: kubectl -n {namespace} annotate {kind} {name} \
                  cluster.x-k8s.io/paused=, or give its conditions a longer timeout",
                 patience.as_secs() / 60,
                 IN_PLACE.as_secs() / 60
-            )));
+            ))));
         }
     }
-    Ok(None)
+    Ok(Some(None))
 }
 
 /// Its timeout for a Node that is not Ready; `None`: it deletes none for that reason.
 fn patience(spec: &CheckSpec) -> Option<Duration> {
-    let none = spec.max_unhealthy == 0 || spec.max_unhealthy == "0" || spec.max_unhealthy == "0%";
+    let most = [
+        &spec.max_unhealthy,
+        &spec.remediation.trigger_if.unhealthy_less_than_or_equal_to,
+    ];
+    let none = most
+        .iter()
+        .any(|it| **it == 0 || **it == "0" || **it == "0%");
     let not_ready = |one: &&Unhealthy| {
         one.r#type == "Ready" && matches!(one.status.as_str(), "False" | "Unknown")
     };
-    let timeouts = spec.unhealthy_conditions.iter().filter(not_ready);
-    let timeouts = timeouts.map(|one| one.timeout.as_deref().map_or(TIMEOUT, go_duration));
+    let all = spec.unhealthy_conditions.iter();
+    let all = all.chain(&spec.checks.unhealthy_node_conditions);
+    let timeouts = all.filter(not_ready).map(Unhealthy::patience);
     timeouts.min().filter(|_| !none)
 }
 
@@ -213,21 +288,33 @@ fn go_duration(text: &str) -> Duration {
 
 async fn takes_windows(
     client: &Client,
+    source: MachineApi,
     namespace: &str,
     selector: LabelSelector,
 ) -> Result<bool, String> {
-    // One that cannot be understood takes everything, as an empty one does.
-    let mut selector = Selector::try_from(selector).unwrap_or_default();
-    selector.extend([Expression::Equal(keys::OS_ID.into(), "Windows".into())]);
-    let params = ListParams::default().labels_from(&selector).limit(1);
-    let listed = timeout(
-        LOOK_MAX,
-        api(client, "Machine", Some(namespace)).list(&params),
-    )
-    .await;
-    let listed = listed.map_err(|_| slow("machines"))?;
-    let listed = listed.map_err(|error| refused("list", "machines", &error))?;
-    Ok(!listed.items.is_empty())
+    let labels: &[(&str, &str)] = match source {
+        MachineApi::OpenShift | MachineApi::Host => &[(keys::OS_ID, "Windows")],
+        MachineApi::ClusterV1Beta1 | MachineApi::ClusterV1Beta2 => {
+            &[(keys::OS_ID, "Windows"), (OS, "windows")]
+        }
+    };
+    for (label, value) in labels {
+        // One that cannot be understood takes everything, as an empty one does.
+        let mut selector = Selector::try_from(selector.clone()).unwrap_or_default();
+        selector.extend([Expression::Equal((*label).into(), (*value).into())]);
+        let params = ListParams::default().labels_from(&selector).limit(1);
+        let listed = timeout(
+            LOOK_MAX,
+            api(client, source, "Machine", Some(namespace)).list(&params),
+        )
+        .await;
+        let listed = listed.map_err(|_| slow("machines"))?;
+        let listed = listed.map_err(|error| refused("list", "machines", &error))?;
+        if !listed.items.is_empty() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// An object that is one in the cluster; `None`: it is not there, or the cluster does not know its kind.
@@ -248,8 +335,13 @@ async fn one(
     }
 }
 
-fn api(client: &Client, kind: &str, namespace: Option<&str>) -> Api<DynamicObject> {
-    let kind = GroupVersionKind::gvk("machine.openshift.io", "v1beta1", kind);
+fn api(
+    client: &Client,
+    source: MachineApi,
+    kind: &str,
+    namespace: Option<&str>,
+) -> Api<DynamicObject> {
+    let kind = GroupVersionKind::gvk(source.group(), source.version(), kind);
     let resource = ApiResource::from_gvk(&kind);
     match namespace {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
@@ -290,6 +382,13 @@ mod tests {
             of(json!({"unhealthyConditions": both, "maxUnhealthy": "40%"})),
             Some(300)
         );
+        let seconds = json!([{"type": "Ready", "status": "Unknown", "timeoutSeconds": 240}]);
+        let newer = |most: Value| {
+            json!({"checks": {"unhealthyNodeConditions": seconds},
+                "remediation": {"triggerIf": {"unhealthyLessThanOrEqualTo": most}}})
+        };
+        assert_eq!(of(newer(json!("100%"))), Some(240), "Cluster API's v1beta2");
+        assert_eq!(of(newer(json!(0))), None);
         assert_eq!(go_duration("1h2m3s"), Duration::from_secs(3_723));
     }
 }

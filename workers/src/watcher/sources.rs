@@ -61,7 +61,7 @@ pub(super) struct Sources {
 impl Sources {
     /// Before a list: the APIs that are served. What is known of others is forgotten. Answers whether machines of a
     /// group that is not served may stand all the same, so that none is gone because no list has it: a group that was
-    /// served before, and for so long after this process began every group. An API server that has just started, or an
+    /// served before, and for so long after this process began every group, if none is served that clouds have. An API server that has just started, or an
     /// extension that is registered anew, lacks groups for a while (kubernetes#115241). Whoever removes a definition
     /// deletes its objects first, and the watches tell that.
     pub(super) fn begin(&mut self, served: &[MachineApi], believed_after: Duration) -> bool {
@@ -77,8 +77,8 @@ impl Sources {
             let groups = lost.join(", ");
             tracing::warn!("the cluster serves {groups} no more: its machines are left alone");
         }
-        let all = MachineApi::ALL.iter().all(|api| now.contains(api.group()));
-        let early = !all && began.elapsed() < believed_after;
+        let none = now.iter().all(|group| *group == MachineApi::Host.group());
+        let early = none && began.elapsed() < believed_after;
         self.groups.extend(now);
         early || !lost.is_empty()
     }

@@ -184,6 +184,9 @@ async fn a_kind_that_is_not_served_for_a_while_ends_no_run() {
     bench.stop().await;
 
     // A watcher that begins meanwhile knows of the run from the engine alone.
+    let mut none = OPENSHIFT.to_vec();
+    none.push("cluster.x-k8s.io");
+    world.api.unserve(&none);
     let bench = Bench::with(&world, Pool::newest(), options(), known).await;
     bench
         .until_status("it has listed", |status| status.live == 1)

@@ -104,6 +104,7 @@ kinds! {
     CLUSTER_MACHINE_V1BETA1 "cluster.x-k8s.io" "v1beta1" "Machine" "machines" namespaced [] ["status"] "machines.cluster.x-k8s.io" "Machines of Cluster API in its version v1beta1; nothing converts between the two.",
     CLUSTER_MACHINE_SET_V1BETA1 "cluster.x-k8s.io" "v1beta1" "MachineSet" "machinesets" namespaced [] ["status" "scale"] "machinesets.cluster.x-k8s.io" "MachineSets of Cluster API in its version v1beta1.",
     CLUSTER_MACHINE "cluster.x-k8s.io" "v1beta2" "Machine" "machines" namespaced [] ["status"] "machines.cluster.x-k8s.io" "Machines of Cluster API.",
+    CLUSTER_HEALTH_CHECK "cluster.x-k8s.io" "v1beta2" "MachineHealthCheck" "machinehealthchecks" namespaced ["mhc" "mhcs"] ["status"] "machinehealthchecks.cluster.x-k8s.io" "Health checks of Cluster API.",
     CLUSTER_API_CLUSTER "cluster.x-k8s.io" "v1beta2" "Cluster" "clusters" namespaced ["cl"] ["status"] "clusters.cluster.x-k8s.io" "Clusters of Cluster API.",
     CLUSTER_MACHINE_SET "cluster.x-k8s.io" "v1beta2" "MachineSet" "machinesets" namespaced [] ["status" "scale"] "machinesets.cluster.x-k8s.io" "MachineSets of Cluster API.",
     INFRASTRUCTURE "config.openshift.io" "v1" "Infrastructure" "infrastructures" cluster [] ["status"] "infrastructures.config.openshift.io" "What OpenShift runs on.",
