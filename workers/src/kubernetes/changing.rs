@@ -46,18 +46,18 @@ pub struct Found {
     pub unread: Option<String>,
 }
 
-/// Looks. `machines` and `cluster_machines`: the namespaces of the Machine API's Machines, and of Cluster API's; `None`:
-/// all namespaces. `before`: what was seen last.
+/// Looks. `machines`: the namespace of the Machine API's Machines; `None`: all namespaces. `cluster`: the version of
+/// Cluster API whose Machines are watched, if any are, with their namespace. `before`: what was seen last.
 pub async fn check(
     client: &Client,
     machines: Option<&str>,
-    cluster_machines: Option<&str>,
+    cluster: Option<(MachineApi, Option<&str>)>,
     before: &Found,
 ) -> Found {
     let (version, pool, checks) = tokio::join!(
         cluster_version(client),
         worker_pool(client),
-        health_checks(client, machines, cluster_machines),
+        health_checks(client, machines, cluster),
     );
     let mut unread = None;
     let mut note = |why: String| {
@@ -186,32 +186,21 @@ impl Unhealthy {
 async fn health_checks(
     client: &Client,
     machines: Option<&str>,
-    cluster_machines: Option<&str>,
+    cluster: Option<(MachineApi, Option<&str>)>,
 ) -> Result<Option<String>, String> {
-    let (ours, theirs) = tokio::join!(
-        health_check(client, MachineApi::OpenShift, machines),
-        cluster_health_check(client, cluster_machines),
-    );
-    Ok(ours?.flatten().or(theirs?.flatten()))
-}
-
-/// The same of Cluster API, whose newer version shows what was written in the older one, too.
-async fn cluster_health_check(
-    client: &Client,
-    namespace: Option<&str>,
-) -> Result<Option<Option<String>>, String> {
-    match health_check(client, MachineApi::ClusterV1Beta2, namespace).await? {
-        None => health_check(client, MachineApi::ClusterV1Beta1, namespace).await,
-        found => Ok(found),
+    let found = health_check(client, MachineApi::OpenShift, machines).await?;
+    match (found, cluster) {
+        (None, Some((api, namespace))) => health_check(client, api, namespace).await,
+        (found, _) => Ok(found),
     }
 }
 
-/// The same of one API; nothing if it is not served.
+/// The same of one API.
 async fn health_check(
     client: &Client,
     source: MachineApi,
     namespace: Option<&str>,
-) -> Result<Option<Option<String>>, String> {
+) -> Result<Option<String>, String> {
     let params = ListParams::default().limit(CHECKS_MAX);
     let what = "machinehealthchecks";
     let checks = match timeout(
@@ -235,16 +224,16 @@ async fn health_check(
         if takes_windows(client, source, &namespace, spec.selector).await? {
             let name = check.name_any();
             let kind = format!("machinehealthcheck.{}", source.group());
-            return Ok(Some(Some(format!(
+            return Ok(Some(format!(
                 "the MachineHealthCheck {namespace}/{name} deletes a Machine whose Node is not Ready for {} minutes, and \
                  an upgrade in place takes up to {}: kubectl -n {namespace} annotate {kind} {name} \
                  cluster.x-k8s.io/paused=, or give its conditions a longer timeout",
                 patience.as_secs() / 60,
                 IN_PLACE.as_secs() / 60
-            ))));
+            )));
         }
     }
-    Ok(Some(None))
+    Ok(None)
 }
 
 /// Its timeout for a Node that is not Ready; `None`: it deletes none for that reason.

@@ -224,9 +224,10 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
     /// Looks what else changes the cluster; `true`: runs have to be told.
     async fn refresh_changing(&mut self) -> bool {
         let machines = self.options.machines.as_deref();
-        let cluster_machines = self.options.cluster_machines.as_deref();
+        let namespace = self.options.cluster_machines.as_deref();
+        let cluster = self.sources.cluster_api().map(|api| (api, namespace));
         let before = self.settings.changing();
-        let seen = changing::check(&self.client, machines, cluster_machines, before).await;
+        let seen = changing::check(&self.client, machines, cluster, before).await;
         if let Some(why) = seen.unread.as_ref()
             && seen.unread != self.settings.changing().unread
         {

@@ -103,6 +103,18 @@ impl Sources {
         self.states.insert(kind, (what.to_owned(), state));
     }
 
+    /// The version of Cluster API whose Machines are watched.
+    pub(super) fn cluster_api(&self) -> Option<MachineApi> {
+        self.states
+            .iter()
+            .find_map(|(kind, (_, state))| match kind {
+                Kind::Machine(api) if api.is_cluster() && *state == SourceState::Watched => {
+                    Some(*api)
+                }
+                _ => None,
+            })
+    }
+
     /// All of them, as the status shows them.
     pub(super) fn all(&self) -> Vec<Source> {
         let source = |(what, state): &(String, SourceState)| Source {

@@ -28,6 +28,9 @@ use table::{During, ROWS, Row, Verdict};
 const LOOK_EVERY: Duration = Duration::from_secs(120);
 /// Time after which a person asks `dormer why` again, if not all serve.
 const ASKED_AGAIN: Duration = Duration::from_secs(600);
+/// Time for which nodes serve before a later upgrade: people do something to one that has served for three minutes
+/// (`SERVES_FOR` in `tests/fleet/src/cluster/trouble.rs`).
+const SERVED_FOR: Duration = Duration::from_secs(240);
 /// Limit of a bring-up, an upgrade and the time until a fault shows.
 const AT_MOST: Duration = Duration::from_secs(4 * 3_600);
 /// Time after which a fault of a fleet that serves has shown what it does.
@@ -223,6 +226,9 @@ impl Trial {
         }
         if self.row.during == During::Serving {
             return Ok(());
+        }
+        if self.row.during == During::LaterUpgrade {
+            self.until(SERVED_FOR, |_, _, _| false).await;
         }
         self.note("the upgrade begins".into());
         self.scenario.upgrade().await;

@@ -24,6 +24,8 @@ pub(super) enum During {
     Serving,
     /// An upgrade that begins once all serve.
     Upgrade,
+    /// An upgrade that begins once they have served for a while, after what people do to one that serves.
+    LaterUpgrade,
     /// Such an upgrade, in the middle of which all of dormer is killed and starts again.
     Killed,
 }
@@ -96,7 +98,7 @@ const fn often(faults: &'static str, during: During, verdict: Verdict) -> Row {
     }
 }
 
-use During::{BringUp, Killed, Serving, Upgrade};
+use During::{BringUp, Killed, LaterUpgrade, Serving, Upgrade};
 use Outside::*;
 use Verdict::{Command, Heals, Outside as Out};
 
@@ -157,7 +159,11 @@ pub(super) const ROWS: &[Row] = &[
     row("finalizer-holds@1", Upgrade, Out(LetGo)),
     row("stubborn-pod@1", Upgrade, Heals),
     row("volume-attached@1", Upgrade, Heals),
-    often("cordoned-by-admin/86400@1", Upgrade, Command("uncordon")),
+    often(
+        "cordoned-by-admin/86400@1",
+        LaterUpgrade,
+        Command("uncordon"),
+    ),
     row("partition@1", Upgrade, Heals),
     row("provider-id-case@*", Upgrade, Heals),
     row("node-unreadable@1", Serving, Heals),
