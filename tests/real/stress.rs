@@ -65,6 +65,12 @@ fn merge(into: &mut Value, more: Value) {
     }
 }
 
+/// Lets the drain begin anew, as a new token does: pods that are made from now on count as those of its first pass.
+async fn drain_anew(site: &Site, machine: &MachineRef) {
+    let note = json!({"metadata": {"annotations": {"dormer.io/newest-pod": null}}});
+    site.world.patch(NODE, "", &machine.name, note).await;
+}
+
 async fn exists(world: &World, namespace: &str, name: &str) -> bool {
     world.get(POD, namespace, name).await.is_some()
 }
@@ -100,6 +106,7 @@ async fn the_host_stays_so_the_pods_of_a_silent_node_are_kept_and_the_cure_is_na
     pod(&site, &m, site.name, "slow", grace).await;
     assert_eq!(pass(&executor, &m).await, (1, 1, vec![]));
     site.node_says_ready(&m, "Unknown", 0).await;
+    drain_anew(&site, &m).await;
     let late = json!({"spec": {"terminationGracePeriodSeconds": 60}});
     pod(&site, &m, site.name, "late", late).await;
     let (evicted, left, blockers) = pass(&executor, &m).await;
@@ -214,6 +221,7 @@ async fn a_silent_host_that_stays_is_drained_once_a_person_says_that_it_is_off()
     site.world
         .patch(NODE, "", &m.name, taints(Value::Null))
         .await;
+    drain_anew(&site, &m).await;
     pod(&site, &m, site.name, "guarded", held).await;
     await_some("the budget is computed", PATIENCE, || async {
         let budget = site.world.get(BUDGET, site.name, "strict").await?;
@@ -245,6 +253,7 @@ async fn the_drain_of_a_dead_node_ends_where_its_machine_is_deleted_next() {
     pod(&site, &m, site.name, "before", grace.clone()).await;
     assert_eq!(pass(&executor, &m).await, (1, 1, vec![]));
     site.node_says_ready(&m, "Unknown", 0).await;
+    drain_anew(&site, &m).await;
     for name in ["guarded", "late"] {
         pod(&site, &m, site.name, name, grace.clone()).await;
     }

@@ -126,7 +126,9 @@ impl KubernetesExecutor {
             None => None,
         };
         let ours = |found: &Node| {
-            let open = mark_of(found).is_some_and(|mark| mark.open);
+            // An older one that is open on another Machine's Node is another holder's.
+            let open = mark_of(found)
+                .is_some_and(|mark| mark.open && (mark.token == token || owner.is_none()));
             open || owner.as_ref().is_some_and(|it| is_of(it, found).is_ok())
         };
         if let Some(found) = found

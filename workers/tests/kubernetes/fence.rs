@@ -162,6 +162,28 @@ async fn a_close_that_comes_first_wins() {
 }
 
 #[tokio::test]
+async fn a_node_that_another_machine_holds_is_not_closed_by_its_name() {
+    let bench = Bench::new(2, false).await;
+    let [ours, theirs] = &bench.machines()[..] else {
+        panic!("two machines")
+    };
+    assert_eq!(bench.run(open(theirs, 3)).await, Ok(OPENED));
+    let by_name = |token| Task::CloseFence {
+        machine: ours.clone(),
+        node: Some(theirs.name.clone()),
+        token: LeaseToken(token),
+    };
+    assert_eq!(bench.run(by_name(5)).await, Ok(Outcome::FenceClosed));
+    assert_eq!(bench.marks(ours)[0], Some((5, false)));
+    assert_eq!(
+        bench.marks(theirs),
+        [Some((3, true)); 2],
+        "another holder's"
+    );
+    assert!(bench.cordoned(theirs));
+}
+
+#[tokio::test]
 async fn a_persons_cordon_outlives_the_fence() {
     let bench = Bench::new(1, false).await;
     let m = &bench.machines()[0];
