@@ -1,7 +1,7 @@
 //! Dump format of all stores: JSON lines, one record per line.
 //!
 //! The first line describes the store. Then come records, each run's in the order of their seqs, and dead letters.
-//! Dumps of NATS stores had their own format until version 0.1 ended; it is still read.
+//! Before version 0.2, dumps of NATS stores had a format of their own. It is still read.
 
 use crate::{
     embedded::{HeadRow, Loose},

@@ -173,7 +173,10 @@ async fn a_credentials_file_opens_a_store_and_a_wrong_one_does_not() {
     let stranger = realm.credentials(folder.path(), &Key::new(ACCOUNT, 9), &user);
     for login in [Login::CredentialsFile(stranger), Login::Open] {
         let refused = NatsStore::open(&with(login)).await.err().expect("refused");
-        assert!(matches!(refused, OpenError::Connect { .. }), "{refused}");
+        assert!(
+            matches!(refused, OpenError::Connect { lasting: true, .. }),
+            "{refused}"
+        );
         assert!(refused.to_string().contains("uthoriz"), "{refused}");
     }
     let nowhere = Login::CredentialsFile(folder.path().join("nowhere.creds"));
@@ -181,5 +184,8 @@ async fn a_credentials_file_opens_a_store_and_a_wrong_one_does_not() {
         .await
         .err()
         .expect("refused");
-    assert!(matches!(refused, OpenError::Connect { .. }), "{refused}");
+    assert!(
+        matches!(refused, OpenError::Connect { lasting: true, .. }),
+        "{refused}"
+    );
 }

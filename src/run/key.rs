@@ -346,7 +346,7 @@ pub(crate) mod tests {
         tokio::time::timeout(Duration::from_secs(90), come)
             .await
             .expect("in time")
-            .expect("hands");
+            .expect("the source of keys lives");
         keyed
             .execute(&order(), &Progress::default())
             .await

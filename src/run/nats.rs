@@ -25,7 +25,9 @@ const CONNECT_PAUSE: Duration = Duration::from_secs(1);
 /// What to change on the server, or in the settings.
 pub async fn open(config: &Config, servers: &str) -> anyhow::Result<Arc<NatsStore>> {
     let options = store_options(config, servers);
-    let passing = |error: &store::OpenError| matches!(error, store::OpenError::Connect { .. });
+    let passing = |error: &store::OpenError| {
+        matches!(error, store::OpenError::Connect { lasting: false, .. })
+    };
     let opened = patiently(async || NatsStore::open(&options).await, passing).await;
     Ok(Arc::new(opened?))
 }
@@ -69,7 +71,11 @@ pub async fn connect(config: &Config, servers: &str) -> anyhow::Result<Arc<NatsL
         tls: tls(nats, servers),
         keys: config.keys.clone(),
     };
-    Ok(patiently(async || NatsLink::connect(&options).await, |_| true).await?)
+    Ok(patiently(
+        async || NatsLink::connect(&options).await,
+        |error| !error.lasting,
+    )
+    .await?)
 }
 
 /// Retries for [`CONNECT_FOR`]: in a cluster, NATS and dormer often start together.
@@ -157,5 +163,29 @@ fn tls(nats: &NatsSettings, servers: &str) -> Tls {
         identity: nats.certificate.clone().zip(nats.key.clone()),
         // Who names a CA wants no server without TLS.
         required: servers.contains("tls://") || nats.ca.is_some(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_starts_is_waited_for_and_a_refused_login_ends_the_start() {
+        for (lasting, most) in [(false, 31), (true, 1)] {
+            let tries = AtomicU32::new(0);
+            let open = async || {
+                tries.fetch_add(1, Ordering::Relaxed);
+                Err::<(), _>(if lasting {
+                    "authorization violation"
+                } else {
+                    "timed out"
+                })
+            };
+            let result = patiently(open, |_| !lasting).await;
+            assert!(result.is_err());
+            assert_eq!(tries.load(Ordering::Relaxed), most, "lasting: {lasting}");
+        }
     }
 }

@@ -60,6 +60,8 @@ pub enum OpenError {
         servers: String,
         /// Error of the client.
         why: String,
+        /// Whether another try would end in the same way.
+        lasting: bool,
     },
     /// The server is too old.
     #[error(
@@ -111,8 +113,16 @@ pub enum OpenError {
 
 impl From<ConnectError> for OpenError {
     fn from(error: ConnectError) -> Self {
-        let ConnectError { servers, why } = error;
-        Self::Connect { servers, why }
+        let ConnectError {
+            servers,
+            why,
+            lasting,
+        } = error;
+        Self::Connect {
+            servers,
+            why,
+            lasting,
+        }
     }
 }
 

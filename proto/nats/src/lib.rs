@@ -4,7 +4,7 @@
 pub mod history_keys;
 pub mod signing;
 
-use async_nats::{Client, ConnectOptions, ServerAddr};
+use async_nats::{Client, ConnectErrorKind, ConnectOptions, ServerAddr};
 use std::{path::PathBuf, time::Duration};
 
 /// Time limit of one answer of the server.
@@ -62,6 +62,9 @@ pub struct ConnectError {
     pub servers: String,
     /// Error of the client.
     pub why: String,
+    /// Whether another try would end in the same way: a refused login, an unreadable address or file. A server that
+    /// does not answer may still be starting.
+    pub lasting: bool,
 }
 
 /// Settings of a connection under `name`, with room for `capacity` outgoing messages. A lost connection is retried
@@ -86,10 +89,12 @@ pub async fn connect(
     login: &Login,
     tls: &Tls,
 ) -> Result<Client, ConnectError> {
-    let refused = |why: String| ConnectError {
+    let failed = |why: String, lasting: bool| ConnectError {
         servers: servers.to_owned(),
         why,
+        lasting,
     };
+    let refused = |why: String| failed(why, true);
     let mut addresses = Vec::new();
     for server in servers
         .split(',')
@@ -124,6 +129,13 @@ pub async fn connect(
     settings.connect(addresses).await.map_err(|error| {
         // The kind alone says "authorization violation"; the source says which file or name was wrong.
         let source = std::error::Error::source(&error).map(ToString::to_string);
-        refused(source.map_or_else(|| error.to_string(), |source| format!("{error} ({source})")))
+        let why = source.map_or_else(|| error.to_string(), |source| format!("{error} ({source})"));
+        let lasting = matches!(
+            error.kind(),
+            ConnectErrorKind::Authentication
+                | ConnectErrorKind::AuthorizationViolation
+                | ConnectErrorKind::ServerParse
+        );
+        failed(why, lasting)
     })
 }

@@ -199,8 +199,7 @@ impl FleetMetrics {
         let uids: Vec<String> = queue.into_iter().map(ToString::to_string).collect();
         of.wait_oldest
             .set(pool(), seconds(self.waited(run.id.key(), &uids, now)));
-        let halted = !state.failures().is_empty() || state.finding().is_some();
-        of.halted.set(pool(), f64::from(u8::from(halted)));
+        of.halted.set(pool(), f64::from(u8::from(state.halted())));
         of.paused.set(pool(), f64::from(u8::from(state.paused())));
     }
 

@@ -227,7 +227,7 @@ fn check_client(
         return Err(format!("a client's request names {}", join(names)));
     }
     usages(csr, "client auth")?;
-    let (user, groups) = asker(csr);
+    let (user, groups) = requester(csr);
     if user == format!("system:node:{}", expect.node_name) {
         return in_group(&groups, NODES).map(|()| false);
     }
@@ -277,7 +277,7 @@ fn check_server(
     names: &BTreeSet<String>,
 ) -> Result<(), String> {
     usages(csr, "server auth")?;
-    let (user, groups) = asker(csr);
+    let (user, groups) = requester(csr);
     if user != format!("system:node:{}", expect.node_name) {
         return Err(format!(
             "{user} asks for the serving certificate of {}",
@@ -311,7 +311,7 @@ fn check_sans(
     }
 }
 
-fn asker(csr: &CertificateSigningRequest) -> (String, Vec<&str>) {
+fn requester(csr: &CertificateSigningRequest) -> (String, Vec<&str>) {
     let user = csr.spec.username.clone().unwrap_or_default();
     let groups = csr
         .spec

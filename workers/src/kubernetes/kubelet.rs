@@ -27,7 +27,7 @@ const _: () = assert!(LIMIT.as_secs() * 2 < ANSWER_MAX.as_secs());
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Presented {
     /// It was not reached from here, which says nothing of it.
-    NotAsked(String),
+    Unknown(String),
     /// It answers, and has no certificate to present.
     Nothing(String),
     /// Its certificate is none that can be read.
@@ -50,7 +50,7 @@ pub(super) struct Leaf {
 /// Asks the kubelet at this address.
 pub(super) async fn presented(dialer: &Dialer, address: &str) -> Presented {
     let not_reached = |why: String| {
-        Presented::NotAsked(format!(
+        Presented::Unknown(format!(
             "the kubelet at {address}:{KUBELET_PORT} is not reached from here: {why}"
         ))
     };
@@ -61,10 +61,10 @@ pub(super) async fn presented(dialer: &Dialer, address: &str) -> Presented {
     };
     let tls = match config() {
         Ok(config) => TlsConnector::from(Arc::new(config)),
-        Err(error) => return Presented::NotAsked(error.to_string()),
+        Err(error) => return Presented::Unknown(error.to_string()),
     };
     let Ok(name) = ServerName::try_from(address.to_owned()) else {
-        return Presented::NotAsked(format!("{address} is no address"));
+        return Presented::Unknown(format!("{address} is no address"));
     };
     let stream = match timeout(LIMIT, tls.connect(name, io)).await {
         Err(_) => return Presented::Nothing("the TLS handshake has no end".to_owned()),
@@ -252,7 +252,7 @@ mod tests {
     #[tokio::test]
     async fn a_kubelet_without_a_certificate_is_another_matter_than_no_answer() {
         assert!(matches!(of(Kubelet::Without).await, Presented::Nothing(_)));
-        let Presented::NotAsked(why) = of(Kubelet::Away).await else {
+        let Presented::Unknown(why) = of(Kubelet::Away).await else {
             panic!("it was not asked")
         };
         assert!(why.contains("10.0.0.5:10250"), "{why}");

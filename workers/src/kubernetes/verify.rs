@@ -179,11 +179,11 @@ impl KubernetesExecutor {
     /// What the node's kubelet presents to who asks for logs.
     async fn presented(&self, node: &Node) -> Presented {
         let Some(dialer) = &self.kubelets else {
-            return Presented::NotAsked("this process does not reach kubelets".to_owned());
+            return Presented::Unknown("this process does not reach kubelets".to_owned());
         };
         match address(node) {
             Some(address) => kubelet::presented(dialer, &address).await,
-            None => Presented::NotAsked("the Node has no InternalIP".to_owned()),
+            None => Presented::Unknown("the Node has no InternalIP".to_owned()),
         }
     }
 }
@@ -356,7 +356,7 @@ fn certificate(node: &Node, read: &NodeReading<'_>) -> Checked {
     let name = node.name_any();
     let ours: Vec<String> = [Some(name), address(node)].into_iter().flatten().collect();
     match &read.kubelet {
-        Presented::NotAsked(why) => not_checked(why),
+        Presented::Unknown(why) => not_checked(why),
         Presented::Nothing(why) => failed(format!(
             "the kubelet has no serving certificate, so neither logs nor exec answer: {why}"
         )),

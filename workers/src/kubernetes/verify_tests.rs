@@ -242,7 +242,7 @@ fn a_kubelet_without_a_certificate_for_this_node_is_found() {
     };
     breaks("certificate", "lapsed", of(lapsed));
     hides("certificate", "refused", |world| {
-        world.kubelet = Presented::NotAsked("connection refused".into());
+        world.kubelet = Presented::Unknown("connection refused".into());
     });
 }
 

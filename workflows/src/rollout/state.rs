@@ -288,11 +288,17 @@ impl State {
             RolloutState::Paused
         } else if self.enrolment != Enrolment::Complete || self.settings.is_none() {
             RolloutState::Enrolling
-        } else if !self.failures().is_empty() || self.finding().is_some() {
+        } else if self.halted() {
             RolloutState::Halted
         } else {
             RolloutState::Open
         }
+    }
+
+    /// Whether failures, or trouble that several hosts share, stop new grants until a person mends it.
+    #[must_use]
+    pub fn halted(&self) -> bool {
+        !self.failures().is_empty() || self.finding().is_some()
     }
 
     /// How many members there are.
