@@ -4,8 +4,9 @@
 //! Before version 0.2, dumps of NATS stores had a format of their own. It is still read.
 
 use crate::{
-    embedded::{HeadRow, Loose},
+    head_row::HeadRow,
     keyed::{Proof, RecordOf},
+    loose_json::Loose,
     port::DeadLetter,
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};

@@ -7,13 +7,16 @@ pub mod any;
 mod dump_format;
 pub mod embedded;
 pub mod engine;
+mod head_row;
 pub mod keyed;
 pub mod local;
+mod loose_json;
 pub mod memory;
 pub mod nats;
 pub mod observer;
 pub mod port;
 pub mod quarantine;
+pub mod rebuild;
 pub mod shard;
 
 pub use dump_format::{LAYOUT as DUMP_LAYOUT, prove as prove_dump};

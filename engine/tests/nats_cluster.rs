@@ -8,8 +8,9 @@ use crate::nats_common;
 use builds::{Build, old, old::Old, run};
 use dormer_engine::{
     engine,
-    nats::{NatsStore, Options, rebuild_for_ever},
+    nats::{NatsStore, Options},
     port::{Head, History, HistoryReader, Inbox, Ports, StoreError},
+    rebuild::rebuild_for_ever,
     shard::Counters,
 };
 use dormer_engine_core::InboxMessageOf;

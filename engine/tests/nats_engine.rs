@@ -5,8 +5,9 @@ use crate::nats_common;
 
 use dormer_engine::{
     engine,
-    nats::{NatsStore, Options, rebuild_for_ever},
+    nats::{NatsStore, Options},
     port::{History, HistoryReader, Inbox, Ports, StoreError},
+    rebuild::rebuild_for_ever,
 };
 use dormer_engine_core::{
     Command, Decision, InboxMessageOf, Input, Now, Record, RetryPolicy, Workflow,

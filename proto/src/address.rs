@@ -8,7 +8,7 @@ use crate::{
     envelope,
     id::{RunId, SignalId, hash64},
     message::{Inbound, InboxMessage, Reporter},
-    subject::token,
+    token::token,
 };
 use serde::de::IgnoredAny;
 

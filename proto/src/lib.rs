@@ -16,4 +16,5 @@ pub mod pool;
 pub mod rollout;
 pub mod span;
 pub mod subject;
+pub mod token;
 pub mod work;

@@ -3,11 +3,7 @@
 //! A package of its own, because it is compiled for speed; what waits for people, files and sockets is not.
 
 use dormer_engine::{
-    any::AnyPorts,
-    engine,
-    nats::{self, NatsStore},
-    port::StoreError,
-    shard::Counters,
+    any::AnyPorts, engine, nats::NatsStore, port::StoreError, rebuild, shard::Counters,
 };
 use dormer_telemetry::Telemetry;
 use dormer_workflows::Dormer;
@@ -29,8 +25,8 @@ pub fn run(
     ))
 }
 
-/// Runs [`nats::rebuild_for_ever`].
+/// Runs [`rebuild::rebuild_for_ever`].
 #[must_use]
 pub fn rebuild_for_ever(store: Arc<NatsStore>) -> BoxFuture<'static, Result<(), StoreError>> {
-    Box::pin(nats::rebuild_for_ever::<Dormer>(store))
+    Box::pin(rebuild::rebuild_for_ever::<Dormer>(store))
 }

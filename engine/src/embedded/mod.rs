@@ -11,7 +11,6 @@
 
 mod apply;
 mod file;
-mod json;
 mod overlay;
 mod room;
 mod state;
@@ -20,13 +19,14 @@ mod upkeep;
 mod wal;
 mod writer;
 
-pub(crate) use json::Loose;
-pub(crate) use tables::{HeadRow, head_of, head_row};
 pub use upkeep::{DumpError, Fault, Report, check, dump, restore};
 
-use crate::port::{
-    Append, AppendError, DeadLetter, DeadLetters, Head, History, HistoryReader, Quarantine,
-    QuarantineNote, StoreError, Stored,
+use crate::{
+    head_row::{HeadRow, head_of},
+    port::{
+        Append, AppendError, DeadLetter, DeadLetters, Head, History, HistoryReader, Quarantine,
+        QuarantineNote, StoreError, Stored,
+    },
 };
 use apply::{SmallWrite, commit};
 use dormer_proto::{

@@ -1,6 +1,6 @@
 //! Acknowledged records that are not in the redb file yet. Readers look here first.
 
-use super::tables::HeadRow;
+use crate::head_row::HeadRow;
 use dormer_proto::id::RunId;
 use std::{
     collections::BTreeMap,

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     dump_format::{self, Line, RecordLine},
-    embedded::{head_of, head_row},
+    head_row::{head_of, head_row},
     keyed,
     port::{
         Append, Clock, DeadLetters, Expected, History, HistoryReader, Ports, StoreError,

@@ -37,13 +37,8 @@ pub use options::{OpenError, Options, Sync, Synced};
 pub use quarantine::NatsQuarantine;
 pub use tasks::NatsTasks;
 
-use crate::{
-    any::AnyPorts,
-    engine::revisit_all,
-    port::{Clock, Ports, StoreError, SystemClock},
-};
+use crate::port::{Clock, Ports, StoreError, SystemClock};
 use async_nats::jetstream::{self, context::ContextBuilder};
-use dormer_engine_core::Workflow;
 use dormer_nats::{ANSWER_MAX, history_keys::HistoryKeys};
 use dormer_proto::{
     id::{Epoch, Incarnation},
@@ -56,9 +51,6 @@ use tokio::{
     sync::{Notify, watch as channel},
     task::JoinHandle,
 };
-
-/// Runs per second whose outstanding work is carried out again after a loss.
-pub const REVISITS_PER_S: usize = 500;
 
 /// Interval at which the old inbox is examined.
 const RETIRE_EVERY: Duration = Duration::from_secs(5 * 60);
@@ -217,36 +209,6 @@ async fn ensure_streams(
         }
     }
     Ok(single)
-}
-
-/// Carries out the outstanding work of every run after each loss of a rebuildable stream. It runs beside the engine.
-///
-/// # Errors
-/// [`StoreError::Broken`]. An unavailable store is tried again.
-pub async fn rebuild_for_ever<W: Workflow>(store: Arc<NatsStore>) -> Result<(), StoreError> {
-    let mut losses = store.losses();
-    let ports = Arc::new(AnyPorts::nats(store));
-    let mut done = 0;
-    loop {
-        let Ok(count) = losses
-            .wait_for(|count| *count > done)
-            .await
-            .map(|count| *count)
-        else {
-            return Ok(());
-        };
-        match revisit_all::<W, _>(Arc::clone(&ports), REVISITS_PER_S).await {
-            Ok(runs) => {
-                tracing::info!(runs, "what was outstanding has been carried out again");
-                done = count;
-            }
-            Err(StoreError::Unavailable(why)) => {
-                tracing::warn!(why, "cannot rebuild the queues yet");
-                tokio::time::sleep(Duration::from_secs(1)).await;
-            }
-            Err(broken) => return Err(broken),
-        }
-    }
 }
 
 /// Deletes the inbox stream of earlier builds when nobody uses it any more. It runs beside the engine.

@@ -20,6 +20,9 @@ pub(crate) const CLUSTER: &str = "machine.openshift.io/cluster-api-cluster";
 /// Label with the MachineSet's name.
 pub(crate) const SET: &str = "machine.openshift.io/cluster-api-machineset";
 
+/// What the provider reads.
+pub(crate) const VALUE: [&str; 5] = ["spec", "template", "spec", "providerSpec", "value"];
+
 /// Text at a path that is filled: no placeholder of a guide.
 pub(crate) fn filled<'a>(node: &'a Node, path: &[&str]) -> Option<(&'a str, Position)> {
     let node = node.at(path)?;

@@ -1,18 +1,8 @@
 //! Finding: a rule that a manifest breaks, its place, and the mend.
 
-use crate::rules::{RULES, Rule};
+use crate::rules::{RULES, Rule, Severity};
 use dormer_profile::yaml_tree::Position;
 use serde::Serialize;
-
-/// How bad a finding is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Severity {
-    /// It does not work, or harms.
-    Error,
-    /// It works, and not as people expect, or not for long.
-    Warning,
-}
 
 /// Change of the text that mends a finding.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -10,7 +10,9 @@ mod health_check;
 mod instances;
 mod machine_set;
 mod names;
+mod parts;
 mod paste;
+mod placeholders;
 mod pool;
 mod profile;
 mod providers;
@@ -21,12 +23,13 @@ mod workload;
 
 pub mod page;
 
-pub use finding::{Edit, Finding, Severity, apply};
-pub use rules::{RULES, Rule};
+pub use finding::{Edit, Finding, apply};
+pub use rules::{RULES, Rule, Severity};
 
 use common::Site;
-use documents::{Document, split};
+use documents::Document;
 use finding::sorted;
+use parts::split;
 
 /// Largest text that is read, in bytes.
 pub const TEXT_BYTES_MAX: u64 = 4 << 20;
@@ -116,7 +119,7 @@ const ROUNDS_MAX: usize = 8;
 
 fn check(object: &documents::Object<'_>, site: &Site<'_>, found: &mut Vec<Finding>) {
     let before = found.len();
-    paste::placeholders(object, site, found);
+    placeholders::placeholders(object, site, found);
     types::check(object, site, found);
     match (object.group(), object.kind.as_str()) {
         ("machine.openshift.io", "MachineSet") => machine_set::check(object, site, found),

@@ -1,7 +1,9 @@
 //! Rules for MachineSets.
 
 use crate::{
-    common::{CLUSTER, OS_ID, SET, Site, added, filled, is_there, nearest, selected, unknown},
+    common::{
+        CLUSTER, OS_ID, SET, Site, VALUE, added, filled, is_there, nearest, selected, unknown,
+    },
     documents::Object,
     finding::Finding,
     names, paste, providers,
@@ -16,9 +18,6 @@ pub(crate) const MACHINE_API: &str = "openshift-machine-api";
 const LABELS: [&str; 4] = ["spec", "template", "metadata", "labels"];
 /// Labels that reach the Node.
 const NODE_LABELS: [&str; 5] = ["spec", "template", "spec", "metadata", "labels"];
-/// What the provider reads.
-pub(crate) const VALUE: [&str; 5] = ["spec", "template", "spec", "providerSpec", "value"];
-
 pub(crate) fn check(object: &Object<'_>, site: &Site<'_>, found: &mut Vec<Finding>) {
     let root = &object.root;
     fields(root, found);

@@ -1,6 +1,10 @@
 //! Rules for the names of MachineSets, from which hosts get theirs.
 
-use crate::{common::filled, documents::Object, finding::Finding, machine_set::VALUE};
+use crate::{
+    common::{VALUE, filled},
+    documents::Object,
+    finding::Finding,
+};
 use dormer_support::platform;
 
 /// Most characters of a MachineSet's name: a Machine adds six, and a label has at most 63.

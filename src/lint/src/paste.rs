@@ -1,13 +1,12 @@
 //! What the paste of a guide leaves in a manifest: call-out numbers, `<placeholders>`, a line that is off by a column.
 
 use crate::{
-    common::Site,
-    documents::{Object, Part, walk},
     finding::{Edit, Finding},
+    parts::{Part, walk},
 };
 use dormer_profile::{
     yaml::YamlError,
-    yaml_tree::{Node, Position, Value},
+    yaml_tree::{Node, Position},
 };
 
 /// Keys whose values have no space in them.
@@ -44,7 +43,7 @@ const ONE_WORD: [&str; 30] = [
     "zone",
 ];
 /// Keys below which a text may be anything.
-const FREE: [&str; 8] = [
+pub(crate) const FREE: [&str; 8] = [
     "annotations",
     "args",
     "command",
@@ -394,40 +393,10 @@ pub(crate) fn has_placeholder(text: &str) -> bool {
     placeholder(text).is_some()
 }
 
-/// Placeholders that nobody has filled.
-pub(crate) fn placeholders(object: &Object<'_>, _: &Site<'_>, found: &mut Vec<Finding>) {
-    search(&object.root, found);
-}
-
-fn search(node: &Node, found: &mut Vec<Finding>) {
-    match &node.value {
-        Value::Text(text) => {
-            if let Some(name) = placeholder(text) {
-                let message = format!("`{name}` is a placeholder that nobody has filled");
-                found.push(Finding::new("placeholder", node.place, message));
-            }
-        }
-        Value::List(all) => all.iter().for_each(|it| search(it, found)),
-        Value::Map(all) => {
-            for (key, value) in all
-                .iter()
-                .filter(|(key, _)| !FREE.contains(&key.name.as_str()))
-            {
-                if let Some(name) = placeholder(&key.name) {
-                    let message = format!("`{name}` is a placeholder that nobody has filled");
-                    found.push(Finding::new("placeholder", key.place, message));
-                }
-                search(value, found);
-            }
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) => {}
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::documents::split;
+    use crate::parts::split;
 
     fn numbers(text: &str) -> Vec<usize> {
         let parts = split(text);

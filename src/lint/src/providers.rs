@@ -1,9 +1,8 @@
 //! Rules for what each platform reads of a MachineSet: image, disk, size, zone.
 
 use crate::{
-    common::{filled, is_there, nearest},
+    common::{VALUE, filled, is_there, nearest},
     finding::Finding,
-    machine_set::VALUE,
     paste,
 };
 use dormer_profile::yaml_tree::Node;

@@ -1,6 +1,16 @@
 //! The table of rules: what each finds, why it matters, an example, and the mend.
 
-use crate::Severity;
+use serde::Serialize;
+
+/// How bad a finding is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// It does not work, or harms.
+    Error,
+    /// It works, and not as people expect, or not for long.
+    Warning,
+}
 
 /// Rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

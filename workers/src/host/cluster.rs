@@ -5,6 +5,9 @@ use dormer_proto::{id::LeaseToken, machine::MachineRef, message::Failure};
 use std::future::Future;
 use zeroize::Zeroizing;
 
+/// On a Machine and its Node: the host key that was pinned, as OpenSSH writes public keys.
+pub const HOST_KEY: &str = "dormer.io/host-key";
+
 /// What a kubelet needs to join, read when it is needed and never kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bootstrap {

@@ -16,7 +16,6 @@ pub mod values;
 use crate::{
     catalog::Catalog,
     execute::Execute,
-    kubernetes::keys,
     packed::Packer,
     progress::Progress,
     ssh::{Dialer, Key, Limits, Pool, fingerprint, is_fingerprint},
@@ -438,7 +437,7 @@ fn pins_differ(host: &HostRef, pin: &str, noted: &str) -> Failure {
          which is right: dormer trust-host-key {} --fingerprint",
         host.address,
         fingerprint(pin),
-        keys::HOST_KEY,
+        cluster::HOST_KEY,
         fingerprint(noted),
         host.machine.name
     );

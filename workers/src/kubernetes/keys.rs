@@ -1,7 +1,7 @@
 //! Every annotation, label and condition of foreign objects that dormer reads or writes, in one place, and the text of a
 //! fence's mark.
 
-pub use crate::source::OS_ID;
+pub use crate::{host::cluster::HOST_KEY, source::OS_ID};
 use dormer_proto::{id::LeaseToken, machine::TokenMark};
 
 /// Annotation of a Machine: the name that its Node will have, which routes certificate requests to it.
@@ -11,8 +11,6 @@ pub const NODE_NAME: &str = "dormer.io/node-name";
 pub const FENCE: &str = "dormer.io/fence";
 /// On a Node: the version that we configured.
 pub const VERSION: &str = "dormer.io/version";
-/// On a Machine and its Node: the host key that was pinned, as OpenSSH writes public keys.
-pub const HOST_KEY: &str = "dormer.io/host-key";
 /// On a Node, while a fence is open there: whether somebody else had cordoned it before, `true` or `false`.
 pub const WAS_CORDONED: &str = "dormer.io/was-cordoned";
 /// On a Node, while it is drained: when the newest pod was created that the first pass found there, by the API server's

@@ -3,7 +3,7 @@
 //! Headers and frames begin at block boundaries. An acknowledged block is never written again, so a torn write cannot
 //! destroy it.
 
-use crate::embedded::{overlay::Entry, tables::HeadRow};
+use crate::{embedded::overlay::Entry, head_row::HeadRow};
 use dormer_proto::id::{RunId, hash64};
 
 /// Size of a block. A disk may tear a write at any 512 bytes, or destroy the physical sector being written (often 4

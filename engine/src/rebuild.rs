@@ -1,0 +1,38 @@
+//! Queues that were lost are filled again from the histories.
+
+use crate::{any::AnyPorts, engine::revisit_all, nats::NatsStore, port::StoreError};
+use dormer_engine_core::Workflow;
+use std::{sync::Arc, time::Duration};
+
+/// Runs per second whose outstanding work is carried out again after a loss.
+pub const REVISITS_PER_S: usize = 500;
+
+/// Carries out the outstanding work of every run after each loss of a rebuildable stream. It runs beside the engine.
+///
+/// # Errors
+/// [`StoreError::Broken`]. An unavailable store is tried again.
+pub async fn rebuild_for_ever<W: Workflow>(store: Arc<NatsStore>) -> Result<(), StoreError> {
+    let mut losses = store.losses();
+    let ports = Arc::new(AnyPorts::nats(store));
+    let mut done = 0;
+    loop {
+        let Ok(count) = losses
+            .wait_for(|count| *count > done)
+            .await
+            .map(|count| *count)
+        else {
+            return Ok(());
+        };
+        match revisit_all::<W, _>(Arc::clone(&ports), REVISITS_PER_S).await {
+            Ok(runs) => {
+                tracing::info!(runs, "what was outstanding has been carried out again");
+                done = count;
+            }
+            Err(StoreError::Unavailable(why)) => {
+                tracing::warn!(why, "cannot rebuild the queues yet");
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            Err(broken) => return Err(broken),
+        }
+    }
+}

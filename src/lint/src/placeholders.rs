@@ -1,0 +1,39 @@
+//! Placeholders of a guide that nobody has filled.
+
+use crate::{
+    common::Site,
+    documents::Object,
+    finding::Finding,
+    paste::{FREE, placeholder},
+};
+use dormer_profile::yaml_tree::{Node, Value};
+
+/// Placeholders that nobody has filled.
+pub(crate) fn placeholders(object: &Object<'_>, _: &Site<'_>, found: &mut Vec<Finding>) {
+    search(&object.root, found);
+}
+
+fn search(node: &Node, found: &mut Vec<Finding>) {
+    match &node.value {
+        Value::Text(text) => {
+            if let Some(name) = placeholder(text) {
+                let message = format!("`{name}` is a placeholder that nobody has filled");
+                found.push(Finding::new("placeholder", node.place, message));
+            }
+        }
+        Value::List(all) => all.iter().for_each(|it| search(it, found)),
+        Value::Map(all) => {
+            for (key, value) in all
+                .iter()
+                .filter(|(key, _)| !FREE.contains(&key.name.as_str()))
+            {
+                if let Some(name) = placeholder(&key.name) {
+                    let message = format!("`{name}` is a placeholder that nobody has filled");
+                    found.push(Finding::new("placeholder", key.place, message));
+                }
+                search(value, found);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
