@@ -467,6 +467,8 @@ pub enum FenceRefusal {
     Stopped,
     /// The controllers of the Machine are paused: nobody would make it again.
     Paused,
+    /// A dormer of another namespace has the Machine.
+    OtherDormer,
 }
 
 /// Outcome of a task. The variant names the task, so that an answer to another task cannot be mistaken for it.

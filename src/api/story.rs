@@ -326,6 +326,7 @@ pub(super) fn what_came(outcome: &Outcome) -> String {
             FenceRefusal::NotItsNode => ": refused, because the Node is another Machine's".into(),
             FenceRefusal::Stopped => ": refused, because the pool is stopped".into(),
             FenceRefusal::Paused => ": refused, because its controllers are paused".into(),
+            FenceRefusal::OtherDormer => ": refused, because another dormer has the Machine".into(),
         },
         Outcome::Evicted {
             evicted,

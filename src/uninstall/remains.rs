@@ -104,9 +104,9 @@ impl Remains {
     pub(super) async fn find(client: &Client, home: &str) -> Result<Self, Failure> {
         let mut found = Self::default();
         found.pools_of_others(client, home).await?;
-        found.nodes(client).await?;
+        found.nodes(client, home).await?;
         for group in MACHINE_GROUPS {
-            found.machines(client, group).await?;
+            found.machines(client, group, home).await?;
         }
         found.objects(client, home).await?;
         found.kinds(client).await?;
@@ -146,10 +146,13 @@ impl Remains {
         Ok(())
     }
 
-    async fn nodes(&mut self, client: &Client) -> Result<(), Failure> {
+    async fn nodes(&mut self, client: &Client, home: &str) -> Result<(), Failure> {
         let resource = ApiResource::erase::<Node>(&());
         let nodes: Api<Node> = Api::all(client.clone());
         for node in listed(&nodes, ListParams::default()).await? {
+            if keys::other_installation(&node, home).is_some() {
+                continue;
+            }
             let name = node.name_any();
             if node.annotations().contains_key(keys::VERSION) {
                 self.configured.push(name.clone());
@@ -164,12 +167,14 @@ impl Remains {
         Ok(())
     }
 
-    async fn machines(&mut self, client: &Client, group: &str) -> Result<(), Failure> {
+    async fn machines(&mut self, client: &Client, group: &str, home: &str) -> Result<(), Failure> {
         let Some(resource) = kind(client, group, "Machine").await? else {
             return Ok(());
         };
         for machine in all(client, &resource).await? {
-            self.marked(&resource, &machine);
+            if keys::other_installation(&machine, home).is_none() {
+                self.marked(&resource, &machine);
+            }
         }
         Ok(())
     }

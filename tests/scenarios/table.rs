@@ -764,4 +764,28 @@ pub(crate) const SCENARIOS: &[(u8, &str, &CoveringTests)] = &[
             "nothing_is_taken_of_a_paused_machine_set_or_cluster",
         )],
     ),
+    (
+        84,
+        "two dormers run for one cluster, in two namespaces",
+        &[(
+            "workers/tests/kubernetes/guard.rs",
+            "a_machine_of_another_dormer_is_left_alone",
+        )],
+    ),
+    (
+        85,
+        "somebody's hook stands before the drain of a Machine",
+        &[(
+            "workers/tests/kubernetes/guard.rs",
+            "a_hook_before_the_drain_lets_the_machine_controller_drain",
+        )],
+    ),
+    (
+        86,
+        "pods are labelled for Cluster API's drains: skip, wait-completed",
+        &[(
+            "workers/tests/kubernetes/guard.rs",
+            "labels_of_pods_for_cluster_apis_drains_count_on_its_machines",
+        )],
+    ),
 ];

@@ -178,6 +178,7 @@ fn a_node_that_is_not_its_own_is_given_back_and_the_machine_waits_for_a_person()
         FenceRefusal::ControlPlane,
         FenceRefusal::NotItsNode,
         FenceRefusal::Paused,
+        FenceRefusal::OtherDormer,
     ] {
         for step in STEPS {
             let mut story = at(step);

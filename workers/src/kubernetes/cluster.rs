@@ -91,13 +91,24 @@ impl Cluster for KubernetesExecutor {
             let message = format!("the Machine {} with that UID is gone", machine.name);
             return Err(Failure::lasting("MachineGone", message));
         };
+        if let Some(refused) = self.of_another_dormer(machine, &object) {
+            return Err(refused.failure());
+        }
         stays(&object, node_name)?;
+        let home = &self.settings.namespace;
         let there =
             |key: &str, value: &str| object.annotations().get(key).is_some_and(|v| v == value);
-        if there(keys::NODE_NAME, node_name) && there(keys::HOST_KEY, host_key) {
+        if there(keys::NODE_NAME, node_name)
+            && there(keys::HOST_KEY, host_key)
+            && there(keys::INSTALLATION, home)
+        {
             return Ok(());
         }
-        let marks = json!({keys::NODE_NAME: node_name, keys::HOST_KEY: host_key});
+        let marks = json!({
+            keys::NODE_NAME: node_name,
+            keys::HOST_KEY: host_key,
+            keys::INSTALLATION: home,
+        });
         let what = what(machine);
         let change = json!({"metadata": {"annotations": marks}});
         patch(&self.machine_api(machine), &object, &what, change)

@@ -3,6 +3,7 @@
 use super::{
     ANSWER_MAX, KubernetesExecutor,
     api::{call, mark_of, patch},
+    drain_wishes::{PodWish, pre_drain_hook, wish_of},
     error::{failure, is_conflict, is_gone, silent},
     guard::{LiveNode, OUT_OF_SERVICE, leaves_for_good},
     keys,
@@ -190,6 +191,24 @@ impl KubernetesExecutor {
         if leaves_for_good(pass.machine, &object) {
             live = self.cordon(live).await?;
         }
+        // Its owner waits for the deletion. A drain before that would go past the hook.
+        let hook = pre_drain_hook(pass.machine, &object).filter(|_| pass.guard.recreate);
+        if let Some(hook) = hook {
+            let why = format!(
+                "the hook {hook} comes before the drain: the Machine is deleted, and its controller drains when the hook \
+                 is gone"
+            );
+            let all = Blocker {
+                pod: format!("the pods of Node {}", pass.node),
+                why: short(why),
+            };
+            return Ok(Outcome::Evicted {
+                evicted: 0,
+                left: 0,
+                blockers: Vec::new(),
+                skipped: vec![all],
+            });
+        }
         let rule = Rule::of(live.as_ref(), pass);
         let pods = self.movable(pass.node).await?;
         live = self.note_newest(live, &pods).await?;
@@ -203,6 +222,20 @@ impl KubernetesExecutor {
             if live.as_ref().is_some_and(|it| came_later(&it.node, pod)) {
                 block(&mut skipped, pod, newcomers::reason(pod));
                 continue;
+            }
+            match wish_of(pass.machine, pod) {
+                Some(PodWish::Skip) => {
+                    let why = "its label cluster.x-k8s.io/drain=skip asks for that";
+                    block(&mut skipped, pod, why.to_owned());
+                    continue;
+                }
+                Some(PodWish::WaitCompleted) if !rule.force => {
+                    left += 1;
+                    let why = "it is waited for until it has ended: cluster.x-k8s.io/drain=wait-completed";
+                    block(&mut blockers, pod, why.to_owned());
+                    continue;
+                }
+                Some(PodWish::WaitCompleted) | None => {}
             }
             match rule.of_leaving(pod) {
                 Leaving::Skip(why) => {

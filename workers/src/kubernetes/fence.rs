@@ -38,7 +38,7 @@ impl KubernetesExecutor {
             None => None,
         };
         let found = live.as_ref().map(|live| &live.node);
-        if !may_open(mark_of(&object), token) || !may_open(found.and_then(mark_of), token) {
+        if !may_write(mark_of(&object), token) || !may_write(found.and_then(mark_of), token) {
             return refused(FenceRefusal::Superseded);
         }
         if let Some(live) = &live {
@@ -58,7 +58,9 @@ impl KubernetesExecutor {
             return Ok(refused.outcome());
         }
         let open = keys::fence_text(TokenMark { token, open: true });
-        let change = json!({"metadata": {"annotations": {keys::FENCE: open}}});
+        let home = &self.settings.namespace;
+        let marks = json!({keys::FENCE: open, keys::INSTALLATION: home});
+        let change = json!({"metadata": {"annotations": marks}});
         let what = what(machine);
         if patch(&self.machine_api(machine), &object, &what, change)
             .await?
@@ -77,6 +79,7 @@ impl KubernetesExecutor {
         // Without a cordon of dormer's there is no note, so that a later cordon by a person outlives the close.
         let note = (cordon || noted.is_some()).then_some(was_cordoned);
         let mut change = opening(&open, note, cordon);
+        change["metadata"]["annotations"][keys::INSTALLATION] = home.as_str().into();
         // A drain under this token has begun, and goes on.
         let same = mark_of(found).is_some_and(|mark| mark.open && mark.token == token);
         if !(same && cordoned(found)) {
@@ -109,7 +112,7 @@ impl KubernetesExecutor {
             let mut current = Some(object);
             if current
                 .as_ref()
-                .is_some_and(|object| may_close(mark_of(object), token))
+                .is_some_and(|object| may_write(mark_of(object), token))
             {
                 let change = json!({"metadata": {"annotations": {keys::FENCE: closed}}});
                 let what = what(machine);
@@ -132,7 +135,7 @@ impl KubernetesExecutor {
             open || owner.as_ref().is_some_and(|it| is_of(it, found).is_ok())
         };
         if let Some(found) = found
-            && may_close(mark_of(&found), token)
+            && may_write(mark_of(&found), token)
             && ours(&found)
         {
             let change = closing(&found, &closed);
@@ -153,14 +156,9 @@ impl KubernetesExecutor {
     }
 }
 
-/// Whether N may be opened: over a smaller token, or over N itself while it is open (a repeat), but never over N closed
-/// or a greater token.
-fn may_open(there: Option<TokenMark>, token: LeaseToken) -> bool {
-    there.is_none_or(|there| there.token < token || (there.token == token && there.open))
-}
-
-/// Whether N may be closed. A greater token belongs to another holder, and N closed is a repeat.
-fn may_close(there: Option<TokenMark>, token: LeaseToken) -> bool {
+/// Whether N may be written, open or closed: over a smaller token, or over N itself while it is open (a repeat). A
+/// greater token belongs to another holder, and N closed is never opened again.
+fn may_write(there: Option<TokenMark>, token: LeaseToken) -> bool {
     there.is_none_or(|there| there.token < token || (there.token == token && there.open))
 }
 

@@ -59,6 +59,7 @@ impl Refused {
         match why {
             FenceRefusal::NotWindows => Failure::lasting("NodeNotWindows", said),
             FenceRefusal::ControlPlane => Failure::lasting("NodeIsControlPlane", said),
+            FenceRefusal::OtherDormer => Failure::lasting("OtherDormer", said),
             FenceRefusal::Stopped => Failure::transient("PoolStopped", said),
             FenceRefusal::Paused => Failure::transient("MachinePaused", said),
             FenceRefusal::NotItsNode
@@ -257,6 +258,9 @@ impl KubernetesExecutor {
         let Some(object) = self.machine(machine).await? else {
             return Ok(Some(Refused::new(FenceRefusal::Gone, "")));
         };
+        if let Some(refused) = self.of_another_dormer(machine, &object) {
+            return Ok(Some(refused));
+        }
         // A host of one's own that leaves is cleaned whatever Node it is linked to: that Node is not touched by it.
         let live = self.node_of(&object).await?;
         if leaves_for_good(machine, &object) {

@@ -131,6 +131,7 @@ fn a_refusal_has_a_code_and_a_text_of_its_own() {
         (FenceRefusal::NotItsNode, "NotItsNode", true),
         (FenceRefusal::Stopped, "PoolStopped", true),
         (FenceRefusal::Paused, "MachinePaused", true),
+        (FenceRefusal::OtherDormer, "OtherDormer", false),
     ] {
         let failure = of(why);
         assert_eq!((failure.code.as_str(), failure.retry), (code, retry));

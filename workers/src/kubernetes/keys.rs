@@ -3,12 +3,16 @@
 
 pub use crate::{host::cluster::HOST_KEY, source::OS_ID};
 use dormer_proto::{id::LeaseToken, machine::TokenMark};
+use kube::ResourceExt;
 
 /// Annotation of a Machine: the name that its Node will have, which routes certificate requests to it.
 pub const NODE_NAME: &str = "dormer.io/node-name";
 /// On a Machine and its Node: the lease token under which destructive steps are made, `<token> open` or `<token>
 /// closed`.
 pub const FENCE: &str = "dormer.io/fence";
+/// On a Machine and its Node: the namespace of the dormer that brings it up and upgrades it. A dormer of another
+/// namespace leaves it alone.
+pub const INSTALLATION: &str = "dormer.io/installation";
 /// On a Node: the version that we configured.
 pub const VERSION: &str = "dormer.io/version";
 /// On a Node, while a fence is open there: whether somebody else had cordoned it before, `true` or `false`.
@@ -46,7 +50,8 @@ pub const MACHINE_UID: &str = "dormer.io/machine-uid";
 /// Condition of a Node: dormer configured it, and how that stands.
 pub const CONDITION: &str = "DormerConfigured";
 /// Every annotation that dormer writes on Machines and Nodes under a name of its own.
-pub const OWN: [&str; 7] = [
+pub const OWN: [&str; 8] = [
+    INSTALLATION,
     NODE_NAME,
     FENCE,
     VERSION,
@@ -55,6 +60,13 @@ pub const OWN: [&str; 7] = [
     NEWEST_POD,
     HELD_FROM_SCALE_DOWN,
 ];
+
+/// Namespace of another dormer that has this Machine or Node; `None`: `home` has it, or none yet.
+#[must_use]
+pub fn other_installation<'a>(object: &'a impl ResourceExt, home: &str) -> Option<&'a str> {
+    let noted = object.annotations().get(INSTALLATION)?.as_str();
+    (!noted.is_empty() && noted != home).then_some(noted)
+}
 
 /// A mark as it stands in [`FENCE`].
 #[must_use]

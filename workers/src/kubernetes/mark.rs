@@ -35,6 +35,9 @@ impl KubernetesExecutor {
             let message = format!("the Machine {} with that UID is gone", machine.name);
             return Err(Failure::lasting("MachineGone", message));
         };
+        if let Some(refused) = self.of_another_dormer(machine, &object) {
+            return Err(refused.failure());
+        }
         is_of(&object, &live.node).map_err(Refused::failure)?;
         let live = self.carry((machine, &object), live).await?;
         let mut outcome = Outcome::NodeMarked;
@@ -51,9 +54,11 @@ impl KubernetesExecutor {
         let there = annotations
             .get(keys::VERSION)
             .is_some_and(|there| there == version)
+            && annotations.get(keys::INSTALLATION) == Some(&self.settings.namespace)
             && pin.is_none_or(|pin| annotations.get(keys::HOST_KEY).is_some_and(|k| k == pin));
         if !there {
-            let mut marks = json!({ keys::VERSION: version });
+            let mut marks =
+                json!({ keys::VERSION: version, keys::INSTALLATION: self.settings.namespace });
             if let Some(pin) = pin {
                 marks[keys::HOST_KEY] = pin.into();
             }

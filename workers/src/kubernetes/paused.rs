@@ -43,6 +43,9 @@ impl KubernetesExecutor {
         object: &DynamicObject,
         guard: &Guard,
     ) -> Result<Option<Refused>, Failure> {
+        if let Some(refused) = self.of_another_dormer(machine, object) {
+            return Ok(Some(refused));
+        }
         if let Some(refused) = self.stopped(guard).await? {
             return Ok(Some(refused));
         }

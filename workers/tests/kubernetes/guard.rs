@@ -1,14 +1,18 @@
 //! Live checks just before a write or a disturbance: the owner of the Node, its readiness, and the pool's stop.
 
-use super::bench::{Bench, patch_part};
+use super::bench::{Bench, executor, patch_part, run};
 use dormer_fleet::api::{DeleteOptions, Key, Meta, Part, User, kinds, kinds::Kind};
 use dormer_proto::{
     id::{Attempt, Incarnation, LeaseToken, RunId, Seq, Sum, TaskId, Timestamp},
-    machine::{FenceRefusal, Guard, HostRef, MachineApi, MachineRef, Outcome, Task},
+    machine::{Blocker, FenceRefusal, Guard, HostRef, MachineApi, MachineRef, Outcome, Task},
     message::Failure,
     work::Order,
 };
-use dormer_workers::execute::Execute;
+use dormer_workers::{
+    execute::Execute,
+    host::cluster::Cluster,
+    kubernetes::{Settings, keys},
+};
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 
@@ -493,4 +497,201 @@ async fn nothing_is_taken_of_a_paused_machine_set_or_cluster() {
         matches!(outcome, Ok(Outcome::Evicted { evicted: 1, .. })),
         "{outcome:?}"
     );
+}
+
+fn recreate() -> Guard {
+    Guard {
+        recreate: true,
+        ..Guard::default()
+    }
+}
+
+/// The owner of such a hook acts once the Machine is being deleted, and not before.
+#[tokio::test]
+async fn a_hook_before_the_drain_lets_the_machine_controller_drain() {
+    let bench = Bench::new(1, false).await;
+    let of_openshift = bench.machines().remove(0);
+    let (of_cluster, [machine, ..]) = of_cluster_api(&bench);
+    bench.pod(&of_openshift, "a", json!({}));
+    let hooks = json!({"spec": {"lifecycleHooks": {"preDrain": [
+        {"name": "MigrateStorage", "owner": "storage-operator"}]}}});
+    let annotation = "pre-drain.delete.hook.machine.cluster.x-k8s.io/migrate-storage";
+    let cases = [
+        (
+            &of_openshift,
+            (
+                &kinds::MACHINE,
+                Key::new(of_openshift.namespace.as_str(), of_openshift.name.as_str()),
+            ),
+            hooks,
+            "MigrateStorage of storage-operator",
+        ),
+        (
+            &of_cluster,
+            machine,
+            json!({"metadata": {"annotations": {annotation: "storage-operator"}}}),
+            annotation,
+        ),
+    ];
+    for (m, (kind, key), hook, named) in cases {
+        bench.patch_object(kind, &key, hook);
+        bench.run(open(m, recreate())).await.expect("it opens");
+        let outcome = bench.run(evict(m, recreate(), false)).await;
+        let Ok(Outcome::Evicted {
+            evicted: 0,
+            left: 0,
+            skipped,
+            ..
+        }) = outcome
+        else {
+            panic!("{outcome:?}")
+        };
+        assert!(skipped[0].why.contains(named), "{skipped:?}");
+        bench.run(close(m)).await.expect("it closes");
+        bench.patch_node(m, json!({"metadata": {"annotations": {keys::FENCE: null}}}));
+    }
+    assert_eq!(
+        bench.remaining_pods(),
+        ["a"],
+        "the machine controller evicts it"
+    );
+    // A host that stays is drained: nobody acts on such a hook without a deletion.
+    bench
+        .run(open_at(&of_openshift, 2))
+        .await
+        .expect("it opens");
+    let in_place = Task::Evict {
+        machine: of_openshift.clone(),
+        node: of_openshift.name.clone(),
+        token: LeaseToken(2),
+        force: false,
+        guard: Guard::default(),
+    };
+    let outcome = bench.run(in_place).await;
+    assert!(
+        matches!(outcome, Ok(Outcome::Evicted { evicted: 1, .. })),
+        "{outcome:?}"
+    );
+}
+
+#[tokio::test]
+async fn labels_of_pods_for_cluster_apis_drains_count_on_its_machines() {
+    let bench = Bench::new(1, false).await;
+    let (m, _) = of_cluster_api(&bench);
+    for (name, label) in [
+        ("agent", "skip"),
+        ("job", "wait-completed"),
+        ("web", "drain"),
+    ] {
+        bench.pod(
+            &m,
+            name,
+            json!({"labels": {"cluster.x-k8s.io/drain": label}}),
+        );
+    }
+    bench
+        .run(open(&m, within_the_limit()))
+        .await
+        .expect("it opens");
+    let outcome = bench.run(evict(&m, within_the_limit(), false)).await;
+    let Ok(Outcome::Evicted {
+        evicted: 1,
+        left: 2,
+        blockers,
+        skipped,
+    }) = outcome
+    else {
+        panic!("{outcome:?}")
+    };
+    let names = |all: &[Blocker]| all.iter().map(|it| it.pod.clone()).collect::<Vec<_>>();
+    assert_eq!(names(&blockers), ["default/job"]);
+    assert_eq!(names(&skipped), ["default/agent"]);
+    // After the drain's limit, under a pool that forces, a job ends too; what is skipped stays.
+    bench
+        .run(evict(&m, within_the_limit(), true))
+        .await
+        .expect("a pass");
+    assert_eq!(bench.remaining_pods(), ["agent"]);
+}
+
+/// Two dormers in two namespaces count their tokens apart, so that both may hold the same number.
+#[tokio::test]
+async fn a_machine_of_another_dormer_is_left_alone() {
+    let bench = Bench::new(1, false).await;
+    let m = bench.machines().remove(0);
+    bench.pod(&m, "a", json!({}));
+    let pool = json!({"apiVersion": "dormer.io/v1beta1", "kind": "WindowsPool",
+        "metadata": {"name": "windows", "namespace": "dormer-b"}, "spec": {}});
+    let namespace =
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "dormer-b"}});
+    for object in [namespace, pool] {
+        bench.world.create(object).expect("another dormer's");
+    }
+    let settings = Settings {
+        namespace: "dormer-b".into(),
+        ..Settings::default()
+    };
+    let other = executor(&bench.world.kubeconfig(), &bench.gate, settings).await;
+    bench
+        .run(open(&m, within_the_limit()))
+        .await
+        .expect("it opens");
+    let before = bench.marks(&m);
+    for task in [
+        open(&m, within_the_limit()),
+        evict(&m, within_the_limit(), true),
+        delete(&m, within_the_limit()),
+    ] {
+        assert_eq!(why(run(&other, task).await), FenceRefusal::OtherDormer);
+    }
+    for failure in [
+        run(&other, mark(&m)).await.expect_err("marked"),
+        other.note(&m, &m.name, "a key").await.expect_err("noted"),
+    ] {
+        assert_eq!(
+            (failure.code.as_str(), failure.retry),
+            ("OtherDormer", false)
+        );
+        assert!(
+            failure
+                .message
+                .contains("the namespace dormer has the Machine"),
+            "{failure:?}"
+        );
+    }
+    assert_eq!(bench.marks(&m), before);
+    assert_eq!(bench.remaining_pods(), ["a"]);
+    assert_eq!(
+        bench
+            .run(evict(&m, within_the_limit(), false))
+            .await
+            .map(drop),
+        Ok(()),
+        "its own dormer goes on"
+    );
+    bench.run(close(&m)).await.expect("it closes");
+    // A person gives it to the other one.
+    let key = Key::new(m.namespace.as_str(), m.name.as_str());
+    let none = json!({"metadata": {"annotations": {keys::INSTALLATION: null}}});
+    bench.patch_object(&kinds::MACHINE, &key, none);
+    other.note(&m, &m.name, "a key").await.expect("noted");
+    assert_eq!(
+        why(bench.run(open_at(&m, 2)).await),
+        FenceRefusal::OtherDormer
+    );
+    assert!(matches!(
+        run(&other, open_at(&m, 2)).await,
+        Ok(Outcome::FenceOpened { .. })
+    ));
+}
+
+fn open_at(machine: &MachineRef, token: u64) -> Task {
+    Task::OpenFence {
+        machine: machine.clone(),
+        node: Some(machine.name.clone()),
+        token: LeaseToken(token),
+        marked: false,
+        cordon: true,
+        guard: Guard::default(),
+    }
 }

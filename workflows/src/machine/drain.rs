@@ -382,6 +382,7 @@ fn refused(draft: &mut Draft<'_>, why: FenceRefusal, said: String) {
         }
         // Only a person can tell what is wrong here, or how long a pause lasts.
         FenceRefusal::Paused
+        | FenceRefusal::OtherDormer
         | FenceRefusal::NotWindows
         | FenceRefusal::ControlPlane
         | FenceRefusal::NotItsNode => {

@@ -158,7 +158,10 @@ fn refused(draft: &mut Draft<'_>, why: FenceRefusal, said: String) {
             draft.release(false);
             begin_pass(draft, false);
         }
-        FenceRefusal::Stopped | FenceRefusal::Paused | FenceRefusal::Superseded => {
+        FenceRefusal::Stopped
+        | FenceRefusal::Paused
+        | FenceRefusal::OtherDormer
+        | FenceRefusal::Superseded => {
             draft.s.note = Some(format!("its removal waits: {said}"));
             draft.wait_ms(Timer::Again, policy::REMOVAL_AGAIN);
         }

@@ -575,6 +575,11 @@ fn cure(code: &str) -> Option<Cure> {
             CorrectPool,
             "End the stop of the pool: kubectl edit windowspool in dormer's namespace",
         ),
+        "OtherDormer" => cured(
+            MendCluster,
+            "Find out which dormer is to have the machine, and take the other one away: helm uninstall, then its WindowsPool. \
+             If the other one goes, remove the annotation dormer.io/installation from its Machines",
+        ),
         "MachinePaused" => cured(
             MendCluster,
             "End the pause of its Machine, MachineSet or Cluster: the annotation cluster.x-k8s.io/paused, or spec.paused of \

@@ -1,0 +1,31 @@
+//! Which dormer a Machine belongs to, where several run for one cluster: each would drain the other's nodes beside its own,
+//! and take its fencing tokens for old ones (docs/decisions/0045-installations.md).
+
+use super::{KubernetesExecutor, guard::Refused, keys};
+use crate::source;
+use dormer_proto::machine::{FenceRefusal, MachineRef};
+use kube::api::DynamicObject;
+
+impl KubernetesExecutor {
+    /// Why this Machine may not be touched: a dormer of another namespace has it. `None`: this one has it, or none yet.
+    pub(super) fn of_another_dormer(
+        &self,
+        machine: &MachineRef,
+        object: &DynamicObject,
+    ) -> Option<Refused> {
+        let other = keys::other_installation(object, &self.settings.namespace)?;
+        let resource = source::machines(machine.api);
+        let said = format!(
+            "the dormer in the namespace {other} has the Machine {name}, and this one runs in {home}: each would take nodes \
+             beside the other. Keep one of them. If it is this one, take the other away (helm uninstall, then its \
+             WindowsPool), and: kubectl -n {namespace} annotate {plural}.{group} {name} {key}-; dormer retry {name}",
+            name = machine.name,
+            home = self.settings.namespace,
+            namespace = machine.namespace,
+            plural = resource.plural,
+            group = resource.group,
+            key = keys::INSTALLATION,
+        );
+        Some(Refused::new(FenceRefusal::OtherDormer, said))
+    }
+}
