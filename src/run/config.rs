@@ -365,6 +365,9 @@ fn check_nats(nats: &NatsSettings, servers: &str) -> anyhow::Result<()> {
             () if nats.keys.is_none() => {
                 "keys: make them with `dormer keys make`, and name their folder with --nats-keys"
             }
+            () if nats.accept_unsigned.unwrap_or_default() => {
+                "signatures while --nats-accept-unsigned is there"
+            }
             () => continue,
         };
         bail!(
@@ -384,7 +387,30 @@ fn read_keys(nats: &NatsSettings, roles: &BTreeSet<Role>) -> anyhow::Result<Opti
     };
     let roles: Vec<&str> = roles.iter().map(|role| role.word()).collect();
     let keys = Keys::open(folder, &roles, unsigned).context("--nats-keys")?;
+    check_ring(&keys).context("--nats-keys: the public keys")?;
     Ok(Some(Arc::new(keys)))
+}
+
+/// Refuses public keys of roles that dormer does not have, and roles without a key: nothing of theirs would be taken.
+fn check_ring(keys: &Keys) -> anyhow::Result<()> {
+    let roles = Role::ALL;
+    let there = keys.roles();
+    let unknown = there
+        .iter()
+        .find(|word| roles.iter().all(|role| role.word() != **word));
+    if let Some(word) = unknown {
+        let known: Vec<&str> = roles.iter().map(|role| role.word()).collect();
+        bail!("dormer has no role `{word}`; it has {}", known.join(", "));
+    }
+    let without = roles.iter().find(|role| !there.contains(role.word()));
+    if let Some(role) = without {
+        bail!(
+            "the role {role} has no key, so nothing of it would be taken: make them with \
+             `dormer keys make --output NEW --keep OLD/public.keys`",
+            role = role.word()
+        );
+    }
+    Ok(())
 }
 
 /// Whether `HOST:PORT` is this computer.
@@ -436,9 +462,8 @@ mod tests {
     }
 
     fn refusal(text: &str) -> String {
-        Config::new(settings(text))
-            .expect_err("a refusal")
-            .to_string()
+        let why = Config::new(settings(text)).expect_err("a refusal");
+        format!("{why:#}")
     }
 
     #[test]
@@ -562,6 +587,30 @@ mod tests {
         ] {
             let keys = format!("{nats}\nkeys = '{}'", folder.display());
             assert_eq!(store(url, &keys), Ok(()), "{url}");
+            let lax = format!("{keys}\naccept-unsigned = true");
+            let why = store(url, &lax).expect_err("a refusal");
+            assert!(why.contains("--nats-accept-unsigned") && why.contains("--nats-insecure"));
+            assert_eq!(store(url, &format!("{lax}\ninsecure = true")), Ok(()));
+        }
+        for (roles, says) in [
+            (
+                &["watcher", "engine", "worker", "console"][..],
+                "the role approver has no key",
+            ),
+            (
+                &[
+                    "watcher", "engine", "worker", "approver", "console", "enigne",
+                ],
+                "no role `enigne`",
+            ),
+        ] {
+            let folder = tempfile::tempdir().expect("a folder");
+            let folder = folder.path().join("keys");
+            make(&folder, roles, None).expect("keys");
+            let nats = format!("[nats]\nkeys = '{}'", folder.display());
+            let engine = format!("role = ['engine']\nstore = 'nats://[::1]:4222'\n{nats}");
+            let why = refusal(&engine);
+            assert!(why.contains(says), "{why}");
         }
         let missing = store("nats://[::1]:4222", "keys = '/no/such/folder'");
         let why = missing.expect_err("a refusal");

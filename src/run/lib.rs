@@ -318,7 +318,9 @@ impl Cluster<'_> {
             telemetry
                 .metrics()
                 .messages_refusable(Refusal::ALL.map(Refusal::word));
-            keys.count_with(move |refusal| telemetry.metrics().message_refused(refusal.word()));
+            let counted = Arc::clone(&telemetry);
+            keys.count_with(move |refusal| counted.metrics().message_refused(refusal.word()));
+            keys.count_unsigned_with(move || telemetry.metrics().message_unsigned());
         }
         self.warn_of_unkeyed();
         if self.config.nats.accept_unsigned == Some(true) {

@@ -11,7 +11,7 @@ use ring::{
     signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey},
 };
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
     fs,
     io::Write as _,
@@ -193,6 +193,7 @@ pub struct Keys {
     ring: BTreeMap<String, PublicKey>,
     unsigned: bool,
     counter: OnceLock<Counter>,
+    unsigned_counter: OnceLock<Box<dyn Fn() + Send + Sync>>,
     /// Time of the last log line. Lock held for a comparison, never across an await.
     logged: Mutex<Option<Instant>>,
     /// Refused messages since the last log line.
@@ -232,6 +233,7 @@ impl Keys {
             ring,
             unsigned,
             counter: OnceLock::new(),
+            unsigned_counter: OnceLock::new(),
             logged: Mutex::default(),
             silent: AtomicU64::new(0),
         })
@@ -240,6 +242,16 @@ impl Keys {
     /// Calls `counter` with each refusal from now on. Only the first call counts.
     pub fn count_with(&self, counter: impl Fn(Refusal) + Send + Sync + 'static) {
         let _ = self.counter.set(Box::new(counter));
+    }
+
+    /// Calls `counter` with each message that is taken without a signature. Only the first call counts.
+    pub fn count_unsigned_with(&self, counter: impl Fn() + Send + Sync + 'static) {
+        let _ = self.unsigned_counter.set(Box::new(counter));
+    }
+
+    /// Roles of the public keys, each once, in the order of the alphabet.
+    pub fn roles(&self) -> BTreeSet<&str> {
+        self.ring.values().map(|key| key.role.as_str()).collect()
     }
 
     /// Whether this process can sign as `role`.
@@ -270,8 +282,14 @@ impl Keys {
         headers: Option<&HeaderMap>,
     ) -> Result<Option<SignedAt>, Refusal> {
         let result = self.examine(roles, signed, headers);
-        if let Err(refusal) = result {
-            self.refused(refusal, signed.subject);
+        match result {
+            Err(refusal) => self.refused(refusal, signed.subject),
+            Ok(None) => {
+                if let Some(counter) = self.unsigned_counter.get() {
+                    counter();
+                }
+            }
+            Ok(Some(_)) => {}
         }
         result
     }
@@ -351,6 +369,10 @@ pub(crate) fn read(path: &Path) -> Result<String, KeysError> {
 }
 
 fn read_public_keys(path: &Path) -> Result<BTreeMap<String, PublicKey>, KeysError> {
+    if mode(path)? & 0o022 != 0 {
+        let why = "others may write this file, and so add a key of their own: chmod go-w";
+        return Err(content(path, why));
+    }
     let mut ring = BTreeMap::new();
     for (line, text) in read(path)?.lines().enumerate() {
         let text = text.trim();
@@ -395,19 +417,25 @@ fn read_private(path: &Path) -> Result<Ed25519KeyPair, KeysError> {
         })
 }
 
-#[cfg(unix)]
+/// Whether others than its owner and its group may read, write or execute a file.
 pub(crate) fn is_public(path: &Path) -> Result<bool, KeysError> {
+    mode(path).map(|mode| mode & 0o007 != 0)
+}
+
+/// Bits of a file's permissions. 0 where the system has none.
+#[cfg(unix)]
+fn mode(path: &Path) -> Result<u32, KeysError> {
     use std::os::unix::fs::PermissionsExt as _;
     let data = fs::metadata(path).map_err(|why| KeysError::File {
         path: path.to_owned(),
         why,
     })?;
-    Ok(data.permissions().mode() & 0o007 != 0)
+    Ok(data.permissions().mode())
 }
 
 #[cfg(not(unix))]
-pub(crate) fn is_public(_: &Path) -> Result<bool, KeysError> {
-    Ok(false)
+fn mode(_: &Path) -> Result<u32, KeysError> {
+    Ok(0)
 }
 
 /// Writes a new private key for each of `roles` into a new folder, and the ring with their public keys and those of the
@@ -609,8 +637,19 @@ mod tests {
             let mode = fs::metadata(file).expect("a file").permissions().mode();
             assert_eq!(mode & 0o777, 0o600, "{}", file.display());
         }
-        fs::set_permissions(&files[0], fs::Permissions::from_mode(0o644)).expect("a mode");
-        let why = Keys::open(&folder, &["engine"], false).expect_err("a refusal");
-        assert!(why.to_string().contains("chmod o="), "{why}");
+        let refusal = |file: &Path, mode: u32| {
+            let before = fs::metadata(file).expect("a file").permissions();
+            fs::set_permissions(file, fs::Permissions::from_mode(mode)).expect("a mode");
+            let why = Keys::open(&folder, &["engine"], false).expect_err("a refusal");
+            fs::set_permissions(file, before).expect("a mode");
+            why.to_string()
+        };
+        let why = refusal(&files[0], 0o644);
+        assert!(why.contains("chmod o="), "{why}");
+        for mode in [0o620, 0o602] {
+            let why = refusal(&folder.join(RING_FILE), mode);
+            assert!(why.contains("chmod go-w"), "{why}");
+        }
+        Keys::open(&folder, &["engine"], false).expect("keys");
     }
 }

@@ -442,6 +442,10 @@ const PANELS: &[Panel] = &[
                 "sum by (reason) (rate(dormer_messages_refused_total[5m]))",
                 "refused/s: {{reason}}",
             ),
+            (
+                "sum(rate(dormer_messages_unsigned_total[5m]))",
+                "without a signature/s",
+            ),
         ],
     },
     Panel {

@@ -42,6 +42,7 @@ pub struct Metrics {
     watcher: Watcher,
     role_up: LabelledGauge<1>,
     refused: LabelledCounter<1>,
+    unsigned: LabelledCounter<0>,
     /// Expiry of the certificates that this process uses.
     pub certificates: Certificates,
 }
@@ -74,6 +75,12 @@ impl Metrics {
             None,
             "Messages over NATS without a right signature: unsigned, malformed, unknown_key, wrong_role, wrong_signature",
         );
+        let unsigned = registry.counter(
+            "messages_unsigned",
+            [],
+            None,
+            "Messages over NATS that were taken without a signature, under --nats-accept-unsigned",
+        );
         let certificates = Certificates::new(&mut registry);
         let build = registry.gauge(
             "build_info",
@@ -94,6 +101,7 @@ impl Metrics {
             watcher,
             role_up,
             refused,
+            unsigned,
             certificates,
         }
     }
@@ -109,6 +117,11 @@ impl Metrics {
     /// Counts a message whose signature is not right.
     pub fn message_refused(&self, reason: &'static str) {
         self.refused.add([reason.into()], 1);
+    }
+
+    /// Counts a message that was taken without a signature.
+    pub fn message_unsigned(&self) {
+        self.unsigned.add([], 1);
     }
 
     /// Page of a scrape without the fleet's gauges.
