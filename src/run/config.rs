@@ -387,12 +387,12 @@ fn read_keys(nats: &NatsSettings, roles: &BTreeSet<Role>) -> anyhow::Result<Opti
     };
     let roles: Vec<&str> = roles.iter().map(|role| role.word()).collect();
     let keys = Keys::open(folder, &roles, unsigned).context("--nats-keys")?;
-    check_ring(&keys).context("--nats-keys: the public keys")?;
+    check_public_keys(&keys).context("--nats-keys: the public keys")?;
     Ok(Some(Arc::new(keys)))
 }
 
 /// Refuses public keys of roles that dormer does not have, and roles without a key: nothing of theirs would be taken.
-fn check_ring(keys: &Keys) -> anyhow::Result<()> {
+fn check_public_keys(keys: &Keys) -> anyhow::Result<()> {
     let roles = Role::ALL;
     let there = keys.roles();
     let unknown = there
