@@ -260,7 +260,7 @@ fn for_people() -> Vec<(PathBuf, String)> {
     for under in ["docs", "deploy", "src"] {
         collect(&root().join(under), &mut found);
     }
-    for file in ["README.md", "SECURITY.md", "CHANGELOG.md", "tests/TASKS.md"] {
+    for file in ["README.md", "SECURITY.md", "CHANGELOG.md"] {
         found.push(root().join(file));
     }
     // It shows what messages were before.

@@ -470,7 +470,7 @@ fn clusters() -> Vec<(&'static str, Trouble)> {
         ("address-late", no_address("Provisioning", None)),
         ("deleted-while-configuring", shown_as(&with_cloud(state_in(Phase::Leaving), "Deleting", None), Vec::new())),
         ("budget-never", evicting("shop/cart-7", "The disruption budget cart needs 1 healthy pods and has 1 currently")),
-        ("two-budgets", evicting("shop/cart-7", "the disruption budgets cart, shop match it, and no pod with more than one can be evicted: leave it one budget")),
+        ("two-budgets", evicting("shop/cart-7", "the disruption budgets cart, shop match it, and no pod with more than one can be evicted: delete all of them but one")),
         ("finalizer-holds", evicting("shop/cart-7", "it waits for its finalizers example.com/never")),
         ("stubborn-pod", evicting("kube-system/agent-x", "it came after the cordon, which it tolerates")),
         ("not-ready-in-drain", shown_as(&silent, Vec::new())),

@@ -195,7 +195,7 @@ async fn two_budgets_on_one_pod_block_it_and_no_other() {
     let (evicted, left, blockers) = pass(run(&executor, evict(&m, 1, false)).await);
     assert_eq!((evicted, left), (2, 3));
     let why = "twice/two: the disruption budgets first, second match it, and no pod with more than one can be \
-               evicted: leave it one budget";
+               evicted: delete all of them but one";
     assert_eq!(blockers, [why]);
 }
 

@@ -119,7 +119,7 @@ async fn named_and_mended(ground: &Ground) {
     let node = nodes[at];
     let budgets = format!(
         "2 pods to leave: {namespace}/a-twice-{at} (the disruption budgets one, other match it, and no pod with more \
-         than one can be evicted: leave it one budget) and 1 more pod"
+         than one can be evicted: delete all of them but one) and 1 more pod"
     );
     crew.until(&budgets, async || waits(ground, &crew, &budgets).await)
         .await;

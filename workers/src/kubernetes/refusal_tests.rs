@@ -102,7 +102,7 @@ fn several_budgets_are_named_with_the_cure() {
     };
     assert_eq!(
         said(2),
-        "the disruption budgets b0, b1 match it, and no pod with more than one can be evicted: leave it one budget"
+        "the disruption budgets b0, b1 match it, and no pod with more than one can be evicted: delete all of them but one"
     );
     assert!(said(7).starts_with("the disruption budgets b0, b1, b2, b3, b4 and 2 more match it"));
 }

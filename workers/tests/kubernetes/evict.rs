@@ -138,7 +138,7 @@ async fn a_pod_that_nobody_can_evict_holds_no_other_up() {
     let (evicted, left, blockers) = pass(bench.run(evict(&m, 1, false)).await);
     assert_eq!((evicted, left), (2, 3));
     let why = "default/two: the disruption budgets first, second match it, and no pod with more than one can be \
-               evicted: leave it one budget";
+               evicted: delete all of them but one";
     assert_eq!(blockers, [why]);
 }
 
