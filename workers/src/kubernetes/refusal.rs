@@ -77,8 +77,8 @@ impl fmt::Display for Refusal {
                 };
                 write!(
                     f,
-                    "the disruption budgets {}{more} match it, and no pod with more than one can be evicted: leave \
-                     it one budget",
+                    "the disruption budgets {}{more} match it, and no pod with more than one can be evicted: \
+                     delete all of them but one",
                     named.join(", ")
                 )
             }
