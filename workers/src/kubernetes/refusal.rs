@@ -61,7 +61,7 @@ impl fmt::Display for Refusal {
         match self {
             Self::Budget(why) => f.write_str(why),
             Self::Budgets { names, said } if names.is_empty() => {
-                write!(f, "{said} Leave it one budget")
+                write!(f, "{said} Delete all of its budgets but one")
             }
             Self::Budgets { names, .. } => {
                 let named: Vec<&str> = names

@@ -31,7 +31,7 @@ fn each_refusal_says_what_holds_the_pod_and_what_mends_it() {
     for (code, message, cause, why) in [
         (429, violated, Some(("DisruptionBudget", budget)), budget),
         (429, violated, Some(("DisruptionBudget", "")), violated),
-        (500, twice, None, "Leave it one budget"),
+        (500, twice, None, "Delete all of its budgets but one"),
         (
             500,
             fails,
