@@ -120,6 +120,7 @@ const SECTIONS: &[(&str, &[&str])] = &[
         "Node and Machine",
         &[
             "node",
+            "expectedNode",
             "address",
             "zone",
             "served",
@@ -157,14 +158,18 @@ const SECTIONS: &[(&str, &[&str])] = &[
         ],
     ),
     ("Tasks", &["attempt", "tasks"]),
-    (
-        "History",
-        &["run", "seq", "enteredSeq", "began", "closed", "episode"],
-    ),
+    ("History", &["began", "closed"]),
     ("More", &[]),
 ];
-/// Fields that another one says already.
-const SAID: &[&str] = &["phase", "sinceSeconds"];
+/// Fields that another one says already, or that are for programs: `-o json` has them.
+const SAID: &[&str] = &[
+    "phase",
+    "sinceSeconds",
+    "run",
+    "seq",
+    "enteredSeq",
+    "episode",
+];
 /// Words that are written otherwise than their fields.
 const WORDS: &[(&str, &str)] = &[("uid", "UID"), ("phaseText", "Phase")];
 
@@ -187,8 +192,13 @@ pub(super) fn described(thing: &Value) -> String {
                 .filter_map(|key| Some((*key, fields.get(*key)?)));
             found.collect()
         };
-        let found: Vec<(&str, &Value)> =
-            found.into_iter().filter(|(_, it)| !is_empty(it)).collect();
+        // The reason has its code and its message.
+        let said =
+            |key: &str| key == "failure" && fields.get("reason").is_some_and(|it| !is_empty(it));
+        let found: Vec<(&str, &Value)> = found
+            .into_iter()
+            .filter(|(key, it)| !is_empty(it) && !said(key))
+            .collect();
         if found.is_empty() {
             continue;
         }

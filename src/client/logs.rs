@@ -4,13 +4,7 @@
 //! The history stores attempts. It does not store commands or host output, which may hold secrets. The answering
 //! process has the latest of those in memory, with secrets removed.
 
-use super::{
-    Failure, To,
-    action_commands::run_of,
-    answer::Answer,
-    server::{Server, segment},
-    terminal,
-};
+use super::{Failure, To, action_commands::run_of, answer::Answer, server::Server, terminal};
 use clap::Args;
 use dormer_proto::id::Timestamp;
 use dormer_views::{
@@ -137,8 +131,8 @@ impl Logs {
     /// Attempts of the selected tasks, oldest first.
     async fn lines(&self, server: &Server, run: &str) -> Result<Vec<Line>, Failure> {
         let Timeline { now, episodes, .. } = server.get(&format!("{run}/timeline")).await?;
-        let open = open_tasks(server, &self.machine).await?;
-        let commands = commands(server, &self.machine).await;
+        let open = open_tasks(server, run).await?;
+        let commands = commands(server, run).await;
         let tasks = episodes
             .iter()
             .flat_map(Episode::tasks)
@@ -186,8 +180,8 @@ impl Logs {
 }
 
 /// Open tasks of the machine with their latest heartbeats.
-async fn open_tasks(server: &Server, machine: &str) -> Result<Vec<run::Task>, Failure> {
-    let Some(path) = path(machine) else {
+async fn open_tasks(server: &Server, run: &str) -> Result<Vec<run::Task>, Failure> {
+    let Some(path) = path(run) else {
         return Ok(Vec::new());
     };
     let shown: Machine = server.get(&path).await?;
@@ -195,8 +189,8 @@ async fn open_tasks(server: &Server, machine: &str) -> Result<Vec<run::Task>, Fa
 }
 
 /// Remote commands of the machine in the answering process's memory.
-async fn commands(server: &Server, machine: &str) -> Vec<Answer<RemoteCommand>> {
-    let Some(path) = path(machine) else {
+async fn commands(server: &Server, run: &str) -> Vec<Answer<RemoteCommand>> {
+    let Some(path) = path(run) else {
         return Vec::new();
     };
     // An older server lacks this endpoint. The other requests report any other failure.
@@ -204,10 +198,10 @@ async fn commands(server: &Server, machine: &str) -> Vec<Answer<RemoteCommand>> 
     shown.map_or_else(|_| Vec::new(), |shown| shown.items)
 }
 
-/// Path of a machine. `None` for a rollout, which has neither hosts nor heartbeats.
-fn path(machine: &str) -> Option<String> {
-    let called = machine.strip_prefix("machine/").unwrap_or(machine);
-    (!machine.starts_with("rollout/")).then(|| format!("/machines/{}", segment(called)))
+/// Path of the machine whose run has this path. `None` for a rollout, which has neither hosts nor heartbeats.
+fn path(run: &str) -> Option<String> {
+    let uid = run.strip_prefix("/runs/machine/")?;
+    Some(format!("/machines/{uid}"))
 }
 
 /// Text of a command: its name, duration, result, command line and output.
@@ -344,6 +338,12 @@ mod tests {
                 unit: "bytes".into(),
             }),
         }
+    }
+
+    #[test]
+    fn hosts_are_a_machines_by_its_uid_whatever_it_was_called() {
+        assert_eq!(path("/runs/machine/u-1").as_deref(), Some("/machines/u-1"));
+        assert_eq!(path("/runs/rollout/windows"), None);
     }
 
     #[test]

@@ -15,6 +15,10 @@ const BAR: u16 = 40;
 const LABEL_MAX: usize = 56;
 /// Longest note behind a bar, in characters.
 const NOTE_MAX: usize = 100;
+/// Least room for a note behind its bar, in columns. With less it stands on lines of its own.
+const NOTE_MIN: usize = 30;
+/// Indent of such lines.
+const NOTE_INDENT: &str = "      ";
 /// Most tasks of one name within a phase with rows of their own. Of more, the middle ones share one row.
 const ALIKE_MAX: usize = 6;
 
@@ -52,7 +56,10 @@ impl Trace {
         let columns = terminal::columns();
         let width = self.width.unwrap_or_else(|| bars_in(columns));
         let pen = Pen::new(usize::from(width), self.ascii);
-        let drawn: Vec<String> = chosen.iter().map(|it| draw(it, now, &pen)).collect();
+        let drawn: Vec<String> = chosen
+            .iter()
+            .map(|it| draw(it, now, &pen, columns))
+            .collect();
         let text = drawn.join("\n\n");
         Ok(match columns {
             Some(most) => {
@@ -179,7 +186,8 @@ struct Row {
     below: Vec<Row>,
 }
 
-fn draw(episode: &Episode, now: u64, pen: &Pen) -> String {
+/// Tree of an episode, in a terminal with so many columns.
+fn draw(episode: &Episode, now: u64, pen: &Pen, columns: Option<usize>) -> String {
     let to = episode.to.unwrap_or(now).max(episode.from);
     let long = lasted(episode.from, to);
     let moment = |at: u64| time(Timestamp(at));
@@ -207,8 +215,19 @@ fn draw(episode: &Episode, now: u64, pen: &Pen) -> String {
     for (label, row) in lines {
         let bar = bar(row, (episode.from, to), pen);
         let long = lasted(row.from, row.to);
-        let line = format!("\n{label:width$}  {bar}  {long:>6}  {}", row.note);
-        text.push_str(line.trim_end());
+        let line = format!("{label:width$}  {bar}  {long:>6}  ");
+        text.push('\n');
+        let room = columns.map(|most| most.saturating_sub(line.chars().count()));
+        let narrow = room.filter(|room| *room < NOTE_MIN.min(row.note.chars().count()));
+        match columns.filter(|_| narrow.is_some()) {
+            Some(most) => {
+                text.push_str(line.trim_end());
+                let note = format!("{NOTE_INDENT}{}", row.note);
+                text.push('\n');
+                text.push_str(&terminal::wrap(&note, most, NOTE_INDENT));
+            }
+            None => text.push_str((line + &row.note).trim_end()),
+        }
     }
     text
 }
@@ -427,7 +446,7 @@ mod tests {
 
     #[test]
     fn an_episode_is_a_tree_with_bars_to_scale() {
-        let text = draw(&bring_up(), 80_000, &Pen::new(16, true));
+        let text = draw(&bring_up(), 80_000, &Pen::new(16, true), None);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(
             lines,
@@ -442,11 +461,27 @@ mod tests {
                 "   `- converge-host 5.0                     >>>>>>>>   40.0s  under way",
             ]
         );
-        let text = draw(&bring_up(), 80_000, &Pen::new(16, false));
+        let text = draw(&bring_up(), 80_000, &Pen::new(16, false), None);
         assert!(
             text.contains("└─ converge-host 5.0") && text.contains("▒▒▒▒▒▒▒▒"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn in_a_narrow_terminal_a_note_stands_below_its_bar() {
+        let text = draw(&bring_up(), 80_000, &Pen::new(10, true), Some(60));
+        let failed = "failed at w1 (NoAnswer: nobody)";
+        let lines: Vec<&str> = text.lines().skip(1).collect();
+        let at = lines.iter().position(|line| line.trim() == failed);
+        let at = at.unwrap_or_else(|| panic!("{text}"));
+        assert!(lines[at - 1].contains("attempt 1"), "{text}");
+        assert!(
+            lines.iter().all(|line| line.chars().count() <= 60),
+            "{text}"
+        );
+        let wide = draw(&bring_up(), 80_000, &Pen::new(16, true), Some(100));
+        assert_eq!(wide, draw(&bring_up(), 80_000, &Pen::new(16, true), None));
     }
 
     #[test]
