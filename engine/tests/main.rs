@@ -27,5 +27,9 @@ mod nats_ports;
 mod nats_shares;
 mod nats_signed;
 mod old_and_new;
+mod order;
+#[expect(dead_code, reason = "the example's own program")]
+#[path = "../examples/order.rs"]
+mod order_example;
 mod quarantine;
 mod whole;

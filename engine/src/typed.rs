@@ -1,0 +1,408 @@
+//! Typed client and worker of one workflow, for a program that has its store in its own process.
+//!
+//! `engine/examples/order.rs` is a complete workflow in this way. [`serve`] runs the engine, a [`Client`] starts runs, asks
+//! and reads, and a [`Worker`] does the tasks. dormer's own roles talk to the same ports with messages of their own, because
+//! they also run in processes apart.
+
+use crate::{
+    engine::{self, Options},
+    local::{Local, LocalInbox, LocalTasks, deliver_due_timers},
+    port::{DeadLetters, History, HistoryReader, Inbox, Quarantine, StoreError, SystemClock},
+    shard::Counters,
+};
+use dormer_engine_core::{Record, Run, Workflow};
+use dormer_proto::{
+    envelope,
+    id::{Attempt, Epoch, Incarnation, RunId, Seq, TaskId},
+    message::{
+        Ask, Failure, Inbound, InboxMessage, ObjectRef, Observation, REASON_BYTES_MAX, Request,
+        TaskOrder, TaskReport, Version,
+    },
+};
+use std::{future::Future, marker::PhantomData, sync::Arc, time::Duration};
+use tokio::{sync::watch, task::JoinSet, time::Instant};
+
+/// Time limit until an engine has stored what a client asks.
+pub const TAKEN_WITHIN: Duration = Duration::from_secs(5);
+/// Pause between two reads of a run that somebody waits for.
+const READ_EVERY: Duration = Duration::from_millis(5);
+/// Time after which a report without a receipt is repeated.
+const REPEAT_AFTER: Duration = Duration::from_secs(3);
+/// Version of the fact with which a run starts: each run has one.
+const FIRST: Version = Version {
+    epoch: Epoch(1),
+    resource: 1,
+};
+
+/// Store with all its ports in this process.
+pub trait OwnStore: History + HistoryReader + DeadLetters + Quarantine {}
+impl<S: History + HistoryReader + DeadLetters + Quarantine> OwnStore for S {}
+
+/// Error of a client's call. Each message says what to do.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ClientError {
+    /// No run has this id.
+    #[error("there is no run {0}: start it first")]
+    NoRun(RunId),
+    /// The run has been started before.
+    #[error("the run {0} exists: choose another key, or query it")]
+    Exists(RunId),
+    /// The run has ended, and takes nothing any more.
+    #[error("the run {0} has ended: start another one")]
+    Ended(RunId),
+    /// That record of the run is not stored.
+    #[error("record {1} of {0} is not stored: its history has those that are")]
+    NoRecord(RunId, Seq),
+    /// No engine stored what was asked in time. It may still be stored later.
+    #[error(
+        "no engine took it within {limit} s: is one running, and does the workflow start {run}?",
+        limit = TAKEN_WITHIN.as_secs(),
+        run = .0
+    )]
+    NotTaken(RunId),
+    /// The reason is too long.
+    #[error("the reason has more than {REASON_BYTES_MAX} bytes: shorten it")]
+    ReasonTooLong,
+    /// A message cannot be written, or a record cannot be read.
+    #[error("{0}")]
+    Unreadable(String),
+    /// The store fails.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+fn unreadable(error: impl std::fmt::Display) -> ClientError {
+    ClientError::Unreadable(error.to_string())
+}
+
+/// Runs the engine and the timers of `ports` until `stop` is true. Several workflows need a store each.
+///
+/// # Errors
+/// [`StoreError::Broken`]: the store cannot be trusted. No further decision was made on it.
+pub async fn serve<W: Workflow, S: OwnStore>(
+    ports: Arc<Local<S>>,
+    stop: watch::Receiver<bool>,
+) -> Result<Counters, StoreError> {
+    let timers = deliver_due_timers(
+        Arc::clone(&ports.alarms),
+        Arc::clone(&ports.inbox),
+        SystemClock,
+        ports.store.incarnation(),
+    );
+    let engine = engine::run::<W, _>(ports, Options::default(), stop);
+    tokio::select! {
+        result = engine => result,
+        () = timers => Ok(Counters::default()),
+    }
+}
+
+/// Starts, asks and reads runs of the workflow `W`. Clones are cheap.
+pub struct Client<W, S> {
+    ports: Arc<Local<S>>,
+    workflow: PhantomData<fn() -> W>,
+}
+
+impl<W, S> Clone for Client<W, S> {
+    fn clone(&self) -> Self {
+        Self {
+            ports: Arc::clone(&self.ports),
+            workflow: PhantomData,
+        }
+    }
+}
+
+impl<W: Workflow, S: OwnStore> Client<W, S> {
+    /// Client of the store of `ports`.
+    #[must_use]
+    pub fn new(ports: Arc<Local<S>>) -> Self {
+        Self {
+            ports,
+            workflow: PhantomData,
+        }
+    }
+
+    /// Starts a run: the workflow gets `Started`, and then observes `fact`. It returns when that is stored.
+    ///
+    /// # Errors
+    /// [`ClientError::Exists`]; [`ClientError::NotTaken`], also where [`Workflow::start`] refuses the id.
+    pub async fn start(&self, run: &RunId, fact: W::Fact) -> Result<Run<W>, ClientError> {
+        if self.found(run).await?.is_some() {
+            return Err(ClientError::Exists(run.clone()));
+        }
+        let object = ObjectRef {
+            cluster: String::new(),
+            kind: run.workflow().to_owned(),
+            uid: run.key().to_owned(),
+        };
+        let observation = Observation {
+            object,
+            version: FIRST,
+            fact: Some(fact),
+            may_start: true,
+        };
+        self.put(run, Inbound::Observed(observation)).await?;
+        self.until(run, |_| true).await
+    }
+
+    /// Sends a signal to a run in a person's or a program's name. It returns when the signal is stored, and with it what
+    /// the workflow decided.
+    ///
+    /// # Errors
+    /// [`ClientError::NoRun`], [`ClientError::Ended`], [`ClientError::NotTaken`], [`ClientError::ReasonTooLong`].
+    pub async fn signal(
+        &self,
+        run: &RunId,
+        signal: W::Signal,
+        (who, why): (&str, &str),
+    ) -> Result<Run<W>, ClientError> {
+        self.ask(run, Ask::Signal(signal), (who, why)).await
+    }
+
+    /// Goes back to the state of record `to`, and continues from there. Open tasks and timers end.
+    ///
+    /// # Errors
+    /// As [`Client::signal`], and [`ClientError::NoRecord`].
+    pub async fn reset(
+        &self,
+        run: &RunId,
+        to: Seq,
+        (who, why): (&str, &str),
+    ) -> Result<Run<W>, ClientError> {
+        let there = self.history(run, to, 1).await?;
+        if there.first().is_none_or(|record| record.run.seq != to) {
+            return Err(ClientError::NoRecord(run.clone(), to));
+        }
+        self.ask(run, Ask::Reset { to }, (who, why)).await
+    }
+
+    /// The run as it is, read from the store.
+    ///
+    /// # Errors
+    /// [`ClientError::NoRun`], [`ClientError::Unreadable`], [`ClientError::Store`].
+    pub async fn query(&self, run: &RunId) -> Result<Run<W>, ClientError> {
+        let found = self.found(run).await?;
+        found.ok_or_else(|| ClientError::NoRun(run.clone()))
+    }
+
+    /// Records of a run from `from` on, oldest first, at most `limit`. Each has its events, and the run after them.
+    ///
+    /// # Errors
+    /// As [`Client::query`], but a run that does not exist has none.
+    pub async fn history(
+        &self,
+        run: &RunId,
+        from: Seq,
+        limit: usize,
+    ) -> Result<Vec<Record<W>>, ClientError> {
+        let records = self.ports.store.records(run, from, limit).await?;
+        records.iter().map(|bytes| record(bytes)).collect()
+    }
+
+    /// Waits until the run is so, without a time limit.
+    ///
+    /// # Errors
+    /// As [`Client::query`].
+    pub async fn wait(
+        &self,
+        run: &RunId,
+        so: impl Fn(&Run<W>) -> bool,
+    ) -> Result<Run<W>, ClientError> {
+        loop {
+            let now = self.query(run).await?;
+            if so(&now) {
+                return Ok(now);
+            }
+            tokio::time::sleep(READ_EVERY).await;
+        }
+    }
+
+    async fn ask(
+        &self,
+        run: &RunId,
+        ask: Ask<W::Signal>,
+        (who, why): (&str, &str),
+    ) -> Result<Run<W>, ClientError> {
+        if why.len() > REASON_BYTES_MAX {
+            return Err(ClientError::ReasonTooLong);
+        }
+        if self.query(run).await?.closed.is_some() {
+            return Err(ClientError::Ended(run.clone()));
+        }
+        let id = format!("client-{:016x}", rand::random::<u64>());
+        let request = Request {
+            id: id.clone(),
+            who: who.to_owned(),
+            why: why.to_owned(),
+            against: Seq(0),
+            ask,
+        };
+        self.put(run, Inbound::Requested(request)).await?;
+        let now = self
+            .until(run, |now| {
+                now.requests.contains(&id) || now.closed.is_some()
+            })
+            .await?;
+        match now.requests.contains(&id) {
+            true => Ok(now),
+            false => Err(ClientError::Ended(run.clone())),
+        }
+    }
+
+    async fn put(
+        &self,
+        run: &RunId,
+        body: Inbound<W::Fact, W::Outcome, W::Signal>,
+    ) -> Result<(), ClientError> {
+        let message = InboxMessage {
+            run: run.clone(),
+            incarnation: Some(self.ports.store.incarnation()),
+            body,
+        };
+        let (bytes, _) = envelope::encode(&message, W::SCHEMA).map_err(unreadable)?;
+        Ok(self.ports.inbox.put(vec![(run.clone(), bytes)]).await?)
+    }
+
+    async fn until(
+        &self,
+        run: &RunId,
+        so: impl Fn(&Run<W>) -> bool,
+    ) -> Result<Run<W>, ClientError> {
+        let late = Instant::now() + TAKEN_WITHIN;
+        loop {
+            if let Some(now) = self.found(run).await?.filter(|now| so(now)) {
+                return Ok(now);
+            }
+            if Instant::now() > late {
+                return Err(ClientError::NotTaken(run.clone()));
+            }
+            tokio::time::sleep(READ_EVERY).await;
+        }
+    }
+
+    async fn found(&self, run: &RunId) -> Result<Option<Run<W>>, ClientError> {
+        let stored = self.ports.store.load(std::slice::from_ref(run)).await?;
+        let last = stored.into_iter().flatten().next();
+        last.map(|last| record(&last.bytes).map(|record| record.run))
+            .transpose()
+    }
+}
+
+fn record<W: Workflow>(bytes: &[u8]) -> Result<Record<W>, ClientError> {
+    let decoded = envelope::decode::<Record<W>>(bytes, W::SCHEMA);
+    decoded.map(|(record, _)| record).map_err(unreadable)
+}
+
+/// Attempt of a task, as a worker gets it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Job<T> {
+    /// The task.
+    pub task: T,
+    /// Its id. It is the same in every attempt: give it to whom you call as the idempotency key.
+    pub id: TaskId,
+    /// Number of the attempt, from 1.
+    pub attempt: Attempt,
+    /// Time limit of the attempt.
+    pub limit: Duration,
+}
+
+/// Worker of the workflow `W`. An attempt may be made again although an earlier one had an effect, because its worker died
+/// before it reported: what a job does outside must bear a repeat.
+pub struct Worker<W> {
+    name: String,
+    tasks: Arc<LocalTasks>,
+    inbox: Arc<LocalInbox>,
+    workflow: PhantomData<fn() -> W>,
+}
+
+impl<W: Workflow> Worker<W> {
+    /// Worker called `name`, as the history names it, with the orders of `ports`.
+    #[must_use]
+    pub fn new<S>(name: &str, ports: &Local<S>) -> Self {
+        Self {
+            name: name.to_owned(),
+            tasks: Arc::clone(&ports.tasks),
+            inbox: Arc::clone(&ports.inbox),
+            workflow: PhantomData,
+        }
+    }
+
+    /// Does jobs, at most `jobs_max` at once, until it is dropped. `work` is called with each attempt; its `match` over the
+    /// tasks is their registration, so that the compiler finds one without code. An attempt that takes longer than its
+    /// limit ends, and counts as failed.
+    pub async fn run<F, R>(self, jobs_max: usize, work: F)
+    where
+        F: Fn(Job<W::Task>) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<W::Outcome, Failure>> + Send + 'static,
+    {
+        let mut under_way = JoinSet::new();
+        loop {
+            while under_way.len() >= jobs_max.max(1) {
+                let _ = under_way.join_next().await;
+            }
+            for out in self.tasks.take(jobs_max.max(1) - under_way.len()).await {
+                let order = match envelope::decode::<TaskOrder<W::Task>>(&out.bytes, W::SCHEMA) {
+                    Ok((order, _)) => order,
+                    Err(error) => {
+                        // The attempt's deadline ends it.
+                        tracing::error!(task = %out.task, %error, "an order cannot be read");
+                        continue;
+                    }
+                };
+                let job = Job {
+                    task: order.body.clone(),
+                    id: order.task.clone(),
+                    attempt: order.attempt,
+                    limit: Duration::from_millis(order.limit_ms),
+                };
+                let limit = job.limit;
+                let result = tokio::time::timeout(limit, work(job));
+                let (tasks, inbox) = (Arc::clone(&self.tasks), Arc::clone(&self.inbox));
+                let name = self.name.clone();
+                under_way.spawn(async move {
+                    let result = result.await.unwrap_or_else(|_| {
+                        let why = format!("it took longer than {} ms", limit.as_millis());
+                        Err(Failure::transient("TimedOut", why))
+                    });
+                    report::<W>(order, result, name, (&tasks, &inbox)).await;
+                });
+            }
+        }
+    }
+}
+
+/// Reports until the engine has a receipt for it.
+async fn report<W: Workflow>(
+    order: TaskOrder<W::Task>,
+    result: Result<W::Outcome, Failure>,
+    worker: String,
+    (tasks, inbox): (&LocalTasks, &LocalInbox),
+) {
+    let incarnation: Incarnation = order.incarnation;
+    let run = order.task.run.clone();
+    let key = (order.task.clone(), order.attempt);
+    let report = TaskReport {
+        by: W::reporter(&order.body),
+        task: order.task,
+        attempt: order.attempt,
+        issued: order.issued,
+        worker,
+        result,
+    };
+    let message: InboxMessage<W::Fact, W::Outcome, W::Signal> = InboxMessage {
+        run: run.clone(),
+        incarnation: Some(incarnation),
+        body: Inbound::Reported(report),
+    };
+    let bytes = match envelope::encode(&message, W::SCHEMA) {
+        Ok((bytes, _)) => bytes,
+        Err(error) => return tracing::error!(%run, %error, "a report cannot be written"),
+    };
+    loop {
+        // The inbox in memory always takes a message.
+        let _ = inbox.put(vec![(run.clone(), bytes.clone())]).await;
+        let receipt = tasks.receipt_of(&key);
+        if tokio::time::timeout(REPEAT_AFTER, receipt).await.is_ok() {
+            return;
+        }
+    }
+}
