@@ -11,7 +11,7 @@ use dormer_proto::{
     phase::MachinePhase,
     pool::PoolSettings,
 };
-use dormer_workflows::machine::{Halt, Timer};
+use dormer_workflows::machine::{Halt, Lease, Timer};
 
 const OPENED: Outcome = Outcome::FenceOpened {
     was_cordoned: false,
@@ -190,6 +190,49 @@ fn a_node_that_is_not_its_own_is_given_back_and_the_machine_waits_for_a_person()
             assert_eq!(story.names(), [""; 0], "{step}: nothing new is begun");
         }
     }
+}
+
+/// Cluster API's controllers are paused in mid-drain: the Node is given back, and the upgrade goes on by itself.
+#[test]
+fn a_machine_goes_on_by_itself_after_the_pause_of_its_controllers() {
+    let held = |step: &str| {
+        let mut story = at(step);
+        story
+            .done(step, refused(FenceRefusal::Paused))
+            .done("close-fence", Outcome::FenceClosed);
+        assert!(story.state.halt.is_some(), "{step}");
+        story
+    };
+    for step in STEPS {
+        let mut story = held(step);
+        let ten_minutes = "wait 600.000 s (Drift)";
+        assert!(story.text.contains(ten_minutes), "{}", story.text);
+        story.tell("ten minutes later", Input::Fired(Timer::Drift));
+        assert_eq!(story.state.halt, None, "{step}");
+        assert_eq!(story.names(), ["plan"], "{step}");
+        story.done("plan", planned(Some(ChangeClass::Drain)));
+        assert_eq!(story.state.lease, Lease::Wanted, "{step}");
+    }
+    let mut story = held("evict");
+    story
+        .person(Signal::Hold)
+        .tell("ten minutes later", Input::Fired(Timer::Drift));
+    assert!(story.state.halt.is_some(), "a person holds it");
+    let mut story = at("evict");
+    story
+        .person(Signal::Hold)
+        .done("evict", refused(FenceRefusal::Paused))
+        .done("close-fence", Outcome::FenceClosed)
+        .tell("ten minutes later", Input::Fired(Timer::Drift));
+    assert!(story.state.halt.is_some(), "a person held it before");
+    let mut story = Story::joined(wanting("v1"));
+    story
+        .person(Signal::Recreate)
+        .granted(7, false)
+        .done("open-fence", refused(FenceRefusal::Paused))
+        .done("close-fence", Outcome::FenceClosed)
+        .tell("ten minutes later", Input::Fired(Timer::Drift));
+    assert_eq!(story.state.lease, Lease::Wanted, "it is still asked for");
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Hosts of one's own: they are upgraded in place whatever the pool says, and their removal is the run's own work.
 
 use crate::common::{
-    Story, carrying, converged, evicted, machine, machine_gone, node_is, planned, pool_is, probed,
-    saw, wanting,
+    Story, carrying, converged, evicted, first_csr, machine, machine_gone, node_is, planned,
+    pool_is, probed, saw, wanting,
 };
 use dormer_engine_core::Input;
 use dormer_proto::{
@@ -109,6 +109,81 @@ fn a_person_who_wants_it_made_anew_gets_it_made_anew_in_place() {
         panic!("{}", story.text)
     };
     assert_eq!(change.how, How::InPlace);
+}
+
+/// Its cluster was off for weeks, and its kubelet asks as a new node: refused, until a person has the host set up again.
+#[test]
+fn one_whose_kubelets_certificate_has_lapsed_gets_another_by_a_persons_command() {
+    let lapsed = || NodeFact {
+        ready: false,
+        ..carrying("v1")
+    };
+    let asked = |story: &Story| match story.task("approve-csr") {
+        Task::ApproveCsr { expect, .. } => expect,
+        other => panic!("{other:?}"),
+    };
+    let mut story = serving();
+    story
+        .tell("its kubelet is silent", node_is(lapsed()))
+        .tell("and asks for a first certificate", first_csr());
+    let expect = asked(&story);
+    assert!(!expect.configured && expect.served, "{expect:?}");
+    let why = "the Node win-a exists, and was not torn down";
+    story.done(
+        "approve-csr",
+        Outcome::CsrRefused {
+            csr: "csr-0".into(),
+            why: why.into(),
+        },
+    );
+    let view = story.state.view();
+    assert_eq!(view.certificate_refused.as_deref(), Some(why));
+    story
+        .person(Signal::Recreate)
+        .granted(7, false)
+        .done(
+            "open-fence",
+            Outcome::FenceOpened {
+                was_cordoned: false,
+            },
+        )
+        .done("evict", evicted(0, 0))
+        .done("tear-down", Outcome::TornDown)
+        .done("probe", probed())
+        .done("converge-host", converged(Section::Host, false));
+    // Its old Node still stands, so the run goes on without a new one; the kubelet may ask at any step from here.
+    while !story.names().contains(&"approve-csr") {
+        assert_eq!(story.names(), ["converge-node"], "{}", story.text);
+        story.done("converge-node", converged(Section::Node, false));
+        assert_eq!(story.state.phase, Phase::ReadyWait);
+        story.tell("the kubelet asks anew", first_csr());
+    }
+    let expect = asked(&story);
+    assert!(expect.configured, "{expect:?}");
+    assert_eq!(expect.torn_down, Some(LeaseToken(7)));
+}
+
+/// The annotation speaks of Machines that are deleted, and this host stays.
+#[test]
+fn what_excludes_a_machine_from_drains_means_no_host_that_stays() {
+    let mut story = serving();
+    story
+        .tell(
+            "its object is excluded from drains",
+            saw(MachineFact {
+                exclude_drain: true,
+                ..host()
+            }),
+        )
+        .person(Signal::Recreate)
+        .granted(7, false)
+        .done(
+            "open-fence",
+            Outcome::FenceOpened {
+                was_cordoned: false,
+            },
+        );
+    assert_eq!(story.names(), ["evict"], "{}", story.text);
 }
 
 #[test]

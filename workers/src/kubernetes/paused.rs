@@ -59,7 +59,8 @@ impl KubernetesExecutor {
         };
         Ok(why.map(|why| {
             let said = format!(
-                "{why}: its controllers leave it alone, and nobody would make it again. End the pause, then: dormer resume {}",
+                "{why}: its controllers leave it alone, and nobody would make it again. dormer reads that again every ten \
+                 minutes; once the pause is over, dormer resume {} continues at once",
                 machine.name
             );
             Refused::new(FenceRefusal::Paused, said)

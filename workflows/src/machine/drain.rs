@@ -380,13 +380,19 @@ fn refused(draft: &mut Draft<'_>, why: FenceRefusal, said: String) {
             draft.s.note = Some(format!("given back: {said}"));
             draft.enter(Phase::Undoing);
         }
-        // Only a person can tell what is wrong here, or how long a pause lasts.
+        // Only a person can tell what is wrong here. A pause ends, and is read again after a while.
         FenceRefusal::Paused
         | FenceRefusal::OtherDormer
         | FenceRefusal::NotWindows
         | FenceRefusal::ControlPlane
         | FenceRefusal::NotItsNode => {
-            draft.s.held = Some(format!("dormer: {said}"));
+            let pause = why == FenceRefusal::Paused;
+            let by_a_person = draft.s.held.is_some() && !draft.s.held_for_pause;
+            draft.s.held_for_pause = pause && !by_a_person;
+            // A person's hold outlasts the pause.
+            if !(pause && by_a_person) {
+                draft.s.held = Some(format!("dormer: {said}"));
+            }
             draft.s.note = Some(said);
             draft.enter(Phase::Undoing);
         }

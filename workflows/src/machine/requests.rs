@@ -47,11 +47,13 @@ impl Draft<'_> {
     fn resume(&mut self) {
         let paused = self.s.paused.take().is_some();
         self.s.held = None;
+        self.s.held_for_pause = false;
         self.is_asked(Request::Resume { paused });
     }
 
     pub(super) fn hold(&mut self, from: &Sender) {
         self.s.held = Some(name(from));
+        self.s.held_for_pause = false;
         self.s.wish = None;
         self.is_asked(Request::Hold);
     }
@@ -64,6 +66,7 @@ impl Draft<'_> {
         }
         let paused = self.s.paused.take().is_some();
         self.s.held = None;
+        self.s.held_for_pause = false;
         if paused && self.s.phase != Phase::Drained {
             self.is_asked(Request::Resume { paused });
         }

@@ -41,7 +41,11 @@ impl ServePhase {
         match self {
             Self::Serving => {
                 draft.s.in_service = true;
-                draft.wait(Timer::Drift);
+                if draft.s.held_for_pause {
+                    draft.wait_ms(Timer::Drift, policy::CHECK_AGAIN);
+                } else {
+                    draft.wait(Timer::Drift);
+                }
                 if draft.s.node.is_none() {
                     draft.wait(Timer::Deadline);
                 }
@@ -139,7 +143,14 @@ impl ServePhase {
 
     pub(super) fn fired(self, draft: &mut Draft<'_>, timer: Timer) {
         match (self, timer) {
-            (Self::Serving, Timer::Drift) => draft.enter(Phase::Checking),
+            (Self::Serving, Timer::Drift) => {
+                end_of_pause(draft);
+                // A person's request waits in Serving.
+                match draft.s.wish.is_some() && !draft.rests() {
+                    true => draft.enter(Phase::Serving),
+                    false => draft.enter(Phase::Checking),
+                }
+            }
             (Self::Serving, Timer::Deadline) if draft.s.node.is_none() => draft.find_node(),
             // Its Node came back.
             (Self::Serving, Timer::Deadline) => {}
@@ -425,6 +436,14 @@ fn await_repair(draft: &mut Draft<'_>) {
         long: !waits,
         ..down
     });
+}
+
+/// Ends dormer's own hold for a pause of the machine's controllers. If the pause lasts, the next live read before a change
+/// holds the machine again.
+fn end_of_pause(draft: &mut Draft<'_>) {
+    if std::mem::take(&mut draft.s.held_for_pause) {
+        draft.s.held = None;
+    }
 }
 
 fn unmarked(draft: &Draft<'_>) -> bool {

@@ -59,6 +59,9 @@ pub struct State {
     /// Person who holds it, and reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held: Option<String>,
+    /// Whether [`State::held`] is dormer's own, because its controllers are paused. It ends by itself.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub held_for_pause: bool,
     /// Request of a person that needs the lease.
     pub wish: Option<LeasedRequest>,
     /// A person approved a change: the one to [`State::approved_for`].

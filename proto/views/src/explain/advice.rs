@@ -203,6 +203,7 @@ fn in_phase(machine: &Machine, phase: MachinePhase, rollout: Option<&Rollout>) -
                 let Cure { outside, say } = cure(&failure.code).unwrap_or(UNKNOWN);
                 vec![Step::outside(outside, say), recreated(machine).instead()]
             }
+            None if machine.certificate_refused.is_some() => lapsed(machine),
             None => not_ready(machine),
         },
         MachinePhase::Failed | MachinePhase::Gone => Vec::new(),
@@ -350,6 +351,22 @@ fn certificate(why: &str) -> Vec<Step> {
 fn node(machine: &Machine) -> &str {
     let known = machine.node.as_deref().or(machine.expected_node.as_deref());
     known.unwrap_or(&machine.name)
+}
+
+/// Steps of a machine that served, whose Node is not available, and whose kubelet got no certificate. Its Node has to be
+/// torn down under the lease, and only then a first certificate is approved for that name once more.
+fn lapsed(machine: &Machine) -> Vec<Step> {
+    let name = machine.name.as_str();
+    let say = match machine.kind.as_ref().and_then(OpenEnum::known) {
+        Some(MachineKind::WindowsHost) => {
+            "If its kubelet's certificate has lapsed, set the host up again"
+        }
+        _ => "If its kubelet's certificate has lapsed, replace the machine",
+    };
+    vec![
+        Step::command("See who asks for what", &["kubectl", "describe", "csr"]),
+        Step::command(say, &["dormer", "recreate", name, "--yes"]),
+    ]
 }
 
 fn not_ready(machine: &Machine) -> Vec<Step> {
@@ -783,6 +800,21 @@ mod tests {
         let steps = steps(&machine, None);
         assert_eq!(outside(&steps), [Outside::AcceptKey]);
         assert_eq!(lines(&steps), ["dormer recreate m --yes"]);
+    }
+
+    #[test]
+    fn a_lapsed_certificate_is_cured_by_a_persons_command() {
+        let mut machine = Machine {
+            waiting_for: Some("the Node n to be Ready and schedulable".into()),
+            certificate_refused: Some("the Node n exists, and was not torn down".into()),
+            ..machine_in(MachinePhase::Serving)
+        };
+        let all = ["kubectl describe csr", "dormer recreate m --yes"];
+        assert_eq!(lines(&steps(&machine, None)), all);
+        assert!(said(&steps(&machine, None)).contains("replace the machine"));
+        machine.kind = Some(MachineKind::WindowsHost.into());
+        assert_eq!(lines(&steps(&machine, None)), all);
+        assert!(said(&steps(&machine, None)).contains("set the host up again"));
     }
 
     #[test]

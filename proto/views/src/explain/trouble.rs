@@ -233,6 +233,13 @@ fn found(machine: &Machine) -> Option<(Urgency, String, String)> {
                 let text = cause(&failure.code, &failure.message);
                 Some((Stuck, failure.code.clone(), text))
             }
+            // No wait mends it: a kubelet whose certificate has lapsed cannot renew it.
+            (None, Some(_)) if let Some(why) = &machine.certificate_refused => {
+                let text = format!(
+                    "its Node is not available, and a certificate request of its kubelet was not approved: {why}"
+                );
+                Some((Stuck, "CertificateRefused".into(), text))
+            }
             (None, Some(waits)) => Some((
                 match down_until(machine) {
                     Some(until) if until > super::now(machine) => Urgency::Slow,
@@ -478,6 +485,27 @@ mod tests {
         assert_eq!(urgency(&down(20)), Some(Urgency::Stuck));
         assert_eq!(heals_by(&down(20)), None);
         assert_eq!(heals_by(&machine_in(MachinePhase::Serving)), None);
+    }
+
+    #[test]
+    fn a_node_that_is_down_without_a_certificate_does_not_come_back_by_itself() {
+        let since = machine_in(MachinePhase::Serving).status.since;
+        let down = Machine {
+            waiting_for: Some("the Node n to be Ready and schedulable".into()),
+            down_since: Some(since),
+            certificate_refused: Some("the Node n exists, and was not torn down".into()),
+            ..machine_in(MachinePhase::Serving)
+        };
+        let found = trouble(&down).expect("trouble");
+        assert_eq!(found.urgency, Urgency::Stuck);
+        assert_eq!(found.code, "CertificateRefused");
+        assert!(found.cause.contains("was not torn down"), "{found:?}");
+        assert_eq!(heals_by(&down), None);
+        let serves = Machine {
+            waiting_for: None,
+            ..down
+        };
+        assert_eq!(urgency(&serves), None, "somebody else asked in its name");
     }
 
     #[test]
