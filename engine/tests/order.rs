@@ -51,6 +51,18 @@ impl Outside {
     }
 }
 
+impl Outside {
+    /// How often an order was charged, shipped and refunded.
+    fn did(&self, order: &str) -> (u32, u32, u32) {
+        let count = |book: &BTreeMap<String, u32>| book.get(order).copied().unwrap_or(0);
+        (
+            count(&self.charged),
+            count(&self.shipped),
+            count(&self.refunded),
+        )
+    }
+}
+
 /// An attempt fails before its effect, or after it, or succeeds; some orders are sold out.
 fn work(outside: &Mutex<Outside>, chance: &Mutex<StdRng>, job: &Job<Task>) -> Result<(), Failure> {
     let draw = chance.lock().expect("unpoisoned").random_range(0..10);
@@ -123,16 +135,10 @@ async fn nothing_is_shipped_unpaid_and_no_money_is_kept_for_nothing() {
         }
         let ports = Arc::new(Local::new(Arc::clone(&store), SystemClock));
         let shop = Client::<Order, _>::new(ports);
-        let books = outside.lock().expect("unpoisoned");
         for n in 0..ORDERS {
             let order = run(n);
             let ended = shop.query(&order).await.expect("a run").state;
-            let count = |book: &BTreeMap<String, u32>| book.get(order.key()).copied().unwrap_or(0);
-            let did = (
-                count(&books.charged),
-                count(&books.shipped),
-                count(&books.refunded),
-            );
+            let did = outside.lock().expect("unpoisoned").did(order.key());
             let allowed: &[(u32, u32, u32)] = match ended {
                 Order::Shipped => &[(1, 1, 0)],
                 Order::Refunded => &[(1, 0, 1), (1, 1, 1)],
