@@ -7,7 +7,9 @@
 use crate::{
     engine::{self, Options},
     local::{Local, LocalInbox, LocalTasks, deliver_due_timers},
-    port::{DeadLetters, History, HistoryReader, Inbox, Quarantine, StoreError, SystemClock},
+    port::{
+        DeadLetters, History, HistoryReader, Inbox, OrderOut, Quarantine, StoreError, SystemClock,
+    },
     shard::Counters,
 };
 use dormer_engine_core::{Record, Run, Workflow};
@@ -328,7 +330,8 @@ impl<W: Workflow> Worker<W> {
 
     /// Does jobs, at most `jobs_max` at once, until it is dropped. `work` is called with each attempt; its `match` over the
     /// tasks is their registration, so that the compiler finds one without code. An attempt that takes longer than its
-    /// limit ends, and counts as failed.
+    /// limit ends, and counts as failed. One whose worker is dropped returns to the queue; one
+    /// that panics is done again when its limit is over.
     pub async fn run<F, R>(self, jobs_max: usize, work: F)
     where
         F: Fn(Job<W::Task>) -> R + Send + Sync + 'static,
@@ -340,11 +343,17 @@ impl<W: Workflow> Worker<W> {
                 let _ = under_way.join_next().await;
             }
             for out in self.tasks.take(jobs_max.max(1) - under_way.len()).await {
+                let mut claim = Claim {
+                    out: Some(out),
+                    tasks: Arc::clone(&self.tasks),
+                };
+                let Some(out) = &claim.out else { continue };
                 let order = match envelope::decode::<TaskOrder<W::Task>>(&out.bytes, W::SCHEMA) {
                     Ok((order, _)) => order,
                     Err(error) => {
                         // The attempt's deadline ends it.
                         tracing::error!(task = %out.task, %error, "an order cannot be read");
+                        claim.end();
                         continue;
                     }
                 };
@@ -356,16 +365,40 @@ impl<W: Workflow> Worker<W> {
                 };
                 let limit = job.limit;
                 let result = tokio::time::timeout(limit, work(job));
-                let (tasks, inbox) = (Arc::clone(&self.tasks), Arc::clone(&self.inbox));
+                let inbox = Arc::clone(&self.inbox);
                 let name = self.name.clone();
                 under_way.spawn(async move {
                     let result = result.await.unwrap_or_else(|_| {
                         let why = format!("it took longer than {} ms", limit.as_millis());
                         Err(Failure::transient("TimedOut", why))
                     });
-                    report::<W>(order, result, name, (&tasks, &inbox)).await;
+                    report::<W>(order, result, name, (&claim.tasks, &inbox)).await;
+                    claim.end();
                 });
             }
+        }
+    }
+}
+
+/// An order under way. If its worker is dropped before it has reported, the order returns to the queue; after a panic it
+/// does not, so that the next attempt has its delay.
+struct Claim {
+    out: Option<OrderOut>,
+    tasks: Arc<LocalTasks>,
+}
+
+impl Claim {
+    fn end(&mut self) {
+        self.out = None;
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if let Some(out) = self.out.take()
+            && !std::thread::panicking()
+        {
+            self.tasks.give_back(out);
         }
     }
 }

@@ -19,7 +19,10 @@ use std::{
     sync::{Arc, Mutex},
     time::Duration,
 };
-use tokio::{sync::watch, task::JoinSet};
+use tokio::{
+    sync::{Notify, watch},
+    task::JoinSet,
+};
 
 /// Longest time that all orders of a seed may take, beside the time to cancel.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -216,4 +219,35 @@ async fn what_cannot_be_is_refused_with_what_to_do() {
     worker.abort();
     stop.send(true).expect("it runs");
     engine.await.expect("it ends").expect("a sound store");
+}
+
+/// The queue would give the order to nobody for minutes: its worker is dropped in the middle of the job.
+#[tokio::test]
+async fn what_a_worker_leaves_is_done_by_the_next_one() {
+    let ports = Arc::new(Local::new(
+        Arc::new(MemoryStore::new(Incarnation(1))),
+        SystemClock,
+    ));
+    let (_stop, stopped) = watch::channel(false);
+    let engine = tokio::spawn(serve::<Order, _>(Arc::clone(&ports), stopped));
+    let shop = Client::<Order, _>::new(Arc::clone(&ports));
+    let order = RunId::new("order", "left").expect("an id");
+    shop.start(&order, 5).await.expect("started");
+    let begun = Arc::new(Notify::new());
+    let first = Worker::<Order>::new("first", &ports);
+    let begins = Arc::clone(&begun);
+    let first = tokio::spawn(first.run(1, move |_| {
+        begins.notify_one();
+        std::future::pending()
+    }));
+    begun.notified().await;
+    first.abort();
+    let second = Worker::<Order>::new("second", &ports);
+    let second = tokio::spawn(second.run(1, |_| std::future::ready(Ok(()))));
+    let ends = shop.wait(&order, |now| now.closed.is_some());
+    let ended = tokio::time::timeout(PATIENCE, ends).await;
+    let ended = ended.expect("in time").expect("a run");
+    assert_eq!(ended.state, Order::Shipped);
+    second.abort();
+    engine.abort();
 }
