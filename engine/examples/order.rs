@@ -81,11 +81,17 @@ impl Workflow for Order {
             (Order::Charging(amount), Finished { .. }) => enter(Order::Charged(amount)),
             // The bank may have the money already: what it answers decides.
             (Order::Charging(amount), Signalled { .. }) => Decision::to(Order::Cancelling(amount)),
-            (Order::Charging(_) | Order::Cancelling(_), Exhausted { .. }) => enter(Order::Declined),
+            // The bank said no. Where it only did not answer, it may have the money: see below.
+            (Order::Charging(_) | Order::Cancelling(_), Exhausted { failure, .. })
+                if !failure.retry =>
+            {
+                enter(Order::Declined)
+            }
             (Order::Charged(amount), Fired(Timer::TimeToCancel)) => enter(Order::Shipping(amount)),
             (Order::Shipping(_), Finished { .. }) => enter(Order::Shipped),
             // The compensation: whatever ends the order after the charge gives the money back.
-            (Order::Cancelling(amount), Finished { .. })
+            (Order::Charging(amount) | Order::Cancelling(amount), Exhausted { .. })
+            | (Order::Cancelling(amount), Finished { .. })
             | (Order::Charged(amount), Signalled { .. })
             | (Order::Shipping(amount), Exhausted { .. }) => enter(Order::Refunding(amount)),
             (Order::Refunding(_), Finished { .. }) => enter(Order::Refunded),

@@ -123,7 +123,8 @@ impl<W: Workflow, S: OwnStore> Client<W, S> {
         }
     }
 
-    /// Starts a run: the workflow gets `Started`, and then observes `fact`. It returns when that is stored.
+    /// Starts a run: the workflow gets `Started`, and then observes `fact`. It returns when that is stored. Of two calls at
+    /// once both may succeed, and the workflow observes both facts.
     ///
     /// # Errors
     /// [`ClientError::Exists`]; [`ClientError::NotTaken`], also where [`Workflow::start`] refuses the id.
@@ -147,7 +148,8 @@ impl<W: Workflow, S: OwnStore> Client<W, S> {
     }
 
     /// Sends a signal to a run in a person's or a program's name. It returns when the signal is stored, and with it what
-    /// the workflow decided.
+    /// the workflow decided. A run knows its last 16 requests by their ids: of more at once some are answered with
+    /// [`ClientError::NotTaken`] although they were taken.
     ///
     /// # Errors
     /// [`ClientError::NoRun`], [`ClientError::Ended`], [`ClientError::NotTaken`], [`ClientError::ReasonTooLong`].
@@ -299,7 +301,8 @@ fn record<W: Workflow>(bytes: &[u8]) -> Result<Record<W>, ClientError> {
 pub struct Job<T> {
     /// The task.
     pub task: T,
-    /// Its id. It is the same in every attempt: give it to whom you call as the idempotency key.
+    /// Its id. It is the same in every attempt: give it to whom you call as the idempotency key. A task that is ordered
+    /// anew after a reset has another one; where that may not happen twice, take the run's id.
     pub id: TaskId,
     /// Number of the attempt, from 1.
     pub attempt: Attempt,
@@ -337,6 +340,7 @@ impl<W: Workflow> Worker<W> {
         F: Fn(Job<W::Task>) -> R + Send + Sync + 'static,
         R: Future<Output = Result<W::Outcome, Failure>> + Send + 'static,
     {
+        let work = Arc::new(work);
         let mut under_way = JoinSet::new();
         loop {
             while under_way.len() >= jobs_max.max(1) {
@@ -364,11 +368,12 @@ impl<W: Workflow> Worker<W> {
                     limit: Duration::from_millis(order.limit_ms),
                 };
                 let limit = job.limit;
-                let result = tokio::time::timeout(limit, work(job));
+                let work = Arc::clone(&work);
                 let inbox = Arc::clone(&self.inbox);
                 let name = self.name.clone();
                 under_way.spawn(async move {
-                    let result = result.await.unwrap_or_else(|_| {
+                    let done = tokio::time::timeout(limit, async { work(job).await });
+                    let result = done.await.unwrap_or_else(|_| {
                         let why = format!("it took longer than {} ms", limit.as_millis());
                         Err(Failure::transient("TimedOut", why))
                     });
