@@ -267,7 +267,8 @@ pub(crate) async fn ask(
 ) -> Result<SharedRun, ApiError> {
     let request = body.request(wish);
     let against = request.against;
-    if let Some(run) = taken(&run, &request.id, against)? {
+    let reset = matches!(request.ask, Ask::Reset { .. });
+    if let Some(run) = taken(&run, &request.id, against, reset)? {
         return Ok(run);
     }
     if let Ask::Signal(signal) = &request.ask
@@ -294,7 +295,7 @@ pub(crate) async fn ask(
     while Instant::now() < deadline {
         tokio::time::sleep(POLL_EVERY).await;
         if let Some(now) = run_cache.one(&to).await?
-            && let Some(run) = taken(&now, &id, against)?
+            && let Some(run) = taken(&now, &id, against, reset)?
         {
             return Ok(run);
         }
@@ -306,15 +307,28 @@ pub(crate) async fn ask(
 }
 
 /// The run, if its history holds the request.
-fn taken(run: &SharedRun, id: &str, against: Seq) -> Result<Option<SharedRun>, ApiError> {
+fn taken(
+    run: &SharedRun,
+    id: &str,
+    against: Seq,
+    reset: bool,
+) -> Result<Option<SharedRun>, ApiError> {
     if run.requests.iter().any(|known| known == id) {
         return Ok(Some(SharedRun::clone(run)));
     }
-    if run.closed.is_some() {
-        return Err(ApiError::conflict(
-            format!("{} has ended", run.id),
-            "no action is needed",
-        ));
+    let by_a_person = Dormer::resets_ended(&run.state);
+    if run.closed.is_some() && !(reset && by_a_person) {
+        return Err(if by_a_person {
+            ApiError::conflict(
+                format!("{} was removed by a person", run.id),
+                "dormer reset --to RECORD takes it back; dormer history lists the records",
+            )
+        } else {
+            ApiError::conflict(
+                format!("{} has ended: its Machine is gone", run.id),
+                "no action is needed: should the Machine be there again, the run begins anew",
+            )
+        });
     }
     if against.0 != 0 && against != run.entered.seq {
         return Err(ApiError::conflict(

@@ -101,8 +101,14 @@ impl RequestArgs {
         body: &RequestBody<'_>,
     ) -> Result<String, Failure> {
         let answer: Answer<AnyRun> = server.post(path, body).await?;
-        let programs = self.to.programs(&answer)?;
-        Ok(programs.unwrap_or_else(|| answer_line(&done(path, body), &answer.view)))
+        if let Some(programs) = self.to.programs(&answer)? {
+            return Ok(programs);
+        }
+        let mut text = answer_line(&done(path, body), &answer.view);
+        if path.ends_with("/remove") {
+            text += &format!("\n{}", taken_back(&answer.view));
+        }
+        Ok(text)
     }
 
     /// Posts the action for each of several machines, and goes on after a refusal.
@@ -208,6 +214,13 @@ fn done(path: &str, body: &RequestBody<'_>) -> String {
         other => other,
     };
     word.to_owned()
+}
+
+/// How a removal is taken back: by a reset to the record before it.
+fn taken_back(run: &AnyRun) -> String {
+    let before = run.status().seq.saturating_sub(1).max(1);
+    let name = run.name();
+    format!("To take it back: dormer reset {name} --to {before}")
 }
 
 /// What to say instead of a request that would repeat what holds already. `None`: it would change something.

@@ -788,4 +788,26 @@ pub(crate) const SCENARIOS: &[(u8, &str, &CoveringTests)] = &[
             "labels_of_pods_for_cluster_apis_drains_count_on_its_machines",
         )],
     ),
+    (
+        87,
+        "etcd is restored to before a Machine's deletion",
+        &[
+            (
+                "tests/real/restored.rs",
+                "an_etcd_that_was_restored_to_an_earlier_revision_is_believed",
+            ),
+            (
+                "workflows/tests/machine_reopened.rs",
+                "a_machine_that_an_etcd_restored_brings_back_is_adopted_again",
+            ),
+        ],
+    ),
+    (
+        88,
+        "a person removes the wrong machine from dormer",
+        &[(
+            "workflows/tests/machine_reopened.rs",
+            "a_person_who_removed_the_wrong_one_takes_it_back_by_a_reset",
+        )],
+    ),
 ];

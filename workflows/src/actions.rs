@@ -206,7 +206,7 @@ pub const REMOVE: Action = of_machine(
     &[],
 )
 .when("unless it holds the lease")
-.danger("dormer forgets it");
+.danger("dormer forgets it, until a reset takes that back");
 /// Trust a host's new key. Its signal names it.
 pub const TRUST_HOST_KEY: Action = of_machine(
     "trust-host-key",

@@ -8,7 +8,7 @@ use dormer_engine_core::{Command, Decision, Input, Now, Workflow};
 use dormer_proto::{
     id::RunId,
     machine::{Outcome, Task},
-    message::Reporter,
+    message::{ObjectRef, Reporter},
     work,
 };
 use serde::{Deserialize, Serialize};
@@ -78,6 +78,20 @@ impl Workflow for Dormer {
                 widen(Rollout::reset(now, *then, current))
             }
             (_, current) => Decision::to(current.clone()),
+        }
+    }
+
+    fn reopen(ended: &State, object: &ObjectRef, fact: &work::Fact) -> Option<State> {
+        match ended {
+            State::Machine(state) => Machine::reopen(state, object, fact).map(State::from),
+            State::None | State::Rollout(_) => None,
+        }
+    }
+
+    fn resets_ended(ended: &State) -> bool {
+        match ended {
+            State::Machine(state) => Machine::resets_ended(state),
+            State::None | State::Rollout(_) => false,
         }
     }
 

@@ -5,6 +5,7 @@ mod common;
 mod histories;
 mod joined;
 mod machine_guard;
+mod machine_reopened;
 mod machine_stories;
 mod machine_table;
 mod machine_walk;

@@ -132,6 +132,8 @@ pub(crate) fn pass<W: Workflow>(
         Inbound::Answered(answer) => answered(run, answer),
         Inbound::Signalled(signal) => signalled(run, signal),
         Inbound::Reported(report) => reported(run, report),
+        Inbound::Observed(observation) if run.closed.is_some() => reopened(run, observation),
+        Inbound::Requested(request) if resets_ended(run, &request) => requested(run, request),
         _ if run.closed.is_some() => FenceResult::Not(Offer::dropped(Dropped::Closed)),
         Inbound::Observed(observation) => observed(run, observation),
         Inbound::TimerDue => timer_due(run, at),
@@ -226,7 +228,47 @@ fn observed<W: Workflow>(run: &Run<W>, seen: Observation<W::Fact>) -> FenceResul
     )
 }
 
-/// Hash of an encoded fact. 0 means that the object is gone.
+/// Applies the fences of an ended run to a fact. It may begin the run anew, even where it equals the last one: what was
+/// observed before the end was lost with it.
+fn reopened<W: Workflow>(run: &Run<W>, seen: Observation<W::Fact>) -> FenceResult<W> {
+    let late = run
+        .facts
+        .get(&seen.object)
+        .is_some_and(|mark| enforced(Fence::Observation) && seen.version < mark.version);
+    if late {
+        return FenceResult::Not(Offer::dropped(Dropped::Late));
+    }
+    let Observation {
+        object,
+        version,
+        fact,
+        ..
+    } = seen;
+    let reopens = fact
+        .as_ref()
+        .is_some_and(|fact| W::reopen(&run.state, &object, fact).is_some());
+    if !reopens {
+        return FenceResult::Not(Offer::dropped(Dropped::Closed));
+    }
+    FenceResult::Event(
+        HistoryEvent::Observed {
+            object,
+            version,
+            fact,
+        },
+        None,
+    )
+}
+
+fn resets_ended<W: Workflow>(run: &Run<W>, request: &Request<W::Signal>) -> bool {
+    let reset = matches!(request.ask, Ask::Reset { .. });
+    run.closed.is_some() && reset && W::resets_ended(&run.state)
+}
+
+/// Digest of an object that is gone.
+pub(crate) const GONE: u64 = 0;
+
+/// Hash of an encoded fact; [`GONE`] if there is none.
 pub(crate) fn digest<W: Workflow>(fact: Option<&W::Fact>) -> u64 {
     fact.map_or(0, |fact| {
         rmp_serde::to_vec_named(fact).map_or(1, |b| hash64(&b).max(1))

@@ -12,7 +12,7 @@ use crate::{
 };
 use dormer_proto::{
     id::{Attempt, Incarnation, RunId, Seq, SignalId, Sum, Timestamp},
-    message::{Ask, Failure, Inbound, Request},
+    message::{Ask, Failure, Inbound, ObjectRef, Request},
 };
 use std::collections::{BTreeMap, VecDeque};
 
@@ -259,6 +259,9 @@ impl<W: Workflow> Transition<W> {
                 version,
                 fact,
             } => {
+                if let Some(fact) = &fact {
+                    self.reopen(&object, fact);
+                }
                 let digest = fence::digest::<W>(fact.as_ref());
                 make_room(&mut self.run.facts);
                 self.run
@@ -596,12 +599,34 @@ impl<W: Workflow> Transition<W> {
         }
     }
 
+    /// Begins an ended run anew, if the workflow wants that for this fact. Versions of observed objects stay, so no
+    /// earlier message counts as news; their contents are forgotten with the state, so the next full list is news.
+    fn reopen(&mut self, object: &ObjectRef, fact: &W::Fact) {
+        if self.run.closed.is_none() {
+            return;
+        }
+        let Some(state) = W::reopen(&self.run.state, object, fact) else {
+            return;
+        };
+        self.run.closed = None;
+        self.run.state = state;
+        for mark in self.run.facts.values_mut() {
+            mark.digest = fence::GONE;
+        }
+        self.run.entered = Entered {
+            seq: self.run.seq,
+            at: self.at,
+        };
+        self.decide(Input::Started);
+    }
+
     /// Resets the state. Tasks and timers end. Signals without a receipt, and the accepted signals of each sender,
     /// stay.
     fn reset(&mut self, then: W::State) {
-        if self.run.closed.is_some() {
+        if self.run.closed.is_some() && !W::resets_ended(&self.run.state) {
             return;
         }
+        self.run.closed = None;
         self.run.tasks.clear();
         self.run.timers.clear();
         let current = std::mem::take(&mut self.run.state);
@@ -702,7 +727,7 @@ fn fresh_signals<W: Workflow>(
 }
 
 /// Drops objects that are gone, oldest first, to make room for new ones.
-fn make_room(facts: &mut BTreeMap<dormer_proto::message::ObjectRef, FactMark>) {
+fn make_room(facts: &mut BTreeMap<ObjectRef, FactMark>) {
     if facts.len() < FACTS_MAX {
         return;
     }

@@ -57,6 +57,19 @@ pub trait Workflow: Sized + Clone + Debug + PartialEq + Send + Sync + 'static {
         Decision::to(then)
     }
 
+    /// State in which an ended run begins anew because of `fact`: the world says that what ended it is not so. It is
+    /// then told [`Input::Started`], and the fact. `None`: the run stays ended, and the fact is dropped.
+    fn reopen(ended: &Self::State, object: &ObjectRef, fact: &Self::Fact) -> Option<Self::State> {
+        let _ = (ended, object, fact);
+        None
+    }
+
+    /// Whether a person's reset may begin an ended run anew. Otherwise it is refused.
+    fn resets_ended(ended: &Self::State) -> bool {
+        let _ = ended;
+        false
+    }
+
     /// Name of the state, for people. A run enters a state when this name changes.
     fn label(state: &Self::State) -> &'static str;
 

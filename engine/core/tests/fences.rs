@@ -15,6 +15,8 @@ use dormer_proto::{
 use serde::{Deserialize, Serialize};
 
 const OURS: Incarnation = Incarnation(7);
+/// Fact that begins an ended run anew.
+const AGAIN: u32 = 42;
 
 /// Counts what it is told; asks for a task at each fact, waits at each signal.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -77,6 +79,15 @@ impl Workflow for Toy {
             Some(command) => decision.and(command),
             None => decision,
         }
+    }
+
+    fn reopen(_: &Toy, _: &ObjectRef, fact: &u32) -> Option<Toy> {
+        let inputs = vec!["anew".to_owned()];
+        (*fact == AGAIN).then_some(Toy { inputs })
+    }
+
+    fn resets_ended(ended: &Toy) -> bool {
+        ended.inputs.len() > 2
     }
 
     fn label(_: &Toy) -> &'static str {
@@ -628,6 +639,90 @@ fn a_reset_ends_tasks_and_timers_and_late_answers_find_nothing() {
         world.run().taken.contains_key(&other()),
         "what was taken from a sender stays"
     );
+}
+
+/// A request for a reset to the first record, as the engine offers it.
+fn reset(world: &mut World, id: &str) -> Verdict {
+    let request = Request {
+        id: id.into(),
+        who: "ada".into(),
+        why: "taken back".into(),
+        against: Seq(0),
+        ask: Ask::Reset { to: Seq(1) },
+    };
+    let then = Toy {
+        inputs: vec!["then".into()],
+    };
+    let mut transition = Transition::of(world.run().clone(), Timestamp(100));
+    let verdict = transition.offer_reset(request, Some(then)).verdict;
+    if let Some((record, _)) = transition.finish("test", Vec::new()) {
+        world.store(record);
+    }
+    verdict
+}
+
+#[test]
+fn an_ended_run_begins_anew_by_a_fact_that_says_so_and_by_no_other() {
+    let closed = Verdict::Dropped(Dropped::Closed);
+    let mut world = World::default();
+    world.tell(10, fact(1, 5, Some(AGAIN)));
+    world.tell(11, fact(1, 6, None));
+    world.tell(12, signal(1, "end"));
+    assert_eq!(world.tell(13, fact(2, 1, Some(3))).0, closed);
+    assert_eq!(world.tell(14, fact(2, 2, None)).0, closed);
+    assert_eq!(
+        world.tell(15, fact(1, 5, Some(AGAIN))).0,
+        Verdict::Dropped(Dropped::Late),
+        "from before its end, delivered again"
+    );
+    assert!(world.run().closed.is_some());
+    let (verdict, _, effects) = world.tell(16, fact(2, 3, Some(AGAIN)));
+    assert_eq!(verdict, Verdict::Taken);
+    assert_eq!(world.inputs(), ["anew", "started", "fact Some(42)"]);
+    assert!(world.run().closed.is_none());
+    assert_eq!(effects.orders.len(), 1, "it works as any other");
+    assert_eq!(
+        world.tell(17, signal(1, "end")).0,
+        Verdict::Dropped(Dropped::Repeat),
+        "what was taken from others stays taken"
+    );
+    assert_eq!(world.tell(18, fact(2, 4, Some(8))).0, Verdict::Taken);
+}
+
+#[test]
+fn what_an_ended_run_knew_of_other_objects_is_news_when_it_begins_anew() {
+    let of = |epoch, object: &str, content| {
+        let mut message = fact(epoch, 1, content);
+        if let Inbound::Observed(seen) = &mut message.body {
+            seen.object.uid = object.into();
+        }
+        message
+    };
+    let mut world = World::default();
+    world.tell(10, of(1, "machine", Some(AGAIN)));
+    world.tell(11, of(1, "node", Some(7)));
+    world.tell(12, signal(1, "end"));
+    world.tell(13, of(2, "machine", Some(AGAIN)));
+    assert_eq!(world.inputs().last().unwrap(), "fact Some(42)");
+    assert_eq!(world.tell(14, of(2, "node", Some(7))).0, Verdict::Taken);
+    assert_eq!(world.inputs().last().unwrap(), "fact Some(7)");
+}
+
+#[test]
+fn a_reset_opens_an_ended_run_only_if_the_workflow_lets_it() {
+    let mut world = World::default();
+    world.tell(10, signal(1, "end"));
+    assert_eq!(
+        reset(&mut world, "a"),
+        Verdict::Dropped(Dropped::Closed),
+        "two inputs: the toy refuses"
+    );
+    let mut world = World::default();
+    world.tell(10, signal(1, "wait"));
+    world.tell(11, signal(2, "end"));
+    assert_eq!(reset(&mut world, "b"), Verdict::Taken);
+    assert_eq!(world.inputs(), ["then"]);
+    assert!(world.run().closed.is_none());
 }
 
 #[test]

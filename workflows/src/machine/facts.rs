@@ -152,6 +152,7 @@ impl Draft<'_> {
     }
 
     fn machine_gone(&mut self) {
+        self.s.machine_gone = true;
         if matches!(self.s.phase, Phase::ClosingGone | Phase::ReplacementWait) {
             return;
         }

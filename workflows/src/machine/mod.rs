@@ -38,8 +38,8 @@ use self::draft::Draft;
 use dormer_engine_core::{Decision, Input, Now, Workflow};
 use dormer_proto::{
     id::RunId,
-    machine::{Outcome, Task},
-    message::Reporter,
+    machine::{self, Outcome, Task},
+    message::{ObjectRef, Reporter},
     subject::APPROVALS,
     work::{Fact, Signal},
 };
@@ -83,9 +83,37 @@ impl Workflow for Machine {
         draft.finish()
     }
 
+    fn reopen(ended: &State, object: &ObjectRef, fact: &Fact) -> Option<State> {
+        let Fact::Machine(machine::Fact::Machine(machine)) = fact else {
+            return None;
+        };
+        // etcd was restored, or a list lied. A Machine that somebody else deletes needs no run.
+        if object.kind != "Machine" || machine.deleting || !ended.machine_gone {
+            return None;
+        }
+        Some(State {
+            // The same UID is the same host: its key stays pinned.
+            host: Host {
+                pin: ended.host.pin.clone(),
+                generation: ended.host.generation,
+                ..Host::default()
+            },
+            closed: ended.closed,
+            paused: ended.paused.clone(),
+            note: Some("its Machine was gone, and is there again".into()),
+            ..State::default()
+        })
+    }
+
+    fn resets_ended(ended: &State) -> bool {
+        // A person closed it, and a person may take that back.
+        !ended.machine_gone
+    }
+
     fn reset(now: Now<'_>, then: State, current: &State) -> Decision<Self> {
+        let closed_by_a_person = current.phase == Phase::Gone && !current.machine_gone;
         let deleting = current.machine.as_ref().is_some_and(|m| m.deleting);
-        if deleting || current.phase.leaving() {
+        if deleting || (current.phase.leaving() && !closed_by_a_person) {
             // An old record does not revive a machine that is gone or leaving: its phase restarts.
             let mut draft = Draft::new(now, current.clone());
             draft.begin_again();

@@ -21,7 +21,7 @@ impl Draft<'_> {
             Signal::Recreate => self.wish(LeasedRequest::Recreate),
             Signal::Approve => self.approve(),
             Signal::Abort => self.is_asked(Request::Abort { by: from.clone() }),
-            Signal::Remove => self.remove(),
+            Signal::Remove => self.remove(from),
             Signal::TrustHostKey { fingerprint } => self.trust(from, fingerprint),
             Signal::Granted { token, marked } => self.granted(token, marked),
             Signal::Enrol => self.enrol(),
@@ -87,13 +87,19 @@ impl Draft<'_> {
     }
 
     /// Closes the run. If it holds the lease, it first closes the fence and returns the lease.
-    fn remove(&mut self) {
+    fn remove(&mut self, from: &Sender) {
         self.withdraw();
         if self.s.lease.token().is_some() {
             self.s.note = Some("it holds the lease: abort or finish the upgrade first".into());
             return;
         }
         self.removed_from_rollout();
+        // Not even a Machine that was gone, and is listed again, begins it anew: a person decided.
+        self.s.machine_gone = false;
+        let by = name(from);
+        self.s.note = Some(format!(
+            "removed from dormer by {by}; a reset takes that back"
+        ));
         self.end_episode("removed");
         self.enter(Phase::Gone);
     }

@@ -93,6 +93,9 @@ pub struct State {
     /// When they were first made in the present phase.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checked_since: Option<Timestamp>,
+    /// Whether its Machine was gone. A run that has ended without that was closed by a person.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub machine_gone: bool,
     /// Last note for people that is not a failure.
     pub note: Option<String>,
 }
