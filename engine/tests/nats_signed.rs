@@ -289,6 +289,44 @@ async fn what_nobody_reads_finds_no_stream() {
     assert_eq!(inbox.cached_info().config.subjects, subjects);
 }
 
+/// Each subject of an order holds one message, so a forged one would keep the true one out.
+#[tokio::test]
+async fn a_forged_message_in_an_orders_place_gives_way_to_the_order() {
+    let server = started!(NatsServer::start(NatsOptions::default()));
+    let folder = tempfile::tempdir().expect("a folder");
+    let keys = keys(folder.path(), "a");
+    let client = async_nats::connect(server.url()).await.expect("a client");
+    let js = jetstream::new(client);
+    let store = store(&server, "shut", Some(Arc::clone(&keys))).await;
+    let names = Names::with_prefix("shut");
+    let task = TaskId {
+        run: run("a"),
+        seq: Seq(1),
+        ordinal: 0,
+    };
+    let order = |bytes: &[u8]| OrderOut {
+        task: task.clone(),
+        attempt: Attempt(1),
+        class: "host",
+        bytes: bytes.to_vec(),
+    };
+    let subject = names.order("host", &task, Attempt(1));
+    let junk = js.publish(subject.clone(), "junk".into()).await;
+    junk.expect("sent").await.expect("stored");
+    let stored = async || {
+        let stream = js.get_stream(names.task_stream()).await.expect("a stream");
+        let last = stream.get_last_raw_message_by_subject(&subject).await;
+        last.expect("a message").payload
+    };
+    let put = store.tasks().publish(vec![order(b"true")]).await;
+    put.expect("published");
+    assert_eq!(stored().await, "true");
+    // The engine's own first order of an attempt stays, whatever a later build would write.
+    let put = store.tasks().publish(vec![order(b"again")]).await;
+    put.expect("published");
+    assert_eq!(stored().await, "true");
+}
+
 /// Repeated for an engine that is gone, it would keep its partitions from the others.
 #[tokio::test]
 async fn a_recorded_sign_of_life_is_refused() {

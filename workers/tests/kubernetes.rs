@@ -8,6 +8,7 @@ mod fence;
 mod find;
 mod guard;
 mod join;
+mod rollback;
 mod sleep;
 mod tokens;
 mod unserved;

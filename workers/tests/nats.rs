@@ -315,6 +315,58 @@ async fn forged_orders_are_done_without_keys_and_refused_with_them() {
     assert_eq!(with, [7]);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_true_order_that_comes_before_the_stores_identity_is_kept() {
+    let server = started!(NatsServer::start(NatsOptions::default()));
+    let folder = test_dir("early-orders");
+    let ours = keys(folder.path(), "a");
+    let store = Store::make(&server).await;
+    // As in the seconds in which a store is restored from a backup: its streams are there, its identity is not.
+    let meta = store.js.get_stream(store.names.meta_stream()).await;
+    let meta = meta.expect("a stream");
+    let purged = meta.purge().filter(store.names.meta(META_IDENTITY)).await;
+    purged.expect("purged");
+    let order = order("m", 1);
+    let subject = store.names.order("host", &order.task, order.attempt);
+    let body = envelope::encode(&order, SCHEMA).expect("an order").0;
+    let headers = signature(&ours, 43, &subject, &body);
+    let sent = store
+        .js
+        .publish_with_headers(subject, headers, body.into())
+        .await;
+    sent.expect("sent").await.expect("stored");
+
+    let options = Options {
+        keys: Some(Arc::clone(&ours)),
+        ..options(&server)
+    };
+    let refused = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&refused);
+    ours.count_with(move |_| {
+        count.fetch_add(1, Ordering::SeqCst);
+    });
+    let link = NatsLink::connect(&options).await.expect("a connection");
+    let orders = NatsOrders::open(link, "w", Reporter::Worker).await;
+    let orders = orders.expect("orders");
+    let early = async {
+        tokio::select! {
+            claimed = orders.take(1) => panic!("{}", claimed.expect("orders").len()),
+            () = await_condition("a refusal", IN_TIME, async || refused.load(Ordering::SeqCst) > 0) => {}
+        }
+    };
+    timeout(IN_TIME, early).await.expect("in time");
+    assert_eq!(store.orders_left().await, 1, "it is kept");
+    let identity = Identity {
+        incarnation: Incarnation(43),
+        history_streams: HISTORY_STREAMS,
+        partitions: PARTITIONS,
+    };
+    let identity = serde_json::to_vec(&identity).expect("json");
+    store.put(store.names.meta(META_IDENTITY), identity).await;
+    let claimed = timeout(IN_TIME, orders.take(1)).await.expect("in time");
+    assert_eq!(claimed.expect("orders").len(), 1);
+}
+
 /// Hands that only count.
 #[derive(Default)]
 struct Counting(AtomicUsize);

@@ -59,11 +59,16 @@ impl Held {
         }
     }
 
-    /// Removes a message that is acknowledged, returned or refused.
+    /// Removes a message that is acknowledged or returned.
     pub(super) fn remove(&self, reply: &Subject) {
         let mut messages = self.messages();
         messages.came.remove(&hash64(reply.as_bytes()));
         messages.works = Some(Instant::now());
+    }
+
+    /// Removes a message that is refused. That is no sign of work: anyone can send one, also to an engine that hangs.
+    pub(super) fn remove_refused(&self, reply: &Subject) {
+        self.messages().came.remove(&hash64(reply.as_bytes()));
     }
 
     /// Messages whose claims are extended now.
@@ -123,5 +128,19 @@ mod tests {
         );
         assert!(held.to_extend(now + HELD_MAX * 2).is_empty());
         assert!(held.messages().came.is_empty(), "nothing is kept for ever");
+    }
+
+    #[test]
+    fn a_refused_message_does_not_keep_the_claims_of_an_engine_that_hangs() {
+        let held = Held::default();
+        let (one, forged) = (Subject::from("one"), Subject::from("forged"));
+        held.add(Some(&one));
+        let begun = held.messages().works;
+        held.add(Some(&forged));
+        held.remove_refused(&forged);
+        assert_eq!(held.messages().works, begun);
+        held.add(Some(&forged));
+        held.remove(&forged);
+        assert_ne!(held.messages().works, begun, "one that was handled counts");
     }
 }

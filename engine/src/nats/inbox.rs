@@ -342,7 +342,7 @@ impl NatsInbox {
     async fn refuse(&self, message: &Message, why: &str) {
         self.note(message, why).await;
         if let Some(reply) = message.reply.clone() {
-            self.held.remove(&reply);
+            self.held.remove_refused(&reply);
             let _ = self
                 .link
                 .client

@@ -20,7 +20,8 @@ const ANSWERS_MAX: usize = 256;
 /// Bits of a token's slot. The bits above count how often an answer in this slot was given up.
 const SLOT_BITS: u32 = 24;
 
-/// Message to publish into a stream.
+/// Message to publish into a stream. A copy shares the body.
+#[derive(Clone)]
 pub(super) struct Outgoing {
     pub(super) subject: String,
     /// Headers. `None` costs the server less than an empty map.

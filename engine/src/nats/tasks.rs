@@ -44,6 +44,52 @@ impl NatsTasks {
     }
 }
 
+impl NatsTasks {
+    /// Whether the message that holds `subject` is taken away, because no engine of this store signed it. Who put it
+    /// there would otherwise keep the true order out, and the attempt would end without an answer.
+    async fn forged_is_taken_away(&self, subject: &str) -> bool {
+        let name = self.link.names.task_stream();
+        let Ok(stream) = self.link.js.get_stream_no_info(&name).await else {
+            return false;
+        };
+        let Ok(held) = stream.get_last_raw_message_by_subject(subject).await else {
+            // A worker has taken it meanwhile, and refused it.
+            return true;
+        };
+        let message = (&*held.payload, Some(&held.headers));
+        if self.link.verify(Origin::Engine, subject, message).is_ok() {
+            return false;
+        }
+        tracing::warn!(subject, "another message stood in an order's place");
+        stream.delete_message(held.sequence).await.is_ok()
+    }
+
+    /// Publishes once more what a forged message kept out.
+    async fn publish_in_place(&self, kept_out: Vec<Outgoing>) -> Result<(), StoreError> {
+        let mut again = Vec::new();
+        for message in kept_out {
+            if self.forged_is_taken_away(&message.subject).await {
+                again.push(message);
+            }
+        }
+        if again.is_empty() {
+            return Ok(());
+        }
+        for result in self.link.post.publish(again).await {
+            match result {
+                Ok(_) => {}
+                // The attempt's deadline ends it, and orders the next one.
+                Err(Fault::SubjectFull) => {
+                    tracing::error!("a forged message stands in an order's place again");
+                }
+                Err(Fault::Refused(why)) => tracing::error!(why, "an order cannot be published"),
+                Err(fault) => return Err(fault.into()),
+            }
+        }
+        Ok(())
+    }
+}
+
 impl TaskQueue for NatsTasks {
     async fn publish(&self, orders: Vec<OrderOut>) -> Result<(), StoreError> {
         let mut messages = Vec::new();
@@ -61,19 +107,23 @@ impl TaskQueue for NatsTasks {
             });
             tasks.push(order.task);
         }
+        // For what a forged message may keep out. Without keys nothing is told apart from it.
+        let spare = self.link.keys.as_ref().map(|_| messages.clone());
         let published = self.link.post.publish(messages);
         let (results, ()) = futures::join!(published, self.take_away(superseded));
-        for (task, result) in tasks.iter().zip(results) {
+        let mut kept_out = Vec::new();
+        for (at, (task, result)) in tasks.iter().zip(results).enumerate() {
             match result {
-                // The first order of this attempt still exists.
-                Ok(_) | Err(Fault::SubjectFull) => {}
+                Ok(_) => {}
+                // The first order of this attempt still exists, or something else in its place.
+                Err(Fault::SubjectFull) => kept_out.extend(spare.iter().map(|it| it[at].clone())),
                 Err(Fault::Refused(why)) => {
                     tracing::error!(%task, why, "an order cannot be published");
                 }
                 Err(fault) => return Err(fault.into()),
             }
         }
-        Ok(())
+        self.publish_in_place(kept_out).await
     }
 
     async fn receipt(&self, receipts: Vec<ReportReceipt>) {

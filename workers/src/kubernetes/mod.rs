@@ -252,7 +252,8 @@ impl KubernetesExecutor {
                 instead,
             } => {
                 let step = (back_from.as_str(), instead.as_deref());
-                self.set_payload(pool, payload, step, by).await
+                let issued = (order.incarnation, order.task.seq);
+                self.set_payload(pool, payload, step, by, issued).await
             }
             other => Err(Failure::lasting(
                 "WrongQueue",

@@ -5,7 +5,11 @@ use super::{
     api::{MANAGER, call, call_if_there},
 };
 use crate::pool::v1beta1::{Override, WindowsPool};
-use dormer_proto::{machine::Outcome, message::Failure};
+use dormer_proto::{
+    id::{Incarnation, Seq},
+    machine::Outcome,
+    message::Failure,
+};
 use kube::{
     Api,
     api::{Patch, PatchParams},
@@ -16,13 +20,15 @@ impl KubernetesExecutor {
     /// Writes the override under the resourceVersion of a read, unless it is there. The status says who asked. The spec
     /// is people's, and is not written.
     ///
-    /// A `payload` that the spec names itself takes an override of another spec's payload away.
+    /// A `payload` that the spec names itself takes an override of another spec's payload away. An order of an earlier
+    /// record than the one that wrote the override comes late, or is repeated by somebody, and changes nothing.
     pub(super) async fn set_payload(
         &self,
         pool: &str,
         payload: &str,
         (back_from, instead): (&str, Option<&str>),
         by: &str,
+        (incarnation, record): (Incarnation, Seq),
     ) -> Result<Outcome, Failure> {
         let namespace = &self.settings.namespace;
         let what = format!("WindowsPool {namespace}/{pool}");
@@ -36,11 +42,16 @@ impl KubernetesExecutor {
             return Err(Failure::lasting("PoolChanged", why));
         }
         let present = found.status.as_ref().and_then(|it| it.override_.as_ref());
+        if present.is_some_and(|it| it.is_later_than(incarnation, record)) {
+            let why = format!("a later rollback than to {payload} is in the status of {what}");
+            return Err(Failure::lasting("RollbackSuperseded", why));
+        }
         let wanted = (payload != written).then(|| Override {
             payload: payload.to_owned(),
             from: back_from.to_owned(),
             instead_of: written.clone(),
             by: by.to_owned(),
+            order: Some(Override::order_of(incarnation, record)),
         });
         let kept = match &wanted {
             Some(wanted) => present == Some(wanted),

@@ -27,7 +27,7 @@ use std::{
 use tokio::time::Instant;
 
 /// Least time between two reads of the store's incarnation.
-const INCARNATION_EVERY: Duration = Duration::from_secs(1);
+pub(super) const INCARNATION_EVERY: Duration = Duration::from_secs(1);
 
 /// A connection to one store.
 pub struct NatsLink {
@@ -35,8 +35,18 @@ pub struct NatsLink {
     pub(super) js: jetstream::Context,
     pub(super) names: Names,
     keys: Option<Arc<Keys>>,
-    /// Incarnation of the store, and when it was last asked for. Lock held for a copy, never across an await.
-    incarnation: Mutex<(Option<Incarnation>, Option<Instant>)>,
+    /// Incarnation of the store. Lock held for a copy, never across an await.
+    incarnation: Mutex<KnownIncarnation>,
+}
+
+/// What is known of the store's incarnation.
+#[derive(Default)]
+struct KnownIncarnation {
+    value: Option<Incarnation>,
+    /// Last time that it was asked for.
+    asked: Option<Instant>,
+    /// Last time that it was read.
+    read: Option<Instant>,
 }
 
 impl NatsLink {
@@ -175,7 +185,16 @@ impl NatsLink {
         self.incarnation
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .0
+            .value
+    }
+
+    /// Time since the store's incarnation was read. `None`: it never was.
+    pub(super) fn incarnation_age(&self) -> Option<Duration> {
+        let known = self
+            .incarnation
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        known.read.map(|at| at.elapsed())
     }
 
     /// Incarnation of the store, read once in a while only: anyone can send wrong signatures.
@@ -186,10 +205,10 @@ impl NatsLink {
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner);
             let now = Instant::now();
-            let asked = known.1.replace(now);
+            let asked = known.asked.replace(now);
             if asked.is_some_and(|at| now.duration_since(at) < INCARNATION_EVERY) {
-                known.1 = asked;
-                return known.0;
+                known.asked = asked;
+                return known.value;
             }
         }
         if let Err(error) = self.incarnation().await {
@@ -232,7 +251,8 @@ impl NatsLink {
             .incarnation
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        known.0 = Some(identity.incarnation);
+        known.value = Some(identity.incarnation);
+        known.read = Some(Instant::now());
         Ok(identity.incarnation)
     }
 

@@ -2,7 +2,7 @@
 //! they have receipts.
 
 use super::{
-    link::{ANSWER_MAX, NatsLink, failed},
+    link::{ANSWER_MAX, INCARNATION_EVERY, NatsLink, failed},
     pull::{Pulled, Pulls},
 };
 use crate::{
@@ -10,6 +10,7 @@ use crate::{
     port::{Claimed, Orders, PortError},
 };
 use async_nats::jetstream::{AckKind, Message};
+use dormer_nats::signing::Refusal;
 use dormer_proto::{
     address::{Address, Origin},
     envelope::{self, DecodeError},
@@ -45,6 +46,11 @@ const HOSTS: &str = WORKER_CLASSES[0];
 const HOST_ORDER_AGE_MAX: Duration = Duration::from_secs(95 * 60);
 /// The same of an order for the Kubernetes API.
 const ORDER_AGE_MAX: Duration = Duration::from_secs(8 * 60);
+
+/// Time after which an order with a wrong signature comes again, if it may be true.
+const REFUSED_AGAIN: Duration = INCARNATION_EVERY.saturating_mul(2);
+/// Age of the store's incarnation that was read for the order at hand. No store is made and ordered from meanwhile.
+const JUST_READ: Duration = Duration::from_millis(200);
 
 type Key = (TaskId, Attempt);
 
@@ -115,9 +121,10 @@ impl NatsOrders {
             };
             self.link.fresh(at, age, subject)
         });
-        if fresh.is_err() {
-            // A true order of this attempt cannot come any more: the attempt's deadline ends it.
-            let _ = message.ack_with(AckKind::Term).await;
+        if let Err(refusal) = fresh {
+            let deliveries = message.info().map_or(1, |info| info.delivered);
+            let fate = fate_of_refused(refusal, deliveries, self.link.incarnation_age());
+            let _ = message.ack_with(fate).await;
             return None;
         }
         let error = match message_bytes::order(&message.payload) {
@@ -138,6 +145,24 @@ impl NatsOrders {
         tracing::error!(subject = %message.subject, %error, "an order cannot be read");
         let _ = message.ack_with(fate).await;
         None
+    }
+}
+
+/// What becomes of an order whose signature is refused at its delivery number `deliveries` (from 1).
+///
+/// A signature is over the store's incarnation. While that is not known, or was read before the order may have come, a
+/// true order of a new store looks like a forged one: it comes again. One that is forged is ended then. A true order of
+/// the attempt cannot come any more, and the attempt's deadline ends it.
+fn fate_of_refused(refusal: Refusal, deliveries: i64, incarnation: Option<Duration>) -> AckKind {
+    let known = match incarnation {
+        Some(age) if deliveries > 1 => age <= REFUSED_AGAIN,
+        Some(age) => age < JUST_READ,
+        None => false,
+    };
+    if refusal == Refusal::WrongSignature && !known {
+        AckKind::Nak(Some(REFUSED_AGAIN))
+    } else {
+        AckKind::Term
     }
 }
 
@@ -272,5 +297,39 @@ impl Orders for NatsOrders {
         // If this is lost the order comes again, is done again, and its report is late: costly, but harmless.
         let _ = timeout(ANSWER_MAX, claim.message.double_ack()).await;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_order_is_ended_for_its_signature_once_the_stores_incarnation_is_known_for_sure() {
+        let ms = |it| Some(Duration::from_millis(it));
+        let again = AckKind::Nak(Some(REFUSED_AGAIN));
+        for (refusal, deliveries, age, fate) in [
+            // Never read: no store is here yet, or the server does not answer.
+            (Refusal::WrongSignature, 1, None, again),
+            (Refusal::WrongSignature, 9, None, again),
+            // Read for this very order.
+            (Refusal::WrongSignature, 1, ms(3), AckKind::Term),
+            // Read before it came: the store may be a new one.
+            (Refusal::WrongSignature, 1, ms(900), again),
+            // Read since its first delivery, for another order.
+            (Refusal::WrongSignature, 2, ms(900), AckKind::Term),
+            // The read after its first delivery failed.
+            (Refusal::WrongSignature, 2, ms(60_000), again),
+            // No incarnation mends these.
+            (Refusal::Unsigned, 1, None, AckKind::Term),
+            (Refusal::Stale, 1, None, AckKind::Term),
+        ] {
+            let found = fate_of_refused(refusal, deliveries, age);
+            assert_eq!(
+                format!("{found:?}"),
+                format!("{fate:?}"),
+                "{refusal:?} {deliveries} {age:?}"
+            );
+        }
     }
 }

@@ -8,6 +8,7 @@
     reason = "clippy takes the same key in two of a derive's nested lists for a repeat"
 )]
 
+use dormer_proto::id::{Incarnation, Seq};
 use kube::CustomResource;
 use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
@@ -360,6 +361,29 @@ pub struct Override {
     pub instead_of: String,
     /// Who asked, and why.
     pub by: String,
+    /// Order that wrote it: incarnation of the store and record of the rollout's run, with a slash between. An earlier
+    /// order that comes late changes nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub order: Option<String>,
+}
+
+impl Override {
+    /// Word for [`Override::order`].
+    #[must_use]
+    pub fn order_of(incarnation: Incarnation, record: Seq) -> String {
+        format!("{}/{record}", incarnation.0)
+    }
+
+    /// Whether a later order of the same store wrote it. Of another store's orders nothing is known: the rollout's
+    /// history may have been lost.
+    #[must_use]
+    pub fn is_later_than(&self, incarnation: Incarnation, record: Seq) -> bool {
+        let written = self.order.as_ref().and_then(|it| it.split_once('/'));
+        written.is_some_and(|(store, number)| {
+            store == incarnation.0.to_string()
+                && number.parse::<u64>().is_ok_and(|number| number > record.0)
+        })
+    }
 }
 
 /// A condition of a pool or of a machine.

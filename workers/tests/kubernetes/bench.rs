@@ -330,15 +330,25 @@ pub(crate) async fn run_of(
     uid: &str,
     body: Task,
 ) -> Result<Outcome, Failure> {
+    run_issued(executor, uid, (Incarnation(1), Seq(1)), body).await
+}
+
+/// Does a task that this record of a machine's run in this store issued.
+pub(crate) async fn run_issued(
+    executor: &KubernetesExecutor,
+    uid: &str,
+    (incarnation, seq): (Incarnation, Seq),
+    body: Task,
+) -> Result<Outcome, Failure> {
     let run = RunId::new("machine", uid).expect("an id");
     let order = Order {
         task: TaskId {
             run,
-            seq: Seq(1),
+            seq,
             ordinal: 0,
         },
         attempt: Attempt(1),
-        incarnation: Incarnation(1),
+        incarnation,
         issued: Sum(1),
         episode: Seq(0),
         at: Timestamp(0),

@@ -1,0 +1,60 @@
+//! A rollback in the pool's status: the last order holds, however late an earlier one comes.
+
+use super::bench::{Bench, run_issued};
+use dormer_fleet::api::kinds;
+use dormer_proto::{
+    id::{Incarnation, Seq},
+    machine::{Outcome, Task},
+    message::Failure,
+};
+use serde_json::{Value, json};
+
+fn to(payload: &str) -> Task {
+    Task::SetPayload {
+        pool: "windows".into(),
+        payload: payload.into(),
+        back_from: "2.0.0".into(),
+        by: "ada: it fails".into(),
+        instead: Some("installed".into()),
+    }
+}
+
+async fn bench() -> Bench {
+    let bench = Bench::new(1, false).await;
+    bench.edit_pool(json!({"payload": "installed"}));
+    bench
+}
+
+async fn order(bench: &Bench, issued: (u64, u64), task: Task) -> Result<Outcome, Failure> {
+    let issued = (Incarnation(issued.0), Seq(issued.1));
+    run_issued(&bench.executor, "m", issued, task).await
+}
+
+fn holds(bench: &Bench) -> Value {
+    let pools = bench.world.all(&kinds::WINDOWS_POOL);
+    let pool = pools.first().expect("a pool");
+    pool.value["status"]["override"]["payload"].clone()
+}
+
+#[tokio::test]
+async fn an_earlier_order_that_comes_late_does_not_undo_a_later_rollback() {
+    let bench = bench().await;
+    order(&bench, (1, 9), to("0.9.0")).await.expect("written");
+    // A worker that hung over the first of two rollbacks, or somebody who repeats its order.
+    let late = order(&bench, (1, 5), to("1.0.0")).await;
+    assert_eq!(late.expect_err("it is late").code, "RollbackSuperseded");
+    assert_eq!(holds(&bench), "0.9.0");
+    // Another attempt of the same order, and a later order.
+    order(&bench, (1, 9), to("0.9.0")).await.expect("a repeat");
+    assert_eq!(holds(&bench), "0.9.0");
+    order(&bench, (1, 12), to("1.0.0")).await.expect("written");
+    assert_eq!(holds(&bench), "1.0.0");
+}
+
+#[tokio::test]
+async fn a_store_that_begins_anew_orders_rollbacks_from_its_first_record() {
+    let bench = bench().await;
+    order(&bench, (1, 9), to("0.9.0")).await.expect("written");
+    order(&bench, (2, 1), to("1.0.0")).await.expect("written");
+    assert_eq!(holds(&bench), "1.0.0");
+}
