@@ -12,7 +12,7 @@ use crate::{
     },
     shard::Counters,
 };
-use dormer_engine_core::{Record, Run, Workflow};
+use dormer_engine_core::{HistoryEvent, Record, Run, Workflow};
 use dormer_proto::{
     envelope,
     id::{Attempt, Epoch, Incarnation, RunId, Seq, TaskId},
@@ -28,6 +28,8 @@ use tokio::{sync::watch, task::JoinSet, time::Instant};
 pub const TAKEN_WITHIN: Duration = Duration::from_secs(5);
 /// Pause between two reads of a run that somebody waits for.
 const READ_EVERY: Duration = Duration::from_millis(5);
+/// Most records read at once in search of a request.
+const RECORDS_READ: usize = 64;
 /// Time after which a report without a receipt is repeated.
 const REPEAT_AFTER: Duration = Duration::from_secs(3);
 /// Version of the fact with which a run starts: each run has one.
@@ -57,24 +59,26 @@ pub enum ClientError {
     NoRecord(RunId, Seq),
     /// No engine stored what was asked in time. It may still be stored later.
     #[error(
-        "no engine took it within {limit} s: is one running, and does the workflow start {run}?",
+        "no engine took it for {run} within {limit} s: is one running?",
         limit = TAKEN_WITHIN.as_secs(),
         run = .0
     )]
     NotTaken(RunId),
+    /// The workflow starts no run of this id.
+    #[error("the workflow starts no run {0}: is it another workflow's?")]
+    Foreign(RunId),
     /// The reason is too long.
     #[error("the reason has more than {REASON_BYTES_MAX} bytes: shorten it")]
     ReasonTooLong,
-    /// A message cannot be written, or a record cannot be read.
-    #[error("{0}")]
-    Unreadable(String),
+    /// A record cannot be read: its run, and why.
+    #[error("a record of {0} cannot be read ({1}): use the build that wrote it, or a later one")]
+    Unreadable(RunId, String),
+    /// The message cannot be written: its run, and why.
+    #[error("the message to {0} cannot be written ({1}): mend its type's serialization")]
+    Unwritable(RunId, String),
     /// The store fails.
     #[error(transparent)]
     Store(#[from] StoreError),
-}
-
-fn unreadable(error: impl std::fmt::Display) -> ClientError {
-    ClientError::Unreadable(error.to_string())
 }
 
 /// Runs the engine and the timers of `ports` until `stop` is true. Several workflows need a store each.
@@ -127,8 +131,11 @@ impl<W: Workflow, S: OwnStore> Client<W, S> {
     /// once both may succeed, and the workflow observes both facts.
     ///
     /// # Errors
-    /// [`ClientError::Exists`]; [`ClientError::NotTaken`], also where [`Workflow::start`] refuses the id.
+    /// [`ClientError::Foreign`], [`ClientError::Exists`], [`ClientError::NotTaken`].
     pub async fn start(&self, run: &RunId, fact: W::Fact) -> Result<Run<W>, ClientError> {
+        if W::start(run, false).is_none() {
+            return Err(ClientError::Foreign(run.clone()));
+        }
         if self.found(run).await?.is_some() {
             return Err(ClientError::Exists(run.clone()));
         }
@@ -147,9 +154,8 @@ impl<W: Workflow, S: OwnStore> Client<W, S> {
         self.until(run, |_| true).await
     }
 
-    /// Sends a signal to a run in a person's or a program's name. It returns when the signal is stored, and with it what
-    /// the workflow decided. A run knows its last 16 requests by their ids: of more at once some are answered with
-    /// [`ClientError::NotTaken`] although they were taken.
+    /// Sends a signal to a run in a person's or a program's name. It returns when the signal is stored, with the run as
+    /// the workflow decided then.
     ///
     /// # Errors
     /// [`ClientError::NoRun`], [`ClientError::Ended`], [`ClientError::NotTaken`], [`ClientError::ReasonTooLong`].
@@ -199,7 +205,7 @@ impl<W: Workflow, S: OwnStore> Client<W, S> {
         limit: usize,
     ) -> Result<Vec<Record<W>>, ClientError> {
         let records = self.ports.store.records(run, from, limit).await?;
-        records.iter().map(|bytes| record(bytes)).collect()
+        records.iter().map(|bytes| record(run, bytes)).collect()
     }
 
     /// Waits until the run is so, without a time limit.
@@ -229,7 +235,10 @@ impl<W: Workflow, S: OwnStore> Client<W, S> {
         if why.len() > REASON_BYTES_MAX {
             return Err(ClientError::ReasonTooLong);
         }
-        if self.query(run).await?.closed.is_some() {
+        let before = self.query(run).await?;
+        let reset = matches!(ask, Ask::Reset { .. });
+        let ended = |now: &Run<W>| now.closed.is_some() && !(reset && W::resets_ended(&now.state));
+        if ended(&before) {
             return Err(ClientError::Ended(run.clone()));
         }
         let id = format!("client-{:016x}", rand::random::<u64>());
@@ -241,14 +250,26 @@ impl<W: Workflow, S: OwnStore> Client<W, S> {
             ask,
         };
         self.put(run, Inbound::Requested(request)).await?;
-        let now = self
-            .until(run, |now| {
-                now.requests.contains(&id) || now.closed.is_some()
-            })
-            .await?;
-        match now.requests.contains(&id) {
-            true => Ok(now),
-            false => Err(ClientError::Ended(run.clone())),
+        // A run knows its last requests by their ids; its records have them all.
+        let mut from = before.seq.next();
+        let late = Instant::now() + TAKEN_WITHIN;
+        loop {
+            let records = self.history(run, from, RECORDS_READ).await?;
+            let last = records.last().map(|record| record.run.clone());
+            let taken = records.into_iter().find(|record| takes(record, &id));
+            if let Some(record) = taken {
+                return Ok(record.run);
+            }
+            if let Some(last) = last {
+                if ended(&last) {
+                    return Err(ClientError::Ended(run.clone()));
+                }
+                from = last.seq.next();
+            } else if Instant::now() > late {
+                return Err(ClientError::NotTaken(run.clone()));
+            } else {
+                tokio::time::sleep(READ_EVERY).await;
+            }
         }
     }
 
@@ -262,7 +283,8 @@ impl<W: Workflow, S: OwnStore> Client<W, S> {
             incarnation: Some(self.ports.store.incarnation()),
             body,
         };
-        let (bytes, _) = envelope::encode(&message, W::SCHEMA).map_err(unreadable)?;
+        let unwritable = |error| ClientError::Unwritable(run.clone(), format!("{error}"));
+        let (bytes, _) = envelope::encode(&message, W::SCHEMA).map_err(unwritable)?;
         Ok(self.ports.inbox.put(vec![(run.clone(), bytes)]).await?)
     }
 
@@ -286,14 +308,23 @@ impl<W: Workflow, S: OwnStore> Client<W, S> {
     async fn found(&self, run: &RunId) -> Result<Option<Run<W>>, ClientError> {
         let stored = self.ports.store.load(std::slice::from_ref(run)).await?;
         let last = stored.into_iter().flatten().next();
-        last.map(|last| record(&last.bytes).map(|record| record.run))
+        last.map(|last| record(run, &last.bytes).map(|record| record.run))
             .transpose()
     }
 }
 
-fn record<W: Workflow>(bytes: &[u8]) -> Result<Record<W>, ClientError> {
+fn record<W: Workflow>(run: &RunId, bytes: &[u8]) -> Result<Record<W>, ClientError> {
     let decoded = envelope::decode::<Record<W>>(bytes, W::SCHEMA);
+    let unreadable = |error| ClientError::Unreadable(run.clone(), format!("{error}"));
     decoded.map(|(record, _)| record).map_err(unreadable)
+}
+
+/// Whether the record took the request with this id.
+fn takes<W: Workflow>(record: &Record<W>, request: &str) -> bool {
+    record.events.iter().any(|event| match event {
+        HistoryEvent::Requested { id, .. } | HistoryEvent::Reset { id, .. } => id == request,
+        _ => false,
+    })
 }
 
 /// Attempt of a task, as a worker gets it.

@@ -5,7 +5,7 @@ use crate::order_example::{Order, TIME_TO_CANCEL_MS, Task};
 use dormer_engine::{
     local::Local,
     memory::MemoryStore,
-    port::{HistoryReader, SystemClock},
+    port::{Append, Expected, History, HistoryReader, SystemClock},
     typed::{Client, ClientError, Job, Worker, serve},
 };
 use dormer_engine_core::Workflow;
@@ -187,11 +187,10 @@ async fn what_cannot_be_is_refused_with_what_to_do() {
         Err(ClientError::ReasonTooLong)
     ));
     // The workflow starts no run of this name.
-    let other = shop.start(&id("parcel", "a"), 5).await.expect_err("none");
-    assert!(
-        other
-            .to_string()
-            .contains("does the workflow start parcel/a?")
+    let parcel = id("parcel", "a");
+    assert_eq!(
+        shop.start(&parcel, 5).await.map(|run| run.state),
+        Err(ClientError::Foreign(parcel))
     );
 
     // No worker took the charge. Back to the first record: it is charged anew, under another id.
@@ -248,4 +247,63 @@ async fn what_a_worker_leaves_is_done_by_the_next_one() {
     assert_eq!(ended.state, Order::Shipped);
     second.abort();
     engine.abort();
+}
+
+/// A run knows the ids of its last 16 requests only.
+#[tokio::test]
+async fn of_many_signals_at_once_each_is_answered_as_taken() {
+    let ports = Arc::new(Local::new(
+        Arc::new(MemoryStore::new(Incarnation(1))),
+        SystemClock,
+    ));
+    let (_stop, stopped) = watch::channel(false);
+    let engine = tokio::spawn(serve::<Order, _>(Arc::clone(&ports), stopped));
+    let shop = Client::<Order, _>::new(Arc::clone(&ports));
+    let order = RunId::new("order", "many").expect("an id");
+    shop.start(&order, 5).await.expect("started");
+    // Without a worker the order stays open, whatever is asked.
+    let asked = (0..40).map(|_| shop.signal(&order, (), ("ann", "")));
+    let answers = futures::future::join_all(asked).await;
+    let refused: Vec<_> = answers.iter().filter_map(|it| it.as_ref().err()).collect();
+    assert!(refused.is_empty(), "{refused:?}");
+    engine.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_an_engine_a_client_is_told_so() {
+    let store = Arc::new(MemoryStore::new(Incarnation(1)));
+    let shop = Client::<Order, _>::new(Arc::new(Local::new(store, SystemClock)));
+    let order = RunId::new("order", "a").expect("an id");
+    let late = shop.start(&order, 5).await.expect_err("nobody took it");
+    assert_eq!(late, ClientError::NotTaken(order));
+    assert!(late.to_string().contains("is one running?"), "{late}");
+}
+
+#[tokio::test]
+async fn a_record_that_cannot_be_read_names_its_run_and_the_remedy() {
+    let store = Arc::new(MemoryStore::new(Incarnation(1)));
+    let order = RunId::new("order", "a").expect("an id");
+    let damaged = Append {
+        run: order.clone(),
+        expected: Expected::Nothing,
+        bytes: b"half a rec".to_vec(),
+        seq: Seq(1),
+        deadline: None,
+        closed: None,
+        quiet: true,
+    };
+    let stored = store.append(vec![damaged]).await;
+    assert!(stored.iter().all(Result::is_ok));
+    let shop = Client::<Order, _>::new(Arc::new(Local::new(store, SystemClock)));
+    for error in [
+        shop.query(&order).await.map(drop),
+        shop.start(&order, 5).await.map(drop),
+        shop.history(&order, Seq(0), 9).await.map(drop),
+        shop.signal(&order, (), ("ann", "")).await.map(drop),
+    ] {
+        let error = error.expect_err("unreadable");
+        assert!(matches!(&error, ClientError::Unreadable(run, _) if *run == order));
+        let text = error.to_string();
+        assert!(text.contains("use the build that wrote it"), "{text}");
+    }
 }
