@@ -291,7 +291,7 @@ async fn what_nobody_reads_finds_no_stream() {
 
 /// Each subject of an order holds one message, so a forged one would keep the true one out.
 #[tokio::test]
-async fn a_forged_message_in_an_orders_place_gives_way_to_the_order() {
+async fn a_forged_message_on_an_orders_subject_is_replaced_by_the_order() {
     let server = started!(NatsServer::start(NatsOptions::default()));
     let folder = tempfile::tempdir().expect("a folder");
     let keys = keys(folder.path(), "a");

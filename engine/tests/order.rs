@@ -270,7 +270,7 @@ async fn of_many_signals_at_once_each_is_answered_as_taken() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_an_engine_a_client_is_told_so() {
+async fn without_an_engine_a_client_says_so() {
     let store = Arc::new(MemoryStore::new(Incarnation(1)));
     let shop = Client::<Order, _>::new(Arc::new(Local::new(store, SystemClock)));
     let order = RunId::new("order", "a").expect("an id");

@@ -65,7 +65,7 @@ impl NatsTasks {
     }
 
     /// Publishes once more what a forged message kept out.
-    async fn publish_in_place(&self, kept_out: Vec<Outgoing>) -> Result<(), StoreError> {
+    async fn publish_again(&self, kept_out: Vec<Outgoing>) -> Result<(), StoreError> {
         let mut again = Vec::new();
         for message in kept_out {
             if self.forged_is_taken_away(&message.subject).await {
@@ -123,7 +123,7 @@ impl TaskQueue for NatsTasks {
                 Err(fault) => return Err(fault.into()),
             }
         }
-        self.publish_in_place(kept_out).await
+        self.publish_again(kept_out).await
     }
 
     async fn receipt(&self, receipts: Vec<ReportReceipt>) {
