@@ -30,8 +30,10 @@ pub const TAKEN_WITHIN: Duration = Duration::from_secs(5);
 const READ_EVERY: Duration = Duration::from_millis(5);
 /// Most records read at once in search of a request.
 const RECORDS_READ: usize = 64;
-/// Time after which a report without a receipt is repeated.
+/// Time after which a report without a receipt is repeated; it doubles with each repeat.
 const REPEAT_AFTER: Duration = Duration::from_secs(3);
+/// Longest time between two repeats. Each stays in the inbox until an engine reads it.
+const REPEAT_AFTER_MAX: Duration = Duration::from_secs(600);
 /// Version of the fact with which a run starts: each run has one.
 const FIRST: Version = Version {
     epoch: Epoch(1),
@@ -466,12 +468,14 @@ async fn report<W: Workflow>(
         Ok((bytes, _)) => bytes,
         Err(error) => return tracing::error!(%run, %error, "a report cannot be written"),
     };
+    let mut pause = REPEAT_AFTER;
     loop {
         // The inbox in memory always takes a message.
         let _ = inbox.put(vec![(run.clone(), bytes.clone())]).await;
         let receipt = tasks.receipt_of(&key);
-        if tokio::time::timeout(REPEAT_AFTER, receipt).await.is_ok() {
+        if tokio::time::timeout(pause, receipt).await.is_ok() {
             return;
         }
+        pause = (pause * 2).min(REPEAT_AFTER_MAX);
     }
 }

@@ -307,3 +307,31 @@ async fn a_record_that_cannot_be_read_names_its_run_and_the_remedy() {
         assert!(text.contains("use the build that wrote it"), "{text}");
     }
 }
+
+/// Nobody reads the inbox while no engine runs, and each repeat stays in it.
+#[tokio::test(start_paused = true)]
+async fn a_report_that_nobody_takes_is_repeated_less_and_less_often() {
+    let ports = Arc::new(Local::new(
+        Arc::new(MemoryStore::new(Incarnation(1))),
+        SystemClock,
+    ));
+    let (_stop, stopped) = watch::channel(false);
+    let engine = tokio::spawn(serve::<Order, _>(Arc::clone(&ports), stopped));
+    let shop = Client::<Order, _>::new(Arc::clone(&ports));
+    let order = RunId::new("order", "a").expect("an id");
+    shop.start(&order, 5).await.expect("started");
+    let ends = engine.abort_handle();
+    let worker = Worker::<Order>::new("w", &ports);
+    let worker = tokio::spawn(worker.run(1, move |_| {
+        ends.abort();
+        std::future::ready(Ok(()))
+    }));
+    assert!(engine.await.expect_err("aborted").is_cancelled());
+    for _ in 0..3_600 {
+        tokio::time::advance(Duration::from_secs(1)).await;
+        tokio::task::yield_now().await;
+    }
+    let copies = ports.inbox.depth();
+    assert!((2..20).contains(&copies), "{copies} in an hour");
+    worker.abort();
+}

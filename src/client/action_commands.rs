@@ -104,11 +104,8 @@ impl RequestArgs {
         if let Some(programs) = self.to.programs(&answer)? {
             return Ok(programs);
         }
-        let mut text = answer_line(&done(path, body), &answer.view);
-        if path.ends_with("/remove") {
-            text += &format!("\n{}", taken_back(&answer.view));
-        }
-        Ok(text)
+        let action = path.rsplit('/').next().unwrap_or(path);
+        Ok(answer_text(action, &done(path, body), &answer.view))
     }
 
     /// Posts the action for each of several machines, and goes on after a refusal.
@@ -137,7 +134,9 @@ impl RequestArgs {
             }
         }
         let what = done(action, &self.body());
-        let lines = answers.iter().map(|it| answer_line(&what, &it.view));
+        let lines = answers
+            .iter()
+            .map(|it| answer_text(action, &what, &it.view));
         let lines: Vec<String> = lines.collect();
         let text = self.to.programs(&answers)?;
         let text = text.unwrap_or_else(|| lines.join("\n"));
@@ -216,11 +215,15 @@ fn done(path: &str, body: &RequestBody<'_>) -> String {
     word.to_owned()
 }
 
-/// How a removal is taken back: by a reset to the record before it.
-fn taken_back(run: &AnyRun) -> String {
+/// Answer to an action, and how a removal is taken back: by a reset to the record before it.
+fn answer_text(action: &str, what: &str, run: &AnyRun) -> String {
+    let line = answer_line(what, run);
+    if action != "remove" {
+        return line;
+    }
     let before = run.status().seq.saturating_sub(1).max(1);
     let name = run.name();
-    format!("To take it back: dormer reset {name} --to {before}")
+    format!("{line}\nTo take it back: dormer reset {name} --to {before}")
 }
 
 /// What to say instead of a request that would repeat what holds already. `None`: it would change something.

@@ -42,7 +42,10 @@ impl KubernetesExecutor {
             return Err(Failure::lasting("PoolChanged", why));
         }
         let present = found.status.as_ref().and_then(|it| it.override_.as_ref());
-        if present.is_some_and(|it| it.is_later_than(incarnation, record)) {
+        if let Some(later) = present.filter(|it| it.is_later_than(incarnation, record)) {
+            if later.payload == payload {
+                return Ok(Outcome::PayloadSet);
+            }
             let why = format!("a later rollback than to {payload} is in the status of {what}");
             return Err(Failure::lasting("RollbackSuperseded", why));
         }

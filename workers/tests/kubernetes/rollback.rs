@@ -44,6 +44,8 @@ async fn an_earlier_order_that_comes_late_does_not_undo_a_later_rollback() {
     let late = order(&bench, (1, 5), to("1.0.0")).await;
     assert_eq!(late.expect_err("it is late").code, "RollbackSuperseded");
     assert_eq!(holds(&bench), "0.9.0");
+    // A later order wants what this one wanted: it holds.
+    order(&bench, (1, 5), to("0.9.0")).await.expect("as asked");
     // Another attempt of the same order, and a later order.
     order(&bench, (1, 9), to("0.9.0")).await.expect("a repeat");
     assert_eq!(holds(&bench), "0.9.0");
