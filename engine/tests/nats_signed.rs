@@ -270,23 +270,32 @@ async fn what_nobody_reads_finds_no_stream() {
     let client = async_nats::connect(server.url()).await.expect("a client");
     let js = jetstream::new(client);
     let store = store(&server, "shut", None).await;
-    for junk in ["inbox2.junk.1", "inbox2.64.a.b.c.d.e", "inbox2.1.a"] {
+    for junk in [
+        "inbox2.junk.1",
+        "inbox2.64.a.b.c.d.e",
+        "inbox2.1.a",
+        "tasks.junk.a.1",
+        "tasks.host",
+    ] {
         let sent = js.publish(format!("shut.{junk}"), "x".into()).await;
         let stored = sent.expect("sent").await;
         assert!(stored.is_err(), "{junk}: {stored:?}");
     }
     drop(store);
-    // As an earlier build made it.
-    let inbox = js.get_stream("shut-inbox2").await.expect("a stream");
-    let subjects = inbox.cached_info().config.subjects.clone();
-    let wide = jetstream::stream::Config {
-        subjects: vec!["shut.inbox2.>".to_owned()],
-        ..inbox.cached_info().config.clone()
-    };
-    js.update_stream(wide).await.expect("updated");
-    drop(self::store(&server, "shut", None).await);
-    let inbox = js.get_stream("shut-inbox2").await.expect("a stream");
-    assert_eq!(inbox.cached_info().config.subjects, subjects);
+    // As an earlier build made them.
+    for name in ["inbox2", "tasks"] {
+        let stream = js.get_stream(format!("shut-{name}")).await;
+        let config = stream.expect("a stream").cached_info().config.clone();
+        let wide = jetstream::stream::Config {
+            subjects: vec![format!("shut.{name}.>")],
+            ..config.clone()
+        };
+        js.update_stream(wide).await.expect("updated");
+        drop(self::store(&server, "shut", None).await);
+        let stream = js.get_stream(format!("shut-{name}")).await;
+        let now = stream.expect("a stream").cached_info().config.clone();
+        assert_eq!(now.subjects, config.subjects);
+    }
 }
 
 /// Each subject of an order holds one message, so a forged one would keep the true one out.

@@ -42,6 +42,8 @@ pub fn workers_consumer(class: &str) -> String {
 }
 /// Task queues of the machine workflow: for Windows hosts, for the Kubernetes API, and for approvals of certificates.
 pub const CLASSES: [&str; 3] = ["host", "api", APPROVALS];
+/// Task queue of a workflow that names none.
+pub const DEFAULT_CLASS: &str = "task";
 /// Task queues of the role worker.
 pub const WORKER_CLASSES: [&str; 2] = ["host", "api"];
 /// Task queue of the role approver.
@@ -240,10 +242,12 @@ impl Names {
         format!("{}-tasks", self.prefix)
     }
 
-    /// Every subject of the task stream.
-    #[must_use]
-    pub fn task_all(&self) -> String {
-        format!("{}.tasks.>", self.prefix)
+    /// Subjects of the task stream: those of each class that a role reads, and the canary's. Other orders find no stream,
+    /// so that they cannot stay in it.
+    fn task_subjects(&self) -> Vec<String> {
+        let read = CLASSES.into_iter().chain([DEFAULT_CLASS]);
+        let read = read.map(|class| format!("{}.>", self.tasks(class)));
+        read.chain([self.canaries()[1].1.clone()]).collect()
     }
 
     /// Subject of orders of one class (`host`: SSH work, `api`: Kubernetes work, `approve`: certificates).
@@ -477,7 +481,7 @@ impl Names {
         streams.push(StreamSpec {
             per_subject_max: 1,
             refuse_when_full: true,
-            ..queue(self.task_stream(), vec![self.task_all()])
+            ..queue(self.task_stream(), self.task_subjects())
         });
         let alarms = vec![
             self.alarm_all(),

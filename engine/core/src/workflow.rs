@@ -4,6 +4,7 @@ use crate::retry::RetryPolicy;
 use dormer_proto::{
     id::{RunId, Seq, Timestamp},
     message::{Failure, InboxMessage, ObjectRef, Refusal, Reporter},
+    subject::DEFAULT_CLASS,
 };
 use serde::{Serialize, de::DeserializeOwned};
 use std::fmt::Debug;
@@ -79,10 +80,11 @@ pub trait Workflow: Sized + Clone + Debug + PartialEq + Send + Sync + 'static {
         Reporter::default()
     }
 
-    /// Name of the task queue of a task: a short word.
+    /// Name of the task queue of a task: a short word. A store on NATS has those of
+    /// [`CLASSES`](dormer_proto::subject::CLASSES) and this default.
     fn class(task: &Self::Task) -> &'static str {
         let _ = task;
-        "task"
+        DEFAULT_CLASS
     }
 }
 
