@@ -5,6 +5,7 @@ use dormer_proto::message::Failure;
 use dormer_testkit::{Sshd, SshdOptions, Start, tier};
 use dormer_workers::ssh::{Dialer, Key, Limits, Session, Sftp, SshError, TcpDial, Upload};
 use std::{fs, path::Path, sync::Arc, time::Duration};
+use tokio::sync::{Mutex, MutexGuard};
 
 pub(crate) const HERE: &str = "127.0.0.1";
 
@@ -108,18 +109,45 @@ pub(crate) fn is(path: &Path, bytes: &[u8]) -> bool {
     fs::read(path).is_ok_and(|found| sha256_hex(&found) == sha256_hex(bytes))
 }
 
-/// The most memory that this process ever had, in MiB.
-pub(crate) fn peak_mib() -> u64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status
+/// How far this process's memory grows, measured by one test at a time.
+///
+/// The tests of this binary run beside each other, so the growth counts what the others take in
+/// the meantime too: it is a bound, not a figure.
+pub(crate) struct MemoryGrowth {
+    before_kib: u64,
+    /// The kernel keeps one peak for each process, and its reset takes it from everybody.
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl MemoryGrowth {
+    /// Sets the peak back to what the process has now, and begins.
+    pub(crate) async fn begin() -> Self {
+        static ALONE: Mutex<()> = Mutex::const_new(());
+        let alone = ALONE.lock().await;
+        // proc(5): 5 resets the peak. A kernel without it keeps the old one, a weaker bound.
+        let _ = fs::write("/proc/self/clear_refs", "5");
+        Self {
+            before_kib: peak_kib(),
+            _alone: alone,
+        }
+    }
+
+    /// MiB from the begin to the peak since then. The kernel sums its counters for each processor
+    /// roughly (`percpu_counter`), so a peak may read a few pages lower than the one before it.
+    pub(crate) fn mib(&self) -> u64 {
+        peak_kib().saturating_sub(self.before_kib) / 1024
+    }
+}
+
+/// The peak of this process's resident memory.
+fn peak_kib() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").expect("Linux has it");
+    status
         .lines()
-        .find(|line| line.starts_with("VmHWM:"))
-        .unwrap_or_default();
-    line.split_whitespace()
-        .nth(1)
-        .and_then(|kib| kib.parse::<u64>().ok())
-        .unwrap_or(0)
-        / 1024
+        .find_map(|line| line.strip_prefix("VmHWM:"))
+        .and_then(|value| value.split_whitespace().next())
+        .and_then(|kib| kib.parse().ok())
+        .expect("VmHWM in kB")
 }
 
 /// The part of the long tier with large files and outputs, if it runs.

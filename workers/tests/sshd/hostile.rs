@@ -1,6 +1,6 @@
 //! Servers of our own that mean harm: each ends in a typed error, in time, and in bounded memory.
 
-use crate::bench::{HERE, body, dialer, error, error_code, peak_mib, short};
+use crate::bench::{HERE, MemoryGrowth, body, dialer, error, error_code, short};
 use dormer_testkit::{KeyKind, SshKey, test_dir};
 use dormer_workers::ssh::{Key, Limits, Session, SshError};
 use russh::{
@@ -167,10 +167,10 @@ async fn what_speaks_no_ssh_ends_in_time_and_in_bounded_memory() {
     for (name, first, then) in lies() {
         let (port, server) = liar(first, then).await;
         let begun = Instant::now();
-        let before = peak_mib();
+        let growth = MemoryGrowth::begin().await;
         let error = error(meet(port, &key, short()).await);
         let took = begun.elapsed();
-        let grown = peak_mib() - before;
+        let grown = growth.mib();
         println!("{name}: {took:?}, {grown} MiB");
         let (code, retry) = error_code(error);
         assert!(
@@ -326,10 +326,10 @@ async fn output_without_end_is_cut_and_a_cut_command_is_no_answer() {
         ..Limits::default()
     };
     let session = meet(port, &key, limits).await.expect("a session");
-    let before = peak_mib();
+    let growth = MemoryGrowth::begin().await;
     let endless = error(session.exec("anything", |_| {}).await);
     assert_eq!(error_code(endless), ("OutputEndless".into(), false));
-    let grown = peak_mib() - before;
+    let grown = growth.mib();
     assert!(grown < 256, "{grown} MiB, the server's own included");
 
     let (port, _server) = mad(Wrong {

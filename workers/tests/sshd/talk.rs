@@ -1,6 +1,6 @@
 //! What a host says: much, binary, before the login, in SFTP's place, or nothing at all.
 
-use crate::bench::{body, error, error_code, is, large, open, open_at, peak_mib, send, sshd};
+use crate::bench::{MemoryGrowth, body, error, error_code, is, large, open, open_at, send, sshd};
 use dormer_profile::frame::OUTPUT_BYTES_MAX;
 use dormer_testkit::{Sshd, SshdOptions, started};
 use dormer_workers::ssh::Limits;
@@ -34,7 +34,7 @@ async fn huge_output_is_read_to_its_end_of_which_the_end_is_kept() {
     let session = open_at(server.port(), &server, limits)
         .await
         .expect("a session");
-    let before = peak_mib();
+    let growth = MemoryGrowth::begin().await;
     let bytes_seen = std::sync::atomic::AtomicUsize::new(0);
     let line = format!("head -c {mib}M /dev/zero; echo the end");
     let output = session.exec(&line, |count| {
@@ -44,7 +44,7 @@ async fn huge_output_is_read_to_its_end_of_which_the_end_is_kept() {
     assert_eq!(output.stdout.len(), OUTPUT_BYTES_MAX);
     assert!(output.stdout.ends_with(b"\0the end\n"));
     assert_eq!(bytes_seen.into_inner(), (mib << 20) + 8);
-    let grown = peak_mib() - before;
+    let grown = growth.mib();
     assert!(
         grown < 256,
         "{grown} MiB more memory for {mib} MiB of output"
