@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 use dormer_client::{EXIT_CODES, Failure, finish};
 use dormer_nats::{
     history_keys::{HISTORY_KEYS_FILE, make_history_keys},
-    signing::{KeysError, RING_FILE, make},
+    signing::{KeysError, PUBLIC_KEYS_FILE, make},
 };
 use dormer_run::config::Role;
 use std::{path::PathBuf, process::ExitCode};
@@ -58,7 +58,7 @@ impl Make {
         for role in roles {
             text += &format!(
                 "  kubectl -n dormer create secret generic dormer-keys-{role} \\\n    \
-                 --from-file={folder}/{role}.key --from-file={folder}/{RING_FILE}\n"
+                 --from-file={folder}/{role}.key --from-file={folder}/{PUBLIC_KEYS_FILE}\n"
             );
         }
         text +=

@@ -101,9 +101,9 @@ const ACCESSIBLE: &str = r#"
     const shown = (it) => it.getClientRects().length > 0;
     const all = (selector) => [...document.querySelectorAll(selector)];
     if (!document.documentElement.lang) bad.push("no language");
-    const levels = all("h1, h2, h3").filter(shown).map((it) => Number(it.tagName[1]));
-    if (levels[0] !== 1 || levels.filter((it) => it === 1).length !== 1) bad.push("first headings: " + levels);
-    levels.forEach((level, at) => { if (at && level > levels[at - 1] + 1) bad.push("a heading is left out: " + levels); });
+    const ranks = all("h1, h2, h3").filter(shown).map((it) => Number(it.tagName[1]));
+    if (ranks[0] !== 1 || ranks.filter((it) => it === 1).length !== 1) bad.push("first headings: " + ranks);
+    ranks.forEach((level, at) => { if (at && level > ranks[at - 1] + 1) bad.push("a heading is left out: " + ranks); });
     const name = (it) => (it.getAttribute("aria-label") || it.innerText || it.title
         || [...(it.labels || [])].map((label) => label.innerText).join(" ")
         || (document.getElementById(it.getAttribute("aria-labelledby")) || {}).innerText || "").trim();

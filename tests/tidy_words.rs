@@ -61,6 +61,8 @@ const ALLOWED: &[&str] = &[
     "in_place",
     // A column of `kubectl get events`.
     "last_seen",
+    // What has begun and has not ended, as people call it.
+    "under_way",
 ];
 
 /// What declares a name: the keyword, and what kind of name it is.
@@ -72,6 +74,8 @@ const DECLARES: &[(&str, &str)] = &[
     ("trait", "type"),
     ("type", "type"),
     ("mod", "module"),
+    ("const", "constant"),
+    ("static", "constant"),
 ];
 
 fn root() -> PathBuf {
@@ -144,13 +148,15 @@ fn declared(line: &str) -> Option<(&'static str, &str)> {
     for _ in 0..8 {
         let word = words.next()?;
         let known = DECLARES.iter().find(|(keyword, _)| *keyword == before);
-        if let (Some((_, kind)), false) = (known, word.is_empty()) {
+        let keyword = DECLARES.iter().any(|(keyword, _)| *keyword == word);
+        let qualifies = [
+            "pub", "crate", "super", "in", "async", "unsafe", "mut", "default", "",
+        ];
+        let qualifies = keyword || qualifies.contains(&word);
+        if let (Some((_, kind)), false) = (known, qualifies) {
             return Some((kind, word));
         }
-        let qualifies = [
-            "pub", "crate", "super", "in", "async", "const", "default", "",
-        ];
-        if !qualifies.contains(&word) && !DECLARES.iter().any(|(keyword, _)| *keyword == word) {
+        if !qualifies {
             return None;
         }
         if !word.is_empty() {
@@ -158,6 +164,66 @@ fn declared(line: &str) -> Option<(&'static str, &str)> {
         }
     }
     None
+}
+
+/// Every declared name of a source, with the number of its line: also the variants and fields of its types.
+fn names(text: &str) -> Vec<(usize, &'static str, &str)> {
+    let mut found = Vec::new();
+    // Kind and indentation of the members of the type that is open, as rustfmt writes them.
+    let mut members: Option<(&'static str, usize)> = None;
+    for (number, line) in text.lines().enumerate() {
+        let indent = line.len() - line.trim_start().len();
+        let here = declared(line);
+        if let Some((kind, name)) = here {
+            found.push((number + 1, kind, name));
+        }
+        match (members, here) {
+            (_, Some(("type", _))) if line.ends_with('{') => {
+                let kind = if line.contains("enum ") {
+                    "variant"
+                } else {
+                    "field"
+                };
+                members = Some((kind, indent + 4));
+            }
+            (Some((_, at)), _) if indent < at && !line.is_empty() => members = None,
+            (Some((kind, at)), None) if indent == at => {
+                let bare = line.trim_start();
+                let bare = match bare.strip_prefix("pub") {
+                    Some(rest) => rest.split_once(' ').map_or(bare, |(_, name)| name),
+                    None => bare,
+                };
+                let end = bare.find(|c: char| !(c.is_alphanumeric() || c == '_'));
+                let (name, rest) = bare.split_at(end.unwrap_or(bare.len()));
+                let is_member = match kind {
+                    "field" => rest.starts_with(": "),
+                    _ => rest.starts_with([',', '(']) || rest == " {",
+                };
+                if is_member && !name.is_empty() {
+                    found.push((number + 1, kind, name));
+                }
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+#[test]
+fn members_are_recognised() {
+    let text = "pub enum Kind {\n    /// One.\n    Told(u8),\n    Plain,\n    Rich {\n        seen: u8,\n    },\n}\nconst HEARD: u8 = 1;\n\
+                struct Thing {\n    pub(crate) way: u8,\n    plain: u8,\n}\nlet told: u8 = 1;\n";
+    let expected = [
+        (1, "type", "Kind"),
+        (3, "variant", "Told"),
+        (4, "variant", "Plain"),
+        (5, "variant", "Rich"),
+        (9, "constant", "HEARD"),
+        (10, "type", "Thing"),
+        (11, "field", "way"),
+        (12, "field", "plain"),
+    ];
+    assert_eq!(names(text), expected);
 }
 
 #[test]
@@ -170,6 +236,11 @@ fn declarations_are_recognised() {
         ("    pub(super) struct Seen {", Some(("type", "Seen"))),
         ("type Word = str;", Some(("type", "Word"))),
         ("mod tests {", Some(("module", "tests"))),
+        (
+            "    pub(crate) const HEARD_MAX: usize = 3;",
+            Some(("constant", "HEARD_MAX")),
+        ),
+        ("pub const fn read(", Some(("function", "read"))),
         ("// fn commented()", None),
         ("let kind = 3;", None),
     ] {
@@ -194,12 +265,8 @@ fn no_private_word_is_left_in_a_name() {
                 found.push(format!("{}: `{word}` → {instead}", path.display()));
             }
         }
-        for (number, line) in text.lines().enumerate() {
-            let Some((kind, name)) = declared(line) else {
-                continue;
-            };
+        for (number, kind, name) in names(&text) {
             if let Some((word, instead)) = private(name) {
-                let number = number + 1;
                 let path = path.display();
                 found.push(format!(
                     "{path}:{number}: {kind} `{name}`: `{word}` → {instead}"

@@ -71,8 +71,8 @@ pub struct Terms {
     /// Versions that it may follow.
     pub may_follow: Vec<String>,
     /// Installed ones among them: possible targets of a rollback.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub at_hand: Vec<String>,
+    #[serde(rename = "at_hand", default, skip_serializing_if = "Vec::is_empty")]
+    pub installed: Vec<String>,
     /// Version from which a person rolled back to this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub back_from: Option<String>,

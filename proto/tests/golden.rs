@@ -173,7 +173,7 @@ fn a_payload_is_written_and_comes_with_its_terms() {
     );
     let terms = Terms {
         may_follow: vec!["10.20.0".into()],
-        at_hand: vec!["10.20.0".into()],
+        installed: vec!["10.20.0".into()],
         back_from: Some("11.1.0".into()),
         skew: Some("kubelet 1.34 is newer than the oldest API server, 1.33".into()),
         platforms: Vec::new(),

@@ -23,7 +23,7 @@ const COMMANDS_BYTES_MAX: usize = 8 << 20;
 const TASK_COMMANDS_MAX: usize = 64;
 
 /// End of a command whose worker sends no heartbeats any more.
-const UNHEARD: &str = "unknown: its worker is silent";
+const NO_REPORT: &str = "unknown: its worker is silent";
 
 /// Heartbeats and remote commands in this process's memory.
 #[derive(Debug, Default)]
@@ -209,7 +209,7 @@ impl Live {
         drop(commands);
         for command in ours.iter_mut().filter(|command| command.ended.is_empty()) {
             if !self.is_alive(&command.task, command.attempt) {
-                UNHEARD.clone_into(&mut command.ended);
+                NO_REPORT.clone_into(&mut command.ended);
             }
         }
         ours
@@ -319,7 +319,7 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         ran("d", 1, RUNS);
-        assert_eq!(ended(), [UNHEARD]);
+        assert_eq!(ended(), [NO_REPORT]);
         live.beat(beat("d", 1, 0));
         let mark = live.commands_mark(&run);
         assert_eq!(ended(), [""]);

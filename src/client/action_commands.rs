@@ -1,230 +1,26 @@
 //! Commands of actions: each sends the caller's name and reason, and ends once the history holds the request.
 
+mod request;
+
 use super::{
-    Failure, To, absent,
-    answer::Answer,
+    Failure, absent,
     filter::{Filter, Selector},
     items::Kind,
     machines::{self, path_of},
     server::{Server, segment},
-    terminal,
 };
 use clap::Args;
 use dormer_proto::phase::MachineState;
 use dormer_views::{
-    any_run::AnyRun,
     machine::{self, HaltKind},
     rollout,
     run::{List, Run},
     trouble::trouble,
 };
 use dormer_workflows::actions::{Action, PAUSE_POOL, RESET, ROLLBACK, TRUST_HOST_KEY};
-use serde::Serialize;
+use request::{RequestArgs, RequestBody, Risk};
 use serde_json::Value;
-use std::{
-    collections::BTreeSet,
-    io::{BufRead, IsTerminal},
-};
-
-/// Risk of an action.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Risk {
-    /// Nothing that cannot be undone.
-    None,
-    /// A consequence that a person must confirm.
-    Moves(&'static str),
-}
-
-impl Risk {
-    /// Risk in the table of actions.
-    fn of(action: &Action) -> Self {
-        action.danger.map_or(Self::None, Self::Moves)
-    }
-}
-
-/// Arguments of every action.
-#[derive(Debug, Args)]
-pub(crate) struct RequestArgs {
-    /// Your reason; the history records it
-    #[arg(long, default_value = "")]
-    why: String,
-    /// Id of the request; a repeat with the same id is confirmed, not executed again [default: random]
-    #[arg(long)]
-    id: Option<String>,
-    /// Act only if the present state was entered at this record; `dormer describe` shows the record
-    #[arg(long, value_name = "SEQ")]
-    against: Option<u64>,
-    /// Do not ask for confirmation
-    #[arg(short, long)]
-    yes: bool,
-    #[command(flatten)]
-    to: To,
-}
-
-/// Body of a request.
-#[derive(Debug, Serialize)]
-struct RequestBody<'a> {
-    id: String,
-    who: String,
-    why: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    against: Option<u64>,
-    /// Record that a reset goes back to.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    to: Option<u64>,
-    /// Payload version that a rollback goes back to.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    payload: Option<&'a str>,
-    /// The host key that is trusted from now on.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    fingerprint: Option<&'a str>,
-}
-
-impl RequestArgs {
-    fn body(&self) -> RequestBody<'_> {
-        let drawn = || format!("cli-{:032x}", rand::random::<u128>());
-        RequestBody {
-            id: self.id.clone().unwrap_or_else(drawn),
-            who: user(),
-            why: &self.why,
-            against: self.against,
-            to: None,
-            payload: None,
-            fingerprint: None,
-        }
-    }
-
-    async fn post(
-        &self,
-        server: &Server,
-        path: &str,
-        body: &RequestBody<'_>,
-    ) -> Result<String, Failure> {
-        let answer: Answer<AnyRun> = server.post(path, body).await?;
-        if let Some(programs) = self.to.programs(&answer)? {
-            return Ok(programs);
-        }
-        let action = path.rsplit('/').next().unwrap_or(path);
-        Ok(answer_text(action, &done(path, body), &answer.view))
-    }
-
-    /// Posts the action for each of several machines, and goes on after a refusal.
-    async fn post_all(
-        &self,
-        server: &Server,
-        action: &str,
-        machines: &[machine::Machine],
-    ) -> Result<String, Failure> {
-        let mut answers = Vec::new();
-        let mut refused = 0;
-        for machine in machines {
-            if let Some(text) = already(action, machine) {
-                terminal::warn(text);
-                continue;
-            }
-            let path = format!("{}/actions/{action}", path_of(machine));
-            let answer = server.post::<Answer<AnyRun>>(&path, &self.body()).await;
-            match answer {
-                Ok(answer) => answers.push(answer),
-                Err(Failure::Refused { error, .. }) => {
-                    terminal::warn(format_args!("{}: {error}", machine.name));
-                    refused += 1;
-                }
-                Err(other) => return Err(other),
-            }
-        }
-        let what = done(action, &self.body());
-        let lines = answers
-            .iter()
-            .map(|it| answer_text(action, &what, &it.view));
-        let lines: Vec<String> = lines.collect();
-        let text = self.to.programs(&answers)?;
-        let text = text.unwrap_or_else(|| lines.join("\n"));
-        if refused == 0 {
-            return Ok(text);
-        }
-        // What was done is said even though the command fails.
-        let _ = terminal::say(&text);
-        let all = machines.len();
-        Err(Failure::refused(
-            format!("{action}: refused for {refused} of {all} machines"),
-            "dormer why says what they wait for",
-        ))
-    }
-
-    /// Asks for confirmation before a risky action.
-    fn confirm(&self, what: &str, risk: Risk) -> Result<(), Failure> {
-        match risk {
-            Risk::None => Ok(()),
-            Risk::Moves(consequence) => self.asked(&format!("{what}: {consequence}.")),
-        }
-    }
-
-    /// Asks a question that only --yes, or a yes on a terminal, answers.
-    fn asked(&self, question: &str) -> Result<(), Failure> {
-        if self.yes {
-            return Ok(());
-        }
-        if !std::io::stdin().is_terminal() {
-            return Err(Failure::Usage(format!("{question} Add --yes to confirm")));
-        }
-        terminal::ask(&format!("{question} Continue? [y/N] "));
-        let mut said = String::new();
-        let _ = std::io::stdin().lock().read_line(&mut said);
-        match said.trim() {
-            "y" | "Y" | "yes" => Ok(()),
-            _ => Err(Failure::Usage("cancelled: nothing was done".into())),
-        }
-    }
-}
-
-/// Name of the requester: the user of this computer.
-fn user() -> String {
-    let named = ["USER", "LOGNAME", "USERNAME"]
-        .iter()
-        .filter_map(|name| std::env::var(name).ok());
-    named
-        .into_iter()
-        .find(|name| !name.is_empty())
-        .unwrap_or_else(|| "somebody".into())
-}
-
-/// What an answer says of an action that was accepted; `path` ends in its name.
-fn done(path: &str, body: &RequestBody<'_>) -> String {
-    let word = match path.rsplit('/').next().unwrap_or(path) {
-        "retry" => "retried",
-        "pause" => "paused",
-        "resume" => "resumed",
-        "hold" => "held",
-        "drain" => "drain accepted",
-        "recreate" => "replacement accepted",
-        "approve" => "approved",
-        "abort" => "abort accepted",
-        "remove" => "removed from dormer",
-        "trust-host-key" => "host key trusted",
-        "rollback" => {
-            let to = body.payload.unwrap_or("an earlier payload");
-            return format!("rolling back to {to}");
-        }
-        "reset" => {
-            let to = body.to.unwrap_or_default();
-            return format!("reset to record {to}");
-        }
-        other => other,
-    };
-    word.to_owned()
-}
-
-/// Answer to an action, and how a removal is taken back: by a reset to the record before it.
-fn answer_text(action: &str, what: &str, run: &AnyRun) -> String {
-    let line = answer_line(what, run);
-    if action != "remove" {
-        return line;
-    }
-    let before = run.status().seq.saturating_sub(1).max(1);
-    let name = run.name();
-    format!("{line}\nTo take it back: dormer reset {name} --to {before}")
-}
+use std::collections::BTreeSet;
 
 /// What to say instead of a request that would repeat what holds already. `None`: it would change something.
 fn already(action: &str, machine: &machine::Machine) -> Option<String> {
@@ -235,21 +31,6 @@ fn already(action: &str, machine: &machine::Machine) -> Option<String> {
         _ => false,
     };
     same.then(|| format!("{}: already {}", machine.name, halt.text))
-}
-
-/// Answer in one line: what was done, the run's state, and what it waits for.
-fn answer_line(what: &str, run: &AnyRun) -> String {
-    let mut line = format!("{}: {what}", run.name());
-    if !run.state().eq_ignore_ascii_case(what) {
-        line += &format!("; now {}", run.state());
-    }
-    if let Some(phase) = run.phase() {
-        line += &format!(" ({phase})");
-    }
-    if let Some(what) = run.waiting_for() {
-        line += &format!(", waits for {what}");
-    }
-    line
 }
 
 /// Arguments of an action on machines.
@@ -287,7 +68,7 @@ impl Machine {
                 .confirm(&format!("{} {}", action.name, machine.name), risk)?;
             let path = format!("{}/actions/{}", path_of(&machine), action.name);
             let body = self.request.body();
-            let posted = self.request.post(&server, &path, &body).await;
+            let posted = self.request.post(&server, action, &path, &body).await;
             return posted.map_err(|failure| failure.about(&machine.name));
         }
         if self.request.against.is_some() {
@@ -309,7 +90,7 @@ impl Machine {
             Risk::None if self.machines.is_empty() => self.request.asked(&format!("{what}."))?,
             risk => self.request.confirm(&what, risk)?,
         }
-        self.request.post_all(&server, action.name, &chosen).await
+        self.request.post_all(&server, action, &chosen).await
     }
 
     /// What to do where no machine matches: the codes of those that failed, for `--all-failed`.
@@ -436,7 +217,10 @@ impl TrustHostKey {
             ..self.request.body()
         };
         let path = format!("{}/actions/{}", path_of(&machine), TRUST_HOST_KEY.name);
-        let posted = self.request.post(&server, &path, &body).await;
+        let posted = self
+            .request
+            .post(&server, &TRUST_HOST_KEY, &path, &body)
+            .await;
         posted.map_err(|failure| failure.about(&machine.name))
     }
 }
@@ -455,7 +239,7 @@ pub struct MachineOrPool {
 }
 
 impl MachineOrPool {
-    pub(crate) async fn run(self, action: &str) -> Result<String, Failure> {
+    pub(crate) async fn run(self, action: &Action) -> Result<String, Failure> {
         let server = self.request.to.server()?;
         let pool = self.machine.as_deref().and_then(|name| {
             let kinds = ["rollout/", "rollouts/", "pool/", "pools/"];
@@ -463,7 +247,7 @@ impl MachineOrPool {
         });
         let (of, name) = match (&self.machine, pool.or(self.pool.as_deref())) {
             (_, Some(pool)) => {
-                if action == PAUSE_POOL.name
+                if action.name == PAUSE_POOL.name
                     && let Ok(found) = server
                         .get::<rollout::Rollout>(&Kind::Rollouts.one(pool))
                         .await
@@ -479,23 +263,23 @@ impl MachineOrPool {
                     Err(absent @ Failure::Absent { .. }) => {
                         let is_pool = server.get::<Value>(&Kind::Pools.one(called)).await.is_ok();
                         return Err(if is_pool {
-                            a_pool(action, called)
+                            a_pool(action.name, called)
                         } else {
                             absent
                         });
                     }
                     found => found?,
                 };
-                if let Some(text) = already(action, &machine) {
+                if let Some(text) = already(action.name, &machine) {
                     return Ok(text);
                 }
                 (path_of(&machine), machine.name)
             }
             (None, None) => return Err(Failure::Usage("give a machine, or --pool POOL".into())),
         };
-        let path = format!("{of}/actions/{action}");
+        let path = format!("{of}/actions/{}", action.name);
         let body = self.request.body();
-        let answered = self.request.post(&server, &path, &body).await;
+        let answered = self.request.post(&server, action, &path, &body).await;
         let answered = answered.map_err(|failure| failure.about(&name));
         match (pool, &self.pool) {
             (Some(pool), _) => absent::explained(&server, Kind::Pools, pool, answered).await,
@@ -539,7 +323,7 @@ impl Rollback {
             ..self.request.body()
         };
         let path = format!("/rollouts/{}/actions/rollback", segment(&self.pool));
-        let answered = self.request.post(&server, &path, &body).await;
+        let answered = self.request.post(&server, &ROLLBACK, &path, &body).await;
         absent::explained(&server, Kind::Pools, &self.pool, answered).await
     }
 }
@@ -571,7 +355,7 @@ impl Reset {
             ..self.request.body()
         };
         self.request
-            .post(&server, &format!("{run}/reset"), &body)
+            .post(&server, &RESET, &format!("{run}/reset"), &body)
             .await
     }
 }
@@ -610,39 +394,9 @@ pub(super) fn run_path(run: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::samples::{machine_with, rollout_with};
+    use crate::samples::machine_with;
     use dormer_workflows::actions::RETRY;
     use serde_json::json;
-
-    #[test]
-    fn an_answer_says_who_is_now_where() {
-        let probing =
-            json!({"phase": "probing", "phaseText": "probing", "waitingFor": "SSH at 10.0.0.9"});
-        let answer = AnyRun::Machine(Box::new(machine_with(probing)));
-        let body = RequestBody {
-            id: "x".into(),
-            who: "ada".into(),
-            why: "",
-            against: None,
-            to: None,
-            payload: Some("10.9.0"),
-            fingerprint: None,
-        };
-        assert_eq!(
-            answer_line(&done("/machines/u/actions/retry", &body), &answer),
-            "win-1: retried; now Reachable (probing), waits for SSH at 10.0.0.9"
-        );
-        let answer = AnyRun::Rollout(Box::new(rollout_with(json!({"state": "Paused"}))));
-        assert_eq!(
-            answer_line(&done("pause", &body), &answer),
-            "windows: paused"
-        );
-        let answer = AnyRun::Rollout(Box::new(rollout_with(json!({}))));
-        assert_eq!(
-            answer_line(&done("rollback", &body), &answer),
-            "windows: rolling back to 10.9.0; now Open"
-        );
-    }
 
     #[test]
     fn what_holds_already_is_said_and_what_is_out_of_range_is_refused() {
@@ -694,20 +448,5 @@ mod tests {
         );
         let many: Vec<machine::Machine> = (0..12).map(|_| failed("m")).collect();
         assert!(summary(&RETRY, &many).contains("and 2 more"));
-    }
-
-    #[test]
-    fn a_request_says_only_what_is_meant() {
-        let body = RequestBody {
-            id: "x".into(),
-            who: "ada".into(),
-            why: "",
-            against: Some(7),
-            to: None,
-            payload: None,
-            fingerprint: None,
-        };
-        let sent = json!({"id": "x", "who": "ada", "why": "", "against": 7});
-        assert_eq!(serde_json::to_value(body).unwrap(), sent);
     }
 }

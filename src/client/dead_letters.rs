@@ -8,6 +8,7 @@ use super::{
 };
 use clap::{Args, Subcommand};
 use dormer_views::run::{self, DeadLetter};
+use dormer_workflows::actions::REQUEUE;
 use serde_json::{Value, json};
 
 const COLUMNS: &[Column<DeadLetter>] = &[
@@ -80,7 +81,7 @@ impl DeadLetters {
                 let path = format!("/dead-letters/{id}/requeue");
                 let answer: Value = to.server()?.post(&path, &json!({})).await?;
                 let text = to.programs(&answer)?;
-                Ok(text.unwrap_or_else(|| format!("Dead letter {id} is in the inbox again.")))
+                Ok(text.unwrap_or_else(|| format!("Dead letter {id} is {}.", REQUEUE.done)))
             }
         }
     }

@@ -23,7 +23,7 @@ use serde::Serialize;
 use std::{collections::BTreeMap, time::Duration};
 
 /// Pause between two looks of `--watch`.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
+const POLL_EVERY: Duration = Duration::from_secs(2);
 /// Most names in a line. The rest is a count.
 const NAMES_MAX: usize = 6;
 /// Most causes of one urgency. The rest is a count.
@@ -121,7 +121,7 @@ impl Status {
                 }
             }
             before = text;
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(POLL_EVERY).await;
         }
     }
 

@@ -15,7 +15,7 @@ use std::{str::FromStr, time::Duration};
 use tokio::time::Instant;
 
 /// Pause between two looks.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const POLL_EVERY: Duration = Duration::from_secs(1);
 
 /// Arguments of `dormer wait`.
 #[derive(Debug, Args)]
@@ -160,7 +160,7 @@ impl Wait {
                 ));
             }
             waiting = still.into_iter().map(|(uid, _)| uid).collect();
-            tokio::time::sleep(LOOK_EVERY.min(deadline - Instant::now())).await;
+            tokio::time::sleep(POLL_EVERY.min(deadline - Instant::now())).await;
         }
     }
 

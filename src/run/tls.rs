@@ -57,7 +57,7 @@ struct CertificateFiles {
 #[derive(Debug)]
 struct LastRead {
     /// What the files were when the pair was read.
-    seen: [Option<FileState>; 2],
+    current: [Option<FileState>; 2],
     /// What they were when they could not be used, so that the log names it once.
     refused: Option<[Option<FileState>; 2]>,
     pair: Arc<CertifiedKey>,
@@ -75,7 +75,7 @@ fn file_state(path: &Path) -> Option<FileState> {
 impl CertificateFiles {
     fn read(certificate: &Path, key: &Path) -> anyhow::Result<Self> {
         let last = LastRead {
-            seen: [file_state(certificate), file_state(key)],
+            current: [file_state(certificate), file_state(key)],
             refused: None,
             pair: Arc::new(pair(certificate, key)?),
         };
@@ -92,11 +92,11 @@ impl CertificateFiles {
     fn present(&self) -> Arc<CertifiedKey> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let now = [file_state(&self.certificate), file_state(&self.key)];
-        if now != last.seen {
+        if now != last.current {
             match pair(&self.certificate, &self.key) {
                 Ok(pair) => {
                     tracing::info!("the server's certificate was read anew");
-                    last.seen = now;
+                    last.current = now;
                     last.refused = None;
                     last.pair = Arc::new(pair);
                     self.renewed.send_replace(());

@@ -18,7 +18,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(30);
 /// Time in which deleted objects go.
 const GONE_WITHIN: Duration = Duration::from_secs(30);
 /// How often the cluster is read while something is awaited.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const POLL_EVERY: Duration = Duration::from_secs(1);
 /// Most objects that an error names. The rest is a count.
 const NAMED_MAX: usize = 5;
 
@@ -87,7 +87,7 @@ impl Options {
         let mut left = Remains::find(client, home).await?;
         // The API server takes the objects of a kind away before the kind.
         let begun = Instant::now();
-        let mut every = tokio::time::interval(LOOK_EVERY);
+        let mut every = tokio::time::interval(POLL_EVERY);
         while failed == 0 && !left.writes.is_empty() && begun.elapsed() < GONE_WITHIN {
             every.tick().await;
             left = Remains::find(client, home).await?;

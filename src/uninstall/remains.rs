@@ -1,6 +1,6 @@
 //! What dormer left in a cluster. docs/uninstall.md has the same list for people.
 
-use super::{LOOK_EVERY, if_there, within};
+use super::{POLL_EVERY, if_there, within};
 use crate::cluster_access::failed;
 use dormer_client::Failure;
 use dormer_workers::kubernetes::{join, keys};
@@ -303,7 +303,7 @@ pub(super) async fn nobody_runs(client: &Client, home: &str) -> Result<(), Failu
     // A watcher that was killed gives nothing back. Whether this one lives shows when it renews; no clocks are compared.
     eprintln!("Waiting up to 20 s for a sign of life of the watcher {holder} …");
     let begun = Instant::now();
-    let mut every = tokio::time::interval(LOOK_EVERY);
+    let mut every = tokio::time::interval(POLL_EVERY);
     while begun.elapsed() < RENEWED_WITHIN {
         every.tick().await;
         let now = if_there(leases.get(WATCHER)).await?;

@@ -275,11 +275,9 @@ impl PoolSpec {
         installed: &impl Installed,
         servers: Option<ApiServers>,
     ) -> Terms {
-        let at_hand = edges
-            .may_follow
-            .iter()
-            .filter(|version| installed.edges(version).is_some());
-        let at_hand = at_hand.cloned().collect();
+        let is_installed = |version: &&String| installed.edges(version).is_some();
+        let targets = edges.may_follow.iter().filter(is_installed);
+        let targets = targets.cloned().collect();
         let skew = edges.kubelet.zip(servers).and_then(|(kubelet, servers)| {
             check_skew(kubelet, servers.oldest, servers.newest)
                 .err()
@@ -294,7 +292,7 @@ impl PoolSpec {
         let back_from = self.back_from.clone().filter(step);
         Terms {
             may_follow: edges.may_follow,
-            at_hand,
+            installed: targets,
             back_from,
             skew,
             platforms: edges.platforms,

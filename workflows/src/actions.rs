@@ -62,6 +62,9 @@ pub struct Action {
     pub on: ActionTarget,
     /// What it does, in one sentence without a full stop.
     pub what: &'static str,
+    /// Answer once it is recorded: what was done, or accepted where it takes effect later. An action that goes to a
+    /// payload or a record is followed by it.
+    pub done: &'static str,
     /// States in which it has an effect. In others it is recorded and changes nothing. Empty: every state.
     pub from: &'static [&'static str],
     /// Further conditions, in words.
@@ -113,21 +116,19 @@ const fn of_machine(
     name: &'static str,
     signal: machine::Signal,
     what: &'static str,
+    done: &'static str,
     from: &'static [&'static str],
 ) -> Action {
-    let signal = Some(Signal::Machine(signal));
-    let when = "";
-    let lease = Lease::No;
-    let danger = None;
     Action {
         name,
         on: ActionTarget::Machine,
         what,
+        done,
         from,
-        when,
-        signal,
-        lease,
-        danger,
+        when: "",
+        signal: Some(Signal::Machine(signal)),
+        lease: Lease::No,
+        danger: None,
     }
 }
 
@@ -136,6 +137,7 @@ pub const RETRY: Action = of_machine(
     "retry",
     machine::Signal::Retry,
     "Continue from the step that failed",
+    "retried",
     &["Failed"],
 );
 /// Start nothing new on a machine.
@@ -143,6 +145,7 @@ pub const PAUSE: Action = of_machine(
     "pause",
     machine::Signal::Pause,
     "Start nothing new on a machine; the current step finishes",
+    "paused",
     &[],
 )
 .when("until the run has ended");
@@ -151,6 +154,7 @@ pub const RESUME: Action = of_machine(
     "resume",
     machine::Signal::Resume,
     "End a pause, a hold or a drain",
+    "resumed",
     &[],
 )
 .when("if it was paused, held or drained");
@@ -159,6 +163,7 @@ pub const HOLD: Action = of_machine(
     "hold",
     machine::Signal::Hold,
     "Keep a machine as it is, out of the rollout, until it is resumed",
+    "held",
     &[],
 )
 .when("until the run has ended");
@@ -167,6 +172,7 @@ pub const DRAIN: Action = of_machine(
     "drain",
     machine::Signal::Drain,
     "Cordon and drain a machine's node until it is resumed, once the rollout grants the lease",
+    "drain accepted",
     &[],
 )
 .lease(Lease::Waits)
@@ -176,6 +182,7 @@ pub const RECREATE: Action = of_machine(
     "recreate",
     machine::Signal::Recreate,
     "Replace a machine with a new one, once the rollout grants the lease",
+    "replacement accepted",
     &[],
 )
 .when("if a MachineSet replaces it")
@@ -186,6 +193,7 @@ pub const APPROVE: Action = of_machine(
     "approve",
     machine::Signal::Approve,
     "Approve a machine's upgrade to its present desired version; in pools whose upgrades need approval",
+    "approved",
     &[],
 )
 .lease(Lease::Waits);
@@ -194,6 +202,7 @@ pub const ABORT: Action = of_machine(
     "abort",
     machine::Signal::Abort,
     "Abort a running upgrade: the node is uncordoned, and the machine is held",
+    "abort accepted",
     &["Joined", "Draining", "Failed"],
 )
 .when("while its upgrade runs, as long as nothing was deleted or torn down")
@@ -203,6 +212,7 @@ pub const REMOVE: Action = of_machine(
     "remove",
     machine::Signal::Remove,
     "Close a machine's run; the Machine stays, and dormer no longer changes it",
+    "removed from dormer",
     &[],
 )
 .when("unless it holds the lease")
@@ -214,6 +224,7 @@ pub const TRUST_HOST_KEY: Action = of_machine(
         fingerprint: String::new(),
     },
     "Trust the host key with this fingerprint, because the host was reinstalled on purpose",
+    "host key trusted",
     &[],
 )
 .when("until the run has ended")
@@ -223,6 +234,7 @@ pub const RESET: Action = Action {
     name: "reset",
     on: ActionTarget::Run,
     what: "Return to an earlier record of a run, and continue from there",
+    done: "reset to record",
     from: &[],
     when: "as long as that record is kept and the Machine is not being deleted",
     signal: None,
@@ -234,6 +246,7 @@ pub const PAUSE_POOL: Action = Action {
     name: "pause",
     on: ActionTarget::Rollout,
     what: "Grant no new lease in a pool; machines that hold one finish",
+    done: "paused",
     from: &[],
     when: "",
     signal: Some(Signal::Rollout(rollout::Signal::Pause)),
@@ -245,6 +258,7 @@ pub const RESUME_POOL: Action = Action {
     name: "resume",
     on: ActionTarget::Rollout,
     what: "End a pool's pause",
+    done: "resumed",
     from: &["Paused"],
     when: "unless the pool's settings pause it as well",
     signal: Some(Signal::Rollout(rollout::Signal::Resume)),
@@ -256,6 +270,7 @@ pub const ROLLBACK: Action = Action {
     name: "rollback",
     on: ActionTarget::Rollout,
     what: "Roll back one step, to a payload from which the present one is an upgrade",
+    done: "rolling back to",
     from: &[],
     when: "if that payload is installed",
     signal: Some(Signal::Rollout(rollout::Signal::Rollback {
@@ -269,6 +284,7 @@ pub const REQUEUE: Action = Action {
     name: "requeue",
     on: ActionTarget::DeadLetter,
     what: "Put a dead letter back into the inbox: a newer build may understand it",
+    done: "in the inbox again",
     from: &[],
     when: "",
     signal: None,

@@ -16,7 +16,7 @@ pub enum Fence {
     /// An append expects the revision that was loaded.
     Revision,
     /// Effects follow the append.
-    ActAfterStore,
+    EffectsAfterStore,
     /// A drop is final only on a run just read from the store's leader.
     RereadBeforeDrop,
     /// Every load of a foreign revision carries out what is outstanding.

@@ -30,7 +30,7 @@ const PARTITION_HEARTBEAT: Duration = Duration::from_secs(10);
 /// Time without a message after which the consumer is checked. A stuck consumer is recreated.
 const QUIET_MAX: Duration = Duration::from_secs(30);
 /// Most unacknowledged due timers, over all engines.
-const UNSETTLED_MAX: i64 = 20_000;
+const UNACKNOWLEDGED_MAX: i64 = 20_000;
 /// Most unacknowledged messages of one partition.
 const PARTITION_UNSETTLED_MAX: i64 = 1_000;
 /// Time without engines after which the server deletes the consumer of a partition: a build that has one consumer for
@@ -211,7 +211,7 @@ fn shared(filter: String) -> pull::Config {
         filter_subject: filter,
         ack_policy: AckPolicy::Explicit,
         ack_wait: CLAIM,
-        max_ack_pending: UNSETTLED_MAX,
+        max_ack_pending: UNACKNOWLEDGED_MAX,
         ..pull::Config::default()
     }
 }

@@ -88,7 +88,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
                 sent.push(one);
             }
         }
-        if !enforced(Fence::ActAfterStore) {
+        if !enforced(Fence::EffectsAfterStore) {
             self.early(&sent).carry_out(self.ports.as_ref()).await?;
         }
         let results = self.append(appends, batch.unwritten).await;

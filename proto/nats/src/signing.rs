@@ -27,7 +27,7 @@ use std::{
 /// 1970 by the signer's clock.
 pub const SIGNATURE_HEADER: &str = "Dormer-Signature";
 /// File of public keys in a folder of keys: in each line a role, a key id and a public key in Base64.
-pub const RING_FILE: &str = "public.keys";
+pub const PUBLIC_KEYS_FILE: &str = "public.keys";
 /// Number of this format of signatures.
 const FORMAT: &str = "2";
 /// Begins what is signed, so that a signature says nothing anywhere else.
@@ -190,7 +190,7 @@ type Counter = Box<dyn Fn(Refusal) + Send + Sync>;
 /// Keys of a process: the private ones of its roles, and the public ones of all.
 pub struct Keys {
     own: BTreeMap<String, PrivateKey>,
-    ring: BTreeMap<String, PublicKey>,
+    public: BTreeMap<String, PublicKey>,
     unsigned: bool,
     counter: OnceLock<Counter>,
     unsigned_counter: OnceLock<Box<dyn Fn() + Send + Sync>>,
@@ -215,22 +215,23 @@ impl Keys {
     /// # Errors
     /// [`KeysError`]: a file is missing, is readable by everybody, or is not a key.
     pub fn open(folder: &Path, roles: &[&str], unsigned: bool) -> Result<Self, KeysError> {
-        let ring = read_public_keys(&folder.join(RING_FILE))?;
+        let public = read_public_keys(&folder.join(PUBLIC_KEYS_FILE))?;
         let mut own = BTreeMap::new();
         for role in roles {
             let path = folder.join(private_file(role));
             let pair = read_private(&path)?;
             let id = key_id(pair.public_key().as_ref());
-            if ring.get(&id).is_none_or(|public| public.role != *role) {
-                let why =
-                    format!("{RING_FILE} has no public key for it: a `{role}` with the id {id}");
+            if public.get(&id).is_none_or(|known| known.role != *role) {
+                let why = format!(
+                    "{PUBLIC_KEYS_FILE} has no public key for it: a `{role}` with the id {id}"
+                );
                 return Err(content(&path, why));
             }
             own.insert((*role).to_owned(), PrivateKey { id, pair });
         }
         Ok(Self {
             own,
-            ring,
+            public,
             unsigned,
             counter: OnceLock::new(),
             unsigned_counter: OnceLock::new(),
@@ -251,7 +252,7 @@ impl Keys {
 
     /// Roles of the public keys, each once, in the order of the alphabet.
     pub fn roles(&self) -> BTreeSet<&str> {
-        self.ring.values().map(|key| key.role.as_str()).collect()
+        self.public.values().map(|key| key.role.as_str()).collect()
     }
 
     /// Whether this process can sign as `role`.
@@ -319,7 +320,7 @@ impl Keys {
             return Err(Refusal::Malformed);
         }
         let signature = BASE64.decode(signature).map_err(|_| Refusal::Malformed)?;
-        let key = self.ring.get(id).ok_or(Refusal::UnknownKey)?;
+        let key = self.public.get(id).ok_or(Refusal::UnknownKey)?;
         if !roles.contains(&key.role.as_str()) {
             return Err(Refusal::WrongRole);
         }
@@ -476,7 +477,7 @@ pub fn make(folder: &Path, roles: &[&str], keep: Option<&Path>) -> Result<Vec<Pa
         write_new(&path, &text).map_err(failed(&path))?;
         files.push(path);
     }
-    let path = folder.join(RING_FILE);
+    let path = folder.join(PUBLIC_KEYS_FILE);
     write_new(&path, &ring).map_err(failed(&path))?;
     files.push(path);
     Ok(files)
@@ -610,7 +611,7 @@ mod tests {
         let (old, new) = (folder.path().join("old"), folder.path().join("new"));
         make(&old, &["engine"], None).expect("keys");
         assert!(make(&old, &["engine"], None).is_err(), "it is there");
-        make(&new, &["engine"], Some(&old.join(RING_FILE))).expect("keys");
+        make(&new, &["engine"], Some(&old.join(PUBLIC_KEYS_FILE))).expect("keys");
         let before = Keys::open(&old, &["engine"], false).expect("keys");
         let after = Keys::open(&new, &["engine"], false).expect("keys");
         let message = signed("d.x", b"body");
@@ -647,7 +648,7 @@ mod tests {
         let why = refusal(&files[0], 0o644);
         assert!(why.contains("chmod o="), "{why}");
         for mode in [0o620, 0o602] {
-            let why = refusal(&folder.join(RING_FILE), mode);
+            let why = refusal(&folder.join(PUBLIC_KEYS_FILE), mode);
             assert!(why.contains("chmod go-w"), "{why}");
         }
         Keys::open(&folder, &["engine"], false).expect("keys");

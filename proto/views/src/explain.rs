@@ -66,7 +66,7 @@ const TIME_UP: &str = "NoAnswer";
 /// Begin of the message of a task that is over its limits (`engine/core/src/transition.rs`). Stored histories have it.
 const UNREPORTED: &str = "no report within the limits; ";
 /// The same in words.
-const UNHEARD: &str = "no worker has reported on it in time";
+const NO_REPORT: &str = "no worker has reported on it in time";
 
 /// Explanation in parts, for lines and for programs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -343,7 +343,7 @@ pub fn in_words(message: &str) -> Cow<'_, str> {
     let ms = ms.and_then(|rest| rest.strip_suffix(" ms since the first attempt"));
     match ms.and_then(|ms| ms.parse::<u64>().ok()) {
         Some(ms) => Cow::Owned(format!(
-            "{UNHEARD}; the first attempt began {} before",
+            "{NO_REPORT}; the first attempt began {} before",
             length(ms / 1_000)
         )),
         None => Cow::Borrowed(message),

@@ -30,7 +30,7 @@ const REFUSALS_OF_ONE: u64 = 30;
 /// Most refusals of all callers without a name that are written in a minute. Users have their own share beside it.
 const REFUSALS_OF_UNKNOWN: u64 = 300;
 /// Most names of users that are told apart in a minute. Beyond, users share the limit of the unknown.
-const USERS_TOLD_APART: usize = 1_024;
+const RATE_LIMITED_USERS_MAX: usize = 1_024;
 /// Most characters of what a caller sends about itself.
 const SAID_MAX: usize = 200;
 
@@ -183,7 +183,7 @@ impl Refusals {
             };
         }
         if let Some(user) = user {
-            let room = self.users.len() < USERS_TOLD_APART;
+            let room = self.users.len() < RATE_LIMITED_USERS_MAX;
             if room || self.users.contains_key(user) {
                 let count = self.users.entry(user.to_owned()).or_default();
                 *count += 1;
@@ -524,7 +524,7 @@ mod tests {
             let user = format!("user-{n}");
             of_users += u64::from(!refusals.is_a_flood(7, Some(&user), Some("10.0.0.1")));
         }
-        assert!(of_users < u64::try_from(USERS_TOLD_APART).expect("a number"));
+        assert!(of_users < u64::try_from(RATE_LIMITED_USERS_MAX).expect("a number"));
         assert!(
             !refusals.is_a_flood(8, None, Some("10.0.0.1")),
             "the next minute"

@@ -169,7 +169,7 @@ async fn measure_engines(
     calibration: Calibration,
 ) -> anyhow::Result<Figures> {
     load.begin(options.in_flight).await?;
-    load.until(Instant::now() + engines::SETTLING).await?;
+    load.until(Instant::now() + engines::WARM_UP).await?;
     let begun = Instant::now();
     let span = Duration::from_secs(options.seconds);
     let folder = folder.to_owned();
@@ -178,7 +178,7 @@ async fn measure_engines(
         anyhow::Ok((load, spent))
     });
     let (load, spent) = measured.await??;
-    let seconds = engines::SETTLING + begun.elapsed();
+    let seconds = engines::WARM_UP + begun.elapsed();
     let messages = load.messages();
     let done = engines.stop().await?;
     let mut figures = figures(load, options, &spent, calibration);

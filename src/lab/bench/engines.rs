@@ -18,7 +18,7 @@ use tokio::{
 };
 
 /// Time in which engines share the partitions of the inbox after their start. Nothing is measured in it.
-pub(super) const SETTLING: Duration = Duration::from_secs(5);
+pub(super) const WARM_UP: Duration = Duration::from_secs(5);
 
 /// Streams of the bench on a server, with a prefix of their own.
 pub(super) struct Streams {

@@ -2,7 +2,7 @@
 
 use super::{
     calibration::{Calibration, calibrate},
-    engines::{Engines, SETTLING, Streams},
+    engines::{Engines, Streams, WARM_UP},
 };
 use anyhow::ensure;
 use clap::Args;
@@ -84,7 +84,7 @@ async fn measure(
     let mut load = Load::new(AnyPorts::nats(Arc::clone(&streams.store)), queue);
     let span = Duration::from_secs(options.seconds);
     load.begin(options.in_flight).await?;
-    load.until(Instant::now() + SETTLING).await?;
+    load.until(Instant::now() + WARM_UP).await?;
     let steps_per_s_before = rate(&mut load, span).await?;
     engines.kill_one().await?;
     load.watch();

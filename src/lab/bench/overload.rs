@@ -2,7 +2,7 @@
 
 use super::{
     calibration::{Calibration, calibrate},
-    engines::{Engines, EnginesFigures, SETTLING, Streams},
+    engines::{Engines, EnginesFigures, Streams, WARM_UP},
 };
 use anyhow::ensure;
 use clap::Args;
@@ -104,7 +104,7 @@ async fn measure(
         }
     });
     let started = Instant::now();
-    tokio::time::sleep(SETTLING).await;
+    tokio::time::sleep(WARM_UP).await;
     let mut flood = Flood::new(ports);
     let last = Instant::now() + REST_MAX;
     let begun = Instant::now();

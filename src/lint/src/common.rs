@@ -27,17 +27,17 @@ pub(crate) const VALUE: [&str; 5] = ["spec", "template", "spec", "providerSpec",
 pub(crate) fn filled<'a>(node: &'a Node, path: &[&str]) -> Option<(&'a str, Position)> {
     let node = node.at(path)?;
     let text = node.text()?;
-    (!paste::has_placeholder(text)).then_some((text, node.place))
+    (!paste::has_placeholder(text)).then_some((text, node.position))
 }
 
 /// Position of the deepest key of a path that is there.
 pub(crate) fn nearest(node: &Node, path: &[&str]) -> Position {
-    let mut place = node.place;
+    let mut place = node.position;
     let mut node = node;
     for key in path {
         match node.entry(key) {
             Some((found, next)) => {
-                place = found.place;
+                place = found.position;
                 node = next;
             }
             None => break,
@@ -48,9 +48,11 @@ pub(crate) fn nearest(node: &Node, path: &[&str]) -> Position {
 
 /// Line that adds `key: value` to a map, above its first key. `None`: the map is empty, or in one line.
 pub(crate) fn added(site: &Site<'_>, map: &Node, entry: &str) -> Option<crate::Edit> {
-    let (Key { place, .. }, _) = map.entries().first()?;
-    let line_start = site.text[..place.start].rfind('\n').map_or(0, |at| at + 1);
-    let before = &site.text[line_start..place.start];
+    let (Key { position, .. }, _) = map.entries().first()?;
+    let line_start = site.text[..position.start]
+        .rfind('\n')
+        .map_or(0, |at| at + 1);
+    let before = &site.text[line_start..position.start];
     before.bytes().all(|b| b == b' ').then(|| crate::Edit {
         start: line_start,
         end: line_start,
@@ -74,7 +76,7 @@ pub(crate) fn selected(selector: &Node, labels: Option<&Node>, found: &mut Vec<F
             "the selector wants `{}: {wants}`, and the template {is}",
             key.name
         );
-        found.push(Finding::new("selector-labels", value.place, message));
+        found.push(Finding::new("selector-labels", value.position, message));
     }
 }
 
@@ -135,7 +137,7 @@ fn misplaced(
             continue;
         }
         let message = format!("`{}` is no field of {whole}", key.name);
-        let finding = Finding::new("misplaced-field", key.place, message);
+        let finding = Finding::new("misplaced-field", key.position, message);
         found.push(match home(&key.name) {
             Some(home) => finding.mend(format!(
                 "move it to {home}: its indentation decides where it belongs"
@@ -187,11 +189,11 @@ pub(crate) fn cased(map: &Node, known: &[&str], found: &mut Vec<Finding>) {
             .find(|it| **it != key.name && it.eq_ignore_ascii_case(&key.name));
         if let Some(right) = right {
             let message = format!("`{}` is written `{right}`", key.name);
-            let finding = Finding::new("field-case", key.place, message);
+            let finding = Finding::new("field-case", key.position, message);
             found.push(
                 finding
                     .mend(format!("write `{right}`"))
-                    .replace(key.place, *right),
+                    .replace(key.position, *right),
             );
         }
     }

@@ -47,7 +47,7 @@ pub(crate) fn check(object: &Object<'_>, site: &Site<'_>, found: &mut Vec<Findin
         unready(condition, found);
     }
     let most = spec.and_then(|it| it.get("maxUnhealthy"));
-    match most.map(|it| (it.text(), it.place)) {
+    match most.map(|it| (it.text(), it.position)) {
         Some((Some("100%"), place)) => all(place, "`maxUnhealthy` is 100 %", found),
         Some(_) => {}
         None => all(
@@ -95,14 +95,14 @@ fn startup(root: &Node, found: &mut Vec<Finding>) {
     let Some(time) = time.filter(|time| *time != 0 && *time < STARTUP_MIN) else {
         return;
     };
-    let place = node.map_or_else(|| nearest(root, &["spec"]), |it| it.place);
+    let place = node.map_or_else(|| nearest(root, &["spec"]), |it| it.position);
     let message = match said {
         None => "no `nodeStartupTimeout` is set, so a Machine without a Node is deleted after 10 minutes".to_owned(),
         Some(_) => format!("a Machine without a Node is deleted after {} minutes", time / 60),
     };
     let finding = Finding::new("startup-timeout", place, message);
     found.push(match node {
-        Some(node) => finding.replace(node.place, "40m"),
+        Some(node) => finding.replace(node.position, "40m"),
         None => finding,
     });
 }
@@ -125,5 +125,7 @@ fn unready(condition: &Node, found: &mut Vec<Finding>) {
         "a Machine is deleted once its node was not Ready for {} minutes",
         time / 60
     );
-    found.push(Finding::new("unhealthy-timeout", node.place, message).replace(node.place, "30m"));
+    found.push(
+        Finding::new("unhealthy-timeout", node.position, message).replace(node.position, "30m"),
+    );
 }

@@ -21,15 +21,15 @@ pub(crate) fn check(object: &Object<'_>, _: &Site<'_>, found: &mut Vec<Finding>)
         address(key, found);
         entry(value, found);
         let host = key.name.trim_end_matches('.').to_ascii_lowercase();
-        if let Some(line) = known.insert(host, key.place.line) {
+        if let Some(line) = known.insert(host, key.position.line) {
             let message = format!("`{}` is the host of line {line}", key.name);
-            found.push(Finding::new("instance-twice", key.place, message));
+            found.push(Finding::new("instance-twice", key.position, message));
         }
     }
     if let Some((key, _)) = object.root.entry("binaryData") {
         let message = "`binaryData` is not read";
         found.push(
-            Finding::new("instance-entry", key.place, message)
+            Finding::new("instance-entry", key.position, message)
                 .mend("write the entries below `data`"),
         );
     }
@@ -68,7 +68,7 @@ fn address(key: &Key, found: &mut Vec<Finding>) {
     };
     found.push(Finding::new(
         "instance-address",
-        key.place,
+        key.position,
         format!("`{name}` {why}"),
     ));
 }
@@ -90,5 +90,5 @@ fn entry(value: &Node, found: &mut Vec<Finding>) {
             text.lines().next().unwrap_or_default()
         ),
     };
-    found.push(Finding::new("instance-entry", value.place, message));
+    found.push(Finding::new("instance-entry", value.position, message));
 }

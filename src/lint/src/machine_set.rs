@@ -119,7 +119,7 @@ fn labels(object: &Object<'_>, found: &mut Vec<Finding>) {
         && is != name
     {
         let message = format!("`{SET}` is `{is}`, and the MachineSet is `{name}`");
-        found.push(Finding::new("set-label", node.place, message));
+        found.push(Finding::new("set-label", node.position, message));
     }
 }
 
@@ -141,7 +141,7 @@ fn cluster_id(root: &Node, found: &mut Vec<Finding>) {
         }
         if let Some(known) = known.filter(|known| *known != id) {
             let message = format!("`{CLUSTER}` is `{id}`; above it is `{known}`");
-            found.push(Finding::new("cluster-id", node.place, message));
+            found.push(Finding::new("cluster-id", node.position, message));
         }
         known = known.or(Some(id));
     }
@@ -156,7 +156,7 @@ fn cluster_id(root: &Node, found: &mut Vec<Finding>) {
             && let Some(known) = known.filter(|known| *known != id)
         {
             let message = format!("the tag names the cluster `{id}`; above it is `{known}`");
-            found.push(Finding::new("cluster-id", name.place, message));
+            found.push(Finding::new("cluster-id", name.position, message));
         }
     }
 }
@@ -168,11 +168,15 @@ fn os_id(object: &Object<'_>, site: &Site<'_>, found: &mut Vec<Finding>) {
     if let Some(label) = label {
         if label.text() != Some("Windows") && !label.text().is_some_and(paste::has_placeholder) {
             let is = label.text().unwrap_or_default();
-            let finding = Finding::new("os-id-label", label.place, format!("`{OS_ID}` is `{is}`"));
+            let finding = Finding::new(
+                "os-id-label",
+                label.position,
+                format!("`{OS_ID}` is `{is}`"),
+            );
             found.push(
                 finding
                     .mend(format!("write `{OS_ID}: Windows`"))
-                    .replace(label.place, "Windows"),
+                    .replace(label.position, "Windows"),
             );
         }
         return;
@@ -181,7 +185,7 @@ fn os_id(object: &Object<'_>, site: &Site<'_>, found: &mut Vec<Finding>) {
         .iter()
         .find_map(|path| {
             let (key, _) = root.at(path)?.entry(OS_ID)?;
-            Some(key.place)
+            Some(key.position)
         });
     let finding = match elsewhere {
         Some(place) => Finding::new(
@@ -213,10 +217,10 @@ fn user_data(root: &Node, found: &mut Vec<Finding>) {
             let is = name.text().unwrap_or_default();
             let finding = Finding::new(
                 "user-data",
-                name.place,
+                name.position,
                 format!("the user data is that of `{is}`"),
             );
-            found.push(finding.replace(name.place, USER_DATA));
+            found.push(finding.replace(name.position, USER_DATA));
         }
         None => {
             let place = nearest(root, &path);

@@ -56,12 +56,12 @@ pub(crate) fn split(text: &str) -> Vec<Part<'_>> {
 
 /// Calls `change` with every place of a tree.
 pub(crate) fn walk(node: &mut Node, change: &mut impl FnMut(&mut Position)) {
-    change(&mut node.place);
+    change(&mut node.position);
     match &mut node.value {
         Value::List(all) => all.iter_mut().for_each(|it| walk(it, change)),
         Value::Map(all) => {
-            for (Key { place, .. }, value) in all {
-                change(place);
+            for (Key { position, .. }, value) in all {
+                change(position);
                 walk(value, change);
             }
         }

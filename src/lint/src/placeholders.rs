@@ -18,7 +18,7 @@ fn search(node: &Node, found: &mut Vec<Finding>) {
         Value::Text(text) => {
             if let Some(name) = placeholder(text) {
                 let message = format!("`{name}` is a placeholder that nobody has filled");
-                found.push(Finding::new("placeholder", node.place, message));
+                found.push(Finding::new("placeholder", node.position, message));
             }
         }
         Value::List(all) => all.iter().for_each(|it| search(it, found)),
@@ -29,7 +29,7 @@ fn search(node: &Node, found: &mut Vec<Finding>) {
             {
                 if let Some(name) = placeholder(&key.name) {
                     let message = format!("`{name}` is a placeholder that nobody has filled");
-                    found.push(Finding::new("placeholder", key.place, message));
+                    found.push(Finding::new("placeholder", key.position, message));
                 }
                 search(value, found);
             }

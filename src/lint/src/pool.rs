@@ -34,8 +34,8 @@ pub(crate) fn check(object: &Object<'_>, _: &Site<'_>, found: &mut Vec<Finding>)
     if let Some(version) = version.filter(|_| object.api_version != "dormer.io/v1beta1") {
         let message = format!("`{}` is an earlier version", object.api_version);
         found.push(
-            Finding::new("pool-version", version.place, message)
-                .replace(version.place, "dormer.io/v1beta1"),
+            Finding::new("pool-version", version.position, message)
+                .replace(version.position, "dormer.io/v1beta1"),
         );
         return;
     }
@@ -43,8 +43,12 @@ pub(crate) fn check(object: &Object<'_>, _: &Site<'_>, found: &mut Vec<Finding>)
         && name.text() != Some(NAME)
     {
         let is = name.text().unwrap_or_default();
-        let finding = Finding::new("pool-name", name.place, format!("the pool is named `{is}`"));
-        found.push(finding.replace(name.place, NAME));
+        let finding = Finding::new(
+            "pool-name",
+            name.position,
+            format!("the pool is named `{is}`"),
+        );
+        found.push(finding.replace(name.position, NAME));
     }
     let Some(spec) = root.get("spec") else {
         let place = nearest(root, &["metadata"]);
@@ -59,7 +63,7 @@ pub(crate) fn check(object: &Object<'_>, _: &Site<'_>, found: &mut Vec<Finding>)
 }
 
 fn walk(node: &Node, schema: &Json, path: &str, found: &mut Vec<Finding>) {
-    let bad = |message: String| Finding::new("pool-value", node.place, message);
+    let bad = |message: String| Finding::new("pool-value", node.position, message);
     let text = node.text().unwrap_or_default();
     if let Some(known) = schema["properties"].as_object() {
         if !matches!(node.value, Value::Map(_)) {
@@ -79,14 +83,14 @@ fn walk(node: &Node, schema: &Json, path: &str, found: &mut Vec<Finding>) {
                     let near = all
                         .iter()
                         .find(|it| it.eq_ignore_ascii_case(&key.name) || close(it, &key.name));
-                    let finding = Finding::new("pool-field", key.place, message);
+                    let finding = Finding::new("pool-field", key.position, message);
                     found.push(match (near, below) {
                         (None, Some((parent, _))) => {
                             finding.mend(format!("write it as `{path}.{parent}.{}`", key.name))
                         }
                         (Some(near), _) => finding
                             .mend(format!("write `{near}`"))
-                            .replace(key.place, *near),
+                            .replace(key.position, *near),
                         (None, None) => finding.mend(format!("take one of {}", all.join(", "))),
                     });
                 }
@@ -101,7 +105,7 @@ fn walk(node: &Node, schema: &Json, path: &str, found: &mut Vec<Finding>) {
             let finding = bad(format!("`{path}` is `{text}`"))
                 .mend(format!("take one of {}", all.join(", ")));
             found.push(match right {
-                Some(right) => finding.replace(node.place, *right),
+                Some(right) => finding.replace(node.position, *right),
                 None => finding,
             });
         }
@@ -181,7 +185,7 @@ fn drain(spec: &Node, found: &mut Vec<Finding>) {
         let is = after.text().unwrap_or_default();
         let message = format!("`afterTimeout` is `{is}`, and a drain of `0s` has no end");
         found.push(
-            Finding::new("pool-value", after.place, message)
+            Finding::new("pool-value", after.position, message)
                 .mend("write `afterTimeout: Wait`, or give the drain a timeout"),
         );
     }

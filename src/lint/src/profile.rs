@@ -22,7 +22,7 @@ pub(crate) fn check(object: &Object<'_>, _: &Site<'_>, found: &mut Vec<Finding>)
     {
         if !root.entries().is_empty() {
             let message = "there is no `apiVersion` and no `kind`";
-            found.push(Finding::new("no-kind", root.place, message));
+            found.push(Finding::new("no-kind", root.position, message));
         }
         return;
     }
@@ -74,7 +74,7 @@ fn line_of(text: &str) -> Option<(usize, usize)> {
 /// Position of a path such as `host.files.C:\k\x.content`: keys may have dots in them.
 fn position(root: &Node, path: &str) -> Position {
     let mut node = root;
-    let mut place = root.place;
+    let mut place = root.position;
     let mut rest = path;
     loop {
         let next = node.entries().iter().filter(|(key, _)| {
@@ -85,6 +85,6 @@ fn position(root: &Node, path: &str) -> Position {
             return place;
         };
         rest = rest[key.name.len()..].trim_start_matches(['.', ':']);
-        (place, node) = (key.place, value);
+        (place, node) = (key.position, value);
     }
 }

@@ -32,7 +32,7 @@ pub(crate) fn check(root: &Node, found: &mut Vec<Finding>) {
         if !is_there(value.get("kind")) {
             found.push(Finding::new(
                 "provider",
-                value.place,
+                value.position,
                 "the `providerSpec` has no `kind`",
             ));
         }
@@ -88,7 +88,7 @@ fn aws(value: &Node, found: &mut Vec<Finding>) {
     match image.and_then(Node::text) {
         Some(id) if id.starts_with("ami-") || paste::has_placeholder(id) => {}
         Some(id) => {
-            let place = image.map_or(value.place, |it| it.place);
+            let place = image.map_or(value.position, |it| it.position);
             found.push(Finding::new("image", place, format!("`{id}` is no AMI")));
         }
         None if by_filter => {}
@@ -166,7 +166,7 @@ fn azure(value: &Node, found: &mut Vec<Finding>) {
         Some("Windows") => {}
         Some(is) if paste::has_placeholder(is) => {}
         Some(is) => {
-            let place = os.map_or(value.place, |it| it.place);
+            let place = os.map_or(value.position, |it| it.position);
             let finding = Finding::new("os-type", place, format!("`osType` is `{is}`"));
             found.push(finding.replace(place, "Windows"));
         }
@@ -248,7 +248,7 @@ fn gcp(value: &Node, found: &mut Vec<Finding>) {
     } else if !is_there(boot.get("image")) {
         found.push(Finding::new(
             "image",
-            boot.place,
+            boot.position,
             "the boot disk has no `image`",
         ));
     }
@@ -320,11 +320,11 @@ fn disk(size: Option<&Node>, least: i64, found: &mut Vec<Finding>) {
     let Some(size) = size else { return };
     if let Some(is) = size.number().filter(|is| *is < least) {
         let message = format!("the disk has {is} GB; a Windows node needs {least}");
-        let finding = Finding::new("disk-size", size.place, message);
+        let finding = Finding::new("disk-size", size.position, message);
         found.push(
             finding
                 .mend(format!("write {least} or more"))
-                .replace(size.place, least.to_string()),
+                .replace(size.position, least.to_string()),
         );
     }
 }

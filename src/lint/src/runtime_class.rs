@@ -19,11 +19,11 @@ pub(crate) fn check(object: &Object<'_>, site: &Site<'_>, found: &mut Vec<Findin
         .filter(|_| object.api_version != "node.k8s.io/v1")
     {
         let message = format!("`{}` is served no more", object.api_version);
-        let finding = Finding::new("api-version", version.place, message);
+        let finding = Finding::new("api-version", version.position, message);
         found.push(
             finding
                 .mend("write `apiVersion: node.k8s.io/v1`")
-                .replace(version.place, "node.k8s.io/v1"),
+                .replace(version.position, "node.k8s.io/v1"),
         );
     }
     let known = [
@@ -51,9 +51,13 @@ pub(crate) fn check(object: &Object<'_>, site: &Site<'_>, found: &mut Vec<Findin
     let handler = root.get("handler");
     let is_docker = handler.and_then(Node::text) == Some("docker");
     if let Some(handler) = handler.filter(|_| is_docker) {
-        let finding = Finding::new("runtime-handler", handler.place, "the handler is `docker`");
+        let finding = Finding::new(
+            "runtime-handler",
+            handler.position,
+            "the handler is `docker`",
+        );
         let mend = format!("write `handler: {HANDLER}`. {DOCKER}");
-        found.push(finding.mend(mend).replace(handler.place, HANDLER));
+        found.push(finding.mend(mend).replace(handler.position, HANDLER));
     }
     let is_windows = selector.is_some_and(workload::wants_windows);
     if is_windows && !workload::tolerates(tolerations) {

@@ -110,7 +110,7 @@ fn number(name: &str, value: &Node, found: &mut Vec<Finding>) {
         _ => return,
     };
     let message = format!("`{name}` is the text `{is}`, and has to be a whole number");
-    let finding = Finding::new("field-type", value.place, message);
+    let finding = Finding::new("field-type", value.position, message);
     // The fields of disks count in GiB.
     let digits = is.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = &is[digits.len()..];
@@ -119,7 +119,7 @@ fn number(name: &str, value: &Node, found: &mut Vec<Finding>) {
     found.push(match right {
         true => finding
             .mend(format!("write `{name}: {digits}`"))
-            .replace(value.place, digits),
+            .replace(value.position, digits),
         false => finding.mend("write digits alone, with neither quotes nor a unit"),
     });
 }
@@ -130,7 +130,7 @@ fn boolean(name: &str, value: &Node, found: &mut Vec<Finding>) {
         _ => return,
     };
     let message = format!("`{name}` is the text `{is}`, and has to be true or false");
-    let finding = Finding::new("field-type", value.place, message);
+    let finding = Finding::new("field-type", value.position, message);
     let right = match is.to_ascii_lowercase().as_str() {
         "true" | "yes" | "on" => Some("true"),
         "false" | "no" | "off" => Some("false"),
@@ -139,7 +139,7 @@ fn boolean(name: &str, value: &Node, found: &mut Vec<Finding>) {
     found.push(match right {
         Some(right) => finding
             .mend(format!("write `{name}: {right}`, without quotes"))
-            .replace(value.place, right),
+            .replace(value.position, right),
         None => finding.mend("write true or false, without quotes"),
     });
 }
@@ -151,10 +151,13 @@ fn text(name: &str, value: &Node, site: &Site<'_>, found: &mut Vec<Finding>) {
         Value::Null | Value::Text(_) | Value::List(_) | Value::Map(_) => return,
     };
     // As the person wrote it: 1.10 is no 1.1.
-    let (start, end) = (value.place.start, value.place.start + value.place.len);
+    let (start, end) = (
+        value.position.start,
+        value.position.start + value.position.len,
+    );
     let written = site.text.get(start..end).unwrap_or_default();
     let message = format!("`{name}` is {what} (`{written}`), and has to be a text");
-    let finding = Finding::new("field-type", value.place, message);
+    let finding = Finding::new("field-type", value.position, message);
     let edit = (!written.is_empty()).then(|| Edit {
         start,
         end,

@@ -205,7 +205,7 @@ pub(crate) fn check(object: &Object<'_>, site: &Site<'_>, found: &mut Vec<Findin
         .find(|(version, kind, _)| (*version, *kind) == of)
     {
         let place = nearest(root, &["apiVersion"]);
-        let value = root.get("apiVersion").map_or(place, |it| it.place);
+        let value = root.get("apiVersion").map_or(place, |it| it.position);
         let finding = Finding::new(
             "api-version",
             value,
@@ -344,7 +344,7 @@ fn pod_spec(pod: &Node, site: &Site<'_>, found: &mut Vec<Finding>) {
             .filter(|(_, value)| value.text() == Some("true"))
         {
             let message = format!("Windows has no `{}`", key.name);
-            found.push(Finding::new("linux-only-field", key.place, message));
+            found.push(Finding::new("linux-only-field", key.position, message));
         }
     }
 }
@@ -446,11 +446,11 @@ pub(crate) fn tolerations(tolerations: Option<&Node>, site: &Site<'_>, found: &m
         let is = value.text().unwrap_or_default();
         if is != right && is.eq_ignore_ascii_case("windows") {
             let message = format!("the taint is `os={right}`, and `{is}` does not tolerate it");
-            let finding = Finding::new("taint-value", value.place, message);
+            let finding = Finding::new("taint-value", value.position, message);
             found.push(
                 finding
                     .mend(format!("write `value: {right}`"))
-                    .replace(value.place, right),
+                    .replace(value.position, right),
             );
         }
     }
@@ -466,28 +466,28 @@ pub(crate) fn selector(selector: Option<&Node>, found: &mut Vec<Finding>) {
             .filter(|it| [OS, "kubernetes.io/arch"].contains(it))
         {
             let message = format!("`{}` is the old name of `{now}`", key.name);
-            let finding = Finding::new("os-label", key.place, message);
+            let finding = Finding::new("os-label", key.position, message);
             found.push(
                 finding
                     .mend(format!("write `{now}`"))
-                    .replace(key.place, now),
+                    .replace(key.position, now),
             );
         }
         if key.name.ends_with(OS) && text != text.to_ascii_lowercase() {
             let right = text.to_ascii_lowercase();
             let finding = Finding::new(
                 "os-value",
-                value.place,
+                value.position,
                 format!("no node has `{}: {text}`", key.name),
             );
             found.push(
                 finding
                     .mend(format!("write `{right}`"))
-                    .replace(value.place, right),
+                    .replace(value.position, right),
             );
         }
         if key.name == BUILD && !text.is_empty() {
-            build(text, value.place, found);
+            build(text, value.position, found);
         }
     }
 }
@@ -618,7 +618,7 @@ fn builds<'a>(pod: &'a Node, class: Option<&str>, site: &'a Site<'_>) -> Vec<(&'
     let mut all: Vec<(&str, Position)> = own
         .into_iter()
         .chain(values)
-        .filter_map(|it| Some((it.text()?, it.place)))
+        .filter_map(|it| Some((it.text()?, it.position)))
         .collect();
     let class = site
         .objects
@@ -674,7 +674,7 @@ fn linux_only(context: Option<&Node>, found: &mut Vec<Finding>) {
         let off = value.text() == Some("false") || matches!(value.value, Value::Null);
         if LINUX_ONLY.contains(&key.name.as_str()) && !off {
             let message = format!("Windows has no `{}`", key.name);
-            found.push(Finding::new("linux-only-field", key.place, message));
+            found.push(Finding::new("linux-only-field", key.position, message));
         }
     }
 }
@@ -697,8 +697,8 @@ fn shell(container: &Node, found: &mut Vec<Finding>) {
     if program.eq_ignore_ascii_case("powershell.exe") || program.eq_ignore_ascii_case("powershell")
     {
         let message = format!("`{image}` has no `{program}`");
-        let finding = Finding::new("shell", first.place, message);
-        found.push(finding.replace(first.place, "pwsh.exe"));
+        let finding = Finding::new("shell", first.position, message);
+        found.push(finding.replace(first.position, "pwsh.exe"));
     }
 }
 

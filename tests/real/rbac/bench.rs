@@ -13,7 +13,7 @@ use crate::real::{
 use Step::{
     AnswersABadSetting, ApprovesAClient, ApprovesAServer, DeletesAMachine, DrainsANode,
     DrainsByForce, FencesANode, FindsANode, FindsChanges, FindsOperators, ForgetsAQuestion,
-    HandsATokenOver, IsElected, KeepsATokenForAMachine, KeepsUserData, LearnsHowToJoin,
+    IsElected, IssuesAToken, KeepsATokenForAMachine, KeepsUserData, LearnsHowToJoin,
     ListsExporters, MakesARuntimeClass, NamesTwoBudgets, ReadsCluster, ReadsTheKey, ReportsANode,
     ReportsARefusal, RollsAPoolBack, SeesEverything, ShowsAMachine, ShowsThePool,
 };
@@ -126,7 +126,7 @@ impl Bench {
                 .await
                 .map(drop)
                 .map_err(|f| f.message),
-            HandsATokenOver => self.join_by_token(number, false).await,
+            IssuesAToken => self.join_by_token(number, false).await,
             KeepsATokenForAMachine => self.join_by_token(number, true).await,
             ForgetsAQuestion => self.forget_question(number).await,
             ReadsCluster => self.reads_cluster().await,

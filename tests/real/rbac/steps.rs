@@ -22,7 +22,7 @@ pub(super) enum Step {
     ReportsARefusal,
     RollsAPoolBack,
     LearnsHowToJoin,
-    HandsATokenOver,
+    IssuesAToken,
     KeepsATokenForAMachine,
     ForgetsAQuestion,
     ReadsCluster,
@@ -37,7 +37,7 @@ pub(super) enum Step {
 use Step::{
     AnswersABadSetting, ApprovesAClient, ApprovesAServer, DeletesAMachine, DrainsANode,
     DrainsByForce, FencesANode, FindsANode, FindsChanges, FindsOperators, ForgetsAQuestion,
-    HandsATokenOver, IsElected, KeepsATokenForAMachine, KeepsUserData, LearnsHowToJoin,
+    IsElected, IssuesAToken, KeepsATokenForAMachine, KeepsUserData, LearnsHowToJoin,
     ListsExporters, MakesARuntimeClass, NamesTwoBudgets, ReadsCluster, ReadsTheKey, ReportsANode,
     ReportsARefusal, RollsAPoolBack, SeesEverything, ShowsAMachine, ShowsThePool,
 };
@@ -60,7 +60,7 @@ pub(super) const STEPS: [Step; 27] = [
     ReportsARefusal,
     RollsAPoolBack,
     LearnsHowToJoin,
-    HandsATokenOver,
+    IssuesAToken,
     KeepsATokenForAMachine,
     ForgetsAQuestion,
     ReadsCluster,
@@ -121,14 +121,14 @@ pub(super) fn needed_by(right: &Right) -> (Step, String) {
             RollsAPoolBack,
             "may not patch the status of WindowsPool".into(),
         ),
-        ("approver-bootstrap", "secrets", _) => (HandsATokenOver, may_not("Secret")),
+        ("approver-bootstrap", "secrets", _) => (IssuesAToken, may_not("Secret")),
         ("worker-join", "secrets", "delete") => {
-            (HandsATokenOver, "its question is still there".into())
+            (IssuesAToken, "its question is still there".into())
         }
-        ("worker-join", "secrets", _) => (HandsATokenOver, may_not("Secret")),
+        ("worker-join", "secrets", _) => (IssuesAToken, may_not("Secret")),
         ("approver-join", "secrets", "delete") => (ForgetsAQuestion, may_not("Secret")),
-        ("approver-join", "secrets", "patch") => (HandsATokenOver, may_not("Secret")),
-        ("approver-join", "secrets", _) => (HandsATokenOver, may_not("Secrets in")),
+        ("approver-join", "secrets", "patch") => (IssuesAToken, may_not("Secret")),
+        ("approver-join", "secrets", _) => (IssuesAToken, may_not("Secrets in")),
         ("worker-authorities", "configmaps", _) => (
             LearnsHowToJoin,
             may_not(&format!("ConfigMap kube-system/{name}")),

@@ -58,7 +58,7 @@ fences! {
     asking_again_for_a_reused_id_is_missed: ReusedId,
     the_observations_version_is_missed: Observation,
     the_expected_revision_is_missed: Revision,
-    acting_after_the_store_is_missed: ActAfterStore,
+    acting_after_the_store_is_missed: EffectsAfterStore,
     reading_again_before_a_drop_is_missed: RereadBeforeDrop,
     what_is_outstanding_is_missed: Outstanding,
     the_incarnation_is_missed: Incarnation,

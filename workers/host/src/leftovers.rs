@@ -56,7 +56,7 @@ pub(crate) async fn programs<H: Host>(run: &mut Run<H>) -> Result<()> {
             .iter()
             .any(|program| same(program, &entry.name))
             || boot.contains(&entry.name.to_ascii_lowercase());
-        if ours && !in_use && now - entry.look.modified_ms > AGE_MIN_MS {
+        if ours && !in_use && now - entry.stat.modified_ms > AGE_MIN_MS {
             delete(run, BIN, &entry.name).await;
         }
     }

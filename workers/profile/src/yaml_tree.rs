@@ -49,7 +49,7 @@ impl Position {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
     /// Where it begins.
-    pub place: Position,
+    pub position: Position,
     /// What it is.
     pub value: Value,
 }
@@ -75,7 +75,7 @@ pub enum Value {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Key {
     /// Where it begins.
-    pub place: Position,
+    pub position: Position,
     /// Name.
     pub name: String,
 }
@@ -91,7 +91,7 @@ pub fn parse(text: &str) -> Result<Node, YamlError> {
 
 fn node(read: Spanned<Value>) -> Node {
     Node {
-        place: Position::of(&read.referenced),
+        position: Position::of(&read.referenced),
         value: read.value,
     }
 }
@@ -221,10 +221,10 @@ impl<'de> Visitor<'de> for Reader {
     fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> Result<Value, A::Error> {
         let mut all = Vec::new();
         while let Some(key) = from.next_key::<Spanned<String>>()? {
-            let place = Position::of(&key.referenced);
+            let position = Position::of(&key.referenced);
             let name = key.value;
             let value = node(from.next_value::<Spanned<Value>>()?);
-            all.push((Key { place, name }, value));
+            all.push((Key { position, name }, value));
         }
         Ok(Value::Map(all))
     }
@@ -238,9 +238,10 @@ mod tests {
     fn every_key_and_value_knows_its_position() {
         let text = "a: 1\nb:\n  - {c: 'x', d: \"é y\"}\n  - true\n# e\nf:\n  g: plain text # why\n  h:\n    i: 2\n";
         let tree = parse(text).expect("YAML");
-        let said =
-            |node: &Node| text[node.place.start..node.place.start + node.place.len].to_owned();
-        let line = |node: &Node| (node.place.line, node.place.column);
+        let said = |node: &Node| {
+            text[node.position.start..node.position.start + node.position.len].to_owned()
+        };
+        let line = |node: &Node| (node.position.line, node.position.column);
         let first = &tree.get("b").expect("b").elements()[0];
         assert_eq!(line(first.get("c").expect("c")), (3, 9));
         assert_eq!(said(first.get("c").expect("c")), "'x'");
@@ -248,7 +249,7 @@ mod tests {
         let g = tree.at(&["f", "g"]).expect("g");
         assert_eq!((line(g), said(g).as_str()), ((7, 6), "plain text"));
         let (key, h) = tree.get("f").expect("f").entry("h").expect("h");
-        assert_eq!((key.place.line, key.place.column), (8, 3));
+        assert_eq!((key.position.line, key.position.column), (8, 3));
         assert_eq!(line(h), (9, 5));
         assert_eq!(tree.get("a").and_then(Node::number), Some(1));
         assert_eq!(tree.get("b").expect("b").elements()[1].text(), Some("true"));

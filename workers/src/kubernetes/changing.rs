@@ -3,7 +3,7 @@
 
 use super::{
     keys,
-    operators::{LOOK_MAX, refused, slow},
+    operators::{CALL_MAX, refused, slow},
 };
 use crate::source::OS;
 use dormer_proto::machine::MachineApi;
@@ -204,7 +204,7 @@ async fn health_check(
     let params = ListParams::default().limit(CHECKS_MAX);
     let what = "machinehealthchecks";
     let checks = match timeout(
-        LOOK_MAX,
+        CALL_MAX,
         api(client, source, "MachineHealthCheck", namespace).list(&params),
     )
     .await
@@ -293,7 +293,7 @@ async fn takes_windows(
         selector.extend([Expression::Equal((*label).into(), (*value).into())]);
         let params = ListParams::default().labels_from(&selector).limit(1);
         let listed = timeout(
-            LOOK_MAX,
+            CALL_MAX,
             api(client, source, "Machine", Some(namespace)).list(&params),
         )
         .await;
@@ -315,7 +315,7 @@ async fn one(
     let kind = GroupVersionKind::gvk(group, version, kind);
     let resource = ApiResource::from_gvk(&kind);
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-    let found = timeout(LOOK_MAX, api.get(name)).await;
+    let found = timeout(CALL_MAX, api.get(name)).await;
     match found.map_err(|_| slow(&resource.plural))? {
         Ok(found) => Ok(Some(found)),
         // A kind that is not served, as on plain Kubernetes, is answered without a reason.

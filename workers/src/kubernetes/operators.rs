@@ -28,7 +28,7 @@ const LOCK: &str = "windows-machine-config-operator-lock";
 /// What ClusterServiceVersions of the operator are called before their version.
 const CSV: &str = "windows-machine-config-operator.v";
 /// How long one answer may take: the watcher does nothing else meanwhile.
-pub(super) const LOOK_MAX: Duration = Duration::from_secs(10);
+pub(super) const CALL_MAX: Duration = Duration::from_secs(10);
 /// Most objects of one name that are read: one in each namespace.
 const NAMESAKES_MAX: u32 = 100;
 
@@ -84,7 +84,7 @@ pub async fn check(client: &Client) -> Found {
 pub async fn installed(client: &Client) -> Result<Vec<String>, String> {
     let kind = GroupVersionKind::gvk("operators.coreos.com", "v1alpha1", "ClusterServiceVersion");
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&kind));
-    let asked = timeout(LOOK_MAX, api.list_metadata(&ListParams::default())).await;
+    let asked = timeout(CALL_MAX, api.list_metadata(&ListParams::default())).await;
     match asked.map_err(|_| slow("clusterserviceversions"))? {
         Ok(listed) => Ok(listed
             .items
@@ -155,7 +155,7 @@ async fn lives(
     uid: Option<&str>,
 ) -> Result<bool, String> {
     let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
-    let found = timeout(LOOK_MAX, api.get_opt(pod)).await;
+    let found = timeout(CALL_MAX, api.get_opt(pod)).await;
     let found = found.map_err(|_| slow("pods"))?;
     let found = found.map_err(|error| refused("get", "pods", &error))?;
     Ok(found.is_some_and(|found| {
@@ -194,7 +194,7 @@ where
         .fields(&format!("metadata.name={name}"))
         .limit(NAMESAKES_MAX);
     let api: Api<K> = Api::all(client.clone());
-    let listed = timeout(LOOK_MAX, api.list(&params)).await;
+    let listed = timeout(CALL_MAX, api.list(&params)).await;
     let listed = listed.map_err(|_| slow(what))?;
     Ok(listed.map_err(|error| refused("list", what, &error))?.items)
 }

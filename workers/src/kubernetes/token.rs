@@ -33,10 +33,10 @@ const LIFE: SignedDuration = SignedDuration::from_hours(2);
 /// decides, may be ahead of this one.
 const LEFT_MIN: SignedDuration = SignedDuration::from_hours(1);
 /// Messages of a token's two halves.
-const ID_LETTERS: usize = 6;
-const SECRET_LETTERS: usize = 16;
+const ID_LENGTH: usize = 6;
+const SECRET_LENGTH: usize = 16;
 /// Of what they are made.
-const LETTERS: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
+const ALPHABET: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
 /// How many ids a machine has to choose from, should others have Secrets of these names.
 const IDS_MAX: u32 = 4;
 /// Most restarts after another approver created or changed the Secret.
@@ -47,7 +47,7 @@ const ROUNDS_MAX: u32 = 4;
 pub fn id(home: &str, uid: &str, nth: u32) -> String {
     let sum = Sha256::digest(format!("bootstrap token\n{home}\n{uid}\n{nth}"));
     sum.iter()
-        .take(ID_LETTERS)
+        .take(ID_LENGTH)
         .map(|byte| message(usize::from(*byte)))
         .collect()
 }
@@ -59,16 +59,16 @@ pub fn user(id: &str) -> String {
 }
 
 fn message(number: usize) -> char {
-    char::from(LETTERS[number % LETTERS.len()])
+    char::from(ALPHABET[number % ALPHABET.len()])
 }
 
 /// A new secret half, out of the system's own source of chance.
 fn chance() -> Result<Zeroizing<String>, Failure> {
     // Of 256 values 252 are used, so that every message is as likely as any other.
     const EVEN: u8 = 252;
-    let mut text = Zeroizing::new(String::with_capacity(SECRET_LETTERS));
-    while text.len() < SECRET_LETTERS {
-        let mut bytes = Zeroizing::new([0_u8; SECRET_LETTERS]);
+    let mut text = Zeroizing::new(String::with_capacity(SECRET_LENGTH));
+    while text.len() < SECRET_LENGTH {
+        let mut bytes = Zeroizing::new([0_u8; SECRET_LENGTH]);
         SysRng
             .try_fill_bytes(bytes.as_mut_slice())
             .map_err(|error| {
@@ -78,7 +78,7 @@ fn chance() -> Result<Zeroizing<String>, Failure> {
                 )
             })?;
         let fit = bytes.iter().filter(|byte| **byte < EVEN);
-        let wanted = SECRET_LETTERS - text.len();
+        let wanted = SECRET_LENGTH - text.len();
         text.extend(fit.take(wanted).map(|byte| message(usize::from(*byte))));
     }
     Ok(text)
@@ -295,8 +295,8 @@ fn lasting(secret: &Secret, id: &str, now: Timestamp) -> Option<(Zeroizing<Strin
     let until: Timestamp = field("expiration")?.parse().ok()?;
     let half = Zeroizing::new(field("token-secret")?);
     let sound = field("token-id")? == id
-        && half.len() == SECRET_LETTERS
-        && half.bytes().all(|byte| LETTERS.contains(&byte))
+        && half.len() == SECRET_LENGTH
+        && half.bytes().all(|byte| ALPHABET.contains(&byte))
         && field("usage-bootstrap-authentication")? == "true"
         && field("auth-extra-groups")? == GROUP
         && secret.type_.as_deref() == Some(TYPE);
@@ -318,8 +318,11 @@ mod tests {
             id("other", "uid-1", 0),
         ] {
             assert_ne!(first, other);
-            assert_eq!(other.len(), ID_LETTERS);
-            assert!(other.bytes().all(|byte| LETTERS.contains(&byte)), "{other}");
+            assert_eq!(other.len(), ID_LENGTH);
+            assert!(
+                other.bytes().all(|byte| ALPHABET.contains(&byte)),
+                "{other}"
+            );
         }
     }
 
@@ -329,7 +332,7 @@ mod tests {
         let other = chance().expect("chance");
         assert_ne!(one, other);
         for half in [one, other] {
-            assert!(half.len() == SECRET_LETTERS && half.bytes().all(|b| LETTERS.contains(&b)));
+            assert!(half.len() == SECRET_LENGTH && half.bytes().all(|b| ALPHABET.contains(&b)));
         }
     }
 }

@@ -30,7 +30,7 @@ const PULL_FOR: Duration = Duration::from_secs(5);
 /// again.
 const EMPTY_MAX: u32 = 6;
 /// Orders delivered and not yet done, over all workers.
-const UNSETTLED_MAX: i64 = 20_000;
+const UNACKNOWLEDGED_MAX: i64 = 20_000;
 /// Longest pause after a pull that failed.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
@@ -134,7 +134,7 @@ async fn consumer(link: &NatsLink, class: &str) -> Result<PullConsumer, PortErro
         filter_subject: link.names.orders(class),
         ack_policy: AckPolicy::Explicit,
         ack_wait: CLAIM,
-        max_ack_pending: UNSETTLED_MAX,
+        max_ack_pending: UNACKNOWLEDGED_MAX,
         ..pull::Config::default()
     };
     let made = link
@@ -176,7 +176,8 @@ async fn pull(link: &NatsLink, consumer: &PullConsumer, shared: &Shared) -> Resu
 /// and begins with what was not acknowledged.
 async fn check(link: &NatsLink, consumer: &PullConsumer) -> Result<(), PortError> {
     let info = consumer.get_info().await.map_err(failed)?;
-    let full = i64::try_from(info.num_ack_pending).is_ok_and(|pending| pending >= UNSETTLED_MAX);
+    let full =
+        i64::try_from(info.num_ack_pending).is_ok_and(|pending| pending >= UNACKNOWLEDGED_MAX);
     if info.num_pending == 0 || full {
         return Ok(());
     }

@@ -50,12 +50,12 @@ fn terms(spec: Value, servers: Option<ApiServers>) -> Result<Terms, PoolError> {
 fn a_payload_comes_with_its_terms() {
     let plain = terms(json!({}), None).expect("accepted");
     assert_eq!(
-        (plain.may_follow, plain.at_hand),
+        (plain.may_follow, plain.installed),
         (vec!["p1".into()], vec!["p1".into()])
     );
     assert_eq!((plain.back_from, plain.skew), (None, None));
     let older = terms(json!({"payload": "p1"}), None).expect("accepted");
-    assert!(older.at_hand.is_empty(), "p0 is not installed");
+    assert!(older.installed.is_empty(), "p0 is not installed");
     let back = json!({"payload": "p1", "rollbackFrom": "p2"});
     assert_eq!(
         terms(back, None).expect("accepted").back_from.as_deref(),

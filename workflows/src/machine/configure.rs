@@ -201,7 +201,7 @@ impl ConfigurePhase {
             News::NodeGone => self.node_gone(draft),
             News::Pool { retarget, .. } => self.pool_observed(draft, retarget),
             // The host is not whole: it is set up to the end.
-            News::HandsOff => {}
+            News::Ignored => {}
         }
     }
 

@@ -193,7 +193,7 @@ impl DrainPhase {
             // Nothing is destroyed yet: it is undone.
             (
                 Self::Opening(_) | Self::Evicting(..) | Self::Drained | Self::Deleting,
-                News::HandsOff,
+                News::Ignored,
             ) => {
                 let note = "the Machine was labelled to be ignored: the upgrade is given up";
                 draft.s.note = Some(note.into());
@@ -202,7 +202,7 @@ impl DrainPhase {
             // The host is not whole: it is set up to the end. The others leave, or give back already.
             (
                 Self::TearingDown | Self::Undoing | Self::Vanishing | Self::Leaving,
-                News::HandsOff,
+                News::Ignored,
             ) => {}
             // Whether its Node is down, and for how long, decides about its turn.
             (Self::Leaving, News::Node { .. } | News::NodeGone) => removal::node_changed(draft),

@@ -71,14 +71,14 @@ impl EndedPhase {
                 News::Node { ready, .. },
             ) if ready || from == Phase::NodeWait => draft.go_on_from(from),
             // The host is ignored: if nothing is destroyed yet, the change is undone.
-            (Self::Failed { from }, News::HandsOff) if from.whole() => draft.give_back(),
+            (Self::Failed { from }, News::Ignored) if from.whole() => draft.give_back(),
             // Nothing that gives a reason to try again.
             (
                 Self::Failed { .. },
                 News::Machine { .. }
                 | News::Node { .. }
                 | News::NodeGone
-                | News::HandsOff
+                | News::Ignored
                 | News::Pool {
                     retarget: false, ..
                 },
@@ -91,7 +91,7 @@ impl EndedPhase {
                 | News::Node { .. }
                 | News::NodeGone
                 | News::Pool { .. }
-                | News::HandsOff,
+                | News::Ignored,
             ) => {}
         }
     }

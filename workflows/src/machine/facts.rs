@@ -81,7 +81,7 @@ impl Draft<'_> {
         match (ignored, held) {
             (true, true) => {
                 self.s.wish = None;
-                self.saw(News::HandsOff);
+                self.saw(News::Ignored);
             }
             (true, false) => {
                 self.s.wish = None;

@@ -50,7 +50,7 @@ const API: RetryPolicy = RetryPolicy {
     overall_ms_max: 2 * HOUR,
 };
 
-/// Closing a fence: never given up, because it frees the slot.
+/// Closing a fence: given up after 30 days only, because it frees the lease.
 const CLOSE: RetryPolicy = RetryPolicy {
     attempts_max: 1_000_000,
     first_ms: 250,

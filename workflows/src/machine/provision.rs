@@ -145,7 +145,7 @@ impl ProvisionPhase {
             // Nothing was begun under a lease.
             (
                 Self::Address | Self::Probing | Self::KeyWait { .. } | Self::Adopting,
-                News::HandsOff,
+                News::Ignored,
             ) => {}
         }
     }

@@ -93,7 +93,7 @@ impl RecreatePhase {
                 News::Machine { .. } | News::Node { .. } | News::NodeGone | News::Pool { .. },
             ) => {}
             // The host is not whole: it is set up to the end.
-            (Self::Reprobing, News::HandsOff) => {}
+            (Self::Reprobing, News::Ignored) => {}
             // The Machine is gone; a late word about it, or about its Node, changes nothing.
             (
                 Self::ClosingGone | Self::ReplacementWait,
@@ -102,7 +102,7 @@ impl RecreatePhase {
                 | News::Node { .. }
                 | News::NodeGone
                 | News::Pool { .. }
-                | News::HandsOff,
+                | News::Ignored,
             ) => {}
         }
     }

@@ -183,7 +183,7 @@ impl ServePhase {
                 ..
             } => self.pool_observed(draft, retarget || rules, resumed),
             // None of them is anything under the lease, but the end of a change.
-            News::HandsOff => {}
+            News::Ignored => {}
         }
     }
 

@@ -64,7 +64,7 @@ pub(super) enum News {
         resumed: bool,
     },
     /// The Machine got the label `ignore=true` while it holds the lease.
-    HandsOff,
+    Ignored,
 }
 
 /// Request of a person or of the rollout whose effect depends on the phase.

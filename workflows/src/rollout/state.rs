@@ -140,7 +140,7 @@ impl TargetPayload {
                 "from {from} it goes back one step, to one of: {known}; not {to}"
             ));
         }
-        if !self.terms.at_hand.iter().any(|version| version == to) {
+        if !self.terms.installed.iter().any(|version| version == to) {
             return Err(format!("payload {to} is not installed"));
         }
         Ok(())

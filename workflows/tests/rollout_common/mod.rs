@@ -417,7 +417,7 @@ pub(crate) fn terms() -> Terms {
     let before = vec!["11.0.0".to_owned()];
     Terms {
         may_follow: before.clone(),
-        at_hand: before,
+        installed: before,
         ..Terms::default()
     }
 }

@@ -130,11 +130,11 @@ fn shown_key(message: &str) -> Option<&str> {
         .find(|it| it.starts_with("SHA256:"))?;
     let letters = key.strip_prefix("SHA256:")?;
     let base64 = |c: char| c.is_ascii_alphanumeric() || c == '+' || c == '/';
-    (letters.len() == KEY_LETTERS && letters.chars().all(base64)).then_some(key)
+    (letters.len() == KEY_CHARACTERS && letters.chars().all(base64)).then_some(key)
 }
 
 /// Characters of a SHA-256 in OpenSSH's base64.
-const KEY_LETTERS: usize = 43;
+const KEY_CHARACTERS: usize = 43;
 
 /// Steps of a Machine that the Machine API has given up.
 fn given_up(machine: &Machine) -> Vec<Step> {
@@ -235,7 +235,7 @@ fn working(machine: &Machine, phase: MachinePhase) -> Vec<Step> {
     let cure = cure.or(match phase {
         MachinePhase::Probing | MachinePhase::Reprobing => Some(OPEN_SSH),
         MachinePhase::KeyWait => Some(ACCEPT_KEY),
-        MachinePhase::Rebooting => Some(LOOK_AT_SCREEN),
+        MachinePhase::Rebooting => Some(SCREEN_SHOWS_WHY),
         _ => None,
     });
     let Some(Cure { outside, say }) = cure else {
@@ -484,7 +484,7 @@ const ACCEPT_KEY: Cure = cured(
     "Let the host accept dormer's key: the user, the public key in its user data (user data may not have run yet), and \
      administrators_authorized_keys open to Administrators and SYSTEM alone",
 );
-const LOOK_AT_SCREEN: Cure = cured(
+const SCREEN_SHOWS_WHY: Cure = cured(
     Outside::OpenSsh,
     "Look at the host's screen in the cloud's console, and end what keeps it, or its sshd, from starting; reset it there \
      if nothing else helps",
@@ -640,7 +640,7 @@ fn cure(code: &str) -> Option<Cure> {
             "See which check fails: dormer verify NODE makes them all",
         ),
         "NotReadyOverdue" => cured(MendNode, "See what the Node lacks: kubectl describe node"),
-        "RebootOverdue" => LOOK_AT_SCREEN,
+        "RebootOverdue" => SCREEN_SHOWS_WHY,
         "RebootLoop" => cured(
             MendHost,
             "Find what asks for a reboot again and again: dormer history names it",
@@ -705,7 +705,7 @@ mod tests {
 
     #[test]
     fn the_key_that_a_host_shows_can_be_trusted_by_one_command() {
-        let key = |letter: &str| format!("SHA256:{}", letter.repeat(KEY_LETTERS));
+        let key = |letter: &str| format!("SHA256:{}", letter.repeat(KEY_CHARACTERS));
         let said = format!(
             "10.0.0.9 shows the host key ssh-ed25519 {}, not the pinned ssh-ed25519 {}: nothing was sent to it",
             key("n"),

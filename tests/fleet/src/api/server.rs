@@ -672,16 +672,16 @@ impl ApiServer {
         )
     }
 
-    /// Five messages and digits, as Kubernetes draws them for generated names.
+    /// Five letters and digits, as Kubernetes draws them for generated names.
     pub(crate) fn suffix(&self) -> String {
-        const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+        const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
         let mut draw = self.draw();
-        let mut message = || {
+        let mut character = || {
             let at = usize::try_from(draw % 27).unwrap_or(0);
             draw /= 27;
-            char::from(LETTERS[at])
+            char::from(ALPHABET[at])
         };
-        (0..5).map(|_| message()).collect()
+        (0..5).map(|_| character()).collect()
     }
 
     fn draw(&self) -> u64 {

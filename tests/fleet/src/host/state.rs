@@ -98,7 +98,7 @@ pub struct State {
     /// Files that somebody holds open without sharing, by path in lower case: until when.
     pub locked: BTreeMap<String, Instant>,
     /// Looks at the health of a kubelet that serves nobody.
-    pub(super) sick_looks: u32,
+    pub(super) unhealthy_reads: u32,
     /// The last process id that was given out, less 4,000.
     pub(super) next_pid: u32,
 }

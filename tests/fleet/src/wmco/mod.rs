@@ -37,7 +37,7 @@ pub const KEY_ANNOTATION: &str = "windowsmachineconfig.openshift.io/pub-key-hash
 /// How long it takes to configure a host (README: about 10 minutes).
 const CONFIGURE: Duration = Duration::from_secs(540);
 /// How often it looks. WMCO watches; what it then does takes minutes.
-const LOOK: Duration = Duration::from_secs(5);
+const POLL_EVERY: Duration = Duration::from_secs(5);
 /// How long one that is a fault runs before somebody stops it.
 const STAYS: Duration = Duration::from_secs(1_800);
 
@@ -140,7 +140,7 @@ pub(crate) fn beside(world: &World, tasks: &mut JoinSet<()>) -> Result<(), World
             tracing::warn!("{} goes on: {refusal}", Fault::WmcoBeside);
         }
         // What it was in the middle of stays cordoned: that is mended, too.
-        pace.sleep(LOOK * 2).await;
+        pace.sleep(POLL_EVERY * 2).await;
         for node in client.list(&crate::api::kinds::NODE, &Default::default()) {
             if node.value["spec"]["unschedulable"] == true {
                 let uncordon = json!({"spec": {"unschedulable": null}});
@@ -226,7 +226,7 @@ impl Process {
             if let Some(pod) = self.own_pod().await {
                 break pod;
             }
-            self.pace.sleep(LOOK).await;
+            self.pace.sleep(POLL_EVERY).await;
         };
         if self.follows(Rule::LeadsForLife) {
             self.lead(&pod).await;
@@ -274,7 +274,7 @@ impl Process {
                 if !lives {
                     return;
                 }
-                pace.sleep(LOOK).await;
+                pace.sleep(POLL_EVERY).await;
             }
         }
     }
@@ -284,7 +284,7 @@ impl Process {
             if let Err(why) = self.pass(daemons).await {
                 tracing::debug!("the simulated WMCO tries again: {why}");
             }
-            self.pace.sleep(LOOK).await;
+            self.pace.sleep(POLL_EVERY).await;
         }
     }
 
@@ -301,7 +301,7 @@ impl Process {
             if matches!(self.api.get(&stale).await, Ok((200, _))) {
                 return;
             }
-            self.pace.sleep(LOOK).await;
+            self.pace.sleep(POLL_EVERY).await;
         }
     }
 

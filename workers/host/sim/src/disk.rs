@@ -474,7 +474,7 @@ impl Disk {
                     .to_owned();
                 Some(Entry {
                     name,
-                    look: stat_of(node),
+                    stat: stat_of(node),
                 })
             })
             .collect())

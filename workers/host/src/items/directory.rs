@@ -148,7 +148,7 @@ async fn close<H: Host>(host: &mut Session<H>, path: &str) -> Result<()> {
         }
         let listed = host.ask(DirectoryList { path: path.clone() }).await;
         for entry in listed.doing(FailureCode::Other, || format!("list {path}"))? {
-            let folder = entry.look.folder && !entry.look.is_link();
+            let folder = entry.stat.folder && !entry.stat.is_link();
             left.push((format!(r"{path}\{}", entry.name), folder));
         }
     }

@@ -27,7 +27,7 @@ const GOING: &str = ".dormer-old";
 async fn folders_in<H: Host>(run: &mut Run<H>, under: &str) -> Result<Vec<Entry>> {
     match run.host.ask(DirectoryList { path: under.into() }).await {
         Ok(mut entries) => {
-            entries.retain(|entry| entry.look.folder && !entry.look.is_link());
+            entries.retain(|entry| entry.stat.folder && !entry.stat.is_link());
             Ok(entries)
         }
         Err(error) if error.is_any(&[2, 3]) => Ok(Vec::new()),
@@ -187,7 +187,7 @@ pub(crate) async fn newest<H: Host>(run: &mut Run<H>, item: &NewestFiles) -> Res
                 .current
                 .as_ref()
                 .is_some_and(|current| same(current, &entry.name));
-            !entry.look.folder
+            !entry.stat.folder
                 && !current
                 && name.starts_with(&item.prefix.to_ascii_lowercase())
                 && name.ends_with(&item.suffix.to_ascii_lowercase())
@@ -195,7 +195,7 @@ pub(crate) async fn newest<H: Host>(run: &mut Run<H>, item: &NewestFiles) -> Res
         .collect();
     // The newest first; of one moment the greater name, which carries a time.
     files.sort_by(|one, other| {
-        let key = |entry: &Entry| (entry.look.modified_ms, entry.name.to_ascii_lowercase());
+        let key = |entry: &Entry| (entry.stat.modified_ms, entry.name.to_ascii_lowercase());
         key(other).cmp(&key(one))
     });
     let current = match &item.current {

@@ -215,7 +215,7 @@ pub struct Entry {
     pub name: String,
     /// What it is.
     #[serde(flatten)]
-    pub look: Stat,
+    pub stat: Stat,
 }
 
 /// Bytes of a file.

@@ -25,7 +25,7 @@ use std::{
 use table::{During, ROWS, Row, Verdict};
 
 /// Interval between looks meanwhile.
-const LOOK_EVERY: Duration = Duration::from_secs(120);
+const POLL_EVERY: Duration = Duration::from_secs(120);
 /// Time after which a person asks `dormer why` again, if not all serve.
 const ASKED_AGAIN: Duration = Duration::from_secs(600);
 /// Time for which nodes serve before a later upgrade: people do something to one that has served for three minutes
@@ -276,7 +276,7 @@ impl Trial {
             explained.machine
         ));
         let held = self.row.held();
-        self.until_every(LOOK_EVERY, held, |_, serve, _| serve)
+        self.until_every(POLL_EVERY, held, |_, serve, _| serve)
             .await;
         let (serve, still) = self.check().await;
         let still = still.filter(|_| !serve);

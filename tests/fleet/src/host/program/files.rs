@@ -90,7 +90,7 @@ pub(super) async fn answer(process: &mut Process, operation: Operation) -> Answe
             let all = disk.list(path).into_iter();
             let entry = |(name, stat)| Entry {
                 name,
-                look: stat_of(stat),
+                stat: stat_of(stat),
             };
             Ok(Answer::DirectoryList(all.map(entry).collect()))
         }),

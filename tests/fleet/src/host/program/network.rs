@@ -18,7 +18,7 @@ use crate::host::state::State;
 /// Index of the host's one card.
 const CARD: u32 = 6;
 /// Looks at a kubelet that serves nobody before it gives up by itself.
-const SICK_LOOKS_MAX: u32 = 20;
+const UNHEALTHY_READS_MAX: u32 = 20;
 
 pub(super) async fn answer(host: &Arc<Host>, operation: Operation) -> Outcome {
     use Operation as O;
@@ -176,14 +176,14 @@ async fn http(host: &Arc<Host>, url: &str) -> Outcome {
             .find(|entry| Role::of(&entry.config.command) == Role::Kubelet && entry.pid.is_some())
             .filter(|entry| !entry.healthy)
             .map(|entry| entry.config.name.clone());
-        state.sick_looks = match kubelet {
-            Some(_) => state.sick_looks + 1,
+        state.unhealthy_reads = match kubelet {
+            Some(_) => state.unhealthy_reads + 1,
             None => 0,
         };
-        kubelet.filter(|_| state.sick_looks > SICK_LOOKS_MAX)
+        kubelet.filter(|_| state.unhealthy_reads > UNHEALTHY_READS_MAX)
     };
     if let Some(name) = sick {
-        host.state().sick_looks = 0;
+        host.state().unhealthy_reads = 0;
         host.stop_one(&name).await;
     }
     refused(10_061)

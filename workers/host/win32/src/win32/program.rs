@@ -34,7 +34,7 @@ use super::{Win32, error, system, text};
 /// Between two signs of life. Who called takes 60 s of silence for death.
 const SIGN: Duration = Duration::from_secs(10);
 /// How often an operation's limit is looked at.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_EVERY: Duration = Duration::from_secs(1);
 /// Exit code of a call that failed.
 const FAILED: u8 = 1;
 
@@ -68,7 +68,7 @@ fn give_signs(watch: &Watch, call: &Call, output: &Output<Stdout>) {
     let mut began = Instant::now();
     let mut said = Instant::now();
     loop {
-        thread::sleep(LOOK);
+        thread::sleep(POLL_EVERY);
         let now = watch.now();
         if now.0 != number {
             (number, step) = now;

@@ -1,0 +1,271 @@
+//! Request of an action: the arguments that all of them share, the body that is sent, and the answer in words.
+
+use super::already;
+use crate::{Failure, To, answer::Answer, machines::path_of, server::Server, terminal};
+use clap::Args;
+use dormer_views::{any_run::AnyRun, machine};
+use dormer_workflows::actions::{Action, REMOVE};
+use serde::Serialize;
+use std::io::{BufRead, IsTerminal};
+
+/// Risk of an action.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Risk {
+    /// Nothing that cannot be undone.
+    None,
+    /// A consequence that a person must confirm.
+    Moves(&'static str),
+}
+
+impl Risk {
+    /// Risk in the table of actions.
+    pub(super) fn of(action: &Action) -> Self {
+        action.danger.map_or(Self::None, Self::Moves)
+    }
+}
+
+/// Arguments of every action.
+#[derive(Debug, Args)]
+pub(crate) struct RequestArgs {
+    /// Your reason; the history records it
+    #[arg(long, default_value = "")]
+    pub(super) why: String,
+    /// Id of the request; a repeat with the same id is confirmed, not executed again [default: random]
+    #[arg(long)]
+    id: Option<String>,
+    /// Act only if the present state was entered at this record; `dormer describe` shows the record
+    #[arg(long, value_name = "SEQ")]
+    pub(super) against: Option<u64>,
+    /// Do not ask for confirmation
+    #[arg(short, long)]
+    yes: bool,
+    #[command(flatten)]
+    pub(super) to: To,
+}
+
+/// Body of a request.
+#[derive(Debug, Serialize)]
+pub(super) struct RequestBody<'a> {
+    pub(super) id: String,
+    pub(super) who: String,
+    pub(super) why: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) against: Option<u64>,
+    /// Record that a reset goes back to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) to: Option<u64>,
+    /// Payload version that a rollback goes back to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) payload: Option<&'a str>,
+    /// The host key that is trusted from now on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) fingerprint: Option<&'a str>,
+}
+
+impl RequestArgs {
+    pub(super) fn body(&self) -> RequestBody<'_> {
+        let drawn = || format!("cli-{:032x}", rand::random::<u128>());
+        RequestBody {
+            id: self.id.clone().unwrap_or_else(drawn),
+            who: user(),
+            why: &self.why,
+            against: self.against,
+            to: None,
+            payload: None,
+            fingerprint: None,
+        }
+    }
+
+    /// Posts the action to a path, and words the answer.
+    pub(super) async fn post(
+        &self,
+        server: &Server,
+        action: &Action,
+        path: &str,
+        body: &RequestBody<'_>,
+    ) -> Result<String, Failure> {
+        let answer: Answer<AnyRun> = server.post(path, body).await?;
+        if let Some(programs) = self.to.programs(&answer)? {
+            return Ok(programs);
+        }
+        Ok(answer_text(action, body, &answer.view))
+    }
+
+    /// Posts the action for each of several machines, and goes on after a refusal.
+    pub(super) async fn post_all(
+        &self,
+        server: &Server,
+        action: &Action,
+        machines: &[machine::Machine],
+    ) -> Result<String, Failure> {
+        let mut answers = Vec::new();
+        let mut refused = 0;
+        for machine in machines {
+            if let Some(text) = already(action.name, machine) {
+                terminal::warn(text);
+                continue;
+            }
+            let path = format!("{}/actions/{}", path_of(machine), action.name);
+            let answer = server.post::<Answer<AnyRun>>(&path, &self.body()).await;
+            match answer {
+                Ok(answer) => answers.push(answer),
+                Err(Failure::Refused { error, .. }) => {
+                    terminal::warn(format_args!("{}: {error}", machine.name));
+                    refused += 1;
+                }
+                Err(other) => return Err(other),
+            }
+        }
+        let body = self.body();
+        let lines: Vec<String> = answers
+            .iter()
+            .map(|it| answer_text(action, &body, &it.view))
+            .collect();
+        let text = self.to.programs(&answers)?;
+        let text = text.unwrap_or_else(|| lines.join("\n"));
+        if refused == 0 {
+            return Ok(text);
+        }
+        // What was done is said even though the command fails.
+        let _ = terminal::say(&text);
+        let all = machines.len();
+        Err(Failure::refused(
+            format!("{}: refused for {refused} of {all} machines", action.name),
+            "dormer why says what they wait for",
+        ))
+    }
+
+    /// Asks for confirmation before a risky action.
+    pub(super) fn confirm(&self, what: &str, risk: Risk) -> Result<(), Failure> {
+        match risk {
+            Risk::None => Ok(()),
+            Risk::Moves(consequence) => self.asked(&format!("{what}: {consequence}.")),
+        }
+    }
+
+    /// Asks a question that only --yes, or a yes on a terminal, answers.
+    pub(super) fn asked(&self, question: &str) -> Result<(), Failure> {
+        if self.yes {
+            return Ok(());
+        }
+        if !std::io::stdin().is_terminal() {
+            return Err(Failure::Usage(format!("{question} Add --yes to confirm")));
+        }
+        terminal::ask(&format!("{question} Continue? [y/N] "));
+        let mut said = String::new();
+        let _ = std::io::stdin().lock().read_line(&mut said);
+        match said.trim() {
+            "y" | "Y" | "yes" => Ok(()),
+            _ => Err(Failure::Usage("cancelled: nothing was done".into())),
+        }
+    }
+}
+
+/// Name of the requester: the user of this computer.
+fn user() -> String {
+    let named = ["USER", "LOGNAME", "USERNAME"]
+        .iter()
+        .filter_map(|name| std::env::var(name).ok());
+    named
+        .into_iter()
+        .find(|name| !name.is_empty())
+        .unwrap_or_else(|| "somebody".into())
+}
+
+/// What was done: the action's own words, with the payload or the record that it goes to.
+fn done(action: &Action, body: &RequestBody<'_>) -> String {
+    let to_record = body.to.map(|record| record.to_string());
+    match to_record.as_deref().or(body.payload) {
+        Some(to) => format!("{} {to}", action.done),
+        None => action.done.to_owned(),
+    }
+}
+
+/// Answer to an action, and how a removal is taken back: by a reset to the record before it.
+fn answer_text(action: &Action, body: &RequestBody<'_>, run: &AnyRun) -> String {
+    let line = answer_line(&done(action, body), run);
+    if action.name != REMOVE.name {
+        return line;
+    }
+    let before = run.status().seq.saturating_sub(1).max(1);
+    let name = run.name();
+    format!("{line}\nTo take it back: dormer reset {name} --to {before}")
+}
+
+/// Answer in one line: what was done, the run's state, and what it waits for.
+fn answer_line(what: &str, run: &AnyRun) -> String {
+    let mut line = format!("{}: {what}", run.name());
+    if !run.state().eq_ignore_ascii_case(what) {
+        line += &format!("; now {}", run.state());
+    }
+    if let Some(phase) = run.phase() {
+        line += &format!(" ({phase})");
+    }
+    if let Some(what) = run.waiting_for() {
+        line += &format!(", waits for {what}");
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples::{machine_with, rollout_with};
+    use dormer_workflows::actions::{PAUSE_POOL, RESET, RETRY, ROLLBACK};
+    use serde_json::json;
+
+    fn body() -> RequestBody<'static> {
+        RequestBody {
+            id: "x".into(),
+            who: "ada".into(),
+            why: "",
+            against: None,
+            to: None,
+            payload: None,
+            fingerprint: None,
+        }
+    }
+
+    #[test]
+    fn an_answer_says_who_is_now_where() {
+        let probing =
+            json!({"phase": "probing", "phaseText": "probing", "waitingFor": "SSH at 10.0.0.9"});
+        let answer = AnyRun::Machine(Box::new(machine_with(probing)));
+        let asked = body();
+        let back = RequestBody {
+            payload: Some("10.9.0"),
+            ..body()
+        };
+        assert_eq!(
+            answer_text(&RETRY, &asked, &answer),
+            "win-1: retried; now Reachable (probing), waits for SSH at 10.0.0.9"
+        );
+        let answer = AnyRun::Rollout(Box::new(rollout_with(json!({"state": "Paused"}))));
+        assert_eq!(answer_text(&PAUSE_POOL, &asked, &answer), "windows: paused");
+        let answer = AnyRun::Rollout(Box::new(rollout_with(json!({}))));
+        assert_eq!(
+            answer_text(&ROLLBACK, &back, &answer),
+            "windows: rolling back to 10.9.0; now Open"
+        );
+    }
+
+    #[test]
+    fn a_request_says_only_what_is_meant() {
+        let body = RequestBody {
+            against: Some(7),
+            ..body()
+        };
+        let sent = json!({"id": "x", "who": "ada", "why": "", "against": 7});
+        assert_eq!(serde_json::to_value(body).unwrap(), sent);
+    }
+
+    #[test]
+    fn where_an_action_goes_to_is_said() {
+        let to_record = RequestBody {
+            to: Some(38),
+            ..body()
+        };
+        assert_eq!(done(&RESET, &to_record), "reset to record 38");
+        assert_eq!(done(&REMOVE, &body()), "removed from dormer");
+    }
+}
