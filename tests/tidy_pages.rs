@@ -50,7 +50,7 @@ const CHANGES: [(&str, &str, &str, &str); 12] = [
     ),
     (
         "a banner before the SSH version",
-        "an SSH connection, from the first byte",
+        "an SSH connection, up to the login",
         "workers/src/ssh/session.rs",
         "connect_stream(",
     ),

@@ -201,6 +201,10 @@ pub struct Guard {
     /// that is Ready and schedulable is not taken.
     #[serde(default, skip_serializing_if = "is_false")]
     pub unless_serving: bool,
+    /// Lease under which a host is torn down: an order that comes after its end is refused. `None`: no lease is held, or
+    /// an older engine asks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<LeaseToken>,
 }
 
 impl Guard {
@@ -246,6 +250,9 @@ pub enum Task {
         boot_id: String,
         /// As in [`Task::Converge`].
         generation: u64,
+        /// Lease under which it is done, as in [`Guard::token`].
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        token: Option<LeaseToken>,
     },
     /// Compare the host with what is desired; change nothing but, when adopting, the fence's generation.
     Plan {

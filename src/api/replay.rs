@@ -209,9 +209,9 @@ fn unreadable(error: &DecodeError) -> String {
     }
 }
 
-/// Whether two runs have the same decision, whatever else they remember. Two things do not count, because earlier builds
-/// knew less: what a worker compares a certificate request with, and the failure of a task's attempt before the present
-/// one.
+/// Whether two runs have the same decision, whatever else they remember. Three things do not count, because earlier
+/// builds knew less: what a worker compares a certificate request with, the lease that a worker checks before a tear-down
+/// or a reboot, and the failure of a task's attempt before the present one.
 fn same_decision(ours: &Run<Dormer>, recorded: &Run<Dormer>) -> bool {
     phase(ours) == phase(recorded) && asked(ours) == asked(recorded)
 }
@@ -223,8 +223,11 @@ fn asked(run: &Run<Dormer>) -> Run<Dormer> {
     };
     for task in &mut run.tasks {
         task.last = None;
-        if let Task::ApproveCsr { expect, .. } = &mut task.body {
-            *expect = CsrExpectation::default();
+        match &mut task.body {
+            Task::ApproveCsr { expect, .. } => *expect = CsrExpectation::default(),
+            Task::TearDown { guard, .. } => guard.token = None,
+            Task::Reboot { token, .. } => *token = None,
+            _ => {}
         }
     }
     run

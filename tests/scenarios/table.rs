@@ -810,4 +810,18 @@ pub(crate) const SCENARIOS: &[(u8, &str, &CoveringTests)] = &[
             "a_person_who_removed_the_wrong_one_takes_it_back_by_a_reset",
         )],
     ),
+    (
+        89,
+        "a worker is suspended with a tear-down or a reboot, and wakes after the lease has ended",
+        &[
+            (
+                "workers/tests/kubernetes/guard.rs",
+                "a_host_is_torn_down_and_rebooted_under_its_own_lease_alone",
+            ),
+            (
+                "src/lab/bench/fleet/trouble.rs",
+                "what_was_found_once_stays_mended",
+            ),
+        ],
+    ),
 ];

@@ -120,6 +120,7 @@ async fn a_feature_takes_one_reboot_that_is_asked_for() {
     };
     assert_eq!(owed, ["feature:Containers"]);
     let reboot = Task::Reboot {
+        token: None,
         host: bench.host(),
         boot_id: boot_id.clone(),
         generation: 1,

@@ -5,6 +5,7 @@ use crate::common::{
 };
 use dormer_engine_core::Input;
 use dormer_proto::{
+    id::LeaseToken,
     machine::{
         Blocker, ChangeClass, FenceRefusal, Guard, MachineFact, NodeFact, Outcome, Signal, Task,
     },
@@ -64,7 +65,11 @@ fn within_the_limit_nothing_is_asked_beyond_the_pools_stop() {
     story
         .done("open-fence", OPENED)
         .done("evict", evicted(1, 0));
-    assert_eq!(guard(&story, "tear-down"), Guard::default());
+    let tear_down = Guard {
+        token: Some(LeaseToken(7)),
+        ..Guard::default()
+    };
+    assert_eq!(guard(&story, "tear-down"), tear_down);
 }
 
 #[test]

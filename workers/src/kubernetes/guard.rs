@@ -3,11 +3,17 @@
 //!
 //! Each worker reads it afresh just before it writes. Facts that a run was told may be minutes old.
 
-use super::{KubernetesExecutor, api::call_if_there, error::NOT_FOUND, keys};
+use super::{
+    KubernetesExecutor,
+    api::{call_if_there, mark_of},
+    error::NOT_FOUND,
+    keys,
+};
 use crate::pool::v1beta1::WindowsPool;
 pub(crate) use crate::source::OS;
 use dormer_proto::{
-    machine::{FenceRefusal, Guard, MachineApi, MachineRef, Outcome, same_provider_id},
+    id::LeaseToken,
+    machine::{FenceRefusal, Guard, MachineApi, MachineRef, Outcome, TokenMark, same_provider_id},
     message::Failure,
     pool::DEFAULT_POOL,
 };
@@ -62,10 +68,10 @@ impl Refused {
             FenceRefusal::OtherDormer => Failure::lasting("OtherDormer", said),
             FenceRefusal::Stopped => Failure::transient("PoolStopped", said),
             FenceRefusal::Paused => Failure::transient("MachinePaused", said),
-            FenceRefusal::NotItsNode
-            | FenceRefusal::NodeServes
-            | FenceRefusal::Superseded
-            | FenceRefusal::Gone => Failure::transient("NotItsNode", said),
+            FenceRefusal::Superseded => Failure::transient("LeaseEnded", said),
+            FenceRefusal::NotItsNode | FenceRefusal::NodeServes | FenceRefusal::Gone => {
+                Failure::transient("NotItsNode", said)
+            }
         }
     }
 }
@@ -249,6 +255,20 @@ impl KubernetesExecutor {
         Ok(Some(Refused::new(FenceRefusal::Stopped, said)))
     }
 
+    /// Why a host may not be rebooted now: the lease under which it was asked for has ended. A worker that was suspended
+    /// would take a node that serves again.
+    pub(super) async fn reboot_refused(
+        &self,
+        machine: &MachineRef,
+        token: LeaseToken,
+    ) -> Result<Option<Refused>, Failure> {
+        let Some(object) = self.machine(machine).await? else {
+            return Ok(Some(Refused::new(FenceRefusal::Gone, "")));
+        };
+        let live = self.node_of(&object).await?;
+        Ok(lease_ended(token, &object, live.as_ref()))
+    }
+
     /// Why the host of this Machine may not be torn down now; `None`: it may.
     pub(super) async fn tear_down_refused(
         &self,
@@ -263,6 +283,10 @@ impl KubernetesExecutor {
         }
         // A host of one's own that leaves is cleaned whatever Node it is linked to: that Node is not touched by it.
         let live = self.node_of(&object).await?;
+        let ended = |token| lease_ended(token, &object, live.as_ref());
+        if let Some(refused) = guard.token.and_then(ended) {
+            return Ok(Some(refused));
+        }
         if leaves_for_good(machine, &object) {
             let ours = live.filter(|live| is_of(&object, &live.node).is_ok());
             return match ours.and_then(|live| is_to_stay(&live, guard)) {
@@ -272,6 +296,26 @@ impl KubernetesExecutor {
         }
         self.refusal(machine, &object, live.as_ref(), guard).await
     }
+}
+
+/// A refusal if Machine or Node say that the lease has ended: an order that a worker carries out long after its attempt
+/// (it was suspended) finds a node that serves again. Without a mark nothing was opened under this lease: a host without a
+/// Node is repaired so.
+fn lease_ended(
+    token: LeaseToken,
+    machine: &DynamicObject,
+    live: Option<&LiveNode>,
+) -> Option<Refused> {
+    let marks = [mark_of(machine), live.and_then(|live| mark_of(&live.node))];
+    let ended = |mark: &TokenMark| mark.token > token || (mark.token == token && !mark.open);
+    let mark = marks.into_iter().flatten().find(ended)?;
+    let said = format!(
+        "lease {} has ended: the Machine or its Node has the mark of lease {}{}",
+        token.0,
+        mark.token.0,
+        if mark.open { "" } else { ", closed" }
+    );
+    Some(Refused::new(FenceRefusal::Superseded, said))
 }
 
 /// Whether this is a host of one's own whose object is being deleted: it is emptied without a fence, which is for

@@ -266,8 +266,16 @@ impl KubernetesExecutor {
 impl Execute for KubernetesExecutor {
     /// A host is torn down under the lease alone, and only while the cluster is as the lease was granted for.
     async fn refuses(&self, order: &Order) -> Result<Option<Outcome>, Failure> {
-        let Task::TearDown { host, guard, .. } = &order.body else {
-            return Ok(None);
+        let (host, guard) = match &order.body {
+            Task::TearDown { host, guard, .. } => (host, guard),
+            Task::Reboot { host, token, .. } => {
+                let Some(token) = *token else {
+                    return Ok(None);
+                };
+                let refused = self.reboot_refused(&host.machine, token).await?;
+                return refused.map_or(Ok(None), |refused| Err(refused.failure()));
+            }
+            _ => return Ok(None),
         };
         let refused = self.tear_down_refused(&host.machine, guard).await?;
         // An earlier attempt may have begun: such a host is not given back half torn down, but waits.

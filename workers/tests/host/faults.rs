@@ -71,6 +71,7 @@ impl Tale {
 
     async fn reboot(&mut self, boot_id: String) -> Result<(), Failure> {
         let body = Task::Reboot {
+            token: None,
             host: self.host(),
             boot_id: boot_id.clone(),
             generation: 1,

@@ -89,7 +89,35 @@ async fn before_tear_down(
         machine: machine.clone(),
         ..HostRef::default()
     };
-    let order = Order {
+    let body = Task::TearDown {
+        host,
+        generation: 1,
+        guard,
+    };
+    bench.executor.refuses(&order(machine, attempt, body)).await
+}
+
+/// What the cluster says before the host is rebooted under this lease.
+async fn before_reboot(
+    bench: &Bench,
+    machine: &MachineRef,
+    token: Option<LeaseToken>,
+) -> Result<Option<Outcome>, Failure> {
+    let host = HostRef {
+        machine: machine.clone(),
+        ..HostRef::default()
+    };
+    let body = Task::Reboot {
+        host,
+        boot_id: "1".into(),
+        generation: 1,
+        token,
+    };
+    bench.executor.refuses(&order(machine, 1, body)).await
+}
+
+fn order(machine: &MachineRef, attempt: u64, body: Task) -> Order {
+    Order {
         task: TaskId {
             run: RunId::new("machine", &machine.uid).expect("an id"),
             seq: Seq(1),
@@ -101,13 +129,8 @@ async fn before_tear_down(
         episode: Seq(0),
         at: Timestamp(0),
         limit_ms: 60_000,
-        body: Task::TearDown {
-            host,
-            generation: 1,
-            guard,
-        },
-    };
-    bench.executor.refuses(&order).await
+        body,
+    }
 }
 
 /// Why it was refused; the text is not empty.
@@ -271,6 +294,60 @@ async fn over_the_limit_a_node_that_is_ready_again_is_not_taken() {
     assert!(
         matches!(outcome, Ok(Outcome::Evicted { evicted: 1, .. })),
         "{outcome:?}"
+    );
+}
+
+/// A worker that was suspended carries its order out long after another one has answered for it.
+#[tokio::test]
+async fn a_host_is_torn_down_and_rebooted_under_its_own_lease_alone() {
+    let bench = Bench::new(1, false).await;
+    let m = bench.machines().remove(0);
+    let under = |token: u64| Guard {
+        token: Some(LeaseToken(token)),
+        ..Guard::default()
+    };
+    let before =
+        async |token: u64, attempt: u64| before_tear_down(&bench, &m, under(token), attempt).await;
+    assert_eq!(
+        before(1, 1).await,
+        Ok(None),
+        "a host without a Node is repaired under a lease that opened nothing"
+    );
+    bench
+        .run(open(&m, within_the_limit()))
+        .await
+        .expect("it opens");
+    assert_eq!(before(1, 1).await, Ok(None), "its lease is open");
+    assert_eq!(before(1, 2).await, Ok(None));
+    let reboot = async |token: u64| before_reboot(&bench, &m, Some(LeaseToken(token))).await;
+    assert_eq!(reboot(1).await, Ok(None));
+    bench.run(close(&m)).await.expect("it closes");
+    for attempt in [1, 2] {
+        let refused = before(1, attempt).await.map(|it| it.expect("refused"));
+        assert_eq!(why(refused), FenceRefusal::Superseded, "its lease ended");
+    }
+    let failure = reboot(1).await.expect_err("its lease ended");
+    assert_eq!((failure.code.as_str(), failure.retry), ("LeaseEnded", true));
+    assert_eq!(
+        before_reboot(&bench, &m, None).await,
+        Ok(None),
+        "a bring-up needs no lease"
+    );
+    assert_eq!(before(2, 1).await, Ok(None), "a later lease is not ended");
+    let later = Task::OpenFence {
+        machine: m.clone(),
+        node: Some(m.name.clone()),
+        token: LeaseToken(3),
+        marked: false,
+        cordon: true,
+        guard: within_the_limit(),
+    };
+    bench.run(later).await.expect("it opens");
+    let refused = before(2, 1).await.map(|it| it.expect("refused"));
+    assert_eq!(
+        why(refused),
+        FenceRefusal::Superseded,
+        "a later one is open"
     );
 }
 

@@ -60,6 +60,15 @@ impl Draft<'_> {
             down_ms: (marked && !out).then(|| repair_after.unwrap_or(REPAIR_AFTER_MS)),
             recreate: false,
             unless_serving: leaves && (self.s.lease.token().is_none() || (marked && out)),
+            token: None,
+        }
+    }
+
+    /// The guard of a tear-down. The other tasks under a lease carry its token themselves.
+    fn tear_down_guard(&self) -> Guard {
+        Guard {
+            token: self.s.lease.token(),
+            ..self.guard()
         }
     }
 
@@ -84,6 +93,7 @@ impl Draft<'_> {
             host: self.host(),
             boot_id,
             generation: self.s.host.generation,
+            token: self.s.lease.token(),
         });
     }
 
@@ -125,7 +135,7 @@ impl Draft<'_> {
         self.run(Task::TearDown {
             host: self.host(),
             generation: self.s.host.generation,
-            guard: self.guard(),
+            guard: self.tear_down_guard(),
         });
     }
 
@@ -140,7 +150,7 @@ impl Draft<'_> {
         let task = Task::TearDown {
             host: self.host(),
             generation: self.s.host.generation,
-            guard: self.guard(),
+            guard: self.tear_down_guard(),
         };
         self.run_with(task, policy::REMOVAL);
     }

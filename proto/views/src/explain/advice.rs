@@ -583,6 +583,11 @@ fn cure(code: &str) -> Option<Cure> {
             "Find out which host has the Node's name: compare kubectl get node -o yaml with the Machine's nodeRef and \
              providerID",
         ),
+        "LeaseEnded" => cured(
+            MendNode,
+            "Find out who wrote the annotation dormer.io/fence of Machine and Node: a later lease, or this one as closed, \
+             stands there, so the host is not rebooted",
+        ),
         "NodeDownTooShort" => cured(
             MendNode,
             "Wait until the Node has not been Ready for the pool's repairAfter: before that it is repaired only within the \

@@ -107,6 +107,10 @@ impl World {
                 Ok(why.unwrap_or(Outcome::FenceClosedMeanwhile))
             }
             Task::TearDown { generation, .. } => self.tear_down(&uid, fence(generation)),
+            Task::Reboot { token, .. } if token.is_some_and(|it| self.has_ended(&uid, it)) => {
+                let why = "the lease has ended";
+                Err(Failure::lasting("Superseded", why))
+            }
             Task::Reboot { .. } => Ok(Outcome::RebootAsked),
             // This world has no hosts of one's own.
             Task::ForgetHost { .. } => Ok(Outcome::HostForgotten),
@@ -263,8 +267,23 @@ impl World {
             .values()
             .any(|node| node.machine == uid && node.ready);
         let back = guard.down_ms.is_some() && ready;
-        self.stopped(guard)
+        let ended = guard.token.is_some_and(|token| self.has_ended(uid, token));
+        ended
+            .then(|| refused(FenceRefusal::Superseded, "the lease has ended"))
+            .or_else(|| self.stopped(guard))
             .or_else(|| back.then(|| refused(FenceRefusal::NodeServes, "its Node is Ready again")))
+    }
+
+    /// Whether Machine or Node carry a later lease, or this one closed.
+    fn has_ended(&self, uid: &str, token: LeaseToken) -> bool {
+        let machine = self.machines.get(uid);
+        let node = machine.and_then(|machine| self.nodes.get(&machine.name));
+        let marks = [
+            machine.and_then(|machine| machine.fence),
+            node.and_then(|node| node.fence),
+        ];
+        let ended = |mark: &TokenMark| mark.token > token || (mark.token == token && !mark.open);
+        marks.iter().flatten().any(ended)
     }
 
     /// The Node of a Machine by its provider id, whatever name it has now, and whether or not a watch tells of it.
