@@ -43,11 +43,12 @@ pub(crate) enum StoreCommand {
     /// Write the whole history as JSON lines, one record per line. Embedded and NATS stores have the same lines, so a
     /// dump of one can be restored into the other
     ///
-    /// The first line is `{"store":{"layout":1,"incarnation":I,"epoch":E}}`. Then come the records, grouped by run
+    /// The first line is `{"store":{"layout":2,"incarnation":I,"epoch":E}}`. Then come the records, grouped by run
     /// and in order:
     /// `{"record":{"run":R,"seq":N,"head":[revision,seq,deadline,end],"record":{...},"envelope":"..."}}`. The last
     /// record of each run has `head` (times are milliseconds since 1970, 0 means none), `record` is for people, and
-    /// `envelope` is the stored record in base64. Dead letters come last: `{"dead_letter":{...}}`.
+    /// `envelope` is the stored record in base64. Then come dead letters, `{"dead_letter":{...}}`, and the last line,
+    /// `{"end":{"records":N,"dead_letters":M}}`, without which the dump is cut and is not restored.
     #[command(after_help = EXIT_CODES)]
     Dump(Dump),
     /// Create a new store from a dump of either kind; the new store ignores orders of the old one
@@ -254,6 +255,12 @@ async fn dump(config: &Config, to: &Path) -> anyhow::Result<ExitCode> {
     if to == Path::new("-") {
         write(config, &mut io::stdout()).await?;
         return Ok(ExitCode::SUCCESS);
+    }
+    if to.exists() {
+        anyhow::bail!(
+            "--to {}: it is there already, and is not overwritten: give another name",
+            to.display()
+        );
     }
     let mut unfinished = to.as_os_str().to_owned();
     unfinished.push(".part");

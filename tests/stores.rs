@@ -32,12 +32,13 @@ fn store(arguments: &[&str], folder: &Path) -> String {
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 
-/// The records of a dump: all but its first line, which names the store.
+/// The records of a dump: all but its first line, which names the store, and the last one, which counts them.
 fn records(dump: &[u8]) -> Vec<serde_json::Value> {
     let text = std::str::from_utf8(dump).expect("a dump is text");
     let lines = text.lines().skip(1);
     lines
         .map(|line| serde_json::from_str(line).expect("a line is JSON"))
+        .filter(|line: &serde_json::Value| line.get("end").is_none())
         .collect()
 }
 

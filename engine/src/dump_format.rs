@@ -1,6 +1,7 @@
 //! Dump format of all stores: JSON lines, one record per line.
 //!
-//! The first line describes the store. Then come records, each run's in the order of their seqs, and dead letters.
+//! The first line describes the store. Then come records, each run's in the order of their seqs, and dead letters. The
+//! last line says how many of each there are, so that a dump that was cut is not taken for a smaller store.
 //! Before version 0.2, dumps of NATS stores had a format of their own. It is still read.
 
 use crate::{
@@ -16,7 +17,9 @@ use serde::{Deserialize, Serialize};
 use std::io::{BufRead, Write};
 
 /// Layout of the lines. A newer dormer wrote a dump with a greater number.
-pub const LAYOUT: u64 = 1;
+pub const LAYOUT: u64 = 2;
+/// First layout whose dumps have a last line.
+const LAYOUT_WITH_END: u64 = 2;
 
 /// A line of a dump.
 #[derive(Serialize, Deserialize)]
@@ -32,6 +35,59 @@ pub(crate) enum Line {
     Record(RecordLine),
     /// One dead letter.
     DeadLetter(DeadLetter),
+    /// The last line.
+    End(LineCounts),
+}
+
+/// Lines of a dump, by kind.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LineCounts {
+    pub(crate) records: u64,
+    pub(crate) dead_letters: u64,
+}
+
+/// Check that a dump is whole, while it is read.
+#[derive(Debug, Default)]
+pub(crate) struct Completeness {
+    layout: u64,
+    counts: LineCounts,
+    ended: bool,
+}
+
+impl Completeness {
+    /// Counts the next line. The error says what is wrong with it.
+    pub(crate) fn take(&mut self, line: &Line) -> Result<(), String> {
+        if self.ended {
+            return Err("it comes after the dump's last line".into());
+        }
+        match line {
+            Line::Store { layout, .. } => self.layout = *layout,
+            Line::Record(_) => self.counts.records += 1,
+            Line::DeadLetter(_) => self.counts.dead_letters += 1,
+            Line::End(counts) if *counts == self.counts => self.ended = true,
+            Line::End(counts) => {
+                return Err(format!(
+                    "lines are missing before it: {} of {} records and {} of {} dead letters are there",
+                    self.counts.records,
+                    counts.records,
+                    self.counts.dead_letters,
+                    counts.dead_letters
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the check. Dumps of older builds have no last line.
+    pub(crate) fn finish(self) -> Result<(), String> {
+        if self.ended || self.layout < LAYOUT_WITH_END {
+            return Ok(());
+        }
+        Err(format!(
+            "the dump is cut: it has {} records, and its last line is missing. Take another copy of it",
+            self.counts.records
+        ))
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -96,7 +152,7 @@ pub(crate) fn read(text: &str, at: usize) -> Result<Line, String> {
             "the dump has layout {layout}, but this build reads up to {LAYOUT}"
         )),
         Line::Store { .. } if at > 0 => Err("only the first line describes the store".into()),
-        Line::Record(_) | Line::DeadLetter(_) if at == 0 => {
+        Line::Record(_) | Line::DeadLetter(_) | Line::End(_) if at == 0 => {
             Err("the first line must describe the store".into())
         }
         line => Ok(line),
@@ -120,14 +176,17 @@ pub fn prove(dump: &mut dyn BufRead, keys: &HistoryKeys) -> Result<Proof, std::i
             proof.add(keys, of, &records);
         }
     };
+    let mut completeness = Completeness::default();
     for (at, text) in dump.lines().enumerate() {
         let bad =
             |why: String| std::io::Error::other(format!("line {} of the dump: {why}", at + 1));
-        match read(&text?, at).map_err(bad)? {
+        let line = read(&text?, at).map_err(bad)?;
+        completeness.take(&line).map_err(bad)?;
+        match line {
             Line::Store {
                 incarnation: id, ..
             } => incarnation = Incarnation(id),
-            Line::DeadLetter(_) => {}
+            Line::DeadLetter(_) | Line::End(_) => {}
             Line::Record(line) => {
                 let bytes = line.bytes().map_err(bad)?;
                 match &mut run {
@@ -138,6 +197,7 @@ pub fn prove(dump: &mut dyn BufRead, keys: &HistoryKeys) -> Result<Proof, std::i
         }
     }
     add(run, incarnation);
+    completeness.finish().map_err(std::io::Error::other)?;
     Ok(proof)
 }
 
@@ -172,7 +232,7 @@ fn old(text: &str, at: usize) -> Option<Result<Line, String>> {
     {
         return Some(match dump {
             1 => Ok(Line::Store {
-                layout: LAYOUT,
+                layout: 1,
                 incarnation: incarnation.0,
                 epoch: epoch.0,
             }),

@@ -43,7 +43,11 @@ async fn a_dump_restores_to_the_same_histories_under_a_new_incarnation() {
     let mut lines = Vec::new();
     assert_eq!(dump(old.path(), &mut lines).expect("dumped"), 200);
     let text = String::from_utf8(lines.clone()).expect("text");
-    assert_eq!(text.lines().count(), 202);
+    assert_eq!(text.lines().count(), 203);
+    assert_eq!(
+        text.lines().last(),
+        Some(r#"{"end":{"records":200,"dead_letters":1}}"#)
+    );
     let second: serde_json::Value =
         serde_json::from_str(text.lines().nth(1).expect("a record")).expect("JSON");
     assert_eq!(
@@ -92,6 +96,40 @@ async fn a_damaged_dump_makes_no_store() {
     assert!(error.to_string().starts_with("line "), "{error}");
     assert!(!new.path().join(FILE).exists());
     assert!(restore(&mut &b""[..], new.path(), None).is_err());
+}
+
+#[tokio::test]
+async fn a_dump_that_lacks_whole_lines_makes_no_store() {
+    let old = tempfile::tempdir().expect("a folder");
+    filled(old.path()).await;
+    let mut whole = Vec::new();
+    let records = dump(old.path(), &mut whole).expect("dumped");
+    let whole = String::from_utf8(whole).expect("text");
+    let lines: Vec<&str> = whole.lines().collect();
+    let refused = |lines: &[&str]| {
+        let new = tempfile::tempdir().expect("a folder");
+        let text = lines.join("\n");
+        let error = restore(&mut text.as_bytes(), new.path(), None).expect_err("refused");
+        assert!(!new.path().join(FILE).exists());
+        error.to_string()
+    };
+    for kept in 1..lines.len() {
+        let error = refused(&lines[..kept]);
+        assert!(error.contains("the dump is cut"), "{kept}: {error}");
+    }
+    let mut without_one = lines.clone();
+    without_one.remove(1);
+    let error = refused(&without_one);
+    let counted = format!("{} of {records} records", records - 1);
+    assert!(error.contains(&counted), "{error}");
+    let twice = [&lines[..], &lines[1..2]].concat();
+    assert!(refused(&twice).contains("after the dump's last line"));
+    let noise = tempfile::tempdir().expect("a folder");
+    let error = restore(&mut &[0xff_u8, 0xfe, b'\n'][..], noise.path(), None).expect_err("no text");
+    assert!(
+        error.to_string().starts_with("line 1 of the dump"),
+        "{error}"
+    );
 }
 
 #[tokio::test]

@@ -203,6 +203,10 @@ async fn what_is_no_dump_is_refused_with_its_line() {
             "format 2 is unknown",
         ),
         (
+            r#"{"store":{"layout":2,"incarnation":1,"epoch":1}}"#,
+            "the dump is cut",
+        ),
+        (
             &format!("{store}\n{store}"),
             "line 2 of the dump: only the first line",
         ),

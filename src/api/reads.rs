@@ -301,6 +301,7 @@ pub(super) async fn run_timeline(
             return Ok(Json(Timeline {
                 run: run.as_str().to_owned(),
                 now: api.now().0,
+                first_record: fold.first_record(),
                 episodes: fold.done(),
             }));
         }

@@ -17,11 +17,14 @@ pub(crate) struct Fold {
     episodes: Vec<Episode>,
     /// Position of each open task: episode, phase, index.
     open: BTreeMap<TaskKey, (usize, usize, usize)>,
+    /// The first record that was passed. Of a long history it is not the run's first.
+    first: Option<Seq>,
 }
 
 impl Fold {
     /// Adds the next record. Records are passed in order.
     pub(crate) fn take(&mut self, record: &Record<Dormer>) {
+        self.first.get_or_insert(record.run.seq);
         self.reported(record);
         self.ended(record);
         self.moved_on(record);
@@ -31,6 +34,11 @@ impl Fold {
         if let Some(closed) = record.run.closed {
             self.end_episode(closed, None);
         }
+    }
+
+    /// The first record that was passed, 0 without any.
+    pub(crate) fn first_record(&self) -> u64 {
+        self.first.map_or(0, |seq| seq.0)
     }
 
     /// Episodes after the last record.
@@ -172,7 +180,13 @@ impl Fold {
         let Some(episode) = self.episodes.last_mut() else {
             return;
         };
-        let at = record.at.0;
+        // Where the records before it are no longer stored, the state's begin is the earliest that is known.
+        let cut = self.first == Some(record.run.seq) && record.run.seq > Seq(1);
+        let at = if cut {
+            record.run.entered.at.0.max(episode.from)
+        } else {
+            record.at.0
+        };
         let entered = record.run.entered.seq == record.run.seq;
         let same = episode
             .phases
@@ -260,5 +274,76 @@ impl Fold {
         self.open
             .insert(open.key, (episode, phase, tasks.len() - 1));
         Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base64::{Engine as _, engine::general_purpose::STANDARD};
+    use dormer_proto::{envelope, work::SCHEMA};
+    use serde_json::Value;
+
+    /// Records of an upgrade in place, as an earlier build stored them.
+    fn upgrade() -> Vec<Record<Dormer>> {
+        let text = include_str!("../../tests/histories/0.1/upgrade-in-place.jsonl");
+        let lines = text.lines().filter_map(|line| {
+            let line: Value = serde_json::from_str(line).expect("JSON");
+            let bytes = STANDARD.decode(line["record"]["envelope"].as_str()?);
+            Some(
+                envelope::decode(&bytes.expect("base64"), SCHEMA)
+                    .expect("a record")
+                    .0,
+            )
+        });
+        lines.collect()
+    }
+
+    fn folded(records: &[Record<Dormer>]) -> Fold {
+        let mut fold = Fold::default();
+        for record in records {
+            fold.take(record);
+        }
+        fold
+    }
+
+    /// A blocked drain makes more records than a store keeps; its phase still begins with its state.
+    #[test]
+    fn a_history_without_its_beginning_has_no_shorter_phases() {
+        let records = upgrade();
+        let tearing_down = |episodes: &[Episode]| {
+            let last = episodes
+                .iter()
+                .rfind(|it| it.kind == "upgrade")
+                .expect("an upgrade");
+            let (text, begins) = ("tearing down", last.from);
+            let phase = last
+                .phases
+                .iter()
+                .find(|it| it.text == text)
+                .expect("the phase");
+            (begins, phase.from, phase.to)
+        };
+        let phase_of = |record: &Record<Dormer>| match &record.run.state {
+            State::Machine(state) => state.phase.id().text(),
+            _ => "",
+        };
+        let second = records
+            .iter()
+            .rposition(|it| phase_of(it) == "tearing down")
+            .expect("a record in that phase");
+        let whole = folded(&records);
+        assert_eq!(whole.first_record(), 1);
+        let (begins, from, to) = tearing_down(&whole.done());
+        let cut = folded(&records[second..]);
+        assert_eq!(cut.first_record(), records[second].run.seq.0);
+        let state_begins = records[second].run.entered.at.0;
+        assert!(begins <= state_begins && state_begins <= from);
+        let begun_later = records[second].at.0;
+        assert!(
+            state_begins < begun_later,
+            "the record is not the state's first"
+        );
+        assert_eq!(tearing_down(&cut.done()), (begins, state_begins, to));
     }
 }

@@ -43,6 +43,16 @@ pub struct Trace {
     to: To,
 }
 
+/// What to add where the run's first records are no longer stored.
+fn not_stored(first_record: u64) -> String {
+    match first_record {
+        0 | 1 => String::new(),
+        first => format!(
+            "\n\nRecords before {first} are no longer stored: tasks and phases before it are missing above."
+        ),
+    }
+}
+
 impl Trace {
     pub(crate) async fn run(self) -> Result<String, Failure> {
         let server = self.to.server()?;
@@ -51,7 +61,12 @@ impl Trace {
         if let Some(text) = self.to.programs(&answer)? {
             return Ok(text);
         }
-        let Timeline { now, episodes, .. } = answer.view;
+        let Timeline {
+            now,
+            episodes,
+            first_record,
+            ..
+        } = answer.view;
         let chosen = self.chosen(&episodes)?;
         let columns = terminal::columns();
         let width = self.width.unwrap_or_else(|| bars_in(columns));
@@ -60,7 +75,7 @@ impl Trace {
             .iter()
             .map(|it| draw(it, now, &pen, columns))
             .collect();
-        let text = drawn.join("\n\n");
+        let text = format!("{}{}", drawn.join("\n\n"), not_stored(first_record));
         Ok(match columns {
             Some(most) => {
                 let lines = text.lines().map(|line| terminal::cut(line, most));

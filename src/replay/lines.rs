@@ -9,6 +9,7 @@
 //! people.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use dormer_engine::DUMP_LAYOUT;
 use dormer_proto::id::{RunId, Seq};
 use dormer_views::export::FORMAT;
 use serde::Deserialize;
@@ -27,7 +28,7 @@ pub(super) enum Line {
         seq: Seq,
         envelope: Vec<u8>,
     },
-    /// A line outside histories: a dead letter.
+    /// A line outside histories: a dead letter, or the last line of a dump.
     Beside,
 }
 
@@ -42,9 +43,9 @@ pub(super) enum LineError {
     Headless,
     /// A newer build wrote the file.
     #[error(
-        "has format {found}, but this build reads up to {FORMAT}: replay it with a newer dormer"
+        "has format {found}, but this build reads up to {known}: replay it with a newer dormer"
     )]
-    Newer { found: u64 },
+    Newer { found: u64, known: u64 },
 }
 
 /// All fields of all forms.
@@ -57,6 +58,7 @@ struct Raw {
     seq: Option<Seq>,
     record: Option<RawRecord>,
     dead_letter: Option<serde_json::Value>,
+    end: Option<serde_json::Value>,
 }
 
 #[derive(Deserialize)]
@@ -88,10 +90,12 @@ pub(super) fn read(text: &str, first: bool) -> Result<Line, LineError> {
     }
     let raw: Raw =
         serde_json::from_str(text).map_err(|error| LineError::Strange(error.to_string()))?;
-    let format = raw.history.map(|head| head.format);
-    if let Some(found) = format.or(raw.store.map(|head| head.layout)).or(raw.dump) {
-        return if found > FORMAT {
-            Err(LineError::Newer { found })
+    let format = raw.history.map(|head| (head.format, FORMAT));
+    let layout = raw.store.map(|head| (head.layout, DUMP_LAYOUT));
+    let dump = raw.dump.map(|format| (format, 1));
+    if let Some((found, known)) = format.or(layout).or(dump) {
+        return if found > known {
+            Err(LineError::Newer { found, known })
         } else {
             Ok(Line::Head)
         };
@@ -110,7 +114,7 @@ pub(super) fn read(text: &str, first: bool) -> Result<Line, LineError> {
             let envelope = bytes(&digits).ok_or_else(|| strange("not hexadecimal digits"))?;
             Ok(Line::Record { run, seq, envelope })
         }
-        _ if raw.dead_letter.is_some() => Ok(Line::Beside),
+        _ if raw.dead_letter.is_some() || raw.end.is_some() => Ok(Line::Beside),
         _ => Err(strange("it holds no record")),
     }
 }
@@ -146,6 +150,7 @@ mod tests {
         for head in [
             r#"{"history":{"format":1,"x":2}}"#,
             r#"{"store":{"layout":1}}"#,
+            r#"{"store":{"layout":2}}"#,
             r#"{"dump":1}"#,
         ] {
             assert_eq!(read(head, true), Ok(Line::Head));
@@ -154,14 +159,17 @@ mod tests {
         assert_eq!(read(whole, false), Ok(record(&[1, 2])));
         let digits = r#"{"run":"machine/u","seq":3,"deadline":7,"record":"01ff"}"#;
         assert_eq!(read(digits, false), Ok(record(&[1, 255])));
-        assert_eq!(read(r#"{"dead_letter":{"id":1}}"#, false), Ok(Line::Beside));
+        let end = r#"{"end":{"records":3,"dead_letters":1}}"#;
+        for beside in [r#"{"dead_letter":{"id":1}}"#, end] {
+            assert_eq!(read(beside, false), Ok(Line::Beside));
+        }
     }
 
     #[test]
     fn what_is_not_a_history_is_recognised() {
         assert_eq!(
             read(r#"{"history":{"format":2}}"#, true),
-            Err(LineError::Newer { found: 2 })
+            Err(LineError::Newer { found: 2, known: 1 })
         );
         let whole = r#"{"record":{"run":"machine/u","seq":3,"envelope":"AQI="}}"#;
         assert_eq!(read(whole, true), Err(LineError::Headless));

@@ -279,6 +279,7 @@ fn evicting(pod: &str, why: &str) -> Trouble {
         blockers,
         force: false,
         overdue: false,
+        idle_passes: 0,
     };
     shown_as(&serving(Phase::Evicting(change(), drain)), Vec::new())
 }

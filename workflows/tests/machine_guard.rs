@@ -98,6 +98,29 @@ fn over_the_limit_each_step_asks_for_a_node_that_is_down() {
     assert_eq!(guard(&story, "tear-down").down_ms, Some(600_000));
 }
 
+/// Each pass makes two records, and a run keeps 256.
+#[test]
+fn passes_that_move_nothing_come_less_often() {
+    let mut story = granted(wanting("v2"), false);
+    story.done("open-fence", OPENED);
+    let mut waits = Vec::new();
+    let mut pass = |story: &mut Story, outcome: Outcome| {
+        story.text.clear();
+        story.done("evict", outcome);
+        let again = story.text.lines().find(|line| line.contains("Again"));
+        waits.push(again.unwrap_or("no further pass").trim().to_owned());
+        story.tell("it is time", Input::Fired(Timer::Again));
+    };
+    pass(&mut story, evicted(1, 3));
+    for _ in 0..60 {
+        pass(&mut story, evicted(0, 3));
+    }
+    pass(&mut story, evicted(1, 2));
+    let after = |seconds: u64, passes: usize| vec![format!("wait {seconds}.000 s (Again)"); passes];
+    let expected = [after(5, 12), after(15, 36), after(60, 13), after(5, 1)].concat();
+    assert_eq!(waits, expected);
+}
+
 /// Only where the Machine goes next, and only while its Node is not Ready.
 #[test]
 fn what_a_dead_node_does_not_end_is_skipped_where_its_machine_is_deleted() {

@@ -5,7 +5,7 @@ use super::{
     tables::{DEAD, HEADS, META, RECORDS},
 };
 use crate::{
-    dump_format::{self, Envelope, Line, RecordLine},
+    dump_format::{self, Completeness, Envelope, Line, LineCounts, RecordLine},
     keyed,
 };
 use dormer_nats::history_keys::HistoryKeys;
@@ -262,11 +262,18 @@ fn write_lines(database: &Database, out: &mut dyn Write) -> Result<u64, redb::Er
         )?;
         written += 1;
     }
+    let mut dead_letters = 0;
     for row in dead.iter()? {
         let (_, bytes) = row?;
         let message = serde_json::from_slice(bytes.value()).map_err(std::io::Error::other)?;
         dump_format::put(out, &Line::DeadLetter(message))?;
+        dead_letters += 1;
     }
+    let counts = LineCounts {
+        records: written,
+        dead_letters,
+    };
+    dump_format::put(out, &Line::End(counts))?;
     Ok(written)
 }
 
@@ -289,22 +296,25 @@ pub fn restore(
     let made = file::create(folder, |database| {
         let change = database.begin_write()?;
         let new = meta_word(&change, "incarnation")?;
+        // Dropping the transaction undoes it, and the file never gets its real name.
+        let mut refuse = |line: usize, detail: String| {
+            wrong = Some(DumpError::Line { line, detail });
+            redb::Error::from(std::io::Error::other("the dump is damaged"))
+        };
+        let mut completeness = Completeness::default();
+        let mut lines = 0;
         for (at, text) in dump.lines().enumerate() {
-            if let Err(detail) = restore_line(&change, at, &text?, (keys, new), &mut written)? {
-                wrong = Some(DumpError::Line {
-                    line: at + 1,
-                    detail,
-                });
-                // Dropping the transaction undoes it, and the file never gets its real name.
-                return Err(std::io::Error::other("the dump is damaged").into());
-            }
+            lines = at + 1;
+            let text = text.map_err(|error| refuse(lines, error.to_string()))?;
+            let read = dump_format::read(&text, at);
+            let taken = read.and_then(|line| completeness.take(&line).map(|()| line));
+            let line = taken.map_err(|why| refuse(lines, why))?;
+            let restored = restore_line(&change, line, (keys, new), &mut written)?;
+            restored.map_err(|why| refuse(lines, why))?;
         }
+        completeness.finish().map_err(|why| refuse(lines, why))?;
         if written == 0 && change.open_table(META)?.get("restored")?.is_none() {
-            wrong = Some(DumpError::Line {
-                line: 1,
-                detail: "the dump is empty".into(),
-            });
-            return Err(std::io::Error::other("the dump is empty").into());
+            return Err(refuse(1, "the dump is empty".into()));
         }
         change.commit()?;
         Ok(())
@@ -323,16 +333,12 @@ fn meta_word(change: &redb::WriteTransaction, name: &str) -> Result<u64, redb::E
 
 fn restore_line(
     change: &redb::WriteTransaction,
-    at: usize,
-    text: &str,
+    line: Line,
     (keys, new): (Option<&HistoryKeys>, u64),
     written: &mut u64,
 ) -> Result<Result<(), String>, redb::Error> {
-    let line = match dump_format::read(text, at) {
-        Ok(line) => line,
-        Err(why) => return Ok(Err(why)),
-    };
     match line {
+        Line::End(_) => {}
         Line::Store {
             incarnation, epoch, ..
         } => {

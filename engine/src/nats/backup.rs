@@ -8,7 +8,7 @@ use super::{
     options::{OpenError, Options},
 };
 use crate::{
-    dump_format::{self, Line, RecordLine},
+    dump_format::{self, Completeness, Line, LineCounts, RecordLine},
     head_row::{head_of, head_row},
     keyed,
     port::{
@@ -126,14 +126,21 @@ impl<C: Clock> NatsStore<C> {
             }
         }
         let mut after = 0;
+        let mut dead_letters = 0;
         loop {
             let messages = self.dead().list(after, PAGE).await?;
             let Some(last) = messages.last() else {
+                let counts = LineCounts {
+                    records: count as u64,
+                    dead_letters,
+                };
+                dump_format::put(out, &Line::End(counts))?;
                 return Ok(count);
             };
             after = last.id;
             for message in messages {
                 dump_format::put(out, &Line::DeadLetter(message))?;
+                dead_letters += 1;
             }
         }
     }
@@ -144,7 +151,8 @@ impl NatsStore {
     /// the history each MAC is compared, and replaced by one for the new store.
     ///
     /// # Errors
-    /// [`BackupError`]; [`BackupError::NotEmpty`] if there is already a history.
+    /// [`BackupError`]; [`BackupError::NotEmpty`] if there is already a history. After another error the store has a part of
+    /// the dump: delete its streams before the next restore.
     pub async fn restore(
         options: &Options,
         from: &mut (impl BufRead + Send),
@@ -158,6 +166,8 @@ impl NatsStore {
             return Err(bad(0, "the dump is empty".into()));
         }
         let line = dump_format::read(&first, 0).map_err(|why| bad(0, why))?;
+        let mut completeness = Completeness::default();
+        completeness.take(&line).map_err(|why| bad(0, why))?;
         let Line::Store {
             epoch, incarnation, ..
         } = line
@@ -168,9 +178,13 @@ impl NatsStore {
         let moves = [Incarnation(incarnation), store.incarnation()];
         let keys = options.history_keys.as_deref();
         let mut last: HashMap<RunId, Revision> = HashMap::new();
+        let mut lines = 1;
         for (at, text) in texts {
-            match dump_format::read(&text?, at).map_err(|why| bad(at, why))? {
-                Line::Store { .. } => {}
+            lines = at + 1;
+            let line = dump_format::read(&text?, at).map_err(|why| bad(at, why))?;
+            completeness.take(&line).map_err(|why| bad(at, why))?;
+            match line {
+                Line::Store { .. } | Line::End(_) => {}
                 Line::DeadLetter(message) => store.dead().put(message).await?,
                 Line::Record(line) => {
                     let mut append = append_of(&line, &last).map_err(|why| bad(at, why))?;
@@ -184,6 +198,7 @@ impl NatsStore {
                 }
             }
         }
+        completeness.finish().map_err(|why| bad(lines, why))?;
         Ok(store)
     }
 }

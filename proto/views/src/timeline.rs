@@ -15,6 +15,10 @@ pub struct Timeline {
     pub run: String,
     /// Now, in milliseconds since 1970 by the engine's clock, as all times here.
     pub now: u64,
+    /// The first record that is still stored; a store keeps the last 256 of each run. What came before it is not here, and
+    /// the phase that it belongs to begins with its state.
+    #[serde(default)]
+    pub first_record: u64,
     /// Episodes, oldest first. The time between two of them belongs to one without a name, `serving`.
     pub episodes: Vec<Episode>,
 }

@@ -351,6 +351,7 @@ fn drain_anew(draft: &mut Draft<'_>, change: Change, drain: Drain) {
         Drain {
             force: false,
             overdue: false,
+            idle_passes: 0,
             ..drain
         },
     );
@@ -411,6 +412,12 @@ fn pass_done(
     if left == 0 && goes_on {
         return emptied(draft, change.how);
     }
+    let same = evicted == 0 && drain.left == left;
+    let idle_passes = if same {
+        drain.idle_passes.saturating_add(1)
+    } else {
+        0
+    };
     let evicted = drain.evicted.saturating_add(evicted);
     draft.s.phase = Phase::Evicting(
         change,
@@ -418,11 +425,12 @@ fn pass_done(
             evicted,
             left,
             blockers,
+            idle_passes,
             ..drain
         },
     );
     if goes_on {
-        draft.wait(Timer::Again);
+        draft.wait_ms(Timer::Again, policy::next_pass(idle_passes));
     }
 }
 

@@ -91,6 +91,19 @@ pub fn removal_again(failed: u8) -> u64 {
     MINUTE << failed.saturating_sub(1).min(6)
 }
 
+/// Between two passes of evictions after so many in a row that moved nothing. A store keeps 256 records of a run, two
+/// for each pass, so a drain that a budget blocks would push its own beginning out within a quarter of an hour.
+#[must_use]
+pub const fn next_pass(idle_passes: u8) -> u64 {
+    match idle_passes {
+        // The first minute.
+        0..12 => 5 * SECOND,
+        // The first ten.
+        12..48 => 15 * SECOND,
+        _ => MINUTE,
+    }
+}
+
 /// Between two checks of a Node that is Ready and does not serve yet.
 pub const NODE_CHECK_AGAIN: u64 = 15 * SECOND;
 

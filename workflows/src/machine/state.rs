@@ -311,6 +311,9 @@ pub struct Drain {
     /// Whether it has passed the pool's limit, and the pool lets it wait.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub overdue: bool,
+    /// Passes in a row that moved nothing and found the same pods left.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub idle_passes: u8,
 }
 
 impl State {

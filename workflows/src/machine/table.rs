@@ -193,7 +193,7 @@ pub static PHASES: [PhaseRow; MachinePhase::ALL.len()] = [
         .awaits(&[TaskKind::Evict, TaskKind::OpenFence])
         .disturbs()
         .timers(&[
-            // Between two passes of evictions.
+            // Between two passes of evictions, at first (`policy::next_pass`).
             (Timer::Again, Length::Ms(5 * SECOND)),
             (Timer::Drain, Length::PoolDrainTimeout),
         ]),

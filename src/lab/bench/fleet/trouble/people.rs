@@ -311,12 +311,14 @@ impl World {
         self.machines.keys().nth(at).cloned()
     }
 
-    /// One node, or up to a third of them, or in one case of ten all.
+    /// One node, or up to a third of them, or in one case of ten all. In a large fleet, where trouble comes more often,
+    /// not more nodes at once, and all as seldom as in a small one: else no payload would ever be rolled out there.
     fn some_nodes(&mut self) -> Vec<String> {
         let all = self.nodes.len() as u64;
         let count = match self.chance.below(10) {
             0..5 => 1,
-            5..9 => self.chance.between(1, (all / 3).max(1)),
+            5..9 => self.chance.between(1, (all / 3).clamp(1, 8)),
+            _ if all > 40 && self.chance.below(all / 20) > 0 => 1,
             _ => all,
         };
         let first = self.chance.below(all);
