@@ -22,6 +22,7 @@ use dormer_proto::{
     rollout,
     work::{RequestMessage, SCHEMA, Signal},
 };
+use dormer_views::explain::shown_key;
 use dormer_workers::ssh::fingerprint;
 use dormer_workflows::{Dormer, State, actions::TRUST_HOST_KEY};
 use serde::Deserialize;
@@ -408,10 +409,49 @@ fn out_of_order(
             let same = state.host.pin.as_deref().map(fingerprint);
             let same = same.is_some_and(|pin| pin.ends_with(key.as_str()));
             // After a failure the step continues all the same.
-            (same && state.phase.id() != MachinePhase::Failed)
-                .then(|| format!("the host key {key} is already trusted"))
+            if same && state.phase.id() != MachinePhase::Failed {
+                return Some(format!("the host key {key} is already trusted"));
+            }
+            not_shown(state, key)
+        }
+        // The step would begin again, and nothing would be otherwise.
+        Wish::Resume
+            if state.phase.id() == MachinePhase::Serving
+                && state.halts().is_empty()
+                && state.wish.is_none() =>
+        {
+            idle(state, wish)
         }
         _ => None,
+    }
+}
+
+/// Why a host key is not the one that the host shows. A key that no host has shuts the machine out: nothing is sent to a
+/// host with another one. `None`: it is shown, or dormer has not seen which one is.
+fn not_shown(state: &dormer_workflows::machine::State, key: &str) -> Option<String> {
+    let view = state.view();
+    let failed = view.failure.as_ref().map(|(_, it)| (&it.code, &it.message));
+    let compared = state
+        .not_compared
+        .as_ref()
+        .map(|it| (&it.code, &it.message));
+    let changed = [failed, compared]
+        .into_iter()
+        .flatten()
+        .find(|(code, _)| *code == "HostKeyChanged");
+    match changed {
+        Some((_, message)) => {
+            let shown = shown_key(message).filter(|shown| *shown != key)?;
+            Some(format!(
+                "the host shows {shown}, and not {key}. Compare the key on the host itself: ssh-keygen -lf \
+                 C:\\ProgramData\\ssh\\ssh_host_ed25519_key.pub"
+            ))
+        }
+        None => (state.phase.id() == MachinePhase::Serving && state.host.pin.is_some()).then(|| {
+            "the host shows the key that dormer knows. If it is reinstalled, the next comparison notices, and dormer \
+             why names its new key"
+                .to_owned()
+        }),
     }
 }
 
@@ -550,6 +590,18 @@ mod tests {
         };
         let why = refused_of(held, Wish::Approve).unwrap_or_default();
         assert!(why.starts_with("it is held by ann"), "{why}");
+        let trusts_of_a_changed_key = |at: usize| {
+            let shown = format!("SHA256:{}", "a".repeat(43));
+            let asked = [shown.clone(), format!("SHA256:{}", "b".repeat(43))][at].clone();
+            let message = format!(
+                "10.0.0.9 shows the host key ssh-ed25519 {shown}, not the pinned ssh-ed25519 SHA256:x: nothing was sent"
+            );
+            let failed = Phase::Failed {
+                from: Box::new(Phase::Probing),
+                failure: Failure::lasting("HostKeyChanged", message),
+            };
+            refused(failed, Wish::TrustHostKey { fingerprint: asked })
+        };
         let trusts = |pin: &str| {
             let mut state = Machine::default();
             state.host.pin = Some(pin.to_owned());
@@ -561,6 +613,20 @@ mod tests {
             Some("the host key SHA256:abc is already trusted")
         );
         assert_eq!(trusts("SHA256:def"), None);
+        assert_eq!(trusts_of_a_changed_key(0), None, "the shown one");
+        let other = trusts_of_a_changed_key(1).unwrap_or_default();
+        assert!(other.starts_with("the host shows SHA256:aaa"), "{other}");
+        let mut serving = Machine {
+            phase: Phase::Serving,
+            in_service: true,
+            ..Machine::default()
+        };
+        let why = refused_of(serving.clone(), Wish::Resume).unwrap_or_default();
+        assert!(why.contains("nothing to resume"), "{why}");
+        serving.host.pin = Some("SHA256:abc".into());
+        let fingerprint = "SHA256:def".to_owned();
+        let why = refused_of(serving, Wish::TrustHostKey { fingerprint }).unwrap_or_default();
+        assert!(why.contains("the key that dormer knows"), "{why}");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::common::{Story, machine, machine_gone, node, wanting};
 use dormer_engine_core::{
-    InboxMessageOf, Record, Run, Transition, Verdict, Workflow, replay_record,
+    InboxMessageOf, Now, Record, Run, Transition, Verdict, Workflow, replay_record,
 };
 use dormer_proto::{
     envelope,
@@ -245,12 +245,12 @@ fn a_machine_that_is_gone_is_not_brought_back_by_a_reset() {
 }
 
 #[test]
-fn it_keeps_its_hosts_key_its_highest_token_and_a_persons_pause() {
+fn it_keeps_its_hosts_key_its_highest_token_and_a_persons_pause_and_hold() {
     let mut story = Story::joined(wanting("v1"));
     story.state.host.pin = Some("SHA256:k".into());
     story.state.host.generation = 4;
     story.state.closed = LeaseToken(9);
-    story.person(Signal::Pause);
+    story.person(Signal::Pause).person(Signal::Hold);
     story.tell("its Machine is gone", machine_gone());
     assert_eq!(story.state.phase, Phase::Gone);
     let object = ObjectRef {
@@ -262,5 +262,30 @@ fn it_keeps_its_hosts_key_its_highest_token_and_a_persons_pause() {
     assert_eq!(state.host.pin.as_deref(), Some("SHA256:k"));
     assert_eq!((state.host.generation, state.closed), (4, LeaseToken(9)));
     assert!(state.paused.is_some());
+    assert_eq!(state.held, story.state.held);
+    assert!(state.held.is_some() && !state.held_for_pause);
     assert_eq!(state.machine, None, "what it knew of the cluster is old");
+}
+
+/// A hold is the present one after a reset, and so is whose it is: dormer's own for a pause of the machine's controllers
+/// ends by itself, a person's never.
+#[test]
+fn a_reset_keeps_whose_hold_it_is() {
+    for (own_then, own_now) in [(true, false), (false, true)] {
+        let mut then = Story::joined(wanting("v1")).state;
+        then.held = own_then.then(|| "dormer: paused".to_owned());
+        then.held_for_pause = own_then;
+        let mut current = then.clone();
+        current.held = Some("whose?".into());
+        current.held_for_pause = own_now;
+        let run = work::machine_run("uid-a").unwrap();
+        let now = Now {
+            run: &run,
+            seq: Seq(90),
+            at: Timestamp(90),
+        };
+        let state = Machine::reset(now, then, &current).state;
+        assert_eq!(state.held.as_deref(), Some("whose?"));
+        assert_eq!(state.held_for_pause, own_now);
+    }
 }

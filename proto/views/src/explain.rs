@@ -7,7 +7,7 @@ mod advice;
 mod step;
 pub mod trouble;
 
-pub use advice::steps;
+pub use advice::{shown_key, steps};
 pub use step::{Outside, Step};
 
 use crate::{

@@ -100,6 +100,9 @@ impl Workflow for Machine {
             },
             closed: ended.closed,
             paused: ended.paused.clone(),
+            held: ended.held.clone(),
+            held_for_pause: ended.held_for_pause,
+            halt: ended.halt.clone(),
             note: Some("its Machine was gone, and is there again".into()),
             ..State::default()
         })
@@ -172,6 +175,7 @@ fn state_of_the_world(then: State, current: &State) -> State {
         halt: current.halt.clone(),
         paused: current.paused.clone(),
         held: current.held.clone(),
+        held_for_pause: current.held_for_pause,
         in_service: current.in_service,
         reported: current.reported.clone(),
         not_compared: current.not_compared.clone(),

@@ -123,7 +123,8 @@ fn failed(machine: &Machine) -> Vec<Step> {
 
 /// Fingerprint of the key that a host shows instead of the pinned one, whole, as a command takes it. A dispute between two
 /// notes of dormer's own names none.
-fn shown_key(message: &str) -> Option<&str> {
+#[must_use]
+pub fn shown_key(message: &str) -> Option<&str> {
     let (_, shown) = message.split_once(" shows the host key ")?;
     let key = shown
         .split([' ', ','])
