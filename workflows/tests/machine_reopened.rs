@@ -1,14 +1,16 @@
 //! A run that ended although its machine is there: it begins anew by the Machine's own fact, or by a person's reset.
 
-use crate::common::{Story, machine, machine_gone, node, wanting};
+use crate::common::{
+    Story, evicted, in_place, machine, machine_gone, node, planned, pool_is, wanting,
+};
 use dormer_engine_core::{
-    InboxMessageOf, Now, Record, Run, Transition, Verdict, Workflow, replay_record,
+    Command, InboxMessageOf, Now, Record, Run, Transition, Verdict, Workflow, replay_record,
 };
 use dormer_proto::{
     envelope,
     id::{Epoch, Incarnation, LeaseToken, Seq, Timestamp},
-    machine::{self, MachineFact, NodeFact, Signal},
-    message::{Ask, Inbound, InboxMessage, ObjectRef, Observation, Request, Version},
+    machine::{self, ChangeClass, MachineFact, NodeFact, Outcome, Signal, Task},
+    message::{Ask, Failure, Inbound, InboxMessage, ObjectRef, Observation, Request, Version},
     work::{self, Fact},
 };
 use dormer_workflows::{
@@ -287,5 +289,45 @@ fn a_reset_keeps_whose_hold_it_is() {
         let state = Machine::reset(now, then, &current).state;
         assert_eq!(state.held.as_deref(), Some("whose?"));
         assert_eq!(state.held_for_pause, own_now);
+    }
+}
+
+/// Half a tear-down is finished. The host was probed instead, and no certificate of its Node was ever approved.
+#[test]
+fn a_reset_in_the_middle_of_a_tear_down_finishes_it() {
+    let mut story = Story::joined(in_place("v1"));
+    let then = story.state.clone();
+    story
+        .tell("the pool wants v2", pool_is(in_place("v2")))
+        .done("plan", planned(Some(ChangeClass::Drain)))
+        .granted(7, false)
+        .done(
+            "open-fence",
+            Outcome::FenceOpened {
+                was_cordoned: false,
+            },
+        )
+        .done("evict", evicted(1, 0));
+    assert_eq!(story.state.phase, Phase::TearingDown);
+    let failed = |from: Phase| Phase::Failed {
+        from: Box::new(from),
+        failure: Failure::lasting("Broken", "it broke"),
+    };
+    for phase in [Phase::TearingDown, failed(Phase::TearingDown)] {
+        let mut current = story.state.clone();
+        current.phase = phase;
+        let run = work::machine_run("uid-a").unwrap();
+        let now = Now {
+            run: &run,
+            seq: Seq(90),
+            at: Timestamp(90),
+        };
+        let decision = Machine::reset(now, then.clone(), &current);
+        assert_eq!(decision.state.phase, Phase::TearingDown);
+        let tears_down = decision
+            .commands
+            .iter()
+            .any(|it| matches!(it, Command::Run(Task::TearDown { .. }, _)));
+        assert!(tears_down, "{:?}", decision.commands);
     }
 }

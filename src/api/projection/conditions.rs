@@ -83,12 +83,13 @@ pub(super) fn of_pool(
         upgradeable(runs, beside.server),
         overridden(view),
     ];
-    let stalled = stalled(view);
+    let stalled = stalled(view, &machines);
     let reconciling = Condition {
         kind: "Reconciling",
         ..all[1].clone()
     };
-    let ready = ready(&[&stalled, &reconciling, &all[2]], &all[0]);
+    let differing = differing(&machines);
+    let ready = ready(&[&stalled, &reconciling, &all[2], &differing], &all[0]);
     let all = all.iter().chain([&ready, &reconciling, &stalled]);
     let shown = all.map(|condition| {
         let mut shown = condition.json(None);
@@ -114,20 +115,77 @@ fn ready(against: &[&Condition], available: &Condition) -> Condition {
     }
 }
 
-/// Condition Stalled: nothing proceeds until a person acts.
-fn stalled(view: &rollout::View) -> Condition {
+/// Whether machines that serve have another version than the spec's, for Ready alone. A machine that is labelled to be
+/// ignored is none of dormer's.
+fn differing(machines: &[machine::View]) -> Condition {
+    let ours = |one: &&machine::View| !matches!(one.halt, Some(machine::Halt::Ignored));
+    let ours: Vec<&machine::View> = machines.iter().filter(ours).collect();
+    let differs = |one: &&&machine::View| {
+        one.phase.state() == MachineState::Joined
+            && one.desired_version.is_some()
+            && one.version != one.desired_version
+    };
+    let differ: Vec<&str> = ours
+        .iter()
+        .filter(differs)
+        .map(|one| one.name.as_str())
+        .collect();
+    let message = format!(
+        "{} of {} machines do not match the spec: {}",
+        differ.len(),
+        ours.len(),
+        some(&differ)
+    );
+    Condition::new("Differing", !differ.is_empty(), "MachinesDiffer", message)
+}
+
+/// First machine that waits for a person: it failed, it could not be compared, or a person keeps it as it is while the
+/// pool wants another version.
+fn waits_for_a_person(machines: &[machine::View]) -> Option<(&'static str, String)> {
+    let first = |waits: &dyn Fn(&machine::View) -> Option<String>| {
+        let mut all = machines.iter();
+        all.find_map(|one| Some(format!("{}: {}", one.name, waits(one)?)))
+    };
+    let failed = |one: &machine::View| {
+        let failed = one.phase.state() == MachineState::Failed;
+        failed.then(|| one.reason.clone().unwrap_or_else(|| "it failed".into()))
+    };
+    let not_compared = |one: &machine::View| {
+        let why = one.not_compared.as_ref()?;
+        Some(format!("{} ({})", why.message, why.code))
+    };
+    let kept = |one: &machine::View| {
+        let why = match one.halt.as_ref()? {
+            machine::Halt::Ignored => return None,
+            machine::Halt::Paused { by } => format!("paused by {by}"),
+            machine::Halt::Held { by } => format!("held by {by}"),
+        };
+        let differs = one.desired_version.is_some() && one.version != one.desired_version;
+        differs.then_some(why)
+    };
+    first(&failed)
+        .map(|why| ("MachineFailed", why))
+        .or_else(|| first(&not_compared).map(|why| ("MachineNotCompared", why)))
+        .or_else(|| first(&kept).map(|why| ("MachineHalted", why)))
+}
+
+/// Condition Stalled: nothing proceeds, on the whole pool or on a machine, until a person acts.
+fn stalled(view: &rollout::View, machines: &[machine::View]) -> Condition {
     let (reason, why) = match (&view.refused, &view.held, &view.halted) {
         (Some(why), _, _) => ("BadSpec", why),
         (None, Some(why), _) if view.neighbour => ("AnotherOperatorRuns", why),
         (None, Some(why), _) => ("GrantsHeld", why),
         (None, None, Some(why)) => ("RolloutHalted", why),
         (None, None, None) => {
-            return Condition::new(
-                "Stalled",
-                false,
-                "AsExpected",
-                "no machine waits for a person",
-            );
+            return match waits_for_a_person(machines) {
+                Some((reason, why)) => Condition::new("Stalled", true, reason, why),
+                None => Condition::new(
+                    "Stalled",
+                    false,
+                    "AsExpected",
+                    "no machine waits for a person",
+                ),
+            };
         }
     };
     Condition::new("Stalled", true, reason, why.clone())
@@ -390,6 +448,62 @@ fn some(names: &[&str]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dormer_proto::phase::MachinePhase;
+
+    /// `kubectl wait --for=condition=Ready` passed while a node stayed behind.
+    #[test]
+    fn a_pool_is_ready_only_if_every_machine_is_as_the_spec_has_it() {
+        let machine = |name: &str, version: &str| machine::View {
+            name: name.into(),
+            phase: MachinePhase::Serving,
+            version: Some(version.into()),
+            desired_version: Some("v2".into()),
+            ..machine::State::default().view()
+        };
+        let conditions = |machines: &[machine::View]| {
+            let view = rollout::State::default().view();
+            let fine = Condition::new("Available", true, "AsExpected", "");
+            let stalled = stalled(&view, machines);
+            let ready = ready(&[&stalled, &differing(machines)], &fine);
+            (ready.status, ready.reason, stalled.status, stalled.message)
+        };
+        let as_wanted = machine("a", "v2");
+        assert!(conditions(std::slice::from_ref(&as_wanted)).0);
+        let behind = machine("b", "v1");
+        let (ready, reason, stalled, _) = conditions(&[as_wanted.clone(), behind.clone()]);
+        assert_eq!(
+            (ready, reason.as_str(), stalled),
+            (false, "MachinesDiffer", false)
+        );
+        let held = machine::View {
+            halt: Some(machine::Halt::Held { by: "ann".into() }),
+            ..behind.clone()
+        };
+        let (ready, reason, stalled, why) = conditions(&[as_wanted.clone(), held]);
+        assert_eq!(
+            (ready, reason.as_str(), stalled),
+            (false, "MachineHalted", true)
+        );
+        assert_eq!(why, "b: held by ann");
+        let not_compared = machine::View {
+            not_compared: Some(dormer_proto::rollout::NotCompared {
+                code: "HostKeyChanged".into(),
+                message: "another key".into(),
+            }),
+            ..behind.clone()
+        };
+        let (_, reason, stalled, why) = conditions(&[not_compared]);
+        assert_eq!((reason.as_str(), stalled), ("MachineNotCompared", true));
+        assert_eq!(why, "b: another key (HostKeyChanged)");
+        let ignored = machine::View {
+            halt: Some(machine::Halt::Ignored),
+            ..behind
+        };
+        assert!(
+            conditions(&[as_wanted, ignored]).0,
+            "it is none of dormer's"
+        );
+    }
 
     #[test]
     fn a_condition_that_goes_on_keeps_its_time() {

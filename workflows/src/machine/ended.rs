@@ -188,8 +188,11 @@ impl Draft<'_> {
     /// Goes back to the phase of an earlier record. A node that serves is compared first, and what differs takes the
     /// way of every change: plan, approval, lease, drain.
     ///
-    /// `same_lease`: the record was made under the lease that is held now. `whole`: nothing is destroyed under it.
-    pub(super) fn go_back(&mut self, same_lease: bool, whole: bool) {
+    /// `same_lease`: the record was made under the lease that is held now. `present`: the phase before the reset.
+    pub(super) fn go_back(&mut self, same_lease: bool, present: &Phase) {
+        let whole = present.whole();
+        // Half a tear-down is finished: of a host that was not torn down no certificate of a Node is approved.
+        let half_torn = present.step() == &Phase::TearingDown;
         let held = self.s.lease.token().is_some();
         let phase = match self.s.phase.clone() {
             Phase::Failed { from, .. } => *from,
@@ -199,6 +202,7 @@ impl Draft<'_> {
             // An earlier record does not know the present lease. The lease is returned, after an incomplete host is set
             // up again.
             _ if held && !same_lease && whole => Phase::Undoing,
+            _ if held && !same_lease && half_torn => Phase::TearingDown,
             _ if held && !same_lease => Phase::Reprobing,
             phase if held && phase.joined() && phase != Phase::Closing => Phase::Undoing,
             phase if held => phase,

@@ -123,13 +123,12 @@ impl Workflow for Machine {
             return draft.finish();
         }
         let same_lease = then.lease == current.lease;
-        let whole = current.phase.whole();
         let mut draft = Draft::new(now, state_of_the_world(then, current));
         for csr in draft.s.csrs.values_mut() {
             csr.asked = false;
         }
         draft.approve_csrs();
-        draft.go_back(same_lease, whole);
+        draft.go_back(same_lease, &current.phase);
         draft.finish()
     }
 

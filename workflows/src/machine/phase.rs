@@ -178,6 +178,14 @@ impl Phase {
         self.id().state() == MachineState::Joined
     }
 
+    /// The phase itself, or the one in which it failed.
+    pub(super) fn step(&self) -> &Self {
+        match self {
+            Self::Failed { from, .. } => from.step(),
+            phase => phase,
+        }
+    }
+
     /// Whether, under a lease, nothing that the node needs to serve is destroyed yet, so that returning the lease is
     /// enough.
     #[must_use]
