@@ -344,14 +344,14 @@ pub(super) fn directory_list(path: &str) -> Result<Vec<Entry>> {
     let found = list().map_err(|error: std::io::Error| error::io(&error))?;
     let mut entries = Vec::new();
     for (name, about) in found {
-        let mut look = described(&about, 0);
-        if look.attributes & ATTRIBUTE_REPARSE != 0 {
-            look.tag = tag(&open(
+        let mut stat = described(&about, 0);
+        if stat.attributes & ATTRIBUTE_REPARSE != 0 {
+            stat.tag = tag(&open(
                 &Path::new(path).join(&name).to_string_lossy(),
                 FILE_READ_ATTRIBUTES,
             )?)?;
         }
-        entries.push(Entry { name, look });
+        entries.push(Entry { name, stat });
     }
     entries.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(entries)
