@@ -283,6 +283,15 @@ impl Record {
         }
     }
 
+    /// A person takes a node, which carries no open lease token, out of dormer's care: from then on it is theirs that it
+    /// does not serve, and it is taken no more. A host that dormer tore down stays taken.
+    pub fn node_let_go(&self, node: &str) {
+        let mut inner = self.lock();
+        if let Some(ledger) = inner.nodes.get_mut(node) {
+            ledger.taken &= ledger.torn_down;
+        }
+    }
+
     /// Whether an upgrade has begun on any node.
     pub fn upgrade_begun(&self) -> bool {
         self.lock().begun
@@ -714,6 +723,28 @@ mod tests {
         // b, c and d are all that are wanted.
         record.set_size("s", Some(3));
         assert_eq!(record.unavailable_now(), 1, "d alone");
+    }
+
+    #[tokio::test]
+    async fn who_is_let_go_is_taken_no_more_unless_it_was_torn_down() {
+        let record = record();
+        for node in ["a", "b", "c"] {
+            record.node_state(node, None, because(&[]), None);
+            record.node_of(&format!("m-{node}"), node);
+        }
+        // a's host dies in the upgrade, which is undone; then its Machine is labelled to be ignored.
+        record.node_fenced("a");
+        record.node_state("a", None, because(&[Unavailable::NotReady]), None);
+        record.node_unfenced("a");
+        record.node_let_go("a");
+        record.node_fenced("b");
+        record.push(Happened::TornDown {
+            machine: "m-b".into(),
+        });
+        assert_eq!(record.max_taken_observed(), 1);
+        record.node_let_go("b");
+        record.node_fenced("c");
+        assert_eq!(record.max_taken_observed(), 2);
     }
 
     #[tokio::test]

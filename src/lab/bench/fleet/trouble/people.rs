@@ -295,7 +295,9 @@ impl World {
     fn ignore(&mut self, uid: &str, ignored: bool) {
         if let Some(machine) = self.machines.get_mut(uid) {
             machine.ignored = ignored;
+            let node = machine.name.clone();
             self.touch(uid);
+            self.change_node(&node, |_| {});
         }
     }
 

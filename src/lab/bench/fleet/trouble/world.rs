@@ -627,11 +627,16 @@ impl World {
         if fenced && !before.2 {
             self.record.node_fenced(name);
         }
+        let ignored = self.machines.get(&machine).is_some_and(|m| m.ignored);
         let set = self.machines.get(&machine).map(|m| m.set);
         let set = set.map(|at| self.sets[at].uid.as_str());
         self.record.node_state(name, set, reasons, None);
         if !fenced {
             self.record.node_unfenced(name);
+            // Whoever labels a Machine looks after its host from then on.
+            if ignored {
+                self.record.node_let_go(name);
+            }
         }
         self.touch(&machine);
     }
