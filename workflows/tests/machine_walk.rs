@@ -72,6 +72,10 @@ fn broken(
     if after.paused.is_some() && asked(commands).any(destroys) {
         return Some("a paused machine is disturbed");
     }
+    let ends = after.phase == Phase::Gone && before.phase != Phase::Gone;
+    if ends && !commands.contains(&Command::Complete) {
+        return Some("a machine is gone, and its run never ends");
+    }
     let moved = after.phase != before.phase && !before.phase.leaving();
     if after.paused.is_some() && input.starts_with("timer") && moved {
         return Some("a timer moves a paused machine");

@@ -108,7 +108,11 @@ fn shape(seed: u64, plan: Plan) -> Shape {
             Strategy::InPlace
         },
         limit: [1, 1, 2, 3][(seed / 4 % 4) as usize] * (plan.machines / 20).max(1)
-            + if plan.machines > 40 { plan.machines / 8 } else { 0 },
+            + if plan.machines > 40 {
+                plan.machines / 8
+            } else {
+                0
+            },
     }
 }
 
