@@ -85,6 +85,10 @@ pub struct Terms {
     /// Minor version of its kubelet; `None`: unknown, or an older watcher does not send it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubelet: Option<u32>,
+    /// Windows builds that the profile with the cluster's settings is not for, each with the reason. An older watcher
+    /// does not send it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub refused_builds: BTreeMap<String, String>,
 }
 
 impl Terms {

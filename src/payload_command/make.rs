@@ -2,7 +2,6 @@
 
 use super::{
     collect::{Found, collect},
-    pe::{ProductVersion, Program},
     size,
 };
 use crate::profile_command::offline::built_in;
@@ -13,14 +12,16 @@ use dormer_profile::{
     render::EXAMPLE_PAYLOAD,
     yaml,
 };
-use dormer_workers::catalog::Folder;
+use dormer_workers::{
+    catalog::{CONTAINERD, Folder},
+    program_file::{ProductVersion, Program},
+};
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
 };
 
 const KUBELET: &str = "kubelet.exe";
-const CONTAINERD: &str = "containerd.exe";
 
 /// Destinations of files that conditions keep out of the example of a manifest.
 const FURTHER: [(&str, &str); 3] = [
@@ -102,7 +103,7 @@ impl Make {
         let mut containerd = self.containerd.clone();
         for (name, found) in &found {
             match self.check(name, found) {
-                Ok(Some(version)) if name == CONTAINERD => containerd = Some(version.minor()),
+                Ok(Some(version)) if name == CONTAINERD => containerd = Some(version.release().to_string()),
                 Ok(_) => {}
                 Err(why) => wrong.push(format!("{name}: {why}")),
             }
@@ -181,7 +182,7 @@ impl Make {
             _ => None,
         };
         match said {
-            Some((option, said)) if version.minor() != *said => Err(format!(
+            Some((option, said)) if version.release().to_string() != *said => Err(format!(
                 "its version resource says {version}, but {option} says {said}"
             )),
             _ => Ok(Some(version)),

@@ -4,7 +4,6 @@ mod collect;
 mod copy;
 mod list;
 mod make;
-mod pe;
 mod verify;
 
 use clap::{Args, Subcommand};

@@ -8,7 +8,7 @@ use dormer_client::{
     output::{Column, Output, optional, table},
 };
 use dormer_profile::{payload::Manifest, profile::Profile};
-use dormer_workers::catalog::{CatalogError, Folder};
+use dormer_workers::catalog::{CONTAINERD, CatalogError, Folder};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -36,7 +36,13 @@ impl Verify {
             .files
             .iter()
             .map(|file| {
-                let why = file.compare(&folder);
+                let mut why = file.compare(&folder);
+                if why.is_none() && file.name == CONTAINERD {
+                    why = folder
+                        .check_containerd(&manifest)
+                        .err()
+                        .map(|e| e.to_string());
+                }
                 let state = if why.is_none() { "right" } else { "wrong" };
                 Row {
                     file: file.name.clone(),

@@ -2,6 +2,7 @@
 
 use crate::{
     pool::{Edges, Installed},
+    program_file::{ProductVersion, Program},
     sum::sum,
 };
 use bytes::Bytes;
@@ -9,9 +10,11 @@ use dormer_profile::{
     builtin,
     cluster_config::{ClusterConfig, ClusterSnapshot},
     layers::{Layer, stack},
-    payload::{MANIFEST_FILE, Manifest, PayloadReader},
+    payload::{CONTAINERD_UNNAMED, MANIFEST_FILE, Manifest, PayloadReader},
     problem::Problems,
     profile::Profile,
+    release::Release,
+    settings,
     version::version_in,
 };
 use dormer_proto::{message::Failure, pool::Desired};
@@ -25,6 +28,10 @@ use tokio::{io::AsyncRead, sync::watch};
 
 /// Largest manifest that is read, in bytes.
 const MANIFEST_BYTES_MAX: u64 = 4 << 20;
+/// The program whose release decides how its configuration is written.
+pub const CONTAINERD: &str = "containerd.exe";
+/// First containerd that does not understand the configuration of an unnamed one (docs/settings.md).
+const CONTAINERD_NAMED_FROM: Release = Release::new(2, 4);
 /// Number of outdated versions that are still found.
 const RETIRED_MAX: usize = 64;
 
@@ -47,6 +54,16 @@ pub enum CatalogError {
         /// Why not.
         error: io::Error,
     },
+    /// Its containerd is of another release than the manifest says, and the configuration would be for the wrong one.
+    #[error("{location}: its version resource says {is}, but the manifest {said}")]
+    Containerd {
+        /// The program.
+        location: String,
+        /// Version in its resource.
+        is: ProductVersion,
+        /// What the manifest says.
+        said: String,
+    },
 }
 
 /// Source of a payload's bytes.
@@ -68,7 +85,8 @@ impl Payload {
     /// The payload in a folder with a `payload.yaml`. Sizes are compared; sums are when a host takes the files.
     ///
     /// # Errors
-    /// The manifest is missing, has mistakes, or names a file that is not there or has another size.
+    /// The manifest is missing, has mistakes, names a file that is not there or has another size, or another release of
+    /// containerd than the program's own.
     pub fn in_folder(folder: &Path) -> Result<Self, CatalogError> {
         let manifest = Folder(folder.to_owned()).manifest()?;
         for file in &manifest.files {
@@ -84,6 +102,7 @@ impl Payload {
                 return Err(CatalogError::Io { location, error });
             }
         }
+        Folder(folder.to_owned()).check_containerd(&manifest)?;
         Ok(Self {
             manifest,
             source: PayloadSource::Folder(folder.to_owned()),
@@ -176,6 +195,33 @@ impl Folder {
             location: location.clone(),
             problems,
         })
+    }
+
+    /// Compares the manifest's `containerd` with the version resource of the program. One without a resource is what the
+    /// manifest says.
+    ///
+    /// # Errors
+    /// The program cannot be read, or is of another release.
+    pub fn check_containerd(&self, manifest: &Manifest) -> Result<(), CatalogError> {
+        if manifest.file(CONTAINERD).is_none() {
+            return Ok(());
+        }
+        let path = self.0.join(CONTAINERD);
+        let location = path.display().to_string();
+        let bytes = std::fs::read(path).map_err(|error| CatalogError::Io {
+            location: location.clone(),
+            error,
+        })?;
+        // What is no program at all is refused by `payload make`, which sees all of them.
+        let version = Program::parse(&bytes).ok().and_then(|it| it.version);
+        let Some(is) = version else { return Ok(()) };
+        let said = match manifest.containerd.is_empty() {
+            true if is.release() < CONTAINERD_NAMED_FROM => return Ok(()),
+            true => format!("has no `containerd`, which counts as {CONTAINERD_UNNAMED}"),
+            false if is.release() == manifest.containerd() => return Ok(()),
+            false => format!("says `containerd: {}`", manifest.containerd),
+        };
+        Err(CatalogError::Containerd { location, is, said })
     }
 
     /// Files that are in the folder and not in the manifest, sorted by name.
@@ -479,6 +525,16 @@ impl Installed for Catalog {
         })
     }
 
+    fn refused_builds(&self, profile: &str, payload: &str) -> BTreeMap<String, String> {
+        let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
+        let mut payloads = inner.payloads.iter();
+        let payload = payloads.find(|known| known.manifest.version == payload);
+        let Some((profile, payload)) = inner.profiles.get(profile).zip(payload) else {
+            return BTreeMap::new();
+        };
+        settings::refused_builds(profile, &payload.manifest, &inner.cluster_config)
+    }
+
     fn read_cluster(&self, look: ClusterSnapshot) -> Vec<String> {
         Self::read_cluster(self, look)
     }
@@ -629,6 +685,86 @@ mod tests {
         assert!(
             catalog.read_cluster(proxied).is_empty() && !changed.has_changed().expect("a catalog")
         );
+    }
+
+    /// A folder whose containerd has that version resource, and whose manifest says that release.
+    fn with_containerd(version: Option<[u16; 4]>, said: &str) -> Result<Payload, CatalogError> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let bytes = dormer_testkit::windows_program(dormer_testkit::AMD64, version);
+        std::fs::write(folder.path().join(CONTAINERD), &bytes).expect("written");
+        let mut manifest = Manifest::parse(EXAMPLE_PAYLOAD).expect("a manifest");
+        said.clone_into(&mut manifest.containerd);
+        manifest.files.retain(|file| file.name == CONTAINERD);
+        manifest.files[0].size = bytes.len() as u64;
+        let text = dormer_profile::yaml::to_string(&manifest).expect("YAML");
+        std::fs::write(folder.path().join(MANIFEST_FILE), text).expect("written");
+        Payload::in_folder(folder.path())
+    }
+
+    #[test]
+    fn a_containerd_of_another_release_than_the_manifest_says_is_not_installed() {
+        let taken = [
+            (None, "1.7"),
+            (None, ""),
+            (Some([2, 4, 1, 0]), "2.4"),
+            (Some([1, 7, 27, 0]), ""),
+            // What 1.7 is told, 2.0 to 2.3 understand.
+            (Some([2, 3, 2, 0]), ""),
+        ];
+        for (version, said) in taken {
+            let payload = with_containerd(version, said);
+            assert!(payload.is_ok(), "{version:?} {said}: {payload:?}");
+        }
+        let refused = [
+            (
+                [2, 4, 0, 0],
+                "1.7",
+                "says 2.4.0.0, but the manifest says `containerd: 1.7`",
+            ),
+            ([1, 7, 27, 0], "2.1", "says `containerd: 2.1`"),
+            (
+                [2, 4, 0, 0],
+                "",
+                "the manifest has no `containerd`, which counts as 1.7",
+            ),
+        ];
+        for (version, said, wanted) in refused {
+            let why = with_containerd(Some(version), said).expect_err(wanted);
+            assert!(matches!(why, CatalogError::Containerd { .. }), "{why:?}");
+            assert!(why.to_string().contains(wanted), "{why}");
+        }
+    }
+
+    /// A payload for Server 2019 and 2022 in a cluster whose port of VXLAN is not the usual one.
+    #[test]
+    fn a_port_of_vxlan_refuses_the_hosts_of_server_2019_only() {
+        let catalog = Catalog::new(&[]).expect("a catalog");
+        catalog.add(payload("11.0.0"));
+        let refused = |profile: &str| catalog.refused_builds(profile, "11.0.0");
+        let port = |port: Option<u16>| ClusterSnapshot {
+            vxlan_port: Ok(port),
+            ..ClusterSnapshot::default()
+        };
+        for usual in [None, Some(4789)] {
+            assert!(catalog.read_cluster(port(usual)).is_empty());
+            assert!(refused("openshift").is_empty(), "{usual:?}");
+        }
+        assert!(catalog.read_cluster(port(Some(9898))).is_empty());
+        let all = refused("openshift");
+        assert_eq!(all.keys().collect::<Vec<_>>(), ["10.0.17763"]);
+        let why = &all["10.0.17763"];
+        assert!(
+            why.contains("cannot change the port of VXLAN to 9898"),
+            "{why}"
+        );
+        let nobody_reads_it = refused("upstream");
+        assert!(nobody_reads_it.is_empty(), "{nobody_reads_it:?}");
+        // A layer may name a port, too.
+        assert!(catalog.read_cluster(port(None)).is_empty());
+        let layer = Layer::parse("user", "variables: {VXLAN_PORT: '9900'}").expect("a layer");
+        catalog.set_layers(&[layer]).expect("taken");
+        assert!(refused("openshift")["10.0.17763"].contains("to 9900"));
+        assert!(catalog.refused_builds("openshift", "9.9.9").is_empty());
     }
 
     #[test]

@@ -12,6 +12,7 @@ pub mod observer;
 pub mod packed;
 pub mod pool;
 pub mod port;
+pub mod program_file;
 pub mod progress;
 mod source;
 pub mod ssh;

@@ -58,6 +58,12 @@ pub trait Installed: Send + Sync + 'static {
         let _ = payload;
         None
     }
+    /// Windows builds of that payload that cannot have what the profile and the cluster say, each with the reason.
+    /// Answers from memory, too.
+    fn refused_builds(&self, profile: &str, payload: &str) -> BTreeMap<String, String> {
+        let _ = (profile, payload);
+        BTreeMap::new()
+    }
     /// Applies the settings that were read from the cluster. Returns a sentence for each that is not understood or not
     /// possible.
     fn read_cluster(&self, snapshot: ClusterSnapshot) -> Vec<String> {
@@ -78,6 +84,9 @@ impl Installed for std::sync::Arc<dyn Installed> {
     }
     fn edges(&self, payload: &str) -> Option<Edges> {
         self.as_ref().edges(payload)
+    }
+    fn refused_builds(&self, profile: &str, payload: &str) -> BTreeMap<String, String> {
+        self.as_ref().refused_builds(profile, payload)
     }
     fn read_cluster(&self, snapshot: ClusterSnapshot) -> Vec<String> {
         self.as_ref().read_cluster(snapshot)
@@ -297,6 +306,7 @@ impl PoolSpec {
             skew,
             platforms: edges.platforms,
             kubelet: edges.kubelet,
+            refused_builds: installed.refused_builds(&self.profile, payload),
         }
     }
 }

@@ -2364,6 +2364,14 @@ fn a_machine_that_is_not_supported_is_refused_by_its_name() {
         };
         payload("11.0.0", terms)
     };
+    let no_port = || {
+        let why = "Windows Server 2019 (10.0.17763) cannot change the port of VXLAN to 9898";
+        let terms = Terms {
+            refused_builds: [("10.0.17763".into(), why.into())].into(),
+            ..after(&[])
+        };
+        payload("11.0.0", terms)
+    };
     let (server, server_2022) = (
         "Windows Server Datacenter",
         "Windows Server 2022 Datacenter",
@@ -2434,6 +2442,14 @@ fn a_machine_that_is_not_supported_is_refused_by_its_name() {
             "PayloadForOtherPlatform",
             "it is for aws",
         ),
+        (
+            "10.0.17763",
+            "Windows Server 2019 Datacenter",
+            "AWS",
+            no_port(),
+            "SettingForOtherBuild",
+            "cannot change the port of VXLAN to 9898",
+        ),
     ];
     for (build, product, platform, pool, code, text) in table {
         let story = probed_as(build, product, platform, pool);
@@ -2451,6 +2467,34 @@ fn a_machine_that_is_not_supported_is_refused_by_its_name() {
         let waits = view.waiting_for.unwrap_or_default();
         assert!(waits.contains(text), "{waits}");
     }
+}
+
+/// The same pool, and a setting that one of the payload's builds cannot have.
+#[test]
+fn a_setting_that_a_build_cannot_have_stops_the_hosts_of_that_build_only() {
+    let why = "only 4789 works there";
+    let pool = |refused: &[&str]| {
+        let builds = refused.iter();
+        let terms = Terms {
+            refused_builds: builds.map(|it| ((*it).to_owned(), why.into())).collect(),
+            ..after(&[])
+        };
+        payload("11.0.0", terms)
+    };
+    let only_2019 = || pool(&["10.0.17763"]);
+    let newer = probed_as("10.0.20348", "", "AWS", only_2019());
+    let begun = |story: &Story| matches!(story.state.phase, Phase::ConvergingHost { .. });
+    assert!(begun(&newer), "{:?}", newer.state.phase);
+    let mut older = probed_as("10.0.17763", "", "AWS", only_2019());
+    assert_eq!(older.state.phase, Phase::PoolWait);
+    assert!(waits(&older).contains(why), "{}", waits(&older));
+    // A node that serves keeps what it has, and gets no version with that setting.
+    let mut serving = probed_as("10.0.17763", "", "AWS", pool(&[]));
+    serving.state.in_service = true;
+    serving.state.pool = Some(only_2019());
+    assert_eq!(serving.state.bar().as_deref(), Some(why));
+    older.tell("the port is the usual one again", pool_is(pool(&[])));
+    assert!(begun(&older), "{:?}", older.state.phase);
 }
 
 #[test]

@@ -38,6 +38,13 @@ pub enum Refusal {
         /// Builds that it is for.
         for_builds: Vec<String>,
     },
+    /// Supported build that cannot have a setting of the cluster or of the profile.
+    Setting {
+        /// `10.0.17763`.
+        build: String,
+        /// Reason.
+        why: String,
+    },
     /// Platform without Windows machines.
     Platform {
         /// Name, lower case.
@@ -110,6 +117,7 @@ impl Refusal {
             Self::Client { .. } => "UnsupportedEdition",
             Self::Build { .. } | Self::UnknownBuild { .. } => "UnsupportedBuild",
             Self::PayloadBuild { .. } => "PayloadForOtherBuild",
+            Self::Setting { .. } => "SettingForOtherBuild",
             Self::Platform { .. } => "UnsupportedPlatform",
             Self::PayloadPlatform { .. } => "PayloadForOtherPlatform",
         }
@@ -127,6 +135,10 @@ impl Refusal {
                 "Install a payload for {name} and name it in the pool's spec.payload, or give the MachineSet an image \
                  that the present payload is for; dormer payload list shows what each is for."
             ),
+            Self::Setting { .. } => {
+                "Give its MachineSet an image of a newer Windows Server, and delete this Machine; or change the setting."
+                    .to_owned()
+            }
             Self::Platform { .. } => {
                 "Move its MachineSet to a supported platform; docs/support.md lists them."
                     .to_owned()
@@ -174,6 +186,7 @@ impl fmt::Display for Refusal {
                 "payload {payload} is not for {name} ({build}); it is for {}",
                 for_builds.join(", ")
             ),
+            Self::Setting { why, .. } => f.write_str(why),
             Self::Platform { platform } => {
                 write!(
                     f,

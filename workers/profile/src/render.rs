@@ -60,7 +60,7 @@ use crate::{
     document::{DOCUMENT_SCHEMA, Document, Section},
     payload::Manifest,
     problem::{Problem, Problems},
-    profile::{Profile, SectionSpec},
+    profile::{Profile, SectionSpec, Word},
     variables::{Secrets, Variables},
 };
 use items::Items;
@@ -157,6 +157,26 @@ pub fn render(inputs: &Inputs<'_>, section: Section, version: &str) -> Result<Re
         kept,
     };
     Ok(Rendered { document, payload })
+}
+
+/// The command lines of a section's services, word by word, as far as they can be filled in.
+pub(crate) fn commands(
+    inputs: &Inputs<'_>,
+    section: Section,
+    spec: &SectionSpec,
+) -> Vec<Vec<String>> {
+    let values = Values::new(inputs, section);
+    let services = spec.services.values();
+    services
+        .map(|service| {
+            let words = service.command.iter().flat_map(|word| match word {
+                Word::Always(word) => std::slice::from_ref(word),
+                Word::Maybe(maybe) if values.holds(&maybe.when) => maybe.words.as_slice(),
+                Word::Maybe(_) => &[],
+            });
+            words.filter_map(|word| values.fill(word).ok()).collect()
+        })
+        .collect()
 }
 
 /// Adds the items in the order of work on the host: dependencies come first.

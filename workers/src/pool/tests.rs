@@ -35,6 +35,10 @@ impl Installed for Newest {
         })
     }
 
+    fn refused_builds(&self, profile: &str, payload: &str) -> BTreeMap<String, String> {
+        BTreeMap::from([("10.0.17763".into(), format!("{profile} {payload}"))])
+    }
+
     fn changed(&self) -> watch::Receiver<u64> {
         self.0.subscribe()
     }
@@ -101,6 +105,12 @@ fn any(settings: &PoolSettings) -> &str {
         .desired_for("10.0.20348")
         .expect("for every build")
         .version
+}
+
+#[test]
+fn the_terms_name_the_builds_that_the_profile_is_not_for() {
+    let terms = terms(json!({"profile": "upstream", "payload": "p1"}), None).expect("accepted");
+    assert_eq!(terms.refused_builds["10.0.17763"], "upstream p1");
 }
 
 #[test]

@@ -421,6 +421,12 @@ impl State {
         of_host.or_else(|| match self.desired() {
             Some(desired) => {
                 let terms = pool()?.terms.get(&desired.payload)?;
+                if let Some(why) = terms.refused_builds.get(build) {
+                    return Some(Refusal::Setting {
+                        build: build.to_owned(),
+                        why: why.clone(),
+                    });
+                }
                 let platform = &self.machine.as_ref()?.platform;
                 Refusal::of_platform(platform, &desired.payload, &terms.platforms)
             }
@@ -442,7 +448,9 @@ impl State {
         let pool = self.pool.as_ref()?;
         let desired = self.desired()?;
         let terms = pool.terms.get(&desired.payload)?;
-        if let Some(why) = &terms.skew {
+        let build = self.host.facts.as_ref().map(|facts| &facts.os_build);
+        let refused = build.and_then(|build| terms.refused_builds.get(build));
+        if let Some(why) = refused.or(terms.skew.as_ref()) {
             return Some(why.clone());
         }
         let from = payload_of(self.version.as_deref()?)?;

@@ -1,5 +1,6 @@
 //! Header and version resource of a Windows program.
 
+use dormer_profile::release::Release;
 use object::{
     LittleEndian as LE,
     pe::{IMAGE_FILE_DLL, IMAGE_FILE_MACHINE_AMD64, RT_VERSION},
@@ -16,19 +17,20 @@ const PRODUCT_VERSION: usize = 16;
 
 /// A program for 64-bit Windows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Program {
+pub struct Program {
     /// Product version in its resource; most programs written in Go have none.
-    pub(super) version: Option<ProductVersion>,
+    pub version: Option<ProductVersion>,
 }
 
 /// Product version in a version resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct ProductVersion([u16; 4]);
+pub struct ProductVersion([u16; 4]);
 
 impl ProductVersion {
     /// `major.minor`.
-    pub(super) fn minor(self) -> String {
-        format!("{}.{}", self.0[0], self.0[1])
+    #[must_use]
+    pub fn release(self) -> Release {
+        Release::new(self.0[0].into(), self.0[1].into())
     }
 }
 
@@ -44,7 +46,7 @@ impl Program {
     ///
     /// # Errors
     /// It is no program for 64-bit Windows on AMD64, in a sentence.
-    pub(super) fn parse(bytes: &[u8]) -> Result<Self, String> {
+    pub fn parse(bytes: &[u8]) -> Result<Self, String> {
         let file = PeFile64::parse(bytes)
             .map_err(|error| format!("it is no 64-bit program for Windows: {error}"))?;
         let header = file.nt_headers().file_header();
