@@ -9,8 +9,11 @@ use dormer_profile::{
 
 use crate::{
     document::Wanted,
-    items::{Kind as _, certificate, defender, endpoint, environment, firewall, network, registry},
-    ops::{DirectoryRemove, Host, ServiceChange, ServiceSettings, Start},
+    items::{
+        Kind as _, certificate, defender, dynamic_ports, endpoint, environment, firewall, network,
+        registry,
+    },
+    ops::{DirectoryRemove, Host, PortRange, ServiceChange, ServiceSettings, Start},
     paths::{same, state, within},
     placing::{delete, remove_tree, stat},
     problem::{Problem, Result},
@@ -34,6 +37,7 @@ fn rank(made: &Made) -> u32 {
         | Made::Exclusion { .. }
         | Made::Environment { .. }
         | Made::Registry { .. }
+        | Made::DynamicPorts { .. }
         | Made::Root { .. } => 5,
         Made::File { .. } => 6,
         Made::Directory { tree: true, .. } => 7,
@@ -113,6 +117,11 @@ pub(crate) async fn no_longer_wanted<H: Host>(run: &mut Run<H>, asked: &Wanted) 
             What::NetworkFile(what) => what.made(false),
             What::Lingering(what) => Some(Made::Lingering {
                 process: what.process.clone(),
+            }),
+            // Whatever it was before.
+            What::DynamicPorts(what) => Some(Made::DynamicPorts {
+                start: what.start,
+                count: what.count,
             }),
             // Whichever way it was started before.
             What::DisabledService(what) => Some(Made::Disabled {
@@ -276,6 +285,13 @@ async fn one<H: Host>(run: &mut Run<H>, made: &Made) -> Result<Option<bool>> {
         Made::Exclusion { process } => defender::remove(run, process).await?,
         Made::Environment { name } => environment::remove(run, name).await?,
         Made::Registry { key, name } => registry::remove(run, key, name).await?,
+        Made::DynamicPorts { start, count } => {
+            let before = PortRange {
+                start: *start,
+                count: *count,
+            };
+            dynamic_ports::set(run, before).await?
+        }
         Made::Root { sha256 } => certificate::remove(run, sha256).await?,
         Made::File { path, .. } => delete(&mut run.host, path).await?,
         Made::Directory { path, tree: true } => remove_tree(&mut run.host, path).await?,

@@ -61,6 +61,13 @@ pub enum Made {
         /// Its name.
         name: String,
     },
+    /// The range of dynamic ports of TCP.
+    DynamicPorts {
+        /// First port before.
+        start: u16,
+        /// How many ports before.
+        count: u16,
+    },
     /// A firewall rule.
     Firewall {
         /// Its name.
@@ -103,6 +110,7 @@ impl Made {
             Self::Disabled { name, .. } => format!("disabled:{name}"),
             Self::Environment { name } => format!("environment:{name}"),
             Self::Registry { key, name } => format!(r"registry:{key}\{name}"),
+            Self::DynamicPorts { .. } => "dynamic-ports:tcp".into(),
             Self::Firewall { name } => format!("firewall:{name}"),
             Self::Exclusion { process } => format!("exclusion:{process}"),
             Self::Root { sha256 } => format!("root:{sha256}"),

@@ -1,14 +1,16 @@
 //! Windows itself: features, names, reboots, environment, roots, firewall, Defender, evidence.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use dormer_host::ops::{DismState, Exclusions, FirewallPolicy, FirewallRule, Root, Value};
+use dormer_host::ops::{
+    DismState, Exclusions, FirewallPolicy, FirewallRule, PortRange, Root, Value,
+};
 use dormer_host_sim::SimulatedHost;
 use dormer_profile::{
     answer::{FailureCode, FeatureState, ItemState, Reboot},
     builtin,
     document::Section,
     item::{
-        Certificate, DefenderExclusion, Feature, Firewall, Hostname, Http, Item, OnlyCertificates,
+        Certificate, DefenderExclusion, DynamicPorts, Feature, Firewall, Hostname, Http, Item, OnlyCertificates,
         Protocol, Registry, RegistryValue, SteadyService, What,
     },
     layers::stack,
@@ -327,6 +329,74 @@ fn a_value_of_the_registry_is_made_mended_and_removed_and_one_of_somebody_else_s
         Some(Value::Number(7)),
         "it was so before us"
     );
+}
+
+fn dynamic_ports(start: u16, count: u16) -> Item {
+    let what = DynamicPorts { start, count };
+    item("dynamic-ports:tcp", What::DynamicPorts(what))
+}
+
+#[test]
+fn the_dynamic_ports_are_set_and_a_removal_restores_those_before() {
+    let theirs = PortRange {
+        start: 40_000,
+        count: 1_000,
+    };
+    let range = |start, count| Some(PortRange { start, count });
+    let mut host = SimulatedHost::new();
+    *host.dynamic_ports() = Some(theirs);
+    let document = of(vec![dynamic_ports(34_000, 31_536)]);
+    let planned = plan(&mut host, &document);
+    assert!(
+        detail(&planned, "dynamic-ports:tcp").contains("1000 ports from 40000 on"),
+        "{planned:#?}"
+    );
+    assert_converged(&apply(&mut host, &document));
+    assert_eq!(*host.dynamic_ports(), range(34_000, 31_536));
+    assert_as_asked(&mut host, &document);
+    // Somebody sets another one meanwhile; the profile's next version has a third. The first is still restored.
+    *host.dynamic_ports() = range(20_000, 500);
+    assert_converged(&apply(&mut host, &document));
+    let next = of(vec![dynamic_ports(32_768, 32_768)]);
+    assert_converged(&apply(&mut host, &next));
+    assert_eq!(*host.dynamic_ports(), range(32_768, 32_768));
+    remove(&mut host);
+    assert_eq!(*host.dynamic_ports(), Some(theirs));
+    // A layer without them restores them, too.
+    assert_converged(&apply(&mut host, &document));
+    assert_converged(&apply(&mut host, &of(vec![])));
+    assert_eq!(*host.dynamic_ports(), Some(theirs));
+}
+
+#[test]
+fn dynamic_ports_that_were_so_before_stay_and_a_windows_that_does_not_tell_is_left_alone() {
+    let document = of(vec![dynamic_ports(34_000, 31_536)]);
+    let mut host = SimulatedHost::new();
+    *host.dynamic_ports() = Some(PortRange {
+        start: 34_000,
+        count: 31_536,
+    });
+    assert_converged(&apply(&mut host, &document));
+    remove(&mut host);
+    assert_eq!(host.dynamic_ports().map(|it| it.start), Some(34_000));
+    let mut host = SimulatedHost::new();
+    *host.dynamic_ports() = None;
+    let answer = apply(&mut host, &document);
+    assert_converged(&answer);
+    assert!(detail(&answer, "dynamic-ports:tcp").contains("does not tell"));
+    assert!(host.ran().is_empty());
+}
+
+#[test]
+fn dynamic_ports_that_cannot_be_read_or_set_fail_the_call() {
+    let mut host = SimulatedHost::new();
+    host.refuse("dynamic_ports_read", 1, 0x8004_1001);
+    let answer = apply(&mut host, &of(vec![dynamic_ports(34_000, 31_536)]));
+    assert_eq!(code(&answer), Some(FailureCode::Other));
+    // netsh refuses fewer than 255 ports, and ends with 1.
+    let mut host = SimulatedHost::new();
+    let answer = apply(&mut host, &of(vec![dynamic_ports(34_000, 10)]));
+    assert_eq!(code(&answer), Some(FailureCode::Other));
 }
 
 /// The values of the built-in profiles by the build of Windows (docs/differences.md, upstream and sig-windows-tools).

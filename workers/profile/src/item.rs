@@ -61,6 +61,8 @@ pub enum What {
     Environment(Environment),
     /// A value in the registry.
     Registry(Registry),
+    /// Ports that Windows gives to TCP connections of its own.
+    DynamicPorts(DynamicPorts),
     /// A Windows service.
     Service(Service),
     /// An image in containerd's store, out of an archive of the payload.
@@ -183,6 +185,15 @@ pub struct Registry {
     /// Only on these Windows builds; empty: on all. Elsewhere the value is left alone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub windows_builds: Vec<String>,
+}
+
+/// See [`What::DynamicPorts`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DynamicPorts {
+    /// First port.
+    pub start: u16,
+    /// How many.
+    pub count: u16,
 }
 
 /// Value in the registry, by its type.

@@ -57,6 +57,9 @@ pub struct SectionSpec {
         skip_serializing_if = "Named::is_empty"
     )]
     pub registry: Named<RegistrySpec>,
+    /// Ports that Windows gives to TCP connections of its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dynamic_ports: Option<DynamicPortsSpec>,
     /// Certificates for `LocalMachine\Root`, by any name.
     #[serde(deserialize_with = "without_nulls")]
     pub certificates: Named<CertificateSpec>,
@@ -202,6 +205,20 @@ pub struct RegistrySpec {
     /// What a change of it asks for.
     pub change: ChangeClass,
     /// When it is there.
+    pub when: When,
+}
+
+/// The range of ports out of which Windows takes one for a TCP connection of its own.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct DynamicPortsSpec {
+    /// First port, at least 1025.
+    pub start: u16,
+    /// How many, at least 255.
+    pub count: u16,
+    /// What a change of it asks for.
+    pub change: ChangeClass,
+    /// When it is managed. Elsewhere it stays as it is.
     pub when: When,
 }
 

@@ -186,6 +186,7 @@ fn fill(items: &mut Items<'_>, spec: &SectionSpec) {
     items.features(spec);
     items.hostname(spec);
     items.registry(spec);
+    items.dynamic_ports(spec);
     items.environment(spec);
     items.certificates(spec);
     items.firewall(spec);

@@ -137,6 +137,7 @@ fn details(item: &Item, text: &mut String) {
             r"{}\{} is {:?}",
             value.key, value.name, value.value
         )),
+        What::DynamicPorts(ports) => say(&format!("{} from {} on", ports.count, ports.start)),
         What::Image(image) => say(&format!("out of {} through {}", image.archive, image.pipe)),
         What::SteadyService(evidence) => say(&format!("{} ms", evidence.steady_ms)),
         What::Http(evidence) => say(&evidence.url),

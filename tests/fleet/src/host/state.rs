@@ -65,6 +65,8 @@ pub struct State {
     pub excluded_paths: BTreeSet<String>,
     /// Values of the registry by key and name, both in lower case: those that nothing else of this state stands for.
     pub registry: BTreeMap<String, BTreeMap<String, dormer_host::ops::Value>>,
+    /// First port and number of TCP's dynamic ports, where somebody set them.
+    pub set_dynamic_ports: Option<(u16, u16)>,
     /// SHA-256 of certificates in `LocalMachine\Root`.
     pub certificates: BTreeSet<String>,
     /// Digests of containerd's images by name. Its store outlives its process.
@@ -116,6 +118,12 @@ impl State {
         let mut running: BTreeSet<String> = self.scm.running_files().collect();
         running.extend(self.held.keys().cloned());
         self.disk.set_running(running);
+    }
+
+    /// TCP's dynamic ports (Microsoft, KB 929851: 16,384 from 49,152 on).
+    pub fn dynamic_ports(&self) -> PortRange {
+        let (start, count) = self.set_dynamic_ports.unwrap_or((49_152, 16_384));
+        PortRange { start, count }
     }
 
     /// Whether Windows waits for a reboot.

@@ -1,8 +1,9 @@
 //! Rows about Windows as a whole, trusted roots, features.
 
 use dormer_host::ops::{
-    Answer, Ask, Boot, BootRead, Bytes, Clock, ClockRead, Domain, DomainRead, EnvironmentTell,
-    FeatureEnable, FeatureRead, HostNameSet, Operation, Pause, RegistryRead, Root, RootAdd,
+    Answer, Ask, Boot, BootRead, Bytes, Clock, ClockRead, Domain, DomainRead, DynamicPortsRead,
+    EnvironmentTell,
+    FeatureEnable, FeatureRead, HostNameSet, Operation, Pause, PortRange, RegistryRead, Root, RootAdd,
     RootList, RootRemove, System, SystemRead, Value, WinError,
 };
 
@@ -87,6 +88,23 @@ fn of_windows(host_name: &str) -> Vec<Row> {
             "windows-driver-docs wdm nf-wdm-rtlgetversion; sdk-api nf-sysinfoapi-getcomputernameexw",
         )
         .liar(Ok(system(""))),
+        Row::new(
+            "the dynamic ports of TCP are told as numbers",
+            vec![],
+            DynamicPortsRead {}.operation(),
+            Wanted::Answer(
+                "at least 255 ports, from 1025 on",
+                Box::new(|answer| {
+                    matches!(answer, Answer::DynamicPortsRead(range) if range.start > 1_024 && range.count >= 255)
+                }),
+            ),
+            "win32 desktop-src nettcpipprov/msft-nettcpsetting; KB 929851",
+        )
+        .liar(Ok(Answer::DynamicPortsRead(PortRange {
+            start: 0,
+            count: 0,
+        })))
+        .not_on_wine("has no ROOT\\StandardCimv2: 0x8004100E"),
         Row::new(
             "time goes on through a pause",
             vec![],

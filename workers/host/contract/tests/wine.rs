@@ -4,7 +4,7 @@ use dormer_contract::{Failed, OnWine, Row, rows, run, run_liar};
 use dormer_host::{
     block_on,
     ops::{
-        Ask, DefenderAdd, DefenderRemove, Exclusions, FeatureEnable, FeatureRead, FirewallAdd,
+        Ask, DefenderAdd, DefenderRemove, DynamicPortsRead, Exclusions, FeatureEnable, FeatureRead, FirewallAdd,
         FirewallChange, FirewallPolicyRead, FirewallRead, FirewallRule, Host, Operation, RebootAsk,
         Request, Restarts, Route, RouteAdd, RouteRemove, ServiceFailure, Step,
     },
@@ -74,6 +74,7 @@ fn lacking() -> Vec<(Operation, Option<u32>)> {
             .operation(),
             Some(0x8004_100e),
         ),
+        (DynamicPortsRead {}.operation(), Some(0x8004_100e)),
         (DefenderRemove { exclusions }.operation(), Some(0x8004_100e)),
         (
             ServiceFailure {

@@ -14,7 +14,7 @@ mod snapshots;
 use std::collections::{BTreeMap, VecDeque};
 
 use dormer_host::ops::{
-    DismState, Exclusions, FirewallPolicy, FirewallRule, HnsCall, Interface, Root, Route, Security,
+    DismState, Exclusions, FirewallPolicy, FirewallRule, HnsCall, Interface, PortRange, Root, Route, Security,
     ServiceConfig, ServiceSettings, ServiceState, Start, Value, WinError,
 };
 
@@ -54,6 +54,8 @@ pub struct SimulatedHost {
     versions: BTreeMap<String, [u16; 4]>,
     /// Programs that were run, with their arguments.
     ran: Vec<String>,
+    /// The dynamic ports of TCP; none: this Windows does not tell them.
+    dynamic_ports: Option<PortRange>,
     refusals: Vec<(&'static str, u32, WinError)>,
     log: Log,
     /// What services make a while after they run: networks, by the service's name.
@@ -117,6 +119,10 @@ impl SimulatedHost {
             pages: BTreeMap::new(),
             versions: BTreeMap::new(),
             ran: Vec::new(),
+            dynamic_ports: Some(PortRange {
+                start: 49_152,
+                count: 16_384,
+            }),
             refusals: Vec::new(),
             log: Vec::new(),
             makes_networks: BTreeMap::new(),
@@ -507,6 +513,36 @@ impl SimulatedHost {
         self.features.insert(name.to_lowercase(), state);
     }
 
+    /// The dynamic ports of TCP; none: this Windows does not tell them.
+    pub const fn dynamic_ports(&mut self) -> &mut Option<PortRange> {
+        &mut self.dynamic_ports
+    }
+
+    /// `netsh interface ipv4 set dynamicportrange`: 1 for what it does not understand or take (Microsoft, KB 929851).
+    fn netsh(&mut self, arguments: &[String]) -> u32 {
+        let number = |name: &str| {
+            let given = arguments.iter().find_map(|it| it.strip_prefix(name))?;
+            given.parse::<u16>().ok()
+        };
+        let begins = ["interface", "ipv4", "set", "dynamicportrange"];
+        let known = arguments.len() > 4
+            && arguments[..4].iter().eq(&begins)
+            && arguments[4..].iter().any(|it| it == "protocol=tcp");
+        let range = number("startport=").zip(number("numberofports="));
+        match range {
+            Some((start, count))
+                if known
+                    && start > 1_024
+                    && count >= 255
+                    && u32::from(start) + u32::from(count) <= 65_536 =>
+            {
+                self.dynamic_ports = Some(PortRange { start, count });
+                0
+            }
+            _ => 1,
+        }
+    }
+
     /// The trusted roots.
     pub const fn roots(&mut self) -> &mut Vec<Root> {
         &mut self.roots
@@ -634,6 +670,7 @@ impl SimulatedHost {
                 .iter()
                 .map(|rule| format!("rule {rule:?}")),
         );
+        all.push(format!("dynamic ports {:?}", self.dynamic_ports));
         all.push(format!("exclusions {:?}", self.network.exclusions));
         all.extend(self.roots.iter().map(|root| format!("root {root:?}")));
         all.extend(self.network.snapshot());

@@ -181,6 +181,13 @@ impl SimulatedHost {
                 None => return refused(0x800f_080c),
             },
             O::FeatureEnable(ask) => Answer::FeatureEnable(self.enable(&ask.name)?),
+            O::DynamicPortsRead(_) => match self.dynamic_ports {
+                Some(range) => Answer::DynamicPortsRead(range),
+                None => return refused(0x8004_100e),
+            },
+            O::ProgramRun(ask) if ask.path.to_ascii_lowercase().ends_with(r"\netsh.exe") => {
+                Answer::ProgramRun(self.netsh(&ask.arguments))
+            }
             O::ProgramRun(ask) => {
                 self.disk.stat(&ask.path)?;
                 self.ran

@@ -5,6 +5,7 @@ pub(crate) mod certificate;
 pub(crate) mod defender;
 pub(crate) mod directory;
 pub(crate) mod disabled;
+pub(crate) mod dynamic_ports;
 pub(crate) mod endpoint;
 pub(crate) mod environment;
 pub(crate) mod evidence;
@@ -113,6 +114,7 @@ pub(crate) async fn converge<H: Host>(run: &mut Run<H>, item: &Item) -> Result<S
         What::Hostname(what) => one(run, id, what).await,
         What::Environment(what) => one(run, id, what).await,
         What::Registry(what) => one(run, id, what).await,
+        What::DynamicPorts(what) => one(run, id, what).await,
         What::Service(what) => one(run, id, what).await,
         What::Image(what) => one(run, id, what).await,
         What::Firewall(what) => one(run, id, what).await,

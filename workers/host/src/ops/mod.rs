@@ -178,6 +178,7 @@ operations! {
     RegistryList = "registry_list",
     RegistryWrite = "registry_write",
     RegistryDelete = "registry_delete",
+    DynamicPortsRead = "dynamic_ports_read",
     EnvironmentTell = "environment_tell",
     SystemRead = "system_read",
     ClockRead = "clock_read",

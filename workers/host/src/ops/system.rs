@@ -47,6 +47,12 @@ ask! {
         name: String,
     } -> ();
 
+    /// The range of dynamic ports of TCP: `MSFT_NetTCPSetting` in `ROOT\StandardCimv2`, of the template `Internet`, its
+    /// properties `DynamicPortRangeStartPort` and `DynamicPortRangeNumberOfPorts`.
+    ///
+    /// Refuses with 0x8004100E (there is no such namespace), 1168 (no such template, or it names no ports).
+    DynamicPortsRead, "dynamic_ports_read", reads, |_| QUICK_MS, {} -> PortRange;
+
     /// Tells windows that the machine's environment changed: `SendMessageTimeoutW(HWND_BROADCAST, WM_SETTINGCHANGE,
     /// "Environment", SMTO_ABORTIFHUNG, 1 s)`. Over SSH nobody listens; its result means nothing.
     EnvironmentTell, "environment_tell", changes, |_| QUICK_MS, {} -> ();
@@ -175,6 +181,15 @@ pub struct Clock {
     pub now_ms: i64,
     /// Milliseconds since the boot; only grows.
     pub tick_ms: u64,
+}
+
+/// Ports that follow each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortRange {
+    /// The first.
+    pub start: u16,
+    /// How many.
+    pub count: u16,
 }
 
 /// What tells this boot from others.

@@ -8,13 +8,18 @@ use super::{Inputs, Staged, text::Values};
 use crate::{
     document::ChangeClass,
     item::{
-        Certificate, DefenderExclusion, Directory, DisabledService, Environment, Feature, File,
+        Certificate, DefenderExclusion, Directory, DisabledService, DynamicPorts, Environment, Feature, File,
         FileSource, Firewall, Hostname, Item, Lingering, OnlyCertificates, Route, Sweep, What,
     },
     payload::Manifest,
     problem::Problem,
     profile::SectionSpec,
 };
+
+/// Least first port that `netsh` sets, and the least number of ports (docs/field-notes.md, Ports of VXLAN and of
+/// clients).
+const DYNAMIC_START_MIN: u16 = 1_025;
+const DYNAMIC_COUNT_MIN: u16 = 255;
 
 /// Collects items and problems.
 pub(super) struct Items<'a> {
@@ -142,6 +147,26 @@ impl<'a> Items<'a> {
             });
             self.push(format!("environment:{name}"), change, what);
         }
+    }
+
+    pub(super) fn dynamic_ports(&mut self, spec: &SectionSpec) {
+        let Some(ports) = &spec.dynamic_ports else {
+            return;
+        };
+        if !self.values.holds(&ports.when) {
+            return;
+        }
+        let (start, count) = (ports.start, ports.count);
+        let end = u32::from(start) + u32::from(count);
+        if start < DYNAMIC_START_MIN || count < DYNAMIC_COUNT_MIN || end > 65_536 {
+            let reason = format!(
+                "{count} ports from {start} on: Windows takes at least {DYNAMIC_COUNT_MIN}, from \
+                 {DYNAMIC_START_MIN} on, and up to 65535"
+            );
+            self.wrong("dynamic_ports", reason);
+        }
+        let what = What::DynamicPorts(DynamicPorts { start, count });
+        self.push("dynamic-ports:tcp".into(), ports.change, what);
     }
 
     pub(super) fn certificates(&mut self, spec: &SectionSpec) {

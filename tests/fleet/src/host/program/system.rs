@@ -84,6 +84,16 @@ pub(super) async fn answer(process: &mut Process, operation: Operation) -> Answe
             |state| Ok(Answer::FeatureRead(state)),
         ),
         O::FeatureEnable(ask) => enable(&host, &ask.name).await,
+        O::DynamicPortsRead(_) => Ok(Answer::DynamicPortsRead(host.state().dynamic_ports())),
+        O::ProgramRun(ask) if ask.path.ends_with(r"\netsh.exe") => {
+            let number = |name: &str| {
+                let given = ask.arguments.iter().find_map(|it| it.strip_prefix(name))?;
+                given.parse().ok()
+            };
+            let range = number("startport=").zip(number("numberofports="));
+            host.state().set_dynamic_ports = range.or(host.state().set_dynamic_ports);
+            Ok(Answer::ProgramRun(u32::from(range.is_none())))
+        }
         O::ProgramRun(_) => refused(2),
         O::Pause(ask) => {
             host.sleep(Duration::from_millis(ask.ms)).await;

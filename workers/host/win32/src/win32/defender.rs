@@ -4,19 +4,15 @@
 use dormer_host::ops::{Exclusions, WinError};
 use windows::{
     Win32::System::{
-        Com::{
-            CLSCTX_INPROC_SERVER, CoCreateInstance, CoSetProxyBlanket, EOAC_NONE,
-            RPC_C_AUTHN_LEVEL_CALL, RPC_C_IMP_LEVEL_IMPERSONATE, SAFEARRAY,
-        },
+        Com::SAFEARRAY,
         Ole::{
             SafeArrayCreateVector, SafeArrayDestroy, SafeArrayGetElement, SafeArrayGetLBound,
             SafeArrayGetUBound, SafeArrayPutElement,
         },
-        Rpc::{RPC_C_AUTHN_WINNT, RPC_C_AUTHZ_NONE},
         Variant::{VARIANT, VT_ARRAY, VT_BSTR, VT_I4, VariantClear},
         Wmi::{
-            IWbemClassObject, IWbemLocator, IWbemServices, WBEM_FLAG_FORWARD_ONLY,
-            WBEM_FLAG_RETURN_IMMEDIATELY, WBEM_FLAG_RETURN_WBEM_COMPLETE, WbemLocator,
+            IWbemClassObject, IWbemServices, WBEM_FLAG_FORWARD_ONLY, WBEM_FLAG_RETURN_IMMEDIATELY,
+            WBEM_FLAG_RETURN_WBEM_COMPLETE,
         },
     },
     core::{BSTR, PCWSTR, w},
@@ -24,8 +20,8 @@ use windows::{
 use windows_sys::Win32::Foundation::ERROR_NOT_FOUND;
 
 use super::{
-    com,
     error::{self, Result},
+    wmi,
 };
 
 const NAMESPACE: &str = r"ROOT\Microsoft\Windows\Defender";
@@ -35,38 +31,8 @@ const PROCESSES: PCWSTR = w!("ExclusionProcess");
 /// The longest wait for the one object.
 const WAIT_MS: i32 = 30_000;
 
-fn connect() -> Result<IWbemServices> {
-    com::enter()?;
-    // SAFETY: COM is there; the objects live as long as they are used.
-    let connect = || unsafe {
-        let locator: IWbemLocator = CoCreateInstance(&WbemLocator, None, CLSCTX_INPROC_SERVER)?;
-        let empty = BSTR::new();
-        let services = locator.ConnectServer(
-            &BSTR::from(NAMESPACE),
-            &empty,
-            &empty,
-            &empty,
-            0,
-            &empty,
-            None,
-        )?;
-        CoSetProxyBlanket(
-            &services,
-            RPC_C_AUTHN_WINNT,
-            RPC_C_AUTHZ_NONE,
-            None,
-            RPC_C_AUTHN_LEVEL_CALL,
-            RPC_C_IMP_LEVEL_IMPERSONATE,
-            None,
-            EOAC_NONE,
-        )?;
-        Ok(services)
-    };
-    connect().map_err(|error: windows::core::Error| error::com(&error))
-}
-
 pub(super) fn read() -> Result<Exclusions> {
-    let services = connect()?;
+    let services = wmi::connect(NAMESPACE)?;
     let flags = WBEM_FLAG_FORWARD_ONLY | WBEM_FLAG_RETURN_IMMEDIATELY;
     // SAFETY: the objects live as long as they are used.
     let read = || unsafe {
@@ -121,7 +87,7 @@ unsafe fn elements(array: *const SAFEARRAY) -> windows::core::Result<Vec<String>
 
 /// Calls the static method `Add` or `Remove`.
 pub(super) fn call(method: &str, exclusions: &Exclusions) -> Result<()> {
-    let services = connect()?;
+    let services = wmi::connect(NAMESPACE)?;
     let answer = invoke(&services, method, exclusions).map_err(|error| error::com(&error))?;
     match answer {
         0 => Ok(()),

@@ -8,6 +8,7 @@ mod firewall;
 mod images;
 mod late;
 mod network;
+mod ports;
 mod processes;
 mod program;
 mod registry;
@@ -15,6 +16,7 @@ mod roots;
 mod services;
 mod system;
 mod text;
+mod wmi;
 
 pub use program::{as_service, serve};
 
@@ -96,6 +98,7 @@ impl Win32 {
             O::RegistryList(ask) => registry::list(&ask.key).map(A::RegistryList),
             O::RegistryWrite(ask) => registry::write(&ask).map(A::RegistryWrite),
             O::RegistryDelete(ask) => registry::delete(&ask).map(A::RegistryDelete),
+            O::DynamicPortsRead(_) => ports::read().map(A::DynamicPortsRead),
             O::EnvironmentTell(_) => system::environment_tell().map(A::EnvironmentTell),
             O::SystemRead(_) => system::read().map(A::SystemRead),
             O::ClockRead(_) => Ok(A::ClockRead(system::clock())),
