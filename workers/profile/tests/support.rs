@@ -3,9 +3,11 @@
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use dormer_profile::{
     builtin,
+    cluster_config::{ClusterConfig, ClusterSnapshot, Revision},
     document::{Document, Section},
     item::{File, FileSource, What},
     layers::{Layer, stack},
+    mirrors::{Credentials, Mirrored},
     payload::{Manifest, PayloadFile},
     problem::Problems,
     render::{EXAMPLE_PAYLOAD, Inputs, render},
@@ -13,7 +15,7 @@ use dormer_profile::{
     values::{Values, join_secrets},
 };
 use expect_test::expect_file;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Kubernetes minors that are supported; of 1.37 the newest is of August 2026.
 pub(crate) const KUBELETS: [&str; 5] = ["1.33", "1.34", "1.35", "1.36", "1.37"];
@@ -345,8 +347,14 @@ fn windows_itself_is_set_by_its_build() {
             ("EnableCompartmentNamespace", all(), false),
             ("HNSControlFlag", SERVER_2019.to_owned(), false),
             ("NoAutoUpdate", all(), false),
+            ("WcifsSOPCountDisabled", SERVER_2019.to_owned(), false),
         ];
         assert_eq!(found, wanted, "{profile}");
+        let ports = documents[0].items.iter().find_map(|item| match &item.what {
+            What::DynamicPorts(ports) => Some((ports.start, ports.count)),
+            _ => None,
+        });
+        assert_eq!(ports, Some((34_000, 31_536)), "{profile}");
     }
 }
 
@@ -624,6 +632,47 @@ fn one_planted_mistake_for_each_row_is_refused() {
             "`featureGates/NodeLogQuery`",
         ),
         (
+            10,
+            Node {
+                profile: "upstream",
+                layer: r"host: {directories: {'C:etc\kubernetes\pki': {}}}",
+                ..NODE
+            },
+            "is not an absolute path with a drive",
+        ),
+        (
+            11,
+            Node {
+                layer: "host: {dynamic_ports: {start: 34000, count: 31537}}",
+                ..NODE
+            },
+            "31537 ports from 34000 on: Windows takes",
+        ),
+        (
+            11,
+            Node {
+                layer: "host: {registry: {no-auto-update: {text: '1'}}}",
+                ..NODE
+            },
+            "has to have one of `dword`",
+        ),
+        (
+            12,
+            Node {
+                layer: "host: {payload: {ctr.exe: {}}}",
+                ..NODE
+            },
+            "`ctr.exe`",
+        ),
+        (
+            21,
+            Node {
+                layer: r"host: {registry: {static-address: {key: 'HKLM\SYSTEM\CurrentControlSet\Services\hns\State'}}}",
+                ..NODE
+            },
+            "the key is written without its root",
+        ),
+        (
             13,
             Node {
                 build: SERVER_2019,
@@ -677,6 +726,87 @@ fn one_planted_mistake_for_each_row_is_refused() {
     );
 }
 
+/// The same for rows that come out of the cluster's objects: what is wrong there is named, and reaches no node.
+#[test]
+fn one_planted_mistake_for_each_row_of_the_cluster_is_named() {
+    let of = |source: &str, mirror: &str, never_source| Mirrored {
+        source: source.into(),
+        mirrors: vec![mirror.into()],
+        never_source,
+        ..Mirrored::default()
+    };
+    let kubelet = json!({"maxPods": 99, "cpuManagerPolicy": "static"});
+    let auths = r#"{"auths": {"mirror.example/team/one": {"auth": "b25l"},
+        "mirror.example/team/two": {"auth": "dHdv"}}}"#;
+    let credentials = Credentials::parse(auths).expect("a pull secret");
+    let plain = ClusterSnapshot::default;
+    let table = [
+        (
+            13,
+            ClusterSnapshot {
+                vxlan_port: Err("hybridOverlayVXLANPort is 70000, no port".into()),
+                ..plain()
+            },
+            "hybrid overlay: hybridOverlayVXLANPort is 70000, no port",
+        ),
+        (
+            14,
+            ClusterSnapshot {
+                kubelet_configs: Ok(vec![("pods".into(), kubelet)]),
+                ..plain()
+            },
+            "KubeletConfig pods: cpuManagerPolicy do not reach Windows nodes",
+        ),
+        // An ImageContentSourcePolicy becomes the same entries as the two newer sets.
+        (
+            15,
+            ClusterSnapshot {
+                mirrors: Ok(vec![of("*.old.example", "mirror.example", false)]),
+                ..plain()
+            },
+            "containerd knows registries by their whole names only",
+        ),
+        (
+            19,
+            ClusterSnapshot {
+                mirrors: Ok(vec![of("quay.io/team", "mirror.example:x/team", true)]),
+                ..plain()
+            },
+            "NeverContactSource of quay.io/team: containerd knows whole registries only",
+        ),
+        (
+            20,
+            ClusterSnapshot {
+                mirrors: Ok(vec![
+                    of("quay.io/team/one", "mirror.example/team/one", false),
+                    of("quay.io/team/two", "mirror.example/team/two", false),
+                ]),
+                pull_secret: Ok((Revision("1".into()), credentials)),
+                ..plain()
+            },
+            "the credentials for mirror.example/team/two are left out",
+        ),
+    ];
+    for (row, snapshot, wanted) in table {
+        let (cluster, warnings) = ClusterConfig::default().with(snapshot, true);
+        let said = warnings.join("\n");
+        assert!(
+            said.contains(wanted),
+            "row {row}\nwanted {wanted}\ntold {said}"
+        );
+        let layers = [builtin::layer("openshift").expect("a layer"), cluster.layer()];
+        let profile = stack(&layers).expect("a profile");
+        let told = serde_json::to_string(&profile).expect("JSON");
+        assert!(
+            !told.contains("cpuManagerPolicy") && !told.contains("old.example"),
+            "row {row}: {told}"
+        );
+        // Without any mirror that can be used the registry stays banned.
+        let banned = profile.host.mirrors.values().any(|it| it.blocked);
+        assert_eq!(banned, row == 19, "row {row}");
+    }
+}
+
 #[test]
 fn the_page_of_settings_has_every_row() {
     let introduction = "\
@@ -695,7 +825,10 @@ Also refused:
 - `bin_dir` and `bin_dirs` together (containerd#11311);
 - from containerd 2.0 on, a runtime without `runtime_path`, and NRI that is not disabled;
 - a pause image below 3.10.2 in a payload for Windows Server 2025 (containerd#13156, windows-testing#557);
-- a port of VXLAN in a payload for Windows Server 2019 only (hcsshim `hcnglobals.go`: HNS 10.3 and later);
+- another port of VXLAN than 4789 in a payload for Windows Server 2019 only (hcsshim `hcnglobals.go`: HNS 10.3 and
+  later). Where a payload is for other builds, too, the machines of Server 2019 wait with that reason, and the others go
+  on;
+- dynamic ports that Windows does not take: fewer than 255, or below 1025;
 - containerd 1.7 for a kubelet from 1.38 on.
 
 ## How a profile says so

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use dormer_host::ops::PortRange;
 use dormer_profile::answer::FeatureState;
 use tokio::time::Instant;
 

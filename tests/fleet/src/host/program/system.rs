@@ -91,7 +91,8 @@ pub(super) async fn answer(process: &mut Process, operation: Operation) -> Answe
                 given.parse().ok()
             };
             let range = number("startport=").zip(number("numberofports="));
-            host.state().set_dynamic_ports = range.or(host.state().set_dynamic_ports);
+            let mut state = host.state();
+            state.set_dynamic_ports = range.or(state.set_dynamic_ports);
             Ok(Answer::ProgramRun(u32::from(range.is_none())))
         }
         O::ProgramRun(_) => refused(2),
