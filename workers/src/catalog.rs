@@ -761,7 +761,8 @@ mod tests {
         assert!(nobody_reads_it.is_empty(), "{nobody_reads_it:?}");
         // A layer may name a port, too.
         assert!(catalog.read_cluster(port(None)).is_empty());
-        let layer = Layer::parse("user", "variables: {VXLAN_PORT: '9900'}").expect("a layer");
+        let flag = "node: {services: {hybrid-overlay-node: {command: [a, --hybrid-overlay-vxlan-port=9900]}}}";
+        let layer = Layer::parse("user", flag).expect("a layer");
         catalog.set_layers(&[layer]).expect("taken");
         assert!(refused("openshift")["10.0.17763"].contains("to 9900"));
         assert!(catalog.refused_builds("openshift", "9.9.9").is_empty());
