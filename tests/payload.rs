@@ -295,7 +295,10 @@ fn a_manifest_that_says_another_containerd_than_the_program_is_wrong() {
     let verified = dormer(&["verify", &path]);
     assert!(!verified.status.success());
     let shown = text(&verified.stdout);
-    assert!(shown.contains("says 2.4.0.0, but the manifest says"), "{shown}");
+    assert!(
+        shown.contains("says 2.4.0.0, but the manifest says"),
+        "{shown}"
+    );
 }
 
 #[test]

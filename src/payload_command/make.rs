@@ -103,7 +103,9 @@ impl Make {
         let mut containerd = self.containerd.clone();
         for (name, found) in &found {
             match self.check(name, found) {
-                Ok(Some(version)) if name == CONTAINERD => containerd = Some(version.release().to_string()),
+                Ok(Some(version)) if name == CONTAINERD => {
+                    containerd = Some(version.release().to_string())
+                }
                 Ok(_) => {}
                 Err(why) => wrong.push(format!("{name}: {why}")),
             }

@@ -10,8 +10,8 @@ use dormer_profile::{
     builtin,
     document::Section,
     item::{
-        Certificate, DefenderExclusion, DynamicPorts, Feature, Firewall, Hostname, Http, Item, OnlyCertificates,
-        Protocol, Registry, RegistryValue, SteadyService, What,
+        Certificate, DefenderExclusion, DynamicPorts, Feature, Firewall, Hostname, Http, Item,
+        OnlyCertificates, Protocol, Registry, RegistryValue, SteadyService, What,
     },
     layers::stack,
     payload::Manifest,

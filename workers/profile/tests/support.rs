@@ -794,7 +794,10 @@ fn one_planted_mistake_for_each_row_of_the_cluster_is_named() {
             said.contains(wanted),
             "row {row}\nwanted {wanted}\ntold {said}"
         );
-        let layers = [builtin::layer("openshift").expect("a layer"), cluster.layer()];
+        let layers = [
+            builtin::layer("openshift").expect("a layer"),
+            cluster.layer(),
+        ];
         let profile = stack(&layers).expect("a profile");
         let told = serde_json::to_string(&profile).expect("JSON");
         assert!(

@@ -2,9 +2,8 @@
 
 use dormer_host::ops::{
     Answer, Ask, Boot, BootRead, Bytes, Clock, ClockRead, Domain, DomainRead, DynamicPortsRead,
-    EnvironmentTell,
-    FeatureEnable, FeatureRead, HostNameSet, Operation, Pause, PortRange, RegistryRead, Root, RootAdd,
-    RootList, RootRemove, System, SystemRead, Value, WinError,
+    EnvironmentTell, FeatureEnable, FeatureRead, HostNameSet, Operation, Pause, PortRange,
+    RegistryRead, Root, RootAdd, RootList, RootRemove, System, SystemRead, Value, WinError,
 };
 
 use crate::{

@@ -4,9 +4,10 @@ use dormer_contract::{Failed, OnWine, Row, rows, run, run_liar};
 use dormer_host::{
     block_on,
     ops::{
-        Ask, DefenderAdd, DefenderRemove, DynamicPortsRead, Exclusions, FeatureEnable, FeatureRead, FirewallAdd,
-        FirewallChange, FirewallPolicyRead, FirewallRead, FirewallRule, Host, Operation, RebootAsk,
-        Request, Restarts, Route, RouteAdd, RouteRemove, ServiceFailure, Step,
+        Ask, DefenderAdd, DefenderRemove, DynamicPortsRead, Exclusions, FeatureEnable, FeatureRead,
+        FirewallAdd, FirewallChange, FirewallPolicyRead, FirewallRead, FirewallRule, Host,
+        Operation, RebootAsk, Request, Restarts, Route, RouteAdd, RouteRemove, ServiceFailure,
+        Step,
     },
 };
 use dormer_testkit::{Wine, host_program, started};

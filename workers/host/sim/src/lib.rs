@@ -14,8 +14,8 @@ mod snapshots;
 use std::collections::{BTreeMap, VecDeque};
 
 use dormer_host::ops::{
-    DismState, Exclusions, FirewallPolicy, FirewallRule, HnsCall, Interface, PortRange, Root, Route, Security,
-    ServiceConfig, ServiceSettings, ServiceState, Start, Value, WinError,
+    DismState, Exclusions, FirewallPolicy, FirewallRule, HnsCall, Interface, PortRange, Root,
+    Route, Security, ServiceConfig, ServiceSettings, ServiceState, Start, Value, WinError,
 };
 
 pub use cut::{Cut, When, until_cut};

@@ -100,7 +100,12 @@ pub(crate) async fn set<H: Host>(run: &mut Run<H>, wanted: PortRange) -> Result<
         limit_ms: NETSH_MS,
     };
     let doing = || format!("set {} as dynamic ports", shown(wanted));
-    match run.host.ask(program).await.doing(FailureCode::Other, doing)? {
+    match run
+        .host
+        .ask(program)
+        .await
+        .doing(FailureCode::Other, doing)?
+    {
         0 => Ok(true),
         code => {
             let said = format!("{}: netsh ended with {code}", doing());

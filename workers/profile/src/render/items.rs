@@ -8,8 +8,9 @@ use super::{Inputs, Staged, text::Values};
 use crate::{
     document::ChangeClass,
     item::{
-        Certificate, DefenderExclusion, Directory, DisabledService, DynamicPorts, Environment, Feature, File,
-        FileSource, Firewall, Hostname, Item, Lingering, OnlyCertificates, Route, Sweep, What,
+        Certificate, DefenderExclusion, Directory, DisabledService, DynamicPorts, Environment,
+        Feature, File, FileSource, Firewall, Hostname, Item, Lingering, OnlyCertificates, Route,
+        Sweep, What,
     },
     payload::Manifest,
     problem::Problem,
