@@ -26,8 +26,8 @@ const DESCRIPTION: &str =
     "Puts back what a boot takes from this Kubernetes node, then starts its services in order";
 /// The service without which no Node is Ready.
 const KUBELET: &str = "kubelet";
-/// For so long it is tried again.
-const TRIES_MS: u64 = 600_000;
+/// For so long it is tried again, and another call on the host is waited for.
+pub(crate) const TRIES_MS: u64 = 600_000;
 /// Between two tries.
 const PAUSE_MS: u64 = 10_000;
 
@@ -46,6 +46,11 @@ pub(crate) async fn remember<H: Host>(run: &mut Run<H>, document: &Document) -> 
     }
     if plan != before {
         run.host.write_json(&path, &plan).await?;
+    }
+    // What the boot run could not put back is right now: the host section comes first, so the node section says so.
+    let all_is_right = document.section == Section::Node || plan.node.is_empty();
+    if all_is_right && failure(run).await?.is_some() {
+        note(run, None).await;
     }
     make_service(run).await
 }
@@ -136,14 +141,7 @@ pub(crate) async fn put_back<H: Host>(run: &mut Run<H>) -> Result<()> {
             break Some(problem);
         }
     };
-    let ended = BootRun {
-        boot_id: run.boot_id.clone(),
-        failure: failure
-            .as_ref()
-            .map(|problem| problem.message.clone())
-            .unwrap_or_default(),
-    };
-    run.host.write_json(&state(file::BOOT_RUN), &ended).await?;
+    note(run, failure.as_ref()).await;
     let Some(problem) = failure else {
         return Ok(());
     };
@@ -155,6 +153,22 @@ pub(crate) async fn put_back<H: Host>(run: &mut Run<H>) -> Result<()> {
         run.stopped.clear();
     }
     Err(problem)
+}
+
+/// Writes down how the boot run ended, for the next probe. A boot run that cannot even do that shows by a Node that is not
+/// Ready.
+pub(crate) async fn note<H: Host>(run: &mut Run<H>, problem: Option<&Problem>) {
+    let path = state(file::BOOT_RUN);
+    let ended = BootRun {
+        boot_id: run.boot_id.clone(),
+        failure: problem
+            .map(|problem| problem.message.clone())
+            .unwrap_or_default(),
+    };
+    let before = run.host.read_json::<BootRun>(&path).await;
+    if before.ok().flatten().as_ref() != Some(&ended) {
+        let _ = run.host.write_json(&path, &ended).await;
+    }
 }
 
 async fn all<H: Host>(run: &mut Run<H>, steps: &[(Section, BootStep)]) -> Result<()> {

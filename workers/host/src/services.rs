@@ -425,14 +425,22 @@ pub(crate) async fn end_orphans<H: Host>(run: &mut Run<H>, programs: &[String]) 
 
 /// Ends processes by name, and waits.
 pub(crate) async fn end_named<H: Host>(run: &mut Run<H>, name: &str) -> Result<u32> {
+    let found = named(run, name).await?;
+    end(run, &found).await
+}
+
+/// Whether a process of this name runs.
+pub(crate) async fn runs_named<H: Host>(run: &mut Run<H>, name: &str) -> Result<bool> {
+    Ok(!named(run, name).await?.is_empty())
+}
+
+async fn named<H: Host>(run: &mut Run<H>, name: &str) -> Result<Vec<ProcessKey>> {
     let wanted = format!("{name}.exe");
     let all = processes(&mut run.host).await?;
-    let found: Vec<ProcessKey> = all
+    let found = all
         .iter()
-        .filter(|process| same(&process.name, &wanted) || same(file_name(&process.path), &wanted))
-        .map(key)
-        .collect();
-    end(run, &found).await
+        .filter(|process| same(&process.name, &wanted) || same(file_name(&process.path), &wanted));
+    Ok(found.map(key).collect())
 }
 
 async fn end<H: Host>(run: &mut Run<H>, processes: &[ProcessKey]) -> Result<u32> {

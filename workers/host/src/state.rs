@@ -16,8 +16,8 @@ use crate::{
     session::Session,
 };
 
-/// For so long another call is waited for.
-const LOCK_WAIT_MS: u64 = 10_000;
+/// For so long a call that a worker asked for waits for another one: the worker asks again.
+pub(crate) const LOCK_WAIT_MS: u64 = 10_000;
 
 /// One thing that the program made, by name. Never content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -243,10 +243,10 @@ impl<H: Host> Session<H> {
         Ok(())
     }
 
-    /// Takes the host lock, or says who holds it.
-    pub(crate) async fn lock(&mut self, task: &str) -> Result<()> {
+    /// Takes the host lock, or says who has held it for so long.
+    pub(crate) async fn lock(&mut self, task: &str, wait_ms: u64) -> Result<()> {
         let path = state(file::LOCK);
-        let wait = self.wait("host_lock", LOCK_WAIT_MS).await?;
+        let wait = self.wait("host_lock", wait_ms).await?;
         loop {
             let error = match self.ask(LockTake { path: path.clone() }).await {
                 Ok(()) => break,

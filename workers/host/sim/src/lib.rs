@@ -42,7 +42,10 @@ pub struct SimulatedHost {
     roots: Vec<Root>,
     domain: Option<String>,
     locks: Vec<String>,
-    foreign_locks: Vec<String>,
+    /// Locks of other processes, and until when by `tick_ms`; none: until the next boot.
+    foreign_locks: Vec<(String, Option<u64>)>,
+    /// Operations that answer as if they had an effect and have none: the name, and a part of what is asked.
+    ignored: Vec<(&'static str, String)>,
     /// The build of Windows.
     build: u32,
     boot_id: u32,
@@ -108,6 +111,7 @@ impl SimulatedHost {
             domain: None,
             locks: Vec::new(),
             foreign_locks: Vec::new(),
+            ignored: Vec::new(),
             build: 20_348,
             boot_id: 7,
             booted_ms: 1_700_000_000_000,
@@ -583,7 +587,23 @@ impl SimulatedHost {
 
     /// Another process holds the host lock.
     pub fn lock_by_another(&mut self, path: &str) {
-        self.foreign_locks.push(path.to_lowercase());
+        self.foreign_locks.push((path.to_lowercase(), None));
+    }
+
+    /// The same, for so long.
+    pub fn lock_by_another_for(&mut self, path: &str, ms: u64) {
+        let until = Some(self.tick_ms + ms);
+        self.foreign_locks.push((path.to_lowercase(), until));
+    }
+
+    /// From now on operations of this name that ask for `about` answer as if they had done it, and do nothing.
+    pub fn ignore(&mut self, operation: &'static str, about: &str) {
+        self.ignored.push((operation, about.to_lowercase()));
+    }
+
+    /// Every operation has its effect again.
+    pub fn heed(&mut self) {
+        self.ignored.clear();
     }
 
     /// The next `times` operations of this name are refused with `code` and have no effect.

@@ -23,6 +23,9 @@ impl Host for SimulatedHost {
             self.refusals[at].1 -= 1;
             return Err(self.refusals[at].2.clone());
         }
+        if self.ignores(&request.operation) {
+            return self.clone().answer(request.operation);
+        }
         let answer = self.answer(request.operation);
         self.disk.running = self.scm.mapped_files();
         answer
@@ -30,6 +33,14 @@ impl Host for SimulatedHost {
 }
 
 impl SimulatedHost {
+    fn ignores(&self, operation: &Operation) -> bool {
+        self.ignored.iter().any(|(name, about)| {
+            // `{:?}` writes each `\` twice.
+            let asked = || format!("{operation:?}").replace(r"\\", r"\").to_lowercase();
+            *name == operation.name() && asked().contains(about)
+        })
+    }
+
     fn answer(&mut self, operation: Operation) -> Outcome {
         use Operation as O;
         Ok(match operation {
@@ -283,7 +294,11 @@ impl SimulatedHost {
 
     fn take_lock(&mut self, path: &str) -> Result<()> {
         let key = path.to_lowercase();
-        if self.foreign_locks.contains(&key) {
+        let now = self.tick_ms;
+        let held = |(lock, until): &(String, Option<u64>)| {
+            *lock == key && until.is_none_or(|until| now < until)
+        };
+        if self.foreign_locks.iter().any(held) {
             return refused(32);
         }
         if self.disk.stat(path).is_err() {

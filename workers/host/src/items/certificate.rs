@@ -90,11 +90,7 @@ impl Kind for Certificate {
 
 /// Takes a root of ours away.
 pub(crate) async fn remove<H: Host>(run: &mut Run<H>, sha256: &str) -> Result<bool> {
-    let ours = roots(run)
-        .await?
-        .iter()
-        .any(|root| root.own && root.sha256 == sha256 && root.name == MARK);
-    if !ours {
+    if !is_ours(run, sha256).await? {
         return Ok(false);
     }
     run.roots = None;
@@ -113,4 +109,12 @@ pub(crate) async fn remove<H: Host>(run: &mut Run<H>, sha256: &str) -> Result<bo
             &error,
         )),
     }
+}
+
+/// Whether this root is in the store's own part and bears our mark.
+pub(crate) async fn is_ours<H: Host>(run: &mut Run<H>, sha256: &str) -> Result<bool> {
+    let roots = roots(run).await?;
+    Ok(roots
+        .iter()
+        .any(|root| root.own && root.sha256 == sha256 && root.name == MARK))
 }

@@ -141,3 +141,12 @@ pub(crate) async fn remove<H: Host>(run: &mut Run<H>, process: &str) -> Result<b
         Err(error) => Err(failed(&error)),
     }
 }
+
+/// Whether an exclusion is there, as far as can be seen: a policy may hide the list.
+pub(crate) async fn is_there<H: Host>(run: &mut Run<H>, process: &str) -> Result<bool> {
+    match run.host.ask(DefenderRead {}).await {
+        Ok(listed) => Ok(has(&listed.paths, process) || has(&listed.processes, process)),
+        Err(error) if off(&error) => Ok(false),
+        Err(error) => Err(failed(&error)),
+    }
+}

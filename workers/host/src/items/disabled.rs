@@ -83,3 +83,18 @@ impl Kind for DisabledService {
         None
     }
 }
+
+/// Whether a service that started otherwise before is disabled.
+pub(crate) async fn is_held<H: Host>(run: &mut Run<H>, name: &str, before: Start) -> Result<bool> {
+    if before == Start::Disabled {
+        return Ok(false);
+    }
+    match run.host.ask(ServiceRead { name: name.into() }).await {
+        Ok(config) => Ok(config.start == Start::Disabled),
+        Err(error) if error.number() == 1060 => Ok(false),
+        Err(error) => {
+            let doing = || format!("look at the service {name}");
+            Err(error).doing(FailureCode::Other, doing)
+        }
+    }
+}

@@ -205,6 +205,11 @@ async fn reserve<H: Host>(
     put(&mut run.host, &path, source, Rights::Users, None).await
 }
 
+/// Whether there is an endpoint of this name.
+pub(crate) async fn is_there<H: Host>(run: &mut Run<H>, name: &str) -> Result<bool> {
+    Ok(hns::ready(run).await? && hns::endpoint(run, name).await?.is_some())
+}
+
 /// Takes an endpoint away.
 pub(crate) async fn remove<H: Host>(run: &mut Run<H>, name: &str) -> Result<bool> {
     if !hns::ready(run).await? {

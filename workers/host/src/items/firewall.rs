@@ -155,3 +155,12 @@ pub(crate) async fn remove<H: Host>(run: &mut Run<H>, name: &str) -> Result<bool
     let said = format!("firewall rule {name}: it does not go");
     Err(Problem::new(FailureCode::FirewallFailed, said))
 }
+
+/// Whether there is a rule of this name.
+pub(crate) async fn is_there<H: Host>(run: &mut Run<H>, name: &str) -> Result<bool> {
+    match run.host.ask(FirewallRead { name: name.into() }).await {
+        Ok(_) => Ok(true),
+        Err(error) if error.is_any(&[2, OFF]) => Ok(false),
+        Err(error) => Err(failed(name, &error)),
+    }
+}

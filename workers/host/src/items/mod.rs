@@ -28,13 +28,7 @@ use dormer_profile::{
     item::{Item, What},
 };
 
-use crate::{
-    document::{Own, OwnWhat},
-    ops::Host,
-    problem::Result,
-    progress::Run,
-    state::Made,
-};
+use crate::{ops::Host, problem::Result, progress::Run, state::Made};
 
 /// What became of one item.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -127,6 +121,7 @@ pub(crate) async fn converge<H: Host>(run: &mut Run<H>, item: &Item) -> Result<S
         What::Sweep(what) => sweep::versions(run, what).await,
         What::OnlyFolders(what) => sweep::folders(run, what).await,
         What::OnlyCertificates(what) => sweep::certificates(run, what).await,
+        What::NewestFiles(what) => sweep::newest(run, what).await,
         What::DisabledService(what) => one(run, id, what).await,
         What::Lingering(what) => {
             if run.apply {
@@ -135,13 +130,6 @@ pub(crate) async fn converge<H: Host>(run: &mut Run<H>, item: &Item) -> Result<S
             }
             Ok(Step::Ok(String::new()))
         }
-    }
-}
-
-/// The same for an item of the program alone.
-pub(crate) async fn converge_own<H: Host>(run: &mut Run<H>, own: &Own) -> Result<Step> {
-    match &own.what {
-        OwnWhat::NewestFiles(what) => sweep::newest(run, what).await,
     }
 }
 

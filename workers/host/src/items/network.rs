@@ -205,3 +205,8 @@ pub(crate) async fn remove<H: Host>(run: &mut Run<H>, name: &str) -> Result<bool
     hns::delete(run, &format!("/networks/{}", network.id)).await?;
     Ok(true)
 }
+
+/// Whether there is a network of this name.
+pub(crate) async fn is_there<H: Host>(run: &mut Run<H>, name: &str) -> Result<bool> {
+    Ok(hns::ready(run).await? && hns::network(run, name).await?.is_some())
+}

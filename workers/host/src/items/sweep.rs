@@ -2,7 +2,7 @@
 
 use dormer_profile::{
     answer::FailureCode,
-    item::{OnlyCertificates, OnlyFolders, Sweep, VERSION_MARK},
+    item::{NewestFiles, OnlyCertificates, OnlyFolders, Sweep, VERSION_MARK},
 };
 
 use super::{
@@ -11,7 +11,6 @@ use super::{
     file::digest,
 };
 use crate::{
-    document::NewestFiles,
     ops::{DirectoryList, Entry, FileRename, Host},
     paths::{same, within},
     placing::{delete, passes, remove_tree, stat},
