@@ -22,7 +22,7 @@ use dormer_views::{
 use serde::Serialize;
 use std::{collections::BTreeMap, time::Duration};
 
-/// Pause between two looks of `--watch`.
+/// Refresh interval of `--watch`.
 const POLL_EVERY: Duration = Duration::from_secs(2);
 /// Most names in a line. The rest is a count.
 const NAMES_MAX: usize = 6;

@@ -80,7 +80,12 @@ pub(super) fn limit(rollout: &Rollout) -> String {
 fn status_section(rollout: &Rollout) -> Markup {
     html! {
         @if let Some(why) = &rollout.halted { p.note.bad { "Halted: " (why) } }
-        @if let Some(why) = &rollout.held { p.note.amber { "No lease is granted: " (why) "." } }
+        @if let Some(why) = &rollout.held {
+            p.note.amber {
+                "No lease is granted: " (why) "."
+                @if let Some(cure) = &rollout.held_cure { " " (cure) "." }
+            }
+        }
         @if let Some(who) = &rollout.paused { p.note.amber { "Paused by " (who) "." } }
         @if let Some(why) = &rollout.refused { p.note.amber { "The pool's last edit was refused: " (why) } }
         @if let Some(back) = &rollout.rollback { p.note { "Rollback: " (back) } }

@@ -573,8 +573,8 @@ pub(crate) mod tests {
             paragraph(&machine, None, None),
             "win-1 failed 5 minutes ago (07:00 UTC) while probing: the key is not accepted (AuthRejected). \
              Its Machine is in phase Provisioned. Its desired version is v2. \
-             Let the host accept dormer's key: the user, the public key in its user data (user data may not have run \
-             yet), and administrators_authorized_keys open to Administrators and SYSTEM alone. Then continue: \
+             Make the host accept dormer's key: check the user, the public key in the user data (which may not have run \
+             yet), and that only Administrators and SYSTEM can access administrators_authorized_keys. Then continue: \
              dormer retry win-1. Or replace it: dormer recreate win-1 --yes."
         );
         assert_eq!(
@@ -629,7 +629,10 @@ pub(crate) mod tests {
         assert_eq!(stuck.urgency, Some(Urgency::Stuck.into()));
         assert_eq!(stuck.heals_by, None);
         let lines = stuck.lines();
-        assert!(lines.contains("Do now:  Let the host run"), "{lines}");
+        assert!(
+            lines.contains("Do now:  Check that the host runs"),
+            "{lines}"
+        );
     }
 
     #[test]

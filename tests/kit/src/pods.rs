@@ -41,7 +41,7 @@ use network::Network;
 
 /// How often the Node asks for its pods.
 const POLL_EVERY: Duration = Duration::from_millis(200);
-/// Polls between two signs of life of the Node, and between two looks at the Services.
+/// Polls between two heartbeats of the Node, and between two reads of the Services.
 const BEAT_POLLS: u32 = 25;
 
 /// `$1` runc, `$2` its state, `$3` beginning of the network's names, `$4` the folder. It waits for the end of its input.

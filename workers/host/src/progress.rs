@@ -37,11 +37,11 @@ pub(crate) struct Run<H> {
     pub(crate) stopped: Vec<String>,
     /// SHA-256 of the roots in the store, read once a call.
     pub(crate) roots: Option<Vec<Root>>,
-    /// The log of the service in hand.
+    /// End of the present service's log.
     pub(crate) log: Option<String>,
-    /// How deep the change of the item in hand cuts at least, where that is more than its kind says.
+    /// Minimum change class of the present item, if its change disturbs more than the class of its kind.
     pub(crate) deeper: Option<ChangeClass>,
-    /// What became of the items so far.
+    /// Outcomes of the items so far.
     pub(crate) outcomes: Vec<ItemOutcome>,
     /// Files that are neither in place nor staged.
     pub(crate) missing: Vec<String>,

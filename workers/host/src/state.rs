@@ -86,7 +86,7 @@ pub enum Made {
         /// Its name.
         name: String,
     },
-    /// Processes that must not outlive a removal.
+    /// Processes that a removal has to end.
     Lingering {
         /// Their name, without `.exe`.
         process: String,
@@ -94,7 +94,7 @@ pub enum Made {
 }
 
 impl Made {
-    /// What people read.
+    /// Stable id of the object, as outputs show it: `service:kubelet`.
     pub fn id(&self) -> String {
         match self {
             Self::Directory { path, .. } => format!("directory:{path}"),

@@ -55,7 +55,8 @@ pub fn read_document(announced: &Announced, mut input: impl Read) -> Result<Vec<
     Ok(bytes)
 }
 
-/// The one writer: whole lines, and nobody minds when nobody reads them. Clones write to the same place.
+/// Shared line writer. Clones write to the same stream, whole lines at a time. Write errors are ignored: the reader may
+/// have closed the connection.
 pub struct Output<W> {
     to: Arc<Mutex<W>>,
 }

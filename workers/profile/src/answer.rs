@@ -371,9 +371,9 @@ impl FailureCode {
             Self::HostnameFailed => "Check the name (15 characters) and the domain of the host.",
             Self::FileLocked => "Find the process that holds the file, or reboot the host.",
             Self::HashMismatch => {
-                "dormer repeats the upload; if the failure stays, check the payload."
+                "Wait: dormer repeats the upload. Check the payload if the failure persists."
             }
-            Self::FileMissing => "dormer uploads the file and repeats the call.",
+            Self::FileMissing => "Wait: dormer uploads the file and repeats the call.",
             Self::QuarantineSuspected => {
                 "Restore the file in the virus scanner and exclude it there."
             }
@@ -384,21 +384,25 @@ impl FailureCode {
             Self::ServiceStartTimeout | Self::ServiceCrashed | Self::NotHealthy => {
                 "Read the end of the service's log in this message."
             }
-            Self::ServiceStopTimeout => "The process does not end: reboot the host.",
+            Self::ServiceStopTimeout => "Reboot the host: the process does not end.",
             Self::DependencyFailed => "Check the service that it depends on.",
-            Self::HnsMissing => "Another service creates the network: read that service's log.",
+            Self::HnsMissing => "Read the log of the service that creates the network.",
             Self::HnsFailed => "Restart the service `hns`, or reboot the host.",
             Self::NoDefaultRoute => "Give the host a default route with an IPv4 address.",
             Self::ClockSkew => "Set the host's clock: `w32tm /resync`.",
-            Self::RebootPending => "dormer reboots the host and repeats the call.",
+            Self::RebootPending => "Wait: dormer reboots the host and repeats the call.",
             Self::BootChanged => "Do nothing: the host has rebooted, and dormer compares it again.",
             Self::RebootRefused => {
                 "Read the message; a person or a policy may have blocked the shutdown."
             }
             Self::FirewallFailed => "Check whether a group policy controls the firewall.",
             Self::CertificateFailed => "Check the certificate in the trusted bundle.",
-            Self::DefenderFailed => "A group policy may own Defender (tamper protection).",
-            Self::TimedOut => "The call is repeated; if it stays, look at what the message names.",
+            Self::DefenderFailed => {
+                "Check whether a group policy or tamper protection controls Defender."
+            }
+            Self::TimedOut => {
+                "Wait: dormer repeats the call. Check what the message names if the failure persists."
+            }
             Self::AccessDenied => "Make the SSH user an administrator of the host.",
             Self::Other => "Read the message.",
         }

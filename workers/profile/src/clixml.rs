@@ -85,7 +85,7 @@ fn unescaped(text: &str) -> String {
     String::from_utf16_lossy(&units)
 }
 
-/// Lines without trailing space, none of them empty, and not too much of it all.
+/// The text without trailing spaces and empty lines, cut to [`READABLE_CHARS_MAX`] characters.
 fn tidy(text: &str) -> String {
     let lines = text
         .split(['\n', '\r'])

@@ -157,7 +157,7 @@ impl<C: Cluster> HostExecutor<C> {
         }
     }
 
-    /// What goes to a host in secret is told to nobody.
+    /// Registers the secrets of the document, so that they are redacted from every output of the host.
     fn learn(
         &self,
         bootstrap: &Bootstrap,

@@ -55,7 +55,7 @@ pub const TOKEN_REFUSED: &str = "TokenRefused";
 
 /// How long an attempt waits for the approver. The next attempt asks again.
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
-/// First pause between two looks at the answer, and the longest.
+/// First and longest pause between two reads of the answer.
 const PAUSE: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Most restarts of a write that another writer crossed.

@@ -39,7 +39,8 @@ impl PublishedFact {
 
 type About = BTreeMap<ObjectRef, PublishedFact>;
 
-/// What all runs were told. It outlives an epoch, so that what vanished in a gap can be unsaid.
+/// Facts published to all runs. They outlive an epoch, so that the watcher can withdraw facts of objects that vanished
+/// between two epochs.
 #[derive(Debug, Default)]
 pub(super) struct PublishedFacts {
     machines: BTreeMap<String, About>,
@@ -47,7 +48,7 @@ pub(super) struct PublishedFacts {
 }
 
 impl PublishedFacts {
-    /// A new epoch: everything is to be said again.
+    /// Starts a new epoch: marks every published fact to be published again.
     pub(super) fn age(&mut self) {
         for about in self.machines.values_mut().chain([&mut self.rollout]) {
             about.retain(|_, said| said.what != FactState::Gone);

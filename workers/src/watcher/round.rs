@@ -38,10 +38,10 @@ const AROUND_EVERY: u32 = 10;
 const NEIGHBOURS_EVERY: u32 = 5;
 /// Parts after which the Windows builds among the nodes are checked again.
 const CLASSES_EVERY: u32 = 5;
-/// After how many parts the rollout hears that MachineSets have other numbers, if that is all that changed: a message
-/// about a set names its machines, and so is large.
+/// Parts after which the watcher sends changed replica counts of MachineSets to the rollout, if nothing else of them
+/// changed. A message about a set names its machines, so it is large.
 const NUMBERS_EVERY: u32 = 10;
-/// A machine that is new is spoken of again after so many parts: its first facts may have come before its run began.
+/// Parts after which the facts of a new machine are repeated: the first ones may have arrived before its run began.
 const NEW_AGAIN: [u32; 2] = [1, 5];
 
 struct Round {
@@ -282,7 +282,7 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
             .write_rollout(&round.view, &mut self.published, false)
     }
 
-    /// A part of the repeats: every run hears everything once in a round of them.
+    /// Messages of the next part of a round. A whole round repeats every fact to every run once.
     fn part(&mut self, round: &mut Round) -> Vec<FactMessage> {
         let mut messages = self.owners(round);
         let now = Instant::now();
@@ -324,7 +324,7 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
         }
         self.settings.answer().await;
         let refused = self.settings.refused.as_ref().map(ToString::to_string);
-        let held = self.settings.published().held;
+        let held = self.settings.published().held_in_full();
         self.status.send_if_modified(|status| {
             let differs = status.pool_refused != refused || status.grants_held != held;
             (status.pool_refused, status.grants_held) = (refused, held);

@@ -22,7 +22,7 @@ pub enum SourceState {
     Watched,
     /// The cluster does not know the kind.
     Absent,
-    /// dormer may not read it: which right is missing. Nothing is concluded from what is not seen.
+    /// dormer may not read it: the missing right. Absent objects of this kind then prove nothing.
     Forbidden(String),
 }
 

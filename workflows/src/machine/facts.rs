@@ -259,7 +259,9 @@ impl Draft<'_> {
         let known = self.s.pool.as_mut().filter(|known| !known.absent);
         if let (true, Some(known)) = (pool.absent, known) {
             // The last settings hold after the pool is gone: no serving node falls back to defaults.
-            (known.held, known.paused) = (pool.held, true);
+            known.held = pool.held;
+            known.held_cure = pool.held_cure;
+            known.paused = true;
             return;
         }
         let rules = |pool: &PoolSettings| (pool.strategy, pool.approval);

@@ -207,6 +207,7 @@ impl Draft<'_> {
 fn source(pool: &PoolSettings, neighbour: &Neighbour) -> Option<Source> {
     let source = Source {
         held: pool.held.clone(),
+        held_cure: pool.held_cure.clone(),
         spec_payload: pool.spec_payload.clone(),
         overridden_by: pool.overridden_by.clone(),
         override_ended: pool.override_ended,

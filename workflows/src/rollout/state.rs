@@ -89,9 +89,12 @@ pub struct Settings {
 /// Report of the watcher about the pool's object.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Source {
-    /// Why nothing is granted, with what to do.
+    /// Why nothing is granted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<String>,
+    /// Remedy for `held`, as an imperative sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_cure: Option<String>,
     /// The payload in the words of its spec.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spec_payload: Option<String>,
@@ -354,6 +357,13 @@ impl State {
     pub fn held(&self) -> Option<&str> {
         let held = || self.source.as_ref()?.held.as_deref();
         self.neighbour().or_else(held)
+    }
+
+    /// Remedy for [`State::held`]. `None`: the reason itself names it, or nothing is held.
+    #[must_use]
+    pub fn held_cure(&self) -> Option<&str> {
+        let own = self.neighbour().is_none();
+        own.then(|| self.source.as_ref()?.held_cure.as_deref())?
     }
 
     /// Payload of a rollback that the pool's settings do not show yet. Until then nobody gets the lease for the payload

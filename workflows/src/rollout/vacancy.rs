@@ -50,8 +50,8 @@ impl Vacancy {
         })
     }
 
-    /// Whether `m` may be the replacement. A machine that served or was created before the deletion is none, as far as
-    /// the time stamps show that (whole seconds, of API servers whose clocks may differ).
+    /// Whether `m` may be the replacement. A machine that served or was created before the deletion may not. Time stamps
+    /// have whole seconds and come from API servers whose clocks differ, so [`SKEW_MS`] is tolerated.
     fn fits(&self, uid: &Uid, m: &Member) -> bool {
         let late = m.served == 0 || m.served > self.loss.tick;
         let young = self

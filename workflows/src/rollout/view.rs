@@ -48,8 +48,10 @@ pub struct View {
     pub turned_away: Vec<String>,
     /// Person who stopped new grants, and reason.
     pub paused: Option<String>,
-    /// Why nothing is granted, with what to do: there is no pool, or it says stop.
+    /// Why nothing is granted: there is no pool, or its `spec.stop` is true.
     pub held: Option<String>,
+    /// Remedy for `held`, as an imperative sentence.
+    pub held_cure: Option<String>,
     /// Whether the reason is another operator that configures hosts.
     pub neighbour: bool,
     /// The generation of the pool's spec that was read last; 0: of none.
@@ -172,6 +174,7 @@ impl State {
             turned_away: self.turned_away.iter().map(Uid::to_string).collect(),
             paused: self.paused_by(),
             held: self.held().map(str::to_owned),
+            held_cure: self.held_cure().map(str::to_owned),
             neighbour: self.neighbour().is_some(),
             generation: self.source.as_ref().map_or(0, |source| source.generation),
             refused: self

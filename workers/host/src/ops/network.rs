@@ -70,7 +70,7 @@ ask! {
         rule: FirewallRule,
     } -> ();
 
-    /// Sets the properties of the rule that [`FirewallRead`] answers, in place: protocol before ports.
+    /// Sets the properties of an existing rule, as found by [`FirewallRead`]: the protocol before the ports.
     ///
     /// Refuses as [`FirewallRead`] and [`FirewallAdd`].
     FirewallChange, "firewall_change", changes, |_| QUICK_MS, {
@@ -78,7 +78,7 @@ ask! {
         rule: FirewallRule,
     } -> ();
 
-    /// `INetFwRules::Remove`; there is none: `()`, too.
+    /// Removes a rule (`INetFwRules::Remove`). Answers `()` also if no rule has the name.
     ///
     /// Refuses with 0x80070005, 0x800706D9.
     FirewallRemove, "firewall_remove", changes, |_| QUICK_MS, {

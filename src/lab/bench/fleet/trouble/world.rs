@@ -295,6 +295,7 @@ impl World {
     /// The settings as runs are told: those of the pool, or that there is none.
     fn published_settings(&self) -> PoolSettings {
         let held = "there is no pool".to_owned();
+        let cure = "Create the pool".to_owned();
         match self.pruned {
             false => self.settings.clone(),
             true => PoolSettings {
@@ -302,6 +303,7 @@ impl World {
                 absent: true,
                 paused: true,
                 held: Some(held),
+                held_cure: Some(cure),
                 ..PoolSettings::default()
             },
         }
