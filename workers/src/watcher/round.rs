@@ -47,7 +47,7 @@ const NEW_AGAIN: [u32; 2] = [1, 5];
 struct Round {
     view: View,
     writer: MessageWriter,
-    /// Machines to be spoken of again, and when.
+    /// New machines whose facts are repeated, with the due time.
     fresh: VecDeque<(Instant, String)>,
     cursor: String,
     parts: u32,
@@ -74,7 +74,7 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
             from.push(self.source_listed(&mut view, resource, listing));
         }
         self.published.age();
-        // From before it is asked, so that no change is missed.
+        // Subscribed before the first read, so that no change is missed.
         let installed = self.catalog.changed();
         let writer = MessageWriter::new(beginning, &self.options.pool, self.rollout.clone());
         let part = (self.options.repeat / PARTS).max(Duration::from_millis(10));
@@ -119,7 +119,7 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
         self.follow(round, changes, installed).await
     }
 
-    /// Notes what a list brought; its resourceVersion, from which to watch.
+    /// Records the resourceVersion of a list, from which to watch.
     fn source_listed(
         &mut self,
         view: &mut View,
@@ -208,7 +208,7 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
         }
     }
 
-    /// Looks whether another operator for Windows hosts runs; `true`: runs have to be told.
+    /// Checks whether another operator for Windows hosts runs. `true`: runs get new settings.
     async fn refresh_neighbours(&mut self) -> bool {
         let neighbour = self.neighbours.refresh(&self.client).await.clone();
         let unread = self.neighbours.unread().map(str::to_owned);
@@ -221,7 +221,7 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
         self.settings.found(&neighbour)
     }
 
-    /// Looks what else changes the cluster; `true`: runs have to be told.
+    /// Checks which other operations change the cluster. `true`: runs get new settings.
     async fn refresh_changing(&mut self) -> bool {
         let machines = self.options.machines.as_deref();
         let namespace = self.options.cluster_machines.as_deref();
@@ -269,7 +269,7 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
         messages
     }
 
-    /// Owner facts are large; they are told at most once in a part.
+    /// Owner facts are large, so they are sent at most once in a part.
     fn owners(&mut self, round: &mut Round) -> Vec<FactMessage> {
         let now = Instant::now();
         if !round.view.owners_changed || now < round.owners_due {
@@ -314,7 +314,7 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
         messages
     }
 
-    /// Looks up what the pool's settings mean now; whether runs have to be told.
+    /// Resolves the pool's settings. Returns whether runs get new ones.
     async fn resolve_settings(&mut self, round: &mut Round) -> bool {
         if !self
             .settings
@@ -461,7 +461,7 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
 }
 
 impl Round {
-    /// Machines whose runs may have begun just now are spoken of again soon.
+    /// Schedules repeated facts for machines whose runs may have begun just now.
     fn remember_new(&mut self) {
         let now = Instant::now();
         let started = std::mem::take(&mut self.writer.started);
@@ -475,7 +475,7 @@ impl Round {
     }
 }
 
-/// What the engine's side answers in time.
+/// Waits for an answer of the engine's side, with a time limit.
 async fn answered<T>(asked: impl Future<Output = Result<T, PortError>>) -> Result<T, Trouble> {
     let slow = |_| Trouble("the engine does not answer: nothing for a minute".to_owned());
     let answer = tokio::time::timeout(PORT_LIMIT, asked)
