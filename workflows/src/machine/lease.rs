@@ -105,8 +105,8 @@ impl Draft<'_> {
         }
     }
 
-    /// The rollout hears that it is a member no more.
-    /// `stays`: only the run ends, or rests, and the Machine is still there.
+    /// Reports to the rollout that the machine is no longer a member. `stays`: only the run ends, or rests, and the
+    /// Machine still exists.
     pub(super) fn leave_rollout(&mut self, gap: bool, stays: bool) {
         if self.s.reported.take().is_some() {
             let never_served = self.s.ignored() && self.s.first_bring_up() && !self.s.node_serves();

@@ -89,8 +89,8 @@ impl State {
         ignored.map(|(uid, _)| uid)
     }
 
-    /// Whether the owner has as many Machines as it wants, without those that are gone or going, and those that are to be
-    /// ignored before they ever served.
+    /// Whether the owner has as many Machines as it wants, without those that are deleted or being deleted, and those
+    /// that are ignored since before they ever served.
     fn owner_is_content(&self, vacancy: &Vacancy) -> bool {
         let Some(owner) = self.owners.get(&vacancy.owner) else {
             return true;
