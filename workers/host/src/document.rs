@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::paths::refused;
 
-/// Of the files in a folder that are named so, the newest stay, and what one of them names.
+/// Among the files of such names in a folder, the newest stay, and the ones that `named_in` names.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct NewestFiles {
     /// The folder.
@@ -20,7 +20,7 @@ pub struct NewestFiles {
     pub suffix: String,
     /// So many stay.
     pub keep: usize,
-    /// A file that is one of them under a name of its own: its twin stays, too.
+    /// A file that is a copy of one of them under another name: the original stays as well.
     #[serde(default)]
     pub current: Option<String>,
 }
@@ -33,7 +33,7 @@ pub(crate) enum OwnWhat {
     NewestFiles(NewestFiles),
 }
 
-/// One of them, with its place among the others.
+/// One item with its index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Own {
     /// Before the profile's item of this number.
