@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::paths::refused;
 
-/// Among the files of such names in a folder, the newest stay, and the ones that `named_in` names.
+/// Files in a folder with such names, of which the newest stay, and the one that `current` is a copy of.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct NewestFiles {
     /// The folder.

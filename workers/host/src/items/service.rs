@@ -21,7 +21,7 @@ use crate::{
     state::Made,
 };
 
-/// For so long a deleted service of the same name is waited for.
+/// Time to wait for a deleted service of the same name to disappear, in milliseconds.
 const MARKED_MS: u64 = 90_000;
 
 /// Configuration and state of a service.
