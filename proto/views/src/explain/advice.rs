@@ -1,4 +1,4 @@
-//! Advice about a machine: the next steps of each phase, and the cure of each failure code. The one place for both.
+//! Advice about a machine: the next steps of each phase, and the cure of each failure code. No other module has any.
 //!
 //! A step follows from ids and codes alone, never from a sentence.
 
@@ -15,7 +15,7 @@ use crate::{
 use dormer_profile::answer::FailureCode;
 use dormer_proto::phase::{MachinePhase, MachineState};
 
-/// Label of a Machine that is left to somebody else.
+/// Label of a Machine that dormer leaves alone.
 const IGNORE: &str = "windowsmachineconfig.openshift.io/ignore";
 
 /// Next steps for a person, in their order. Empty: there is nothing to do. Where the machine continues by itself
@@ -42,7 +42,7 @@ pub fn steps(machine: &Machine, rollout: Option<&Rollout>) -> Vec<Step> {
         .map_or_else(Vec::new, |phase| in_phase(machine, phase, rollout))
 }
 
-/// Step of a machine that nothing happens to until somebody lets it continue.
+/// Step of a machine on which dormer does nothing until a person lets it continue.
 fn stopped(machine: &Machine) -> Option<Step> {
     let name = machine.name.as_str();
     if machine.status.quarantine.is_some() {
@@ -137,7 +137,7 @@ pub fn shown_key(message: &str) -> Option<&str> {
 /// Characters of a SHA-256 in OpenSSH's base64.
 const KEY_CHARACTERS: usize = 43;
 
-/// Steps of a Machine that the Machine API has given up.
+/// Steps of a Machine that the Machine API has marked as failed.
 fn given_up(machine: &Machine) -> Vec<Step> {
     let say = match &machine.machine_error {
         Some(_) => format!(
@@ -227,7 +227,7 @@ fn in_phase(machine: &Machine, phase: MachinePhase, rollout: Option<&Rollout>) -
     }
 }
 
-/// Steps of a machine whose task is tried again: the cure of its last failure, else what the phase waits for.
+/// Steps of a machine whose task is retried: the cure of its last failure, else of the phase.
 fn working(machine: &Machine, phase: MachinePhase) -> Vec<Step> {
     let mut failures = machine.tasks.iter().filter_map(|it| it.failure.as_ref());
     let cure = failures.find_map(|failure| cure(&failure.code));
@@ -474,7 +474,7 @@ fn leaving(machine: &Machine) -> Vec<Step> {
 /// Cure of a failure.
 #[derive(Debug, Clone, Copy)]
 struct Cure {
-    /// Kind of what is done.
+    /// Kind of the action.
     outside: Outside,
     /// The same in words, without a full stop.
     say: &'static str,
@@ -695,7 +695,7 @@ mod tests {
         steps.iter().filter_map(Step::line).collect()
     }
 
-    /// Kinds of what is done outside, in their order.
+    /// Kinds of the actions outside of dormer, in their order.
     fn outside(steps: &[Step]) -> Vec<Outside> {
         let kinds = steps.iter().filter_map(|it| it.outside.as_ref()?.known());
         kinds.collect()
