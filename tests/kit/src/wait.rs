@@ -1,4 +1,4 @@
-//! Waiting for a condition with a deadline: the one place where a test pauses.
+//! Waiting for a condition with a deadline: the only code where a test pauses.
 
 use std::future::Future;
 use std::time::{Duration, Instant};
