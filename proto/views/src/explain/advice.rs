@@ -338,10 +338,7 @@ fn no_node(machine: &Machine) -> Vec<Step> {
 
 /// Steps after a certificate request that was not approved.
 fn certificate(why: &str) -> Vec<Step> {
-    let say = format!(
-        "Correct the host's name or addresses, so that the kubelet's request contains only what belongs to this machine: {}",
-        dotless(why)
-    );
+    let say = format!("Remove the reason for the refusal: {}", dotless(why));
     vec![
         Step::command("See the request", &["kubectl", "describe", "csr"]),
         Step::outside(Outside::MendNode, say),
