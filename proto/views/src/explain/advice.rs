@@ -768,10 +768,10 @@ mod tests {
 
     /// First words of a step. A step that begins otherwise describes, and does not say what to do.
     const IMPERATIVES: &[&str] = &[
-        "Add", "Allow", "Check", "Close", "Compare", "Continue", "Correct", "Create", "Decide",
-        "Do", "End", "Find", "Free", "Give", "Grant", "Install", "Let", "Make", "Mend", "Open",
-        "Read", "Reboot", "Release", "Remove", "Replace", "Restart", "Restore", "Return", "See",
-        "Set", "Start", "Then", "Trust", "Uncordon", "Wait",
+        "Add", "Allow", "Change", "Check", "Close", "Compare", "Continue", "Correct", "Create",
+        "Decide", "Do", "End", "Find", "Free", "Give", "Grant", "Install", "Let", "Make", "Mend",
+        "Open", "Read", "Reboot", "Release", "Remove", "Replace", "Restart", "Restore", "Return",
+        "See", "Set", "Start", "Then", "Trust", "Uncordon", "Wait",
     ];
 
     #[test]
