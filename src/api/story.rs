@@ -92,7 +92,7 @@ impl Story {
             } => {
                 let task = self.task(*seq, *ordinal, Some(outcome));
                 let ended = match outcome {
-                    // The worker did its part, and refused what it was asked for.
+                    // The worker completed its task, and refused the request.
                     Outcome::CsrRefused { .. }
                     | Outcome::FenceRefused { .. }
                     | Outcome::FenceClosedMeanwhile => "ended",

@@ -1,4 +1,4 @@
-//! Taking away what the program made, from its inventory: never from a rendering, which may be of another version.
+//! Removal of what the program made, from its inventory: never from a rendering, which may belong to another version.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ use crate::{
     state::{Entry, Made, file},
 };
 
-/// What a node leaves in folders of its own, beside what we made: gone with a removal for good.
+/// Folders that a node fills, besides ours: deleted when the host leaves for good.
 const LEFT_BY_A_NODE: [&str; 2] = [r"C:\var\lib\kubelet", r"C:\var\lib\cni"];
 
 /// In this order things go: what uses a thing before the thing.
@@ -44,7 +44,7 @@ fn rank(made: &Made) -> u32 {
     }
 }
 
-/// The entries in the order in which they go: by rank; services the last made first; folders the deepest first.
+/// Inventory entries in the order of removal: by rank; services, the last created first; folders, the deepest first.
 fn in_order(mut entries: Vec<Made>) -> Vec<Made> {
     entries.reverse();
     entries.sort_by_key(|made| {
@@ -57,7 +57,7 @@ fn in_order(mut entries: Vec<Made>) -> Vec<Made> {
     entries
 }
 
-/// Everything goes, of both sections, the kubelet's folder and the CNI's state included; then it is looked for.
+/// Removes everything of both sections, with the kubelet's folder and the CNI's state, and then checks the result.
 pub(crate) async fn everything<H: Host>(run: &mut Run<H>) -> Result<()> {
     let entries: Vec<Entry> = run.inventory.entries.clone();
     let had_node = entries
@@ -65,7 +65,7 @@ pub(crate) async fn everything<H: Host>(run: &mut Run<H>) -> Result<()> {
         .any(|entry| matches!(&entry.made, Made::Service { name } if same(name, "kubelet")));
     // A boot in the middle of a removal puts nothing back.
     delete(&mut run.host, &state(file::BOOT)).await?;
-    // Folders that go when they are empty come after what a node left in them.
+    // Folders that are deleted only when empty come after the remains of a node in them.
     let (shared, ours) = entries
         .iter()
         .map(|entry| entry.made.clone())
@@ -115,13 +115,13 @@ pub(crate) async fn no_longer_wanted<H: Host>(run: &mut Run<H>, document: &Docum
             What::Lingering(what) => Some(Made::Lingering {
                 process: what.process.clone(),
             }),
-            // Whichever way it was started before.
+            // Whatever its start type was before.
             What::DisabledService(what) => Some(Made::Disabled {
                 name: what.name.clone(),
                 start: Start::Disabled,
             }),
             What::Sweep(what) => {
-                // Version folders are the sweep's: those it keeps are a way back.
+                // The sweep deletes version folders: the ones that it keeps allow a rollback.
                 swept.extend(
                     what.keep
                         .iter()
@@ -162,8 +162,8 @@ pub(crate) async fn no_longer_wanted<H: Host>(run: &mut Run<H>, document: &Docum
     Ok(())
 }
 
-/// Gives the services of others back: each is started as it was before it was disabled, and those that start by themselves
-/// run at once. Nothing else of what was made goes.
+/// Restores the services of others: each gets its earlier start type, and automatic ones are started at once. Nothing
+/// else is removed.
 pub(crate) async fn of_others<H: Host>(run: &mut Run<H>) -> Result<()> {
     let entries = run.inventory.entries.iter().map(|entry| &entry.made);
     let theirs: Vec<Made> = entries
@@ -205,7 +205,7 @@ async fn take<H: Host>(run: &mut Run<H>, entries: Vec<Made>) -> Result<BTreeSet<
     for made in entries {
         let id = made.id();
         run.host.about(&id);
-        // Containers are taken apart while containerd can still see it; then containerd goes.
+        // Containers are deleted while containerd still runs; then containerd is removed.
         if matches!(&made, Made::Service { name } if same(name, "containerd")) {
             for process in &lingering {
                 services::end_named(run, process).await?;
@@ -220,7 +220,7 @@ async fn take<H: Host>(run: &mut Run<H>, entries: Vec<Made>) -> Result<BTreeSet<
                 run.said(&id, gone_or_not(gone), "");
                 run.inventory.forget(&made);
             }
-            // Somebody else put something into it: it is his from now on.
+            // Another process put a file into it, so it is no longer ours.
             Ok(None) => {
                 run.said(&id, ItemState::Ok, "is not empty, and stays");
                 run.inventory.forget(&made);

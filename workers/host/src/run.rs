@@ -91,7 +91,7 @@ impl<H: Host> Run<H> {
             (Some(Asked::Reboot), _) => self.reboot().await,
             _ => Ok(()),
         };
-        // Whatever became of the call: what it stopped on its way runs again.
+        // Services that the call stopped are started again, whatever its outcome.
         services::start_again(self).await;
         done
     }
@@ -106,8 +106,8 @@ impl<H: Host> Run<H> {
         }
     }
 
-    /// Asks Windows for a reboot. 1115: it has begun. 1190: one was asked for before, which may be a switching off, or
-    /// hours ahead: it proves nothing, and the boot's identity decides as always.
+    /// Requests a reboot from Windows. 1115: it has begun. 1190: an earlier request exists, which may be a shutdown or
+    /// hours ahead, so it proves nothing. The identity of the boot shows whether the host rebooted.
     async fn reboot(&mut self) -> Result<()> {
         let ask = RebootAsk {
             grace_seconds: 5,
@@ -217,7 +217,7 @@ impl<H: Host> Run<H> {
         Ok(())
     }
 
-    /// A virus scanner takes a file away some seconds after it came: what was right a moment ago is to be there still.
+    /// Checks files once more at the end: a virus scanner removes a file some seconds after its creation.
     async fn assert_files_stay(&mut self, document: &Document) -> Result<()> {
         for item in &document.items {
             let What::File(what) = &item.what else {

@@ -1,5 +1,6 @@
 //! Live checks before dormer writes on a Node or disturbs it: the Node is this Machine's own Windows node, it is not
-//! Ready if the lease is over the limit, and the pool is not stopped.
+//! Ready if the lease is over the limit, and the pool is not stopped. Each worker reads the objects again just before
+//! it writes, since the facts of a run may be minutes old.
 //!
 //! Each worker reads it afresh just before it writes. Facts that a run was told may be minutes old.
 
@@ -31,11 +32,11 @@ pub(crate) const CONTROL_PLANE: [&str; 2] = [
     "node-role.kubernetes.io/control-plane",
     "node-role.kubernetes.io/master",
 ];
-/// The taint by which a person says that a silent host is off. Its key alone counts, with any effect, on a node that is
+/// Taint by which a person confirms that a silent host is off. Only its key counts, with any effect, on a node that is
 /// not Ready (kubernetes v1.33, `pkg/controller/podgc/gc_controller.go`, `gcTerminating`).
 pub(super) const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
-/// Why the live cluster does not let something be written.
+/// Reason for which the live cluster forbids a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Refused {
     why: FenceRefusal,
@@ -48,7 +49,7 @@ impl Refused {
         Self { why, said }
     }
 
-    /// Whether a stop or a pause holds it, which somebody ends, and not what the machine is.
+    /// Whether a stop or a pause is the reason, which a person ends, and not a property of the machine.
     pub(super) fn stops(&self) -> bool {
         matches!(self.why, FenceRefusal::Stopped | FenceRefusal::Paused)
     }
@@ -59,7 +60,8 @@ impl Refused {
         Outcome::FenceRefused { why, said }
     }
 
-    /// The failure of a task that has no such answer. A `nodeRef` may still come; what a node is does not change.
+    /// Failure of a task without such an answer. A missing `nodeRef` may still appear; the identity of a node does not
+    /// change.
     pub(super) fn failure(self) -> Failure {
         let Self { why, said } = self;
         match why {
@@ -76,7 +78,7 @@ impl Refused {
     }
 }
 
-/// A Node as it is, and the time at which the API server said so.
+/// A Node as read, and the API server's time of that read.
 #[derive(Debug, Clone)]
 pub(super) struct LiveNode {
     pub(super) node: Node,
@@ -96,14 +98,14 @@ impl LiveNode {
         self.ready() && !cordoned
     }
 
-    /// Whether its kubelet is silent, by the sign that the Machine API goes by (machine-api-operator 951196122,
+    /// Whether its kubelet is silent, by the same condition as the Machine API (machine-api-operator 951196122,
     /// `pkg/controller/machine/drain_controller.go`, `nodeIsUnreachable`).
     pub(super) fn unreachable(&self) -> bool {
         self.condition()
             .is_some_and(|ready| ready.status == "Unknown")
     }
 
-    /// Whether its kubelet is silent, and a person says by [`OUT_OF_SERVICE`] that the host is off.
+    /// Whether its kubelet is silent, and a person has confirmed with [`OUT_OF_SERVICE`] that the host is off.
     pub(super) fn said_to_be_off(&self) -> bool {
         let spec = self.node.spec.as_ref();
         let taints = spec.and_then(|spec| spec.taints.as_deref());
@@ -116,7 +118,7 @@ impl LiveNode {
         conditions.iter().find(|one| one.type_ == "Ready")
     }
 
-    /// How long the condition Ready has been what it is, in milliseconds: both times are the API server's.
+    /// Age of the present value of the condition Ready, in milliseconds; both times are the API server's.
     pub(super) fn unchanged_ms(&self) -> Option<u64> {
         let since = self.condition()?.last_transition_time.as_ref()?;
         let lasted = self.at_ms?.saturating_sub(since.0.as_millisecond());
@@ -168,7 +170,8 @@ impl KubernetesExecutor {
         Ok(noted.filter(|it| is_of(machine, &it.node).is_ok()))
     }
 
-    /// Why nothing may be taken away from this Machine's node now; `None`: it may. To be asked just before each write.
+    /// Reason for which this Machine's node must not be disturbed now; `None`: it may be. Call it just before each
+    /// write.
     pub(super) async fn refusal(
         &self,
         machine: &MachineRef,
@@ -255,8 +258,8 @@ impl KubernetesExecutor {
         Ok(Some(Refused::new(FenceRefusal::Stopped, said)))
     }
 
-    /// Why a host may not be rebooted now: the lease under which it was asked for has ended. A worker that was suspended
-    /// would take a node that serves again.
+    /// Reason for which a host must not be rebooted now: the lease of the order has ended. A worker that was suspended
+    /// could otherwise reboot a node that serves again.
     pub(super) async fn reboot_refused(
         &self,
         machine: &MachineRef,
@@ -324,9 +327,9 @@ pub(super) fn leaves_for_good(machine: &MachineRef, object: &DynamicObject) -> b
     machine.api == MachineApi::Host && object.metadata.deletion_timestamp.is_some()
 }
 
-/// Whether a Node is this Machine's own Windows node: by the UID of the `nodeRef` where it has one (Cluster API's
-/// v1beta2 has a name only), else by name and providerID. A Node that was deleted and registered again has another UID,
-/// which a `nodeRef` may never learn (see `watcher/routing.rs`).
+/// Whether a Node is this Machine's own Windows node: by the UID of the `nodeRef` if it has one (Cluster API's v1beta2
+/// has only a name), else by name and providerID. A Node that was deleted and registered again has another UID, and the
+/// `nodeRef` may keep the old one (see `watcher/routing.rs`).
 pub(super) fn is_of(machine: &DynamicObject, node: &Node) -> Result<(), Refused> {
     let name = node.name_any();
     let os = node.labels().get(OS).map_or("nothing", String::as_str);
@@ -384,7 +387,7 @@ pub(super) fn is_of(machine: &DynamicObject, node: &Node) -> Result<(), Refused>
             "its providerID is {wanted}, and that of the Node {}",
             there.unwrap_or("is not there")
         )),
-        // Whoever wrote the nodeRef compared addresses. What a host says of its own name is no proof.
+        // The controller that wrote the nodeRef compared addresses. A host's claim to a name proves nothing.
         (None, _) if linked.is_some() => Ok(()),
         (None, _) => foreign("it has neither a nodeRef nor a providerID".to_owned()),
     }

@@ -1,5 +1,5 @@
-//! Pauses of the machine's own controllers: Cluster API's, of a Cluster, a MachineSet or a Machine, and the condition that
-//! both APIs show. While one holds, nobody would make a deleted Machine again.
+//! Pauses of the machine's own controllers: Cluster API's, of a Cluster, a MachineSet or a Machine, and the condition
+//! that both APIs show. While one holds, no controller would replace a deleted Machine.
 
 use super::{
     KubernetesExecutor,
@@ -20,8 +20,9 @@ use kube::{
 /// `util/annotations/helpers.go`, `HasPaused`).
 const PAUSED: &str = "cluster.x-k8s.io/paused";
 
-/// The pause that a Machine shows by itself: the annotation, or the condition of its controller. Machine API's says that
-/// Cluster API has it (machine-api-operator 951196122, `pkg/controller/machine/controller.go`, `PausedCondition`).
+/// Pause that the Machine itself shows: the annotation, or the condition of its controller. The Machine API sets the
+/// condition when Cluster API is authoritative (machine-api-operator 951196122, `pkg/controller/machine/controller.go`,
+/// `PausedCondition`).
 fn of_itself(machine: &DynamicObject) -> Option<String> {
     let name = machine.name_any();
     if machine.annotations().contains_key(PAUSED) {

@@ -267,14 +267,14 @@ impl SimulatedHost {
             O::ImageArchiveRead(ask) => {
                 Answer::ImageArchiveRead(self.archived(&ask.path, &ask.name)?)
             }
-            // containerd v2.4.2, `client/import.go`: what the name pointed to before is replaced.
+            // containerd v2.4.2, `client/import.go`: an existing name is replaced.
             O::ImageImport(ask) => {
                 self.pipe(&ask.pipe)?;
                 let digest = self.archived(&ask.path, &ask.name)?;
                 self.images.insert(ask.name, digest);
                 Answer::ImageImport(())
             }
-            // A new operation is answered here before anybody asks it.
+            // A new operation needs an answer here before it is used.
             other => {
                 return Err(WinError {
                     code: 50,
@@ -342,7 +342,7 @@ impl SimulatedHost {
         }
     }
 
-    /// Containers asks for a reboot: 3010 (WSL, OptionalFeature.cpp).
+    /// Containers requires a reboot: 3010 (WSL, OptionalFeature.cpp).
     fn enable(&mut self, name: &str) -> Result<u32> {
         if self.feature(name).is_none() {
             return refused(0x800f_080c);

@@ -1,4 +1,4 @@
-//! Items of a section, kind by kind, with problems by place.
+//! Items of a section by kind, with the location of each problem.
 
 use std::collections::BTreeSet;
 
