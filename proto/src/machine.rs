@@ -477,7 +477,16 @@ pub enum FenceRefusal {
     Paused,
     /// A dormer of another namespace has the Machine.
     OtherDormer,
+    /// The Machine is labelled to be ignored, or has lost the label that says Windows.
+    Ignored,
+    /// No controller owns the Machine that would replace it.
+    NoOwner,
+    /// Somebody else cordoned the Node, and the grant is within the limit.
+    Cordoned,
 }
+
+/// Kinds of controllers that replace a deleted Machine. Others own Machines and replace none.
+pub const RECREATING: [&str; 2] = ["MachineSet", "ControlPlaneMachineSet"];
 
 /// Outcome of a task. The variant names the task, so that an answer to another task cannot be mistaken for it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

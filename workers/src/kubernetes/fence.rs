@@ -4,7 +4,7 @@
 use super::{
     KubernetesExecutor,
     api::{mark_of, patch, what},
-    guard::is_of,
+    guard::{is_of, kept_by_a_person},
     keys,
 };
 use dormer_proto::{
@@ -52,6 +52,9 @@ impl KubernetesExecutor {
                 if let Some(refused) = self.not_down(live, guard, begun)? {
                     return Ok(refused.outcome());
                 }
+            }
+            if let Some(refused) = kept_by_a_person(&live.node, token) {
+                return Ok(refused.outcome());
             }
         }
         if let Some(refused) = self.stopped_or_paused(machine, &object, guard).await? {

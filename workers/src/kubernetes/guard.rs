@@ -12,9 +12,13 @@ use super::{
 };
 use crate::pool::v1beta1::WindowsPool;
 pub(crate) use crate::source::OS;
+use crate::source::{is_windows, windows_label};
 use dormer_proto::{
     id::LeaseToken,
-    machine::{FenceRefusal, Guard, MachineApi, MachineRef, Outcome, TokenMark, same_provider_id},
+    machine::{
+        FenceRefusal, Guard, MachineApi, MachineRef, Outcome, RECREATING, TokenMark,
+        same_provider_id,
+    },
     message::Failure,
     pool::DEFAULT_POOL,
 };
@@ -26,6 +30,7 @@ use kube::{
     core::{Request, Status},
 };
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 /// Labels of control-plane nodes: the present one, and the one that OpenShift keeps beside it.
 pub(crate) const CONTROL_PLANE: [&str; 2] = [
@@ -54,6 +59,11 @@ impl Refused {
         matches!(self.why, FenceRefusal::Stopped | FenceRefusal::Paused)
     }
 
+    /// Whether a person took the Machine out of dormer's hands.
+    pub(super) fn hands_off(&self) -> bool {
+        self.why == FenceRefusal::Ignored
+    }
+
     /// The answer to a task under the lease.
     pub(super) fn outcome(self) -> Outcome {
         let Self { why, said } = self;
@@ -71,6 +81,9 @@ impl Refused {
             FenceRefusal::Stopped => Failure::transient("PoolStopped", said),
             FenceRefusal::Paused => Failure::transient("MachinePaused", said),
             FenceRefusal::Superseded => Failure::transient("LeaseEnded", said),
+            FenceRefusal::Ignored => Failure::transient("MachineIgnored", said),
+            FenceRefusal::NoOwner => Failure::transient("MachineWithoutOwner", said),
+            FenceRefusal::Cordoned => Failure::transient("NodeCordoned", said),
             FenceRefusal::NotItsNode | FenceRefusal::NodeServes | FenceRefusal::Gone => {
                 Failure::transient("NotItsNode", said)
             }
@@ -319,6 +332,81 @@ fn lease_ended(
         if mark.open { "" } else { ", closed" }
     );
     Some(Refused::new(FenceRefusal::Superseded, said))
+}
+
+/// Why a Machine is not dormer's to disturb: a person labelled it to be ignored, or took away the label that says Windows.
+/// The facts of a run may be older.
+pub(super) fn hands_off(machine: &MachineRef, object: &DynamicObject) -> Option<Refused> {
+    let ignore =
+        |all: &BTreeMap<String, String>| all.get(keys::IGNORE).is_some_and(|value| value == "true");
+    let name = object.name_any();
+    let said = if ignore(object.labels()) || ignore(object.annotations()) {
+        format!(
+            "the Machine {name} is labelled {}=true: dormer leaves it alone",
+            keys::IGNORE
+        )
+    } else if !is_windows(machine.api, &object.metadata) {
+        format!(
+            "the Machine {name} has no label {} any more: dormer leaves it alone",
+            windows_label(machine.api)
+        )
+    } else {
+        return None;
+    };
+    Some(Refused::new(FenceRefusal::Ignored, said))
+}
+
+/// Why a Machine may not be deleted: no controller of the Machine API or of Cluster API would make another one. A set may
+/// have let go of it during the drain.
+pub(super) fn nobody_replaces(object: &DynamicObject) -> Option<Refused> {
+    let owners = object.owner_references();
+    let replaced = owners
+        .iter()
+        .any(|it| it.controller == Some(true) && RECREATING.contains(&it.kind.as_str()));
+    if replaced {
+        return None;
+    }
+    let said = format!(
+        "the Machine {} has no owner of the kinds {}: nobody would replace it",
+        object.name_any(),
+        RECREATING.join(" and ")
+    );
+    Some(Refused::new(FenceRefusal::NoOwner, said))
+}
+
+/// Why a fence may not be opened on a Node: somebody else cordoned it. A Node with an open token of this lease, or of an
+/// earlier one, is out of service by dormer's own hand.
+pub(super) fn kept_by_a_person(node: &Node, token: LeaseToken) -> Option<Refused> {
+    let cordoned = node
+        .spec
+        .as_ref()
+        .is_some_and(|spec| spec.unschedulable == Some(true));
+    let taken = mark_of(node).is_some_and(|mark| mark.open && mark.token <= token);
+    if !cordoned || taken {
+        return None;
+    }
+    let name = node.name_any();
+    let by = cordoned_by(node).map_or_else(String::new, |by| format!(" ({by})"));
+    let said = format!(
+        "somebody else cordoned the Node {name}{by}: dormer takes no such Node. Once nobody needs that, run kubectl \
+         uncordon {name}"
+    );
+    Some(Refused::new(FenceRefusal::Cordoned, said))
+}
+
+/// Program that wrote `spec.unschedulable` last, and when, as the API server notes it (`managedFields`). It names programs,
+/// not persons.
+fn cordoned_by(node: &Node) -> Option<String> {
+    let entries = node.managed_fields().iter().filter(|entry| {
+        let fields = entry.fields_v1.as_ref().map(|fields| &fields.0);
+        fields.is_some_and(|fields| fields["f:spec"].get("f:unschedulable").is_some())
+    });
+    let newest = entries.max_by_key(|entry| entry.time.as_ref().map(|time| time.0))?;
+    let manager = newest.manager.as_deref().unwrap_or("an unnamed program");
+    Some(match &newest.time {
+        Some(time) => format!("by {manager}, {}", time.0),
+        None => format!("by {manager}"),
+    })
 }
 
 /// Whether this is a host of one's own whose object is being deleted: it is emptied without a fence, which is for

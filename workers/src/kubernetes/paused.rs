@@ -5,7 +5,7 @@ use super::{
     KubernetesExecutor,
     api::call_if_there,
     error::NOT_FOUND,
-    guard::{Refused, leaves_for_good},
+    guard::{Refused, hands_off, leaves_for_good},
 };
 use dormer_proto::{
     machine::{FenceRefusal, Guard, MachineRef},
@@ -36,7 +36,7 @@ fn of_itself(machine: &DynamicObject) -> Option<String> {
 }
 
 impl KubernetesExecutor {
-    /// Why the pool, or a pause of the machine's controllers, lets nothing be taken away now. What cannot be read counts
+    /// Why the pool, a person's label on the Machine, or a pause of its controllers lets nothing be taken away now. What cannot be read counts
     /// as paused: the task fails, and is tried again.
     pub(super) async fn stopped_or_paused(
         &self,
@@ -44,7 +44,8 @@ impl KubernetesExecutor {
         object: &DynamicObject,
         guard: &Guard,
     ) -> Result<Option<Refused>, Failure> {
-        if let Some(refused) = self.of_another_dormer(machine, object) {
+        let not_ours = self.of_another_dormer(machine, object);
+        if let Some(refused) = not_ours.or_else(|| hands_off(machine, object)) {
             return Ok(Some(refused));
         }
         if let Some(refused) = self.stopped(guard).await? {

@@ -204,6 +204,15 @@ impl DrainPhase {
                 Self::TearingDown | Self::Undoing | Self::Vanishing | Self::Leaving,
                 News::Ignored,
             ) => {}
+            // Nobody would replace it: a drain for a deletion has become pointless.
+            (Self::Opening(ref change) | Self::Evicting(ref change, _), News::Machine { .. })
+                if change.how == How::Recreate && draft.s.owner().is_none() =>
+            {
+                let note = "no MachineSet owns the Machine any more, so nobody would replace it: the upgrade is \
+                            given up";
+                draft.s.note = Some(note.into());
+                draft.give_back();
+            }
             // Whether its Node is down, and for how long, decides about its turn.
             (Self::Leaving, News::Node { .. } | News::NodeGone) => removal::node_changed(draft),
             // A drain that takes too long by the new settings is found overdue by them.
@@ -378,7 +387,11 @@ fn refused(draft: &mut Draft<'_>, why: FenceRefusal, said: String) {
             draft.enter(Phase::Undoing);
         }
         FenceRefusal::Gone => draft.enter(Phase::Leaving),
-        FenceRefusal::Stopped => {
+        // Each ends by itself or by a person's hand in the cluster, and the next fact tells.
+        FenceRefusal::Stopped
+        | FenceRefusal::Ignored
+        | FenceRefusal::NoOwner
+        | FenceRefusal::Cordoned => {
             draft.s.note = Some(format!("given back: {said}"));
             draft.enter(Phase::Undoing);
         }

@@ -164,6 +164,9 @@ fn refused(draft: &mut Draft<'_>, why: FenceRefusal, said: String) {
         FenceRefusal::Stopped
         | FenceRefusal::Paused
         | FenceRefusal::OtherDormer
+        | FenceRefusal::Ignored
+        | FenceRefusal::NoOwner
+        | FenceRefusal::Cordoned
         | FenceRefusal::Superseded => {
             draft.s.note = Some(format!("its removal waits: {said}"));
             draft.wait_ms(Timer::Again, policy::REMOVAL_AGAIN);

@@ -6,7 +6,7 @@ use dormer_proto::{
     id::{LeaseToken, Timestamp},
     machine::{
         Blocker, ChangeClass, CsrFact, HostFacts, MachineApi, MachineFact, MachineRef, NodeFact,
-        Owner, TokenMark,
+        Owner, RECREATING, TokenMark,
     },
     pool::{Approval, Desired, PoolSettings, Strategy, payload_of},
     rollout::{MemberReport, NotCompared},
@@ -17,9 +17,6 @@ use std::{collections::BTreeMap, fmt};
 
 /// Most pending CSRs that a run keeps; a kubelet never has as many at once.
 pub const CSRS_MAX: usize = 16;
-
-/// Kinds of controllers that replace a deleted Machine.
-const RECREATING: [&str; 2] = ["MachineSet", "ControlPlaneMachineSet"];
 
 /// State of a machine's run.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]

@@ -327,6 +327,13 @@ impl World {
         if marked && found.is_some_and(serves) {
             return refused(FenceRefusal::NodeServes);
         }
+        let taken = |node: &Node| {
+            node.fence
+                .is_some_and(|mark| mark.open && mark.token <= token)
+        };
+        if found.is_some_and(|node| node.cordoned && !taken(node)) {
+            return refused(FenceRefusal::Cordoned);
+        }
         let mark = Some(TokenMark { token, open: true });
         let mut was_cordoned = false;
         if let Some(machine) = self.machines.get_mut(uid) {
