@@ -65,7 +65,7 @@ pub struct Setting {
     pub source: &'static str,
 }
 
-/// What a flag does that kube-log-runner does not know.
+/// Effect of a flag that kube-log-runner does not know.
 const LOG_RUNNER_ENDS: &str =
     "a flag that is not known ends kube-log-runner before it starts its program";
 const LOG_RUNNER: &str =
