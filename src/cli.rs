@@ -200,7 +200,7 @@ pub(crate) fn arguments() -> Cli {
     let parsed = parsed.and_then(|matches| Cli::from_arg_matches(&matches));
     parsed.unwrap_or_else(|error| {
         let code = error.exit_code();
-        match mistake(error) {
+        match mistake(error, std::env::args()) {
             Ok(text) => {
                 dormer_client::terminal::warn(text);
                 std::process::exit(code)
@@ -210,11 +210,15 @@ pub(crate) fn arguments() -> Cli {
     })
 }
 
-/// A mistake on the command line in the form of dormer's other messages, with a tip only where a known word is near.
+/// A mistake on the command line in the form of dormer's other messages, with a tip only where a known word is near, and
+/// else with the flags that the command of `line` has.
 ///
 /// # Errors
 /// It is help, and no mistake.
-fn mistake(mut error: clap::Error) -> Result<String, clap::Error> {
+fn mistake(
+    mut error: clap::Error,
+    line: impl Iterator<Item = String>,
+) -> Result<String, clap::Error> {
     // "To pass '--colour' as a value, use '-- --colour'": nobody wants that.
     error.remove(ContextKind::Suggested);
     let pairs = [
@@ -244,8 +248,38 @@ fn mistake(mut error: clap::Error) -> Result<String, clap::Error> {
     }
     let text = error.render().to_string();
     match text.strip_prefix("error: ") {
+        Some(text) if without_near_flag(&error) => {
+            Ok(format!("{}\n{}", text.trim_end(), flags(line)))
+        }
         Some(text) => Ok(text.trim_end().to_owned()),
         None => Err(error),
+    }
+}
+
+/// Whether the mistake is a flag that no known one is near to.
+fn without_near_flag(error: &clap::Error) -> bool {
+    let typed = words(error.get(ContextKind::InvalidArg));
+    error.kind() == clap::error::ErrorKind::UnknownArgument
+        && typed.iter().any(|it| it.starts_with('-'))
+        && error.get(ContextKind::SuggestedArg).is_none()
+}
+
+/// Sentence with the flags of the command that `line` calls.
+fn flags(line: impl Iterator<Item = String>) -> String {
+    let mut asked = command();
+    let mut name = "dormer".to_owned();
+    for word in line.skip(1) {
+        if let Some(inner) = asked.find_subcommand(&word).cloned() {
+            name = format!("{name} {}", inner.get_name());
+            asked = inner;
+        }
+    }
+    let shown = asked.get_arguments().filter(|it| !it.is_hide_set());
+    let shown = shown.filter_map(|it| it.get_long().map(|long| format!("--{long}")));
+    let shown: Vec<String> = shown.collect();
+    match shown.as_slice() {
+        [] => format!("{name} has no flags of its own"),
+        flags => format!("the flags of {name} are: {}", flags.join(", ")),
     }
 }
 
@@ -337,9 +371,16 @@ mod tests {
     fn a_mistake_reads_as_dormers_other_messages_and_a_tip_is_near() {
         let said = |line: &str| {
             let parsed = command().try_get_matches_from(line.split(' '));
-            mistake(parsed.expect_err("a mistake"))
+            let line = line.split(' ').map(str::to_owned);
+            mistake(parsed.expect_err("a mistake"), line)
         };
+        let flags = said("dormer get --straegy x machines").expect("a mistake");
+        assert!(
+            flags.contains("the flags of dormer get are: ") && flags.contains("--sort-by"),
+            "{flags}"
+        );
         let near = said("dormer get machines --sort-bye name").expect("a mistake");
+        assert!(!near.contains("the flags of"), "{near}");
         assert!(near.starts_with("unexpected argument"), "{near}");
         assert!(near.contains("'--sort-by'"), "{near}");
         for line in [

@@ -10,8 +10,8 @@ use dormer_workers::kubernetes::OLDEST_MINOR;
 use serde::Serialize;
 use std::{process::ExitCode, sync::LazyLock};
 
-/// Commit that the build was made from, as the build's environment says it. A build from an archive has no repository
-/// to ask.
+/// Commit that the build was made from, as the build's environment or the repository says it (`build.rs`). A build from
+/// an archive has no repository to ask.
 const COMMIT: Option<&str> = option_env!("DORMER_COMMIT");
 
 /// The build in words, as `dormer --version` prints it after the name.

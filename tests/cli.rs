@@ -234,6 +234,16 @@ fn the_version_names_the_build_and_every_format_that_outlives_it() {
     assert_eq!(people, text(&dormer(&["--version"]).stdout));
     let first = format!("dormer {}\ncommit: ", env!("CARGO_PKG_VERSION"));
     assert!(people.starts_with(&first), "{people}");
+    // A build from a repository names its commit; one from an archive cannot.
+    if std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join(".git")
+        .exists()
+    {
+        let commit = people.lines().nth(1).unwrap_or_default();
+        let commit = commit.trim_start_matches("commit: ");
+        let hex = commit.bytes().all(|it| it.is_ascii_hexdigit());
+        assert!(hex && commit.len() >= 40, "{people}");
+    }
     let short = text(&dormer(&["-V"]).stdout);
     assert_eq!(short, format!("dormer {}\n", env!("CARGO_PKG_VERSION")));
 }

@@ -212,6 +212,12 @@ const TABLE: &[(i32, &str, &str)] = &[
         "its values are: address-wait",
     ),
     (2, "get machines --colour", "dormer: unexpected argument"),
+    (
+        2,
+        "get --straegy x machines",
+        "the flags of dormer get are: ",
+    ),
+    (2, "why rollout/windows", "dormer describe rollout windows"),
     (2, "dead-letters show x", "give the number under ID"),
     (2, "lint @", "@: is a folder"),
     (

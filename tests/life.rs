@@ -95,7 +95,7 @@ async fn a_run_is_watched_traced_logged_exported_replayed_and_reset() {
         "Provisioned: probing",
         "converge-host",
         "#  ",
-        "succeeded at demo",
+        "succeeded by worker demo",
     ] {
         assert!(drawn.contains(row), "{row}: {drawn}");
     }

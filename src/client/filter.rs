@@ -79,11 +79,11 @@ impl Filter {
         there.sort_unstable();
         there.dedup();
         Some(match there.as_slice() {
-            [] => format!("nothing has a {key}"),
+            [] => format!("--selector {key}={value}: nothing has a {key}"),
             there => {
                 let near = question(value, there.iter().map(String::as_str));
                 let listed = absent::listed(there);
-                format!("nothing has {key}={value}{near}\nthere are: {listed}")
+                format!("--selector {key}={value}: nothing has it{near}\nthere are: {listed}")
             }
         })
     }
@@ -246,7 +246,7 @@ mod tests {
         let why = by("version=12").unmatched(&[&machine]);
         assert_eq!(
             why.as_deref(),
-            Some("nothing has version=12\nthere are: 11.0.0-9fc46aca439d")
+            Some("--selector version=12: nothing has it\nthere are: 11.0.0-9fc46aca439d")
         );
         assert_eq!(by("version=11.0.0").unmatched(&[&machine]), None);
     }

@@ -166,10 +166,8 @@ impl Get {
             let views: Vec<&T> = listing.items.iter().map(|it| &it.view).collect();
             if !views.iter().any(|it| self.filter.takes(*it)) {
                 self.filter.check_pool(server).await?;
-                if self.output == GetOutput::Table
-                    && let Some(why) = self.filter.unmatched(&views)
-                {
-                    return Ok(format!("None found: {why}"));
+                if let Some(why) = self.filter.unmatched(&views) {
+                    return Err(Failure::Usage(why));
                 }
             }
             listing.items.retain(|item| self.filter.takes(&item.view));

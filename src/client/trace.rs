@@ -387,7 +387,7 @@ fn with_wait(it: &Attempt, all: &[Attempt], ends: u64, now: u64, pen: &Pen) -> V
 fn attempt(it: &Attempt, now: u64, pen: &Pen) -> Row {
     let mut note = it.result_text().to_owned();
     if let Some(worker) = &it.worker {
-        note += &format!(" at {worker}");
+        note += &format!(" by worker {worker}");
     }
     if let Some(detail) = &it.detail {
         note += &format!(" ({detail})");
@@ -469,9 +469,9 @@ mod tests {
                 "bring-up (record 1), 1970-01-01T00:00:00.000Z to now, 1m20s: under way",
                 "|- Provisioned: probing               ------           30.0s",
                 "|  `- probe 2.0                       ------           30.0s  2 attempts, succeeded",
-                "|     |- attempt 1                    xx               10.0s  failed at w1 (NoAnswer: nobody)",
+                "|     |- attempt 1                    xx               10.0s  failed by worker w1 (NoAnswer: nobody)",
                 "|     |- wait                           ..             10.0s",
-                "|     `- attempt 2                        ##           10.0s  succeeded at w2",
+                "|     `- attempt 2                        ##           10.0s  succeeded by worker w2",
                 "`- Reachable: configuring the host          --------   40.0s",
                 "   `- converge-host 5.0                     >>>>>>>>   40.0s  under way",
             ]
@@ -486,7 +486,7 @@ mod tests {
     #[test]
     fn in_a_narrow_terminal_a_note_stands_below_its_bar() {
         let text = draw(&bring_up(), 80_000, &Pen::new(10, true), Some(60));
-        let failed = "failed at w1 (NoAnswer: nobody)";
+        let failed = "failed by worker w1 (NoAnswer: nobody)";
         let lines: Vec<&str> = text.lines().skip(1).collect();
         let at = lines.iter().position(|line| line.trim() == failed);
         let at = at.unwrap_or_else(|| panic!("{text}"));

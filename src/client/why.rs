@@ -3,6 +3,7 @@
 use super::{
     Failure, To,
     action_commands::run_path,
+    items::Kind,
     machines,
     server::{Server, segment},
     server_clock, terminal,
@@ -29,6 +30,7 @@ pub struct Why {
 
 impl Why {
     pub(crate) async fn run(self) -> Result<String, Failure> {
+        refuse_other_kinds(&self.machine)?;
         let server = self.to.server()?;
         let machine = machines::machine(&server, &self.machine).await?;
         let last = last_failure(&server, &machine).await?;
@@ -46,7 +48,29 @@ impl Why {
     }
 }
 
-/// Lines wrapped for the terminal. A command stays on one line, so that it can be copied.
+/// Refuses KIND/NAME of a kind that has no explanation of its own, with the command that shows it.
+///
+/// # Errors
+/// [`Failure::Usage`]. A namespace called like a kind would be refused, too: such machines have a name and a UID.
+fn refuse_other_kinds(called: &str) -> Result<(), Failure> {
+    let Some((kind, name)) = called.split_once('/') else {
+        return Ok(());
+    };
+    let command = match <Kind as clap::ValueEnum>::from_str(kind, true) {
+        Ok(kind @ (Kind::Rollouts | Kind::Pools)) => {
+            format!("dormer describe {} {name}", kind.singular())
+        }
+        Ok(Kind::Runs) => format!("dormer get runs {name}"),
+        Ok(Kind::Tasks) => format!("dormer get tasks {name}"),
+        Ok(Kind::Quarantine) => format!("dormer get quarantine {name}"),
+        Ok(Kind::Machines) | Err(_) => return Ok(()),
+    };
+    Err(Failure::Usage(format!(
+        "{called}: dormer why explains machines\nit is shown by: {command}"
+    )))
+}
+
+/// Lines broken for the terminal. A command stays on one line, so that one can copy it.
 fn fitting(text: &str, columns: Option<usize>) -> String {
     let Some(columns) = columns else {
         return text.to_owned();
@@ -81,6 +105,22 @@ async fn last_failure(server: &Server, machine: &Machine) -> Result<Option<Strin
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_no_machine_is_refused_with_the_command_that_shows_it() {
+        let refused = |called: &str| refuse_other_kinds(called).err().map(|it| it.to_string());
+        assert_eq!(
+            refused("rollout/windows").as_deref(),
+            Some(
+                "rollout/windows: dormer why explains machines\n\
+                 it is shown by: dormer describe rollout windows"
+            )
+        );
+        assert!(refused("pool/windows").is_some_and(|it| it.ends_with("describe pool windows")));
+        for machine in ["win-1", "machine/win-1", "openshift-machine-api/win-1"] {
+            assert_eq!(refused(machine), None, "{machine}");
+        }
+    }
 
     #[test]
     fn long_lines_are_broken_but_commands_are_not() {
