@@ -22,8 +22,8 @@ impl<'a> From<&'a str> for Boot<'a> {
 }
 
 impl Boot<'_> {
-    /// Whether both are of one boot: seconds with slack, all else as it is written. A number and a second say nothing
-    /// about each other: not the same.
+    /// Whether both identify the same boot: times in seconds with tolerance, all else exactly. A counter and a time
+    /// cannot be compared, so they count as different.
     pub fn is(self, other: Boot<'_>) -> bool {
         match (self, other) {
             (Self::Second(one), Boot::Second(other)) => one.abs_diff(other) <= SLACK_SECONDS,

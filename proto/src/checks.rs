@@ -10,9 +10,9 @@ listed! {
         Version = "version",
         /// `kubernetes.io/os` is `windows`.
         Os = "os",
-        /// `kubernetes.io/arch` is what the kubelet found.
+        /// Label `kubernetes.io/arch`, which equals the architecture that the kubelet reports.
         Architecture = "arch",
-        /// `node.kubernetes.io/windows-build` is what a login to the host found.
+        /// Label `node.kubernetes.io/windows-build`, which equals the build that a login to the host found.
         Build = "windows-build",
         /// The labels of the machine's template have reached the Node.
         Labels = "labels",
@@ -55,7 +55,7 @@ pub enum CheckResult {
     Ok,
     /// It is not.
     Failed,
-    /// It could not be found out, which says nothing of the node.
+    /// The check could not be executed, which proves nothing about the node.
     NotChecked,
 }
 
@@ -78,7 +78,7 @@ pub struct NodeCheck {
     pub check: String,
     /// Its result.
     pub result: CheckResult,
-    /// What was found, or why nothing was.
+    /// Finding, or the reason for its absence.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub said: String,
 }
@@ -97,7 +97,7 @@ impl NodeCheck {
     }
 }
 
-/// What is known of a node beside the cluster's own objects.
+/// Known properties of a node besides the cluster's own objects.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NodeExpectation {

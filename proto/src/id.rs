@@ -28,7 +28,7 @@ macro_rules! number {
         pub struct $name(pub u64);
 
         impl $name {
-            /// The next greater value. The greatest stays what it is: none begins again at 0.
+            /// The next greater value. The greatest value has no successor and stays, so that no counter restarts at 0.
             #[must_use]
             pub fn next(self) -> Self {
                 Self(self.0.saturating_add(1))

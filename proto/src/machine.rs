@@ -103,8 +103,8 @@ pub struct HostRef {
     pub address: String,
     /// The user to log in as: `Administrator`, on Azure `capi` (docs/field-notes.md, Logins and host keys).
     pub user: String,
-    /// The pinned host key (OpenSSH public key text), or the fingerprint `SHA256:…` of one that a person trusts. `None`:
-    /// what the Machine's annotation says, else trust on first use, for this Machine UID.
+    /// Pinned host key (OpenSSH public key text), or the fingerprint `SHA256:…` that a person trusts. `None`: the key
+    /// in the Machine's annotation, else trust on first use, for this Machine UID.
     pub pin: Option<String>,
     /// The platform, for hostname rules: `AWS`, `Azure`, `VSphere`, `None`, …
     #[serde(default)]
@@ -133,7 +133,7 @@ pub enum Section {
 /// Class of a change: its impact. A change has the highest class among the items that differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum ChangeClass {
-    /// In place, no lease.
+    /// In place, without the lease.
     Live,
     /// Through the rollout, no drain.
     Restart,
@@ -157,19 +157,20 @@ pub struct TokenMark {
 pub struct CsrExpectation {
     /// The node's name: CN must be `system:node:<this>`.
     pub node_name: String,
-    /// The Machine's addresses and names, as the run knows them. Who approves compares with those of a fresh read.
+    /// Addresses and names of the Machine, as the run knows them. The approver compares them with those of a fresh
+    /// read.
     pub sans: Vec<String>,
     /// The Machine's creation: a client CSR is younger.
     pub machine_created: Timestamp,
     /// UID of the Node that the run took for this Machine's, if any.
     pub node_uid: Option<String>,
-    /// The Machine's provider id, to tell an old Node of the same name from ours.
+    /// Provider id of the Machine, which distinguishes its Node from an older Node of the same name.
     pub provider_id: Option<String>,
-    /// The Machine, which is read afresh. `None`: an older engine asks, and nothing is approved.
+    /// Machine to read again. `None`: the order comes from an older engine, and nothing is approved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<MachineRef>,
-    /// Whether the run had the host configured, and so given a bootstrap token, within the last hours: only then is a first
-    /// certificate due.
+    /// Whether the run had the host configured, and so given a bootstrap token, within the last hours: a first
+    /// certificate is approved only then.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub configured: bool,
     /// The lease under which the run tore the host down, if it holds that still.
@@ -178,12 +179,12 @@ pub struct CsrExpectation {
     /// Whether the machine has been in service since its bring-up began.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub served: bool,
-    /// The pool's pattern of Node names, for a Machine whose platform gives it none.
+    /// Pool's pattern of Node names, for a Machine that its platform does not name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_names: Option<String>,
 }
 
-/// Conditions that a worker checks in the live cluster before it takes something away under a lease.
+/// Conditions that a worker checks in the live cluster before it disturbs or deletes something under a lease.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Guard {
     /// Pool whose stop is read; `None`: the one pool that there is.
@@ -201,8 +202,8 @@ pub struct Guard {
     /// that is Ready and schedulable is not taken.
     #[serde(default, skip_serializing_if = "is_false")]
     pub unless_serving: bool,
-    /// Lease under which a host is torn down: an order that comes after its end is refused. `None`: no lease is held, or
-    /// an older engine asks.
+    /// Lease for the tear-down of a host: an order after its end is refused. `None`: no lease is held, or the order
+    /// comes from an older engine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<LeaseToken>,
 }
@@ -254,7 +255,7 @@ pub enum Task {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         token: Option<LeaseToken>,
     },
-    /// Compare the host with what is desired; change nothing but, when adopting, the fence's generation.
+    /// Compares the host with its desired state. It changes nothing, except the fence's generation when adopting.
     Plan {
         /// Where.
         host: HostRef,
@@ -267,13 +268,13 @@ pub enum Task {
         /// The generation, when not adopting.
         generation: u64,
     },
-    /// Undo what a profile did: stop and delete services, remove our files (in-place upgrade, removal).
+    /// Reverts a profile: stops and deletes services, removes dormer's files (in-place upgrade, removal).
     TearDown {
         /// Where.
         host: HostRef,
         /// As in [`Task::Converge`].
         generation: u64,
-        /// What has to hold before it.
+        /// Conditions that have to hold before it.
         #[serde(default, skip_serializing_if = "Guard::is_default")]
         guard: Guard,
     },
@@ -294,7 +295,8 @@ pub enum Task {
         version: String,
         /// The host key pinned for this machine.
         pin: Option<String>,
-        /// What the Node has to pass before; a worker of an older build marks it all the same. `None`: nothing.
+        /// Checks that the Node has to pass before. A worker of an older build marks it without them. `None`: no
+        /// checks.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         expect: Option<NodeExpectation>,
     },
@@ -310,7 +312,7 @@ pub enum Task {
         marked: bool,
         /// Whether the Node's patch cordons (a `restart` change keeps it schedulable).
         cordon: bool,
-        /// What has to hold before it.
+        /// Conditions that have to hold before it.
         #[serde(default, skip_serializing_if = "Guard::is_default")]
         guard: Guard,
     },
@@ -333,7 +335,7 @@ pub enum Task {
         token: LeaseToken,
         /// Whether budgets are ignored (one pod per read of the token).
         force: bool,
-        /// What has to hold before it.
+        /// Conditions that have to hold before it.
         #[serde(default, skip_serializing_if = "Guard::is_default")]
         guard: Guard,
     },
@@ -353,23 +355,22 @@ pub enum Task {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         instead: Option<String>,
     },
-    /// Look for the machine's Node at the API server, whatever the watcher tells of it.
+    /// Reads the machine's Node from the API server, independently of the watcher's facts.
     FindNode {
-        /// The Machine; the Node that it names itself is looked for, too.
+        /// The Machine; the Node in its `nodeRef` is read as well.
         machine: MachineRef,
         /// Names that its Node may have.
         names: Vec<String>,
         /// The Machine's provider id.
         provider_id: Option<String>,
     },
-    /// Delete the Node of a host that leaves, and let its own object go. Nobody else does that for a host that no
-    /// controller made.
+    /// Deletes the Node of a leaving WindowsHost, and releases its object. No controller does that for such a host.
     ForgetHost {
         /// The host's object.
         machine: MachineRef,
         /// Its Node, if there was one.
         node: Option<String>,
-        /// What is left on a host that does not answer; `None`: it was torn down, or never configured.
+        /// Remains on a host that does not answer; `None`: it was torn down, or never configured.
         debt: Option<String>,
     },
     /// DELETE the Machine, with its UID and the resourceVersion of a read that showed the token open.
@@ -378,7 +379,7 @@ pub enum Task {
         machine: MachineRef,
         /// The lease.
         token: LeaseToken,
-        /// What has to hold before it.
+        /// Conditions that have to hold before it.
         #[serde(default, skip_serializing_if = "Guard::is_default")]
         guard: Guard,
     },
@@ -472,18 +473,27 @@ pub enum FenceRefusal {
     NotItsNode,
     /// The pool is stopped, or there is none.
     Stopped,
-    /// The controllers of the Machine are paused: nobody would make it again.
+    /// The controllers of the Machine are paused, so none would replace it.
     Paused,
     /// A dormer of another namespace has the Machine.
     OtherDormer,
+    /// The Machine is labelled to be ignored, or has lost the label that says Windows.
+    Ignored,
+    /// No controller owns the Machine that would replace it.
+    NoOwner,
+    /// Somebody else cordoned the Node, and the grant is within the limit.
+    Cordoned,
 }
+
+/// Kinds of controllers that replace a deleted Machine. Others own Machines and replace none.
+pub const RECREATING: [&str; 2] = ["MachineSet", "ControlPlaneMachineSet"];
 
 /// Outcome of a task. The variant names the task, so that an answer to another task cannot be mistaken for it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Outcome {
     /// To [`Task::Probe`].
     Probed {
-        /// What was read.
+        /// Facts of the host.
         facts: HostFacts,
         /// The key that the host showed.
         host_key: String,
@@ -500,8 +510,8 @@ pub enum Outcome {
         reboot: bool,
         /// The boot identity seen.
         boot_id: String,
-        /// What the reboot is needed for (`feature:Containers`), sorted, at most [`NAMED_ITEMS_MAX`] and then a count.
-        /// Empty: nothing, or an older worker does not say.
+        /// Reasons of the reboot (`feature:Containers`), sorted, at most [`NAMED_ITEMS_MAX`] and then a count. Empty:
+        /// none, or an older worker does not report them.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         owed: Vec<String>,
     },
@@ -513,7 +523,7 @@ pub enum Outcome {
         class: Option<ChangeClass>,
         /// What differs, at most [`NAMED_ITEMS_MAX`].
         differs: Vec<String>,
-        /// What was read.
+        /// Facts of the host.
         facts: HostFacts,
         /// The key that the host showed.
         host_key: String,
@@ -529,12 +539,12 @@ pub enum Outcome {
     },
     /// To [`Task::TearDown`].
     TornDown,
-    /// To [`Task::ApproveCsr`]: approved, by dormer or already by somebody else.
+    /// To [`Task::ApproveCsr`]: approved, by dormer or by another approver.
     CsrApproved {
         /// Which.
         csr: String,
     },
-    /// To [`Task::ApproveCsr`]: it does not match. It stays pending, and an Event says so.
+    /// To [`Task::ApproveCsr`]: it does not match. It stays pending, with an Event about the reason.
     CsrRefused {
         /// Which.
         csr: String,
@@ -550,7 +560,7 @@ pub enum Outcome {
     },
     /// To [`Task::OpenFence`].
     FenceOpened {
-        /// Whether the Node was cordoned before, by somebody else.
+        /// Whether another client had cordoned the Node before.
         was_cordoned: bool,
     },
     /// To [`Task::OpenFence`], and to [`Task::Evict`], [`Task::DeleteMachine`] or [`Task::TearDown`] under an open fence:
@@ -558,7 +568,7 @@ pub enum Outcome {
     FenceRefused {
         /// Why.
         why: FenceRefusal,
-        /// What was found, for people; empty where `why` says it all.
+        /// Finding for people; empty if `why` is sufficient.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         said: String,
     },
@@ -579,7 +589,7 @@ pub enum Outcome {
     },
     /// To [`Task::SetPayload`]: it is written into the pool's status.
     PayloadSet,
-    /// To [`Task::FindNode`]: it stands.
+    /// To [`Task::FindNode`]: it exists.
     NodeFound {
         /// Its name.
         name: String,
@@ -590,7 +600,8 @@ pub enum Outcome {
     HostForgotten,
     /// To [`Task::Evict`] or [`Task::DeleteMachine`]: the token read was not open; nothing was done.
     FenceClosedMeanwhile,
-    /// To [`Task::DeleteMachine`], or to [`Task::CloseFence`] after closing: deletion is under way, or the UID is gone.
+    /// To [`Task::DeleteMachine`], or to [`Task::CloseFence`] after closing: the object is being deleted, or its UID is
+    /// gone.
     MachineDeleted,
 }
 
@@ -652,7 +663,7 @@ pub struct MachineFact {
     pub addresses: Vec<String>,
     /// Hostname and InternalDNS addresses.
     pub names: Vec<String>,
-    /// By what else it is reached: ExternalIPs, InternalIPs of IPv6, ExternalDNS addresses.
+    /// Other addresses: ExternalIPs, InternalIPs of IPv6, ExternalDNS names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reached_by: Vec<String>,
     /// `status.nodeRef.name`.
@@ -681,7 +692,7 @@ pub struct MachineFact {
     /// The zone of its cloud, as its machine API calls it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zone: Option<String>,
-    /// The user to log in as, where the object says so; else the platform's.
+    /// User for the login, if the object names one; else the platform's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
     /// dormer's fence annotation.
@@ -725,7 +736,7 @@ pub struct CsrFact {
     pub name: String,
     /// `spec.signerName`.
     pub signer: String,
-    /// Neither approved, denied nor failed yet.
+    /// Whether it is undecided: neither approved, denied nor failed.
     pub pending: bool,
 }
 
@@ -779,7 +790,7 @@ pub enum Signal {
     Enrol,
     /// From the rollout, to a machine that was deleted under its lease: the slot has ended.
     Replaced {
-        /// UID of the Machine that serves in its place; `None`: none will come.
+        /// UID of the Machine that replaces it; `None`: none will come.
         by: Option<String>,
     },
 }

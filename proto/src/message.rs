@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// Longest stored failure message or reason, in bytes. Longer ones are cut at a character boundary.
 pub const REASON_BYTES_MAX: usize = 2_048;
 
-/// Order: a task on its way to a worker.
+/// Order: a task for a worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TaskOrder<T> {
     /// Which task.
@@ -90,7 +90,8 @@ pub struct Failure {
     /// Delay that the worker requests, in milliseconds. The policy's delay is the lower bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after_ms: Option<u64>,
-    /// Whether the attempt is returned: it lacked a prerequisite of dormer's own, and neither it nor its time counts.
+    /// Whether the attempt is refunded: it lacked a prerequisite of dormer's own, so neither the attempt nor its time
+    /// counts.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub uncounted: bool,
 }
@@ -227,15 +228,15 @@ impl Message for Heartbeat {
 /// heartbeats, of which some may be lost. A reader that does not know it ignores it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemoteCommand {
-    /// Of which task.
+    /// Its task.
     pub task: TaskId,
-    /// Of which issue of it.
+    /// Its attempt of that task.
     pub attempt: Attempt,
     /// Who ran it.
     pub worker: String,
     /// Which of the attempt's commands, from 1.
     pub number: u32,
-    /// What it is for: `probe`, `apply host`.
+    /// Purpose: `probe`, `apply host`.
     pub name: String,
     /// Its command line, without what may hold secrets.
     pub line: String,
@@ -329,7 +330,7 @@ pub struct Signalled<S> {
     pub id: SignalId,
     /// Checksum of the record that sent it; the answer echoes it.
     pub issued: Sum,
-    /// What it says.
+    /// Content.
     pub signal: S,
 }
 
@@ -384,7 +385,7 @@ pub struct InboxMessage<F, O, S> {
     pub run: RunId,
     /// Store that it belongs to. `None`: it does not depend on one (a person's request).
     pub incarnation: Option<Incarnation>,
-    /// What it says.
+    /// Content.
     pub body: Inbound<F, O, S>,
 }
 

@@ -2,20 +2,20 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What the watcher knows of another operator that configures Windows hosts.
+/// Knowledge of the watcher about another operator that configures Windows hosts.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Neighbour {
-    /// It could not be read, or an older watcher does not look: what was seen last holds.
+    /// It could not be read, or an older watcher does not search: the last result stays in force.
     #[default]
     Unread,
-    /// A live list shows none.
+    /// A live list has none.
     Absent,
     /// One runs: which one and where, and how to stop it.
     Runs(String),
 }
 
 impl Neighbour {
-    /// What is known now. What could not be read is not gone: `before` holds.
+    /// Present result. An unreadable source proves nothing, so `before` stays in force.
     #[must_use]
     pub fn after(self, before: &Self) -> Self {
         match self {
@@ -24,7 +24,7 @@ impl Neighbour {
         }
     }
 
-    /// Which one runs and where, and how to stop it; `None`: none, as far as anybody knows.
+    /// Which one runs and where, and how to stop it; `None`: none is known.
     #[must_use]
     pub fn runs(&self) -> Option<&str> {
         match self {

@@ -5,7 +5,7 @@ use std::fmt;
 
 /// A closed list of values, each with an id that never changes.
 pub trait Listed: Copy + Eq + fmt::Debug + 'static {
-    /// Every value, in the order in which documents list them.
+    /// All values, in the order of the documents.
     const ALL: &'static [Self];
 
     /// Its id, as JSON has it.
@@ -72,7 +72,7 @@ listed! {
         Probing = "probing",
         /// The host refuses dormer's SSH key.
         KeyWait = "key-wait",
-        /// The host has a Node already, and is compared with what is desired.
+        /// The host has a Node already, and is compared with its desired state.
         Adopting = "adopting",
         /// The pool's settings are not known yet, or name a payload that does not fit.
         PoolWait = "pool-wait",
@@ -92,9 +92,9 @@ listed! {
         Marking = "marking",
         /// The Node serves, and nothing is done to it.
         Serving = "serving",
-        /// The host is compared with what is desired.
+        /// The host is compared with its desired state.
         Checking = "checking",
-        /// A change that disturbs nobody is applied.
+        /// A change is applied that does not disturb pods.
         Applying = "applying",
         /// A change waits for a person's approval.
         ApprovalWait = "approval-wait",
@@ -108,7 +108,7 @@ listed! {
         Opening = "opening",
         /// Pods are evicted.
         Evicting = "evicting",
-        /// The Node is drained and stays so, as a person asked.
+        /// The Node is drained and stays so, at a person's request.
         Drained = "drained",
         /// The Machine is deleted.
         Deleting = "deleting",
@@ -118,7 +118,7 @@ listed! {
         TearingDown = "tearing-down",
         /// An upgrade is given up: the fence is closed and the cordon restored.
         Undoing = "undoing",
-        /// Somebody else deletes the Machine.
+        /// The Machine is being deleted, not by dormer.
         Leaving = "leaving",
         /// The torn-down host is tried over SSH.
         Reprobing = "reprobing",

@@ -154,6 +154,10 @@ pub struct PoolSettings {
     /// that do not know this field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<String>,
+    /// Remedy for `held`: an imperative sentence, with the commands that execute it. `None`: an older watcher writes it
+    /// into `held`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_cure: Option<String>,
     /// Whether there is no pool. These are then defaults for machines without a Node, and a machine that serves is
     /// left unchanged.
     #[serde(default, skip_serializing_if = "is_false")]
@@ -189,6 +193,21 @@ pub struct PoolSettings {
     /// do not know this field.
     #[serde(default, skip_serializing_if = "Neighbour::is_unread")]
     pub neighbour: Neighbour,
+}
+
+/// A reason and its remedy in one text, for an Event or a condition.
+#[must_use]
+pub fn with_remedy(why: &str, cure: Option<&str>) -> String {
+    cure.map_or_else(|| why.to_owned(), |cure| format!("{why}. {cure}"))
+}
+
+impl PoolSettings {
+    /// Reason for which no lease is granted, with its remedy, for an Event or a status.
+    #[must_use]
+    pub fn held_in_full(&self) -> Option<String> {
+        let held = self.held.as_deref();
+        held.map(|why| with_remedy(why, self.held_cure.as_deref()))
+    }
 }
 
 #[expect(
@@ -253,6 +272,7 @@ impl Default for PoolSettings {
             holds_live: false,
             node_names: None,
             held: None,
+            held_cure: None,
             absent: false,
             spec_payload: None,
             overridden_by: None,

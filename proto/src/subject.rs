@@ -101,9 +101,9 @@ pub struct StreamSpec {
     pub refuse_when_full: bool,
     /// Whether a full subject drops its oldest message, although a full stream refuses.
     pub replaces: bool,
-    /// Whether it takes message schedules and messages with a time to live.
+    /// Whether it accepts message schedules and messages with a time to live.
     pub schedules: bool,
-    /// Whether it takes messages with a time to live.
+    /// Whether it accepts messages with a time to live.
     pub expires: bool,
 }
 
@@ -391,8 +391,8 @@ impl Names {
         format!("{}.heartbeats", self.prefix)
     }
 
-    /// Subjects of the inbox stream: those that an engine reads, and the canary's. What is published elsewhere finds no
-    /// stream, so that it can neither fill this one nor stay in it.
+    /// Subjects of the inbox stream: those that an engine reads, and the canary's. A message to any other subject finds
+    /// no stream, so that it can neither fill this one nor stay in it.
     fn inbox_subjects(&self) -> Vec<String> {
         let read = (0..PARTITIONS).map(|partition| self.inbox_partition(partition));
         read.chain([self.canaries()[0].1.clone()]).collect()
@@ -404,7 +404,7 @@ impl Names {
         format!("{}.inbox2.{partition}.*.*.*.*.*", self.prefix)
     }
 
-    /// Plain (not stored) subject on which engines tell each other that they live.
+    /// Plain (not stored) subject of the engines' heartbeats to each other.
     #[must_use]
     pub fn engines(&self) -> String {
         format!("{}.engines", self.prefix)

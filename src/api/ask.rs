@@ -133,10 +133,11 @@ impl Body {
         })
     }
 
-    /// The host key that is trusted from now on, by somebody who says why.
+    /// Fingerprint of the host key to trust.
     ///
     /// # Errors
-    /// 400: it is no fingerprint, or nobody says why.
+    ///
+    /// 400: it is no fingerprint, or the reason is missing.
     fn trusted(&self) -> Result<String, ApiError> {
         let named = self.fingerprint.clone().filter(|it| is_fingerprint(it));
         let named = named.ok_or_else(|| {
@@ -188,8 +189,8 @@ fn shortened(name: &str) -> String {
     name[..end].to_owned()
 }
 
-/// Rejects cross-site requests. A foreign page cannot forge the origin, and before it sends JSON its browser asks
-/// dormer (CORS preflight).
+/// Rejects cross-site requests. A foreign page cannot forge the origin, and its browser sends JSON only after a CORS
+/// preflight.
 fn guard(headers: &HeaderMap) -> Result<(), ApiError> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     if let Some(origin) = text(header::ORIGIN) {
@@ -217,7 +218,8 @@ fn is_fingerprint(text: &str) -> bool {
 /// Signal to a machine for the action in the path and the body.
 ///
 /// # Errors
-/// 404: there is no such action. 400: the body lacks what the action needs.
+///
+/// 404: there is no such action. 400: the body lacks a field that the action needs.
 pub(crate) fn asked_of_machine(word: &str, body: &Body) -> Result<Signal, ApiError> {
     if word == TRUST_HOST_KEY.name {
         let fingerprint = body.trusted()?;
@@ -389,7 +391,7 @@ fn changes_nothing(run: &SharedRun, now: Timestamp, signal: &Signal) -> Option<S
     }
 }
 
-/// Why a wish comes too early, or stands already, although the workflow would note it.
+/// Reason for which a request is too early or already recorded, although the workflow would record it again.
 fn out_of_order(
     state: &dormer_workflows::machine::State,
     wish: &machine::Signal,
@@ -408,7 +410,7 @@ fn out_of_order(
         Wish::TrustHostKey { fingerprint: key } => {
             let same = state.host.pin.as_deref().map(fingerprint);
             let same = same.is_some_and(|pin| pin.ends_with(key.as_str()));
-            // After a failure the step continues all the same.
+            // After a failure the step continues nevertheless.
             if same && state.phase.id() != MachinePhase::Failed {
                 return Some(format!("the host key {key} is already trusted"));
             }

@@ -65,7 +65,7 @@ pub(super) struct Changes {
     broadcaster: Mutex<Weak<Broadcaster>>,
     /// Number of listeners that are publishers to NATS, not readers.
     publishers: AtomicUsize,
-    /// Wakes the poller: a new reader must not wait for the slow interval.
+    /// Wakes the poller, so that a new reader does not wait for the slow interval.
     joined: Notify,
 }
 
@@ -300,8 +300,8 @@ impl Api {
     }
 }
 
-/// Polls for changes and sends them while there are listeners. What is `known` is not sent: a listener receives the
-/// full state first, and a burst of everything would exceed [`LAG_MAX`].
+/// Polls for changes and sends them while there are listeners. Runs in `known` are not sent: a listener receives the
+/// full state first, and sending all runs would exceed [`LAG_MAX`].
 async fn broadcast(api: Arc<Api>, sender: Arc<Broadcaster>, mut known: HashMap<RunId, Sum>) {
     while !api.changes.nobody_listens(&sender) {
         let began = Instant::now();

@@ -78,7 +78,7 @@ fn head(dead_letter: &port::DeadLetter) -> DeadLetter {
     }
 }
 
-/// Content of a message, as far as this build can read it.
+/// Readable part of a message.
 fn says(bytes: &[u8]) -> String {
     match envelope::decode::<InboxMessageOf<Dormer>>(bytes, SCHEMA) {
         Ok((dead_letter, _)) => cut(format!("{:#?}", dead_letter.body)),

@@ -1,4 +1,4 @@
-//! Errors of the API: one sentence that says what is wrong, and one that says what to do.
+//! Errors of the API: one sentence with the cause, and one with the remedy.
 
 use axum::{
     Json,
@@ -79,7 +79,7 @@ impl ApiError {
         )
     }
 
-    /// 500: a bug in dormer ended what was asked for.
+    /// 500: a bug in dormer ended the request.
     pub(crate) fn broken(what: &str) -> Self {
         Self::new(
             StatusCode::INTERNAL_SERVER_ERROR,
@@ -115,7 +115,7 @@ impl ApiError {
         )
     }
 
-    /// 421: a page of a foreign name asks.
+    /// 421: the request names a foreign host.
     pub(crate) fn misdirected(host: &str) -> Self {
         Self::new(
             StatusCode::MISDIRECTED_REQUEST,
@@ -125,7 +125,7 @@ impl ApiError {
         )
     }
 
-    /// 401: the caller is not authenticated. `how` says how to log in.
+    /// 401: the caller is not authenticated. `how` describes the login.
     pub fn unknown(error: impl Into<String>, how: impl Into<String>) -> Self {
         Self::new(StatusCode::UNAUTHORIZED, error, how)
     }
@@ -159,7 +159,7 @@ impl ApiError {
         Self::new(StatusCode::CONFLICT, error, what_to_do)
     }
 
-    /// 409: engines leave the run alone, so that nobody would take the request.
+    /// 409: engines do not process the quarantined run, so no engine would take the request.
     pub fn quarantined(run: &RunId, code: &str, why: &str) -> Self {
         Self::conflict(
             format!("{run} is quarantined ({code}): {why}"),

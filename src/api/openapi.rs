@@ -203,7 +203,7 @@ mod tests {
     /// Routes in the router's source.
     fn routes() -> BTreeSet<(String, String)> {
         let router = include_str!("lib.rs");
-        // One route belongs to the gate, and two outside it answer everybody.
+        // One route belongs to the gate, and two outside of it need no authentication.
         let beside = [("/links", "post"), ("/healthz", "get"), ("/readyz", "get")];
         let mut routes: BTreeSet<_> = beside
             .map(|(path, method)| (path.to_owned(), method.to_owned()))
@@ -283,7 +283,7 @@ mod tests {
                     known.name
                 );
                 if known.name == TRUST_HOST_KEY.name {
-                    // Its body names the key: `ask.rs` has its test.
+                    // Its body contains a key; `ask.rs` tests it.
                     continue;
                 }
                 let understood = match on {

@@ -49,9 +49,9 @@ pub struct Request {
     pub at: Timestamp,
     /// Id of the request. Each program begins its ids with its own word.
     pub id: String,
-    /// Who asked.
+    /// Requester.
     pub who: String,
-    /// What was asked, in words.
+    /// Request in words.
     pub what: String,
     /// Reason in the person's words.
     pub why: String,

@@ -90,7 +90,7 @@ pub struct Difference {
 pub enum Judgement {
     /// This build decides the same.
     Same,
-    /// It decides the same, and remembers something else in these fields.
+    /// The decision is the same, and the state differs in these fields.
     Remembers(Vec<Difference>),
     /// The record is the first one kept of a longer history, so its state before is unknown.
     First,
@@ -255,7 +255,7 @@ fn name(run: &Run<Dormer>) -> String {
     }
 }
 
-/// Decision of a record in one line: state, phase, and what the run asks for.
+/// Decision of a record in one line: state, phase, tasks and timers.
 fn decided(run: &Run<Dormer>) -> String {
     let (label, phase) = phase(run);
     let mut text = label.to_owned();

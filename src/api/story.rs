@@ -93,7 +93,7 @@ impl Story {
             } => {
                 let task = self.task(*seq, *ordinal, Some(outcome));
                 let ended = match outcome {
-                    // The worker did its part, and refused what it was asked for.
+                    // The worker completed its task, and refused the request.
                     Outcome::CsrRefused { .. }
                     | Outcome::FenceRefused { .. }
                     | Outcome::FenceClosedMeanwhile => "ended",
@@ -328,6 +328,13 @@ pub(super) fn what_came(outcome: &Outcome) -> String {
             FenceRefusal::Stopped => ": refused, because the pool is stopped".into(),
             FenceRefusal::Paused => ": refused, because its controllers are paused".into(),
             FenceRefusal::OtherDormer => ": refused, because another dormer has the Machine".into(),
+            FenceRefusal::Ignored => {
+                ": refused, because the Machine is labelled to be ignored".into()
+            }
+            FenceRefusal::NoOwner => {
+                ": refused, because no controller would replace the Machine".into()
+            }
+            FenceRefusal::Cordoned => ": refused, because somebody else cordoned the Node".into(),
         },
         Outcome::Evicted {
             evicted,

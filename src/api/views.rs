@@ -259,6 +259,7 @@ pub fn rollout(
         turned_away: named(view.turned_away),
         paused: view.paused,
         held: view.held,
+        held_cure: view.held_cure,
         refused: view.refused,
         halted: view.halted,
         payload: view.payload,

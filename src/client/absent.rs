@@ -8,10 +8,11 @@ use serde_json::Value;
 /// Most names in an answer. The rest is a count.
 const NAMES_MAX: usize = 8;
 
-/// `answered`, where a 404 of dormer's own names the kind of object, the near name and those that there are. A caller
-/// who may not list them gets the server's own words.
+/// `answered`, with a better message for a 404 of dormer's own: the kind of object, the most similar name, and the
+/// existing names. A caller who may not list them gets the server's own words.
 ///
 /// # Errors
+///
 /// As `answered`.
 pub(super) async fn explained<T>(
     server: &Server,
@@ -92,11 +93,12 @@ pub(super) fn machine(called: &str, names: &[&str], mut ends: Vec<String>) -> Fa
     }
 }
 
-/// Refuses a `--pool` that nobody knows: an empty list would hide the mistake. A caller who may not list pools is
-/// believed.
+/// Refuses an unknown `--pool`: an empty list would hide the mistake. If the caller may not list pools, the pool is not
+/// checked.
 ///
 /// # Errors
-/// [`Failure::Usage`] with the near name, and those that there are.
+///
+/// [`Failure::Usage`] with the most similar name, and the existing names.
 pub(super) async fn check_pool(server: &Server, pool: &str) -> Result<(), Failure> {
     let Ok(List { items }) = server.get::<List<Pool>>("/pools").await else {
         return Ok(());

@@ -93,7 +93,7 @@ impl Machine {
         self.request.post_all(&server, action, &chosen).await
     }
 
-    /// What to do where no machine matches: the codes of those that failed, for `--all-failed`.
+    /// Remedy if no machine matches: for `--all-failed`, the codes of failed machines.
     async fn what_matches(&self, server: &Server) -> String {
         let listed = server.get::<List<machine::Machine>>("/machines").await;
         let machines = listed.map_or_else(|_| Vec::new(), |it| it.items);
@@ -125,7 +125,7 @@ impl Machine {
         Ok(items)
     }
 
-    /// Whether the machine has failed, and with the code that is asked for, where only such ones are meant.
+    /// Whether the machine has failed, with the requested code, if the selection requires that.
     fn has_failed(&self, machine: &machine::Machine) -> bool {
         let code = machine.failure.as_ref().map(|it| it.code.as_str());
         let fits = self
@@ -136,7 +136,7 @@ impl Machine {
     }
 }
 
-/// The codes of machines that failed, for somebody who named another.
+/// Codes of the failed machines, for the message about an unknown code.
 fn failed_codes(machines: &[machine::Machine]) -> String {
     let failed = machines
         .iter()
@@ -153,7 +153,7 @@ fn failed_codes(machines: &[machine::Machine]) -> String {
 /// Most names in a summary. The rest is a count.
 const NAMES_MAX: usize = 10;
 
-/// What an action on several machines would do: how many, which, and from which causes they stand still.
+/// Summary of an action on several machines: their number, their names, and their causes.
 fn summary(action: &Action, machines: &[machine::Machine]) -> String {
     let mut names: Vec<&str> = machines
         .iter()
@@ -289,7 +289,7 @@ impl MachineOrPool {
     }
 }
 
-/// Failure for a pool in the place of a machine.
+/// Failure for a pool's name instead of a machine's.
 fn a_pool(action: &str, pool: &str) -> Failure {
     Failure::Usage(format!(
         "{pool} is a pool and no machine: dormer {action} --pool {pool}"

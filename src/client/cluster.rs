@@ -78,9 +78,10 @@ fn failed(what: &str, why: impl std::fmt::Display) -> Failure {
     )
 }
 
-/// Finds dormer in the cluster of `target`. `asks`: a token is needed as well.
+/// Finds dormer in the cluster of `target`. `asks`: whether a token is needed as well.
 ///
 /// # Errors
+///
 /// The kubeconfig cannot be used, or the cluster has no dormer, or several.
 pub(super) async fn find(
     target: &ClusterTarget,
@@ -145,7 +146,7 @@ async fn service(client: &Client, namespace: Option<&str>) -> Result<(Svc, Servi
         None => Api::all(client.clone()),
     };
     let listed = match all.list(&labelled).await {
-        // The kubeconfig's own namespace is not tried: somebody else may have a Service of this label there, which
+        // The kubeconfig's own namespace is not tried: another user may have a Service with this label there, which
         // would get the caller's token.
         Err(kube::Error::Api(status)) if status.code == 403 && namespace.is_none() => {
             return Err(Failure::refused(
@@ -340,8 +341,8 @@ mod tests {
         );
     }
 
-    /// Services of a cluster whose caller may not list all of them; one in the caller's own namespace, `tenant`, has
-    /// dormer's label. The answers count what is asked for.
+    /// Services of a cluster whose caller may not list all of them. One in the caller's own namespace, `tenant`, has
+    /// dormer's label. The answers count the requests.
     fn tenants(asked: Arc<Mutex<Vec<String>>>) -> Client {
         let server = service_fn(move |request: hyper::Request<kube::client::Body>| {
             let path = request.uri().path().to_owned();

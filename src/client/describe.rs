@@ -80,7 +80,7 @@ fn do_now(machine: &Machine) -> Vec<String> {
     }
 }
 
-/// Sections of a description: heading, and the fields in it. What no section names stands under the last heading.
+/// Sections of a description: heading and fields. Fields of no section are in the last one.
 const SECTIONS: &[(&str, &[&str])] = &[
     (
         "",
@@ -161,7 +161,7 @@ const SECTIONS: &[(&str, &[&str])] = &[
     ("History", &["began", "closed"]),
     ("More", &[]),
 ];
-/// Fields that another one says already, or that are for programs: `-o json` has them.
+/// Fields that repeat others, or that are for programs: `-o json` has them.
 const SAID: &[&str] = &[
     "phase",
     "sinceSeconds",
@@ -257,7 +257,7 @@ fn in_a_line(thing: &Value) -> String {
     let Value::Object(fields) = thing else {
         return plain(thing);
     };
-    // The phase in words says what its id says.
+    // The phase in words replaces its id.
     let said = |key: &str| key == "phase" && fields.contains_key("phaseText");
     let described = fields
         .iter()

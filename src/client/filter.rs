@@ -54,10 +54,11 @@ impl Filter {
             && self.selector.as_ref().is_none_or(|it| it.takes(item))
     }
 
-    /// Refuses a pool that nobody knows.
+    /// Refuses an unknown pool.
     ///
     /// # Errors
-    /// [`Failure::Usage`] with the pools that there are.
+    ///
+    /// [`Failure::Usage`] with the existing pools.
     pub(super) async fn check_pool(&self, server: &Server) -> Result<(), Failure> {
         let terms = self.selector.iter().flat_map(|it| &it.0);
         let selected = terms.filter(|it| it.key == "pool").map(|it| &it.value);
@@ -67,8 +68,8 @@ impl Filter {
         Ok(())
     }
 
-    /// Why no item matches: a value of the selector that none of `all` has, and those that they have. `None`: each
-    /// value occurs, only not with the others.
+    /// Reason for which no item matches: a value of the selector that none of `all` has, and the values that they have.
+    /// `None`: each value occurs, but not in combination.
     pub(super) fn unmatched<T: Item>(&self, all: &[&T]) -> Option<String> {
         let terms = self.selector.iter().flat_map(|it| &it.0);
         let mut wanted = terms.filter(|term| term.equal);
@@ -180,8 +181,8 @@ impl Selector {
 }
 
 impl Term {
-    /// Whether the item's field has the value. A version goes by its number, too, without the hash behind it; a state
-    /// by its urgency.
+    /// Whether the item's field has the value. A version also matches without the hash behind it, and a state by its
+    /// urgency.
     fn fits(&self, item: &impl Item) -> bool {
         let found = item.field(&self.key).unwrap_or_default();
         let same = |text: &str| text.eq_ignore_ascii_case(&self.value);

@@ -103,7 +103,7 @@ fn story<'a>(records: impl IntoIterator<Item = &'a Record>, all: bool) -> String
         }
         let time = time.trim_end_matches('Z');
         lines.push(format!("{:>5}  {time}  {}", record.seq, label(record)));
-        // What alone led to a state is said: the time for a step was up.
+        // A cause without other events is named: the time limit of a step.
         let alone = record.events.iter().all(is_internal);
         let events = record
             .events
@@ -125,7 +125,7 @@ fn story<'a>(records: impl IntoIterator<Item = &'a Record>, all: bool) -> String
     lines.join("\n")
 }
 
-/// State after the record, with the phase if it says more.
+/// State after the record, with the phase if it is more specific.
 fn label(record: &Record) -> String {
     let state = &record.state;
     match record.phase_beside_state() {

@@ -23,7 +23,7 @@ use dormer_views::{
 use serde::{Deserialize, de::DeserializeOwned};
 use std::ffi::OsStr;
 
-/// What a command is about: a kind, or KIND/NAME, as `-o name` prints it and kubectl takes it.
+/// Argument of a command: a kind, or KIND/NAME, as `-o name` prints it and kubectl accepts it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Target<K> {
     pub(super) kind: K,
@@ -153,8 +153,8 @@ impl Kind {
 /// Item of a list: one line of a table.
 pub(super) trait Item: DeserializeOwned + Clone + 'static {
     const COLUMNS: &'static [Column<Self>];
-    /// Headings of columns that a narrow terminal does without, the first of them first: the last column says what
-    /// matters.
+    /// Headings of columns that are left out on a narrow terminal, in that order. The last column is the most
+    /// important.
     const SPARED: &'static [&'static str] = &[];
 
     /// Pool of the item, for `--pool`.
@@ -223,7 +223,7 @@ pub(super) trait Item: DeserializeOwned + Clone + 'static {
     }
 }
 
-/// Age of a machine: since its Machine was created or, if that is unknown, since dormer knows it.
+/// Age of a machine: since the creation of its Machine or, if that is unknown, since dormer's first record.
 fn age(machine: &Machine) -> String {
     let status = &machine.status;
     let Moment(Timestamp(since)) = status.since;
@@ -347,7 +347,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Progress of `rollout`, of which `machines` are known; the server says how long a turn takes.
+    /// Progress of `rollout` with the known `machines`; the server estimates the duration of a turn.
     pub(super) fn of(rollout: Rollout, machines: &[Machine]) -> Self {
         let ours = machines.iter().filter(|it| it.pool == rollout.pool);
         let updated = ours.filter(|it| it.is_updated());

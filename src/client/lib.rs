@@ -65,7 +65,7 @@ fn help_on_either(machine: &Action, pool: &Action) -> String {
     )
 }
 
-/// Name of the command that completions of shells ask for the names of machines.
+/// Command with which shell completions read machine names.
 pub const COMPLETE: &str = "__complete";
 
 /// Commands for a running dormer.

@@ -17,7 +17,7 @@ use dormer_views::{
 use serde::Serialize;
 use std::{collections::BTreeSet, time::Duration};
 
-/// Note on what is stored and what is not.
+/// Note on stored and discarded data.
 const KEPT: &str = "Each attempt is stored with its order time, report time, worker, and outcome \
 or error. Remote commands, with the first and last 2 KiB of output and secrets removed, are in \
 the memory of the answering process only: the latest 64 of a task and 8 MiB in all. They are lost \

@@ -338,7 +338,7 @@ impl Ready {
             {
                 Failure::refused(error, self.hint)
             }
-            // dormer's own 404 says what is missing, in JSON.
+            // dormer's own 404 names the missing object, in JSON.
             Failure::Absent { error, what_to_do }
                 if what_to_do.is_empty() && serde_json::from_slice::<Value>(body).is_err() =>
             {

@@ -1,4 +1,5 @@
-//! `dormer status`: one screen for the person on call. What is wrong, what waits for a person, what goes on, versions.
+//! `dormer status`: one screen for the person on call, with problems, machines that wait for a person, work in
+//! progress, and versions.
 
 use super::{
     Failure, absent,
@@ -22,7 +23,7 @@ use dormer_views::{
 use serde::Serialize;
 use std::{collections::BTreeMap, time::Duration};
 
-/// Pause between two looks of `--watch`.
+/// Refresh interval of `--watch`.
 const POLL_EVERY: Duration = Duration::from_secs(2);
 /// Most names in a line. The rest is a count.
 const NAMES_MAX: usize = 6;
@@ -67,7 +68,7 @@ struct Screen<'a> {
     dead_letters: usize,
 }
 
-/// Cause that one or several machines share.
+/// Cause that several machines may share.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Cause<'a> {
@@ -115,7 +116,7 @@ impl Status {
         loop {
             let text = self.text(&server).await?;
             if text != before {
-                // A terminal is cleared and written anew, another output gets a block for each change.
+                // A terminal is cleared and redrawn; other outputs get a block for each change.
                 if terminal::say_anew(&text).is_err() {
                     return Ok(String::new());
                 }
@@ -154,7 +155,7 @@ impl Status {
         }
         let ours_only = items.into_iter().filter(|it| ours(&it.pool));
         let (gone, machines) = ours_only.partition(|it| it.status.closed.is_some());
-        // Who may not read dead letters sees the rest all the same.
+        // A caller who may not read dead letters sees the rest.
         let dead = server.get::<List<DeadLetter>>("/dead-letters").await;
         Ok(Found {
             machines,
@@ -433,7 +434,7 @@ fn section(lines: &mut Vec<String>, heading: &str, style: Style, coloured: bool)
     lines.push(style.paint(heading, coloured));
 }
 
-/// State of the machines, and for how long the first is in it. Nobody knows how long a cause has been there.
+/// State of the machines, and how long the first one has been in it. The age of a cause is unknown.
 fn in_state(machines: &[&Machine]) -> String {
     let Some(first) = machines.first() else {
         return String::new();

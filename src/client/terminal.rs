@@ -1,4 +1,6 @@
-//! The terminal: its width, colours where people see them, and the one place where text of others is written to it.
+//! Terminal: its width, its colours, and the only function that writes foreign text to it. Names, messages and output
+//! come from hosts, clusters and users. `clean` removes terminal control sequences from them at the very end, so that
+//! no command can forget it.
 //!
 //! Names, messages and output come from hosts, clusters and users. `clean` takes out of them what steers a terminal,
 //! at the very end, so that no command can forget it.
@@ -18,9 +20,10 @@ pub(super) fn say(text: &str) -> io::Result<()> {
     out.flush()
 }
 
-/// Writes lines over those that were `drawn` last on a terminal.
+/// Overwrites the `drawn` last lines of a terminal.
 ///
 /// # Errors
+///
 /// The reader has gone.
 pub(super) fn redraw(drawn: usize, text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
@@ -34,9 +37,10 @@ pub(super) fn redraw(drawn: usize, text: &str) -> io::Result<()> {
     out.flush()
 }
 
-/// Writes lines on a cleared terminal; to another output, below what is there.
+/// Writes lines on a cleared terminal; other outputs get them appended.
 ///
 /// # Errors
+///
 /// The reader has gone.
 pub(super) fn say_anew(text: &str) -> io::Result<()> {
     if columns().is_some() {
@@ -76,9 +80,9 @@ pub(super) fn ask(question: &str) {
 /// Codes of [`Style::paint`], the only sequences of ours in a text.
 const PAINTED: [&str; 4] = ["31", "33", "1", "0"];
 
-/// Text in which nothing steers a terminal: control characters but line ends and tabs, and characters that turn the
-/// direction of writing, are shown as JSON writes them, `\u001b`, so that JSON stays what it was. With `coloured` the
-/// codes of [`Style::paint`] stay.
+/// Text without terminal control sequences: control characters except line ends and tabs, and characters that change
+/// the writing direction, are written as in JSON, `\u001b`, so that JSON stays equivalent. With `coloured` the codes of
+/// [`Style::paint`] stay.
 pub(super) fn clean(text: &str, coloured: bool) -> String {
     clean_but(text, if coloured { &PAINTED } else { &[] })
 }
@@ -149,7 +153,7 @@ impl Style {
     }
 }
 
-/// Whether standard output shows colours: it is a terminal, and neither NO_COLOR nor TERM=dumb says otherwise.
+/// Whether standard output shows colours: it is a terminal, NO_COLOR is unset and TERM is not dumb.
 pub(super) fn coloured() -> bool {
     let refused = std::env::var_os("NO_COLOR").is_some_and(|it| !it.is_empty());
     let dumb = std::env::var_os("TERM").is_some_and(|it| it == "dumb");

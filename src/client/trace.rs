@@ -15,7 +15,7 @@ const BAR: u16 = 40;
 const LABEL_MAX: usize = 56;
 /// Longest note behind a bar, in characters.
 const NOTE_MAX: usize = 100;
-/// Least room for a note behind its bar, in columns. With less it stands on lines of its own.
+/// Least width for a note behind its bar, in columns. A longer note gets lines of its own.
 const NOTE_MIN: usize = 30;
 /// Indent of such lines.
 const NOTE_INDENT: &str = "      ";
@@ -115,7 +115,7 @@ impl Trace {
     }
 }
 
-/// Width of the bars in a terminal with so many columns: a quarter of it, so that labels and notes have room, too.
+/// Width of the bars in a terminal with so many columns: a quarter of it, which leaves room for labels and notes.
 fn bars_in(columns: Option<usize>) -> u16 {
     let quarter = columns.and_then(|columns| u16::try_from(columns / 4).ok());
     quarter.map_or(BAR, |quarter| quarter.clamp(10, BAR))

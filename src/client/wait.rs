@@ -14,7 +14,7 @@ use dormer_views::{explain, machine::Machine, run::List};
 use std::{str::FromStr, time::Duration};
 use tokio::time::Instant;
 
-/// Pause between two looks.
+/// Pause between two polls.
 const POLL_EVERY: Duration = Duration::from_secs(1);
 
 /// Arguments of `dormer wait`.

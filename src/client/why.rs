@@ -46,7 +46,7 @@ impl Why {
     }
 }
 
-/// Lines broken for the terminal. A command stays on one line, so that one can copy it.
+/// Lines wrapped for the terminal. A command stays on one line, so that it can be copied.
 fn fitting(text: &str, columns: Option<usize>) -> String {
     let Some(columns) = columns else {
         return text.to_owned();

@@ -10,8 +10,8 @@ use dormer_views::actions::{ACTIONS, Action, ActionTarget};
 use dormer_views::machine::Machine;
 use maud::{Markup, html};
 
-/// Buttons by what is sensible now, with a field for the reason: the first one stands out, and what loses something is
-/// in a menu.
+/// Buttons for the machine's present state, with a field for the reason. The first one is emphasised, and actions that
+/// lose something are in a menu.
 pub(super) fn section(machine: &Machine) -> Markup {
     let path = format!("machines/{}/actions", machine.uid);
     let shown = |action: &Action, weight| {
@@ -46,7 +46,7 @@ pub(super) fn section(machine: &Machine) -> Markup {
     }
 }
 
-/// Whether an action that fits is what the machine waits for: each of these fits in its own state only.
+/// Whether an action resolves the machine's present wait: each of these fits only one state.
 fn first(action: &Action) -> bool {
     matches!(
         action.signal,

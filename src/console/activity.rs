@@ -1,4 +1,4 @@
-//! Page of activity: who asked for what, when, from where, and what it led to.
+//! Page of activity: requests with person, time, origin and effect.
 
 use super::{
     Content, Snapshot,
@@ -15,7 +15,7 @@ use tokio::sync::Mutex;
 
 /// Most requests on the page, the newest.
 const ROWS: usize = 200;
-/// Most runs whose requests are read: those that changed last.
+/// Most runs whose requests are read, the last changed first.
 const RUNS_MAX: usize = 500;
 /// Beginning of the ids of this console's requests.
 const CONSOLE: &str = "console-";

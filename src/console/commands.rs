@@ -88,8 +88,7 @@ const ERROR_WORDS: [&str; 8] = [
 /// Most characters of the line that matters.
 const LINE_MAX: usize = 200;
 
-/// Line of the output that a reader wants first: of a failure the last one that names an error, else the last one
-/// with text.
+/// Line of the output that matters most: for a failure the last one that names an error, else the last one with text.
 fn line_that_matters(command: &RemoteCommand) -> Option<String> {
     let text = printable(&format!("{}\n{}", command.head, command.tail));
     let lines: Vec<&str> = text

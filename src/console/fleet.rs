@@ -29,7 +29,7 @@ const ROWS: usize = 50;
 const CAUSES_MAX: usize = 6;
 /// Most machines of a cause by name.
 const NAMES_MAX: usize = 4;
-/// Most machines that one button asks for.
+/// Most machines for one button.
 const AT_ONCE_MAX: usize = 500;
 /// Value of the query's `state` for machines that do not go on by themselves.
 const STUCK: &str = "stuck";
@@ -37,7 +37,7 @@ const STUCK: &str = "stuck";
 /// Filter by state.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum StateFilter {
-    /// Those that need a person.
+    /// Machines that need a person.
     Stuck,
     /// Those in this state.
     In(MachineState),
@@ -94,7 +94,7 @@ pub(super) struct Filter {
     /// Search text: each word must occur in the name, node, address, owner, version, state or cause.
     #[serde(deserialize_with = "said")]
     q: Option<String>,
-    /// Column of the order; with a minus in front, the other way round.
+    /// Column of the order; a leading minus reverses it.
     #[serde(deserialize_with = "said")]
     sort: Option<String>,
     /// Page of the list, from 1.
@@ -134,7 +134,7 @@ impl Filter {
             && item.is_called(words)
     }
 
-    /// Column of the order, and whether the other way round.
+    /// Column of the order, and whether it is reversed.
     fn order(&self) -> (Option<Column>, bool) {
         let sort = self.sort.as_deref().unwrap_or_default();
         let (id, down) = match sort.strip_prefix('-') {
@@ -378,7 +378,7 @@ fn list(all: &[Item], filter: &Filter) -> Markup {
     }
 }
 
-/// Heading of a column: it sorts, and sorts the other way round.
+/// Heading of a column: a first click sorts, a second one reverses the order.
 fn heading(filter: &Filter, (column, id, name): (Column, &str, &str)) -> Markup {
     let (chosen, down) = filter.order();
     let here = chosen == Some(column);

@@ -8,7 +8,7 @@ use dormer_views::{
 };
 use std::cmp::Ordering;
 
-/// States in the list's order: those that need a person first.
+/// States in the list's order: those that need a person come first.
 pub(super) const STATES: [MachineState; 8] = [
     MachineState::Failed,
     MachineState::Provisioned,

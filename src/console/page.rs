@@ -35,9 +35,9 @@ pub(super) enum Section {
     Rollouts,
     /// What would change.
     Plan,
-    /// What people asked for.
+    /// Requests of people.
     Activity,
-    /// Pools, payloads, and what was refused.
+    /// Pools, payloads, and refused settings.
     Settings,
 }
 

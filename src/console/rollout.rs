@@ -75,11 +75,16 @@ pub(super) fn limit(rollout: &Rollout) -> String {
     max.map_or_else(|| "?".to_owned(), |max| max.to_string())
 }
 
-/// What stands against the next grant.
+/// Obstacles to the next grant.
 fn status_section(rollout: &Rollout) -> Markup {
     html! {
         @if let Some(why) = &rollout.halted { p.note.bad { "Halted: " (why) } }
-        @if let Some(why) = &rollout.held { p.note.amber { "No lease is granted: " (why) "." } }
+        @if let Some(why) = &rollout.held {
+            p.note.amber {
+                "No lease is granted: " (why) "."
+                @if let Some(cure) = &rollout.held_cure { " " (cure) "." }
+            }
+        }
         @if let Some(who) = &rollout.paused { p.note.amber { "Paused by " (who) "." } }
         @if let Some(why) = &rollout.refused { p.note.amber { "The pool's last edit was refused: " (why) } }
         @if let Some(back) = &rollout.rollback { p.note { "Rollback: " (back) } }
@@ -191,7 +196,7 @@ fn machines(rollout: &Rollout) -> Markup {
     }
 }
 
-/// Reason for which a machine counts as unavailable, in words. An id that only a newer dormer knows stays an id.
+/// Reason for which a machine counts as unavailable, in words. An id that only a newer dormer knows is shown as it is.
 fn away_text(why: &OpenEnum<Unavailable>) -> &str {
     match why.known() {
         Some(why) => why.text(),

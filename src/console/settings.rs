@@ -1,4 +1,4 @@
-//! Page of settings: the pools as their rollouts know them, the payloads here, and what was refused.
+//! Page of settings: pools as their rollouts know them, installed payloads, and refused settings.
 
 use super::{
     Content, Snapshot,
@@ -47,7 +47,7 @@ pub(super) fn settings(api: &Api, snapshot: &Snapshot) -> Content {
     }
 }
 
-/// Findings: of whom, and what.
+/// Findings with their subject.
 fn refused(api: &Api, snapshot: &Snapshot, pools: &[Rollout]) -> Vec<(String, String)> {
     let mut found = Vec::new();
     for pool in pools {

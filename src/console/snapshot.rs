@@ -15,8 +15,8 @@ use tokio::{
 
 /// Poll interval while a page is open.
 const POLL_EVERY: Duration = Duration::from_millis(250);
-/// Interval at which pages are sent again without a change. Progress and ages change with time alone, and the browser
-/// knows that it is still connected.
+/// Interval at which pages are sent again without a change: progress and ages change with time alone, and the message
+/// shows the browser that the connection works.
 const TICK_EVERY: Duration = Duration::from_secs(4);
 
 /// State of everything at one moment.
@@ -50,7 +50,7 @@ impl Snapshot {
         })
     }
 
-    /// Total number of records. It grows with each record, so it tells how fresh a page is.
+    /// Total number of records. It grows with each record, so it orders pages by age.
     pub(super) fn records(&self) -> u64 {
         self.runs.iter().map(|run| run.seq.0).sum()
     }

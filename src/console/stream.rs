@@ -93,7 +93,7 @@ impl Reader {
                 tokio::time::sleep_until(at + APART).await;
                 tokio::select! {
                     snapshot = self.snapshots.changed() => snapshot.ok()?,
-                    // The sender lives as long as the API does.
+                    // The sender exists as long as the API.
                     _ = self.commands.changed(), if matches!(self.page, Page::Machine(..)) => {}
                 }
             }
@@ -120,7 +120,7 @@ impl Reader {
 
     /// Event of a snapshot, rendered now or earlier by another reader.
     async fn content(&self, snapshot: &Snapshot, mark: u64) -> Bytes {
-        // A plan asks the cluster, which may take long: the other pages do not wait for it.
+        // A plan reads the cluster, which may take long, so other pages do not wait for it.
         if matches!(self.page, Page::Plan(_)) {
             return self.event(snapshot).await;
         }

@@ -76,7 +76,7 @@ struct Account {
     versions: BTreeMap<String, usize>,
     /// Changes that more than one attempt of a task made on a host, by Machine, as `TASK ITEM`. Empty is correct.
     changed_twice: BTreeMap<String, Vec<String>>,
-    /// Commands that no Windows host knows.
+    /// Commands that Windows hosts do not know.
     unknown_commands: u64,
     /// Number of events by kind.
     #[serde(flatten)]

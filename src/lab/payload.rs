@@ -36,10 +36,11 @@ const FILES: [(&str, &str, u64); 10] = [
     ),
 ];
 
-/// The program that simulated hosts take for `dormer-host.exe`.
+/// Program that simulated hosts accept as `dormer-host.exe`.
 ///
 /// # Errors
-/// None that can happen: the stand-in has the headers of a Windows program.
+///
+/// None in practice: the stand-in has the headers of a Windows program.
 pub(crate) fn program() -> anyhow::Result<Arc<HostProgram>> {
     Ok(Arc::new(HostProgram::of(stand_in())?))
 }

@@ -181,7 +181,7 @@ pub(super) const STEPS: &[Row] = &[
             Some(pool) if pool.manual && it.still_wmco().any(|node| !node.ignored) => {
                 Err("the pool's approval is Manual".to_owned())
             }
-            _ => Ok("nobody is asked for an approval any more".to_owned()),
+            _ => Ok("upgrades need no approval any more".to_owned()),
         },
         how: "dormer migrate next --do automatic -n DORMER",
         write: Some(Write::Automatic),

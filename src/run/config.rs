@@ -48,7 +48,7 @@ pub enum KeyLocation {
 /// Consistent settings.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Kubeconfig file, if one is given.
+    /// Kubeconfig file from the flag.
     pub kubeconfig: Option<PathBuf>,
     /// Context in the kubeconfig.
     pub context: Option<String>,
@@ -90,7 +90,7 @@ pub struct Config {
     pub access_token: Option<String>,
     /// File of the login link in token mode.
     pub login_link: PathBuf,
-    /// Place of the audit, and whether nothing is done without it.
+    /// Target of the audit, and whether actions are refused without it.
     pub audit: Option<(AuditTarget, bool)>,
     /// Keys that seal browser sessions, the present one first. Empty: a random key at each start.
     pub session_keys: Vec<String>,
@@ -116,7 +116,8 @@ impl Config {
     /// Checks that the settings are consistent.
     ///
     /// # Errors
-    /// One sentence: what is inconsistent, and what to change.
+    ///
+    /// One sentence: the inconsistency and its remedy.
     pub fn new(settings: Settings) -> anyhow::Result<Self> {
         let Settings {
             kubeconfig,
@@ -341,8 +342,8 @@ fn resolved(settings: JoinSettings) -> anyhow::Result<Join> {
     Ok(join)
 }
 
-/// Refuses a server beyond loopback that takes everybody, or to which the way can be read and changed: its messages
-/// are orders for hosts and nodes.
+/// Refuses a server beyond loopback that admits every client, or whose connection is not protected against reading and
+/// changes: its messages are orders for hosts and nodes.
 fn check_nats(nats: &NatsSettings, servers: &str) -> anyhow::Result<()> {
     let login = nats.user.is_some()
         || nats.token.is_some()

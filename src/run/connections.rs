@@ -13,8 +13,8 @@ use tokio::net::{TcpListener, TcpStream};
 /// Pause after a failed accept, for example when the process has no file descriptors left.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Most connections of one peer beyond loopback. A proxy is one peer for all of its callers, of whom each open page
-/// holds one.
+/// Most connections of one peer beyond loopback. A proxy is one peer for all of its callers, and each open page uses
+/// one connection.
 const PEER_MAX: usize = 512;
 /// Most connections of all peers beyond loopback.
 const CONNECTIONS_MAX: usize = 2_048;
@@ -24,7 +24,7 @@ pub(crate) trait Accept {
     /// Stream of bytes of a connection.
     type Stream;
 
-    /// Next connection, its peer, and its place among the peer's.
+    /// Next connection, its peer, and its slot among the peer's.
     fn accept(&mut self) -> impl Future<Output = (Self::Stream, SocketAddr, Open)> + Send;
 }
 
@@ -122,8 +122,8 @@ impl Connections {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a connection. `None`: the peer, or all peers, have as many as they may. Who is on this computer is not
-    /// limited, and takes no one's place.
+    /// Counts a connection. `None`: the peer, or all peers together, have reached the limit. Peers on this computer are
+    /// not limited, and use no slot of others.
     pub(crate) fn open(self: &Arc<Self>, peer: IpAddr) -> Option<Open> {
         let peer = peer.to_canonical();
         if !(self.unlimited)(&peer) {

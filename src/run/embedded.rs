@@ -28,7 +28,7 @@ use std::{
 
 /// Time after which a report without a receipt is repeated.
 const REPEAT_AFTER: Duration = Duration::from_secs(3);
-/// Runs read at once when live machines are collected.
+/// Runs of one read when live machines are collected.
 const HEADS_PAGE: usize = 2_000;
 /// Most messages that wait in memory. Beyond it the watcher waits.
 const MESSAGES_MAX: usize = 50_000;

@@ -49,15 +49,16 @@ pub(crate) fn source(config: &Config, client: &kube::Client) -> KeySource {
     }
 }
 
-/// What a worker without a host program says.
+/// Report of a worker without a host program.
 const NO_PROGRAM_SAID: &str = "there is no host program: dormer was started without --host-program; start it with \
                                --host-program FILE (DORMER_HOST_PROGRAM), where FILE is the dormer-host.exe of this \
                                release; the chart's value is hostProgram";
 
-/// Compares the program with the hash that somebody vouches for.
+/// Compares the program with the expected hash.
 ///
 /// # Errors
-/// It is another program.
+///
+/// The hash differs.
 fn same_sum(program: &HostProgram, sum: &str) -> anyhow::Result<()> {
     let found = program.sha256();
     anyhow::ensure!(
@@ -68,11 +69,12 @@ fn same_sum(program: &HostProgram, sum: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Builds both executors for the cluster of `client`. Tasks on hosts wait until the private key exists, and as long as
-/// there is no host program.
+/// Builds both executors for the cluster of `client`. Tasks on hosts wait until the private key and the host program
+/// exist.
 ///
 /// # Errors
-/// The host program is given and cannot be read, is another one than its hash says, or no Windows node could run it.
+///
+/// The given host program cannot be read, differs from its hash, or cannot run on any Windows node.
 pub(crate) async fn both(
     config: &Config,
     client: &kube::Client,

@@ -94,7 +94,7 @@ impl KeySource {
         String::from_utf8(bytes).map_err(|_| format!("{location} is not text: put the key there"))
     }
 
-    /// Key, or one sentence about what is wrong and what to do. The sentence never contains the key's text.
+    /// Key, or one sentence with the problem and its remedy. The sentence never contains the key's text.
     pub(crate) async fn key(&self) -> Result<Key, String> {
         self.parsed(self.read().await)
     }
@@ -110,12 +110,12 @@ impl KeySource {
 pub(crate) struct Lack {
     /// Code of the failure.
     pub(crate) code: &'static str,
-    /// One sentence: what is missing, and what to do.
+    /// One sentence: the missing prerequisite and its remedy.
     pub(crate) why: String,
 }
 
-/// Executor built from the key, and rebuilt when the key changes. Without a key, or what else it lacks, its tasks wait
-/// and report why.
+/// Executor built from the key, and rebuilt when the key changes. Without the key or another prerequisite its tasks
+/// wait, and report the reason.
 pub(crate) struct Keyed<H> {
     executor: watch::Receiver<Result<Arc<H>, Lack>>,
     following: JoinHandle<()>,
@@ -161,7 +161,7 @@ impl<H: Execute> Keyed<H> {
         }
     }
 
-    /// Calls `report` with what is lacking, now and after each change, as long as this executor lives.
+    /// Calls `report` with the missing prerequisite, now and after each change, while this executor exists.
     pub(crate) fn telling(
         &self,
         report: impl Fn(Option<String>) + Send + 'static,
@@ -178,7 +178,7 @@ impl<H: Execute> Keyed<H> {
         })
     }
 
-    /// Waits for a key, and reports meanwhile what is lacking.
+    /// Waits for a key, and reports the missing prerequisite meanwhile.
     async fn come(&self, progress: &Progress) {
         let mut executor = self.executor.clone();
         loop {

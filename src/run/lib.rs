@@ -216,7 +216,7 @@ fn push_metrics(running: &mut Running, export: &Export) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Adds what the worker lacks to the health report.
+/// Adds the worker's missing prerequisites to the health report.
 fn report_lack(running: &mut Running, executor: &executors::HostAndKubernetes) {
     let health = running.health();
     let telling = executor.host.telling(move |lack| {

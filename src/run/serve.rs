@@ -29,9 +29,10 @@ const HEADERS_MAX: Duration = Duration::from_secs(60);
 /// Time limit of a request's body, from the end of its headers.
 const BODY_MAX: Duration = Duration::from_secs(60);
 
-/// Binds the address before anything else starts, so that a second dormer started by mistake fails here.
+/// Binds the address before anything else starts, so that a second dormer on the same address fails here.
 ///
 /// # Errors
+///
 /// The address is in use, or does not belong to this computer.
 pub async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address).await.with_context(|| {

@@ -1,5 +1,6 @@
-//! Kubernetes Lease of a process whose store is a folder: two such processes with different folders would both command
-//! the cluster, and neither would know of the other's leases and fences.
+//! Kubernetes Lease of a process whose store is a folder. Two such processes with different folders would both manage
+//! the cluster without knowing each other's leases and fences. It is the Lease of the elected watcher, which such a
+//! process renews as a watcher (`workers/src/watcher/election.rs`).
 //!
 //! It is the Lease of the elected watcher, which such a process renews as a watcher (`workers/src/watcher/election.rs`).
 
@@ -22,13 +23,13 @@ use tokio::{
 
 /// The Lease's name.
 const LEASE: &str = "dormer-watcher";
-/// Silence after which a holder counts as ended, beyond what it promised: a slow API server.
+/// Additional silence after which a holder counts as ended, beyond the promised duration, for a slow API server.
 const SLOW: Duration = Duration::from_secs(5);
-/// How often a Lease that somebody holds is read.
+/// Interval of reading a held Lease.
 const READ_EVERY: Duration = Duration::from_secs(1);
 /// Time limit of one call to the API server.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
-/// Begin of the part of a holder's name that says which store it has.
+/// Prefix in a holder's name before the id of its store.
 const STORE: &str = "/store-";
 
 /// Proof that a Lease is still held: when it was last read under this process's name.
@@ -61,7 +62,7 @@ impl Proof {
         self.read.borrow().elapsed()
     }
 
-    /// Whether nobody else can have taken the Lease. A process that waits for its lapse waits longer.
+    /// Whether no other process can have taken the Lease. A process that waits for its expiry waits longer.
     pub(crate) fn is_fresh(&self) -> bool {
         self.age() < self.max
     }
@@ -143,7 +144,7 @@ impl StoreLease {
                     );
                     waited = Some((version, Instant::now()));
                 }
-                // No clocks are compared: a holder that lives writes the Lease again.
+                // Clocks are not compared: a live holder writes the Lease again.
                 Some((before, _)) if *before != version => bail!(self.refusal(&spec)),
                 Some((_, since)) if since.elapsed() > silence => {
                     if self.written(Some(lease)).await? {
@@ -166,7 +167,7 @@ impl StoreLease {
         every.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             every.tick().await;
-            // Without an answer nothing new is begun, and the watcher says what is wrong.
+            // Without an answer no new work begins, and the watcher reports the problem.
             let Ok(Some(lease)) = self.read().await else {
                 continue;
             };
@@ -205,7 +206,7 @@ impl StoreLease {
             .with_context(failed)
     }
 
-    /// Writes the Lease over `before`. `false`: somebody else was faster.
+    /// Writes the Lease over `before`. `false`: another process was faster.
     async fn written(&self, before: Option<Lease>) -> anyhow::Result<bool> {
         let params = PostParams::default();
         let lease = self.mine(before);

@@ -27,9 +27,11 @@ const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 /// Established connections that wait to be accepted.
 const WAITING_MAX: usize = 64;
 
-/// TLS acceptor with this certificate, which is read anew when its files change. The receiver is told of each renewal.
+/// TLS acceptor with this certificate, which is read again when its files change. The receiver is notified of each
+/// renewal.
 ///
 /// # Errors
+///
 /// A file cannot be read or parsed, or certificate and key do not match.
 pub(crate) fn acceptor(
     certificate: &Path,
@@ -44,7 +46,7 @@ pub(crate) fn acceptor(
     Ok((TlsAcceptor::from(Arc::new(config)), renewed))
 }
 
-/// Certificate and key in files, of which the last pair that fits together is shown.
+/// Certificate and key in files. The last matching pair is presented.
 #[derive(Debug)]
 struct CertificateFiles {
     certificate: PathBuf,
@@ -56,7 +58,7 @@ struct CertificateFiles {
 
 #[derive(Debug)]
 struct LastRead {
-    /// What the files were when the pair was read.
+    /// State of the files when the pair was read.
     current: [Option<FileState>; 2],
     /// What they were when they could not be used, so that the log names it once.
     refused: Option<[Option<FileState>; 2]>,
@@ -138,7 +140,7 @@ fn pair(certificate: &Path, key: &Path) -> anyhow::Result<CertifiedKey> {
         .context("--tls-certificate and --tls-key do not match")
 }
 
-/// Source of established TLS connections. A connection counts among its peer's while its handshake lasts, too.
+/// Source of established TLS connections. A connection counts for its peer during its handshake as well.
 pub(crate) struct Tls {
     ready: mpsc::Receiver<(TlsStream<TcpStream>, SocketAddr, Open)>,
 }
@@ -174,7 +176,7 @@ impl Accept for Tls {
     async fn accept(&mut self) -> (Self::Stream, SocketAddr, Open) {
         match self.ready.recv().await {
             Some(ready) => ready,
-            // The accepting task lives as long as this source.
+            // The accepting task runs as long as this source exists.
             None => std::future::pending().await,
         }
     }
@@ -199,7 +201,7 @@ mod tests {
     fn a_renewed_certificate_is_shown_once_its_key_is_there_too() {
         let folder = tempfile::tempdir().expect("a folder");
         let [certificate, key] = ["tls.crt", "tls.key"].map(|name| folder.path().join(name));
-        // A new file in the place of the old one, as cert-manager and kubelets write them.
+        // A new file replaces the old one, as cert-manager and kubelets write them.
         let put = |path: &Path, text: &str| {
             let fresh = folder.path().join("fresh");
             std::fs::write(&fresh, text).expect("written");

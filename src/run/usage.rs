@@ -1,6 +1,6 @@
 //! Mistakes on a command line or in settings: they end a command with exit code 2.
 
-/// What is wrong, with the flag.
+/// Problem, with the flag.
 #[derive(Debug)]
 pub struct UsageError(anyhow::Error);
 

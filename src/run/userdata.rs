@@ -88,7 +88,7 @@ impl Keeper {
         Ok(platform.map(str::to_ascii_lowercase))
     }
 
-    /// Writes one Secret. A Secret that somebody else made stays unchanged while it permits dormer's key.
+    /// Writes one Secret. A Secret of another owner stays unchanged while it permits dormer's key.
     async fn keep(&self, namespace: &str, public: &str, text: &str) -> Result<(), String> {
         let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
         let Some(mut found) = within(api.get_opt(NAME)).await? else {

@@ -58,7 +58,7 @@ impl<X: Execute> Execute for WhileHeld<X> {
     }
 
     async fn execute(&self, order: &Order, progress: &Progress) -> Result<Outcome, Failure> {
-        // Something else may have been waited for since.
+        // A check may have waited since.
         if !self.proof.is_fresh() {
             return Err(lacking(self.lack(), 0));
         }

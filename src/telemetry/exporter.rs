@@ -87,7 +87,7 @@ impl Exporter {
     pub(super) async fn flush(&self) {
         let (answer, answered) = oneshot::channel();
         if self.queue.send(Item::Flush(answer)).await.is_ok() {
-            // The receiving end lives as long as the process.
+            // The receiver exists as long as the process.
             let _ = answered.await;
         }
     }

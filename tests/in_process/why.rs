@@ -484,7 +484,7 @@ fn clusters() -> Vec<(&'static str, Trouble)> {
         ("cordoned-by-admin", behind(json!({"away": [{"uid": "uid-a", "name": "win-a", "why": "cordoned"}], "waitingFor": "an uncordon of win-a: somebody else cordoned the Node, and dormer takes no such Node"}))),
         ("node-unreadable", shown_as(&State { node: None, ..serving(Phase::Serving) }, Vec::new())),
         ("host-claims-name", failed(Phase::NodeWait, "NodeOverdue", "no Node master-0 appeared; a certificate request was not approved: the Node master-0 belongs to another Machine")),
-        ("prune-settings", behind(json!({"held": "there is no WindowsPool dormer/windows: kubectl -n dormer apply -f deploy/pool.yaml"}))),
+        ("prune-settings", behind(json!({"held": "there is no WindowsPool dormer/windows", "heldCure": "Create the pool: kubectl -n dormer apply -f deploy/pool.yaml"}))),
         ("dead-for-good", evicting("shop/cart-7", "it is Terminating, and its node does not answer")),
     ]
 }
@@ -510,6 +510,52 @@ fn verdict(why: &Explanation) -> String {
         }
     });
     heals.into_iter().chain(lines).collect()
+}
+
+/// The step of a line below "Do now", if the line begins one.
+fn begins(line: &str) -> Option<&str> {
+    let line = line
+        .strip_prefix("  Do now:  ")
+        .or(line.strip_prefix("           "))?;
+    let line = line.strip_prefix("Or ").unwrap_or(line);
+    (!line.starts_with(' ')).then_some(line)
+}
+
+/// First words of steps in `tests/why.txt`. `Then` continues the step before it.
+const IMPERATIVES: &[&str] = &[
+    "add", "allow", "approve", "change", "check", "close", "compare", "correct", "create", "end",
+    "find", "free", "give", "install", "let", "make", "mend", "nothing", "open", "read", "remove",
+    "replace", "restore", "see", "set", "start", "then", "uncordon", "wait",
+];
+
+#[test]
+fn what_to_do_now_begins_with_an_imperative() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/why.txt");
+    let text = std::fs::read_to_string(path).expect("the committed outputs");
+    let mut steps = 0;
+    let mut doing = false;
+    for (number, line) in text.lines().enumerate() {
+        doing = line.starts_with("  Do now:") || doing && line.starts_with("           ");
+        let Some(step) = begins(line).filter(|_| doing) else {
+            continue;
+        };
+        steps += 1;
+        let first = step.split([' ', ':']).next().unwrap_or_default();
+        let known = IMPERATIVES.contains(&first.to_lowercase().as_str());
+        assert!(known, "tests/why.txt:{}: {step}", number + 1);
+    }
+    assert!(steps > 50, "{steps} steps");
+    let causes = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("  Cause:"));
+    // One text on the wire holds what another operator is, and how to stop it.
+    let causes = causes.filter(|cause| !cause.contains("; to stop it: "));
+    let commands = causes.filter(|cause| cause.contains("kubectl "));
+    assert_eq!(
+        commands.collect::<Vec<_>>(),
+        Vec::<&str>::new(),
+        "a cause is no remedy"
+    );
 }
 
 #[test]

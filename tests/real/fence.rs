@@ -14,6 +14,7 @@ use dormer_proto::{
     message::Failure,
 };
 use dormer_testkit::await_condition;
+use dormer_workers::kubernetes::keys;
 use serde_json::{Value, json};
 
 const OPENED: Outcome = Outcome::FenceOpened {
@@ -60,19 +61,49 @@ async fn a_fence_opens_cordons_closes_and_never_opens_again() {
 }
 
 #[tokio::test]
-async fn a_persons_cordon_outlives_the_fence() {
+async fn a_node_that_a_person_cordoned_is_not_taken() {
     let site = Site::new(plane!(), "cordon").await;
     let executor = worker(&site).await;
     let m = &site.joined("win-1").await;
     site.world
         .patch(NODE, "", &m.name, json!({"spec": {"unschedulable": true}}))
         .await;
-    for _ in 0..2 {
-        let found = Ok(Outcome::FenceOpened { was_cordoned: true });
-        assert_eq!(run(&executor, open(m, 1)).await, found);
-    }
+    let outcome = run(&executor, open(m, 1)).await;
+    let Ok(Outcome::FenceRefused { why, said }) = outcome else {
+        panic!("{outcome:?}");
+    };
+    assert_eq!(why, FenceRefusal::Cordoned);
+    // The API server notes which program wrote the field, and when.
+    assert!(said.contains(" (by "), "{said}");
+    assert_eq!(site.marks(m).await, [None, None]);
     assert_eq!(run(&executor, close(m, 1)).await, Ok(Outcome::FenceClosed));
     assert!(site.cordoned(m).await);
+}
+
+#[tokio::test]
+async fn a_machine_that_is_labelled_or_orphaned_under_its_token_is_not_deleted() {
+    let site = Site::new(plane!(), "handsoff").await;
+    let executor = worker(&site).await;
+    let m = &site.joined("win-1").await;
+    assert_eq!(run(&executor, open(m, 1)).await, Ok(OPENED));
+    let refused = |outcome: Result<Outcome, Failure>| match outcome {
+        Ok(Outcome::FenceRefused { why, .. }) => why,
+        other => panic!("{other:?}"),
+    };
+    let change = async |to: Value| site.world.patch(MACHINE, &m.namespace, &m.name, to).await;
+    let label = |value: Value| json!({"metadata": {"labels": {keys::IGNORE: value}}});
+    change(label("true".into())).await;
+    assert_eq!(
+        refused(run(&executor, delete(m, 1)).await),
+        FenceRefusal::Ignored
+    );
+    change(label(Value::Null)).await;
+    change(json!({"metadata": {"ownerReferences": null}})).await;
+    assert_eq!(
+        refused(run(&executor, delete(m, 1)).await),
+        FenceRefusal::NoOwner
+    );
+    assert!(site.machine_now(m).await["metadata"]["deletionTimestamp"].is_null());
 }
 
 #[tokio::test]

@@ -471,7 +471,10 @@ pub(crate) const SCENARIOS: &[(u8, &str, &CoveringTests)] = &[
         &[
             (WHOLE, "a_drain_that_a_person_uncordons_goes_on"),
             (STORY, "a_person_uncordons_in_the_middle_of_a_drain"),
-            ("tests/real/fence.rs", "a_persons_cordon_outlives_the_fence"),
+            (
+                "tests/real/fence.rs",
+                "a_node_that_a_person_cordoned_is_not_taken",
+            ),
             (
                 REAL_HELD,
                 "a_drain_names_what_holds_it_and_goes_on_as_people_mend_it_on_a_real_api_server",

@@ -225,7 +225,7 @@ struct Inner {
 /// Profiles and payloads. Clones share one catalog.
 #[derive(Clone)]
 pub struct Catalog {
-    /// A lock: held for a look-up or a swap, never across an await.
+    /// Lock held for a lookup or a swap, never across an await.
     inner: Arc<RwLock<Inner>>,
     changed: watch::Sender<u64>,
 }
@@ -338,7 +338,7 @@ impl Catalog {
         payloads.map(|payload| payload.manifest.clone()).collect()
     }
 
-    /// Notes that the payload at `place` cannot be used, or with `None` that it can.
+    /// Records why the payload at `place` cannot be used, or with `None` that it can.
     pub fn note_unusable(&self, place: &str, why: Option<String>) {
         let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
         match why {
@@ -488,7 +488,7 @@ impl Installed for Catalog {
     }
 }
 
-/// The built-in profiles, each with what the cluster says, where it has a place for that, and with the layers that fit
+/// The built-in profiles, each completed with the cluster's values, if it has fields for them, and the layers that fit
 /// it.
 fn profiles(
     layers: &[Layer],

@@ -29,8 +29,8 @@ pub trait Execute: Send + Sync + 'static {
         async { Ok(()) }
     }
 
-    /// Reads the cluster just before another executor executes `order`. Returns the answer in its place if the cluster
-    /// does not allow the order now.
+    /// Last check against the live cluster before another executor executes `order`. Returns the answer to report
+    /// instead if the cluster does not allow the order now.
     fn refuses(
         &self,
         order: &Order,

@@ -18,10 +18,11 @@ pub fn order(bytes: &[u8]) -> Result<Order, DecodeError> {
     envelope::decode(bytes, SCHEMA).map(|(order, _)| order)
 }
 
-/// A report as a message to the run that ordered. One that is too large becomes a lasting failure that says so, since
-/// something must end the task.
+/// A report as a message to the run that ordered the task. A report that is too large becomes a lasting failure, since
+/// something has to end the task.
 ///
 /// # Errors
+///
 /// Even the failure cannot be encoded: no such case is known.
 pub fn report(report: Report, incarnation: Incarnation) -> Result<Vec<u8>, EncodeError> {
     let run = report.task.run.clone();

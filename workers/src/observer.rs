@@ -78,9 +78,10 @@ impl OperationEnd {
     }
 }
 
-/// Receiver of what a worker did.
+/// Observer of a worker's actions.
 ///
 /// # Contract
+///
 /// An implementation returns at once, never blocks and never fails.
 pub trait WorkerObserver: Send + Sync + 'static {
     /// An attempt begins here.

@@ -23,7 +23,7 @@ pub const DEFAULT_PROFILE: &str = "openshift";
 pub const INSTALLED: &str = "installed";
 /// Longest name of a profile or payload, in bytes.
 pub const NAME_BYTES_MAX: usize = 128;
-/// Most Windows builds that one pool's settings tell apart.
+/// Most Windows builds that the settings of one pool distinguish.
 pub const BUILDS_MAX: usize = 32;
 /// Longest pattern of Node names, in bytes.
 const PATTERN_BYTES_MAX: usize = 63;
@@ -34,7 +34,7 @@ const DAY_S: u64 = 24 * 3_600;
 /// Longest timeout of a drain, in seconds.
 const DRAIN_MAX_S: u64 = 720 * 3_600;
 
-/// The ConfigMap in which builds before v1beta1 had the settings of `pool`.
+/// Name of the ConfigMap in which builds before v1beta1 kept the settings of `pool`.
 #[must_use]
 pub fn config_map(pool: &str) -> String {
     format!("dormer-pool-{pool}")
@@ -52,8 +52,7 @@ pub trait Installed: Send + Sync + 'static {
         profile: &str,
         payload: Option<&str>,
     ) -> Result<BTreeMap<String, Desired>, String>;
-    /// Edges that lead to this payload; `None`: it is not installed, or unknown.
-    /// Answers from memory, too.
+    /// Upgrade edges to this payload; `None`: it is not installed, or unknown. Answers from memory.
     fn edges(&self, payload: &str) -> Option<Edges> {
         let _ = payload;
         None
@@ -113,7 +112,7 @@ pub struct ApiServers {
 pub struct PoolError {
     /// Which field, from the object's root.
     pub key: String,
-    /// What is wrong with it, for people.
+    /// Problem, as a sentence for people.
     pub problem: String,
 }
 
@@ -133,7 +132,7 @@ pub struct PoolSpec {
     pub profile: String,
     /// The version of a payload; `None`: the newest that is installed.
     pub payload: Option<String>,
-    /// The version of the payload from which a person goes back to that one.
+    /// Version of the payload that a person rolled back from.
     pub back_from: Option<String>,
     /// No lease is granted.
     pub stop: bool,
@@ -228,10 +227,11 @@ impl PoolSpec {
         })
     }
 
-    /// The settings, with what machines should be by what is installed now.
+    /// Settings, with the desired versions that follow from what is installed now.
     ///
     /// # Errors
-    /// There is no such profile or payload; the error's key is the one that names it.
+    ///
+    /// There is no such profile or payload; the error's key names the field.
     pub fn resolve(
         &self,
         installed: &impl Installed,
@@ -352,7 +352,7 @@ fn settings(spec: &WindowsPoolSpec) -> Result<PoolSettings, PoolError> {
     })
 }
 
-/// A name may stand in a path or a label: letters, digits, `.`, `-`, `_`, `+`.
+/// A name that may be part of a path or a label: letters, digits, `.`, `-`, `_`, `+`.
 fn name(key: &str, value: &str) -> Result<String, PoolError> {
     let fits = |c: char| c.is_ascii_alphanumeric() || ".-_+".contains(c);
     let good = value.starts_with(|c: char| c.is_ascii_alphanumeric())

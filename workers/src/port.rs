@@ -15,7 +15,7 @@ pub struct PortError(pub String);
 /// Order with the adapter's handle on it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Claimed<C> {
-    /// The adapter's own handle: what a heartbeat extends and a receipt ends.
+    /// The adapter's own handle of the claim: a heartbeat extends it, and a receipt ends it.
     pub claim: C,
     /// The order.
     pub order: Order,
@@ -57,7 +57,7 @@ pub trait Orders: Send + Sync + 'static {
     ) -> impl Future<Output = Result<(), PortError>> + Send;
 }
 
-/// What the watcher must know before its first list.
+/// Data that the watcher needs before its first list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EpochStart {
     /// The store that the messages belong to.

@@ -20,7 +20,8 @@ pub struct Progress(Arc<Mutex<Inner>>, Arc<Ran>);
 /// Remote commands that are not reported yet.
 #[derive(Debug, Default)]
 struct Ran {
-    /// How many there were, and those that wait. A lock: held for a list operation, never across an await.
+    /// Number of all commands, and those that wait for publication. Lock held for a list operation, never across an
+    /// await.
     commands: Mutex<(u32, Vec<RemoteCommand>)>,
     more: Notify,
 }
@@ -67,7 +68,7 @@ impl Progress {
         *self.inner() = Inner::begun(name.into(), of, unit);
     }
 
-    /// The attempt waits for what dormer itself lacks, which `sentence` says, until the next step.
+    /// Reports that the attempt waits for a prerequisite of dormer's own, described by `sentence`, until the next step.
     pub fn lacks(&self, sentence: &str) {
         let begun = Inner::begun("wait for what dormer lacks".into(), 0, "");
         *self.inner() = Inner {
@@ -76,7 +77,7 @@ impl Progress {
         };
     }
 
-    /// `more` units of the present step are done. 0 counts as a sign of life, too.
+    /// Reports `more` units of the present step as done. 0 counts as a heartbeat as well.
     pub fn advance(&self, more: u64) {
         let mut inner = self.inner();
         inner.done = inner.done.saturating_add(more);

@@ -1,4 +1,7 @@
-//! Machine APIs and their differences: OpenShift's Machine API, Cluster API in two versions, and dormer's own hosts.
+//! Machine APIs and their differences: OpenShift's Machine API, Cluster API in two versions, and dormer's own
+//! WindowsHosts. The remaining fields are read alike in all of them: addresses, phase, `nodeRef` (Cluster API's v1beta2
+//! has its name alone), `providerID`, controller, deletion (kubernetes-sigs/cluster-api,
+//! `api/core/v1beta2/machine_types.go`).
 //!
 //! Everything else that is read of a machine's object is the same in all of them: addresses, phase, `nodeRef` (Cluster
 //! API's v1beta2 has its name alone), `providerID`, controller, deletion (kubernetes-sigs/cluster-api,
@@ -11,7 +14,7 @@ use kube::{
 };
 use serde_json::Value;
 
-/// The label that says which system a node runs, as its kubelet writes it.
+/// Label for the operating system of a node, which its kubelet writes.
 pub(crate) const OS: &str = "kubernetes.io/os";
 /// On a Machine: its operating system; `Windows` is ours.
 pub const OS_ID: &str = "machine.openshift.io/os-id";
@@ -59,7 +62,7 @@ pub(crate) fn is_windows(api: MachineApi, meta: &ObjectMeta) -> bool {
     }
 }
 
-/// How a machine says that it is one of Windows, for people.
+/// Mark of a Windows machine in this API, for people.
 pub(crate) fn windows_label(api: MachineApi) -> String {
     let openshift = format!("{}=Windows", OS_ID);
     if api.is_cluster() {

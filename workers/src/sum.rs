@@ -1,4 +1,4 @@
-//! SHA-256 of what is too large to be in memory.
+//! SHA-256 of data that is too large for memory.
 
 use dormer_profile::hex;
 use sha2::{Digest, Sha256};

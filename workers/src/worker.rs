@@ -108,7 +108,8 @@ pub async fn run<O: Orders, X: Execute>(
             taken = worker.take_into(&slots) => taken,
         };
         for claimed in taken {
-            // Nobody else takes slots, so as many are free as orders came; and the semaphore is never closed.
+            // Only this task takes slots, so at least as many are free as orders came; and the semaphore is never
+            // closed.
             let Ok(slot) = Arc::clone(&slots).acquire_owned().await else {
                 break;
             };
@@ -133,7 +134,7 @@ struct Worker<O, X> {
     orders: Arc<O>,
     executor: Arc<X>,
     options: Options,
-    /// What is being executed here. A lock: held for a map operation, never across an await.
+    /// Running attempts. Lock held for a map operation, never across an await.
     running: Mutex<HashMap<TaskId, Running>>,
 }
 
@@ -146,7 +147,7 @@ struct Running {
 
 /// Decision about an order.
 enum OrderAction {
-    /// Execute it, until the token says that a newer attempt has come.
+    /// Execute it, until the token is cancelled because a newer attempt arrived.
     Execute(CancellationToken),
     /// This attempt is already running: forget the repeat.
     Repeat,
@@ -167,7 +168,7 @@ impl<O: Orders, X: Execute> Worker<O, X> {
         let taken = take.retry(patience()).notify(|error: &PortError, wait| {
             tracing::warn!(%error, ?wait, "no orders");
         });
-        // The patience has no end, so there is no last error; an empty answer only asks again.
+        // The retries have no end, so there is no last error; an empty answer only asks again.
         taken.await.unwrap_or_default()
     }
 
@@ -321,7 +322,7 @@ impl<O: Orders, X: Execute> Worker<O, X> {
     }
 }
 
-/// Takes an attempt out of the list of what is running, also when it is dropped at some await.
+/// Removes an attempt from the running ones, also when its future is dropped at an await.
 struct Leaving<'a, O: Orders, X: Execute> {
     worker: &'a Worker<O, X>,
     order: &'a Order,

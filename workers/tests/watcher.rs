@@ -419,6 +419,8 @@ async fn nothing_is_granted_without_a_pool_nor_beside_an_earlier_builds_config_m
         "it is not read"
     );
     let why = both.held.expect("why");
+    assert!(!why.contains("kubectl"), "the remedy is apart: {why}");
+    let why = both.held_cure.expect("a remedy");
     assert!(
         why.contains("dormer pool import -n dormer | kubectl apply -f -"),
         "{why}"

@@ -186,7 +186,13 @@ const STEPS: [&str; 4] = ["open-fence", "evict", "delete-machine", "tear-down"];
 
 #[test]
 fn a_step_is_undone_when_the_pool_is_stopped_or_the_node_is_ready_again() {
-    for why in [FenceRefusal::Stopped, FenceRefusal::NodeServes] {
+    for why in [
+        FenceRefusal::Stopped,
+        FenceRefusal::NodeServes,
+        FenceRefusal::Ignored,
+        FenceRefusal::NoOwner,
+        FenceRefusal::Cordoned,
+    ] {
         for step in STEPS {
             let mut story = at(step);
             story.done(step, refused(why));
@@ -197,6 +203,32 @@ fn a_step_is_undone_when_the_pool_is_stopped_or_the_node_is_ready_again() {
             assert!(story.state.note.is_some(), "{step}: {why:?}");
         }
     }
+}
+
+/// Its MachineSet lets go of it in the middle of an hour's drain: a deletion would shrink the pool.
+#[test]
+fn a_machine_that_loses_its_owner_in_mid_drain_is_given_back() {
+    let orphan = || {
+        saw(MachineFact {
+            owner: None,
+            node: Some("win-a".into()),
+            ..machine()
+        })
+    };
+    for step in ["open-fence", "evict"] {
+        let mut story = at(step);
+        story.tell("its MachineSet lets go of it", orphan());
+        assert_eq!(story.names(), ["close-fence"], "{step}");
+        story.done("close-fence", Outcome::FenceClosed);
+        assert!(story.state.lease.token().is_none(), "{step}");
+        assert!(!story.text.contains("delete-machine"), "{step}");
+    }
+    // In place its own host is set up again: nobody has to replace anything.
+    let mut story = granted(in_place("v2"), false);
+    story
+        .done("open-fence", OPENED)
+        .tell("its MachineSet lets go of it", orphan());
+    assert_eq!(story.names(), ["evict"]);
 }
 
 #[test]

@@ -15,7 +15,7 @@ use std::{fmt::Write as _, path::Path};
 pub const HISTORY_KEYS_FILE: &str = "history.keys";
 /// Number of this format of MACs.
 const FORMAT: &str = "1";
-/// Begins what a MAC covers, so that it says nothing anywhere else.
+/// Prefix of the data under a MAC, so that the MAC is valid for no other purpose.
 const DOMAIN: &[u8] = b"dormer record 1\0";
 /// Bytes of a key.
 const KEY_BYTES: usize = 32;

@@ -30,7 +30,7 @@ pub const SIGNATURE_HEADER: &str = "Dormer-Signature";
 pub const PUBLIC_KEYS_FILE: &str = "public.keys";
 /// Number of this format of signatures.
 const FORMAT: &str = "2";
-/// Begins what is signed, so that a signature says nothing anywhere else.
+/// Prefix of the signed data, so that a signature is valid for no other purpose.
 const DOMAIN: &[u8] = b"dormer message 2\0";
 /// First bytes of an Ed25519 key in PKCS#8; its 32 bytes follow.
 const PKCS8: [u8; 16] = [
@@ -107,12 +107,12 @@ pub enum KeysError {
         /// Error of the system.
         why: std::io::Error,
     },
-    /// A file is not what it must be.
+    /// Invalid file.
     #[error("{}: {why}", path.display())]
     Content {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Problem of the file.
         why: String,
     },
 }
@@ -124,7 +124,7 @@ pub(crate) fn content(path: &Path, why: impl Into<String>) -> KeysError {
     }
 }
 
-/// What a signature covers.
+/// Fields that a signature covers.
 #[derive(Debug, Clone, Copy)]
 pub struct Signed<'a> {
     /// Incarnation of the store, so that a message of another store is refused.
@@ -161,11 +161,11 @@ impl SignedAt {
         Self(since.map_or(0, |it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX)))
     }
 
-    /// Whether it is no longer ago than `age`, by the clock that says `now`. The clocks may differ by
-    /// [`CLOCKS_DIFFER_MAX`].
+    /// Whether it is at most `age` before `now`. The clocks may differ by [`CLOCKS_DIFFER_MAX`].
     ///
     /// # Errors
-    /// [`Refusal::Stale`]: it is longer ago, or in the future.
+    ///
+    /// [`Refusal::Stale`]: it is older, or in the future.
     pub fn within(self, age: Duration, now: Self) -> Result<(), Refusal> {
         let slack = CLOCKS_DIFFER_MAX.as_millis();
         let (signed, now) = (u128::from(self.0), u128::from(now.0));

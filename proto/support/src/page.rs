@@ -1,4 +1,4 @@
-//! The page about what is supported, written from the table.
+//! Page about supported versions, generated from the table.
 
 use crate::{
     platform::{PLATFORMS, PLUGINS, Windows},

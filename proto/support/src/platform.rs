@@ -1,17 +1,17 @@
-//! Platforms: where Windows machines may run, and what each asks of a MachineSet.
+//! Platforms of Windows machines, and their requirements on a MachineSet.
 
 /// Whether Windows machines are brought up on a platform.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Windows {
     /// WMCO does it too.
     Yes,
-    /// The profiles know the platform; nobody is known to do it.
+    /// The profiles have the platform; no user of it is known.
     Untried,
     /// There is no Windows for it.
     No,
 }
 
-/// Platform, and what is known of it.
+/// Platform, with its known state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Platform {
     /// Name, lower case, as profiles and payloads write it.
@@ -144,7 +144,7 @@ pub struct Plugin {
     pub name: &'static str,
     /// Why Windows nodes do not work with it. `None`: they do.
     pub refused: Option<&'static str>,
-    /// What it needs.
+    /// Requirements.
     pub needs: &'static str,
     /// Where the facts are from.
     pub source: &'static str,

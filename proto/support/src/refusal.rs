@@ -55,7 +55,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Refusal of a host by what the probe found. `None`: this Windows is supported, or the table does not know it.
+    /// Refusal of a host by the facts of the probe. `None`: this Windows is supported, or the table does not know it.
     #[must_use]
     pub fn of_host(build: &str, product: &str) -> Option<Self> {
         if windows::is_client(product) {

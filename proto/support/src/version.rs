@@ -142,14 +142,14 @@ pub fn kubernetes(version: Minor) -> Result<(), String> {
     Ok(())
 }
 
-/// Version of a program on the host, and what is known of it.
+/// Version of a program on the host, with its known state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Program {
     /// Version, or a range as people write it.
     pub version: &'static str,
     /// Whether it may be used.
     pub supported: bool,
-    /// What is known.
+    /// Known facts.
     pub remark: &'static str,
     /// Where the fact is from.
     pub source: &'static str,

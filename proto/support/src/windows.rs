@@ -192,7 +192,7 @@ pub struct BootCertificate {
     pub ends: &'static str,
     /// What replaces it.
     pub next: &'static str,
-    /// What it signs.
+    /// Certificates that it signs.
     pub signs: &'static str,
 }
 

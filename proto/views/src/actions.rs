@@ -60,10 +60,10 @@ pub struct Action {
     pub name: &'static str,
     /// Kind of its object.
     pub on: ActionTarget,
-    /// What it does, in one sentence without a full stop.
+    /// Effect, in one sentence without a full stop.
     pub what: &'static str,
-    /// Answer once it is recorded: what was done, or accepted where it takes effect later. An action that goes to a
-    /// payload or a record is followed by it.
+    /// Answer after the request is recorded: the finished action, or its acceptance if it takes effect later. For an
+    /// action that names a payload or a record, that name follows.
     pub done: &'static str,
     /// States in which it has an effect. In others it is recorded and changes nothing. Empty: every state.
     pub from: &'static [&'static str],

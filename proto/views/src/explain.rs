@@ -50,7 +50,7 @@ pub fn failure_in(records: &[Record], machine: &Machine) -> Option<String> {
             } else if event.kind == EventKind::TaskFailed && !succeeded.contains(&task) {
                 let at = record.at.clock(now(machine));
                 let text = sentence(&format!("The last failure, at {at}: {}", event.text));
-                // That time was up says less than what went wrong before.
+                // A time-out is less specific than the failure before it.
                 if event.code.as_deref() != Some(TIME_UP) {
                     return Some(text);
                 }
@@ -61,7 +61,7 @@ pub fn failure_in(records: &[Record], machine: &Machine) -> Option<String> {
     unreported
 }
 
-/// Code of a task that nobody reported on within its limits, or whose host said nothing for long.
+/// Code of a task without a report within its limits, or whose host was silent for too long.
 const TIME_UP: &str = "NoAnswer";
 /// Begin of the message of a task that is over its limits (`engine/core/src/transition.rs`). Stored histories have it.
 const UNREPORTED: &str = "no report within the limits; ";
@@ -133,14 +133,14 @@ pub fn explanation(
     };
     let waits = waits_for(machine).map(|text| dotless(&text).to_owned());
     let known = trouble.as_ref().map(|it| it.cause.clone()).or(waits);
-    // While an attempt goes on, the step is late because of the one before it.
+    // While an attempt runs, the step is late because of the previous one.
     let late = trouble
         .as_ref()
         .is_some_and(|it| machine.phase.id() == it.code);
     let between = machine.tasks.iter().all(|task| task.failure.is_none());
     let failed = last_failure.filter(|_| late && between);
     let cause = failed.map(|text| dotless(text).to_owned()).or(known);
-    // The first sentence says what state and cause say.
+    // State and cause already contain the first sentence.
     let mut details = situation(machine, last_failure, rollout).split_off(1);
     details.retain(|text| Some(dotless(text)) != cause.as_deref());
     Explanation {
@@ -173,7 +173,7 @@ impl Explanation {
         let since = self.since.clock(Timestamp(
             self.since.0.0 + self.since_seconds.saturating_mul(1_000),
         ));
-        // A short cause is its own headline, and said once.
+        // A short cause is its own headline, and is written once.
         let headline = self.headline.as_ref();
         let headline = headline.filter(|it| Some(*it) != self.cause.as_ref());
         let first = match headline {
@@ -297,7 +297,7 @@ pub fn situation(
             .iter()
             .map(|task| task_text(task, now(machine))),
     );
-    // For a task that waits for its next attempt, and a machine that failed, an earlier sentence has said it.
+    // For a task that waits for its next attempt, and for a failed machine, an earlier sentence contains it.
     let known = machine.failure.as_ref();
     let said = known.is_some_and(|it| it.code != TIME_UP)
         || machine
@@ -337,7 +337,7 @@ pub fn cause(code: &str, message: &str) -> String {
     dormer_proto::message::cause(code, None, message)
 }
 
-/// The engine's word for a task that nobody reported on, in words for people; any other message as it is.
+/// The engine's text about a task without a report, in words for people; other messages are returned unchanged.
 pub fn in_words(message: &str) -> Cow<'_, str> {
     let ms = message.strip_prefix(UNREPORTED);
     let ms = ms.and_then(|rest| rest.strip_suffix(" ms since the first attempt"));
@@ -350,7 +350,7 @@ pub fn in_words(message: &str) -> Cow<'_, str> {
     }
 }
 
-/// The message without the host program's advice at its end, because the next step gives it.
+/// The message without the host program's advice at its end, because the next step contains it.
 fn without_advice<'a>(code: &str, message: &'a str) -> &'a str {
     let code = FailureCode::ALL.iter().find(|known| known.as_str() == code);
     let advice = code.map_or("", |known| dotless(known.advice()));
@@ -359,12 +359,12 @@ fn without_advice<'a>(code: &str, message: &'a str) -> &'a str {
 }
 
 fn waits_for(machine: &Machine) -> Option<String> {
-    // A failed machine waits for a person; the next step says so.
+    // A failed machine waits for a person, as the next step shows.
     let what = machine.waiting_for.as_ref()?;
     (machine.state != MachineState::Failed).then(|| format!("It waits for {}.", dotless(what)))
 }
 
-/// Cause of its state, if neither the headline nor what it waits for says it.
+/// Reason for its state, if neither the headline nor its wait contains it.
 fn reason(machine: &Machine) -> Option<String> {
     if machine.failure.is_some() {
         return None;
@@ -373,7 +373,7 @@ fn reason(machine: &Machine) -> Option<String> {
         return Some(what_differs(&machine.differs));
     }
     let blockers = machine.drain.as_ref().map_or(0, |it| it.blockers.len());
-    // What a drain waits for already names the only pod that blocks it.
+    // The description of the drain already names the only pod that blocks it.
     if blockers == 1 {
         return None;
     }
@@ -573,8 +573,8 @@ pub(crate) mod tests {
             paragraph(&machine, None, None),
             "win-1 failed 5 minutes ago (07:00 UTC) while probing: the key is not accepted (AuthRejected). \
              Its Machine is in phase Provisioned. Its desired version is v2. \
-             Let the host accept dormer's key: the user, the public key in its user data (user data may not have run \
-             yet), and administrators_authorized_keys open to Administrators and SYSTEM alone. Then continue: \
+             Make the host accept dormer's key: check the user, the public key in the user data (which may not have run \
+             yet), and that only Administrators and SYSTEM can access administrators_authorized_keys. Then continue: \
              dormer retry win-1. Or replace it: dormer recreate win-1 --yes."
         );
         assert_eq!(
@@ -629,7 +629,10 @@ pub(crate) mod tests {
         assert_eq!(stuck.urgency, Some(Urgency::Stuck.into()));
         assert_eq!(stuck.heals_by, None);
         let lines = stuck.lines();
-        assert!(lines.contains("Do now:  Let the host run"), "{lines}");
+        assert!(
+            lines.contains("Do now:  Check that the host runs"),
+            "{lines}"
+        );
     }
 
     #[test]
@@ -796,7 +799,8 @@ pub(crate) mod tests {
         assert_eq!(failure_in(&records, &probing), None);
     }
 
-    /// After two hours of attempts the engine gives a task up in its own words, which say less than the attempts did.
+    /// After two hours of attempts the engine ends a task with its own message, which is less specific than those of
+    /// the attempts.
     #[test]
     fn what_went_wrong_stays_known_after_the_time_for_it_is_over() {
         let over = "no report within the limits; 7200000 ms since the first attempt";
@@ -841,7 +845,7 @@ pub(crate) mod tests {
         let why = paragraph(&failed, last.as_deref(), None);
         assert!(why.contains(words) && !why.contains("7200000"), "{why}");
         assert!(why.contains("10.0.0.9 refuses port 22"), "{why}");
-        // Where nothing else is known, that is told.
+        // If nothing else is known, that message is shown.
         let last = failure_in(&[record(2, TIME_UP, &after)], &failed);
         assert!(last.is_some_and(|it| it.contains(words)));
     }

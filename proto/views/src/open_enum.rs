@@ -5,7 +5,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::{borrow::Cow, fmt};
 
-/// Value of a list, or the id of one that only a newer dormer knows.
+/// Value of a list, or an id that only a newer dormer knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OpenEnum<T> {
     /// A value of the list.

@@ -44,9 +44,12 @@ pub struct Rollout {
     pub turned_away: Vec<String>,
     /// Person who stopped new grants, with the reason.
     pub paused: Option<String>,
-    /// Reason for which no lease is granted, with the remedy: there is no pool, or it forbids grants.
+    /// Reason for which no lease is granted: there is no pool, or it forbids grants.
     #[serde(default)]
     pub held: Option<String>,
+    /// Remedy for `held`: an imperative sentence, with the commands that execute it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_cure: Option<String>,
     /// Reason for which the pool's present settings are refused. The ones before them hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,

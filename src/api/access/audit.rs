@@ -1,5 +1,5 @@
-//! Audit of the API and the console: who logged in, was refused, looked at what is confidential, and acted; by which
-//! right, and from where. One JSON object a line.
+//! Audit of the API and the console: logins, refusals, reads of confidential data, and actions, each with the right
+//! that permitted it and the caller's address. One JSON object a line.
 
 use crate::ApiError;
 use dormer_proto::id::Timestamp;
@@ -25,13 +25,13 @@ const WRITE_MAX: Duration = Duration::from_secs(5);
 /// Lines that wait for the disk. One more is not taken.
 const QUEUE_MAX: usize = 1_024;
 /// Most refusals of one caller that are written in a minute: of an authenticated user, else of an address. The rest is
-/// counted in the next line, so that nobody fills the disk by being refused.
+/// counted in the next line, so that refused callers cannot fill the disk.
 const REFUSALS_OF_ONE: u64 = 30;
 /// Most refusals of all callers without a name that are written in a minute. Users have their own share beside it.
 const REFUSALS_OF_UNKNOWN: u64 = 300;
-/// Most names of users that are told apart in a minute. Beyond, users share the limit of the unknown.
+/// Most user names that are counted separately in a minute. Beyond that, users share the limit of unknown callers.
 const RATE_LIMITED_USERS_MAX: usize = 1_024;
-/// Most characters of what a caller sends about itself.
+/// Most characters of values that a caller sends about itself.
 const SAID_MAX: usize = 200;
 
 /// Target of the audit.
@@ -57,7 +57,7 @@ pub(crate) enum What {
     Action,
     /// Something was looked at that may hold secrets or commands.
     Confidential,
-    /// Anything else, which is written only if it is refused.
+    /// Any other request, which is written only if it is refused.
     Read,
 }
 
@@ -81,7 +81,7 @@ pub(super) struct Entry {
     pub(super) id: String,
     pub(super) event: What,
     pub(super) outcome: How,
-    /// Authenticated name. `None`: the caller is not known, or the mode authenticates nobody.
+    /// Authenticated name. `None`: the caller is unknown, or the mode does not authenticate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) user: Option<String>,
     /// How the caller showed who it is: `token`, `session`, or `none`.
@@ -89,7 +89,7 @@ pub(super) struct Entry {
     /// Address of the peer: of a proxy, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) from: Option<String>,
-    /// What the request says of its way. A caller may say anything.
+    /// Addresses in the request's forwarding headers. A caller may write anything there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) forwarded_for: Option<String>,
     pub(super) method: String,
@@ -112,7 +112,7 @@ impl Entry {
     }
 }
 
-/// A line with what only the writer knows.
+/// A line with the fields that the writer adds.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Line<'a> {
@@ -128,7 +128,7 @@ fn is_zero(it: &u64) -> bool {
     *it == 0
 }
 
-/// Audit. A thread of its own writes the lines, so that a disk that hangs takes no thread from anything else.
+/// Audit. A separate thread writes the lines, so that a disk that hangs blocks no other thread.
 pub struct Audit {
     queue: SyncSender<Queued>,
     counts: Arc<Counts>,
@@ -137,14 +137,14 @@ pub struct Audit {
     required: bool,
 }
 
-/// Line on its way to the writer.
+/// Queued line.
 struct Queued {
     time: Moment,
     entry: Entry,
     written: oneshot::Sender<io::Result<()>>,
 }
 
-/// What callers and the writer tell each other.
+/// State that callers and the writer share.
 #[derive(Default)]
 struct Counts {
     /// Lines that never reached the writer since its last one.
@@ -167,14 +167,14 @@ impl Counts {
 struct Refusals {
     minute: u64,
     users: HashMap<String, u64>,
-    /// Of callers without a name, by address. Only those that are written add one.
+    /// Refusals of unnamed callers, by address. Only written ones are counted.
     addresses: HashMap<Option<String>, u64>,
     unknown: u64,
 }
 
 impl Refusals {
-    /// Counts a refusal of `user`, or of somebody unknown at an address. The answer is whether it is one too many in
-    /// this minute.
+    /// Counts a refusal of `user`, or of an unknown caller at an address. Returns whether it exceeds the limit of this
+    /// minute.
     fn is_a_flood(&mut self, minute: u64, user: Option<&str>, address: Option<&str>) -> bool {
         if self.minute != minute {
             *self = Self {
@@ -375,7 +375,7 @@ impl Writer {
     }
 }
 
-/// File for lines at its end, which nobody else reads.
+/// Opens a file for appending, readable only by its owner.
 fn opened(path: &PathBuf) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.create(true).append(true).mode(0o600);
@@ -594,7 +594,7 @@ mod tests {
         assert!(start.elapsed() < WRITE_MAX, "nobody waits for it again");
         drop((hold_required, hold_lax));
         tokio::time::resume();
-        // What the queue had room for is written, and then lines are again.
+        // The queued lines are written, and further ones after them.
         while writes.load(Ordering::Relaxed) < QUEUE_MAX as u64 || required.counts.hangs() {
             std::thread::yield_now();
         }

@@ -23,7 +23,7 @@ pub(super) fn write(file: &Path, link: &str) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(named(error)),
         _ => {}
     }
-    // `create_new` follows no link and opens nothing that somebody else put there.
+    // `create_new` follows no link, and opens no file that another user created there.
     let mut options = OpenOptions::new();
     let opened = options
         .write(true)

@@ -114,7 +114,7 @@ async fn begun(
     }
 }
 
-/// Writes who logged in, or why nobody did.
+/// Audits a login, or the reason for its refusal.
 async fn noted(
     gate: &Gate,
     mut parts: Parts,

@@ -110,11 +110,12 @@ impl Gate {
         Self::new(LoginMode::Loopback, homes, false, &[], None)
     }
 
-    /// Keeps a login link of the console at `url` in `file`, if the mode needs one. The file's path goes to standard
-    /// error, and never the link: logs are kept, and other people read them. The answer is whether the caller must
-    /// run [`Gate::renew_link_for_ever`].
+    /// Keeps a login link for the console at `url` in `file`, if the mode needs one. Standard error shows the file's
+    /// path, never the link: logs are kept, and other people read them. Returns whether the caller must run
+    /// [`Gate::renew_link_for_ever`].
     ///
     /// # Errors
+    ///
     /// The file cannot be written.
     pub fn announce(&self, url: &str, file: PathBuf) -> io::Result<bool> {
         if !matches!(self.by, LoginMode::Token(_)) {
@@ -195,9 +196,10 @@ impl Gate {
         ApiError::unknown(error, how)
     }
 
-    /// Caller whom a bearer token from `peer` authenticates.
+    /// Caller of a bearer token from `peer`.
     ///
     /// # Errors
+    ///
     /// 401: the token is unknown. 429: the peer sends too many unknown ones. 503: the API server does not answer.
     async fn known(&self, token: &str, peer: Option<IpAddr>) -> Result<KnownCaller, ApiError> {
         match &self.by {
@@ -252,7 +254,7 @@ fn peer(parts: &Parts) -> Option<IpAddr> {
     peer.map(|peer| peer.0.ip())
 }
 
-/// Line of the audit about a request, as far as it is known by now.
+/// Audit entry about a request, with the fields known so far.
 fn entry(parts: &Parts, event: What, outcome: How) -> Entry {
     let extensions = &parts.extensions;
     let header = parts.headers.get("x-forwarded-for");
@@ -287,8 +289,8 @@ pub fn around(router: Router, api: Arc<Api>, gate: Arc<Gate>) -> Router {
         .layer(middleware::from_fn_with_state(gate, over_tls_next_time))
 }
 
-/// Tells browsers to come over TLS only. A name of every computer, such as `localhost`, is not bound to it: other
-/// programs answer there without TLS.
+/// Tells browsers to use only TLS in future (HSTS). A name that every computer has, such as `localhost`, is exempt:
+/// other programs answer there without TLS.
 async fn over_tls_next_time(
     State(gate): State<Arc<Gate>>,
     request: Request,
@@ -353,10 +355,11 @@ fn cut(response: Response) -> Response {
 }
 
 impl Guard {
-    /// Waits for the answer to an action, and writes about it. A caller who goes away meanwhile ends neither: what was
-    /// begun is done, and is on record with its result.
+    /// Waits for the result of an action, and audits it. If the caller disconnects meanwhile, the action still
+    /// completes, and its result is on record.
     ///
     /// # Errors
+    ///
     /// 500: a panic.
     async fn audited(
         self: &Arc<Self>,
@@ -377,7 +380,7 @@ impl Guard {
                 status: Some(status.as_u16()),
                 ..entry
             };
-            // It is done. That it was asked for is on record, and a line that is lost is counted.
+            // The action is done, and the request is on record; a lost line is counted.
             let _ = guard.gate.note(answered).await;
             answer.map(|response| (response, open))
         });
@@ -385,8 +388,8 @@ impl Guard {
         ended.unwrap_or_else(|_| Err(ApiError::broken("the record of the action panicked")))
     }
 
-    /// Lets a request in, and writes about it before anything is done: whether its stream may last without limit, the
-    /// place among its user's, and what was written.
+    /// Admits a request, and audits it before anything is done. Returns whether its stream may last without limit, the
+    /// slot among its user's streams, and the audit entry.
     async fn admits(
         &self,
         parts: &mut Parts,
@@ -415,7 +418,7 @@ impl Guard {
                     error: Some(error.to_string()),
                     ..entry(parts, event, How::Refused)
                 };
-                // Whoever opens the console for the first time shows nothing yet.
+                // A first visit to the console without a credential is not written.
                 if event != What::Read || entry.by != "none" {
                     // It is refused in any case.
                     let _ = self.gate.note(entry).await;

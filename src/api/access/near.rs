@@ -27,8 +27,8 @@ pub(super) fn near(request: &Parts) -> Result<(), ApiError> {
     }
 }
 
-/// Checks that a read from this machine asks under one of its own names: a foreign page that points its name at our
-/// address must not read either. Of a peer elsewhere no name is known.
+/// Checks that a read from this computer uses one of its own names: a foreign page whose name resolves to our address
+/// must not read either (DNS rebinding). The names of other peers are unknown.
 pub(super) fn reads(request: &Parts) -> Result<(), ApiError> {
     let peer = request.extensions.get::<ConnectInfo<SocketAddr>>();
     let here = peer.is_some_and(|peer| peer.0.ip().to_canonical().is_loopback());
@@ -38,7 +38,7 @@ pub(super) fn reads(request: &Parts) -> Result<(), ApiError> {
     }
 }
 
-/// Name under which the caller asks. Empty: it says none.
+/// Host name in the request; empty if there is none.
 pub(super) fn host(request: &Parts) -> &str {
     let host = request.headers.get(HOST);
     host.and_then(|host| host.to_str().ok()).unwrap_or_default()

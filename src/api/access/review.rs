@@ -25,10 +25,9 @@ use tokio::{sync::Semaphore, time::timeout};
 const REVIEW_MAX: Duration = Duration::from_secs(5);
 /// Reviews in flight at once for users who are known, so that they cannot flood the API server.
 const ASKED_MAX: usize = 16;
-/// Reviews in flight at once of tokens that nobody has vouched for. They have slots of their own: invented tokens keep
-/// no known user waiting.
+/// Concurrent reviews of unknown tokens. They have slots of their own, so that invented tokens delay no known user.
 const STRANGERS_MAX: usize = 8;
-/// Such reviews of one peer, waiting ones included: fewer than there are slots, so that one peer takes no other's.
+/// Such reviews of one peer, waiting ones included: fewer than the slots, so that one peer cannot use all of them.
 const STRANGERS_OF_PEER_MAX: usize = 4;
 /// How long a token that was once vouched for is reviewed among the known ones.
 const PROVEN: Duration = Duration::from_secs(8 * 3_600);
@@ -94,10 +93,11 @@ impl Reviews {
         }
     }
 
-    /// User whom the token authenticates, which `peer` sent. `None`: the API server rejects the token.
+    /// User of a token that `peer` sent. `None`: the API server rejects the token.
     ///
     /// # Errors
-    /// The API server does not answer in time, or the peer has as many unknown tokens under review as one may have.
+    ///
+    /// The API server does not answer in time, or the peer has too many unknown tokens under review.
     pub(super) async fn user(
         &self,
         token: &str,
@@ -266,7 +266,7 @@ mod tests {
 
     const KNOWN: &str = "a-known-token";
 
-    /// Reviews by an API server that knows [`KNOWN`], and answers about others only once `open` says so.
+    /// Reviews by an API server that knows [`KNOWN`], and answers about other tokens only after `open` is true.
     fn reviews(open: watch::Receiver<bool>) -> Reviews {
         let server = tower::service_fn(move |request: Request<Body>| {
             let mut open = open.clone();

@@ -39,7 +39,7 @@ impl Resource {
 pub(crate) enum Object {
     /// All objects of the resource.
     All,
-    /// One object by name. A machine also goes by its UID or `namespace/name`.
+    /// One object by name. A machine can also be named by its UID or `namespace/name`.
     Called(String),
 }
 
@@ -119,8 +119,8 @@ pub(crate) fn needs(method: &Method, template: Option<&str>, parameters: &[Strin
     rights.map_or(Needs::Nowhere, Needs::Rights)
 }
 
-/// What the audit calls a `method` request to the route `template`. Confidential is what may show secrets' names, remote
-/// commands with their output, or messages of others.
+/// Audit event of a `method` request to the route `template`. Confidential are answers that may show secrets' names,
+/// remote commands with their output, or messages.
 pub(crate) fn event(method: &Method, template: Option<&str>) -> What {
     match (matches!(*method, Method::GET | Method::HEAD), template) {
         (

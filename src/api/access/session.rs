@@ -59,7 +59,7 @@ pub(super) struct Sessions {
     secure: bool,
 }
 
-/// Random word that nobody can guess.
+/// Random, unguessable word.
 fn drawn() -> String {
     format!(
         "{:032x}{:032x}",
@@ -93,8 +93,8 @@ impl Key {
         let name = sha256_hex(&name);
         Some(Self {
             seal,
-            // With this prefix a browser takes the cookie over TLS only, and from this very host: neither a neighbour
-            // under the same domain nor somebody on the way can plant one.
+            // With this prefix a browser accepts the cookie only over TLS and from this very host. So neither another
+            // host of the domain nor an attacker on the network can set one.
             cookie: format!(
                 "{}dormer-{}",
                 if secure { "__Host-" } else { "" },
@@ -209,7 +209,7 @@ impl Sessions {
         (now < until && !closed()).then_some(behind)
     }
 
-    /// First cookie that one of our keys opens.
+    /// First cookie that one of our keys decrypts.
     fn found<'a>(&self, headers: &'a HeaderMap) -> Option<(&'a str, u64, Behind)> {
         self.keys.iter().find_map(|key| {
             let sealed = named(headers, &key.cookie)?;
@@ -286,7 +286,7 @@ mod tests {
                 cookie.ends_with("; HttpOnly; SameSite=Strict; Secure"),
                 "{cookie}"
             );
-            // What a browser asks of a cookie of this prefix: Secure, Path=/ and no Domain.
+            // Requirements of browsers for this prefix: Secure, Path=/ and no Domain.
             assert!(cookie.starts_with("__Host-dormer-"), "{cookie}");
             assert!(
                 cookie.contains("; Path=/;") && !cookie.contains("Domain"),

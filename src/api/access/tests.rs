@@ -1,4 +1,4 @@
-//! Tests of the gate around a small router: what browsers are told, and what the audit holds.
+//! Tests of the gate around a small router: response headers for browsers, and the audit's lines.
 
 use super::*;
 use crate::live::Live;
@@ -82,7 +82,7 @@ async fn the_audit_holds_logins_refusals_confidential_reads_and_actions() {
     let act = "/api/v1/machines/win-1/actions/retry";
     let link = gate.sessions.kept();
     for (request, status) in [
-        // Neither a list nor a first visit is written.
+        // Neither a list nor a first visit is audited.
         (with_token(Request::get("/api/v1/machines"), TOKEN), 200),
         (Request::get("/"), 401),
         (

@@ -60,7 +60,7 @@ pub async fn publish_for_ever(api: Arc<Api>, stream: NatsChanges) -> Infallible 
 struct Publisher {
     api: Arc<Api>,
     stream: NatsChanges,
-    /// Contents of the stream as this process knows them.
+    /// Contents of the stream, as last read by this process.
     known: BTreeMap<RunId, PublishedState>,
     /// Highest sequence of the stream that this process knows.
     last: u64,

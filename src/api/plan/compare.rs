@@ -1,4 +1,4 @@
-//! Comparison of a pool's machines with a plan's candidate: what would change, in which change class, and how.
+//! Comparison of a pool's machines with a plan's candidate: the changes, their class and their method.
 
 use super::PlanRenderer;
 use dormer_profile::{
@@ -52,7 +52,7 @@ impl Candidate {
 pub(crate) enum ChangeMethod {
     /// Only the Node is marked.
     Mark,
-    /// In place, while the node serves.
+    /// In place while the node serves.
     Live,
     /// With the lease.
     Leased(How),
@@ -61,7 +61,8 @@ pub(crate) enum ChangeMethod {
 /// Changes of one machine, and the method if it is known.
 ///
 /// # Errors
-/// The candidate cannot be rendered: each place with its reason.
+///
+/// The candidate cannot be rendered: each location with its reason.
 pub(crate) fn compare(
     renderer: &PlanRenderer,
     bootstrap: &Bootstrap,
@@ -122,7 +123,7 @@ pub(crate) fn compare(
     Ok((plan, Some(method)))
 }
 
-/// Version that a machine carries now, if this process knows it.
+/// Version that a machine has now, if this process knows it.
 fn carried(renderer: &PlanRenderer, state: &State) -> Result<InstalledVersion, String> {
     let Some(version) = state.version.clone() else {
         return Err(match state.in_service {

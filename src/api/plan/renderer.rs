@@ -53,7 +53,7 @@ impl PlanRenderer {
     /// The cluster cannot be read.
     pub(crate) async fn bootstrap(&self) -> Result<Bootstrap, Failure> {
         let (bootstrap, snapshot) = (self.bootstrap)().await?;
-        // Without a watcher, this is the only place that reads the cluster's settings.
+        // Without a watcher, only this code reads the cluster's settings.
         for warning in self.catalog.read_cluster(snapshot) {
             tracing::debug!("of the cluster around: {warning}");
         }
@@ -63,7 +63,8 @@ impl PlanRenderer {
     /// Sections of a machine by `profile` and `payload`. The second section needs the machine's Node.
     ///
     /// # Errors
-    /// Each part that cannot be rendered, with its place and reason.
+    ///
+    /// Each part that cannot be rendered, with its location and reason.
     pub(crate) fn documents(
         &self,
         bootstrap: &Bootstrap,
@@ -113,7 +114,7 @@ impl PlanRenderer {
     }
 }
 
-/// Host of a machine, as far as a rendering needs it.
+/// Host data of a machine for a rendering.
 fn host(state: &State) -> HostRef {
     HostRef {
         machine: state.machine_ref(),

@@ -4,6 +4,7 @@ use crate::SharedRun;
 use dormer_proto::{
     id::Timestamp,
     phase::{Listed, MachineState},
+    pool::with_remedy,
 };
 use dormer_views::{lacks::Lack, moment::time};
 use dormer_workers::kubernetes::keys::CONDITION as ON_NODES;
@@ -174,7 +175,10 @@ fn stalled(view: &rollout::View, machines: &[machine::View]) -> Condition {
     let (reason, why) = match (&view.refused, &view.held, &view.halted) {
         (Some(why), _, _) => ("BadSpec", why),
         (None, Some(why), _) if view.neighbour => ("AnotherOperatorRuns", why),
-        (None, Some(why), _) => ("GrantsHeld", why),
+        (None, Some(why), _) => {
+            let why = with_remedy(why, view.held_cure.as_deref());
+            return Condition::new("Stalled", true, "GrantsHeld", why);
+        }
         (None, None, Some(why)) => ("RolloutHalted", why),
         (None, None, None) => {
             return match waits_for_a_person(machines) {

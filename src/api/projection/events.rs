@@ -7,6 +7,7 @@ use dormer_engine_core::Run;
 use dormer_proto::{
     id::{LeaseToken, RunId, Seq, Timestamp},
     phase::{Listed, MachineState, RolloutState},
+    pool::with_remedy,
 };
 use dormer_workflows::{Dormer, State, machine, rollout};
 use std::collections::{BTreeMap, BTreeSet};
@@ -190,7 +191,9 @@ fn of_pool(run: &Run<Dormer>, state: &rollout::State, settings: &Settings) -> Op
     let note = match label {
         RolloutState::Halted => view.halted?,
         RolloutState::Paused => {
-            let why = view.paused.or(view.held)?;
+            let cure = view.held_cure.as_deref();
+            let held = view.held.as_deref().map(|why| with_remedy(why, cure));
+            let why = view.paused.or(held)?;
             format!("no further machine is upgraded: {why}")
         }
         RolloutState::Open => "machines may be upgraded, within the pool's limit".into(),

@@ -32,7 +32,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 const POLL_EVERY: Duration = Duration::from_secs(3);
 /// Interval at which the cluster's objects are read, to repair what others changed or deleted.
 pub const READ_EVERY: Duration = Duration::from_secs(60);
-/// Writes under way at once.
+/// Concurrent writes.
 const WRITES_MAX: usize = 8;
 /// Polls without an answer of the store before the pools are marked as unavailable.
 const SILENT_POLLS: u32 = 5;
@@ -72,7 +72,7 @@ pub async fn project_for_ever(
     }
 }
 
-/// State of the cluster's objects as this process knows them.
+/// State of the cluster's objects in this process.
 struct Projector {
     cluster: Cluster,
     settings: Settings,
@@ -84,7 +84,7 @@ struct Projector {
     read_again: Instant,
     /// Pause after the next read, should it fail.
     pause: Duration,
-    /// What the last read failed with.
+    /// Errors of the last read.
     unread: BTreeSet<Trouble>,
     /// Conditions written on Nodes, by the Node's UID.
     nodes: BTreeMap<String, Condition>,
@@ -161,7 +161,7 @@ impl Projector {
                 troubles.insert(trouble);
             }
         }
-        // A condition that somebody removed is written again.
+        // A removed condition is written again.
         self.nodes.clear();
         let every = self.settings.read_every;
         let (wait, pause) = match troubles.is_empty() {

@@ -84,7 +84,7 @@ pub(super) struct MachineStatus {
     pub(super) address: Option<String>,
     /// Name of its pool.
     pub(super) pool: Option<String>,
-    /// Attempt of the task under way.
+    /// Attempt of the present task.
     #[schemars(with = "Option<i64>")]
     pub(super) attempt: Option<u64>,
     /// Conditions of the machine: Ready while it serves, UpToDate while it carries the version that it should,
@@ -193,7 +193,7 @@ mod tests {
     fn the_schemas_are_structural_and_have_no_nullable_field() {
         for crd in definitions() {
             let text = serde_json::to_string(&crd.spec.versions).expect("JSON");
-            // Labels are a map of strings, whose keys nobody knows before.
+            // Labels are a map of strings with arbitrary keys.
             let text = text.replace(r#""additionalProperties":{"type":"string"}"#, "");
             for refused in ["nullable", "$ref", "anyOf", "oneOf", "additionalProperties"] {
                 assert!(!text.contains(refused), "{refused}: {text}");

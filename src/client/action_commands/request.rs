@@ -91,7 +91,7 @@ impl RequestArgs {
         Ok(answer_text(action, body, &answer.view))
     }
 
-    /// Posts the action for each of several machines, and goes on after a refusal.
+    /// Posts the action for each of several machines, and continues after a refusal.
     pub(super) async fn post_all(
         &self,
         server: &Server,
@@ -126,7 +126,7 @@ impl RequestArgs {
         if refused == 0 {
             return Ok(text);
         }
-        // What was done is said even though the command fails.
+        // The finished actions are reported even though the command fails.
         let _ = terminal::say(&text);
         let all = machines.len();
         Err(Failure::refused(
@@ -143,7 +143,7 @@ impl RequestArgs {
         }
     }
 
-    /// Asks a question that only --yes, or a yes on a terminal, answers.
+    /// Asks a question that requires --yes, or a yes on a terminal.
     pub(super) fn asked(&self, question: &str) -> Result<(), Failure> {
         if self.yes {
             return Ok(());
@@ -172,7 +172,7 @@ fn user() -> String {
         .unwrap_or_else(|| "somebody".into())
 }
 
-/// What was done: the action's own words, with the payload or the record that it goes to.
+/// Finished action: its own words, with its payload or record.
 fn done(action: &Action, body: &RequestBody<'_>) -> String {
     let to_record = body.to.map(|record| record.to_string());
     match to_record.as_deref().or(body.payload) {
@@ -192,7 +192,7 @@ fn answer_text(action: &Action, body: &RequestBody<'_>, run: &AnyRun) -> String 
     format!("{line}\nTo take it back: dormer reset {name} --to {before}")
 }
 
-/// Answer in one line: what was done, the run's state, and what it waits for.
+/// Answer in one line: the finished action, the run's state, and the condition that it waits for.
 fn answer_line(what: &str, run: &AnyRun) -> String {
     let mut line = format!("{}: {what}", run.name());
     if !run.state().eq_ignore_ascii_case(what) {

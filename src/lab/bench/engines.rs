@@ -17,7 +17,7 @@ use tokio::{
     sync::watch,
 };
 
-/// Time in which engines share the partitions of the inbox after their start. Nothing is measured in it.
+/// Time after the start in which engines distribute the partitions of the inbox. Nothing is measured in it.
 pub(super) const WARM_UP: Duration = Duration::from_secs(5);
 
 /// Streams of the bench on a server, with a prefix of their own.
@@ -66,7 +66,7 @@ async fn open(url: &str, prefix: &str) -> anyhow::Result<Arc<NatsStore>> {
     Ok(Arc::new(NatsStore::open(&settings).await?))
 }
 
-/// What one engine did, as it tells at its end.
+/// Figures of one engine, reported at its end.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 struct Done {
     records: u64,
@@ -178,7 +178,7 @@ impl Engines {
     }
 }
 
-/// Is an engine until the standard input ends, and tells its figures.
+/// Runs as an engine until the standard input ends, and prints its figures.
 pub(super) async fn serve(url: &str, prefix: &str, shards: usize) -> anyhow::Result<()> {
     let store = open(url, prefix).await?;
     let (stop, stopped) = watch::channel(false);

@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Longest wait for the runs of the killed engine. Those that do not go on by then count as left behind.
+/// Longest wait for the runs of the killed engine. Runs without progress by then count as left behind.
 const WAIT_MAX: Duration = Duration::from_secs(120);
 /// Pause of a run that counts as one of the killed engine's, in milliseconds: more than a busy engine needs for a step.
 const PAUSED_MS: f64 = 1_000.0;

@@ -24,7 +24,7 @@ const ALONE_MAX: u32 = 100;
 const ALONE_LEAST: u32 = 10;
 /// Machines in the part over real sockets and the real clock.
 const REAL_MACHINES: u32 = 50;
-/// Nodes that may be taken at once: `maxUnavailable` of the bench's pool, which says nothing and so has the default.
+/// Nodes that may be taken at once: the default of `maxUnavailable`, which the bench's pool does not set.
 const TAKEN_MAX: usize = 1;
 /// WMCO's remote work for one fresh node (docs/field-notes.md, What a bring-up by WMCO costs): commands run one after
 /// another, most of them PowerShell.

@@ -54,13 +54,13 @@ struct Figures {
     /// Messages a second that came during the flood, and that were taken in it.
     offered_messages_per_s: f64,
     taken_messages_per_s: f64,
-    /// Taken in the flood, of what was taken before it: above 0.8 overload costs no throughput.
+    /// Throughput in the overload, relative to that before it: above 0.8 overload costs no throughput.
     of_peak: f64,
     /// Time from the flood's end until the last run rested.
     rest_s: f64,
     runs: u64,
     left_behind: u64,
-    /// What the engines did, from their start to the rest.
+    /// Work of the engines, from their start to the end.
     work: EnginesFigures,
     calibration: Calibration,
 }

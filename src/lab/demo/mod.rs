@@ -149,7 +149,7 @@ async fn demonstrate(options: Options) -> anyhow::Result<ExitCode> {
     };
     show.end();
     let result = finish(&options, outcome, &script);
-    // What a demonstration got stuck on is there to be looked at, too.
+    // A demonstration that got stuck stays up for inspection as well.
     if options.hold && !interrupted {
         if let Err(error) = &result {
             eprintln!("{error:#}");

@@ -120,7 +120,7 @@ impl Stage {
         Ok(stage)
     }
 
-    /// Settings of the projection. In a faster world, deleted objects come back sooner as well.
+    /// Settings of the projection. In a faster world, deleted objects are restored sooner as well.
     fn projection(&self) -> projection::Settings {
         projection::Settings {
             namespace: NAMESPACE.into(),

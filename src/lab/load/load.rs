@@ -86,10 +86,11 @@ impl Load {
         };
     }
 
-    /// Executes tasks until every watched run has gone on, at most until `end`. The answer is what was watched, and the
-    /// number of runs that have not gone on.
+    /// Executes tasks until every watched run has continued, at most until `end`. Returns the watched runs, and the
+    /// number of those without progress.
     ///
     /// # Errors
+    ///
     /// As [`Self::until`].
     pub async fn until_all_went_on(&mut self, end: Instant) -> anyhow::Result<(Watched, usize)> {
         while !self.watched.left.is_empty() && Instant::now() < end {
@@ -106,7 +107,7 @@ impl Load {
         self.messages
     }
 
-    /// Forgets what was measured, after the warm-up.
+    /// Discards the figures of the warm-up.
     pub fn forget_figures(&mut self) {
         self.steps = 0;
         self.latencies_us.clear();

@@ -175,7 +175,7 @@ rules! {
         "a reboot with updates lasts up to 20 minutes, in which the Node is not Ready: the check deletes the Machine meanwhile"
         "write 30m or more";
     HealthCheck Warning "max-unhealthy" false "maxUnhealthy: 100%"
-        "a fault of the network, of which no machine is the cause, deletes them all"
+        "a network fault makes every machine unhealthy, so the check deletes all of them"
         "write maxUnhealthy: 1, or a share below the half";
     HealthCheck Error "health-check-selector" false "selector: {}"
         "an empty selector takes every Machine, those of the control plane too"

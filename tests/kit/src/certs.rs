@@ -51,10 +51,11 @@ impl TestCa {
         self.issuer.key().serialize_pem()
     }
 
-    /// A certificate by which Kubernetes knows a user: the common name is the user's, the organization the group.
+    /// Client certificate of a user: the common name is the user's, the organization the group.
     ///
     /// # Panics
-    /// When no key can be made.
+    ///
+    /// No key can be created.
     pub fn user(&self, name: &str, group: Option<&str>) -> Identity {
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();

@@ -14,7 +14,7 @@ use crate::{block_until, free_port, test_dir};
 
 /// etcd is up within a second; a busy machine gets this much.
 const START_MAX: Duration = Duration::from_secs(60);
-/// Tries at ports that somebody else took between our look and the server's bind.
+/// Most retries after another process took the port between our check and the server's bind.
 const PORT_TRIES: usize = 5;
 
 /// A running etcd with one member and a folder of its own. Dropping it kills it and removes the folder.

@@ -29,7 +29,7 @@ pub(crate) const SERVICE: &str = "10.96.0.1";
 
 /// A control plane is up in about ten seconds; a busy machine gets this much for each of its servers.
 const START_MAX: Duration = Duration::from_secs(120);
-/// Tries at a port that somebody else took between our look and the server's bind.
+/// Most retries after another process took the port between our check and the server's bind.
 const PORT_TRIES: usize = 3;
 
 /// What of the controller manager runs: what dormer meets, and nothing that would change nodes without a kubelet.
@@ -42,12 +42,12 @@ replicaset-controller,root-ca-certificate-publisher-controller,serviceaccount-co
 const NODE_CONTROLLERS: &str =
     "node-lifecycle-controller,pod-garbage-collector-controller,taint-eviction-controller";
 
-/// Who speaks to the API server.
+/// Client identity for the API server.
 #[derive(Debug, Clone)]
 pub enum Speaker {
-    /// Whoever holds this certificate.
+    /// The holder of this certificate.
     Certificate(Identity),
-    /// Whoever holds this token: an account's, or a kubelet's bootstrap token.
+    /// The holder of this token: an account's, or a kubelet's bootstrap token.
     Token(String),
 }
 
@@ -62,7 +62,7 @@ pub struct ControlPlane {
     plan: Plan,
 }
 
-/// What the servers are started with.
+/// Parameters of the servers.
 #[derive(Debug)]
 struct Plan {
     programs: [PathBuf; 3],
@@ -182,7 +182,7 @@ impl ControlPlane {
             .unwrap_or_else(|error| panic!("it did not come back: {error:#}"));
     }
 
-    /// Has etcd forget its history; what stands, stays.
+    /// Makes etcd forget its history; present objects stay.
     pub fn compact(&self) {
         locked(&self.etcd).compact();
     }
@@ -215,7 +215,7 @@ impl ControlPlane {
         *clients = started.unwrap_or_else(|error| panic!("they did not come back: {error:#}"));
     }
 
-    /// What the API server said last, for messages.
+    /// The API server's last messages.
     pub fn log_tail(&self) -> String {
         self.api().log_tail()
     }

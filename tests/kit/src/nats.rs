@@ -36,7 +36,7 @@ const OLDEST: GoModule = GoModule {
 
 /// A server is up within a few tens of milliseconds; a busy machine gets this much.
 const START_MAX: Duration = Duration::from_secs(30);
-/// Tries at a port that somebody else took between our look and the server's bind.
+/// Most retries after another process took the port between our check and the server's bind.
 const PORT_TRIES: usize = 5;
 
 /// Which of the two pinned servers.
@@ -84,7 +84,7 @@ pub enum Login {
         /// The password.
         password: String,
     },
-    /// Whoever has the token.
+    /// The holder of the token.
     Token(String),
     /// Whatever these lines of the server's configuration say (operator mode and the like).
     Lines(String),

@@ -34,10 +34,10 @@ const RELEASE: Release = Release {
 
 /// It listens within milliseconds; a busy machine gets this much.
 const START_MAX: Duration = Duration::from_secs(60);
-/// Tries at ports that somebody else took between our look and the program's bind.
+/// Most retries after another process took the port between our check and the program's bind.
 const PORT_TRIES: usize = 5;
 
-/// A running receiver. Dropping it kills it and removes what it heard.
+/// A running receiver. Dropping it kills it and deletes what it received.
 #[derive(Debug)]
 pub struct OtlpReceiver {
     process: Process,
@@ -119,7 +119,7 @@ impl OtlpReceiver {
         self.lines("requests")
     }
 
-    /// What it understood so far, in its own spelling: one message of OTLP/JSON a line.
+    /// Received data in its own form: one message of OTLP/JSON a line.
     pub fn received(&self) -> Vec<String> {
         self.lines("heard")
     }
@@ -131,7 +131,7 @@ impl OtlpReceiver {
         whole.lines().map(str::to_owned).collect()
     }
 
-    /// What it refused, in its own words.
+    /// Refused data, in its own words.
     pub fn refused(&self) -> Vec<String> {
         let log = self.process.log_tail();
         log.lines()

@@ -39,9 +39,9 @@ use crate::{block_until, test_dir};
 pub use image::PodImage;
 use network::Network;
 
-/// How often the Node asks for its pods.
+/// Poll interval of the Node's pods.
 const POLL_EVERY: Duration = Duration::from_millis(200);
-/// Polls between two signs of life of the Node, and between two looks at the Services.
+/// Polls between two heartbeats of the Node, and between two reads of the Services.
 const BEAT_POLLS: u32 = 25;
 
 /// `$1` runc, `$2` its state, `$3` beginning of the network's names, `$4` the folder. It waits for the end of its input.
@@ -156,7 +156,7 @@ impl PodNode {
         locked(&self.shared.images).insert(name.to_owned(), image);
     }
 
-    /// What a pod's containers wrote, over all their lives.
+    /// Output of a pod's containers, over all restarts.
     pub fn log(&self, pod: &str) -> String {
         std::fs::read_to_string(self.shared.log(pod)).unwrap_or_default()
     }
@@ -222,7 +222,7 @@ impl Shared {
         self.folder.join("logs").join(format!("{pod}.log"))
     }
 
-    /// Runs runc, and answers what it printed.
+    /// Runs runc, and returns its output.
     fn runc(&self, words: &[&str]) -> Result<String> {
         let mut command = Command::new(&self.runc);
         command.arg("--root").arg(self.folder.join("runc"));

@@ -103,7 +103,7 @@ impl Process {
         let _ = self.child.wait();
     }
 
-    /// Asks the child to end (SIGTERM) and waits until it has.
+    /// Sends SIGTERM to the child and waits for its end.
     pub fn terminate(&mut self) -> Result<()> {
         self.signal("TERM")?;
         self.child.wait()?;
@@ -126,7 +126,7 @@ impl Process {
         lines[lines.len().saturating_sub(20)..].join("\n")
     }
 
-    /// A line tells the watchdog that there is nothing left to kill.
+    /// Tells the watchdog by a line that no process is left to kill.
     fn stop(&mut self) {
         if let Some(mut pipe) = self.watchdog.stdin.take() {
             let _ = pipe.write_all(b"done\n");

@@ -19,7 +19,7 @@ pub enum Start<S> {
 pub struct Skipped {
     /// The server's name, as in `tests/servers/required.txt`.
     pub server: String,
-    /// What was tried and what came of it.
+    /// Attempts and their results.
     pub reason: String,
 }
 

@@ -24,7 +24,7 @@ const FOLDERS: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
 const EMPTY_ROOM: &str = "/run/sshd";
 /// sshd is up within a few tens of milliseconds; a busy machine gets this much.
 const START_MAX: Duration = Duration::from_secs(30);
-/// Tries at a port that somebody else took between our look and sshd's bind.
+/// Most retries after another process took the port between our check and sshd's bind.
 const PORT_TRIES: usize = 5;
 
 /// A kind of key.

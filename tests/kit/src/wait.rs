@@ -1,9 +1,9 @@
-//! Waiting for a condition with a deadline: the one place where a test pauses.
+//! Waiting for a condition with a deadline: the only code where a test pauses.
 
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-/// Pause between two looks: short enough that a test loses nothing by it.
+/// Poll interval: short, so that it does not slow a test.
 const POLL_EVERY: Duration = Duration::from_millis(5);
 
 /// Waits until `check` answers true.

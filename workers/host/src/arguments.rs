@@ -4,16 +4,16 @@ use dormer_profile::{document::Fence, is_sha256};
 
 use crate::paths::program_path;
 
-/// What the program is to do.
+/// Mode of the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
-    /// One of those that a worker asks for.
+    /// A mode that a worker requests.
     Asked(dormer_profile::invocation::Mode),
-    /// What a boot takes is put back, and our services are started: Windows itself asks for it.
+    /// Restores what a boot removes, and starts our services. Windows requests it.
     Boot,
 }
 
-/// What to do now, beside the document that says what should be.
+/// Arguments of a call, besides the document with the desired state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call {
     /// What to do.
@@ -24,11 +24,11 @@ pub struct Call {
     pub attempt: u32,
     /// The host fence of this task.
     pub fence: Fence,
-    /// The boot that the call is meant for.
+    /// Boot for which the call is meant.
     pub boot: Option<String>,
     /// What comes on stdin.
     pub document: Option<Announced>,
-    /// SHA-256 of the program that is meant to run, echoed in the answer.
+    /// SHA-256 of the program that should run, echoed in the answer.
     pub program: String,
 }
 

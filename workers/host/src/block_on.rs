@@ -6,8 +6,8 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-/// Runs a future to its end in this thread. On Windows each operation blocks and then is done, so nothing ever waits to
-/// be woken; a future that does all the same is polled again at once.
+/// Runs a future to its end in this thread. On Windows each operation blocks until it is done, so nothing waits for a
+/// wake-up. A future that waits is polled again at once.
 pub fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     let mut context = Context::from_waker(Waker::noop());

@@ -1,5 +1,5 @@
-//! The boot run: a boot takes HNS endpoints and active routes; what it took is put back, then our services start in
-//! order. No worker asks for it: a service of ours does, at each boot, while dormer may be down.
+//! Boot run: a boot deletes HNS endpoints and active routes. The boot run restores them, and then starts our services
+//! in order. A service of ours requests it at each boot, since dormer may be down then.
 
 use dormer_profile::{
     answer::{FailureCode, ItemState},
@@ -20,18 +20,18 @@ use crate::{
     state::{BootPlan, BootRun, BootStep, Made, file},
 };
 
-/// The service that asks for it. It runs, does it, and has stopped: nothing stays.
+/// Service that requests it. It runs, does its work, and stops: no process stays.
 pub const SERVICE: &str = "dormer-boot";
 const DESCRIPTION: &str =
     "Puts back what a boot takes from this Kubernetes node, then starts its services in order";
 /// The service without which no Node is Ready.
 const KUBELET: &str = "kubelet";
-/// For so long it is tried again.
-const TRIES_MS: u64 = 600_000;
+/// For so long it is tried again, and another call on the host is waited for.
+pub(crate) const TRIES_MS: u64 = 600_000;
 /// Between two tries.
 const PAUSE_MS: u64 = 10_000;
 
-/// Writes down what a boot of this host would take, and makes the service that puts it back.
+/// Records what a boot of this host would delete, and creates the service that restores it.
 pub(crate) async fn remember<H: Host>(run: &mut Run<H>, document: &Document) -> Result<()> {
     let path = state(file::BOOT);
     let before: BootPlan = run.host.read_json(&path).await?.unwrap_or_default();
@@ -46,6 +46,11 @@ pub(crate) async fn remember<H: Host>(run: &mut Run<H>, document: &Document) -> 
     }
     if plan != before {
         run.host.write_json(&path, &plan).await?;
+    }
+    // What the boot run could not put back is right now: the host section comes first, so the node section says so.
+    let all_is_right = document.section == Section::Node || plan.node.is_empty();
+    if all_is_right && failure(run).await?.is_some() {
+        note(run, None).await;
     }
     make_service(run).await
 }
@@ -80,7 +85,7 @@ async fn make_service<H: Host>(run: &mut Run<H>) -> Result<()> {
     let read = crate::ops::ServiceRead { name: name() };
     match run.host.ask(read).await {
         Ok(there) => {
-            // A call that was cut may have made it, and not said what it is for.
+            // A call that was cut may have created it without its description.
             let described = there
                 .description
                 .as_deref()
@@ -118,8 +123,8 @@ async fn make_service<H: Host>(run: &mut Run<H>) -> Result<()> {
         .map_err(failed)
 }
 
-/// Puts back what the boot took. What fails is tried again for minutes; then the kubelet is stopped, so that the Node is
-/// NotReady and everybody sees it, and the next probe says why.
+/// Restores what the boot deleted. Failures are retried for minutes. Then the kubelet is stopped, so that the Node is
+/// NotReady and the problem visible, and the next probe reports why.
 pub(crate) async fn put_back<H: Host>(run: &mut Run<H>) -> Result<()> {
     let Some(plan) = run.host.read_json::<BootPlan>(&state(file::BOOT)).await? else {
         return Ok(());
@@ -136,14 +141,7 @@ pub(crate) async fn put_back<H: Host>(run: &mut Run<H>) -> Result<()> {
             break Some(problem);
         }
     };
-    let ended = BootRun {
-        boot_id: run.boot_id.clone(),
-        failure: failure
-            .as_ref()
-            .map(|problem| problem.message.clone())
-            .unwrap_or_default(),
-    };
-    run.host.write_json(&state(file::BOOT_RUN), &ended).await?;
+    note(run, failure.as_ref()).await;
     let Some(problem) = failure else {
         return Ok(());
     };
@@ -155,6 +153,22 @@ pub(crate) async fn put_back<H: Host>(run: &mut Run<H>) -> Result<()> {
         run.stopped.clear();
     }
     Err(problem)
+}
+
+/// Writes down how the boot run ended, for the next probe. A boot run that cannot even do that shows by a Node that is not
+/// Ready.
+pub(crate) async fn note<H: Host>(run: &mut Run<H>, problem: Option<&Problem>) {
+    let path = state(file::BOOT_RUN);
+    let ended = BootRun {
+        boot_id: run.boot_id.clone(),
+        failure: problem
+            .map(|problem| problem.message.clone())
+            .unwrap_or_default(),
+    };
+    let before = run.host.read_json::<BootRun>(&path).await;
+    if before.ok().flatten().as_ref() != Some(&ended) {
+        let _ = run.host.write_json(&path, &ended).await;
+    }
 }
 
 async fn all<H: Host>(run: &mut Run<H>, steps: &[(Section, BootStep)]) -> Result<()> {
@@ -184,7 +198,7 @@ async fn all<H: Host>(run: &mut Run<H>, steps: &[(Section, BootStep)]) -> Result
     Ok(())
 }
 
-/// What a failed boot run of this boot left to say.
+/// Failure of this boot's boot run.
 pub(crate) async fn failure<H: Host>(run: &mut Run<H>) -> Result<Option<String>> {
     let ended: Option<BootRun> = run.host.read_json(&state(file::BOOT_RUN)).await?;
     let ended =

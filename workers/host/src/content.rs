@@ -1,5 +1,5 @@
-//! Content on its way into a file: inflated, hashed, written. What lies below [`crate::ops::FileWriteNew`] and
-//! [`crate::ops::FileDigest`], the same on every platform.
+//! Transfer of content into a file: decompress, hash, write. It is the platform-independent part of
+//! [`crate::ops::FileWriteNew`] and [`crate::ops::FileDigest`].
 
 use std::io::{self, BufReader, Read, Write};
 
@@ -11,8 +11,9 @@ use crate::ops::Digest;
 /// Bytes moved at a time.
 const PIECE: usize = 1 << 20;
 
-/// Copies everything from `source` to `target` and answers what it was; with `gzip` what `source` unpacks to. A source
-/// that is no whole gzip file is [`io::ErrorKind::InvalidData`] or [`io::ErrorKind::UnexpectedEof`].
+/// Copies everything from `source` to `target` and returns its size and hash; with `gzip`, those of the decompressed
+/// content. A source that is not a complete gzip file is [`io::ErrorKind::InvalidData`] or
+/// [`io::ErrorKind::UnexpectedEof`].
 pub fn copy(source: impl Read, gzip: bool, target: &mut impl Write) -> io::Result<Digest> {
     if gzip {
         pass(Gzip::open(source)?, target)
@@ -121,7 +122,7 @@ fn pass(mut source: impl Read, target: &mut impl Write) -> io::Result<Digest> {
             Ok(0) => break,
             Ok(count) => count,
             Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-            // flate2 says so of damaged bytes.
+            // flate2's error for damaged data.
             Err(e) if e.kind() == io::ErrorKind::InvalidInput => {
                 return Err(io::Error::new(io::ErrorKind::InvalidData, e));
             }

@@ -1,10 +1,11 @@
-//! Windows' errors in words, and what was being done, for one sentence.
+//! Windows' errors in words, with the failed action, as one sentence. Numbers: MicrosoftDocs/win32,
+//! Debug/system-error-codes--0-499- and the pages that follow it.
 //!
 //! Numbers: MicrosoftDocs/win32, Debug/system-error-codes--0-499- and the pages that follow it.
 
 use crate::ops::WinError;
 
-/// What the numbers mean that hosts give most often.
+/// Meaning of the most frequent numbers.
 const WORDS: &[(u32, &str)] = &[
     (2, "the file does not exist"),
     (3, "the folder does not exist"),
@@ -55,7 +56,7 @@ const WORDS: &[(u32, &str)] = &[
     (4551, "an application control policy blocks the program"),
 ];
 
-/// Verbs of what is done, in the form of a name: `write` as `writing`.
+/// Verbs as nouns: `write` as `writing`.
 const DOING: &[(&str, &str)] = &[
     ("add", "adding"),
     ("ask", "asking"),
@@ -96,7 +97,7 @@ pub(crate) fn words(error: &WinError) -> String {
     }
 }
 
-/// An error with what was being done: `access denied (5) while opening C:\k`.
+/// An error with the failed action: `access denied (5) while opening C:\k`.
 pub(crate) fn sentence(doing: &str, error: &WinError) -> String {
     let (verb, rest) = doing.split_once(' ').unwrap_or((doing, ""));
     let named = DOING.iter().find(|(known, _)| *known == verb);

@@ -12,7 +12,7 @@ use crate::{
 
 const CURRENT: &str = r"SOFTWARE\Microsoft\Windows NT\CurrentVersion";
 
-/// Everything that an answer says about the host.
+/// All facts about the host in an answer.
 pub(crate) async fn read<H: Host>(
     host: &mut Session<H>,
     boot_id: &str,

@@ -1,4 +1,4 @@
-//! What calls leave in our own folders: uploads that were never finished, programs that nobody uses any more.
+//! Remains of calls in our own folders: unfinished uploads, and unused programs.
 
 use std::collections::BTreeSet;
 
@@ -63,9 +63,9 @@ pub(crate) async fn programs<H: Host>(run: &mut Run<H>) -> Result<()> {
     Ok(())
 }
 
-/// Uploads that this task, up to this attempt, or an older one left unfinished. Those of a newer attempt are under way
-/// and stay. All files of the document are in place: what was uploaded for them and is there still was kept by a call that
-/// was killed between placing and deleting it.
+/// Deletes unfinished uploads of this task up to this attempt, and of older tasks. Those of a newer attempt are in
+/// progress and stay. All files of the document are in place by now, so an upload that still exists was kept by a call
+/// that was killed between placing and deleting it.
 pub(crate) async fn uploads<H: Host>(run: &mut Run<H>, document: &Document) {
     let seq = run.call.fence.seq;
     let attempt = run.call.attempt;

@@ -10,7 +10,7 @@ mod boot_id;
 mod boot_run;
 pub mod containerd;
 pub mod content;
-pub mod document;
+mod document;
 mod error_text;
 mod facts;
 mod items;

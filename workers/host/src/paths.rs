@@ -7,7 +7,7 @@ pub const ROOT: &str = r"C:\Windows\dormer";
 pub const BIN: &str = r"C:\Windows\dormer\bin";
 /// Uploads.
 pub const STAGING: &str = r"C:\Windows\dormer\staging";
-/// What the program remembers; nobody but administrators may read it.
+/// State of the program; only administrators may read it.
 pub const STATE: &str = r"C:\Windows\dormer\state";
 /// Where the script of earlier releases kept the same things; taken over, then removed.
 pub const OLD_ROOT: &str = r"C:\ProgramData\dormer";

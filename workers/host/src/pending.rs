@@ -1,4 +1,4 @@
-//! What of Windows itself waits for a reboot: a name of the host, and servicing.
+//! Changes of Windows itself that wait for a reboot: the host's name, and servicing.
 
 use dormer_profile::answer::FailureCode;
 

@@ -1,4 +1,4 @@
-//! How a file gets its content: beside its place, whole, then renamed over what is there.
+//! Placement of file content: a complete file is written beside the target, and then renamed over it.
 
 use dormer_profile::answer::FailureCode;
 use serde::Serialize;
@@ -15,19 +15,20 @@ use crate::{
     session::Session,
 };
 
-/// For so long a file that somebody has open is waited for: virus scanners, and processes on their way out.
+/// Time to wait for a file that another process has open, such as a virus scanner or an ending process, in
+/// milliseconds.
 const IN_USE_MS: u64 = 30_000;
-/// Between two looks at it.
+/// Pause between two attempts, in milliseconds.
 const PAUSE_MS: u64 = 500;
 /// Running programs that were renamed aside and still run.
 const ASIDE_MAX: u32 = 9;
 
-/// What passes by itself: somebody has the file open (docs/field-notes.md, Files of Windows).
+/// Whether an error passes by itself: another process has the file open (docs/field-notes.md, Files of Windows).
 pub(crate) fn passes(error: &WinError) -> bool {
     error.is_any(&[5, 32, 33, 303, 1224])
 }
 
-/// What is at a path; none if nothing is.
+/// Object at a path, if there is one.
 pub(crate) async fn stat<H: Host>(host: &mut Session<H>, path: &str) -> Result<Option<Look>> {
     match host.ask(FileInformation { path: path.into() }).await {
         Ok(look) => Ok(Some(look)),
@@ -40,7 +41,7 @@ pub(crate) async fn stat<H: Host>(host: &mut Session<H>, path: &str) -> Result<O
     }
 }
 
-/// The folders above a path that are not there, the highest first. A file or a link in their place is refused.
+/// Missing parent folders of a path, the highest first. A file or a link in their place is refused.
 pub(crate) async fn missing_folders<H: Host>(
     host: &mut Session<H>,
     path: &str,
@@ -93,7 +94,10 @@ pub(crate) async fn make_folder<H: Host>(host: &mut Session<H>, path: &str) -> R
     }
 }
 
-/// Puts content in its place in one step: whoever opens the path gets the old content or the new, never a part.
+/// Places content in one step: a reader gets the old or the new content, never a part. The new file is written beside
+/// the target, so that it has its final rights from the start: a rename keeps them (MicrosoftDocs/win32
+/// FileIO/file-security-and-access-rights). Remains of an interrupted call are deleted first; the host lock guarantees
+/// that no other call writes them.
 ///
 /// The new file lies beside its place, so it has the rights it is to keep from its first moment on: a rename keeps them
 /// (MicrosoftDocs/win32 FileIO/file-security-and-access-rights). What a cut call left there goes first; the host lock
@@ -128,7 +132,7 @@ pub(crate) async fn put<H: Host>(
     swapped
 }
 
-/// Writes a new file; one of the same name is what a cut call left. Answers its SHA-256.
+/// Writes a new file, after deleting one that an interrupted call left. Returns its SHA-256.
 async fn write<H: Host>(
     host: &mut Session<H>,
     path: &str,
@@ -173,8 +177,8 @@ async fn write<H: Host>(
     }
 }
 
-/// Renames `from` over `to`. 5 says that the target is open, runs, or is read-only, as much as that somebody may not
-/// (MS-FSCC, FileRenameInformation), so it is looked at before it is called a question of rights.
+/// Renames `from` over `to`. Error 5 means that the target is open, runs, or is read-only, or that the right is missing
+/// (MS-FSCC, FileRenameInformation). So the target is examined before the error counts as a missing right.
 async fn swap<H: Host>(host: &mut Session<H>, from: &str, to: &str) -> Result<()> {
     let wait = host.wait(format!("replace {to}"), IN_USE_MS).await?;
     loop {
@@ -226,7 +230,7 @@ async fn make_room<H: Host>(host: &mut Session<H>, path: &str) -> Result<bool> {
         };
         return Ok(host.ask(plain).await.is_ok());
     }
-    // Held by somebody who does not share it: only waiting helps.
+    // Another process holds it without sharing: only waiting helps.
     if host.ask(FileProbe { path: path.into() }).await.is_err() {
         return Ok(false);
     }
@@ -250,7 +254,7 @@ fn aside(path: &str, n: u32) -> String {
     format!("{path}.dormer-old{n}")
 }
 
-/// Programs that were renamed aside, as far as they have ended.
+/// Deletes programs that were renamed aside and have ended.
 async fn sweep_aside<H: Host>(host: &mut Session<H>, path: &str) {
     for n in 1..=ASIDE_MAX {
         let gone = host

@@ -4,7 +4,7 @@ use dormer_profile::answer::FailureCode;
 
 use crate::{error_text, ops::WinError};
 
-/// What a function of the core answers.
+/// Result of a function of the core.
 pub(crate) type Result<T> = std::result::Result<T, Problem>;
 
 /// Why something could not be done.
@@ -12,11 +12,11 @@ pub(crate) type Result<T> = std::result::Result<T, Problem>;
 pub(crate) struct Problem {
     /// What kind of failure.
     pub(crate) code: FailureCode,
-    /// What it was about and what Windows said: for people.
+    /// Action and Windows' error, for people.
     pub(crate) message: String,
     /// Windows has to reboot before it will do it; what waits for that.
     pub(crate) reboot: Option<String>,
-    /// Windows is on its way down.
+    /// Whether Windows is shutting down.
     pub(crate) going_down: bool,
 }
 
@@ -30,7 +30,7 @@ impl Problem {
         }
     }
 
-    /// A number of Windows, where it means what it means everywhere; else `code`.
+    /// Windows' error as a failure: with the general code for its number, if it has one, else `code`.
     pub(crate) fn windows(code: FailureCode, doing: &str, error: &WinError) -> Self {
         let mut problem = Self::new(
             general(error.number()).unwrap_or(code),
@@ -44,8 +44,8 @@ impl Problem {
 /// 1115, which the service control manager answers to nearly everything once a shutdown has begun (MS-SCMR).
 pub(crate) const SHUTTING_DOWN: u32 = 1115;
 
-/// What a number means wherever it comes from (docs/field-notes.md, Files of Windows;
-/// docs/field-notes.md, Registry, roots, computer names).
+/// General meaning of a number, whichever call returns it (docs/field-notes.md, Files of Windows; docs/field-notes.md,
+/// Registry, roots, computer names).
 fn general(number: u32) -> Option<FailureCode> {
     Some(match number {
         5 => FailureCode::AccessDenied,
@@ -57,7 +57,7 @@ fn general(number: u32) -> Option<FailureCode> {
     })
 }
 
-/// Adds to a number of Windows what was being done.
+/// Adds the failed action to Windows' error.
 pub(crate) trait Doing<T> {
     /// As [`Problem::windows`].
     fn doing(self, code: FailureCode, what: impl FnOnce() -> String) -> Result<T>;

@@ -1,4 +1,4 @@
-//! Everything that one call knows, and what its items note on the way.
+//! State of one call, and the notes of its items.
 
 use dormer_profile::{
     answer::{
@@ -21,7 +21,7 @@ use crate::{
 /// Most bytes of log that a failure carries.
 const LOG_BYTES_MAX: u64 = LOG_TAIL_BYTES_MAX as u64;
 
-/// Everything that one call knows. What items need of each other passes through here.
+/// State of one call. Items exchange data through it.
 pub(crate) struct Run<H> {
     pub(crate) host: Session<H>,
     pub(crate) call: Call,
@@ -37,11 +37,11 @@ pub(crate) struct Run<H> {
     pub(crate) stopped: Vec<String>,
     /// SHA-256 of the roots in the store, read once a call.
     pub(crate) roots: Option<Vec<Root>>,
-    /// The log of the service in hand.
+    /// End of the present service's log.
     pub(crate) log: Option<String>,
-    /// How deep the change of the item in hand cuts at least, where that is more than its kind says.
+    /// Minimum change class of the present item, if its change disturbs more than the class of its kind.
     pub(crate) deeper: Option<ChangeClass>,
-    /// What became of the items so far.
+    /// Outcomes of the items so far.
     pub(crate) outcomes: Vec<ItemOutcome>,
     /// Files that are neither in place nor staged.
     pub(crate) missing: Vec<String>,
@@ -79,8 +79,8 @@ impl<H: Host> Run<H> {
         }
     }
 
-    /// Notes that an item waits for a reboot of this boot. Before the change: a call that dies in between asks for one
-    /// reboot too many, never for one too few.
+    /// Records that an item waits for a reboot of this boot, before the change: a call that dies in between then causes
+    /// one reboot too many, never one too few.
     pub(crate) async fn wait_for_reboot(&mut self, id: &str) -> Result<()> {
         if self.waiting.iter().any(|waiting| waiting == id) {
             return Ok(());
@@ -93,7 +93,7 @@ impl<H: Host> Run<H> {
         self.host.write_json(&state(file::WAITING), &waiting).await
     }
 
-    /// Notes what is about to be made, before it is: what a cut call made is known all the same.
+    /// Records an object before it is created, so that the inventory also has what an interrupted call created.
     pub(crate) async fn note(&mut self, made: Made) -> Result<()> {
         if self.inventory.note(self.section, made) {
             self.save_inventory().await?;
@@ -112,7 +112,7 @@ impl<H: Host> Run<H> {
         self.host.write_json(&path, &self.inventory).await
     }
 
-    /// What was converged, by section; without a version nothing is.
+    /// Records the converged version by section; without a version nothing counts as converged.
     pub(crate) async fn note_installed(&mut self, version: Option<&str>) -> Result<()> {
         let before = self.host.installed().await?;
         let mut installed = before.clone();

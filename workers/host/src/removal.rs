@@ -1,25 +1,28 @@
-//! Taking away what the program made, from its inventory: never from a rendering, which may be of another version.
+//! Removal of what the program made, from its inventory: never from a rendering, which may belong to another version.
 
 use std::collections::BTreeSet;
 
 use dormer_profile::{
     answer::{FailureCode, ItemState},
+    document::Document,
     item::What,
 };
 
 use crate::{
-    document::Wanted,
-    items::{Kind as _, certificate, defender, endpoint, environment, firewall, network, registry},
+    items::{
+        Kind as _, certificate, defender, disabled, endpoint, environment, firewall, network,
+        registry,
+    },
     ops::{DirectoryRemove, Host, ServiceChange, ServiceSettings, Start},
     paths::{same, state, within},
     placing::{delete, remove_tree, stat},
     problem::{Problem, Result},
     progress::Run,
     services,
-    state::{Made, file},
+    state::{Entry, Made, file},
 };
 
-/// What a node leaves in folders of its own, beside what we made: gone with a removal for good.
+/// Folders that a node fills, besides ours: deleted when the host leaves for good.
 const LEFT_BY_A_NODE: [&str; 2] = [r"C:\var\lib\kubelet", r"C:\var\lib\cni"];
 
 /// In this order things go: what uses a thing before the thing.
@@ -41,7 +44,7 @@ fn rank(made: &Made) -> u32 {
     }
 }
 
-/// The entries in the order in which they go: by rank; services the last made first; folders the deepest first.
+/// Inventory entries in the order of removal: by rank; services, the last created first; folders, the deepest first.
 fn in_order(mut entries: Vec<Made>) -> Vec<Made> {
     entries.reverse();
     entries.sort_by_key(|made| {
@@ -54,33 +57,32 @@ fn in_order(mut entries: Vec<Made>) -> Vec<Made> {
     entries
 }
 
-/// Everything goes, of both sections, the kubelet's folder and the CNI's state included; then it is looked for.
+/// Removes everything of both sections, with the kubelet's folder and the CNI's state, and then checks the result.
 pub(crate) async fn everything<H: Host>(run: &mut Run<H>) -> Result<()> {
-    let entries: Vec<Made> = run
-        .inventory
-        .entries
-        .iter()
-        .map(|entry| entry.made.clone())
-        .collect();
+    let entries: Vec<Entry> = run.inventory.entries.clone();
     let had_node = entries
         .iter()
-        .any(|made| matches!(made, Made::Service { name } if same(name, "kubelet")));
+        .any(|entry| matches!(&entry.made, Made::Service { name } if same(name, "kubelet")));
     // A boot in the middle of a removal puts nothing back.
     delete(&mut run.host, &state(file::BOOT)).await?;
-    // Folders that go when they are empty come after what a node left in them.
+    // Folders that are deleted only when empty come after the remains of a node in them.
     let (shared, ours) = entries
         .iter()
-        .cloned()
+        .map(|entry| entry.made.clone())
         .partition(|made| matches!(made, Made::Directory { tree: false, .. }));
-    take(run, ours).await?;
+    let mut stays = take(run, ours).await?;
     if had_node {
         for folder in LEFT_BY_A_NODE {
             let gone = remove_tree(&mut run.host, folder).await?;
             run.said(&format!("directory:{folder}"), gone_or_not(gone), "");
         }
     }
-    take(run, shared).await?;
-    prove(run, &entries).await?;
+    stays.extend(take(run, shared).await?);
+    let gone: Vec<Entry> = entries
+        .into_iter()
+        .filter(|entry| !stays.contains(&entry.made.id()))
+        .collect();
+    prove(run, &gone).await?;
     run.note_installed(None).await?;
     delete(&mut run.host, &state(file::WAITING)).await?;
     run.waiting.clear();
@@ -89,8 +91,7 @@ pub(crate) async fn everything<H: Host>(run: &mut Run<H>) -> Result<()> {
 
 /// What the inventory has of this section and the document does not: removed, or restored, once everything that is wanted
 /// is there.
-pub(crate) async fn no_longer_wanted<H: Host>(run: &mut Run<H>, asked: &Wanted) -> Result<()> {
-    let document = &asked.document;
+pub(crate) async fn no_longer_wanted<H: Host>(run: &mut Run<H>, document: &Document) -> Result<()> {
     let mut wanted: Vec<Made> = Vec::new();
     let kept = document.kept.iter().map(|path| Made::File {
         path: path.clone(),
@@ -114,13 +115,13 @@ pub(crate) async fn no_longer_wanted<H: Host>(run: &mut Run<H>, asked: &Wanted) 
             What::Lingering(what) => Some(Made::Lingering {
                 process: what.process.clone(),
             }),
-            // Whichever way it was started before.
+            // Whatever its start type was before.
             What::DisabledService(what) => Some(Made::Disabled {
                 name: what.name.clone(),
                 start: Start::Disabled,
             }),
             What::Sweep(what) => {
-                // Version folders are the sweep's: those it keeps are a way back.
+                // The sweep deletes version folders: the ones that it keeps allow a rollback.
                 swept.extend(
                     what.keep
                         .iter()
@@ -157,11 +158,12 @@ pub(crate) async fn no_longer_wanted<H: Host>(run: &mut Run<H>, asked: &Wanted) 
         !kept && !above && !in_use
     });
     let old: Vec<Made> = old.cloned().collect();
-    take(run, old).await
+    take(run, old).await?;
+    Ok(())
 }
 
-/// Gives the services of others back: each is started as it was before it was disabled, and those that start by themselves
-/// run at once. Nothing else of what was made goes.
+/// Restores the services of others: each gets its earlier start type, and automatic ones are started at once. Nothing
+/// else is removed.
 pub(crate) async fn of_others<H: Host>(run: &mut Run<H>) -> Result<()> {
     let entries = run.inventory.entries.iter().map(|entry| &entry.made);
     let theirs: Vec<Made> = entries
@@ -175,10 +177,13 @@ pub(crate) async fn of_others<H: Host>(run: &mut Run<H>) -> Result<()> {
             run.stopped.push(name.clone());
         }
     }
-    take(run, theirs).await
+    take(run, theirs).await?;
+    Ok(())
 }
 
-async fn take<H: Host>(run: &mut Run<H>, entries: Vec<Made>) -> Result<()> {
+/// Takes things away; the ids of those that stay because others use them.
+async fn take<H: Host>(run: &mut Run<H>, entries: Vec<Made>) -> Result<BTreeSet<String>> {
+    let mut stays = BTreeSet::new();
     let entries = in_order(entries);
     let programs: Vec<String> = entries
         .iter()
@@ -200,7 +205,7 @@ async fn take<H: Host>(run: &mut Run<H>, entries: Vec<Made>) -> Result<()> {
     for made in entries {
         let id = made.id();
         run.host.about(&id);
-        // Containers are taken apart while containerd can still see it; then containerd goes.
+        // Containers are deleted while containerd still runs; then containerd is removed.
         if matches!(&made, Made::Service { name } if same(name, "containerd")) {
             for process in &lingering {
                 services::end_named(run, process).await?;
@@ -215,10 +220,11 @@ async fn take<H: Host>(run: &mut Run<H>, entries: Vec<Made>) -> Result<()> {
                 run.said(&id, gone_or_not(gone), "");
                 run.inventory.forget(&made);
             }
-            // Somebody else put something into it: it is his from now on.
+            // Another process put a file into it, so it is no longer ours.
             Ok(None) => {
                 run.said(&id, ItemState::Ok, "is not empty, and stays");
                 run.inventory.forget(&made);
+                stays.insert(id);
             }
             Err(problem) => {
                 run.said(&id, ItemState::Failed, &problem.message);
@@ -229,7 +235,8 @@ async fn take<H: Host>(run: &mut Run<H>, entries: Vec<Made>) -> Result<()> {
         }
     }
     run.host.about("");
-    run.save_inventory().await
+    run.save_inventory().await?;
+    Ok(stays)
 }
 
 const fn gone_or_not(gone: bool) -> ItemState {
@@ -293,27 +300,50 @@ async fn one<H: Host>(run: &mut Run<H>, made: &Made) -> Result<Option<bool>> {
     }))
 }
 
-/// Reads that what went is gone. Whoever keeps putting it back is named by the thing itself.
-async fn prove<H: Host>(run: &mut Run<H>, entries: &[Made]) -> Result<()> {
+/// Reads that what went is gone. Whoever keeps putting it back is named by the thing itself; the inventory has it again, so
+/// that the next removal tries again.
+async fn prove<H: Host>(run: &mut Run<H>, entries: &[Entry]) -> Result<()> {
+    // Read before they went.
+    run.roots = None;
     let mut left = BTreeSet::new();
-    for made in entries {
-        let there = match made {
-            Made::Service { name } => services::status(&mut run.host, name).await?.is_some(),
-            Made::File { path, .. } | Made::Directory { path, tree: true } => {
-                stat(&mut run.host, path).await?.is_some()
-            }
-            _ => false,
-        };
-        if there {
-            left.insert(made.id());
+    for entry in entries {
+        let id = entry.made.id();
+        run.host.about(&id);
+        if is_there(run, &entry.made).await? {
+            run.inventory.note(entry.section, entry.made.clone());
+            left.insert(id);
         }
     }
+    run.host.about("");
     if left.is_empty() {
         return Ok(());
     }
+    run.save_inventory().await?;
     let left: Vec<String> = left.into_iter().collect();
     let said = format!("was removed and is there again: {}", left.join(", "));
     Err(Problem::new(FailureCode::Other, said))
+}
+
+/// Whether a thing that went is there, by the same read as that of its item.
+async fn is_there<H: Host>(run: &mut Run<H>, made: &Made) -> Result<bool> {
+    Ok(match made {
+        Made::Service { name } => services::status(&mut run.host, name).await?.is_some(),
+        Made::Lingering { process } => services::runs_named(run, process).await?,
+        Made::Endpoint { name } => endpoint::is_there(run, name).await?,
+        Made::Network { name } => network::is_there(run, name).await?,
+        Made::Disabled { name, start } => disabled::is_held(run, name, *start).await?,
+        Made::Firewall { name } => firewall::is_there(run, name).await?,
+        Made::Exclusion { process } => defender::is_there(run, process).await?,
+        Made::Environment { name } => {
+            let there = run.host.registry(environment::KEY, name).await?;
+            there.is_some()
+        }
+        Made::Registry { key, name } => run.host.registry(key, name).await?.is_some(),
+        Made::Root { sha256 } => certificate::is_ours(run, sha256).await?,
+        Made::File { path, .. } | Made::Directory { path, .. } => {
+            stat(&mut run.host, path).await?.is_some()
+        }
+    })
 }
 
 #[cfg(test)]

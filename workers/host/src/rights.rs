@@ -1,18 +1,18 @@
-//! Who may do what with a path: the rights a folder or file of ours gets, and what is wrong with those it has.
+//! Access rights of paths: the rights that our folders and files get, and the differences of existing rights.
 
 use crate::{
     ops::{Ace, Rights, Security},
     paths::{same, within},
 };
 
-/// Folders that nobody but administrators may look into.
+/// Folders that only administrators may list.
 const PRIVATE: [&str; 4] = [
     r"C:\var\lib\kubelet\pki",
     r"C:\k\tls",
     r"C:\k\pki",
     r"C:\k\cni\config",
 ];
-/// Files that nobody but administrators may read, wherever a document says nothing about it.
+/// Files that only administrators may read, also if a document does not say so.
 const PRIVATE_FILES: [&str; 3] = [
     r"C:\k\kubeconfig",
     r"C:\k\bootstrap-kubeconfig",
@@ -27,18 +27,18 @@ const CONTAINERD: [&str; 2] = [
     r"C:\ProgramData\containerd\state",
 ];
 
-/// What is done about a folder's rights.
+/// Treatment of a folder's rights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Care {
     /// It is made with these, and has to keep them.
     Given(Rights),
-    /// It is made with what it inherits, and never looked at.
+    /// It is created with inherited rights, which are never checked.
     Inherited,
-    /// Somebody else makes it.
+    /// Another program creates it.
     NotOurs,
 }
 
-/// What is done about the rights of a folder.
+/// Treatment of the rights of a folder.
 pub(crate) fn of_folder(path: &str) -> Care {
     if CONTAINERD.iter().any(|folder| within(path, folder)) {
         Care::NotOurs
@@ -52,7 +52,7 @@ pub(crate) fn of_folder(path: &str) -> Care {
     }
 }
 
-/// Whether nobody but administrators may read a file; `asked` is what the document says.
+/// Whether only administrators may read a file; `asked` is the document's value.
 pub(crate) fn file_is_private(path: &str, asked: bool) -> bool {
     asked
         || PRIVATE_FILES.iter().any(|file| same(path, file))
@@ -63,11 +63,11 @@ const SYSTEM: &str = "S-1-5-18";
 const ADMINISTRATORS: &str = "S-1-5-32-544";
 const TRUSTED_INSTALLER: &str = "S-1-5-80-956008885-3418522649-1831038044-1853292631-2271478464";
 
-/// Rights that let somebody change an object or what is in it (docs/field-notes.md, Access rights of files).
+/// Rights that permit a change of an object or its contents (docs/field-notes.md, Access rights of files).
 const WRITES: u32 =
     0x2 | 0x4 | 0x10 | 0x40 | 0x100 | 0x1_0000 | 0x4_0000 | 0x8_0000 | GENERIC_WRITE;
 const GENERIC_WRITE: u32 = 0x4000_0000 | 0x1000_0000 | 0x0200_0000;
-/// Rights that let somebody read: `FILE_READ_DATA`, `GENERIC_READ`, `GENERIC_ALL`, `MAXIMUM_ALLOWED`.
+/// Rights that permit reading: `FILE_READ_DATA`, `GENERIC_READ`, `GENERIC_ALL`, `MAXIMUM_ALLOWED`.
 const READS: u32 = 0x1 | 0x8000_0000 | 0x1000_0000 | 0x0200_0000;
 
 fn trusted(sid: &str) -> bool {
@@ -87,8 +87,8 @@ pub(crate) fn readable(security: &Security) -> Option<String> {
     others(security, READS).map(|sid| format!("{sid} may read it"))
 }
 
-/// Somebody who is allowed one of `rights` and not trusted. Masks are compared, not texts: generic rights come back as
-/// special ones. An entry that only children get counts, too: it is theirs tomorrow.
+/// First untrusted user or group that has one of `rights`. Masks are compared instead of texts: generic rights come
+/// back as specific ones. An entry only for children counts as well, since a future child inherits it.
 fn others(security: &Security, rights: u32) -> Option<String> {
     let Some(entries) = &security.entries else {
         return Some("everybody".into());

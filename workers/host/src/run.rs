@@ -11,9 +11,7 @@ use dormer_proto::boot::same_boot;
 
 use crate::{
     arguments::{Call, Mode},
-    boot_id, boot_run,
-    document::{self, Wanted},
-    facts,
+    boot_id, boot_run, document, facts,
     items::{self, Step},
     leftovers,
     ops::{Host, RebootAsk},
@@ -22,7 +20,7 @@ use crate::{
     problem::{Problem, Result},
     progress::Run,
     removal, services,
-    state::file,
+    state::{LOCK_WAIT_MS, file},
 };
 
 /// Runs one call on a host and answers. `document` is what came on stdin, or why it is none of ours.
@@ -41,6 +39,9 @@ pub async fn run<H: Host>(
     let mut run = Run::new(host, call, apply);
     let began = run.host.clock().await.map_or(0, |clock| clock.tick_ms);
     if let Err(problem) = run.go(document).await {
+        if run.call.mode == Mode::Boot {
+            boot_run::note(&mut run, Some(&problem)).await;
+        }
         run.fail(None, problem).await;
     }
     run.answer(began).await
@@ -64,7 +65,12 @@ impl<H: Host> Run<H> {
         }
         self.host.make_our_folders().await?;
         let task = self.call.task.clone();
-        self.host.lock(&task).await?;
+        // Nobody asks for the boot run a second time, and until it is done no service of ours runs.
+        let wait_ms = match mode {
+            None => boot_run::TRIES_MS,
+            Some(_) => LOCK_WAIT_MS,
+        };
+        self.host.lock(&task, wait_ms).await?;
         self.entered = true;
         self.check_boot()?;
         if mode.is_some_and(Asked::changes) {
@@ -85,7 +91,7 @@ impl<H: Host> Run<H> {
             (Some(Asked::Reboot), _) => self.reboot().await,
             _ => Ok(()),
         };
-        // Whatever became of the call: what it stopped on its way runs again.
+        // Services that the call stopped are started again, whatever its outcome.
         services::start_again(self).await;
         done
     }
@@ -100,8 +106,8 @@ impl<H: Host> Run<H> {
         }
     }
 
-    /// Asks Windows for a reboot. 1115: it has begun. 1190: one was asked for before, which may be a switching off, or
-    /// hours ahead: it proves nothing, and the boot's identity decides as always.
+    /// Requests a reboot from Windows. 1115: it has begun. 1190: an earlier request exists, which may be a shutdown or
+    /// hours ahead, so it proves nothing. The identity of the boot shows whether the host rebooted.
     async fn reboot(&mut self) -> Result<()> {
         let ask = RebootAsk {
             grace_seconds: 5,
@@ -123,9 +129,9 @@ impl<H: Host> Run<H> {
     }
 
     /// Stops and disables the services of others that a document names. Where all of them are so, nothing is changed.
-    async fn disable_others(&mut self, wanted: &Wanted) -> Result<()> {
-        self.section = wanted.document.section;
-        let items = wanted.document.items.iter();
+    async fn disable_others(&mut self, document: &Document) -> Result<()> {
+        self.section = document.section;
+        let items = document.items.iter();
         let mut differing = Vec::new();
         for item in items.filter(|item| matches!(item.what, What::DisabledService(_))) {
             if matches!(items::converge(self, item).await?, Step::Differs(_)) {
@@ -146,11 +152,9 @@ impl<H: Host> Run<H> {
         self.save_inventory().await
     }
 
-    async fn converge(&mut self, wanted: &Wanted) -> Result<()> {
-        let document = &wanted.document;
+    async fn converge(&mut self, document: &Document) -> Result<()> {
         self.section = document.section;
-        for (n, item) in document.items.iter().enumerate() {
-            self.own(wanted, n).await?;
+        for item in &document.items {
             if self.failure.is_some() {
                 self.outcome(item, ItemState::Skipped, "");
             } else if self.apply && !self.waiting.is_empty() && waits_for_a_reboot(&item.what) {
@@ -162,7 +166,6 @@ impl<H: Host> Run<H> {
                 self.take(&item.id, step).await?;
             }
         }
-        self.own(wanted, document.items.len()).await?;
         self.host.about("");
         if !self.apply {
             return Ok(());
@@ -171,7 +174,7 @@ impl<H: Host> Run<H> {
             self.assert_files_stay(document).await?;
         }
         if self.clean() && self.waiting.is_empty() {
-            removal::no_longer_wanted(self, wanted).await?;
+            removal::no_longer_wanted(self, document).await?;
             boot_run::remember(self, document).await?;
             leftovers::uploads(self, document).await;
             leftovers::programs(self).await?;
@@ -182,20 +185,6 @@ impl<H: Host> Run<H> {
 
     fn clean(&self) -> bool {
         self.failure.is_none() && self.missing.is_empty()
-    }
-
-    /// The program's own items that stand before the profile's item number `n`.
-    async fn own(&mut self, wanted: &Wanted, n: usize) -> Result<()> {
-        for own in wanted.own.iter().filter(|own| own.before == n) {
-            if self.failure.is_some() {
-                self.said(&own.id, ItemState::Skipped, "");
-                continue;
-            }
-            self.host.about(&own.id);
-            let step = items::converge_own(self, own).await;
-            self.take(&own.id, step).await?;
-        }
-        Ok(())
     }
 
     async fn take(&mut self, id: &str, step: Result<Step>) -> Result<()> {
@@ -228,7 +217,7 @@ impl<H: Host> Run<H> {
         Ok(())
     }
 
-    /// A virus scanner takes a file away some seconds after it came: what was right a moment ago is to be there still.
+    /// Checks files once more at the end: a virus scanner removes a file some seconds after its creation.
     async fn assert_files_stay(&mut self, document: &Document) -> Result<()> {
         for item in &document.items {
             let What::File(what) = &item.what else {

@@ -23,7 +23,7 @@ use crate::{
     state::{Waiting, file},
 };
 
-/// For so long without progress a service may take to stop, where it asks for no more.
+/// Longest time without progress while a service stops, unless it requests more, in milliseconds.
 const STOP_MS: u64 = 60_000;
 /// For so long in all.
 const STOP_MAX_MS: u64 = 600_000;
@@ -47,7 +47,7 @@ const LEFT_ALONE: [&str; 6] = [
     "svchost.exe",
 ];
 
-/// What a service is doing; none if there is no such service.
+/// State of a service; `None` if there is no such service.
 pub(crate) async fn status<H: Host>(
     host: &mut Session<H>,
     name: &str,
@@ -66,8 +66,8 @@ async fn list<H: Host>(host: &mut Session<H>) -> Result<Vec<Listed>> {
     listed.doing(FailureCode::Other, || "list the services".into())
 }
 
-/// The running services that depend on `name`, directly or not, the deepest first. From every service's configuration:
-/// whether `EnumDependentServices` goes below the first level is nowhere written.
+/// Running services that depend on `name`, directly or not, the deepest first. They come from every service's
+/// configuration, because no document says whether `EnumDependentServices` goes below the first level.
 pub(crate) fn dependents(all: &[Listed], name: &str) -> Vec<String> {
     fn visit(all: &[Listed], name: &str, seen: &mut BTreeSet<String>, order: &mut Vec<String>) {
         for service in all {
@@ -90,8 +90,8 @@ pub(crate) fn dependents(all: &[Listed], name: &str) -> Vec<String> {
     order
 }
 
-/// Stops a service, those that depend on it first, and waits until its processes have ended. What ran before is started
-/// again by this call, whoever it belongs to.
+/// Stops a service after those that depend on it, and waits until its processes have ended. This call later starts
+/// again what ran before, also services of others.
 pub(crate) async fn stop<H: Host>(run: &mut Run<H>, name: &str) -> Result<()> {
     for _ in 0..ROUNDS_MAX {
         let all = list(&mut run.host).await?;
@@ -123,7 +123,7 @@ async fn stop_one<H: Host>(run: &mut Run<H>, name: &str) -> Result<bool> {
     told
 }
 
-/// Tells a service to stop and waits for its end, by force where it does not come.
+/// Stops a service and waits for its end, and ends its processes after the time limit.
 async fn tell<H: Host>(run: &mut Run<H>, name: &str, tree: &mut Tree) -> Result<bool> {
     let mut wait = run.host.wait(format!("{name}_stops"), STOP_MS).await?;
     let began = run.host.clock().await?.tick_ms;
@@ -170,8 +170,8 @@ async fn tell<H: Host>(run: &mut Run<H>, name: &str, tree: &mut Tree) -> Result<
     force(run, name, tree).await
 }
 
-/// 1061 it takes no orders now, 1062 it does not run any more, 1052 it is just starting, 109 and 232 its process ends,
-/// 1053 its handler or the service control manager is busy: all of them are "look again" (Win32-OpenSSH#1231, sdk-api
+/// 1061: it takes no orders now; 1062: it no longer runs; 1052: it is starting; 109 and 232: its process ends; 1053:
+/// its handler or the service control manager is busy. All of these mean "check again" (Win32-OpenSSH#1231, sdk-api
 /// `ControlService`).
 fn passes_by_itself(error: &WinError) -> bool {
     error.is_any(&[1061, 1062, 1052, 1053, 109, 232])
@@ -180,7 +180,7 @@ fn passes_by_itself(error: &WinError) -> bool {
 /// Ends what does not end. Before it the failure actions go: Windows takes a process that ends so for a failure, and "a
 /// queued restart action cannot be canceled" (sdk-api, `ChangeServiceConfig2W`).
 async fn force<H: Host>(run: &mut Run<H>, name: &str, tree: &mut Tree) -> Result<bool> {
-    // What somebody else's service does beside a restart (a command, a reboot) could not be put back as it was.
+    // Failure actions of others beyond a restart (a command, a reboot) could not be restored.
     let actions = match run.host.ask(ServiceRead { name: name.into() }).await {
         Ok(config) => config
             .failure
@@ -198,7 +198,7 @@ async fn force<H: Host>(run: &mut Run<H>, name: &str, tree: &mut Tree) -> Result
         })?;
     }
     for process in tree.held.clone().into_iter().rev() {
-        // 5 of one that has ended says nothing.
+        // Error 5 for an ended process means nothing.
         let _ = run.host.ask(ProcessEnd { process }).await;
     }
     let wait = run.host.wait(format!("{name}_ends"), END_MS).await?;
@@ -226,7 +226,7 @@ async fn force<H: Host>(run: &mut Run<H>, name: &str, tree: &mut Tree) -> Result
     Err(Problem::new(FailureCode::ServiceStopTimeout, said))
 }
 
-/// Notes what has to run again before it is told to stop: when this call is killed, the next one starts it.
+/// Records that a service has to run again, before it is stopped: if this call is killed, the next one starts it.
 async fn remember<H: Host>(run: &mut Run<H>, name: &str) -> Result<()> {
     if run.stopped.iter().any(|stopped| same(stopped, name)) {
         return Ok(());
@@ -239,18 +239,18 @@ async fn remember<H: Host>(run: &mut Run<H>, name: &str) -> Result<()> {
     run.host.write_json(&state(file::STOPPED), &noted).await
 }
 
-/// What an earlier call of this boot stopped, and was killed before it could start it again. Only calls that change a
-/// host ask.
+/// Services that an earlier call of this boot stopped and could not start again because it was killed. Only calls that
+/// change a host use it.
 pub(crate) async fn stopped_before<H: Host>(run: &mut Run<H>) -> Result<()> {
     let noted: Option<Waiting> = run.host.read_json(&state(file::STOPPED)).await?;
-    // After a boot Windows starts what starts by itself, and the boot run what is ours.
+    // After a boot Windows starts automatic services, and the boot run starts ours.
     let noted = noted.filter(|noted| same_boot(&noted.boot_id, &run.boot_id));
     run.stopped = noted.unwrap_or_default().items;
     Ok(())
 }
 
-/// Starts what this call stopped and nobody started yet, the last stopped first. What does not start is told by its own
-/// item, or by whoever it belongs to; this call has its own outcome.
+/// Starts services that this call stopped and that do not run yet, the last stopped first. A failure is reported by the
+/// service's own item; this call has its own outcome.
 pub(crate) async fn start_again<H: Host>(run: &mut Run<H>) {
     let mut stopped = std::mem::take(&mut run.stopped);
     stopped.reverse();
@@ -350,9 +350,9 @@ fn children(all: &[Process], parent: ProcessKey) -> impl Iterator<Item = &Proces
     })
 }
 
-/// Stops the services that run a program below a folder, with those that depend on them, and ends orphans below it:
-/// Windows renames no folder out of which a program runs (MS-FSCC, FileRenameInformation). What was stopped runs again as
-/// after any other stop.
+/// Stops the services that run a program below a folder, with those that depend on them, and ends orphaned processes
+/// below it: Windows does not rename a folder with a running program (MS-FSCC, FileRenameInformation). The services are
+/// started again, as after any other stop.
 pub(crate) async fn stop_below<H: Host>(run: &mut Run<H>, folder: &str) -> Result<()> {
     let all = processes(&mut run.host).await?;
     for service in list(&mut run.host).await? {
@@ -425,14 +425,22 @@ pub(crate) async fn end_orphans<H: Host>(run: &mut Run<H>, programs: &[String]) 
 
 /// Ends processes by name, and waits.
 pub(crate) async fn end_named<H: Host>(run: &mut Run<H>, name: &str) -> Result<u32> {
+    let found = named(run, name).await?;
+    end(run, &found).await
+}
+
+/// Whether a process of this name runs.
+pub(crate) async fn runs_named<H: Host>(run: &mut Run<H>, name: &str) -> Result<bool> {
+    Ok(!named(run, name).await?.is_empty())
+}
+
+async fn named<H: Host>(run: &mut Run<H>, name: &str) -> Result<Vec<ProcessKey>> {
     let wanted = format!("{name}.exe");
     let all = processes(&mut run.host).await?;
-    let found: Vec<ProcessKey> = all
+    let found = all
         .iter()
-        .filter(|process| same(&process.name, &wanted) || same(file_name(&process.path), &wanted))
-        .map(key)
-        .collect();
-    end(run, &found).await
+        .filter(|process| same(&process.name, &wanted) || same(file_name(&process.path), &wanted));
+    Ok(found.map(key).collect())
 }
 
 async fn end<H: Host>(run: &mut Run<H>, processes: &[ProcessKey]) -> Result<u32> {
@@ -496,7 +504,7 @@ pub(crate) async fn until_running<H: Host>(
     }
 }
 
-/// Starts a service and waits until it runs. That says nothing about its health.
+/// Starts a service and waits until it runs, which says nothing about its health.
 pub(crate) async fn start<H: Host>(run: &mut Run<H>, name: &str, limit_ms: u64) -> Result<()> {
     run.stopped.retain(|stopped| !same(stopped, name));
     let mut retried = false;
@@ -506,7 +514,7 @@ pub(crate) async fn start<H: Host>(run: &mut Run<H>, name: &str, limit_ms: u64) 
             Err(error) => error,
         };
         match error.number() {
-            // It runs already, or is on its way.
+            // It runs or starts already.
             1056 => break,
             // containerd reconnects its shims before it reports for service (containerd#3659).
             1053 if !retried => retried = true,
@@ -566,8 +574,8 @@ async fn culprit<H: Host>(run: &mut Run<H>, name: &str) -> Option<String> {
     None
 }
 
-/// Stops a service for good and removes it; false if there was none. Windows keeps the record until the last handle on
-/// it is closed, which nobody announces: it is looked for until 1060.
+/// Stops and deletes a service; `false` if there was none. Windows keeps the record until the last handle is closed,
+/// without a notification, so it is polled until 1060.
 pub(crate) async fn remove<H: Host>(run: &mut Run<H>, name: &str) -> Result<bool> {
     if status(&mut run.host, name).await?.is_none() {
         return Ok(false);
@@ -623,7 +631,7 @@ mod tests {
             listed("agent", true, &["containerd", "kube-proxy"]),
             listed("circle", true, &["containerd", "circle"]),
         ];
-        // What is stopped is looked through, what runs is stopped once, a circle ends.
+        // A stopped service is traversed, a running one is stopped once, and a cycle ends.
         assert_eq!(
             dependents(&all, "containerd"),
             ["agent", "kube-proxy", "kubelet", "circle"]

@@ -1,4 +1,5 @@
-//! A host in use: asks it operations, names what is being done, waits by its clock, and knows small files.
+//! Session with a host: executes operations, names the present activity, waits by the host's clock, and reads and
+//! writes small files.
 
 use dormer_profile::answer::FailureCode;
 use serde::de::DeserializeOwned;
@@ -26,7 +27,7 @@ pub(crate) struct Wait {
 }
 
 impl Wait {
-    /// Goes on for so long from now on, where something moved.
+    /// Extends the limit to `limit_ms` from `now`, after progress.
     pub(crate) fn extend(&mut self, now: u64, limit_ms: u64) {
         self.limit_ms = now.saturating_sub(self.began) + limit_ms;
     }
@@ -140,8 +141,8 @@ impl<H: Host> Session<H> {
         })
     }
 
-    /// A file of ours that holds JSON; none if it is not there. One that cannot be read as what it should be is none,
-    /// too: it is written whole or not at all, so somebody else wrote it.
+    /// JSON file of ours, if it exists. An unreadable file counts as absent: our files are written as a whole, so
+    /// another program wrote it.
     pub(crate) async fn read_json<T: DeserializeOwned>(&mut self, path: &str) -> Result<Option<T>> {
         let read = FileRead {
             path: path.into(),

@@ -1,4 +1,4 @@
-//! Signs of life: lines between the start of a call and its answer that say what is going on, and how long it may.
+//! Heartbeats: lines between the start of a call and its answer, with the present activity and its time limit.
 
 use std::{fmt, str::FromStr};
 
@@ -7,12 +7,12 @@ use crate::ops::Step;
 /// First word of a sign.
 pub const MARK: &str = "dormer:";
 
-/// One sign: item, what is done for it, since when, and its limit.
+/// A heartbeat: item, activity, its age, and its limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sign {
-    /// The item in hand; `-` outside of items.
+    /// Present item; `-` outside of items.
     pub item: String,
-    /// What is going on.
+    /// Present activity.
     pub doing: String,
     /// For so many milliseconds already.
     pub elapsed_ms: u64,
@@ -21,7 +21,7 @@ pub struct Sign {
 }
 
 impl Sign {
-    /// What a step says after so long.
+    /// Heartbeat of a step after `elapsed_ms`.
     pub fn of(step: &Step, elapsed_ms: u64) -> Self {
         let word = |text: &str| match text {
             "" => "-".to_owned(),

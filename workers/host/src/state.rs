@@ -1,4 +1,4 @@
-//! What the program remembers on a host: fence, inventory, what was converged, what waits for a reboot.
+//! State of the program on a host: fence, inventory, converged versions, and pending reboots.
 
 use dormer_profile::{
     answer::{FailureCode, Installed, LastCall},
@@ -16,14 +16,14 @@ use crate::{
     session::Session,
 };
 
-/// For so long another call is waited for.
-const LOCK_WAIT_MS: u64 = 10_000;
+/// For so long a call that a worker asked for waits for another one: the worker asks again.
+pub(crate) const LOCK_WAIT_MS: u64 = 10_000;
 
 /// One thing that the program made, by name. Never content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Made {
-    /// A folder; `tree`: with all in it, else only as long as it is empty.
+    /// A folder; `tree`: with its contents, else it is deleted only when empty.
     Directory {
         /// Its path.
         path: String,
@@ -34,7 +34,7 @@ pub enum Made {
     File {
         /// Its path.
         path: String,
-        /// SHA-256 of the content it was given.
+        /// SHA-256 of the content that dormer wrote.
         sha256: String,
     },
     /// A service.
@@ -42,7 +42,7 @@ pub enum Made {
         /// Its name.
         name: String,
     },
-    /// A service of somebody else that was disabled.
+    /// A service of others that dormer disabled.
     Disabled {
         /// Its name.
         name: String,
@@ -86,7 +86,7 @@ pub enum Made {
         /// Its name.
         name: String,
     },
-    /// Processes that must not outlive a removal.
+    /// Processes that a removal has to end.
     Lingering {
         /// Their name, without `.exe`.
         process: String,
@@ -94,7 +94,7 @@ pub enum Made {
 }
 
 impl Made {
-    /// What people read.
+    /// Stable id of the object, as outputs show it: `service:kubelet`.
     pub fn id(&self) -> String {
         match self {
             Self::Directory { path, .. } => format!("directory:{path}"),
@@ -121,14 +121,14 @@ impl Made {
 /// One entry of the inventory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// The section that asked for it.
+    /// Section that requires it.
     pub section: Section,
     /// The thing.
     #[serde(flatten)]
     pub made: Made,
 }
 
-/// Everything that the program made on a host, in the order in which it was made.
+/// Objects that the program created on a host, in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inventory {
     /// The entries.
@@ -163,11 +163,11 @@ impl Inventory {
     }
 }
 
-/// What waits, and since which boot: items for a reboot, written down because they may look right already; services
-/// that were stopped for their start.
+/// Pending work and the boot in which it began: items that wait for a reboot, recorded because they may already read as
+/// correct, and services that were stopped and have to start again.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Waiting {
-    /// The boot in which it began to wait.
+    /// Boot in which the wait began.
     pub(crate) boot_id: String,
     /// Ids of items; names of services.
     pub(crate) items: Vec<String>,
@@ -178,14 +178,14 @@ pub(crate) struct Waiting {
 pub(crate) struct Holder {
     /// Its task.
     pub(crate) task: String,
-    /// The item in hand.
+    /// Present item.
     pub(crate) item: String,
     /// Since when, milliseconds since 1970 by the host's clock.
     pub(crate) since_ms: i64,
 }
 
-/// What a boot takes and the boot run puts back, by section and in the order of the document. No secrets: services by
-/// name, items of the network.
+/// Objects that a boot deletes and the boot run restores, by section and in the document's order. No secrets: services
+/// by name, items of the network.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct BootPlan {
     /// Of the section `host`.
@@ -214,7 +214,7 @@ pub(crate) enum BootStep {
 /// How the last boot run ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct BootRun {
-    /// Of which boot.
+    /// Boot of the result.
     pub(crate) boot_id: String,
     /// Why it failed; empty when it did not.
     pub(crate) failure: String,
@@ -243,10 +243,10 @@ impl<H: Host> Session<H> {
         Ok(())
     }
 
-    /// Takes the host lock, or says who holds it.
-    pub(crate) async fn lock(&mut self, task: &str) -> Result<()> {
+    /// Takes the host lock, or says who has held it for so long.
+    pub(crate) async fn lock(&mut self, task: &str, wait_ms: u64) -> Result<()> {
         let path = state(file::LOCK);
-        let wait = self.wait("host_lock", LOCK_WAIT_MS).await?;
+        let wait = self.wait("host_lock", wait_ms).await?;
         loop {
             let error = match self.ask(LockTake { path: path.clone() }).await {
                 Ok(()) => break,
@@ -266,7 +266,7 @@ impl<H: Host> Session<H> {
         self.hold(task, "").await
     }
 
-    /// Says for whom, and for what, the lock is held.
+    /// Records the task and item for which the lock is held.
     pub(crate) async fn hold(&mut self, task: &str, item: &str) -> Result<()> {
         let holder = Holder {
             task: task.into(),
@@ -323,7 +323,7 @@ impl<H: Host> Session<H> {
         }
     }
 
-    /// What was converged here: ours, or what an earlier release's script noted.
+    /// Converged versions: ours, or those that an earlier release's script noted.
     pub(crate) async fn installed(&mut self) -> Result<Vec<Installed>> {
         if let Some(ours) = self.read_json(&state(file::INSTALLED)).await? {
             return Ok(ours);
@@ -332,8 +332,8 @@ impl<H: Host> Session<H> {
         Ok(self.read_json(&old).await?.unwrap_or_default())
     }
 
-    /// Takes over from an earlier release's script: what it noted is kept, and its folder goes, with documents that hold tokens. The
-    /// fence is on file already: [`Session::take_fence`] wrote the larger one.
+    /// Takes over from an earlier release's script: keeps its notes, and deletes its folder with documents that contain
+    /// tokens. The fence is on disk already: [`Session::take_fence`] wrote the larger one.
     pub(crate) async fn take_over(&mut self) -> Result<()> {
         if placing::stat(self, OLD_ROOT).await?.is_none() {
             return Ok(());

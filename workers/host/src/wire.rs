@@ -55,7 +55,8 @@ pub fn read_document(announced: &Announced, mut input: impl Read) -> Result<Vec<
     Ok(bytes)
 }
 
-/// The one writer: whole lines, and nobody minds when nobody reads them. Clones write to the same place.
+/// Shared line writer. Clones write to the same stream, whole lines at a time. Write errors are ignored: the reader may
+/// have closed the connection.
 pub struct Output<W> {
     to: Arc<Mutex<W>>,
 }
@@ -80,7 +81,7 @@ impl<W: Write> Output<W> {
         self.to.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes bytes as one piece. The other end may be gone: the work goes on all the same.
+    /// Writes bytes as one piece. The reader may be gone: the work continues.
     fn write(&self, bytes: &[u8]) {
         let mut to = self.lock();
         let _ = to.write_all(bytes).and_then(|()| to.flush());
@@ -97,15 +98,14 @@ impl<W: Write> Output<W> {
     }
 }
 
-/// What the program is about: written by [`Watched`], read by whoever gives signs of life.
+/// Present activity of the program: written by [`Watched`], read by the heartbeat thread.
 #[derive(Debug, Clone, Default)]
 pub struct Watch {
     now: Arc<Mutex<(u64, Step)>>,
 }
 
 impl Watch {
-    /// The step in hand and its number; the number grows with each operation, so who looks twice knows whether
-    /// anything moved.
+    /// The present step and its number, which grows with each operation: equal numbers at two reads mean no progress.
     pub fn now(&self) -> (u64, Step) {
         self.now
             .lock()
@@ -153,8 +153,8 @@ pub fn serve<H: Host, W: Write>(call: Call, input: impl Read, output: &Output<W>
     well
 }
 
-/// The answer of a call that cannot end as it should: it panicked, or an operation lasted longer than it may. Written in
-/// place of the real one, by whoever notices, before the process ends itself.
+/// Answer of a call that cannot end normally: it panicked, or an operation exceeded its limit. It is written in place
+/// of the real one, before the process ends itself.
 pub fn broken(call: &Call, code: FailureCode, message: &str) -> Answer {
     Answer {
         schema: DOCUMENT_SCHEMA,

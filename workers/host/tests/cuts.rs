@@ -9,7 +9,7 @@ use crate::harness::{
     network_section, node,
 };
 
-/// What is left of a host once what tells times, tasks and ids is left out.
+/// State of a host without times, tasks and ids.
 fn end(host: &SimulatedHost) -> Vec<String> {
     let mut host = host.clone();
     host.pass(10_000);

@@ -84,7 +84,7 @@ fn the_kubelets_folder_keeps_the_rights_that_its_containers_inherit() {
     ));
     let pods = host.security(r"C:\var\lib\kubelet\pods").expect("rights");
     assert_eq!(allowed(&pods, 0x1), [USERS]);
-    // A container wrote there by rights of its own: nobody minds.
+    // A container wrote there with its own rights, which is permitted.
     let theirs = Security {
         owner: SOMEBODY.into(),
         ..pods
@@ -177,7 +177,7 @@ fn a_private_folder_that_others_may_read_is_closed_with_what_is_in_it() {
 
 #[test]
 fn only_true_links_are_refused() {
-    // A deduplicated folder has a reparse point, too, and is no link.
+    // A deduplicated folder also has a reparse point, and is not a link.
     let mut host = SimulatedHost::new();
     host.put(r"C:\k\x", b"");
     host.link(r"C:\k", true, 0x8000_0013);

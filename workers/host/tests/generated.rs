@@ -30,7 +30,7 @@ const SECRET: &str = "s3cret";
 /// Reboots that a bring-up may take.
 const REBOOTS_MAX: usize = 3;
 
-/// Draws by name: what a thing of one document is does not depend on which others it has.
+/// Draws by name: the properties of an item do not depend on the other items of the document.
 struct Draw {
     seed: u64,
     version: u64,
@@ -48,7 +48,7 @@ impl Draw {
         hash ^ (hash >> 31)
     }
 
-    /// One of `n`. Half of what version 1 drew holds in version 2, too.
+    /// A number below `n`. Half of the draws are equal in version 1 and version 2.
     fn of(&self, n: u64, name: &str) -> u64 {
         let changes = self.version == 2 && self.number(&format!("changes {name}"), 0) & 1 == 1;
         self.number(name, if changes { 2 } else { 1 }) % n
@@ -193,7 +193,7 @@ fn large(n: u64) -> Vec<u8> {
     format!("large {n}").into_bytes().repeat(100)
 }
 
-/// The section `node`: a network, what is attached to it, and who uses it.
+/// The section `node`: a network, its attachments, and the services that use it.
 fn node_section(seed: u64, version: u64) -> Document {
     let draw = Draw { seed, version };
     let mut items = Vec::new();

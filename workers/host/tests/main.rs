@@ -8,5 +8,6 @@ mod harness;
 mod images;
 mod network;
 mod real_containerd;
+mod removal;
 mod services;
 mod system;

@@ -16,6 +16,7 @@ use crate::harness::{
 };
 use dormer_profile::invocation::Mode as Asked;
 
+const LOCK: &str = r"C:\Windows\dormer\state\lock";
 const PROXY_CONFIG: &str = r"C:\k\kube-proxy.conf";
 
 fn text(host: &SimulatedHost, path: &str) -> String {
@@ -379,11 +380,65 @@ fn a_boot_run_that_fails_leaves_the_node_not_ready_and_tells_the_next_probe() {
     let probed = ask(&mut host, call(Asked::Probe, 2), None);
     assert_eq!(state(&probed, "boot"), ItemState::Failed);
     assert!(detail(&probed, "boot").contains("hybrid-overlay-node"));
-    // The next boot is another.
     host.behave("hybrid-overlay-node.exe", Behaviour::default());
+    // A worker makes right what the boot run could not.
+    let mut mended = host.clone();
+    let probe = |host: &mut SimulatedHost| ask(host, call(Asked::Probe, 2), None).items;
+    assert_converged(&apply(&mut mended, &node("v1")));
+    assert_eq!(
+        probe(&mut mended).len(),
+        1,
+        "the node section is not right yet"
+    );
+    assert_converged(&apply(&mut mended, &network_section("v1")));
+    assert!(probe(&mut mended).is_empty());
+    // The next boot is another.
     host.reboot();
     assert_eq!(boot(&mut host).failure, None);
     assert!(ask(&mut host, call(Asked::Probe, 2), None).items.is_empty());
+}
+
+#[test]
+fn a_boot_run_waits_for_the_call_that_has_the_host() {
+    let mut host = converged();
+    host.reboot();
+    // A worker's comparison, which began while the service of the boot run did.
+    host.lock_by_another_for(LOCK, 60_000);
+    assert_eq!(boot(&mut host).failure, None);
+    for name in ["containerd", "kubelet", "hybrid-overlay-node", "kube-proxy"] {
+        let state = host.service_state(name);
+        assert_eq!(state, Some(ServiceState::Running), "{name}");
+    }
+    assert!(ask(&mut host, call(Asked::Probe, 2), None).items.is_empty());
+}
+
+#[test]
+fn a_boot_run_that_never_gets_the_host_tells_the_next_probe() {
+    let mut host = converged();
+    host.reboot();
+    host.lock_by_another(LOCK);
+    assert_eq!(code(&boot(&mut host)), Some(FailureCode::HostBusy));
+    let probed = ask(&mut host, call(Asked::Probe, 2), None);
+    assert_eq!(state(&probed, "boot"), ItemState::Failed);
+    assert!(
+        detail(&probed, "boot").contains("works on this host"),
+        "{}",
+        detail(&probed, "boot")
+    );
+    // The next boot is another.
+    host.reboot();
+    assert_eq!(boot(&mut host).failure, None);
+    assert!(ask(&mut host, call(Asked::Probe, 2), None).items.is_empty());
+}
+
+#[test]
+fn a_boot_run_that_fails_before_its_first_step_tells_the_next_probe() {
+    let mut host = converged();
+    host.reboot();
+    host.refuse("lock_take", 1, 5);
+    assert_eq!(code(&boot(&mut host)), Some(FailureCode::AccessDenied));
+    let probed = ask(&mut host, call(Asked::Probe, 2), None);
+    assert_eq!(state(&probed, "boot"), ItemState::Failed);
 }
 
 #[test]

@@ -351,7 +351,7 @@ fn a_busy_service_manager_is_asked_again() {
     }
 }
 
-/// A document with items that only the program knows.
+/// A document out of JSON.
 fn with_own(items: serde_json::Value) -> Vec<u8> {
     let document =
         serde_json::json!({ "schema": 1, "section": "host", "version": "v1", "items": items });

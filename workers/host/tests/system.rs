@@ -669,3 +669,39 @@ fn evidence_is_read_and_nothing_else() {
     assert_eq!(detail(&answer, "steady"), "kubelet is not running");
     assert_eq!(ask(&mut host, call(Asked::Probe, 1), None).failure, None);
 }
+
+/// hybrid-overlay-node gets a certificate each day and removes none (`--cert-duration=24h`).
+#[test]
+fn an_openshift_node_keeps_its_two_newest_network_certificates() {
+    let layer = builtin::layer("openshift").expect("a profile");
+    let profile = stack(&[layer]).expect("a profile");
+    let values = Values::example("none");
+    let inputs = Inputs {
+        profile: &profile,
+        payload: &Manifest::parse(EXAMPLE_PAYLOAD).expect("a payload"),
+        variables: &values.variables(),
+        secrets: &join_secrets(&values.api_server, "API CA", "CLIENT CA", "t0ken"),
+        keep: &[],
+    };
+    let rendered = render(&inputs, Section::Node, "v").expect("rendered");
+    let of_files = |item: &Item| matches!(item.what, What::NewestFiles(_));
+    let items = rendered.document.items.into_iter().filter(of_files);
+    let document = of(items.collect());
+    let mut host = SimulatedHost::new();
+    let path = |name: &str| format!(r"C:\k\cni\config\ovnkube-client-{name}.pem");
+    for day in ["2026-11-23-01-00-00", "2026-11-24-01-00-00"] {
+        host.put(&path(day), day.as_bytes());
+        host.pass(1_000);
+    }
+    host.put(r"C:\k\cni\config\cni.conf", b"{}");
+    assert_as_asked(&mut host, &document);
+    host.put(&path("2026-11-25-01-00-00"), b"new");
+    host.put(&path("current"), b"new");
+    assert_converged(&apply(&mut host, &document));
+    let left = host.paths(r"C:\k\cni\config\");
+    let wanted = ["2026-11-24-01-00-00", "2026-11-25-01-00-00", "current"].map(path);
+    let config = vec![r"C:\k\cni\config\cni.conf".to_owned()];
+    assert_eq!(left, [config, wanted.to_vec()].concat());
+    // A folder is not there before the Node is.
+    assert_as_asked(&mut SimulatedHost::new(), &document);
+}

@@ -178,8 +178,8 @@ pub struct ItemOutcome {
     /// Difference or action in words; may be empty.
     #[serde(default)]
     pub detail: String,
-    /// How deep this change cuts on this host at least, where that is more than its kind says: services run from what has
-    /// to be put aside.
+    /// Minimum change class of this change on this host, if it disturbs more than the class of its kind: services run
+    /// from files that have to be moved aside.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub change: Option<ChangeClass>,
 }
@@ -194,7 +194,7 @@ pub enum ItemState {
     Changed,
     /// It does not match, and the mode was `plan`; or it will match after a reboot.
     Differs,
-    /// It could not be changed; [`Answer::failure`] says why.
+    /// It could not be changed; [`Answer::failure`] has the reason.
     Failed,
     /// It was not checked.
     Skipped,
@@ -211,7 +211,7 @@ pub enum Reboot {
         /// What waits for it, for example `feature:Containers`.
         why: Vec<String>,
     },
-    /// It was requested, by this call (mode `reboot`) or by somebody else.
+    /// It was requested, by this call (mode `reboot`) or another process.
     Pending,
 }
 
@@ -252,15 +252,15 @@ pub enum FailureCode {
     HostnameFailed,
     /// A file is open in a process that did not end.
     FileLocked,
-    /// A staged file is not what the document says.
+    /// A staged file differs from the document's hash.
     HashMismatch,
-    /// A file that is needed is neither in place nor staged.
+    /// A required file is neither in place nor staged.
     FileMissing,
     /// A correct file disappeared: a virus scanner removed it.
     QuarantineSuspected,
     /// Windows could not make, change or delete a service.
     ServiceConfigFailed,
-    /// A deleted service is still marked for deletion (1072): somebody holds it open.
+    /// A deleted service is still marked for deletion (1072): another process has a handle of it.
     ServiceMarkedForDeletion,
     /// A service did not come up in time (1053 and the like).
     ServiceStartTimeout,
@@ -280,7 +280,7 @@ pub enum FailureCode {
     NoDefaultRoute,
     /// The host's clock is too far off for certificates.
     ClockSkew,
-    /// Windows waits for a reboot and will not do what is asked before it.
+    /// Windows waits for a reboot and refuses the change before it.
     RebootPending,
     /// The boot identity is not the expected one: the host rebooted meanwhile.
     BootChanged,
@@ -292,7 +292,7 @@ pub enum FailureCode {
     CertificateFailed,
     /// Windows Defender refused an exclusion.
     DefenderFailed,
-    /// An operation lasted longer than it may: the program on the host ended itself, so that nothing of it goes on.
+    /// An operation exceeded its limit: the program on the host ended itself, so that none of its work continues.
     TimedOut,
     /// Windows refused access.
     AccessDenied,
@@ -371,9 +371,9 @@ impl FailureCode {
             Self::HostnameFailed => "Check the name (15 characters) and the domain of the host.",
             Self::FileLocked => "Find the process that holds the file, or reboot the host.",
             Self::HashMismatch => {
-                "dormer repeats the upload; if the failure stays, check the payload."
+                "Wait: dormer repeats the upload. Check the payload if the failure persists."
             }
-            Self::FileMissing => "dormer uploads the file and repeats the call.",
+            Self::FileMissing => "Wait: dormer uploads the file and repeats the call.",
             Self::QuarantineSuspected => {
                 "Restore the file in the virus scanner and exclude it there."
             }
@@ -384,21 +384,25 @@ impl FailureCode {
             Self::ServiceStartTimeout | Self::ServiceCrashed | Self::NotHealthy => {
                 "Read the end of the service's log in this message."
             }
-            Self::ServiceStopTimeout => "The process does not end: reboot the host.",
+            Self::ServiceStopTimeout => "Reboot the host: the process does not end.",
             Self::DependencyFailed => "Check the service that it depends on.",
-            Self::HnsMissing => "Another service creates the network: read that service's log.",
+            Self::HnsMissing => "Read the log of the service that creates the network.",
             Self::HnsFailed => "Restart the service `hns`, or reboot the host.",
             Self::NoDefaultRoute => "Give the host a default route with an IPv4 address.",
             Self::ClockSkew => "Set the host's clock: `w32tm /resync`.",
-            Self::RebootPending => "dormer reboots the host and repeats the call.",
+            Self::RebootPending => "Wait: dormer reboots the host and repeats the call.",
             Self::BootChanged => "Do nothing: the host has rebooted, and dormer compares it again.",
             Self::RebootRefused => {
                 "Read the message; a person or a policy may have blocked the shutdown."
             }
             Self::FirewallFailed => "Check whether a group policy controls the firewall.",
             Self::CertificateFailed => "Check the certificate in the trusted bundle.",
-            Self::DefenderFailed => "A group policy may own Defender (tamper protection).",
-            Self::TimedOut => "The call is repeated; if it stays, look at what the message names.",
+            Self::DefenderFailed => {
+                "Check whether a group policy or tamper protection controls Defender."
+            }
+            Self::TimedOut => {
+                "Wait: dormer repeats the call. Check what the message names if the failure persists."
+            }
             Self::AccessDenied => "Make the SSH user an administrator of the host.",
             Self::Other => "Read the message.",
         }

@@ -35,7 +35,7 @@ pub fn layer(name: &str) -> Result<Layer, Problems> {
 /// The built-in profile for OpenShift.
 #[must_use]
 pub fn openshift() -> Profile {
-    // The tests render it: what is built in can be read.
+    // The tests render it, so the built-in profile is readable.
     layer("openshift")
         .and_then(|layer| stack(&[layer]))
         .unwrap_or_default()

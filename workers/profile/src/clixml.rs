@@ -1,8 +1,7 @@
 //! Readable text of PowerShell's stderr: CLIXML is decoded, progress records are dropped.
 //!
-//! With stderr on a pipe Windows PowerShell writes `#< CLIXML` and an XML document of its streams
-//! (docs/field-notes.md, Output of PowerShell), amid plain text of whatever else ran. The result is for people: no
-//! decision depends on it.
+//! With stderr on a pipe Windows PowerShell writes `#< CLIXML` and an XML document of its streams (docs/field-notes.md,
+//! Output of PowerShell), mixed with plain text of other programs. The result is for people: no decision depends on it.
 
 /// Start of a CLIXML document.
 const MARK: &str = "#< CLIXML";
@@ -85,7 +84,7 @@ fn unescaped(text: &str) -> String {
     String::from_utf16_lossy(&units)
 }
 
-/// Lines without trailing space, none of them empty, and not too much of it all.
+/// The text without trailing spaces and empty lines, cut to [`READABLE_CHARS_MAX`] characters.
 fn tidy(text: &str) -> String {
     let lines = text
         .split(['\n', '\r'])

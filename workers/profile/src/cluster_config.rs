@@ -156,7 +156,7 @@ impl ClusterConfig {
         if plain == Self::default() {
             return None;
         }
-        // The profile has the mirrors' names of secrets. The revisions stand for the secrets' contents.
+        // The profile names the mirrors' secrets. Their revisions represent their contents.
         let mut said = json!({
             "mirrors": self.mirrors, "pullSecret": self.used_credentials().then_some(&self.pull_secret),
             "proxy": self.proxy, "trustedCa": self.trusted_ca, "kubelet": self.kubelet, "exporter": self.exporter,

@@ -1,4 +1,4 @@
-//! What a worker may ask of the program on a host.
+//! Modes and arguments of the program on a host.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What the program on a host is asked to do.
+/// Mode of the program on a host.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
@@ -20,12 +20,12 @@ pub enum Mode {
     Apply,
     /// Remove everything that the program made there.
     Remove,
-    /// Ask Windows for a reboot in five seconds, if the boot identity is the expected one.
+    /// Request a reboot from Windows in five seconds, if the boot identity is the expected one.
     Reboot,
     /// Write the fence, and disable the services of others that the document names: all that adoption changes
     /// (docs/decisions/0002-adoption.md).
     Adopt,
-    /// Give the services of others back: those that were disabled start again as before.
+    /// Restore the services of others: disabled ones get their earlier start type.
     Release,
 }
 

@@ -89,6 +89,8 @@ pub enum What {
     OnlyFolders(OnlyFolders),
     /// The only certificates of dormer's that stay in `LocalMachine\Root`. Certificates of others are not touched.
     OnlyCertificates(OnlyCertificates),
+    /// Of files that a program makes again and again, the newest; the others go.
+    NewestFiles(NewestFiles),
     /// Processes that must not outlive a removal; `apply` leaves them alone.
     Lingering(Lingering),
     /// A service of somebody else that is stopped and disabled.
@@ -436,6 +438,22 @@ pub struct OnlyFolders {
     pub under: String,
     /// The names of the folders in it that stay.
     pub keep: Vec<String>,
+}
+
+/// See [`What::NewestFiles`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct NewestFiles {
+    /// The folder.
+    pub under: String,
+    /// How their names begin: `ovnkube-client-`.
+    pub prefix: String,
+    /// How they end: `.pem`.
+    pub suffix: String,
+    /// So many stay.
+    pub keep: usize,
+    /// A file that is one of them under a name of its own: its twin stays, too.
+    #[serde(default)]
+    pub current: Option<String>,
 }
 
 /// See [`What::OnlyCertificates`].

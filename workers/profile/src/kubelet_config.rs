@@ -44,7 +44,7 @@ pub fn reaching(configs: &[(String, Value)]) -> (Map<String, Value>, Vec<String>
         for (setting, value) in known {
             reaching.insert(setting.clone(), literal(value));
         }
-        // What every KubeletConfig may carry says nothing.
+        // Fields that every KubeletConfig may have are no settings.
         let other = other.iter().map(|(setting, _)| setting.as_str());
         let other: Vec<_> = other
             .filter(|it| !["apiVersion", "kind"].contains(it))

@@ -1,4 +1,4 @@
-//! A Windows node's configuration as data: profiles, payloads, and the documents that hosts are given.
+//! Configuration of a Windows node as data: profiles, payloads, and the documents for hosts.
 
 pub mod answer;
 pub mod builtin;

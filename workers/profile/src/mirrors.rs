@@ -131,7 +131,7 @@ pub fn registries(
             let mirror = mirror.trim_end_matches('/');
             match prefix(mirror, path) {
                 Ok(location) => {
-                    // What is for the whole mirror comes first: containerd asks it for other repositories, too.
+                    // Credentials for the whole mirror come first: containerd uses them for other repositories as well.
                     let whole = credentials.entry(&location);
                     let known = whole.or_else(|| credentials.entry(mirror));
                     if !add(spec, &location, entry.tags, known) {
@@ -331,7 +331,7 @@ mod tests {
             let (found, _) = registries(&[entry], &Credentials::default());
             assert!(found["quay.io"].blocked && found["quay.io"].mirrors.is_empty());
         }
-        // Mirrors of another set for the same registry stay what is asked.
+        // Mirrors of another set for the same registry stay in use.
         let (found, _) = registries(
             &[ban("quay.io", &[]), of("quay.io", &["m.example"])],
             &Credentials::default(),

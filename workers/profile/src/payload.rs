@@ -54,7 +54,7 @@ pub struct PayloadFile {
     pub sha256: String,
     /// Its size in bytes.
     pub size: u64,
-    /// Where it goes, relative to the payload's folder on the host, with backslashes.
+    /// Destination, relative to the payload's folder on the host, with backslashes.
     pub destination: String,
 }
 
@@ -169,8 +169,8 @@ impl Manifest {
         text.parse().unwrap_or(Release::new(0, 0))
     }
 
-    /// Release of its containerd. A manifest without one is of the time when every payload had containerd 1.7, whose
-    /// configuration 2.0 to 2.3 understand, too.
+    /// Release of its containerd. A manifest without one is from the time when every payload had containerd 1.7, whose
+    /// configuration 2.0 to 2.3 read as well.
     pub fn containerd(&self) -> Release {
         self.containerd.parse().unwrap_or(CONTAINERD_UNNAMED)
     }

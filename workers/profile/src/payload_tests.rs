@@ -1,4 +1,4 @@
-//! What a payload's manifest is refused for, and what it decides.
+//! Refusals of a payload's manifest, and the decisions that follow from it.
 
 use super::*;
 

@@ -100,6 +100,12 @@ pub struct SectionSpec {
         skip_serializing_if = "Named::is_empty"
     )]
     pub disabled_services: Named<ConditionSpec>,
+    /// Files that a program makes again and again, by any name: the newest stay.
+    #[serde(
+        deserialize_with = "without_nulls",
+        skip_serializing_if = "Named::is_empty"
+    )]
+    pub newest_files: Named<NewestFilesSpec>,
     /// Processes that a removal ends, by name without `.exe`.
     #[serde(deserialize_with = "without_nulls")]
     pub lingering: Named<ConditionSpec>,
@@ -143,6 +149,37 @@ pub struct DirectorySpec {
     /// When it is there.
     #[serde(skip_serializing_if = "When::is_always")]
     pub when: When,
+}
+
+/// Files that a program makes again and again, and does not remove. All given parts of the name must fit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct NewestFilesSpec {
+    /// Their folder.
+    pub under: String,
+    /// How their names begin.
+    pub prefix: String,
+    /// How their names end.
+    pub suffix: String,
+    /// So many stay, the newest.
+    pub keep: usize,
+    /// Name of a file in that folder whose content is one of theirs: that one stays as well.
+    pub current: String,
+    /// When it is there.
+    pub when: When,
+}
+
+impl Default for NewestFilesSpec {
+    fn default() -> Self {
+        Self {
+            under: String::new(),
+            prefix: String::new(),
+            suffix: String::new(),
+            keep: 2,
+            current: String::new(),
+            when: When::default(),
+        }
+    }
 }
 
 /// A Windows feature.

@@ -179,5 +179,6 @@ fn fill(items: &mut Items<'_>, spec: &SectionSpec) {
     items.routes(spec);
     items.services(spec, true);
     items.evidence(spec);
+    items.newest_files(spec);
     items.lingering(spec);
 }

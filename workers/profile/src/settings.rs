@@ -59,7 +59,7 @@ pub struct Setting {
     pub source: &'static str,
 }
 
-/// What a flag does that kube-log-runner does not know.
+/// Effect of a flag that kube-log-runner does not know.
 const LOG_RUNNER_ENDS: &str =
     "a flag that is not known ends kube-log-runner before it starts its program";
 const LOG_RUNNER: &str =
@@ -347,7 +347,7 @@ fn flags(id: &str, service: &Service, payload: &Manifest, found: &mut Vec<Proble
         }
     }
     let vxlan = |word: &&str| word.starts_with("--hybrid-overlay-vxlan-port");
-    // Which build a host has is not known here; what the payload is for is.
+    // The host's build is unknown here; the builds that the payload is for are known.
     if payload.windows_builds == [SERVER_2019] && words.iter().any(vxlan) {
         let reason = format!(
             "Windows Server 2019 ({SERVER_2019}) cannot change the port of VXLAN: only 4789 works there"

@@ -9,8 +9,8 @@ use crate::{
     variables::{Piece, Secrets, pieces},
 };
 
-/// Placeholder secrets: each is the text `${secret:NAME}`, so that a rendering shows its place and not its content.
-/// Secrets that the profile uses only if they exist are included if `exists` says so.
+/// Placeholder secrets: each is the text `${secret:NAME}`, so that a rendering shows where it is used and not its
+/// content. Optional secrets of the profile are included if `exists` returns `true`.
 #[must_use]
 pub fn named_secrets(profile: &Profile, exists: impl Fn(&str) -> bool) -> Secrets {
     let mut secrets = Secrets::default();

@@ -71,8 +71,8 @@ mod tests {
         assert_eq!(of("vsphere"), of("none"));
     }
 
-    /// No PowerShell runs here: this reads the text. The file is read before it is written, and what is written is our
-    /// line and all that is not ours.
+    /// This test reads the script's text without PowerShell. The script must read the file before it writes it, and
+    /// write our line and all foreign lines.
     #[test]
     fn the_keys_of_other_administrators_stay() {
         let text = user_data(PUBLIC, "none").expect("user data");

@@ -14,7 +14,7 @@ pub struct BuiltinVariable {
     pub from: Section,
     /// Whether it may have no value, and is then empty.
     pub optional: bool,
-    /// What it is.
+    /// Meaning.
     pub meaning: &'static str,
 }
 

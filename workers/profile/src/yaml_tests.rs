@@ -1,4 +1,4 @@
-//! What the YAML reader takes, what it refuses and in which words, and what is written.
+//! Accepted and refused YAML, the messages, and the written form.
 
 use std::{
     collections::BTreeMap,
@@ -11,7 +11,8 @@ use serde_json::json;
 use super::*;
 use crate::{ignition::kubelet_facts, layers::Layer, payload::Manifest, values::Values};
 
-/// A bomb that goes off takes minutes and gigabytes; a refusal takes some tenths of a second, and a busy machine more.
+/// A document that expands takes minutes and gigabytes; a refusal takes some tenths of a second, and more on a busy
+/// machine.
 const REFUSED_WITHIN: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Default, PartialEq, Deserialize)]

@@ -1,4 +1,4 @@
-//! YAML as a tree that knows where each key and value stands, read under the same budgets as [`crate::yaml`].
+//! YAML as a tree with the location of each key and value, read with the same budgets as [`crate::yaml`].
 
 use serde::{
     Deserialize, Deserializer,
@@ -34,7 +34,7 @@ impl Position {
         }
     }
 
-    /// The same place in the text of which this one's begins after `lines` lines and `bytes` bytes.
+    /// The same location in a text that begins `lines` lines and `bytes` bytes earlier.
     #[must_use]
     pub fn after(self, lines: usize, bytes: usize) -> Self {
         Self {
@@ -45,12 +45,12 @@ impl Position {
     }
 }
 
-/// Value and its place.
+/// Value and its location.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
     /// Where it begins.
     pub position: Position,
-    /// What it is.
+    /// The value.
     pub value: Value,
 }
 
@@ -71,7 +71,7 @@ pub enum Value {
     Map(Vec<(Key, Node)>),
 }
 
-/// Key of a map, and its place.
+/// Key of a map, and its location.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Key {
     /// Where it begins.
@@ -116,7 +116,7 @@ impl Node {
         path.iter().try_fold(self, |node, key| node.get(key))
     }
 
-    /// Entries of a map; of anything else none.
+    /// Entries of a map; none for other values.
     #[must_use]
     pub fn entries(&self) -> &[(Key, Node)] {
         match &self.value {
@@ -125,7 +125,7 @@ impl Node {
         }
     }
 
-    /// Elements of a list; of anything else none.
+    /// Elements of a list; none for other values.
     #[must_use]
     pub fn elements(&self) -> &[Node] {
         match &self.value {
@@ -134,7 +134,7 @@ impl Node {
         }
     }
 
-    /// Text of a scalar: a number's and a boolean's, too.
+    /// Text of a scalar, also of a number or a boolean.
     #[must_use]
     pub fn text(&self) -> Option<&str> {
         match &self.value {

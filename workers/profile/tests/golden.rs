@@ -141,6 +141,10 @@ fn details(item: &Item, text: &mut String) {
         What::SteadyService(evidence) => say(&format!("{} ms", evidence.steady_ms)),
         What::Http(evidence) => say(&evidence.url),
         What::Sweep(sweep) => say(&format!("under {}, keeps {:?}", sweep.under, sweep.keep)),
+        What::NewestFiles(newest) => say(&format!(
+            r"{}\{}*{}: {} stay, and what {:?} is",
+            newest.under, newest.prefix, newest.suffix, newest.keep, newest.current
+        )),
         What::Hostname(hostname) => say(&hostname.name),
         What::OnlyFolders(only) => say(&format!("only {:?}", only.keep)),
         What::OnlyCertificates(only) => say(&format!("only {:?}", only.keep)),

@@ -1,4 +1,4 @@
-//! What a call of the program is asked for, and what its failures say.
+//! Arguments of a call of the host program, and the meaning of its failures.
 
 use super::{HostExecutor, cluster::Cluster, known_secrets::KnownSecrets, prepare::Prepared};
 use crate::ssh::{Output, Session, SshError};
@@ -16,7 +16,7 @@ const SAID_CHARS_MAX: usize = 400;
 /// The code of a call that ended without an answer.
 pub(super) const NO_FRAME: &str = "NoFrame";
 
-/// What the program is asked for.
+/// Command of the host program.
 #[derive(Clone, Copy)]
 pub(super) struct Asked<'a> {
     pub(super) mode: Mode,
@@ -81,7 +81,7 @@ pub(super) fn said(output: &Output, known: &KnownSecrets) -> String {
     } else {
         &output.stderr
     };
-    // PowerShell writes its errors as XML when nobody sits before it (docs/field-notes.md, Output of PowerShell).
+    // Without an interactive user, PowerShell writes its errors as XML (docs/field-notes.md, Output of PowerShell).
     let text = known.clean_output(&clixml::readable(text));
     let text: String = text.trim().chars().take(SAID_CHARS_MAX).collect();
     let status = output

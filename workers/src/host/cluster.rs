@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 /// On a Machine and its Node: the host key that was pinned, as OpenSSH writes public keys.
 pub const HOST_KEY: &str = "dormer.io/host-key";
 
-/// What a kubelet needs to join, read when it is needed and never kept.
+/// Data that a kubelet needs to join, read for each use and never kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bootstrap {
     /// The API server's URL as nodes reach it.
@@ -17,7 +17,7 @@ pub struct Bootstrap {
     pub api_ca: String,
     /// The authority that signs client certificates (the kubelet's `clientCAFile`), as PEM.
     pub client_ca: String,
-    /// The bootstrap token. A secret: it goes to the host, and nowhere else. `None`: each machine has one of its own.
+    /// Bootstrap token, a secret that is sent only to the host. `None`: each machine has its own token.
     pub token: Option<Zeroizing<String>>,
     /// Certificate and key (PEM) for the node's windows_exporter, where the cluster has some; the key is a secret.
     pub exporter_tls: Option<(String, Zeroizing<String>)>,
@@ -29,14 +29,14 @@ pub struct Bootstrap {
     pub service_cidr: String,
 }
 
-/// How a machine stands in the cluster.
+/// State of a machine in the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MachineInCluster {
     /// The highest lease token on its Machine and Node (0: none).
     pub token: LeaseToken,
     /// Pods on its Node that a drain would move (no DaemonSet's, no mirror pod, none that has ended).
     pub pods: u32,
-    /// The subnet that hybrid-overlay was given, once it is.
+    /// Subnet that hybrid-overlay assigned; `None` until it does.
     pub subnet: Option<String>,
     /// Its Machine's InternalDNS names, in the object's order.
     pub names: Vec<String>,
@@ -49,9 +49,9 @@ pub struct MachineInCluster {
 
 /// The cluster, as tasks on a host need it.
 pub trait Cluster: Send + Sync + 'static {
-    /// Writes the name that the machine's Node will have on its Machine (and the pinned host key): CSRs are routed
-    /// by it. No write if it stands there already. A name that stands there stays, unless its platform gives the Machine
-    /// another one: a host does not become another node by saying so.
+    /// Writes the expected name of the machine's Node (and the pinned host key) on its Machine: certificate requests
+    /// are routed by that name. An existing name is kept, unless the platform gives the Machine another one: a host
+    /// cannot become another node by claiming its name. Nothing is written if the Machine has both already.
     fn note(
         &self,
         machine: &MachineRef,
@@ -63,23 +63,24 @@ pub trait Cluster: Send + Sync + 'static {
         &self,
         machine: &MachineRef,
     ) -> impl Future<Output = Result<Option<String>, Failure>> + Send;
-    /// Pins this host key on the Machine in place of the one that is there: a person trusts it.
+    /// Replaces the host key that is pinned on the Machine by one that a person trusts.
     fn pin(
         &self,
         machine: &MachineRef,
         host_key: &str,
     ) -> impl Future<Output = Result<(), Failure>> + Send;
-    /// Reads how the machine stands, from Machine, Node and pods.
+    /// Reads the machine's state from Machine, Node and pods.
     fn machine_in_cluster(
         &self,
         machine: &MachineRef,
         node: Option<&str>,
     ) -> impl Future<Output = Result<MachineInCluster, Failure>> + Send;
-    /// Looks at what the cluster says about all of its nodes. What cannot be read is a sentence in it.
+    /// Reads the settings that the cluster gives to all of its nodes. An unreadable source is reported as a sentence in
+    /// the result.
     fn read_cluster(&self) -> impl Future<Output = ClusterSnapshot> + Send;
-    /// Reads what a kubelet needs to join.
+    /// Reads the data that a kubelet needs to join.
     fn bootstrap(&self) -> impl Future<Output = Result<Bootstrap, Failure>> + Send;
-    /// The bootstrap token of one machine, made if it has none that lasts. Asked for where [`Bootstrap::token`] is
+    /// Bootstrap token of one machine, created if it has none that is still valid. Used where [`Bootstrap::token`] is
     /// `None`.
     fn token(
         &self,

@@ -7,7 +7,7 @@ use dormer_proto::{
 };
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// What the run is told; the host's clock is compared with `now_ms`.
+/// Facts of a host for its run. The host's clock is compared with `now_ms`.
 pub(super) fn of(facts: &Facts, now_ms: i64) -> HostFacts {
     HostFacts {
         os_build: facts.os_build.clone(),

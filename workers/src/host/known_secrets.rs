@@ -1,4 +1,4 @@
-//! The secrets that this worker holds: what a host says is shown to people without them.
+//! Secrets that this worker knows, which are removed from every text of a host before people read it.
 
 use super::scrub::{SCRUBBED_BYTES_MAX, Scrub, clean};
 use dormer_profile::document::Document;
@@ -9,10 +9,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// one version differ by a few lines, so these are the documents of a dozen versions.
 const PIECES_MAX: usize = 100_000;
 
-/// What may not be told, in memory alone.
+/// The known secrets, only in memory.
 #[derive(Debug, Default)]
 pub(super) struct KnownSecrets {
-    /// A lock: held to learn a document or to look through 64 KiB, never across an await.
+    /// Lock held to learn a document or to search 64 KiB, never across an await.
     pieces: Mutex<Pieces>,
 }
 
@@ -37,7 +37,7 @@ impl KnownSecrets {
         if pieces.values.len() >= PIECES_MAX {
             pieces.values = Scrub::default();
         }
-        // The first line of a key says only what kind it is.
+        // The first line of a key names only its type.
         let lines: Vec<&str> = secret
             .lines()
             .filter(|it| !it.starts_with("-----"))
@@ -45,8 +45,8 @@ impl KnownSecrets {
         pieces.values.learn(&lines.join("\n"), "");
     }
 
-    /// What a document says inline, but for what it says openly, too, and for the `open` values of its variables:
-    /// names and addresses.
+    /// Learns the inline contents of a document as secrets, except words that the document also shows openly and the
+    /// `open` values of its variables (names and addresses).
     pub(super) fn document<'a>(
         &self,
         document: &Document,
@@ -59,7 +59,7 @@ impl KnownSecrets {
         pieces.documents.learn_document(document, open);
     }
 
-    /// What a host said to a command, or of it: without keys, tokens, and whatever documents said.
+    /// Text of a host or about a host without keys, tokens and the contents of documents.
     pub(super) fn clean_output(&self, text: &str) -> String {
         if text.len() > SCRUBBED_BYTES_MAX {
             return format!(
@@ -80,7 +80,7 @@ impl KnownSecrets {
         clean(&[&self.pieces().values], text)
     }
 
-    /// What is reported of an attempt, and so kept in the history.
+    /// Report of an attempt, which the history keeps, without secrets.
     pub(super) fn clean_report(
         &self,
         report: Result<Outcome, Failure>,

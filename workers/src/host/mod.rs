@@ -41,7 +41,7 @@ pub use program::{HostProgram, ProgramError};
 pub use program_call::obstacle;
 use std::sync::Arc;
 
-/// Uploads and calls again, at most so often, when a host says that files are missing.
+/// Most uploads and repeated calls after a host reports missing files.
 const ROUNDS_MAX: usize = 3;
 
 /// Hands for Windows hosts. Clones share connections.
@@ -72,8 +72,8 @@ impl<C> Clone for HostExecutor<C> {
 }
 
 impl<C: Cluster> HostExecutor<C> {
-    /// Hands that reach hosts by `dialer`, open them with `key`, install what `catalog` has by `program`, and ask
-    /// `cluster`.
+    /// Executor that reaches hosts through `dialer`, logs in with `key`, installs payloads of `catalog` with `program`,
+    /// and reads `cluster`.
     #[must_use]
     pub fn new(
         dialer: Dialer,
@@ -106,8 +106,8 @@ impl<C: Cluster> HostExecutor<C> {
         Self { packer, ..self }
     }
 
-    /// Hands that compare the hosts' clocks with `now_ms` (milliseconds since 1970) in place of the system's, for a
-    /// world whose time is not ours.
+    /// Executor that compares the hosts' clocks with `now_ms` (milliseconds since 1970) instead of the system clock,
+    /// for simulated time.
     #[must_use]
     pub fn with_clock(self, now_ms: Arc<dyn Fn() -> i64 + Send + Sync>) -> Self {
         Self { now_ms, ..self }
@@ -145,13 +145,13 @@ fn host_of(task: &Task) -> Option<&HostRef> {
     }
 }
 
-/// What a section should be made.
+/// Desired state of a section.
 #[derive(Debug, Clone, Copy)]
 struct SectionTarget<'a> {
     desired: &'a Desired,
     section: Section,
     node: Option<&'a str>,
-    /// What the rendering is for.
+    /// Purpose of the rendering.
     mode: Mode,
 }
 
@@ -163,8 +163,8 @@ fn fence(order: &Order, generation: u64) -> HostFence {
 }
 
 impl<C: Cluster> HostExecutor<C> {
-    /// Performs a task on the host whose key is pinned, by the run and on the Machine alike. The pin on the Machine
-    /// outlives a lost store; where the two differ, nothing is sent to the host. What a person trusts takes their place.
+    /// Performs a task on the host whose key the run and the Machine pin alike. The pin on the Machine survives a lost
+    /// store. If the two differ, nothing is sent to the host until a person trusts a key, which replaces both.
     async fn perform_pinned(
         &self,
         order: &Order,
@@ -409,7 +409,7 @@ impl<C: Cluster> HostExecutor<C> {
         Ok(Outcome::RebootAsked)
     }
 
-    /// The program knows what it made: one call removes both sections.
+    /// Tears the host down. The program records what it created, so one call removes both sections.
     async fn tear_down(
         &self,
         order: &Order,
@@ -444,7 +444,7 @@ fn pins_differ(host: &HostRef, pin: &str, noted: &str) -> Failure {
     Failure::lasting("HostKeyChanged", message)
 }
 
-/// The next generation; where an earlier attempt of this very task took it already, that one.
+/// The next generation, or the one that an earlier attempt of the same task has already taken.
 fn adopting(found: HostFence, seq: Seq) -> HostFence {
     let again = found.generation > 0 && found.seq == seq;
     HostFence {
@@ -482,7 +482,7 @@ fn converged(section: Section, answer: &Answer) -> Result<Outcome, Failure> {
     })
 }
 
-/// What a reboot is needed for: the same list for the same items, in whatever order the host named them.
+/// Reasons for a reboot, sorted: equal items give an equal list, whatever their order.
 fn owed(reboot: &Reboot) -> Vec<String> {
     let mut owed = match reboot {
         Reboot::Needed { why } => why.clone(),

@@ -1,4 +1,5 @@
-//! What the platform decides: the computer's name, the Node's name, and who tells the cloud's facts of a Node.
+//! Settings that follow from the platform: the computer's name, the Node's name, and the source of the Node's addresses
+//! and provider id.
 
 use super::cluster::MachineInCluster;
 use crate::machine_names::{NODE_NAME_CHARS_MAX, dns};
@@ -10,7 +11,7 @@ pub(super) fn hostname(host: &HostRef) -> Option<String> {
     platform::names_the_host(&word(host)).then(|| host.machine.name.to_lowercase())
 }
 
-/// Whether the kubelet is told its Node's name, since the cloud's name for it is not the computer's.
+/// Whether the kubelet gets `--hostname-override`, since the cloud's name for the Node is not the computer's name.
 pub(super) fn overrides(host: &HostRef) -> bool {
     platform::overrides(&word(host))
 }
@@ -27,7 +28,7 @@ pub(super) fn node_name(host: &HostRef, in_cluster: &MachineInCluster) -> Option
     name.split('.').next().map(str::to_owned)
 }
 
-/// The kubelet's `--cloud-provider`: where a cloud controller manager tells addresses and provider id, `external`.
+/// The kubelet's `--cloud-provider`: `external` where a cloud controller manager sets addresses and provider id.
 pub(super) fn cloud_provider(host: &HostRef) -> &'static str {
     platform::cloud_provider(&word(host))
 }

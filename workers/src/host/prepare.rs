@@ -1,4 +1,4 @@
-//! What has to be on a host before the program is called on it: a document for its standard input, and payload files.
+//! Preparation of a call of the host program: the document for its standard input, and the payload files.
 
 use super::{
     HostExecutor, SectionTarget,
@@ -32,7 +32,7 @@ use dormer_proto::{
 use std::sync::Arc;
 use zeroize::Zeroizing;
 
-/// A rendering on its way to a host.
+/// A rendered document and the payload files that belong to it.
 pub(super) struct Prepared {
     pub(super) section: Section,
     pub(super) rendered: Rendered,
@@ -41,12 +41,12 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    /// The document, as it goes to the host.
+    /// The document as bytes for the host.
     pub(super) fn document(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// What says that every file of this payload was in place on a host.
+    /// Mark which notes that every file of this payload was in place on a host.
     pub(super) fn payload_mark(&self) -> String {
         format!(
             "payload {} {}",
@@ -83,7 +83,7 @@ impl<C: Cluster> HostExecutor<C> {
             .machine_in_cluster(&host.machine, wanted.node)
             .await?;
         let token = self.token(host, wanted, &bootstrap, &in_cluster).await?;
-        // A Node keeps its name; before there is one, its certificates are routed by what was noted.
+        // A Node keeps its name. Before there is one, the noted name routes its certificate requests.
         let named = wanted.node.map(str::to_owned).or(in_cluster.noted);
         let known = NodeValues {
             named,
@@ -137,8 +137,8 @@ impl<C: Cluster> HostExecutor<C> {
         })
     }
 
-    /// What the kubelet shows when it asks for its first certificate. `None`: the host keeps what it has. A machine's
-    /// own token goes to it while it joins; a node that is looked at, or is one already, needs none.
+    /// Bootstrap token for the kubelet's first certificate. `None`: the host keeps the one that it has. A machine gets
+    /// its own token only while it joins: a comparison or a host that is a node already needs none.
     async fn token(
         &self,
         host: &HostRef,
@@ -157,7 +157,7 @@ impl<C: Cluster> HostExecutor<C> {
         }
     }
 
-    /// What goes to a host in secret is told to nobody.
+    /// Registers the secrets of the document, so that they are redacted from every output of the host.
     fn learn(
         &self,
         bootstrap: &Bootstrap,
@@ -175,7 +175,7 @@ impl<C: Cluster> HostExecutor<C> {
             .document(&rendered.document, variables.iter().map(|(_, value)| value));
     }
 
-    /// What a version means. One that is not known yet may follow from what the cluster says of its nodes now.
+    /// The installed version that `desired` means. An unknown one may follow from the cluster's present node settings.
     async fn find(&self, desired: &Desired) -> Result<InstalledVersion, Failure> {
         match self.catalog.find(desired) {
             Err(failure) if failure.code == VERSION_NOT_HERE => {
@@ -188,8 +188,8 @@ impl<C: Cluster> HostExecutor<C> {
         }
     }
 
-    /// Sends the payload files that are neither in place nor staged, as far as their sizes tell. What a size cannot
-    /// tell, the program finds and asks for.
+    /// Uploads the payload files that are neither in place nor staged, judged by their sizes. The program finds
+    /// differences that sizes do not show, and requests those files.
     pub(super) async fn upload_payload(
         &self,
         order: &Order,
@@ -198,7 +198,7 @@ impl<C: Cluster> HostExecutor<C> {
         prepared: &Prepared,
         progress: &Progress,
     ) -> Result<(), Failure> {
-        // What was in place when the host was converged last is looked for by the program, which has to look anyway.
+        // The program checks the files of the last convergence itself, so they are not checked here.
         let known = self.sent.has(host, &prepared.payload_mark());
         if prepared.rendered.payload.is_empty() || known {
             return Ok(());
@@ -260,7 +260,8 @@ impl<C: Cluster> HostExecutor<C> {
         at_once(FILES_AT_ONCE, works).await
     }
 
-    /// How each file goes: those that are large and pay are compressed first, if no earlier upload had them so.
+    /// Chooses the transfer of each file: large files with enough savings are compressed first, unless an earlier
+    /// upload has compressed them.
     async fn pack<'a>(
         &self,
         prepared: &Prepared,
@@ -322,7 +323,7 @@ impl<C: Cluster> HostExecutor<C> {
         Ok(operation.ended(sent)?)
     }
 
-    /// Sends a file's packed form, which the program unpacks, and proves by the sum of what it unpacked to.
+    /// Uploads the compressed form of a file. The program decompresses it and compares the checksum of the result.
     async fn send_packed(
         &self,
         order: &Order,
@@ -369,7 +370,7 @@ impl<C: Cluster> HostExecutor<C> {
     }
 }
 
-/// A payload file, and how it goes over the wire.
+/// A payload file and its transfer.
 struct FileTransfer<'a> {
     file: &'a Staged,
     packed: Option<Arc<Packed>>,

@@ -27,16 +27,18 @@ use dormer_profile::{
 use dormer_proto::{machine::HostRef, message::Failure, work::Order};
 use std::{ops::ControlFlow, time::Duration};
 
-/// For so long the program may say nothing: it gives a sign of life every 10 s.
+/// Longest silence of the program: it sends a heartbeat every 10 s.
 const SILENT_MAX: Duration = Duration::from_secs(60);
-/// The program ends itself at an operation's limit; a sign that is later by so much says that it cannot.
+/// Delay after an operation's limit at which the program counts as hung: it would have ended itself by then.
 const LATE_MS: u64 = 60_000;
-/// When a host on which another call works is asked again.
+/// Pause before the next call of a host on which another call runs.
 const BUSY_MS: u64 = 15_000;
 /// Longest line that may be a sign of life; a longer one is none.
 const SIGN_BYTES_MAX: usize = 4 << 10;
 
-/// What keeps Windows from running a program: the number, its words in English, our code, and what to do.
+/// Reasons for which Windows does not run a program: error number, English message, our code and advice (Microsoft
+/// Learn, "System error codes"). PowerShell as the shell turns every number into 1, so the message is compared as well.
+/// If neither matches, the call counts as unanswered.
 ///
 /// Numbers and words: Microsoft Learn, "System error codes". A shell that is PowerShell makes 1 of every number, so the
 /// words count, too; what neither tells is a call without an answer.
@@ -76,7 +78,7 @@ struct Obstacle {
     advice: &'static str,
 }
 
-/// Whether a program that is gone may have been taken away by somebody's mistake.
+/// Whether a missing program may have been removed by a virus scanner.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fresh {
     /// It was not sent for this call.
@@ -130,8 +132,8 @@ impl<C: Cluster> HostExecutor<C> {
         }
     }
 
-    /// Whether the program lies in its place. What is there and gave no answer may be damaged: it is taken away, unless
-    /// it runs, so that the next attempt sends it anew.
+    /// Whether the program exists on the host. A program that exists and gave no answer may be damaged: it is deleted
+    /// unless it runs, so that the next attempt uploads it again.
     async fn program_is_there(&self, host: &HostRef, session: &Session) -> Result<bool, Failure> {
         let path = program_path(self.program.sha256());
         let sftp = session
@@ -243,7 +245,7 @@ impl<C: Cluster> HostExecutor<C> {
         }
         match &answer.failure {
             None => Ok(answer),
-            // What is missing is sent, and the same task asks again.
+            // The missing files are uploaded, and the same task calls again.
             Some(failure)
                 if failure.code == FailureCode::FileMissing && !answer.missing_files.is_empty() =>
             {
@@ -260,8 +262,8 @@ impl<C: Cluster> HostExecutor<C> {
     }
 }
 
-/// What keeps Windows from running the program, as a failure with what to do; none if its `output` says nothing of the
-/// kind. `said` is what people are shown of that output.
+/// Reason for which Windows does not run the program, as a failure with advice; `None` if `output` shows no such
+/// reason. `said` is the part of the output that people read.
 #[must_use]
 pub fn obstacle(output: &Output, said: &str) -> Option<Failure> {
     let found = obstacle_in(output)?;
@@ -282,14 +284,14 @@ fn obstacle_in(output: &Output) -> Option<&'static Obstacle> {
         .find(|one| output.status == Some(one.number) || text.contains(one.words))
 }
 
-/// The signs of life in what a program says.
+/// Parser of the heartbeats in the program's output.
 #[derive(Default)]
 struct Signs {
     line: Vec<u8>,
 }
 
 impl Signs {
-    /// Reads on; each whole sign is told to people. Every byte is a sign of life, too.
+    /// Parses further bytes. A complete heartbeat is reported as progress; every byte counts as a heartbeat.
     fn read(&mut self, bytes: &[u8], step: &str, progress: &Progress) -> ControlFlow<String> {
         progress.advance(0);
         for byte in bytes {

@@ -22,16 +22,16 @@ const CHECK_DIGITS: usize = 8;
 
 type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;
 
-/// A command that is running. Dropped before its end, it tells that it was cut off.
+/// A running command. If it is dropped before its end, it is reported as cut off.
 pub(super) struct Running {
-    /// Taken when it is told.
+    /// `None` after the report.
     command: Option<RemoteCommand>,
     progress: Progress,
     now_ms: Clock,
 }
 
 impl Running {
-    /// Begins one: `name` says what it is for. Nothing of what is `known` as a secret is shown of its line.
+    /// Starts the record of a command; `name` is its purpose. Secrets in `known` are removed from its command line.
     pub(super) fn begin(
         order: &Order,
         name: String,
@@ -43,7 +43,7 @@ impl Running {
         let mut command = RemoteCommand {
             task: order.task.clone(),
             attempt: order.attempt,
-            // The worker itself says who it is and counts.
+            // The worker adds its own name and the number.
             worker: String::new(),
             number: 0,
             name,
@@ -63,7 +63,7 @@ impl Running {
         }
     }
 
-    /// It ended so; nothing of what is `known` as a secret is shown of it.
+    /// Reports the end of the command, without the secrets in `known`.
     pub(super) fn ended(mut self, result: &Result<Output, SshError>, known: &KnownSecrets) {
         let Some(command) = &mut self.command else {
             return;
@@ -94,7 +94,7 @@ impl Drop for Running {
     }
 }
 
-/// What it said: the answer's summary where the answer stood, whatever stood around it, and its errors.
+/// Output for people: the summary of the answer instead of the answer itself, the surrounding text, and the errors.
 fn said(output: &Output, task: &str, attempt: u32) -> String {
     let answer = frame::extract(&output.stdout, task, attempt).ok();
     let summary = answer.as_ref().map(summary).unwrap_or_default();
@@ -105,7 +105,7 @@ fn said(output: &Output, task: &str, attempt: u32) -> String {
     text.join("\n")
 }
 
-/// The text without frames. One that is cut or damaged goes as far as it looks like one.
+/// The text without frames. A frame that is cut or damaged is removed as far as it can be recognised.
 fn unframed(text: &str) -> String {
     let Some(at) = text.find(FRAME_MARK) else {
         return text.to_owned();
@@ -122,7 +122,7 @@ fn unframed(text: &str) -> String {
     format!("{}\n{}", before.trim_end(), unframed(after).trim_start())
 }
 
-/// An answer in lines: the counts, what is not as it was, and why it ended early.
+/// Summary of an answer in lines: counts, differences, and the reason of an early end.
 fn summary(answer: &Answer) -> String {
     let count = |state| {
         answer

@@ -1,4 +1,7 @@
-//! Takes secrets out of what a host said, before anybody is shown it.
+//! Removal of secrets from a host's output before people read it. Secrets are: values that this worker knows; the
+//! contents of files that dormer wrote by a document, by line and longer word, plain or in base64; and text that has
+//! the form of a token, a private key or a long run of base64. A console may break a line anywhere, so line ends are
+//! ignored.
 //!
 //! A secret is what this worker knows as one, and whatever dormer itself put on a host by a document: each line and
 //! each longer word of a file's content, plain or in base64. And whatever looks like one, by whoever: tokens, private keys, long runs of base64.
@@ -15,7 +18,7 @@ use std::{
     ops::Range,
 };
 
-/// What stands in a secret's place.
+/// Replacement for a secret.
 pub(super) const SECRET: &str = "[secret]";
 /// Bytes that are looked through. Nothing is shown of more.
 pub(super) const SCRUBBED_BYTES_MAX: usize = 64 << 10;
@@ -30,7 +33,7 @@ const WEB_TOKEN_LEAST: usize = 20;
 /// Messages of the two halves of a bootstrap token, with a dot between them.
 const BOOTSTRAP_TOKEN: (usize, usize) = (6, 16);
 
-/// What has to be taken out, by its first bytes.
+/// Secrets by their first bytes.
 #[derive(Default)]
 pub(super) struct Scrub {
     pieces: HashMap<[u8; FIRST], HashSet<Vec<u8>>>,
@@ -47,8 +50,8 @@ impl std::fmt::Debug for Scrub {
 const FIRST: usize = 4;
 
 impl Scrub {
-    /// Learns everything that a document says inline, but for what it also says openly (in a path, a name, its version)
-    /// and for what is `open` anyway.
+    /// Learns all inline contents of a document, except words that it also shows openly (in a path, a name, its
+    /// version) and the words in `open`.
     pub(super) fn learn_document<'a>(
         &mut self,
         document: &Document,
@@ -67,7 +70,7 @@ impl Scrub {
         self.count
     }
 
-    /// Learns each line and each longer word of a text, but for what `open` says, too.
+    /// Learns each line and each longer word of a text, except those in `open`.
     pub(super) fn learn(&mut self, text: &str, open: &str) {
         let words = text.split(|c: char| c.is_whitespace() || "\"',;<>()[]{}".contains(c));
         // A path or an address is no secret, and outputs are full of them.
@@ -103,7 +106,7 @@ impl Scrub {
     }
 }
 
-/// The text with [`SECRET`] for each secret that one of `known` names, and for what looks like one.
+/// The text with [`SECRET`] instead of each secret in `known`, and of each text that has the form of a secret.
 pub(super) fn clean(known: &[&Scrub], text: &str) -> String {
     let (flat, positions): (Vec<u8>, Vec<usize>) = text
         .bytes()
@@ -146,7 +149,8 @@ fn sort(value: &Value, inside: &mut Vec<String>, open: &mut String) {
     }
 }
 
-/// What of a piece is the same in base64 whatever stands around it: one for each place of its first byte among three.
+/// The part of a piece's base64 that does not depend on its surroundings: one for each of the three possible offsets of
+/// its first byte.
 fn encoded(piece: &[u8]) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     for before in 0..3 {
@@ -169,7 +173,7 @@ fn of_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=' | b'_' | b'-' | b'.')
 }
 
-/// What looks like a secret by itself.
+/// Finds text that has the form of a secret.
 fn shapes(flat: &[u8], mark: &mut impl FnMut(Range<usize>)) {
     let mut at = 0;
     for run in flat.split(|byte| !of_token(*byte)) {
@@ -210,12 +214,12 @@ fn keys(flat: &[u8], mark: &mut impl FnMut(Range<usize>)) {
         let inside = begun + b"PRIVATE KEY-----".len();
         let end = find(inside, b"-----END").unwrap_or(flat.len());
         mark(inside..end);
-        // The end names a private key, too.
+        // The end line identifies a private key as well.
         from = find(end, b"PRIVATE KEY-----").map_or(flat.len(), |at| at + 16);
     }
 }
 
-/// The text without the bytes that are secret; those between two of them go, too.
+/// The text without secret bytes, and without the line ends between two of them.
 fn without(text: &str, positions: &[usize], secret: &[bool]) -> String {
     let mut kept = Vec::with_capacity(text.len());
     let mut next = 0;

@@ -1,4 +1,4 @@
-//! What this worker has put on which host, so that a connection that breaks does not cost another look.
+//! Files that this worker has uploaded, by host, so that a broken connection does not cost another check.
 
 use dormer_proto::machine::HostRef;
 use std::{
@@ -6,7 +6,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-/// Hosts remembered; then all are forgotten, which costs each one look.
+/// Most hosts remembered. Beyond that all are forgotten, which costs one check each.
 const HOSTS_MAX: usize = 10_000;
 
 /// Files named by their content, by host. A memory, never evidence: a call that finds nothing to run makes it forget.

@@ -4,14 +4,14 @@ use super::{cluster::Bootstrap, platform};
 use dormer_profile::{payload::Manifest, values::Values};
 use dormer_proto::machine::{HostRef, Section};
 
-/// What is known of a machine's Node.
+/// Known values of a machine's Node.
 #[derive(Debug, Clone, Default)]
 pub struct NodeValues<'a> {
     /// The name that it has or will have.
     pub named: Option<String>,
     /// Its name, once it is there.
     pub node: Option<&'a str>,
-    /// The subnet that hybrid-overlay was given it, once it is.
+    /// Subnet that hybrid-overlay assigned to the Node; `None` until it does.
     pub subnet: Option<String>,
 }
 

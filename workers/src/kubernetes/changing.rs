@@ -46,8 +46,9 @@ pub struct Found {
     pub unread: Option<String>,
 }
 
-/// Looks. `machines`: the namespace of the Machine API's Machines; `None`: all namespaces. `cluster`: the version of
-/// Cluster API whose Machines are watched, if any are, with their namespace. `before`: what was seen last.
+/// Reads what changes the cluster. `machines`: namespace of the Machine API's Machines; `None`: all namespaces.
+/// `cluster`: version of Cluster API whose Machines are watched, if any, with their namespace. `before`: result of the
+/// previous read.
 pub async fn check(
     client: &Client,
     machines: Option<&str>,
@@ -135,7 +136,7 @@ async fn worker_pool(client: &Client) -> Result<Option<String>, String> {
     }))
 }
 
-/// What the versions of health checks have in common: the Machine API's and Cluster API's v1beta1 write
+/// Common part of all versions of health checks: the Machine API's and Cluster API's v1beta1 write
 /// `unhealthyConditions` and `maxUnhealthy`, Cluster API's v1beta2 the fields below `checks` and `remediation`
 /// (cluster-api v1.11.0, `api/core/v1beta2/machinehealthcheck_types.go`).
 #[derive(Default, Deserialize)]
@@ -254,7 +255,7 @@ fn patience(spec: &CheckSpec) -> Option<Duration> {
     timeouts.min().filter(|_| !none)
 }
 
-/// A duration as Go writes it: `300s`, `5m0s`, `1h30m`. What is none of that counts as none at all.
+/// A duration in Go's notation: `300s`, `5m0s`, `1h30m`. Invalid text counts as zero.
 fn go_duration(text: &str) -> Duration {
     let mut seconds = 0_u64;
     let mut number = 0_u64;

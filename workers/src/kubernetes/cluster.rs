@@ -31,21 +31,22 @@ pub const EXPORTER_TLS: &str = "dormer-windows-exporter-tls";
 /// Longest mask of a services' network that has a tenth address.
 const SERVICES_PREFIX_MAX: u32 = 28;
 
-/// How kubelets join; what is `None` is read from the cluster.
+/// How kubelets join. Fields that are `None` are read from the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// The API server's URL as nodes reach it. `None`: OpenShift's `apiServerInternalURI`.
     pub api_url: Option<String>,
-    /// Namespace and name of the Secret with the bootstrap `token` and the `ca.crt`; or of one of Kubernetes' own, with
-    /// `token-id` and `token-secret`, to which the ConfigMap `kube-system/kube-root-ca.crt` gives the authority.
+    /// Namespace and name of the Secret with the bootstrap `token` and the `ca.crt`. Kubernetes' own Secrets with
+    /// `token-id` and `token-secret` work as well; the authority then comes from the ConfigMap
+    /// `kube-system/kube-root-ca.crt`.
     pub bootstrap: (String, String),
-    /// Whether each machine has a bootstrap token of its own, which dormer makes, in place of one for all in that
-    /// Secret. The authority is then that of `kube-root-ca.crt`.
+    /// Whether dormer creates a bootstrap token for each machine, instead of one shared token in that Secret. The
+    /// authority then comes from `kube-root-ca.crt`.
     pub machine_tokens: bool,
     /// Namespace, name and key of the ConfigMap with the authority of client certificates. Without it, that of
     /// `ca.crt` is taken, which is right where one authority does both.
     pub client_ca: (String, String, String),
-    /// The services' network. `None`: what OpenShift's network configuration says.
+    /// Network of the Services. `None`: as in OpenShift's network configuration.
     pub service_cidr: Option<String>,
     /// The cluster's domain.
     pub cluster_domain: String,
@@ -243,7 +244,7 @@ impl KubernetesExecutor {
                 format!("{what} has no text under {key}"),
             )
         };
-        // Kubernetes' own bootstrap tokens stand in two halves, and without the authority.
+        // Kubernetes' own bootstrap tokens consist of two halves, and come without the authority.
         let halves = || Some(format!("{}.{}", field("token-id")?, field("token-secret")?));
         let token = field("token")
             .or_else(halves)

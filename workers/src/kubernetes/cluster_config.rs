@@ -54,15 +54,15 @@ pub(crate) struct ClusterConfigReader {
     client: Client,
     /// dormer's own namespace.
     home: String,
-    /// What the machine config of that name says. A rendered one is never changed.
+    /// Contents of the machine config of that name. A rendered one never changes.
     machine_config: Mutex<Option<(String, KubeletFacts)>>,
-    /// Kinds that the API server served before. One that is starting may serve less for a moment, and what is not
-    /// there then is not gone.
+    /// Kinds that the API server has served before. A starting API server may serve fewer for a moment; a kind that is
+    /// missing then is not gone.
     served: Mutex<BTreeSet<String>>,
 }
 
 impl ClusterConfigReader {
-    /// Looks through `client`; `home` is dormer's own namespace.
+    /// Reader through `client`; `home` is dormer's own namespace.
     pub(crate) fn new(client: Client, home: &str) -> Self {
         Self {
             client,
@@ -142,7 +142,7 @@ impl ClusterConfigReader {
         })
     }
 
-    /// Sets for digests before those for tags, and by name among themselves, so that everybody reads the same order.
+    /// Mirror sets for digests before those for tags, each sorted by name, so that every reader gets the same order.
     async fn mirrors(&self) -> Result<Vec<Mirrored>, String> {
         let mut found = Vec::new();
         for (group, kind, field, tags) in [
@@ -152,7 +152,7 @@ impl ClusterConfigReader {
                 "imageDigestMirrors",
                 false,
             ),
-            // What came before ImageDigestMirrorSets, and is still served: for digests, too.
+            // Predecessor of ImageDigestMirrorSets, still served; also for digests.
             (
                 OPERATOR_GROUP,
                 "ImageContentSourcePolicy",
@@ -233,7 +233,7 @@ impl ClusterConfigReader {
     async fn trusted_ca(&self, named: Result<Option<String>, String>) -> Result<String, String> {
         let bundle = match self.map(&self.home, TRUSTED_CA).await? {
             Some(own) => Some((format!("{}/{TRUSTED_CA}", self.home), own)),
-            // Without the proxy, the authorities that it names are unknown, too.
+            // Without the proxy, the authorities that it names are unknown as well.
             None => match named? {
                 Some(name) => {
                     let map = self.map(CONFIG, &name).await?;
@@ -280,7 +280,8 @@ impl ClusterConfigReader {
                 .as_str()
                 .map(str::to_owned)
         };
-        // What a paused pool wants is not what its nodes have: the Linux nodes beside ours stay as they are.
+        // Nodes of a paused pool do not have its latest configuration, so the one in use counts: our nodes match the
+        // Linux nodes.
         let named = match pool.data["spec"]["paused"] == true {
             true => name("status").or_else(|| name("spec")),
             false => name("spec").or_else(|| name("status")),

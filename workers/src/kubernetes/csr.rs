@@ -122,7 +122,7 @@ impl KubernetesExecutor {
         })
     }
 
-    /// Who may ask for the first certificate of the machine with this UID.
+    /// User that may request the first certificate of the machine with this UID.
     async fn asker(&self, csr: &CertificateSigningRequest, uid: &str) -> Result<Asker, Failure> {
         // No token requests a serving certificate.
         if !self.settings.machine_tokens || csr.spec.signer_name != CLIENT {
@@ -132,14 +132,14 @@ impl KubernetesExecutor {
     }
 }
 
-/// Whether somebody may have such a certificate at all, in the name of this node.
+/// Whether a user may have such a certificate in the name of this node at all.
 pub(crate) fn may_ask(signer: &str, user: &str, groups: &[String], node: &str) -> bool {
     let groups: Vec<_> = groups.iter().map(String::as_str).collect();
     let itself = user == format!("system:node:{node}") && groups.contains(&NODES);
     itself || (signer == CLIENT && may_ask_first(user, &groups, &Asker::Shared).is_ok())
 }
 
-/// What was decided already.
+/// Decision that was made already.
 fn decision(csr: &CertificateSigningRequest) -> Option<&'static str> {
     let conditions = csr.status.as_ref()?.conditions.as_ref()?;
     let is = |kind: &str| {
@@ -216,7 +216,7 @@ fn check_subject(subject: &Name, expect: &CsrExpectation) -> Result<(), String> 
     Ok(())
 }
 
-/// Whether it is a bootstrap token that asks, for a node's first certificate; else the node renews its own.
+/// Checks the user: a bootstrap token requests a node's first certificate, and a node renews its own.
 fn check_client(
     csr: &CertificateSigningRequest,
     expect: &CsrExpectation,

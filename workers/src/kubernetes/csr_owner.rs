@@ -1,5 +1,5 @@
-//! Owner of a certificate request: the Machine and the Node, read at the time of the decision. A host's own claim gives
-//! it no name (docs/field-notes.md, Certificate requests of kubelets).
+//! Owner of a certificate request: its Machine and its Node, read at the time of the decision. A host's claim to a name
+//! proves nothing (docs/field-notes.md, Certificate requests of kubelets).
 
 use super::{
     KubernetesExecutor,
@@ -36,8 +36,8 @@ pub(super) struct ClusterState {
     pub(super) machine: Option<DynamicObject>,
     /// The Node of the name that was expected.
     pub(super) node: Option<Node>,
-    /// Another machine, of any API, that has that name, or says that its Node will have it. It is looked for where no
-    /// platform gives the machine a name: a host of one's own has those that a person wrote.
+    /// Another machine, of any API, with that name or whose Node is to have it. It is searched for only where no
+    /// platform names the machines.
     pub(super) claimed_by: Option<String>,
 }
 
@@ -65,8 +65,8 @@ impl KubernetesExecutor {
         })
     }
 
-    /// Another machine of any API that the cluster serves to which this name belongs, whatever its system. Before it has
-    /// a Node, nothing else tells that the name is taken.
+    /// Another machine of any served API to which this name belongs, whatever its system. Before that machine has a
+    /// Node, nothing else shows that the name is taken.
     async fn other_claim(
         &self,
         machine: &MachineRef,
@@ -140,7 +140,7 @@ impl KubernetesExecutor {
     }
 }
 
-/// Whether a machine has this name, or says that its Node has it, or will have it.
+/// Whether a machine has this name, or names a present or future Node so.
 fn claims(other: &DynamicObject, name: &str) -> bool {
     let name = dns(name);
     let says = other.annotations().get(keys::NODE_NAME);
@@ -151,8 +151,8 @@ fn claims(other: &DynamicObject, name: &str) -> bool {
         || told.chain([own.as_str()]).any(|other| dns(other) == name)
 }
 
-/// Whether OpenShift shows one machine in both APIs: by the provider id, or by the name, where the Machine API's object
-/// says which API speaks for it (docs/kinds.md).
+/// Whether OpenShift shows one machine in both APIs: by the provider id, or by the name if the Machine API's object
+/// says which API is authoritative (docs/kinds.md).
 fn is_same_machine(
     (one_api, one): (MachineApi, &DynamicObject),
     (other_api, other): (MachineApi, &DynamicObject),
@@ -173,7 +173,7 @@ fn is_same_machine(
 }
 
 /// Whether the name in the request is this Machine's, and the Node of that name, if there is one. `first`: a bootstrap
-/// token asks, for a node's first certificate.
+/// token requests a node's first certificate.
 pub(super) fn check(
     expect: &CsrExpectation,
     cluster: &ClusterState,
@@ -236,8 +236,8 @@ fn check_machine(
     Ok(())
 }
 
-/// Whether the name is one of the Machine's own; or, where the platform gives it none, fits the pool's pattern and is
-/// nobody else's.
+/// Whether the name is one of the Machine's own. If the platform names no machines, the name has to fit the pool's
+/// pattern and belong to no other machine.
 fn check_name(
     machine: &DynamicObject,
     expect: &CsrExpectation,
@@ -277,8 +277,7 @@ fn check_name(
     Ok(())
 }
 
-/// Whether the Node of that name is this Machine's: by the provider id, else it is the one that the run took for its
-/// own.
+/// Whether the Node of that name is this Machine's: by the provider id, else by the UID that the run has recorded.
 fn check_node(node: &Node, machine: &DynamicObject, expect: &CsrExpectation) -> Result<(), String> {
     let name = &expect.node_name;
     // A kubelet labels its Node when it creates it.

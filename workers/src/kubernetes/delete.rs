@@ -4,6 +4,7 @@ use super::{
     ANSWER_MAX, KubernetesExecutor,
     api::{mark_of, what},
     error::{failure, is_gone, silent},
+    guard::nobody_replaces,
 };
 use dormer_proto::{
     id::LeaseToken,
@@ -36,6 +37,9 @@ impl KubernetesExecutor {
         }
         let live = self.node_of(&object).await?;
         if let Some(refused) = self.refusal(machine, &object, live.as_ref(), guard).await? {
+            return Ok(refused.outcome());
+        }
+        if let Some(refused) = nobody_replaces(&object) {
             return Ok(refused.outcome());
         }
         let preconditions = Preconditions {

@@ -1,4 +1,5 @@
-//! What others ask of a drain: hooks of a Machine that come before it, and labels of pods for Cluster API's drains.
+//! Requests of others about a drain: hooks of a Machine that come before it, and labels of pods for Cluster API's
+//! drains.
 
 use dormer_proto::machine::{MachineApi, MachineRef};
 use k8s_openapi::api::core::v1::Pod;
@@ -11,7 +12,7 @@ const PRE_DRAIN: &str = "pre-drain.delete.hook.machine.cluster.x-k8s.io";
 /// `drainLabelFilter`).
 const POD_DRAIN: &str = "cluster.x-k8s.io/drain";
 
-/// What a pod's label asks.
+/// Request in a pod's label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PodWish {
     /// It stays, and is not waited for.
@@ -20,8 +21,8 @@ pub(super) enum PodWish {
     WaitCompleted,
 }
 
-/// Hook that stands before this Machine's drain. Its owner acts once the Machine is being deleted, and not before; the
-/// machine controller drains when the hook is gone. OpenShift keeps hooks in the spec, Cluster API in annotations.
+/// Pre-drain hook of a Machine. Its owner acts only after the deletion of the Machine began; the machine controller
+/// drains when the hook is gone. OpenShift keeps hooks in the spec, Cluster API in annotations.
 pub(super) fn pre_drain_hook(machine: &MachineRef, object: &DynamicObject) -> Option<String> {
     match machine.api {
         MachineApi::OpenShift => {
@@ -38,7 +39,7 @@ pub(super) fn pre_drain_hook(machine: &MachineRef, object: &DynamicObject) -> Op
     }
 }
 
-/// What a pod's label asks, on a machine of Cluster API. Another value asks nothing, as there.
+/// Request in a pod's label, for machines of Cluster API. Unknown values are ignored, as Cluster API does.
 pub(super) fn wish_of(machine: &MachineRef, pod: &Pod) -> Option<PodWish> {
     let value = pod
         .labels()

@@ -12,9 +12,9 @@ pub(super) const NOT_FOUND: &str = "NotFound";
 /// The code of a failure for want of a right.
 pub(super) const FORBIDDEN: &str = "Forbidden";
 
-/// Whether the API server says that this very object is not there. A 404 that names none says nothing about it: it is
-/// a proxy's page, or comes from a server that does not serve Machines yet (kubernetes#115241). Taken for an answer it
-/// would let a fence that stands open pass for closed.
+/// Whether the API server answers that this very object does not exist. A 404 without an object comes from a proxy, or
+/// from a server that does not serve Machines yet (kubernetes#115241), and proves nothing. If it counted, an open fence
+/// would pass for closed.
 pub(super) fn is_gone(error: &Error) -> bool {
     let Error::Api(status) = error else {
         return false;
@@ -26,12 +26,12 @@ pub(super) fn is_gone(error: &Error) -> bool {
     status.code == 404 && status.reason == "NotFound" && named
 }
 
-/// Whether somebody else changed the object meanwhile.
+/// Whether another client changed the object meanwhile.
 pub(super) fn is_conflict(error: &Error) -> bool {
     matches!(error, Error::Api(status) if status.code == 409)
 }
 
-/// What was tried, and what came of it.
+/// Failure of an API call: the verb, the object, and the error.
 pub(super) fn failure(verb: &str, what: &str, error: &Error) -> Failure {
     let Error::Api(status) = error else {
         let text = format!(
@@ -70,7 +70,7 @@ pub(super) fn failure(verb: &str, what: &str, error: &Error) -> Failure {
     }
 }
 
-/// How long the server asks to wait, in milliseconds.
+/// Pause that the server requests, in milliseconds.
 fn wished(status: &Status) -> Option<u64> {
     let seconds = status.details.as_ref()?.retry_after_seconds;
     (seconds > 0).then(|| u64::from(seconds) * 1_000)

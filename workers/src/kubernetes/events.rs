@@ -24,13 +24,13 @@ impl Events {
         Self(Recorder::new(client, Reporter::from(controller)))
     }
 
-    /// Says that something is wrong with an object. `reason` and `action` are stable words in `PascalCase`.
+    /// Writes a warning about an object. `reason` and `action` are stable words in `PascalCase`.
     pub async fn warn(&self, about: ObjectReference, reason: &str, action: &str, note: String) {
         self.write(EventType::Warning, about, reason, action, note)
             .await;
     }
 
-    /// Says that something was done with an object.
+    /// Writes a normal Event about a finished action on an object.
     pub async fn tell(&self, about: ObjectReference, reason: &str, action: &str, note: String) {
         self.write(EventType::Normal, about, reason, action, note)
             .await;

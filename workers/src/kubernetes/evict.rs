@@ -50,13 +50,13 @@ pub(super) struct Pass<'a> {
 struct Rule {
     /// Without regard to budgets.
     force: bool,
-    /// Grace in place of the pods' own.
+    /// Grace period that replaces the pods' own, in seconds.
     grace_s: Option<u32>,
     /// No kubelet answers: `Some`, with the time of the API server where it is known.
     unreachable: Option<Option<i64>>,
     /// The Machine is deleted next, and its instance with everything that still runs there.
     recreate: bool,
-    /// A person says that the silent host is off.
+    /// Whether a person has confirmed that the silent host is off.
     off: bool,
     /// Message about a pod whose budget holds it although budgets are ignored.
     kept_budgets: &'static str,
@@ -75,7 +75,7 @@ impl Rule {
         let unreachable = live.filter(|it| it.unreachable()).map(|it| it.at_ms);
         let recreate = pass.guard.recreate && unreachable.is_some();
         let off = !recreate && live.is_some_and(LiveNode::said_to_be_off);
-        // A host that stays may still run what its silent kubelet was told to end, and write to its volumes.
+        // A host that stays may still run pods that its silent kubelet was to end, and write to their volumes.
         let held = pass.force && unreachable.is_some() && !recreate && !off;
         let force = pass.force && !held;
         // Of a host that is off nothing ends a grace.
@@ -249,8 +249,8 @@ impl KubernetesExecutor {
                 }
                 Leaving::Move => left += 1,
             }
-            // Without budgets nothing else protects the pods: the token is read before each, and a person's word about
-            // the host.
+            // Without budgets nothing else protects the pods, so the fence's token and a person's confirmation about
+            // the host are read before each pod.
             if rule.force {
                 let Some((_, live)) = self.under_token(pass).await? else {
                     return Ok(Outcome::FenceClosedMeanwhile);
@@ -298,7 +298,7 @@ impl KubernetesExecutor {
             .clone()
             .filter(|it| leaves_for_good(pass.machine, it))
         {
-            // Nothing is opened for a removal. A pass of an upgrade that ended before it comes too late all the same.
+            // A removal opens no fence. A pass of an upgrade that has ended still comes too late.
             let late = mark_of(&object).is_some_and(|mark| {
                 let ended = (!mark.open && mark.token == token) || mark.token > token;
                 token.0 > 0 && ended
@@ -310,7 +310,7 @@ impl KubernetesExecutor {
         Ok(object.map(|object| (object, live)))
     }
 
-    /// Cordons the Node of a host that leaves: nobody uncordons it again.
+    /// Cordons the Node of a host that leaves. No uncordon follows.
     async fn cordon(&self, live: Option<LiveNode>) -> Result<Option<LiveNode>, Failure> {
         let Some(live) = live else { return Ok(None) };
         let spec = live.node.spec.as_ref();
@@ -352,7 +352,7 @@ impl KubernetesExecutor {
             Err(_) => Err(silent(verb, &what)),
             Ok(Ok(())) => Ok(PodEviction::Evicted),
             Ok(Err(error)) if is_gone(&error) => Ok(PodEviction::Gone),
-            // Another pod has its name by now, perhaps on this node: the next pass will tell.
+            // Another pod has the name by now, perhaps on this node: the next pass reads it.
             Ok(Err(error)) if is_conflict(&error) => Ok(PodEviction::Unclear),
             Ok(Err(error)) => match refused(&error) {
                 Some(refusal) => Ok(PodEviction::Blocked(self.named(refusal, pod).await)),
@@ -361,7 +361,8 @@ impl KubernetesExecutor {
         }
     }
 
-    /// The refusal with the names of the pod's budgets, which the API server does not tell where there are several.
+    /// Adds the names of the pod's budgets to the refusal, since the API server does not name them if there are
+    /// several.
     async fn named(&self, refusal: Refusal, pod: &Pod) -> Refusal {
         let Refusal::Budgets { said, .. } = refusal else {
             return refusal;

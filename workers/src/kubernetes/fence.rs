@@ -4,7 +4,7 @@
 use super::{
     KubernetesExecutor,
     api::{mark_of, patch, what},
-    guard::is_of,
+    guard::{is_of, kept_by_a_person},
     keys,
 };
 use dormer_proto::{
@@ -53,6 +53,9 @@ impl KubernetesExecutor {
                     return Ok(refused.outcome());
                 }
             }
+            if let Some(refused) = kept_by_a_person(&live.node, token) {
+                return Ok(refused.outcome());
+            }
         }
         if let Some(refused) = self.stopped_or_paused(machine, &object, guard).await? {
             return Ok(refused.outcome());
@@ -80,7 +83,7 @@ impl KubernetesExecutor {
         let note = (cordon || noted.is_some()).then_some(was_cordoned);
         let mut change = opening(&open, note, cordon);
         change["metadata"]["annotations"][keys::INSTALLATION] = home.as_str().into();
-        // A drain under this token has begun, and goes on.
+        // A drain under this token has begun, and continues.
         let same = mark_of(found).is_some_and(|mark| mark.open && mark.token == token);
         if !(same && cordoned(found)) {
             change["metadata"]["annotations"][keys::NEWEST_POD] = Value::Null;
@@ -147,7 +150,7 @@ impl KubernetesExecutor {
             )
             .await?;
         }
-        // A delayed deletion of dormer's took place: the slot waits for the replacement.
+        // A delayed deletion of dormer's has happened: the slot waits for the replacement.
         Ok(if leaves {
             Outcome::MachineDeleted
         } else {
@@ -188,7 +191,7 @@ fn cordoned(node: &Node) -> bool {
         .is_some_and(|spec| spec.unschedulable == Some(true))
 }
 
-/// Note of an earlier open: whether somebody else had cordoned the node.
+/// Note of an earlier open: whether the node was cordoned by another client before.
 fn noted(node: &Node, token: LeaseToken) -> Option<bool> {
     let ours = mark_of(node).is_some_and(|mark| mark.open && mark.token <= token);
     let noted = node
@@ -199,7 +202,7 @@ fn noted(node: &Node, token: LeaseToken) -> Option<bool> {
 }
 
 fn opening(open: &str, note: Option<bool>, cordon: bool) -> Value {
-    // Null removes a value of somebody else.
+    // Null removes another client's value.
     let note = note.map(|was| was.to_string());
     let annotations = json!({keys::FENCE: open, keys::WAS_CORDONED: note});
     let mut change = json!({"metadata": {"annotations": annotations}});
@@ -217,7 +220,7 @@ fn closing(node: &Node, closed: &str) -> Value {
     let there = node.annotations();
     if there.contains_key(keys::HELD_FROM_SCALE_DOWN) {
         change["metadata"]["annotations"][keys::HELD_FROM_SCALE_DOWN] = Value::Null;
-        // Another value belongs to somebody else by now.
+        // Another value belongs to another client by now.
         if there
             .get(keys::NO_SCALE_DOWN)
             .is_some_and(|it| it == "true")
@@ -225,8 +228,8 @@ fn closing(node: &Node, closed: &str) -> Value {
             change["metadata"]["annotations"][keys::NO_SCALE_DOWN] = Value::Null;
         }
     }
-    // Without a note the cordon belongs to somebody else and stays. So does an earlier cordon, unless its owner has
-    // removed it meanwhile.
+    // Without a note the cordon belongs to another client and stays. An earlier cordon stays as well, unless its owner
+    // has removed it meanwhile.
     if noted.is_some_and(|noted| noted != "true") {
         change["spec"]["unschedulable"] = Value::Null;
     }

@@ -12,8 +12,8 @@ use kube::{ResourceExt, api::ListParams};
 const PAGE: u32 = 500;
 
 impl KubernetesExecutor {
-    /// The machine's Node: by the names that it may have and by the name on the Machine as it is now, else by its
-    /// provider id. An error does not prove an absence: without the right to read Nodes nothing is known.
+    /// The machine's Node: by its possible names and the present name on the Machine, else by its provider id. An error
+    /// does not prove an absence: without the right to read Nodes nothing is known.
     pub(super) async fn find_node(
         &self,
         machine: &MachineRef,

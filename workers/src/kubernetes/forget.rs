@@ -1,4 +1,4 @@
-//! Last step of a host of one's own: its Node is deleted, and its object is let go.
+//! Last step of removing a WindowsHost: its Node is deleted, and its finalizer removed.
 
 use super::{
     KubernetesExecutor,

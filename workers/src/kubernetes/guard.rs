@@ -1,5 +1,6 @@
 //! Live checks before dormer writes on a Node or disturbs it: the Node is this Machine's own Windows node, it is not
-//! Ready if the lease is over the limit, and the pool is not stopped.
+//! Ready if the lease is over the limit, and the pool is not stopped. Each worker reads the objects again just before
+//! it writes, since the facts of a run may be minutes old.
 //!
 //! Each worker reads it afresh just before it writes. Facts that a run was told may be minutes old.
 
@@ -11,9 +12,13 @@ use super::{
 };
 use crate::pool::v1beta1::WindowsPool;
 pub(crate) use crate::source::OS;
+use crate::source::{is_windows, windows_label};
 use dormer_proto::{
     id::LeaseToken,
-    machine::{FenceRefusal, Guard, MachineApi, MachineRef, Outcome, TokenMark, same_provider_id},
+    machine::{
+        FenceRefusal, Guard, MachineApi, MachineRef, Outcome, RECREATING, TokenMark,
+        same_provider_id,
+    },
     message::Failure,
     pool::DEFAULT_POOL,
 };
@@ -25,17 +30,18 @@ use kube::{
     core::{Request, Status},
 };
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 /// Labels of control-plane nodes: the present one, and the one that OpenShift keeps beside it.
 pub(crate) const CONTROL_PLANE: [&str; 2] = [
     "node-role.kubernetes.io/control-plane",
     "node-role.kubernetes.io/master",
 ];
-/// The taint by which a person says that a silent host is off. Its key alone counts, with any effect, on a node that is
+/// Taint by which a person confirms that a silent host is off. Only its key counts, with any effect, on a node that is
 /// not Ready (kubernetes v1.33, `pkg/controller/podgc/gc_controller.go`, `gcTerminating`).
 pub(super) const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
-/// Why the live cluster does not let something be written.
+/// Reason for which the live cluster forbids a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Refused {
     why: FenceRefusal,
@@ -48,9 +54,14 @@ impl Refused {
         Self { why, said }
     }
 
-    /// Whether a stop or a pause holds it, which somebody ends, and not what the machine is.
+    /// Whether a stop or a pause is the reason, which a person ends, and not a property of the machine.
     pub(super) fn stops(&self) -> bool {
         matches!(self.why, FenceRefusal::Stopped | FenceRefusal::Paused)
+    }
+
+    /// Whether a person took the Machine out of dormer's hands.
+    pub(super) fn hands_off(&self) -> bool {
+        self.why == FenceRefusal::Ignored
     }
 
     /// The answer to a task under the lease.
@@ -59,7 +70,8 @@ impl Refused {
         Outcome::FenceRefused { why, said }
     }
 
-    /// The failure of a task that has no such answer. A `nodeRef` may still come; what a node is does not change.
+    /// Failure of a task without such an answer. A missing `nodeRef` may still appear; the identity of a node does not
+    /// change.
     pub(super) fn failure(self) -> Failure {
         let Self { why, said } = self;
         match why {
@@ -69,6 +81,9 @@ impl Refused {
             FenceRefusal::Stopped => Failure::transient("PoolStopped", said),
             FenceRefusal::Paused => Failure::transient("MachinePaused", said),
             FenceRefusal::Superseded => Failure::transient("LeaseEnded", said),
+            FenceRefusal::Ignored => Failure::transient("MachineIgnored", said),
+            FenceRefusal::NoOwner => Failure::transient("MachineWithoutOwner", said),
+            FenceRefusal::Cordoned => Failure::transient("NodeCordoned", said),
             FenceRefusal::NotItsNode | FenceRefusal::NodeServes | FenceRefusal::Gone => {
                 Failure::transient("NotItsNode", said)
             }
@@ -76,7 +91,7 @@ impl Refused {
     }
 }
 
-/// A Node as it is, and the time at which the API server said so.
+/// A Node as read, and the API server's time of that read.
 #[derive(Debug, Clone)]
 pub(super) struct LiveNode {
     pub(super) node: Node,
@@ -96,14 +111,14 @@ impl LiveNode {
         self.ready() && !cordoned
     }
 
-    /// Whether its kubelet is silent, by the sign that the Machine API goes by (machine-api-operator 951196122,
+    /// Whether its kubelet is silent, by the same condition as the Machine API (machine-api-operator 951196122,
     /// `pkg/controller/machine/drain_controller.go`, `nodeIsUnreachable`).
     pub(super) fn unreachable(&self) -> bool {
         self.condition()
             .is_some_and(|ready| ready.status == "Unknown")
     }
 
-    /// Whether its kubelet is silent, and a person says by [`OUT_OF_SERVICE`] that the host is off.
+    /// Whether its kubelet is silent, and a person has confirmed with [`OUT_OF_SERVICE`] that the host is off.
     pub(super) fn said_to_be_off(&self) -> bool {
         let spec = self.node.spec.as_ref();
         let taints = spec.and_then(|spec| spec.taints.as_deref());
@@ -116,7 +131,7 @@ impl LiveNode {
         conditions.iter().find(|one| one.type_ == "Ready")
     }
 
-    /// How long the condition Ready has been what it is, in milliseconds: both times are the API server's.
+    /// Age of the present value of the condition Ready, in milliseconds; both times are the API server's.
     pub(super) fn unchanged_ms(&self) -> Option<u64> {
         let since = self.condition()?.last_transition_time.as_ref()?;
         let lasted = self.at_ms?.saturating_sub(since.0.as_millisecond());
@@ -168,7 +183,8 @@ impl KubernetesExecutor {
         Ok(noted.filter(|it| is_of(machine, &it.node).is_ok()))
     }
 
-    /// Why nothing may be taken away from this Machine's node now; `None`: it may. To be asked just before each write.
+    /// Reason for which this Machine's node must not be disturbed now; `None`: it may be. Call it just before each
+    /// write.
     pub(super) async fn refusal(
         &self,
         machine: &MachineRef,
@@ -255,8 +271,8 @@ impl KubernetesExecutor {
         Ok(Some(Refused::new(FenceRefusal::Stopped, said)))
     }
 
-    /// Why a host may not be rebooted now: the lease under which it was asked for has ended. A worker that was suspended
-    /// would take a node that serves again.
+    /// Reason for which a host must not be rebooted now: the lease of the order has ended. A worker that was suspended
+    /// could otherwise reboot a node that serves again.
     pub(super) async fn reboot_refused(
         &self,
         machine: &MachineRef,
@@ -318,15 +334,90 @@ fn lease_ended(
     Some(Refused::new(FenceRefusal::Superseded, said))
 }
 
+/// Why a Machine is not dormer's to disturb: a person labelled it to be ignored, or took away the label that says Windows.
+/// The facts of a run may be older.
+pub(super) fn hands_off(machine: &MachineRef, object: &DynamicObject) -> Option<Refused> {
+    let ignore =
+        |all: &BTreeMap<String, String>| all.get(keys::IGNORE).is_some_and(|value| value == "true");
+    let name = object.name_any();
+    let said = if ignore(object.labels()) || ignore(object.annotations()) {
+        format!(
+            "the Machine {name} is labelled {}=true: dormer leaves it alone",
+            keys::IGNORE
+        )
+    } else if !is_windows(machine.api, &object.metadata) {
+        format!(
+            "the Machine {name} has no label {} any more: dormer leaves it alone",
+            windows_label(machine.api)
+        )
+    } else {
+        return None;
+    };
+    Some(Refused::new(FenceRefusal::Ignored, said))
+}
+
+/// Why a Machine may not be deleted: no controller of the Machine API or of Cluster API would make another one. A set may
+/// have let go of it during the drain.
+pub(super) fn nobody_replaces(object: &DynamicObject) -> Option<Refused> {
+    let owners = object.owner_references();
+    let replaced = owners
+        .iter()
+        .any(|it| it.controller == Some(true) && RECREATING.contains(&it.kind.as_str()));
+    if replaced {
+        return None;
+    }
+    let said = format!(
+        "the Machine {} has no owner of the kinds {}: nobody would replace it",
+        object.name_any(),
+        RECREATING.join(" and ")
+    );
+    Some(Refused::new(FenceRefusal::NoOwner, said))
+}
+
+/// Why a fence may not be opened on a Node: somebody else cordoned it. A Node with an open token of this lease, or of an
+/// earlier one, is out of service by dormer's own hand.
+pub(super) fn kept_by_a_person(node: &Node, token: LeaseToken) -> Option<Refused> {
+    let cordoned = node
+        .spec
+        .as_ref()
+        .is_some_and(|spec| spec.unschedulable == Some(true));
+    let taken = mark_of(node).is_some_and(|mark| mark.open && mark.token <= token);
+    if !cordoned || taken {
+        return None;
+    }
+    let name = node.name_any();
+    let by = cordoned_by(node).map_or_else(String::new, |by| format!(" ({by})"));
+    let said = format!(
+        "somebody else cordoned the Node {name}{by}: dormer takes no such Node. Once nobody needs that, run kubectl \
+         uncordon {name}"
+    );
+    Some(Refused::new(FenceRefusal::Cordoned, said))
+}
+
+/// Program that wrote `spec.unschedulable` last, and when, as the API server notes it (`managedFields`). It names programs,
+/// not persons.
+fn cordoned_by(node: &Node) -> Option<String> {
+    let entries = node.managed_fields().iter().filter(|entry| {
+        let fields = entry.fields_v1.as_ref().map(|fields| &fields.0);
+        fields.is_some_and(|fields| fields["f:spec"].get("f:unschedulable").is_some())
+    });
+    let newest = entries.max_by_key(|entry| entry.time.as_ref().map(|time| time.0))?;
+    let manager = newest.manager.as_deref().unwrap_or("an unnamed program");
+    Some(match &newest.time {
+        Some(time) => format!("by {manager}, {}", time.0),
+        None => format!("by {manager}"),
+    })
+}
+
 /// Whether this is a host of one's own whose object is being deleted: it is emptied without a fence, which is for
 /// nodes that come back.
 pub(super) fn leaves_for_good(machine: &MachineRef, object: &DynamicObject) -> bool {
     machine.api == MachineApi::Host && object.metadata.deletion_timestamp.is_some()
 }
 
-/// Whether a Node is this Machine's own Windows node: by the UID of the `nodeRef` where it has one (Cluster API's
-/// v1beta2 has a name only), else by name and providerID. A Node that was deleted and registered again has another UID,
-/// which a `nodeRef` may never learn (see `watcher/routing.rs`).
+/// Whether a Node is this Machine's own Windows node: by the UID of the `nodeRef` if it has one (Cluster API's v1beta2
+/// has only a name), else by name and providerID. A Node that was deleted and registered again has another UID, and the
+/// `nodeRef` may keep the old one (see `watcher/routing.rs`).
 pub(super) fn is_of(machine: &DynamicObject, node: &Node) -> Result<(), Refused> {
     let name = node.name_any();
     let os = node.labels().get(OS).map_or("nothing", String::as_str);
@@ -384,7 +475,7 @@ pub(super) fn is_of(machine: &DynamicObject, node: &Node) -> Result<(), Refused>
             "its providerID is {wanted}, and that of the Node {}",
             there.unwrap_or("is not there")
         )),
-        // Whoever wrote the nodeRef compared addresses. What a host says of its own name is no proof.
+        // The controller that wrote the nodeRef compared addresses. A host's claim to a name proves nothing.
         (None, _) if linked.is_some() => Ok(()),
         (None, _) => foreign("it has neither a nodeRef nor a providerID".to_owned()),
     }

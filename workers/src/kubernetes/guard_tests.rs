@@ -42,7 +42,7 @@ fn a_node_is_its_machines_by_uid_or_else_by_name_and_provider_id() {
     let table = [
         // The UID decides, whatever the providerIDs say.
         (machine(Some("u"), one), node("win-1", "u", two), None),
-        // It registered again, and nobody renewed the nodeRef.
+        // The Node registered again, and no controller renewed the nodeRef.
         (machine(Some("u"), one), node("win-1", "v", one), None),
         (
             machine(Some("u"), one),
@@ -82,7 +82,7 @@ fn a_node_is_its_machines_by_uid_or_else_by_name_and_provider_id() {
             Some(NotItsNode),
         ),
         (machine(None, None), node("win-1", "u", one), None),
-        // No nodeRef yet: what the host says of its name is no proof by itself.
+        // There is no nodeRef yet, and the host's claim to a name proves nothing by itself.
         (unlinked(Some("win-1"), one), node("win-1", "u", one), None),
         (
             unlinked(Some("win-1"), one),

@@ -1,5 +1,8 @@
-//! Hand-over of bootstrap tokens from the approver to the worker, by a Secret for each machine in a namespace of its
-//! own.
+//! Transfer of bootstrap tokens from the approver to the worker, by a Secret for each machine in a namespace of its
+//! own. The worker creates the Secret without content, with a question (`ASKED`). The approver reads the live Machine,
+//! creates the token, writes it into the Secret and repeats the question (`ANSWERED`). The worker deletes the Secret
+//! when the Node is marked, and the approver then deletes the token. So the worker needs no right to Secrets in
+//! kube-system, and gets tokens only for machines that join.
 //!
 //! The worker makes the Secret without content and asks in it (`ASKED`). The approver reads the live Machine, makes the
 //! token, writes it into the Secret and repeats the question (`ANSWERED`). The worker deletes the Secret when the Node
@@ -50,21 +53,21 @@ const TOKEN: &str = "token";
 
 /// Code of a failure: no approver answered.
 pub const TOKEN_AWAITED: &str = "TokenAwaited";
-/// Code of a failure: the approver gives this machine no token.
+/// Failure code: the approver refuses this machine a token.
 pub const TOKEN_REFUSED: &str = "TokenRefused";
 
-/// How long an attempt waits for the approver. The next attempt asks again.
+/// Time that an attempt waits for the approver. The next attempt asks again.
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
-/// First pause between two looks at the answer, and the longest.
+/// First and longest pause between two reads of the answer.
 const PAUSE: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Most restarts of a write that another writer crossed.
 const ROUNDS_MAX: u32 = 4;
-/// How long a Secret stays that nobody asks in any more: as long as a token lasts.
+/// Age at which an unused Secret is deleted: the lifetime of a token.
 const LIFE: SignedDuration = SignedDuration::from_hours(2);
 /// Questions that are answered at once.
 const AT_ONCE: usize = 16;
-/// Length of one watch, in seconds. Then all Secrets are listed again, and those that ended are deleted.
+/// Length of one watch, in seconds. Then all Secrets are listed again, and expired ones are deleted.
 const WATCH_S: u32 = 240;
 /// Pause after a list or a watch that failed.
 const TRY_AGAIN: Duration = Duration::from_secs(2);
@@ -94,7 +97,7 @@ impl KubernetesExecutor {
         )
     }
 
-    /// Asks the approver for a machine's token, and waits for the answer.
+    /// Requests a machine's token from the approver, and waits for the answer.
     pub(super) async fn ask_for_token(
         &self,
         machine: &MachineRef,
@@ -178,8 +181,8 @@ impl KubernetesExecutor {
         }
     }
 
-    /// Answers workers' questions for tokens, as an approver. `tell` is called with what is wrong, and with `None` when
-    /// nothing is any more.
+    /// Answers the workers' requests for tokens, as an approver. `tell` receives each problem, and `None` when there is
+    /// none left.
     pub async fn give_tokens_for_ever(
         self,
         tell: impl Fn(Option<String>) + Send + Sync,
@@ -194,7 +197,7 @@ impl KubernetesExecutor {
         }
     }
 
-    /// Answers what there is, and then what comes for a while.
+    /// Answers all present requests, then the new ones of one watch.
     async fn give_tokens(&self, tell: &(impl Fn(Option<String>) + Sync)) -> Result<(), Failure> {
         let api = self.joining();
         let what = format!("Secrets in {}", namespace(&self.settings.namespace));
@@ -334,8 +337,8 @@ impl KubernetesExecutor {
     }
 }
 
-/// Whether a machine may have a token at all: a Windows machine with a host, which nobody deletes and which is not left
-/// to somebody else.
+/// Whether a machine may have a token at all: a Windows machine with a host that is neither being deleted nor left to
+/// another operator.
 fn may_join(machine: &DynamicObject, api: MachineApi) -> Result<(), String> {
     if machine.metadata.deletion_timestamp.is_some() {
         return Err("its Machine is being deleted".into());

@@ -1,5 +1,5 @@
-//! Every annotation, label and condition of foreign objects that dormer reads or writes, in one place, and the text of a
-//! fence's mark.
+//! Every annotation, label and condition of foreign objects that dormer reads or writes, and the text of a fence's
+//! mark.
 
 pub use crate::{host::cluster::HOST_KEY, source::OS_ID};
 use dormer_proto::{id::LeaseToken, machine::TokenMark};
@@ -15,14 +15,14 @@ pub const FENCE: &str = "dormer.io/fence";
 pub const INSTALLATION: &str = "dormer.io/installation";
 /// On a Node: the version that we configured.
 pub const VERSION: &str = "dormer.io/version";
-/// On a Node, while a fence is open there: whether somebody else had cordoned it before, `true` or `false`.
+/// Annotation of a Node with an open fence: whether another client had cordoned it before, `true` or `false`.
 pub const WAS_CORDONED: &str = "dormer.io/was-cordoned";
 /// On a Node, while it is drained: when the newest pod was created that the first pass found there, by the API server's
 /// clock.
 pub const NEWEST_POD: &str = "dormer.io/newest-pod";
 /// On a Node: the cluster autoscaler does not take it when it is `true`.
 pub const NO_SCALE_DOWN: &str = "cluster-autoscaler.kubernetes.io/scale-down-disabled";
-/// On a Node, while a fence is open there: [`NO_SCALE_DOWN`] is ours, and goes when the fence is closed.
+/// Annotation of a Node with an open fence: dormer has set [`NO_SCALE_DOWN`] and removes it when the fence is closed.
 pub const HELD_FROM_SCALE_DOWN: &str = "dormer.io/scale-down-disabled";
 /// Label or annotation of a Machine: dormer ignores the Machine when it is `true`.
 pub const IGNORE: &str = "windowsmachineconfig.openshift.io/ignore";
@@ -39,7 +39,7 @@ pub const NODE_LINK: &str = "machine.openshift.io/machine";
 /// On a Node: its Machine's name, as Cluster API's controller writes it (cluster-api v1.10,
 /// `api/v1beta1/common_types.go`).
 pub const CLUSTER_LINK: &str = "cluster.x-k8s.io/machine";
-/// On a Node: the subnet that hybrid-overlay was given.
+/// Annotation of a Node: the subnet that hybrid-overlay assigned to it.
 pub const SUBNET: &str = "k8s.ovn.org/hybrid-overlay-node-subnet";
 /// On an object that dormer creates in addition to the machines' own: `dormer`. Objects of others are not changed.
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
@@ -47,7 +47,7 @@ pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 pub const INSTANCE: &str = "app.kubernetes.io/instance";
 /// On a machine's bootstrap token: the Machine's UID.
 pub const MACHINE_UID: &str = "dormer.io/machine-uid";
-/// Condition of a Node: dormer configured it, and how that stands.
+/// Condition of a Node that dormer configured, with the result.
 pub const CONDITION: &str = "DormerConfigured";
 /// Every annotation that dormer writes on Machines and Nodes under a name of its own.
 pub const OWN: [&str; 8] = [
@@ -68,7 +68,7 @@ pub fn other_installation<'a>(object: &'a impl ResourceExt, home: &str) -> Optio
     (!noted.is_empty() && noted != home).then_some(noted)
 }
 
-/// A mark as it stands in [`FENCE`].
+/// Text of a mark in [`FENCE`].
 #[must_use]
 pub fn fence_text(mark: TokenMark) -> String {
     format!(
@@ -78,8 +78,8 @@ pub fn fence_text(mark: TokenMark) -> String {
     )
 }
 
-/// Greatest token that dormer can have written. A rollout counts from 0, so that only somebody else's hand makes a
-/// greater one, after which no next token would be left.
+/// Greatest token that dormer can have written. A rollout counts from 0, so a greater one was written by another
+/// client, and would leave no next token.
 pub const TOKEN_MAX: u64 = u64::MAX / 2;
 
 /// Reads [`FENCE`]; `None` for a value that dormer did not write.

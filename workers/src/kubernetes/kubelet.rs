@@ -23,10 +23,10 @@ pub const KUBELET_PORT: u16 = 10_250;
 const LIMIT: Duration = Duration::from_secs(5);
 const _: () = assert!(LIMIT.as_secs() * 2 < ANSWER_MAX.as_secs());
 
-/// What a kubelet presents.
+/// Serving certificate that a kubelet presents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Presented {
-    /// It was not reached from here, which says nothing of it.
+    /// dormer did not reach it from here, which proves nothing about the kubelet.
     Unknown(String),
     /// It answers, and has no certificate to present.
     Nothing(String),
@@ -41,13 +41,13 @@ pub(super) enum Presented {
 pub(super) struct Leaf {
     /// Names and addresses that it is for.
     pub(super) names: Vec<String>,
-    /// Whether nobody else has signed it.
+    /// Whether the certificate is self-signed.
     pub(super) self_signed: bool,
     /// Its end, in milliseconds since 1970.
     pub(super) until_ms: i64,
 }
 
-/// Asks the kubelet at this address.
+/// Reads the certificate of the kubelet at this address.
 pub(super) async fn presented(dialer: &Dialer, address: &str) -> Presented {
     let not_reached = |why: String| {
         Presented::Unknown(format!(
@@ -172,7 +172,7 @@ mod tests {
     use std::io;
     use tokio_rustls::TlsAcceptor;
 
-    /// What stands at the other end.
+    /// Kind of peer for a test.
     enum Kubelet {
         Away,
         /// It answers, and has no certificate.

@@ -15,8 +15,8 @@ use kube::ResourceExt;
 use serde_json::json;
 
 impl KubernetesExecutor {
-    /// Writes our version, and the pinned host key, on the Node; nothing if they stand there. Before that the Node gets what
-    /// its machine's template gives it, and with an expectation is checked: `false` says that a check failed, and no version
+    /// Writes our version and the pinned host key on the Node, unless it has them. Before that the Node gets the labels
+    /// of its machine's template, and is checked if there is an expectation. `false`: a check failed, and no version
     /// was written.
     pub(super) async fn mark(
         &self,

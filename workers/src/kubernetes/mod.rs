@@ -279,8 +279,11 @@ impl Execute for KubernetesExecutor {
         };
         let refused = self.tear_down_refused(&host.machine, guard).await?;
         // An earlier attempt may have begun: such a host is not given back half torn down, but waits.
-        let waits = |refused: &Refused| refused.stops() && order.attempt > Attempt(1);
+        let begun = order.attempt > Attempt(1);
+        let waits = |refused: &Refused| refused.stops() && begun;
         match refused {
+            // A host that is not whole is set up to the end, whoever labels its Machine meanwhile.
+            Some(refused) if refused.hands_off() && begun => Ok(None),
             Some(refused) if waits(&refused) => Err(refused.failure()),
             refused => Ok(refused.map(Refused::outcome)),
         }

@@ -1,4 +1,6 @@
-//! Pods that came to a node after its drain began: they tolerate the cordon, and a drain waits for none of them.
+//! Pods that came to a node after its drain began: they tolerate the cordon, and the drain does not wait for them. Only
+//! the API server's own times separate them from earlier pods: the first pass over the cordoned Node notes there when
+//! the newest of its pods was created (docs/field-notes.md, Evictions).
 //!
 //! What was there before is told by the API server's own times alone: the first pass over the cordoned Node notes there
 //! when the newest of its pods was created (docs/field-notes.md, Evictions).
@@ -58,8 +60,8 @@ fn tolerates_the_cordon(pod: &Pod) -> bool {
 }
 
 impl KubernetesExecutor {
-    /// Notes on a cordoned Node when the newest of these pods was created, unless an earlier pass did. An uncordon, and a
-    /// cordon under another token, begin anew.
+    /// Notes on a cordoned Node when the newest of these pods was created, unless an earlier pass did. An uncordon, or
+    /// a cordon under another token, starts over.
     pub(super) async fn note_newest(
         &self,
         live: Option<LiveNode>,

@@ -27,12 +27,12 @@ const DEPLOYMENT: &str = "windows-machine-config-operator";
 const LOCK: &str = "windows-machine-config-operator-lock";
 /// What ClusterServiceVersions of the operator are called before their version.
 const CSV: &str = "windows-machine-config-operator.v";
-/// How long one answer may take: the watcher does nothing else meanwhile.
+/// Time limit of one call: the watcher does nothing else meanwhile.
 pub(super) const CALL_MAX: Duration = Duration::from_secs(10);
 /// Most objects of one name that are read: one in each namespace.
 const NAMESAKES_MAX: u32 = 100;
 
-/// What one look found.
+/// Result of one search.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Found {
     /// Whether it runs.
@@ -43,7 +43,7 @@ pub struct Found {
     pub unread: Option<String>,
 }
 
-/// Looks whether it runs.
+/// Searches for a running operator.
 pub async fn check(client: &Client) -> Found {
     let mut unread = None;
     let mut note = |why: String| {
@@ -103,7 +103,7 @@ fn is_copy(labels: &BTreeMap<String, String>) -> bool {
     labels.contains_key("olm.copiedFrom")
 }
 
-/// Sentence for people about a running operator: what it is, its namespace, and how to stop it.
+/// Sentence for people about a running operator: its Pod or Deployment, its namespace, and the command that stops it.
 #[must_use]
 pub fn sentence(what: &str, namespace: &str) -> String {
     format!(
@@ -113,14 +113,14 @@ pub fn sentence(what: &str, namespace: &str) -> String {
     )
 }
 
-/// Namespace and name of the Pod that holds the lock and lives.
+/// Namespace and name of the live Pod that holds the lock.
 async fn holder(client: &Client) -> Result<Option<(String, String)>, String> {
     let mut holders = Vec::new();
     for lock in named::<ConfigMap>(client, LOCK, "configmaps").await? {
         holders.extend(owner(&lock.metadata));
     }
     for lock in named::<Lease>(client, LOCK, "leases").await? {
-        // `POD_UUID`, as client-go's resource lock is told to call itself.
+        // `POD_UUID`: the name under which client-go's resource lock records its holder.
         let spec = lease_holder(&lock);
         holders.extend(owner(&lock.metadata).or(spec));
     }

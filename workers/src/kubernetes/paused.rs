@@ -1,11 +1,11 @@
-//! Pauses of the machine's own controllers: Cluster API's, of a Cluster, a MachineSet or a Machine, and the condition that
-//! both APIs show. While one holds, nobody would make a deleted Machine again.
+//! Pauses of the machine's own controllers: Cluster API's, of a Cluster, a MachineSet or a Machine, and the condition
+//! that both APIs show. While one holds, no controller would replace a deleted Machine.
 
 use super::{
     KubernetesExecutor,
     api::call_if_there,
     error::NOT_FOUND,
-    guard::{Refused, leaves_for_good},
+    guard::{Refused, hands_off, leaves_for_good},
 };
 use dormer_proto::{
     machine::{FenceRefusal, Guard, MachineRef},
@@ -20,8 +20,9 @@ use kube::{
 /// `util/annotations/helpers.go`, `HasPaused`).
 const PAUSED: &str = "cluster.x-k8s.io/paused";
 
-/// The pause that a Machine shows by itself: the annotation, or the condition of its controller. Machine API's says that
-/// Cluster API has it (machine-api-operator 951196122, `pkg/controller/machine/controller.go`, `PausedCondition`).
+/// Pause that the Machine itself shows: the annotation, or the condition of its controller. The Machine API sets the
+/// condition when Cluster API is authoritative (machine-api-operator 951196122, `pkg/controller/machine/controller.go`,
+/// `PausedCondition`).
 fn of_itself(machine: &DynamicObject) -> Option<String> {
     let name = machine.name_any();
     if machine.annotations().contains_key(PAUSED) {
@@ -35,7 +36,7 @@ fn of_itself(machine: &DynamicObject) -> Option<String> {
 }
 
 impl KubernetesExecutor {
-    /// Why the pool, or a pause of the machine's controllers, lets nothing be taken away now. What cannot be read counts
+    /// Why the pool, a person's label on the Machine, or a pause of its controllers lets nothing be taken away now. What cannot be read counts
     /// as paused: the task fails, and is tried again.
     pub(super) async fn stopped_or_paused(
         &self,
@@ -43,7 +44,8 @@ impl KubernetesExecutor {
         object: &DynamicObject,
         guard: &Guard,
     ) -> Result<Option<Refused>, Failure> {
-        if let Some(refused) = self.of_another_dormer(machine, object) {
+        let not_ours = self.of_another_dormer(machine, object);
+        if let Some(refused) = not_ours.or_else(|| hands_off(machine, object)) {
             return Ok(Some(refused));
         }
         if let Some(refused) = self.stopped(guard).await? {

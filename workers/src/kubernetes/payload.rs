@@ -17,8 +17,10 @@ use kube::{
 use serde_json::json;
 
 impl KubernetesExecutor {
-    /// Writes the override under the resourceVersion of a read, unless it is there. The status says who asked. The spec
-    /// is people's, and is not written.
+    /// Writes the override with the resourceVersion of a read, unless it is there. The status names the person; the
+    /// spec belongs to people and is not written. If the spec's own `payload` changed since, an override for the old
+    /// one is removed. An order from an earlier record than the one that wrote the override changes nothing: it is
+    /// late, or replayed.
     ///
     /// A `payload` that the spec names itself takes an override of another spec's payload away. An order of an earlier
     /// record than the one that wrote the override comes late, or is repeated by somebody, and changes nothing.
@@ -58,7 +60,7 @@ impl KubernetesExecutor {
         });
         let kept = match &wanted {
             Some(wanted) => present == Some(wanted),
-            // One that somebody has asked for since stays.
+            // An override that a person requested since stays.
             None => present.is_none_or(|it| it.instead_of == *written && it.payload != *written),
         };
         if !kept {

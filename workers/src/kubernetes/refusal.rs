@@ -10,31 +10,31 @@ const BUDGETS_NAMED_MAX: usize = 5;
 /// Most bytes of the text about one pod: webhooks may return any amount, and the history stores it.
 const WHY_BYTES_MAX: usize = 600;
 
-/// Why a pod stays where it is. Each reads as a sentence that says what mends it, where that is not plain.
+/// Reason for which a pod was not evicted. Each displays as a sentence, with the remedy where it is not obvious.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// Its budget allows none now: the budget's name and numbers, as the API server says them.
+    /// The disruption budget allows no eviction now: its name and numbers, in the API server's words.
     Budget(String),
     /// More than one budget matches it. The API server evicts no such pod, whatever they allow.
     Budgets {
         /// Their names, in order; empty where they cannot be read.
         names: Vec<String>,
-        /// Why they cannot be read, or what the API server says.
+        /// Reason for which they cannot be read, in the API server's words.
         said: String,
     },
     /// Its namespace is being deleted, and takes no eviction any more.
     NamespaceEnds,
     /// The cluster's rules do not let dormer evict it.
     NotAllowed(String),
-    /// An admission webhook or policy, or a budget that cannot be counted, said no.
+    /// Refusal by an admission webhook or policy, or by a budget that cannot be computed.
     Denied(String),
-    /// The API server, or a webhook that it asks, failed.
+    /// Failure of the API server, or of a webhook that it calls.
     Broken(String),
 }
 
 impl Refusal {
-    /// What an answer to an eviction (or, without budgets, to a deletion) means for this one pod; `None` where it says
-    /// nothing about the pod: the credentials are unknown, the server has too much to do, something changed meanwhile.
+    /// Meaning of an answer to an eviction (or, without budgets, to a deletion) for this pod. `None`: the answer says
+    /// nothing about the pod: the credentials are unknown, the server is overloaded, or an object changed meanwhile.
     pub(super) fn of(status: &Status) -> Option<Self> {
         let said = || status.message.clone();
         match status.code {
@@ -121,7 +121,7 @@ pub(super) fn short(mut why: String) -> String {
     why
 }
 
-/// The text of a cause that the answer gives.
+/// Text of a cause in the answer.
 fn cause<'a>(status: &'a Status, reason: &str) -> Option<&'a str> {
     let causes = status
         .details
@@ -138,7 +138,7 @@ fn cause<'a>(status: &'a Status, reason: &str) -> Option<&'a str> {
     })
 }
 
-/// Whether an authorizer (RBAC is one) refused, and not admission: it alone says who cannot do what.
+/// Whether an authorizer (such as RBAC) refused, and not admission: only the former names user and verb.
 fn by_authorizer(status: &Status) -> bool {
     status.message.contains("is forbidden: User \"") && status.message.contains("\" cannot ")
 }

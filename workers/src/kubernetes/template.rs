@@ -1,4 +1,6 @@
-//! Labels and annotations that a machine's object gives to its Node.
+//! Labels and annotations that a machine's object gives to its Node. Machine API's nodelink controller copies them, and
+//! Cluster API's machine controller does. If neither has linked the Node, dormer adds the missing ones. It never
+//! changes an existing label, and writes none that belongs to others; `deploy/guard.yaml` refuses the same ones.
 //!
 //! Machine API's nodelink controller carries them over, and Cluster API's machine controller does. Where neither linked
 //! the Node, dormer adds what is missing. It changes no label that stands there, and writes none that is for others to
@@ -31,7 +33,7 @@ const FREE: [&str; 2] = ["node-restriction.kubernetes.io", "node.cluster.x-k8s.i
 /// Domain of a node's roles.
 const ROLE: &str = "node-role.kubernetes.io";
 
-/// What a machine's object gives to its Node.
+/// Labels, annotations and taints that a machine's object gives to its Node.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Template {
     pub(super) labels: BTreeMap<String, String>,
@@ -65,7 +67,7 @@ impl Template {
         }
     }
 
-    /// What the Node lacks of it and dormer may add.
+    /// Part of it that the Node lacks and dormer may add.
     fn lacking(&self, node: &Node) -> Self {
         let lacking = |wanted: &BTreeMap<String, String>, there: &BTreeMap<String, String>| {
             let mut lacking = wanted.clone();
@@ -121,8 +123,8 @@ fn is_linked(api: MachineApi, node: &Node) -> bool {
 }
 
 impl KubernetesExecutor {
-    /// Adds what a Node lacks of its machine's template, unless a controller of the machine API does. Answers the Node as
-    /// it is then.
+    /// Adds the part of its machine's template that a Node lacks, unless a controller of the machine API does. Returns
+    /// the resulting Node.
     pub(super) async fn carry(
         &self,
         machine: (&MachineRef, &DynamicObject),

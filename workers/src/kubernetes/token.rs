@@ -1,4 +1,7 @@
-//! Bootstrap token of a machine: created by the approver when its host is configured, extended while it joins, then deleted.
+//! Bootstrap token of a machine: created by the approver when its host is configured, extended while it joins, then
+//! deleted. A user with such a token has the token's name, so a kubelet's first request is attributed exactly
+//! (`csr.rs`). The token's id follows from the machine's UID and dormer's namespace: every approver, and every attempt,
+//! finds the same Secret. A token that is not deleted expires, and the cluster's token cleaner deletes it.
 //!
 //! Who asks by such a token has the token's name, so a kubelet's first request can be told exactly (`csr.rs`). Which
 //! token is a machine's follows from its UID and from dormer's namespace: every approver, and every attempt, finds the
@@ -22,15 +25,15 @@ use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use zeroize::Zeroizing;
 
-/// The group of those who ask by a token of dormer's, beside `system:bootstrappers`.
+/// Group of users with a token of dormer's, besides `system:bootstrappers`.
 pub const GROUP: &str = "system:bootstrappers:dormer";
-/// Where the API server looks for tokens, and of what type their Secrets are.
+/// Namespace in which the API server reads tokens, and the type of their Secrets.
 const NAMESPACE: &str = "kube-system";
 const TYPE: &str = "bootstrap.kubernetes.io/token";
 /// How long a token lasts from when it is made or prolonged: a bring-up with its reboots, twice over.
 const LIFE: SignedDuration = SignedDuration::from_hours(2);
-/// A token with less than this left is prolonged before a host is given it. By so much the API server's clock, which
-/// decides, may be ahead of this one.
+/// A token with less remaining lifetime is extended before a host gets it. The API server's clock, which decides, may
+/// be ahead of ours by that much.
 const LEFT_MIN: SignedDuration = SignedDuration::from_hours(1);
 /// Messages of a token's two halves.
 const ID_LENGTH: usize = 6;
@@ -85,7 +88,7 @@ fn chance() -> Result<Zeroizing<String>, Failure> {
 }
 
 impl KubernetesExecutor {
-    /// The token of a machine: the one that it has while that lasts, else a new one.
+    /// Token of a machine: the present one while it is valid, else a new one.
     pub(super) async fn token_of(
         &self,
         machine: &MachineRef,
@@ -108,7 +111,7 @@ impl KubernetesExecutor {
         {
             return Ok(whole(&id, half));
         }
-        // One that is prolonged stays what it is: the host may have it already.
+        // An extended token keeps its secret: the host may have it already.
         let half = match lasting {
             Some((half, _)) => half,
             None => chance()?,
@@ -131,7 +134,7 @@ impl KubernetesExecutor {
         Ok(whole(&id, &half))
     }
 
-    /// Ends a machine's way to a token: it is a node now, or gone.
+    /// Deletes a machine's token: it is a node now, or gone.
     pub(super) async fn forget_token(&self, machine: &MachineRef) {
         match self.duty {
             Duty::Worker => self.end_join(machine).await,
@@ -170,7 +173,7 @@ impl KubernetesExecutor {
             .map(drop)
     }
 
-    /// Who asks by the token of the machine with this UID.
+    /// User name of the token of the machine with this UID.
     pub(super) async fn token_user(&self, uid: &str) -> Result<String, Failure> {
         let (id, _) = self.token_secret(uid).await?;
         Ok(user(&id))
@@ -187,7 +190,7 @@ impl KubernetesExecutor {
             let found = call_if_there("get", &what(&id), api.get(&name(&id))).await?;
             match found {
                 Some(secret) if self.is_of(&secret, uid) => return Ok((id, Some(secret))),
-                // One of a later id may have been made while this name was somebody else's.
+                // A token with a later id may have been created while another machine's token had this name.
                 None if free.is_none() => free = Some(id),
                 _ => {}
             }
@@ -213,7 +216,7 @@ impl KubernetesExecutor {
         Api::namespaced(self.client.clone(), NAMESPACE)
     }
 
-    /// The Secret as it should be, under the version of what was found.
+    /// Desired Secret, with the resourceVersion of the one that was found.
     fn secret(
         &self,
         machine: &MachineRef,
@@ -287,8 +290,8 @@ pub(super) fn labels_of(home: &str, uid: &str) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// The secret half of a token that still lasts, and until when; `None` for one that has ended, or was edited so that it
-/// says anything else than what dormer writes.
+/// Secret half of a valid token, and its expiry; `None` if it has expired, or was edited so that it differs from what
+/// dormer writes.
 fn lasting(secret: &Secret, id: &str, now: Timestamp) -> Option<(Zeroizing<String>, Timestamp)> {
     let data = secret.data.as_ref()?;
     let field = |key: &str| String::from_utf8(data.get(key)?.0.clone()).ok();

@@ -1,4 +1,5 @@
-//! Checks of a Node before it counts as joined: whether it serves, and not only whether it says so.
+//! Checks of a Node before it counts as joined: whether it serves, beyond its condition Ready. Each check has its own
+//! result. A check that cannot be executed from here is "not checked", with the reason, never "ok".
 //!
 //! Each check has its own result. What cannot be found out from here is "not checked", with the reason, never "ok".
 
@@ -27,7 +28,7 @@ use tokio::time::timeout;
 
 /// Most pods of one node that are looked at.
 const PODS_MAX: u32 = 500;
-/// Most bytes of a log that are asked for: it is only to be seen whether it comes.
+/// Most bytes of a log that are requested: the check only needs to see that there are any.
 const LOG_BYTES: i64 = 1_024;
 /// Label of the Windows build, which the kubelet sets (kubernetes v1.33, `pkg/kubelet/kubelet_node_status_windows.go`).
 const BUILD: &str = "node.kubernetes.io/windows-build";
@@ -40,7 +41,7 @@ const STARTUP_TAINTS: [&str; 4] = [
     "node.kubernetes.io/unreachable",
 ];
 
-/// What was read of a node.
+/// Objects read about a node.
 pub(super) struct NodeReading<'a> {
     pub(super) live: &'a LiveNode,
     /// Its machine's object, with the API that keeps it; or why it is not known.
@@ -107,7 +108,7 @@ impl KubernetesExecutor {
         Ok(checks)
     }
 
-    /// Asks the API server for a line of the log of a pod that runs there.
+    /// Requests one line of a pod's log through the API server.
     async fn logs(&self, pods: &[Pod]) -> Checked {
         let runs = |pod: &&Pod| {
             let status = pod.status.as_ref();
@@ -176,7 +177,7 @@ impl KubernetesExecutor {
         Ok(call("list", &what, api.list(&params)).await?.items)
     }
 
-    /// What the node's kubelet presents to who asks for logs.
+    /// Serving certificate that the node's kubelet presents to clients.
     async fn presented(&self, node: &Node) -> Presented {
         let Some(dialer) = &self.kubelets else {
             return Presented::Unknown("this process does not reach kubelets".to_owned());
@@ -188,7 +189,7 @@ impl KubernetesExecutor {
     }
 }
 
-/// An error of the way from the API server to the kubelet is a status from 500 on (kubernetes v1.33,
+/// An error between the API server and the kubelet has a status of 500 or above (kubernetes v1.33,
 /// `staging/src/k8s.io/apiserver/pkg/endpoints/handlers/responsewriters/status.go`, `ErrorToAPIStatus`).
 fn log_answer(what: &str, answer: Result<(), kube::Error>) -> Checked {
     match answer {
@@ -223,7 +224,7 @@ pub(super) fn judge(read: &NodeReading<'_>, expect: &NodeExpectation) -> Vec<Nod
     ]
 }
 
-/// A result: fine, with what was found; failed; or not checked.
+/// Result of a check: passed, with the finding; failed; or not checked.
 type Checked = Result<String, (CheckResult, String)>;
 
 fn checked(check: CheckName, result: Checked) -> NodeCheck {
@@ -270,7 +271,7 @@ fn label_is(node: &Node, key: &str, wanted: &str) -> Checked {
     }
 }
 
-/// Both where the scheduler looks for it, and what the kubelet found.
+/// Both the label that the scheduler reads, and the value that the kubelet reports.
 fn architecture(node: &Node) -> Checked {
     let info = node.status.as_ref().and_then(|it| it.node_info.as_ref());
     let found = info.map(|info| info.architecture.as_str());
@@ -420,7 +421,7 @@ fn is_ready(pod: &Pod) -> bool {
     conditions.any(|one| one.type_ == "Ready" && one.status == "True")
 }
 
-/// Ready, and for as long as the pool asks, by the API server's clock: a node that flaps has not joined.
+/// Ready for the time that the pool requires, by the API server's clock: a node that flaps has not joined.
 fn ready_for_long(read: &NodeReading<'_>, expect: &NodeExpectation) -> Checked {
     if !read.live.ready() {
         return failed("the Node is not Ready");

@@ -88,7 +88,7 @@ impl World {
     }
 }
 
-/// One thing is changed, and this check alone says so.
+/// Changes one property, and expects that only this check reports it.
 fn only(check: &str, result: CheckResult, part: &str, change: impl FnOnce(&mut World)) {
     let mut world = healthy();
     change(&mut world);

@@ -20,9 +20,9 @@ use futures::{StreamExt, TryStreamExt, future::try_join_all, stream};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::time::timeout;
 
-/// Publishes under way at once.
+/// Most concurrent publishes.
 const PUBLISHES_MAX: usize = 256;
-/// Heads asked for at once.
+/// Most heads requested at once.
 const HEADS_MAX: usize = 5_000;
 
 /// Where the watcher's facts go, on NATS.

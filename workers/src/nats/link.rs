@@ -39,11 +39,11 @@ pub struct NatsLink {
     incarnation: Mutex<KnownIncarnation>,
 }
 
-/// What is known of the store's incarnation.
+/// Known incarnation of the store.
 #[derive(Default)]
 struct KnownIncarnation {
     value: Option<Incarnation>,
-    /// Last time that it was asked for.
+    /// Time of the last read.
     asked: Option<Instant>,
     /// Last time that it was read.
     read: Option<Instant>,
@@ -127,9 +127,9 @@ impl NatsLink {
         headers
     }
 
-    /// Compares a message's signature with it, if there are keys. It decodes nothing. The message may be of a store
-    /// that was made since the last look, so a wrong signature is compared again with the store's present incarnation.
-    /// The answer is when it was signed.
+    /// Compares a message's signature with it, if there are keys. It decodes nothing. The message may belong to a store
+    /// that was created since the last read, so a wrong signature is compared again with the store's present
+    /// incarnation. Returns the time of the signature.
     pub(super) async fn verify(
         &self,
         origins: &[Origin],
@@ -180,7 +180,7 @@ impl NatsLink {
             .inspect_err(|refusal| keys.refused(*refusal, subject))
     }
 
-    /// Incarnation of the store as far as it is known.
+    /// Incarnation of the store, if it was read before.
     fn known(&self) -> Option<Incarnation> {
         self.incarnation
             .lock()
@@ -217,7 +217,7 @@ impl NatsLink {
         self.known()
     }
 
-    /// Incarnation of the store: as known, else as read.
+    /// Incarnation of the store: the known one, else read now.
     pub(super) async fn present(&self) -> Option<Incarnation> {
         match self.known() {
             Some(known) => Some(known),
@@ -283,7 +283,7 @@ impl NatsLink {
     }
 }
 
-/// What a worker shows to people.
+/// Message that a worker publishes for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sign {
     /// An attempt is alive.
@@ -293,7 +293,7 @@ pub enum Sign {
 }
 
 impl Sign {
-    /// `None`: something that only a newer build knows.
+    /// `None`: a message that only a newer build knows.
     fn read(bytes: &[u8]) -> Option<Self> {
         let beat = envelope::decode::<Heartbeat>(bytes, 0).map(|(beat, _)| Self::Beat(beat));
         let ran = || envelope::decode::<RemoteCommand>(bytes, 0).map(|(ran, _)| Self::Ran(ran));

@@ -41,15 +41,16 @@ const LEFT_TO_NEWER: Duration = Duration::from_secs(30);
 
 /// Class of the orders that work on hosts.
 const HOSTS: &str = WORKER_CLASSES[0];
-/// Age at which an order for a host is refused: it has waited for its worker, and run, for as long as its attempt may
-/// (`workflows/src/machine/policy.rs`). An order that somebody recorded and repeats is refused then.
+/// Age at which an order for a host is refused: the longest wait for a worker plus the time limit of its attempt
+/// (`workflows/src/machine/policy.rs`). So an order that was recorded and is replayed is refused.
 const HOST_ORDER_AGE_MAX: Duration = Duration::from_secs(95 * 60);
 /// The same of an order for the Kubernetes API.
 const ORDER_AGE_MAX: Duration = Duration::from_secs(8 * 60);
 
 /// Time after which an order with a wrong signature comes again, if it may be true.
 const REFUSED_AGAIN: Duration = INCARNATION_EVERY.saturating_mul(2);
-/// Age of the store's incarnation that was read for the order at hand. No store is made and ordered from meanwhile.
+/// Greatest age of the store's incarnation that was read for the present order. No new store is created and used within
+/// it.
 const JUST_READ: Duration = Duration::from_millis(200);
 
 type Key = (TaskId, Attempt);
@@ -148,7 +149,10 @@ impl NatsOrders {
     }
 }
 
-/// What becomes of an order whose signature is refused at its delivery number `deliveries` (from 1).
+/// Decision about an order whose signature is refused at its delivery number `deliveries` (from 1). Signatures cover
+/// the store's incarnation. If that is unknown, or was read before the order may have arrived, a true order of a new
+/// store is indistinguishable from a forged one, so it is delivered again. A forged order is ended then. A true order
+/// of that attempt cannot arrive any more, and the attempt's deadline ends the attempt.
 ///
 /// A signature is over the store's incarnation. While that is not known, or was read before the order may have come, a
 /// true order of a new store looks like a forged one: it comes again. One that is forged is ended then. A true order of
@@ -277,7 +281,7 @@ impl Orders for NatsOrders {
             let (tell, receipted) = oneshot::channel();
             self.waiting.all().insert(key.clone(), tell);
             let _wait = Wait(&self.waiting, key.clone());
-            // The receipt says more than an acknowledgement of the stream, and a lost report is repeated.
+            // The receipt carries more than an acknowledgement of the stream, and a lost report is repeated.
             let sent = self.link.send(
                 self.origin(),
                 claim.incarnation,

@@ -22,9 +22,9 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// Orders asked for at once: what comes beyond the room that is left waits here, away from workers that are free.
+/// Most orders requested at once. Orders beyond the free slots would wait here, although other workers are free.
 const PULL_MAX: usize = 32;
-/// How long one request for orders stands at the server.
+/// Duration of one request for orders at the server.
 const PULL_FOR: Duration = Duration::from_secs(5);
 /// Requests without an answer after which the consumer is checked: one that does not deliver pending orders is created
 /// again.
@@ -80,7 +80,7 @@ impl Pulls {
         }
     }
 
-    /// Waits for orders and takes at most `limit`. Safe to cancel: what has come stays here.
+    /// Waits for orders and takes at most `limit`. Safe to cancel: fetched orders stay in the buffer.
     pub(super) async fn take(&self, limit: usize) -> Pulled {
         loop {
             let come = self.shared.come.notified();
@@ -144,7 +144,7 @@ async fn consumer(link: &NatsLink, class: &str) -> Result<PullConsumer, PortErro
     made.map_err(failed)
 }
 
-/// Asks again and again, while there is room, until something is wrong with the consumer.
+/// Requests orders repeatedly while there are free slots, until the consumer fails.
 async fn pull(link: &NatsLink, consumer: &PullConsumer, shared: &Shared) -> Result<(), PortError> {
     let mut wanted = shared.wanted.subscribe();
     let mut empty = 0;
@@ -172,8 +172,8 @@ async fn pull(link: &NatsLink, consumer: &PullConsumer, shared: &Shared) -> Resu
     }
 }
 
-/// A consumer that delivers nothing although there are orders, and room for them, is deleted; the next is created again
-/// and begins with what was not acknowledged.
+/// Deletes a consumer that delivers nothing although there are orders and free slots. The next one is created again and
+/// begins with the first unacknowledged order.
 async fn check(link: &NatsLink, consumer: &PullConsumer) -> Result<(), PortError> {
     let info = consumer.get_info().await.map_err(failed)?;
     let full =

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// A host that somebody else installed, and that dormer makes a node of the cluster.
+/// A host that is installed by others, and that dormer makes a node of the cluster.
 #[derive(
     Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, CustomResource,
 )]

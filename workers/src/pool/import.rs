@@ -1,4 +1,4 @@
-//! The `WindowsPool` that says what the ConfigMap of an earlier build said.
+//! Conversion of an earlier build's ConfigMap into a `WindowsPool`.
 
 use super::{
     INSTALLED, PoolError, PoolSpec,
@@ -23,7 +23,7 @@ pub fn spec_of(data: &BTreeMap<String, String>) -> Result<WindowsPoolSpec, PoolE
     if spec.payload == INSTALLED || spec.rollback_from.as_ref() == Some(&spec.payload) {
         spec.rollback_from = None;
     }
-    // What the API server would refuse is refused here.
+    // Rules of the API server are checked here as well.
     let json = serde_json::to_value(&spec).unwrap_or_default();
     PoolSpec::read("windows", &json, &Value::Null).map(|_| spec)
 }

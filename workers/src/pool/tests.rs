@@ -1,4 +1,4 @@
-//! Specs that are taken, refused, and settled with what is installed.
+//! Specs that are accepted, refused, and resolved against installed versions.
 
 use super::*;
 use serde_json::json;

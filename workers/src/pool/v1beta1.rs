@@ -30,7 +30,7 @@ pub const FIELDS: [&str; 12] = [
     "waitForClusterVersion",
 ];
 
-/// The rule that the whole object keeps, and what is said where it is broken.
+/// Validation rule of the whole object, and the message when it is broken.
 pub const ONE_POOL: (&str, &str) = (
     "self.metadata.name == 'windows'",
     "there is one pool, and its name is windows",
@@ -419,7 +419,7 @@ fn int_or_percent(_: &mut schemars::SchemaGenerator) -> Schema {
     })
 }
 
-/// Schema in which Rust refuses an unknown field, and the API server takes it away.
+/// Schema without unknown fields: Rust refuses them, and the API server prunes them.
 fn closed(schema: &mut Schema) {
     schema.remove("additionalProperties");
 }

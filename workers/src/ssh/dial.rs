@@ -1,4 +1,4 @@
-//! How a host is reached: a socket, or whatever stands in for one.
+//! Connections to hosts: TCP sockets, or a replacement for tests.
 
 use futures::future::BoxFuture;
 use std::{io, sync::Arc};
@@ -11,7 +11,7 @@ use tokio::{
 pub trait Io: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Io for T {}
 
-/// A two-way byte stream of which nobody needs to know the type.
+/// Boxed two-way byte stream of any type.
 pub type BoxIo = Box<dyn Io>;
 
 /// Opens connections.

@@ -1,10 +1,10 @@
-//! What goes wrong on the way to a host, in words that a person can act on.
+//! Errors of the connection to a host, in words that a person can act on.
 
 use dormer_proto::message::Failure;
 use russh::keys::{HashAlg, PublicKey};
 use std::io;
 
-/// Why a host could not be asked.
+/// Reason for which a host could not be reached or asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SshError {
     /// The private key cannot be read.
@@ -45,9 +45,9 @@ pub enum SshError {
     HostKey {
         /// Where.
         address: String,
-        /// What was pinned.
+        /// The pinned key.
         pinned: String,
-        /// What it shows.
+        /// The key that the host shows.
         shown: String,
     },
     /// A host key that proves nothing.
@@ -96,7 +96,7 @@ pub enum SshError {
     /// A file cannot be written for lack of room.
     #[error("{1} cannot be written on {0}: its disk C: seems to be full; free space there")]
     Full(String, String),
-    /// What was to be sent is not what it should be; nothing wrong was left on the host.
+    /// The data differ from what was announced, and no wrong file was left on the host.
     #[error(
         "the payload file with SHA-256 {0} has another content here ({1}): copy the payload again"
     )]
@@ -154,7 +154,8 @@ impl From<SshError> for Failure {
         let code = error.code();
         let text = error.to_string();
         match error {
-            // What no further attempt will mend. A refused key is the workflow's to judge: it knows since when.
+            // Errors that no further attempt can resolve. The workflow judges a refused key, since it knows the age of
+            // the host.
             SshError::Key(_)
             | SshError::KeyEncrypted
             | SshError::KeyWeak(_)
@@ -165,7 +166,7 @@ impl From<SshError> for Failure {
             | SshError::Endless(..)
             | SshError::SftpMissing(_)
             | SshError::SftpNoise(..) => Self::lasting(code, text),
-            // A full disk is not asked again at full speed (scenario 18).
+            // A host with a full disk is retried slowly (scenario 18).
             SshError::Full(..) => Self {
                 after_ms: Some(60_000),
                 ..Self::transient(code, text)
@@ -187,7 +188,7 @@ pub fn is_fingerprint(pin: &str) -> bool {
     pin.starts_with("SHA256:")
 }
 
-/// A public key as people compare it (`ssh-ed25519 SHA256:…`); what is none stays as it is.
+/// A public key in the form that people compare (`ssh-ed25519 SHA256:…`). Other text is returned unchanged.
 #[must_use]
 pub fn fingerprint(public: &str) -> String {
     let Ok(key) = PublicKey::from_openssh(public) else {

@@ -1,4 +1,4 @@
-//! Whom we talk to: the host key is compared, and what is said before the login is counted.
+//! SSH handshake policy: host-key pinning, and a limit on what a host may send before the login.
 
 use super::{SshError, error::pins};
 use russh::{
@@ -18,7 +18,7 @@ const RSA_BITS_MIN: u32 = 2048;
 /// More than any notice of a login: Windows' sshd shows a file, and people write pages.
 const BANNER_BYTES_MAX: usize = 128 << 10;
 
-/// Longest wait for what was said before an end, and for its reason.
+/// Longest wait for pending data before the end of a connection, and for its reason.
 const LAST_WORD_MAX: Duration = Duration::from_millis(200);
 
 /// Why we end a connection.
@@ -38,7 +38,7 @@ pub(super) enum CutReason {
     Banner,
 }
 
-/// What a connection has shown so far.
+/// Observations of a connection.
 #[derive(Debug, Default)]
 pub(super) struct ConnectionState {
     /// The host key, as OpenSSH writes public keys, without a comment.
@@ -47,7 +47,7 @@ pub(super) struct ConnectionState {
     pub(super) ended: Option<CutReason>,
 }
 
-/// What both the connection and its user look at.
+/// State that the connection and its user share.
 #[derive(Debug, Clone)]
 pub(super) struct SharedState {
     address: String,
@@ -66,8 +66,8 @@ impl SharedState {
         while lives.changed().await.is_ok() {}
     }
 
-    /// Does something on the connection for as long as there is one. Its end is noticed here first, and why it ended is
-    /// worth more than what the work makes of it.
+    /// Runs `work` while the connection lives. The end of the connection is noticed here first, and its reason replaces
+    /// the error of `work`.
     pub(super) async fn whole<T>(
         &self,
         work: impl Future<Output = Result<T, SshError>>,
@@ -93,7 +93,7 @@ impl SharedState {
     }
 }
 
-/// Stands between a host and us, for as long as the connection lives.
+/// Handler of the connection's events during its lifetime.
 pub(super) struct Guard {
     pin: Option<String>,
     shared: SharedState,
@@ -126,12 +126,12 @@ impl client::Handler for Guard {
     type Error = CutReason;
 
     async fn check_server_key(&mut self, key: &PublicKeyOrCertificate) -> Result<bool, CutReason> {
-        // Certificates are not asked for.
+        // Host certificates are not requested.
         let PublicKeyOrCertificate::PublicKey { key, .. } = key else {
             return Ok(false);
         };
         let text = key.to_openssh().unwrap_or_default();
-        // The comment is nobody's identity.
+        // The comment does not belong to the key's identity.
         let text = text.split(' ').take(2).collect::<Vec<_>>().join(" ");
         let fits = self.pin.as_ref().is_none_or(|pin| pins(pin, &text));
         self.shared.lock().key = text;
@@ -163,7 +163,7 @@ impl client::Handler for Guard {
     }
 }
 
-/// What is wrong with a key of this kind, if anything is.
+/// Weakness of a key of this kind, if it has one.
 pub(super) fn weakness(key: &KeyData) -> Option<String> {
     match key {
         KeyData::Rsa(rsa) if rsa.key_size() < RSA_BITS_MIN => {

@@ -1,4 +1,4 @@
-//! SSH and SFTP as OpenSSH for Windows speaks them, with one pool of connections a worker.
+//! SSH and SFTP in the dialect of OpenSSH for Windows, with one pool of connections for each worker.
 
 mod dial;
 mod error;
@@ -39,7 +39,7 @@ impl Key {
     pub fn read(pem: &str) -> Result<Self, SshError> {
         let key = decode_secret_key(pem, None).map_err(|error| match error {
             keys::Error::KeyIsEncrypted => SshError::KeyEncrypted,
-            // What russh says of PKCS #8 without its passphrase is that it cannot be read.
+            // russh reports an encrypted PKCS #8 without its passphrase as unreadable.
             _ if pem.contains(PKCS8_ENCRYPTED) => SshError::KeyEncrypted,
             error => SshError::Key(error.to_string()),
         })?;
@@ -74,11 +74,11 @@ pub struct Limits {
     pub dial: Duration,
     /// From the open connection to a session that is logged in.
     pub login: Duration,
-    /// A connection on which nothing arrives for so long is asked for a sign of life.
+    /// Silence after which a keepalive is sent.
     pub keepalive: Duration,
-    /// A connection that nobody has used for so long is closed.
+    /// Idle time after which a connection is closed.
     pub idle: Duration,
-    /// Bytes that one command may say; what says more is mad, and cut.
+    /// Most output bytes of one command. A command with more is faulty, and is cut.
     pub output: u64,
 }
 
@@ -90,7 +90,7 @@ impl Default for Limits {
             keepalive: Duration::from_secs(15),
             // Longer than a Node usually takes to appear: one bring-up, one connection.
             idle: Duration::from_secs(600),
-            // A thousand times what the program answers.
+            // A thousand times the size of a usual answer.
             output: 256 << 20,
         }
     }

@@ -1,4 +1,4 @@
-//! A stream that remembers its first bytes: what came in place of SFTP tells who wrote it.
+//! Stream that keeps its first bytes: they show which program wrote text instead of SFTP.
 
 use super::Io;
 use std::{
@@ -15,7 +15,7 @@ const FIRST_BYTES_MAX: usize = 120;
 /// The kind of the packet that SFTP begins with, after four bytes of length.
 const VERSION: u8 = 2;
 
-/// What a stream began with.
+/// First bytes of a stream.
 #[derive(Debug, Clone, Default)]
 pub(super) struct FirstBytes(Arc<Mutex<Vec<u8>>>);
 
@@ -49,7 +49,7 @@ impl FirstBytes {
 pub(super) struct PeekStream<S> {
     stream: S,
     first: FirstBytes,
-    /// Read, and not asked for yet.
+    /// Bytes that were read ahead.
     ahead: VecDeque<u8>,
     full: bool,
 }

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-/// Whom a connection is for. A Machine that was made anew, or another address, is another one.
+/// Key of a pooled connection. A recreated Machine or another address has another key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct PoolKey {
     uid: String,
@@ -30,8 +30,8 @@ pub struct Pool {
     dialer: Dialer,
     key: Key,
     limits: Limits,
-    /// A lock: held for a map operation, never across an await. Each place has its own, held while one connects, so
-    /// that two tasks of one host do not connect twice.
+    /// Lock held for a map operation, never across an await. Each slot has its own lock, held while one task connects,
+    /// so that two tasks of one host do not connect twice.
     slots: Mutex<HashMap<PoolKey, Slot>>,
 }
 
@@ -56,10 +56,11 @@ impl Pool {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The connection to a host; it is made if there is none that lives. The pin is compared anew each time.
+    /// Connection to a host, opened if no live one exists. The pin is compared each time.
     ///
     /// # Errors
-    /// What stands in the way.
+    ///
+    /// The connection or the login failed.
     pub async fn session(&self, host: &HostRef) -> Result<Arc<Session>, SshError> {
         self.sweep();
         let pool_key = pool_key(host);
@@ -84,8 +85,8 @@ impl Pool {
         Ok(opened)
     }
 
-    /// A connection that is dropped from the pool unless its user says that he is done: whoever was
-    /// dropped in the middle of a call cannot tell what still comes on it.
+    /// Connection that leaves the pool unless its user reports success: after an interrupted call the next user could
+    /// read its remaining output.
     #[must_use]
     pub fn hold<'a>(&'a self, host: &'a HostRef) -> Held<'a> {
         Held {
@@ -95,12 +96,12 @@ impl Pool {
         }
     }
 
-    /// A connection that failed its user is not given to the next one.
+    /// Removes a connection that failed its user from the pool.
     pub fn drop_session(&self, host: &HostRef) {
         self.slots().remove(&pool_key(host));
     }
 
-    /// Forgets places without a connection, unless somebody connects just now.
+    /// Forgets slots without a connection, unless a task connects just now.
     fn sweep(&self) {
         self.slots().retain(|_, slot| {
             let kept = || slot.try_lock().is_ok_and(|session| session.is_some());
@@ -143,7 +144,7 @@ impl Drop for Held<'_> {
     }
 }
 
-/// Takes the connection out of its place once nobody has used it for so long, or it has ended.
+/// Removes the connection from its slot when it has been idle for too long, or has ended.
 async fn close_when_idle(slot: Weak<tokio::sync::Mutex<Option<Kept>>>, idle: Duration) {
     let mut wait = idle;
     loop {

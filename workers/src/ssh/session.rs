@@ -22,20 +22,20 @@ use tokio::time::{Instant, interval, sleep_until, timeout};
 
 /// Keepalives without an answer that end a connection: with 15 s between them, after 45 s (scenario 13).
 const KEEPALIVES_MAX: usize = 2;
-/// Keepalive intervals in which nothing at all arrives that end a connection, before its login too.
+/// Keepalive intervals without any data after which a connection is ended, before its login as well.
 const SILENT_KEEPALIVES: u32 = 5;
-/// Looks, a tenth of a second apart, at whether sshd has room for a session.
+/// Polls for a free session of sshd.
 const ROOM_POLLS_MAX: usize = 30;
 /// Longest wait for sshd's word on SFTP.
 const SUBSYSTEM_MAX: Duration = Duration::from_secs(20);
 /// Bytes of a command's input that are sent at once: what every sshd takes as one packet.
 const INPUT_PIECE: usize = 32 << 10;
-/// A wait that never ends, as far as a command goes.
+/// A wait without an end, for the purposes of a command.
 const FOR_EVER: Duration = Duration::from_secs(30 * 24 * 3_600);
-/// Pause between two such looks.
+/// Pause between two such polls.
 const ROOM_POLL: Duration = Duration::from_millis(100);
 
-/// What a command said.
+/// Output of a command.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Output {
     /// Standard output, the last 4 MiB of it.
@@ -51,20 +51,20 @@ pub struct Output {
 pub enum Signal<'a> {
     /// So many bytes of its input were taken.
     Taken(usize),
-    /// It said this on standard output.
+    /// Piece of standard output.
     Said(&'a [u8]),
-    /// It said this on standard error.
+    /// Piece of standard error.
     Complained(&'a [u8]),
 }
 
-/// A command with what it is given, and how long it may say nothing.
+/// Command with its standard input and its limit of silence.
 #[derive(Debug, Clone)]
 pub struct Command<'a> {
     /// The line.
     pub line: &'a str,
     /// Its standard input.
     pub input: Bytes,
-    /// It is ended when it neither takes nor says anything for so long.
+    /// Longest time without input or output, after which it is ended.
     pub silent_max: Option<Duration>,
 }
 
@@ -84,7 +84,8 @@ impl Session {
     /// Connects and logs in.
     ///
     /// # Errors
-    /// [`SshError`]: what stands in the way.
+    ///
+    /// [`SshError`]: the connection or the login failed.
     pub async fn open(
         dialer: &Dialer,
         address: &str,
@@ -101,7 +102,7 @@ impl Session {
         let config = client::Config {
             keepalive_interval: Some(limits.keepalive),
             keepalive_max: KEEPALIVES_MAX,
-            // What ends a host that says nothing before the login, when no keepalive is sent.
+            // Ends a host that sends nothing before the login, when no keepalive is sent.
             inactivity_timeout: Some(limits.keepalive * SILENT_KEEPALIVES),
             nodelay: true,
             preferred: preferred(pin),
@@ -137,7 +138,7 @@ impl Session {
                 sftp: tokio::sync::Mutex::default(),
                 used: Mutex::new(Instant::now()),
             }),
-            // sshd always names what may be tried next; russh says so little when the connection ends.
+            // sshd always names the next methods; russh reports none if the connection ends.
             AuthResult::Failure {
                 remaining_methods, ..
             } if remaining_methods.is_empty() => {
@@ -166,7 +167,7 @@ impl Session {
         self.handle.is_closed()
     }
 
-    /// How long nobody has used it.
+    /// Idle time.
     pub(super) fn idle_for(&self) -> Duration {
         self.used
             .lock()
@@ -201,12 +202,13 @@ impl Session {
         self.exec_with(command, hear).await
     }
 
-    /// Runs a command to its end, with something on its standard input: that is written while what it says is read, so
-    /// neither side waits for the other. `hear` is told of each piece, and may end the command with a reason. Input that
-    /// is refused is no error by itself: what the command said before it ended counts.
+    /// Runs a command to its end, with data for its standard input. Input and output are transferred at the same time,
+    /// so neither side blocks. `hear` receives each piece of output, and may end the command with a reason. Refused
+    /// input alone is no error: the output before the end counts.
     ///
     /// # Errors
-    /// As [`Session::exec`]; or it was silent for too long, or `hear` ended it.
+    ///
+    /// As [`Session::exec`]; or the command was silent for too long, or `hear` ended it.
     pub async fn exec_with(
         &self,
         command: Command<'_>,
@@ -227,7 +229,7 @@ impl Session {
             .await
             .map_err(|error| self.broken(error))?;
         let (mut reading, writing) = channel.split();
-        // The end of the input is said in any case: Windows' sshd waits for it with some commands.
+        // The end of the input is always sent: Windows' sshd waits for it with some commands.
         let pieces = stream::unfold(Some((writing, command.input)), |left| async move {
             let (writing, mut rest) = left?;
             if rest.is_empty() {
@@ -316,8 +318,8 @@ impl Session {
             })
     }
 
-    /// A new channel. Where sshd has no room for one, SFTP's makes some if nobody uses it; a session that has just
-    /// ended still counts for a moment.
+    /// A new channel. If sshd has no room, the unused SFTP session is ended. A session that has just ended still counts
+    /// for a moment.
     async fn channel(&self) -> Result<Channel<client::Msg>, SshError> {
         let mut ticks = interval(ROOM_POLL);
         for _ in 0..ROOM_POLLS_MAX {
@@ -330,7 +332,7 @@ impl Session {
         self.try_channel().await
     }
 
-    /// Ends SFTP's session unless somebody uses it, or opens it just now.
+    /// Ends the SFTP session unless it is used or being opened.
     fn end_sftp(&self) {
         if let Ok(mut slot) = self.sftp.try_lock()
             && slot
@@ -388,7 +390,7 @@ async fn subsystem(channel: &mut Channel<client::Msg>) -> Option<bool> {
 }
 
 impl Key {
-    /// The key with the hash to sign with. SHA-1 is not among those: whatever sshd we meet, 7.7 and later, knows SHA-2.
+    /// The key with its signature hash. SHA-1 is excluded: sshd 7.7 and later supports SHA-2.
     async fn signing(
         &self,
         handle: &client::Handle<Guard>,
@@ -402,8 +404,8 @@ impl Key {
     }
 }
 
-/// A host has several keys. It shows the one of the kind that was pinned if it is asked for that kind first: another
-/// default of ours, or a kind that it was given since, is no changed key.
+/// Order of host key algorithms, the pinned kind first. A host has keys of several kinds, and shows the pinned one only
+/// if it is requested first. So another default of ours, or an added key, does not count as a changed key.
 fn preferred(pin: Option<&str>) -> Preferred {
     let mut order = Preferred::DEFAULT.key.into_owned();
     // Its signature is made over SHA-1.
@@ -415,7 +417,7 @@ fn preferred(pin: Option<&str>) -> Preferred {
         Algorithm::Rsa { .. } => kind == "ssh-rsa",
         other => other.as_str() == kind,
     };
-    // Stable: among those that fit, and among the others, the order stays.
+    // The sort is stable: equal entries keep their order.
     order.sort_by_key(|algorithm| !fits(algorithm));
     Preferred {
         key: order.into(),
@@ -423,7 +425,7 @@ fn preferred(pin: Option<&str>) -> Preferred {
     }
 }
 
-/// Keeps the end of what is said: the answer stands there.
+/// Keeps the end of the output, which contains the answer.
 fn keep(buffer: &mut Vec<u8>, data: &[u8]) -> u64 {
     buffer.extend_from_slice(data);
     // Twice the limit, so that bytes are moved once each and not with every piece.

@@ -17,20 +17,20 @@ use tokio::{
 
 /// Bytes of one write: below the 256 KiB packets that every OpenSSH takes.
 const PIECE: usize = 128 << 10;
-/// Writes in flight, of all files together: 4 MiB. sshd lets 2 MiB be under way, the rest is at hand when it wants
-/// more. At 70 kB/s the last of them is still answered within [`ANSWER_MAX_S`].
+/// Writes in flight, of all files together: 4 MiB. sshd accepts 2 MiB in flight, and the rest is ready when it wants
+/// more. At 70 kB/s the last write is still answered within [`ANSWER_MAX_S`].
 const IN_FLIGHT: usize = 32;
-/// Files under way at once: enough that the answers of some (open, close, rename) are waited for while others move.
+/// Files in transfer at once: enough that some can wait for answers (open, close, rename) while others send.
 pub const FILES_AT_ONCE: usize = 6;
 /// Longest wait for SFTP's first answer.
 const INIT_MAX: Duration = Duration::from_secs(20);
 /// Longest wait for any later answer, in seconds.
 const ANSWER_MAX_S: u64 = 60;
 
-/// A file on its way to a host.
+/// An upload of a file to a host.
 #[derive(Debug, Clone, Copy)]
 pub struct Upload<'a> {
-    /// Where it goes.
+    /// Path of the file on the host.
     pub path: &'a str,
     /// Its name until it is whole: one that no other attempt uses.
     pub part: &'a str,
@@ -114,10 +114,11 @@ impl Sftp {
         removed.map(drop).map_err(|error| self.file(path, &error))
     }
 
-    /// Makes a folder. One that is there already is no error: sshd has one word for that and for all else, and whoever
-    /// writes into it finds out.
+    /// Creates a folder. An existing one is no error: sshd reports it like any other failure, and a later write into
+    /// the folder shows the difference.
     ///
     /// # Errors
+    ///
     /// The session broke.
     pub async fn make_folder(&self, path: &str) -> Result<(), SshError> {
         let made = async {
@@ -137,11 +138,12 @@ impl Sftp {
         }
     }
 
-    /// Writes `from` to `what.path`, by way of `what.part`. The file is there whole and right, or not at all.
+    /// Writes `from` to `what.path`, through `what.part`. The file is then complete and correct, or absent.
     ///
     /// # Errors
-    /// `from` is not what was promised, the file cannot be written, or the session broke; then the part may lie about
-    /// and is swept by the host program.
+    ///
+    /// `from` differs from the announced size or sum, the file cannot be written, or the session broke. The part may
+    /// then remain, and the host program deletes it.
     pub async fn upload(
         &self,
         what: Upload<'_>,
@@ -167,7 +169,7 @@ impl Sftp {
         if let Err(error) = &written
             && error.breaks()
         {
-            // Nobody is there who could close or remove anything.
+            // The session is gone, so nothing can be closed or removed.
             return written;
         }
         let closed = self.raw.close(handle).await;
@@ -270,9 +272,8 @@ impl Sftp {
         }
     }
 
-    /// A write into (or the close of) a new file that only we have open. OpenSSH for Windows says no more than
-    /// `Failure` when the disk is full, and other words for what else may go wrong here (docs/field-notes.md, SFTP on
-    /// Windows).
+    /// A write into (or the close of) a new file that only dormer has open. OpenSSH for Windows answers just `Failure`
+    /// when the disk is full, and other texts for other errors (docs/field-notes.md, SFTP on Windows).
     fn unwritten(&self, path: &str, error: &Error) -> SshError {
         match error {
             Error::Status(status) if status.status_code == StatusCode::Failure => {
@@ -283,10 +284,11 @@ impl Sftp {
     }
 }
 
-/// Does several things at once, `limit` at most. After an error no other begins, and those under way come to their own
-/// end: what is dropped in the middle leaves an open file on the host, which nobody can remove.
+/// Runs futures concurrently, at most `limit`. After an error no other starts, and the running ones complete: a dropped
+/// one would leave an open file on the host, which cannot be removed.
 ///
 /// # Errors
+///
 /// The first one.
 pub async fn at_once<E, F: Future<Output = Result<(), E>>>(
     limit: usize,

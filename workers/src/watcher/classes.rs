@@ -1,4 +1,6 @@
-//! A RuntimeClass for each Windows build among the nodes, so that a workload can ask for its build by one name.
+//! A RuntimeClass for each Windows build among the nodes, so that a workload can request its build by one name. The
+//! class is created with the first Node of a build and kept: it costs nothing, and pods that name it must not be
+//! refused while the last Node of the build is being replaced. A RuntimeClass of another owner is left unchanged.
 //!
 //! A class is made when the first Node of a build is seen, and kept for good: it costs nothing, and while the last
 //! Node of a build is being replaced, pods that name the class must not be refused. A RuntimeClass that somebody else
@@ -17,7 +19,7 @@ use std::{
     time::Duration,
 };
 
-/// The field manager of what the watcher applies.
+/// Field manager of the watcher's server-side applies.
 const MANAGER: &str = "dormer-watcher";
 /// What containerd calls Windows containers that share the host's kernel.
 const HANDLER: &str = "runhcs-wcow-process";
@@ -26,12 +28,12 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// Most builds that get a class; a cluster has a handful.
 const BUILDS_MAX: usize = 32;
 
-/// What is known of the classes.
+/// State of the classes.
 #[derive(Debug, Default)]
 pub(super) struct Classes {
-    /// Builds whose class stands as it should, or is somebody else's.
+    /// Builds whose class is correct, or belongs to another owner.
     ensured: BTreeSet<String>,
-    /// What was said of a build, so that it is said once.
+    /// Last reported problem by build, so that each is reported once.
     said: BTreeMap<String, String>,
 }
 
@@ -41,7 +43,7 @@ impl Classes {
         self.ensured.clear();
     }
 
-    /// Makes the classes of these builds that are not there. What goes wrong is said once, and tried again later.
+    /// Creates the missing classes of these builds. A problem is reported once, and tried again later.
     pub(super) async fn keep(&mut self, client: &Client, builds: BTreeSet<String>) {
         let new = builds
             .into_iter()
@@ -101,7 +103,7 @@ fn name(build: &str) -> String {
     format!("windows-{build}")
 }
 
-/// The taint of Windows nodes is spelled in two ways: pods of the class stand both.
+/// Windows nodes have their taint in two spellings: pods of the class tolerate both.
 fn wanted(build: &str) -> Value {
     let tolerates = |value: &str| json!({"key": "os", "operator": "Equal", "value": value, "effect": "NoSchedule"});
     json!({
@@ -119,7 +121,7 @@ fn wanted(build: &str) -> Value {
     })
 }
 
-/// `10.0.20348`: what a kubelet writes into its label. Anything else makes no name.
+/// A build such as `10.0.20348`, as a kubelet writes it into its label. Other text cannot be part of a name.
 fn is_build(text: &str) -> bool {
     let part = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
     text.len() <= 32 && text.split('.').count() == 3 && text.split('.').all(part)

@@ -11,7 +11,7 @@ use kube::{
 use std::{pin::pin, time::Duration};
 use tokio::sync::mpsc::Sender;
 
-/// Objects asked for in one page of a list.
+/// Objects of one page of a list.
 const PAGE: u32 = 500;
 /// How long a watch lasts before the server ends it and it is renewed, in seconds; Kubernetes wants less than 295.
 const WATCH_SECONDS: u32 = 240;
@@ -19,17 +19,17 @@ const WATCH_SECONDS: u32 = 240;
 const SILENCE_GRACE: Duration = Duration::from_secs(30);
 /// How often a watch that ends is begun at most.
 const WATCH_AGAIN: Duration = Duration::from_millis(500);
-/// How often it is asked for a kind that the cluster does not know.
+/// Interval at which a kind that the cluster does not know is requested again.
 const KIND_AGAIN: Duration = Duration::from_secs(30);
 /// How long one page of a list may take.
 const PAGE_LIMIT: Duration = Duration::from_secs(60);
 
-/// Why the API server did not do what was asked: one sentence for people.
+/// Failed request to the API server, as one sentence for people.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct Trouble(pub(super) String);
 
-/// Puts an error of the API into a sentence: what was tried, and what came of it.
+/// Describes an API error in a sentence: the verb, the object, and the error.
 pub(super) fn sentence(verb: &str, what: &str, error: &kube::Error) -> Trouble {
     Trouble(cut(match error {
         kube::Error::Api(status) => match status.code {
@@ -59,7 +59,7 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// What a watch tells.
+/// Event of a watch.
 #[derive(Debug)]
 pub(super) enum ObjectChange {
     Updated(Kind, Box<DynamicObject>),
@@ -167,8 +167,8 @@ impl Resource {
         }
     }
 
-    /// Lists everything, by a consistent read, and hands each object to `each`. Machines of one API may be absent or
-    /// forbidden, and the pool's kind absent: dormer brings machines up all the same.
+    /// Lists everything by a consistent read, and passes each object to `each`. Machines of one API may be absent or
+    /// forbidden, and the kind of the pool may be absent: dormer brings machines up in these cases as well.
     pub(super) async fn list(
         &self,
         mut each: impl FnMut(Kind, DynamicObject),
@@ -207,8 +207,8 @@ impl Resource {
         self.kind == Kind::Pool || self.kind.is_source()
     }
 
-    /// Watches from a list's resourceVersion until there is a gap, or nobody listens. `None`: waits until the kind may
-    /// be listed, and calls that a gap.
+    /// Watches from a list's resourceVersion until there is a gap, or the receiver is gone. `None`: waits until the
+    /// kind may be listed, and reports a gap.
     pub(super) async fn follow(self, from: Option<String>, to: Sender<ObjectChange>) {
         let Some(mut from) = from else {
             while matches!(
@@ -279,7 +279,7 @@ fn is_forbidden(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 403)
 }
 
-/// The place to go on from; an event that comes late does not take it back.
+/// Advances the resourceVersion to continue from; a late event does not move it back.
 fn advance(from: &mut String, to: Option<&str>) {
     let number = |text: &str| text.parse::<u64>().unwrap_or_default();
     if let Some(to) = to.filter(|to| number(to) > number(from)) {

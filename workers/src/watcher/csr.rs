@@ -25,24 +25,24 @@ pub(super) const SIGNERS: [&str; 2] = [
 const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
 const NODE_PREFIX: &str = "system:node:";
 
-/// What is kept of one pending CSR.
+/// Stored part of a pending CSR.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ObservedCsr {
     pub(super) uid: String,
     pub(super) fact: CsrFact,
-    /// The name after `system:node:` in its subject. It routes and nothing more: who asks is checked by the worker.
+    /// Name after `system:node:` in its subject. It is used only for routing: the worker checks the user.
     pub(super) node: Option<String>,
-    /// Who asks in a node's name, and may never have such a certificate. The request is nobody's.
+    /// User that requests in a node's name and may never have such a certificate. The request is routed to no machine.
     pub(super) stranger: Option<Stranger>,
     pub(super) resource: u64,
 }
 
-/// Somebody who asks for a certificate that only others may have.
+/// User that requests a certificate reserved for others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Stranger {
     /// The node named in the request.
     pub(super) node: String,
-    /// The user who asks.
+    /// Name of the user.
     pub(super) user: String,
 }
 
@@ -97,8 +97,8 @@ pub(super) fn csr(object: DynamicObject) -> Result<Option<ObservedCsr>, Unreadab
         && !conditions
             .iter()
             .any(|c| decided.contains(&c.r#type.as_str()));
-    // One that was decided is of interest only by its UID; one by somebody who may never have such a certificate is
-    // nobody's.
+    // A decided request matters only by its UID. A request of a user that may never have such a certificate belongs to
+    // no machine.
     let named = match pending {
         true => node_of(&body.spec.request)?,
         false => None,

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 /// The Lease's name.
 pub(super) const LEASE: &str = "dormer-watcher";
 
-/// How this process stands for election.
+/// Configuration of this process as a candidate.
 #[derive(Debug, Clone)]
 pub struct Election {
     /// Who it is, among all watchers: a pod's name.
@@ -29,7 +29,7 @@ pub struct Election {
     pub duration: Duration,
 }
 
-/// Stands for election until `stop`, and gives the Lease back then.
+/// Campaigns until `stop`, and then releases the Lease.
 pub(super) async fn campaign(
     client: Client,
     namespace: String,
@@ -69,8 +69,8 @@ struct Candidate {
     duration: Duration,
     /// When this process last wrote the Lease.
     renewed: Option<Instant>,
-    /// The Lease's resourceVersion as last seen, and since when it stands: silence is measured by our own clock,
-    /// never by the times in the object.
+    /// The Lease's resourceVersion at the last read, and since when it is unchanged. Silence is measured by our own
+    /// clock, never by the times in the object.
     last_renewal: Option<(String, Instant)>,
     status: Arc<watch::Sender<Status>>,
     /// What went wrong with the last try.
@@ -78,7 +78,7 @@ struct Candidate {
 }
 
 impl Candidate {
-    /// Looks at the Lease, and takes or renews it where that is right.
+    /// Reads the Lease, and takes or renews it if that is due.
     async fn once(&mut self) {
         let began = Instant::now();
         let limit = self.duration / 3;

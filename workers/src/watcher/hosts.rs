@@ -30,7 +30,7 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// The field manager of what the watcher writes.
+/// Field manager of the watcher's writes.
 const MANAGER: &str = "dormer-watcher";
 /// How long the API server may take for one write, and for those of one pass. What finds no time waits for the next.
 const WRITE_LIMIT: Duration = Duration::from_secs(3);
@@ -46,7 +46,7 @@ const HOSTS_MAX: usize = 5_000;
 /// Most findings that are kept.
 const FINDINGS_MAX: usize = 100;
 
-/// A WindowsHost as it stands.
+/// A WindowsHost as read.
 #[derive(Debug, Clone)]
 struct HostObject {
     meta: ObjectMeta,
@@ -86,7 +86,7 @@ impl HostObject {
         all.into_iter().any(|one| one == keys::HOST_FINALIZER)
     }
 
-    /// The pool whose dormer holds it; an older build's finalizer says none.
+    /// Pool whose dormer manages it; the finalizer of an older build names none.
     fn holder(&self) -> Option<&str> {
         self.annotation(keys::HOST_POOL).filter(|_| self.holds())
     }
@@ -96,7 +96,7 @@ impl HostObject {
         self.spec.as_ref().ok()?.pool.as_deref()
     }
 
-    /// What the dormer of `pool` has to do with it.
+    /// Relation of the dormer of `pool` to this host.
     fn claim(&self, pool: &str) -> Claim {
         let named = self.named_pool().unwrap_or(pool) == pool;
         match self.holder() {
@@ -121,7 +121,7 @@ enum Claim {
     Others,
 }
 
-/// What has to be written.
+/// A write that is due.
 #[derive(Debug, Clone, PartialEq)]
 enum Action {
     Create { name: String, user: String },
@@ -142,7 +142,7 @@ impl Action {
     }
 }
 
-/// What the present objects ask for.
+/// Writes that the present objects require.
 #[derive(Debug, Default, PartialEq)]
 struct Plan {
     actions: Vec<Action>,
@@ -153,7 +153,7 @@ struct Plan {
 /// Result of a lookup.
 type Resolved = Result<Ipv4Addr, String>;
 
-/// The hosts, their names' addresses, and what is wrong with them.
+/// The hosts, the addresses of their names, and the problems found.
 pub(super) struct Hosts {
     client: Client,
     namespace: String,
@@ -190,7 +190,7 @@ impl Hosts {
         self.map = None;
     }
 
-    /// A WindowsHost stands so.
+    /// Records a WindowsHost as read.
     pub(super) fn observe(&mut self, object: &DynamicObject) {
         let Some(uid) = object.metadata.uid.clone() else {
             return;
@@ -207,7 +207,7 @@ impl Hosts {
         self.objects.insert(uid, known);
     }
 
-    /// The ConfigMap stands so.
+    /// Records the ConfigMap as read.
     pub(super) fn observe_map(&mut self, object: DynamicObject) {
         match Option::deserialize(&object.data["data"]) {
             Ok(data) => self.map = Some((object.metadata, data.unwrap_or_default())),
@@ -230,7 +230,7 @@ impl Hosts {
         self.map = None;
     }
 
-    /// Does what the objects ask for. What goes wrong is a finding, and is tried again.
+    /// Executes what the objects require. A problem becomes a finding, and is tried again.
     pub(super) async fn keep(&mut self, view: &View) {
         if self.objects.is_empty() && self.map.is_none() {
             self.findings.clear();
@@ -248,8 +248,8 @@ impl Hosts {
         self.say(plan.findings).await;
     }
 
-    /// Writes the hosts side by side, and what concerns one of them in its order. What fails waits for a while, and
-    /// holds no other host.
+    /// Writes hosts concurrently, and the writes of one host in order. A failed host waits for a while, and delays no
+    /// other.
     async fn write_all(&mut self, actions: Vec<Action>, findings: &mut BTreeMap<String, String>) {
         let mut by_host: BTreeMap<String, Vec<Action>> = BTreeMap::new();
         for action in actions {
@@ -293,7 +293,7 @@ impl Hosts {
         }
     }
 
-    /// New findings become a warning and an Event; the old ones were said.
+    /// Logs new findings and writes Events about them; earlier ones were reported already.
     async fn say(&mut self, mut findings: BTreeMap<String, String>) {
         while findings.len() > FINDINGS_MAX {
             findings.pop_last();
@@ -333,7 +333,7 @@ impl Hosts {
         told.collect::<()>().await;
     }
 
-    /// Looks up the names whose addresses are unknown or old. An answer that fails leaves the last address.
+    /// Resolves the names whose addresses are unknown or old. After a failed lookup the last address stays.
     async fn resolve_names(&mut self) {
         let mut names = BTreeSet::new();
         for host in self.objects.values() {
@@ -385,7 +385,7 @@ async fn write_host(
     (written, Ok(()))
 }
 
-/// Does one thing. What was written need not be written again before the watch tells of it.
+/// Executes one write. What was written need not be written again before the watch reports it.
 async fn write(
     api: &Api<WindowsHost>,
     action: Action,
@@ -528,7 +528,7 @@ fn plan(
         }
         if host.leaves() {
             if host.ignored() && host.holds() {
-                // Hands off: it goes as it is.
+                // The host is released as it is, without a removal.
                 let change = json!({"metadata": {"finalizers": without_ours(&host.meta),
                     "uid": host.meta.uid}});
                 plan.actions.push(Action::Patch { name, change });
@@ -538,7 +538,7 @@ fn plan(
             if let Some(address) = address {
                 taken.entry(address).or_insert(host.name());
             }
-            // Its removal goes by its Node as much as its service did.
+            // The Node of the host matters for its removal as well.
             let node = linked(host, address, view);
             if address.is_some() && !holds(&host.status, &json!({"nodeRef": node})) {
                 let phase = phase(node.as_ref());
@@ -735,8 +735,8 @@ fn phase(node: Option<&HostNode>) -> &'static str {
     }
 }
 
-/// The Node that the host's status names: the one that has its address; else the one that it names already, if that
-/// stands and a login to the host has found its name. The addresses of a Node follow those of its host after a while.
+/// Node for the host's status: the one with the host's address, else the one in the status, if it exists and a login to
+/// the host has found its name. A Node's addresses follow those of its host with a delay.
 fn linked(host: &HostObject, address: Option<Ipv4Addr>, view: &View) -> Option<HostNode> {
     let found = address.and_then(|address| node_of(host, address, view));
     found.or_else(|| {
@@ -748,9 +748,9 @@ fn linked(host: &HostObject, address: Option<Ipv4Addr>, view: &View) -> Option<H
     })
 }
 
-/// The host's Node, as the Machine API's nodelink controller finds it: the one Windows worker that has its address
-/// (machine-api-operator, `pkg/controller/nodelink`). Once a probe has read the host's own name it has that name, too;
-/// and it is no other machine's.
+/// The host's Node, as the Machine API's nodelink controller finds it: the only Windows worker with its address
+/// (machine-api-operator, `pkg/controller/nodelink`). After a probe has read the host's own name, the Node must have
+/// that name as well, and belong to no other machine.
 fn node_of(host: &HostObject, address: Ipv4Addr, view: &View) -> Option<HostNode> {
     let address = address.to_string();
     let has = |node: &&ObservedNode| node.windows_worker && node.addresses.contains(&address);
@@ -771,7 +771,7 @@ fn node_of(host: &HostObject, address: Ipv4Addr, view: &View) -> Option<HostNode
     })
 }
 
-/// Whether another machine says that this Node is its.
+/// Whether another machine claims this Node.
 fn others(host: &HostObject, node: &str, view: &View) -> bool {
     let others = view.machines.values();
     let mut others = others.filter(|it| Some(&it.fact.machine.uid) != host.meta.uid.as_ref());

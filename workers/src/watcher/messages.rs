@@ -12,7 +12,7 @@ use dormer_proto::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a run received about one object.
+/// Fact about one object as published to a run.
 #[derive(Debug, Clone, PartialEq)]
 struct PublishedFact {
     resource: u64,
@@ -24,7 +24,7 @@ enum FactState {
     Fact(Box<Fact>),
     /// It is gone, or this run's business no more.
     Gone,
-    /// Something in an earlier epoch: it is to be said again, or unsaid.
+    /// Fact of an earlier epoch, to be published again or withdrawn.
     Old,
 }
 
@@ -39,7 +39,8 @@ impl PublishedFact {
 
 type About = BTreeMap<ObjectRef, PublishedFact>;
 
-/// What all runs were told. It outlives an epoch, so that what vanished in a gap can be unsaid.
+/// Facts published to all runs. They outlive an epoch, so that the watcher can withdraw facts of objects that vanished
+/// between two epochs.
 #[derive(Debug, Default)]
 pub(super) struct PublishedFacts {
     machines: BTreeMap<String, About>,
@@ -47,7 +48,7 @@ pub(super) struct PublishedFacts {
 }
 
 impl PublishedFacts {
-    /// A new epoch: everything is to be said again.
+    /// Starts a new epoch: marks every published fact to be published again.
     pub(super) fn age(&mut self) {
         for about in self.machines.values_mut().chain([&mut self.rollout]) {
             about.retain(|_, said| said.what != FactState::Gone);
@@ -117,8 +118,8 @@ impl MessageWriter {
         true
     }
 
-    /// Everything that a full list says: messages to every machine and to the rollout, and "gone" for each live run
-    /// whose Machine the list lacks.
+    /// Messages after a full list: all facts for every machine and the rollout, and "gone" for each live run whose
+    /// Machine the list lacks.
     pub(super) fn everything(
         &mut self,
         view: &mut View,
@@ -149,7 +150,7 @@ impl MessageWriter {
             .collect()
     }
 
-    /// The settings to every live run and to the rollout, where they are new to it.
+    /// The settings for each live run and the rollout, if they are new to it.
     pub(super) fn pool_news(
         &mut self,
         view: &View,
@@ -169,7 +170,7 @@ impl MessageWriter {
         machine.may_start() || self.live.contains(uid)
     }
 
-    /// What the run of this machine is to be told now: what differs from what it was told.
+    /// Messages for the run of this machine: the facts that differ from the published ones.
     fn write_machine(
         &mut self,
         view: &View,
@@ -277,7 +278,7 @@ impl MessageWriter {
         Some(self.message(&machine_run(uid).ok()?, node, (view.latest, None), false))
     }
 
-    /// What the rollout is to be told now; after a full list also who has a Node.
+    /// Messages for the rollout. After a full list they also name the machines with a Node.
     pub(super) fn write_rollout(
         &self,
         view: &View,
@@ -326,7 +327,7 @@ impl MessageWriter {
                 },
             );
         }
-        // A set that may not be listed may stand all the same.
+        // A set that may not be listed may still exist.
         let of_set = |object: &ObjectRef| view.sets_hidden && object.kind == "MachineSet";
         let unseen: About = published
             .rollout
@@ -344,7 +345,7 @@ impl MessageWriter {
         news.into_iter().map(message).collect()
     }
 
-    /// What this machine's run was told, once more.
+    /// Repeats the published facts of this machine's run.
     pub(super) fn again(
         &self,
         view: &View,
@@ -374,7 +375,7 @@ impl MessageWriter {
         messages
     }
 
-    /// What the rollout was told, once more.
+    /// Repeats the published facts of the rollout.
     pub(super) fn rollout_again(&self, published: &PublishedFacts) -> Vec<FactMessage> {
         let mut messages = Vec::new();
         for (object, said) in &published.rollout {
@@ -386,7 +387,7 @@ impl MessageWriter {
         messages
     }
 
-    /// The live machine after `cursor`, in the order of their UIDs; `None` at the end.
+    /// The next live machine after `cursor`, by UID; `None` at the end.
     pub(super) fn next_after(&self, cursor: &str) -> Option<String> {
         use std::ops::Bound::{Excluded, Unbounded};
         self.live
@@ -445,8 +446,8 @@ fn contested(view: &View, machine: &ObservedMachine) -> Option<ConditionFact> {
     })
 }
 
-/// A request in the name of a Node that is not there yet, by somebody who may not have its certificate: it stays pending,
-/// and no kubelet of this machine's asks. Of several the first one is told.
+/// A request in the name of a Node that does not exist yet, from a user that may not have its certificate. It stays
+/// pending, and the machine's kubelet makes no other. Only the first one is reported.
 fn asked_by_a_stranger(view: &View, machine: &ObservedMachine) -> Option<ConditionFact> {
     let name = machine.expected.as_ref()?;
     if view.node_of(machine).is_some() {
@@ -480,8 +481,8 @@ fn object(kind: &str, uid: &str) -> ObjectRef {
     }
 }
 
-/// Makes `about` what is `wanted`, and returns what was not said yet; what is wanted no more is unsaid.
-/// Versions grow with every change, also where the fact changed and no object's resourceVersion did.
+/// Makes `about` equal to `wanted`. Returns the new facts, and withdraws those that are no longer wanted. Versions grow
+/// with every change, also if the fact changed without an object's resourceVersion.
 fn difference(
     about: &mut About,
     mut wanted: About,
@@ -498,7 +499,7 @@ fn difference(
             news.push((object.clone(), said.clone()));
         }
     }
-    // A fact whose run may begin with it goes before those that need the run.
+    // A fact with which a run may begin goes before those that need the run.
     let first = wanted
         .keys()
         .find(|object| object.kind == "Machine")

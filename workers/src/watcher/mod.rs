@@ -60,7 +60,7 @@ const WARNED_MAX: usize = 1_000;
 /// The first and the longest wait after something went wrong.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
 
-/// What the watcher watches, and how often.
+/// Objects to watch, and intervals.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The namespace of Machines and MachineSets; `None`: all namespaces.
@@ -75,7 +75,7 @@ pub struct Options {
     pub election: Option<Election>,
     /// Longest time between two full lists.
     pub relist: Duration,
-    /// Time in which every fact is repeated once, spread evenly.
+    /// Time in which every fact is repeated once, evenly spread.
     pub repeat: Duration,
 }
 
@@ -101,7 +101,7 @@ pub enum WatchError {
     Pool {
         /// Its name.
         pool: String,
-        /// What is wrong with it.
+        /// Reason for which it was skipped.
         error: IdError,
     },
 }
@@ -211,7 +211,7 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
 
 /// Waits until this process is elected, or is not any more.
 async fn becomes(status: &mut watch::Receiver<Status>, elected: bool) {
-    // The sender lives as long as the watcher.
+    // The sender exists as long as the watcher.
     drop(status.wait_for(|status| status.elected == elected).await);
 }
 
@@ -231,7 +231,7 @@ impl Unreadable {
         }
     }
 
-    /// A Machine for which another API speaks is left alone, and that is said once.
+    /// Counts a Machine for which another API is authoritative as left alone, and logs it once.
     fn elsewhere(&mut self, machine: &ObservedMachine) {
         let Some(api) = &machine.elsewhere else {
             return;

@@ -1,21 +1,20 @@
-//! Other operators for Windows hosts, as the watcher follows them: a sighting holds until a live list lacks the
-//! operator.
+//! Other operators for Windows hosts: a finding holds until a live list lacks the operator.
 
 use crate::kubernetes::operators;
 use dormer_proto::neighbour::Neighbour;
 use kube::Client;
 
-/// What is known of other operators.
+/// State of the search for other operators.
 #[derive(Debug, Default)]
 pub(super) struct Neighbours {
     known: Neighbour,
     unread: Option<String>,
-    /// What was said last of one that is installed and does not run.
+    /// Last report about an operator that is installed and does not run.
     idle: Option<String>,
 }
 
 impl Neighbours {
-    /// Looks again. What cannot be read changes nothing.
+    /// Searches again. An unreadable kind changes nothing.
     pub(super) async fn refresh(&mut self, client: &Client) -> &Neighbour {
         let seen = operators::check(client).await;
         if let Some(why) = seen.unread.as_ref().filter(|_| seen.unread != self.unread) {
@@ -38,7 +37,7 @@ impl Neighbours {
         &self.known
     }
 
-    /// Why the last look could not see everything.
+    /// Reason for which the last search was incomplete.
     pub(super) fn unread(&self) -> Option<&str> {
         self.unread.as_deref()
     }

@@ -26,7 +26,7 @@ pub(super) const ADDRESSES_MAX: usize = 32;
 pub(super) struct UnreadableObject {
     /// Where in the object.
     pub(super) field: &'static str,
-    /// What is odd about it.
+    /// Problem of the object.
     pub(super) problem: String,
 }
 

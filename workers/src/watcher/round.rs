@@ -38,16 +38,16 @@ const AROUND_EVERY: u32 = 10;
 const NEIGHBOURS_EVERY: u32 = 5;
 /// Parts after which the Windows builds among the nodes are checked again.
 const CLASSES_EVERY: u32 = 5;
-/// After how many parts the rollout hears that MachineSets have other numbers, if that is all that changed: a message
-/// about a set names its machines, and so is large.
+/// Parts after which the watcher sends changed replica counts of MachineSets to the rollout, if nothing else of them
+/// changed. A message about a set names its machines, so it is large.
 const NUMBERS_EVERY: u32 = 10;
-/// A machine that is new is spoken of again after so many parts: its first facts may have come before its run began.
+/// Parts after which the facts of a new machine are repeated: the first ones may have arrived before its run began.
 const NEW_AGAIN: [u32; 2] = [1, 5];
 
 struct Round {
     view: View,
     writer: MessageWriter,
-    /// Machines to be spoken of again, and when.
+    /// New machines whose facts are repeated, with the due time.
     fresh: VecDeque<(Instant, String)>,
     cursor: String,
     parts: u32,
@@ -74,7 +74,7 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
             from.push(self.source_listed(&mut view, resource, listing));
         }
         self.published.age();
-        // From before it is asked, so that no change is missed.
+        // Subscribed before the first read, so that no change is missed.
         let installed = self.catalog.changed();
         let writer = MessageWriter::new(beginning, &self.options.pool, self.rollout.clone());
         let part = (self.options.repeat / PARTS).max(Duration::from_millis(10));
@@ -119,7 +119,7 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
         self.follow(round, changes, installed).await
     }
 
-    /// Notes what a list brought; its resourceVersion, from which to watch.
+    /// Records the resourceVersion of a list, from which to watch.
     fn source_listed(
         &mut self,
         view: &mut View,
@@ -208,7 +208,7 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
         }
     }
 
-    /// Looks whether another operator for Windows hosts runs; `true`: runs have to be told.
+    /// Checks whether another operator for Windows hosts runs. `true`: runs get new settings.
     async fn refresh_neighbours(&mut self) -> bool {
         let neighbour = self.neighbours.refresh(&self.client).await.clone();
         let unread = self.neighbours.unread().map(str::to_owned);
@@ -221,7 +221,7 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
         self.settings.found(&neighbour)
     }
 
-    /// Looks what else changes the cluster; `true`: runs have to be told.
+    /// Checks which other operations change the cluster. `true`: runs get new settings.
     async fn refresh_changing(&mut self) -> bool {
         let machines = self.options.machines.as_deref();
         let namespace = self.options.cluster_machines.as_deref();
@@ -269,7 +269,7 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
         messages
     }
 
-    /// Owner facts are large; they are told at most once in a part.
+    /// Owner facts are large, so they are sent at most once in a part.
     fn owners(&mut self, round: &mut Round) -> Vec<FactMessage> {
         let now = Instant::now();
         if !round.view.owners_changed || now < round.owners_due {
@@ -282,7 +282,7 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
             .write_rollout(&round.view, &mut self.published, false)
     }
 
-    /// A part of the repeats: every run hears everything once in a round of them.
+    /// Messages of the next part of a round. A whole round repeats every fact to every run once.
     fn part(&mut self, round: &mut Round) -> Vec<FactMessage> {
         let mut messages = self.owners(round);
         let now = Instant::now();
@@ -314,7 +314,7 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
         messages
     }
 
-    /// Looks up what the pool's settings mean now; whether runs have to be told.
+    /// Resolves the pool's settings. Returns whether runs get new ones.
     async fn resolve_settings(&mut self, round: &mut Round) -> bool {
         if !self
             .settings
@@ -324,7 +324,7 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
         }
         self.settings.answer().await;
         let refused = self.settings.refused.as_ref().map(ToString::to_string);
-        let held = self.settings.published().held;
+        let held = self.settings.published().held_in_full();
         self.status.send_if_modified(|status| {
             let differs = status.pool_refused != refused || status.grants_held != held;
             (status.pool_refused, status.grants_held) = (refused, held);
@@ -461,7 +461,7 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
 }
 
 impl Round {
-    /// Machines whose runs may have begun just now are spoken of again soon.
+    /// Schedules repeated facts for machines whose runs may have begun just now.
     fn remember_new(&mut self) {
         let now = Instant::now();
         let started = std::mem::take(&mut self.writer.started);
@@ -475,7 +475,7 @@ impl Round {
     }
 }
 
-/// What the engine's side answers in time.
+/// Waits for an answer of the engine's side, with a time limit.
 async fn answered<T>(asked: impl Future<Output = Result<T, PortError>>) -> Result<T, Trouble> {
     let slow = |_| Trouble("the engine does not answer: nothing for a minute".to_owned());
     let answer = tokio::time::timeout(PORT_LIMIT, asked)

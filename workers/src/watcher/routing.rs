@@ -41,8 +41,8 @@ impl View {
         })
     }
 
-    /// The one machine to which a request in this node's name goes: the one whose annotation equals it, or (for a
-    /// node that somebody else configured) the one without annotation whose `nodeRef` does.
+    /// The one machine to which a request in this node's name is routed: the one whose annotation equals the name, or
+    /// (for a node that others configured) the one without an annotation whose `nodeRef` does.
     pub(super) fn owner_of_csr(&self, name: &str) -> Option<&String> {
         let annotated = self.only(name, |machine| machine.expected.as_deref() == Some(name));
         annotated.or_else(|| {
@@ -72,7 +72,7 @@ impl View {
         }
     }
 
-    /// Another machine because of which requests in this node's name go to no machine.
+    /// Another machine with the same claim, because of which requests in this node's name are routed to no machine.
     pub(super) fn rival(&self, name: &str, uid: &str) -> Option<&ObservedMachine> {
         if self.owner_of_csr(name).is_some() {
             return None;
@@ -136,7 +136,7 @@ impl View {
         .collect()
     }
 
-    /// Whether this set counts: of two APIs that show the same one, that which speaks for it.
+    /// Whether this set counts: if two APIs show the same set, only the authoritative one does.
     fn speaks_for_itself(&self, set: &ObservedSet) -> bool {
         if set.api == MachineApi::OpenShift {
             return set.speaks.as_deref().is_none_or(|api| api == "MachineAPI");

@@ -5,7 +5,7 @@ use kube::Client;
 use std::{collections::BTreeMap, time::Duration};
 use tokio::time::Instant;
 
-/// How often `/version` is read in one look: behind one address there may be several servers.
+/// Reads of `/version` in one check: one address may have several servers behind it.
 const READS: usize = 3;
 /// How long one read may take.
 const READ_MAX: Duration = Duration::from_secs(10);

@@ -18,37 +18,53 @@ use kube::{
 };
 use std::time::Duration;
 
-/// How long an Event may take to be written; a slow one is given up.
+/// Time limit of writing an Event, after which it is dropped.
 const EVENT_LIMIT: Duration = Duration::from_secs(10);
 
-/// The pool's object, what was accepted of it, and what was refused.
+/// The pool's object, the settings accepted from it, and the reason for a refusal.
 pub(super) struct Settings {
     pool: String,
     namespace: String,
     client: Client,
     object: Option<PoolObject>,
-    /// The ConfigMap in which an earlier build had the settings: while it is there, nothing is granted.
+    /// ConfigMap with the settings of an earlier build. While it exists, no lease is granted.
     map: Option<ObjectMeta>,
-    /// The cluster does not know the kind.
+    /// Whether the cluster lacks the kind WindowsPool.
     kind_absent: bool,
-    /// Another operator that configures hosts: while it runs, nothing is granted.
+    /// Another operator that configures hosts. While it runs, no lease is granted.
     neighbour: Neighbour,
-    /// What else changes the cluster: upgrades wait for the end of it.
+    /// Other operations that change the cluster. Upgrades wait for their end.
     changing: changing::Found,
     /// The minor of the oldest API server, if it is older than dormer promises to work with.
     too_old: Option<u32>,
-    /// Something changed since it was settled.
+    /// Whether something changed since the last [`Settings::resolve`].
     stale: bool,
     accepted: Option<PoolSettings>,
     pub(super) refused: Option<PoolError>,
-    /// What was said last by an Event, and of which edit.
+    /// UID, generation and text of the last Event.
     answered: Option<(String, u64, String)>,
+}
+
+/// Reason for which no lease is granted, and its remedy as an imperative sentence.
+struct Held {
+    why: String,
+    /// `None`: the reason itself names the remedy.
+    cure: Option<String>,
+}
+
+impl Held {
+    fn new(why: impl Into<String>, cure: impl Into<String>) -> Self {
+        Self {
+            why: why.into(),
+            cure: Some(cure.into()),
+        }
+    }
 }
 
 struct PoolObject {
     meta: ObjectMeta,
     resource: u64,
-    /// `None`: it has none, as the objects of builds before v1beta1.
+    /// `None`: the object has no spec, as builds before v1beta1 wrote it.
     spec: Option<Result<PoolSpec, PoolError>>,
 }
 
@@ -82,7 +98,7 @@ impl Settings {
         }
     }
 
-    /// Before a list: what it lacks is not there.
+    /// Forgets all objects before a list: an object that the list lacks no longer exists.
     pub(super) fn forget(&mut self) {
         self.object = None;
         self.map = None;
@@ -90,7 +106,7 @@ impl Settings {
         self.stale = true;
     }
 
-    /// A look at other operators found this; whether that is news.
+    /// Records which other operator runs. Returns whether that changed.
     pub(super) fn found(&mut self, neighbour: &Neighbour) -> bool {
         let news = self.neighbour != *neighbour;
         self.neighbour.clone_from(neighbour);
@@ -98,7 +114,7 @@ impl Settings {
         news
     }
 
-    /// A look found this else that changes the cluster; whether that is news.
+    /// Records which other operations change the cluster. Returns whether that changed.
     pub(super) fn found_changing(&mut self, seen: &changing::Found) -> bool {
         let news = self.changing != *seen;
         self.changing.clone_from(seen);
@@ -106,23 +122,23 @@ impl Settings {
         news
     }
 
-    /// What was found last that changes the cluster.
+    /// Operations that changed the cluster at the last read.
     pub(super) fn changing(&self) -> &changing::Found {
         &self.changing
     }
 
-    /// What is installed changed.
+    /// Notes that the installed versions changed, so that the settings are resolved again.
     pub(super) fn stale(&mut self) {
         self.stale = true;
     }
 
-    /// The list found no such kind.
+    /// Notes that the cluster does not know the kind WindowsPool.
     pub(super) fn kind_absent(&mut self) {
         self.kind_absent = true;
         self.stale = true;
     }
 
-    /// The pool stands so.
+    /// Records the pool's object as read or watched. An older version of the same object is ignored.
     pub(super) fn observe(&mut self, object: DynamicObject, resource: u64) {
         let DynamicObject { metadata, data, .. } = object;
         let newer = |old: &PoolObject| old.meta.uid == metadata.uid && old.resource > resource;
@@ -145,7 +161,7 @@ impl Settings {
         });
     }
 
-    /// The pool is gone: the defaults hold for machines that come up, and nothing is granted.
+    /// Forgets the deleted pool. Machines that come up then get the defaults, and no lease is granted.
     pub(super) fn lose(&mut self, uid: &str) {
         let lost = self
             .object
@@ -153,20 +169,20 @@ impl Settings {
         self.stale |= lost.is_some();
     }
 
-    /// The ConfigMap of an earlier build is there.
+    /// Records the ConfigMap of an earlier build.
     pub(super) fn find_map(&mut self, meta: ObjectMeta) {
         self.stale |= self.map.is_none();
         self.map = Some(meta);
     }
 
-    /// The ConfigMap is gone.
+    /// Forgets the deleted ConfigMap.
     pub(super) fn lose_map(&mut self, uid: &str) {
         let lost = self.map.take_if(|map| map.uid.as_deref() == Some(uid));
         self.stale |= lost.is_some();
     }
 
-    /// Settles what is asked with what is installed; `false` if neither changed. A refusal leaves what was accepted
-    /// as it is.
+    /// Resolves the spec against the installed versions; `false` if neither changed. A refused spec leaves the accepted
+    /// settings in force.
     pub(super) fn resolve(
         &mut self,
         installed: &impl Installed,
@@ -191,7 +207,7 @@ impl Settings {
         true
     }
 
-    /// The settings as runs are told: what was accepted, what holds grants, and what was refused.
+    /// The settings as published to runs: the accepted ones, why grants are held, and why an edit was refused.
     pub(super) fn published(&self) -> PoolSettings {
         let bare = || PoolSettings {
             pool: self.pool.clone(),
@@ -202,17 +218,20 @@ impl Settings {
         };
         let mut settings = self.accepted.clone().unwrap_or_else(bare);
         settings.refused = self.refused.as_ref().map(ToString::to_string);
-        settings.held = self.held(settings.absent).map(cut);
+        if let Some(Held { why, cure }) = self.held(settings.absent) {
+            settings.held = Some(cut(why));
+            settings.held_cure = cure.map(cut);
+        }
         settings.neighbour.clone_from(&self.neighbour);
         settings.waits = self.waits(settings.strategy).map(cut);
         settings.generation = self.object.as_ref().map_or(0, PoolObject::generation);
-        // What people want to stop is stopped, also by a spec of which something else cannot be.
+        // A pause or stop counts even if another field of the same spec is refused.
         let spec = self.object.as_ref().and_then(PoolObject::parsed);
         settings.paused |= spec.is_some_and(PoolSpec::paused) || settings.held.is_some();
         settings
     }
 
-    /// What upgrades wait for, with what to do.
+    /// Why upgrades wait, with the remedy.
     fn waits(&self, strategy: Strategy) -> Option<String> {
         let spec = self.object.as_ref().and_then(PoolObject::parsed);
         let for_version = spec.is_none_or(|spec| spec.waits_for_cluster);
@@ -224,17 +243,23 @@ impl Settings {
         (!all.is_empty()).then(|| all.join("; "))
     }
 
-    /// Why nothing is granted, with what to do.
-    fn held(&self, absent: bool) -> Option<String> {
+    /// Why no lease is granted, and the remedy.
+    fn held(&self, absent: bool) -> Option<Held> {
         let Self {
             pool, namespace, ..
         } = self;
         if let Some(runs) = self.neighbour.runs() {
-            return Some(runs.to_owned());
+            return Some(Held {
+                why: runs.to_owned(),
+                cure: None,
+            });
         }
         if let Some(minor) = self.too_old {
-            return Some(format!(
-                "an API server is at 1.{minor}, and dormer works with 1.{OLDEST_MINOR} and newer: upgrade the control plane"
+            return Some(Held::new(
+                format!(
+                    "an API server is at 1.{minor}, and dormer works with 1.{OLDEST_MINOR} and newer"
+                ),
+                "Upgrade the control plane",
             ));
         }
         if self.map.is_some() {
@@ -243,38 +268,56 @@ impl Settings {
                 true => "kubectl apply -f deploy/crd.yaml ; then ",
                 false => "",
             };
-            return Some(format!(
-                "the ConfigMap {namespace}/{map} of an earlier build is there, and is not read any more: {first}dormer pool \
-                 import -n {namespace} | kubectl apply -f - ; then kubectl -n {namespace} delete configmap {map}"
+            return Some(Held::new(
+                format!(
+                    "the ConfigMap {namespace}/{map} holds settings of an earlier build, which dormer no longer reads"
+                ),
+                format!(
+                    "Import the settings, and delete the ConfigMap: {first}dormer pool import -n {namespace} | kubectl \
+                     apply -f - ; then kubectl -n {namespace} delete configmap {map}"
+                ),
             ));
         }
+        let create = format!("kubectl -n {namespace} apply -f deploy/pool.yaml");
         let stop = |object: &PoolObject| object.parsed().is_some_and(|spec| spec.stop);
         match &self.object {
-            _ if self.kind_absent => Some(format!(
-                "the cluster does not know WindowsPools: kubectl apply -f deploy/crd.yaml ; then kubectl -n {namespace} \
-                 apply -f deploy/pool.yaml"
+            _ if self.kind_absent => Some(Held::new(
+                "the cluster has no CustomResourceDefinition WindowsPool",
+                format!(
+                    "Apply the definition and create the pool: kubectl apply -f deploy/crd.yaml ; then {create}"
+                ),
             )),
-            None => Some(format!(
-                "there is no WindowsPool {namespace}/{pool}: kubectl -n {namespace} apply -f deploy/pool.yaml"
+            None => Some(Held::new(
+                format!("there is no WindowsPool {namespace}/{pool}"),
+                format!("Create the pool: {create}"),
             )),
-            Some(object) if object.spec.is_none() => Some(format!(
-                "the WindowsPool {namespace}/{pool} is an earlier build's and has no spec: kubectl -n {namespace} apply \
-                 -f deploy/pool.yaml"
+            Some(object) if object.spec.is_none() => Some(Held::new(
+                format!(
+                    "an earlier build wrote the WindowsPool {namespace}/{pool}, and it has no spec"
+                ),
+                format!("Give the pool a spec: {create}"),
             )),
-            Some(object) if stop(object) => Some(format!(
-                "spec.stop of the WindowsPool {namespace}/{pool} is true"
+            Some(object) if stop(object) => Some(Held::new(
+                format!("spec.stop of the WindowsPool {namespace}/{pool} is true"),
+                format!("Set spec.stop to false: kubectl -n {namespace} edit windowspool {pool}"),
             )),
-            Some(_) if absent => Some(format!(
-                "nothing of the WindowsPool {namespace}/{pool} could be accepted yet"
+            Some(_) if absent => Some(Held::new(
+                format!(
+                    "dormer has not accepted any settings of the WindowsPool {namespace}/{pool} yet"
+                ),
+                format!(
+                    "Correct the fields that its Events name: kubectl -n {namespace} describe windowspool {pool}"
+                ),
             )),
             Some(_) => None,
         }
     }
 
-    /// Answers a spec that cannot be, and what holds grants, by an Event on the pool, once for each edit.
+    /// Writes an Event on the pool about a refused spec, held grants or waiting upgrades, once for each edit.
     pub(super) async fn answer(&mut self) {
         let published = self.published();
-        let (field, reason, note) = match (&self.refused, published.held) {
+        let held = published.held_in_full();
+        let (field, reason, note) = match (&self.refused, held) {
             (Some(error), _) => {
                 let note = format!("{error}. Nothing changes: the settings before this edit hold.");
                 (Some(error.key.clone()), "BadPoolSetting", note)
@@ -312,7 +355,7 @@ impl Settings {
     }
 }
 
-/// Writes a warning about the pool; what goes wrong is logged.
+/// Writes a warning Event about the pool. Errors are only logged.
 pub(super) async fn write_event(
     client: &Client,
     meta: &ObjectMeta,
@@ -401,8 +444,8 @@ mod tests {
             assert!(settings.resolve(&nothing, servers(oldest)));
             let published = settings.published();
             assert!(published.paused, "there is no pool in any case");
-            let held = published.held.unwrap_or_default();
-            assert_eq!(held.contains("upgrade the control plane"), old, "{held}");
+            let cure = published.held_cure.unwrap_or_default();
+            assert_eq!(cure == "Upgrade the control plane", old, "{cure}");
         }
     }
 }

@@ -38,7 +38,7 @@ pub(super) async fn follow(
             () = to.closed() => return,
             () = tokio::time::sleep(every) => {}
         }
-        // What cannot be asked is found by the lists.
+        // An API that cannot be requested here is found by the lists.
         if let Ok(served) = served(&client).await
             && served != known
         {
@@ -54,7 +54,7 @@ pub(super) struct Sources {
     states: BTreeMap<Kind, (String, SourceState)>,
     /// Groups that were served since this process began.
     groups: BTreeSet<&'static str>,
-    /// When this process asked first.
+    /// Time of this process's first request.
     began: Option<Instant>,
 }
 
@@ -83,7 +83,7 @@ impl Sources {
         early || !lost.is_empty()
     }
 
-    /// Notes the state of a source. What is forbidden is a finding, and said once.
+    /// Records the state of a source. A forbidden one becomes a finding, and is logged once.
     pub(super) fn is(&mut self, kind: Kind, what: &str, state: SourceState) {
         let known = self.states.get(&kind).map(|(_, state)| state);
         if known == Some(&state) {

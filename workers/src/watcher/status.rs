@@ -11,27 +11,27 @@ const FAILING_MAX: Duration = Duration::from_secs(120);
 pub struct Source {
     /// The kind, with its group and namespace.
     pub what: String,
-    /// Whether it is seen.
+    /// State of the source.
     pub state: SourceState,
 }
 
-/// Whether a source of machines is seen.
+/// Whether a source of machines is readable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SourceState {
     /// It is listed and watched.
     Watched,
     /// The cluster does not know the kind.
     Absent,
-    /// dormer may not read it: which right is missing. Nothing is concluded from what is not seen.
+    /// dormer may not read it: the missing right. Absent objects of this kind then prove nothing.
     Forbidden(String),
 }
 
 /// Status of the watcher. Counts refer to the present view.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Status {
-    /// This process publishes; another one does when it is `false` and `holder` is somebody.
+    /// Whether this process publishes. If not, `holder` names the process that does.
     pub elected: bool,
-    /// Who holds the Kubernetes Lease, as far as this process knows.
+    /// Holder of the Kubernetes Lease, as last read by this process.
     pub holder: Option<String>,
     /// The epoch of the last full list.
     pub epoch: Epoch,
@@ -39,7 +39,7 @@ pub struct Status {
     pub listed: Option<jiff::Timestamp>,
     /// What machines come from: each API that the cluster serves, with its sets.
     pub sources: Vec<Source>,
-    /// What is wrong with hosts of one's own, by host or entry.
+    /// Problems of WindowsHosts, by host or entry.
     pub hosts_amiss: BTreeMap<String, String>,
     /// Windows Machines.
     pub machines: usize,
@@ -47,21 +47,21 @@ pub struct Status {
     pub live: usize,
     /// Machines with `windowsmachineconfig.openshift.io/ignore=true`.
     pub ignored: usize,
-    /// Machines for which another API speaks (`status.authoritativeAPI`): not acted on.
+    /// Machines for which another API is authoritative (`status.authoritativeAPI`). dormer does not act on them.
     pub elsewhere: usize,
     /// Pending CSRs of kubelets that are none of our machines'.
     pub foreign_csrs: usize,
     /// Readings of objects that could not be understood, since the start.
     pub unreadable: u64,
-    /// Why the pool's settings are not what its spec asks for: the field, and what is wrong with it.
+    /// Reason for which the pool's spec is refused: the field and the problem.
     pub pool_refused: Option<String>,
-    /// Why no lease is granted, with what to do: there is no pool, it says stop, or an earlier build's ConfigMap is
-    /// there.
+    /// Reason for which no lease is granted, with the remedy: there is no pool, its `spec.stop` is true, or the
+    /// ConfigMap of an earlier build exists.
     pub grants_held: Option<String>,
     /// Another operator that configures Windows hosts: which one and where, and how to stop it. While it runs, dormer
     /// leaves every host alone.
     pub neighbour: Option<String>,
-    /// Why it could not be seen whether one runs: what was seen last holds.
+    /// Reason for which the search for another operator failed. The last result stays in force.
     pub neighbour_unread: Option<String>,
     /// Since when every list has failed, by this process's clock; `None` while they succeed.
     pub failing: Option<jiff::Timestamp>,

@@ -20,7 +20,7 @@ pub(super) enum Kind {
     Node,
     Csr,
     Pool,
-    /// The ConfigMap in which an earlier build had the pool's settings.
+    /// ConfigMap with the pool's settings of an earlier build.
     PoolMap,
     /// The ConfigMap with entries for hosts of one's own.
     Instances,
@@ -64,18 +64,18 @@ pub(super) struct View {
     pub(super) latest: u64,
     pub(super) node_names: BTreeMap<String, String>,
     pub(super) csr_names: BTreeMap<String, BTreeSet<String>>,
-    /// Requests by the name of a node in which somebody asks who may not.
+    /// Requests of users without the right, by the node name in them.
     pub(super) stranger_names: BTreeMap<String, BTreeSet<String>>,
-    /// Machines by the name that they expect for their Node, and by the one that `nodeRef` gives.
+    /// Machines by the expected name of their Node, and by the name in their `nodeRef`.
     pub(super) claims: BTreeMap<String, BTreeSet<String>>,
     /// Machines that have a run: they are of interest even when they are no Windows machines any more.
     runs: BTreeSet<String>,
     /// UIDs that were deleted: a late event does not bring them back. UIDs are never used again.
     gone: BTreeSet<String>,
-    /// Machines that stand, but cannot be read or find no room: nothing is said of them, least of all that they are
-    /// gone.
+    /// Machines that exist, but cannot be read or exceed the limit. Nothing is published about them, above all not that
+    /// they are gone.
     veiled: BTreeSet<String>,
-    /// Machines of some API may not be listed: one that is not seen may stand all the same.
+    /// Whether machines of some API may not be listed: an absent one may still exist.
     pub(super) machines_hidden: bool,
     /// Sets of some API may not be listed.
     pub(super) sets_hidden: bool,
@@ -98,7 +98,7 @@ impl View {
         }
     }
 
-    /// Takes in an object as it stands; `false` if there is no room for it. What is older than what stands is no news.
+    /// Adds or replaces an object; `false` if there is no room for it. An older version is ignored.
     pub(super) fn observe(&mut self, object: ObservedObject) -> bool {
         let (kind, uid, resource) = object.key();
         let known = self.resource(kind, uid);
@@ -140,12 +140,12 @@ impl View {
         true
     }
 
-    /// A Machine stands, and cannot be read.
+    /// Marks a Machine that exists and cannot be read.
     pub(super) fn veil(&mut self, uid: &str) {
         self.veiled.insert(uid.to_owned());
     }
 
-    /// Whether a Machine stands of which nothing can be said.
+    /// Whether a Machine exists about which nothing can be published.
     pub(super) fn is_veiled(&self, uid: &str) -> bool {
         self.veiled.contains(uid) || (self.machines_hidden && !self.gone.contains(uid))
     }
@@ -175,7 +175,7 @@ impl View {
         self.owners_changed = true;
     }
 
-    /// Of machines that two APIs show, the one that speaks for the machine counts.
+    /// Counts only the authoritative one of machines that two APIs show.
     fn count_once(&mut self, keys: &[String]) {
         let same = keys.iter().filter_map(|key| self.twins.get(key)).flatten();
         let uids: BTreeSet<String> = same.cloned().collect();
@@ -207,14 +207,14 @@ impl View {
         if let Some(before) = self.node_names.insert(name, uid.clone())
             && before != uid
         {
-            // The name has gone on to another Node; this one's deletion is under way to us.
+            // Another Node has the name now; the deletion of the earlier one will still arrive.
             self.nodes.remove(&before);
             self.mark_gone(before);
         }
         self.nodes.insert(uid, node);
     }
 
-    /// Only pending requests are kept, and what was pending until it was decided.
+    /// Keeps only pending requests, and the ones that were pending until their decision.
     fn observe_csr(&mut self, mut csr: ObservedCsr) {
         let before = self.csrs.get(&csr.uid);
         csr.node = csr
@@ -316,7 +316,7 @@ impl View {
         }
     }
 
-    /// Whoever claims this name has something to be told.
+    /// Marks the machines that claim this name for new messages.
     fn touch(&mut self, name: &str) {
         if let Some(uids) = self.claims.get(name) {
             self.changed.extend(uids.iter().cloned());
@@ -344,7 +344,7 @@ impl View {
     }
 }
 
-/// What the same machine has in both APIs.
+/// Identifiers that the same machine has in both APIs.
 fn twin_keys(machine: &ObservedMachine) -> Vec<String> {
     let api = machine.fact.machine.api;
     if api == MachineApi::Host {

@@ -183,28 +183,40 @@ async fn a_node_that_another_machine_holds_is_not_closed_by_its_name() {
     assert!(bench.cordoned(theirs));
 }
 
+/// A person keeps the Node out of service, and no fact of it has arrived yet. Nothing is written on either object.
 #[tokio::test]
-async fn a_persons_cordon_outlives_the_fence() {
+async fn a_node_that_a_person_cordoned_is_not_taken() {
     let bench = Bench::new(1, false).await;
     let m = &bench.machines()[0];
     let cordon = json!({"spec": {"unschedulable": true}});
+    let lifted = json!({"spec": {"unschedulable": null}});
     bench.patch_node(m, cordon.clone());
-    let found = Ok(Outcome::FenceOpened { was_cordoned: true });
-    assert_eq!(bench.run(open(m, 1)).await, found);
-    assert_eq!(
-        bench.run(open(m, 1)).await,
-        found,
-        "our own cordon is not taken for a person's"
-    );
-    assert_eq!(bench.run(open(m, 2)).await, found, "nor by the next lease");
-    assert_eq!(bench.run(close(m, 2)).await, Ok(Outcome::FenceClosed));
-    assert!(bench.cordoned(m));
+    for cordons in [true, false] {
+        let outcome = bench.run(opening(m, 1, false, cordons)).await;
+        let Ok(Outcome::FenceRefused { why, said }) = outcome else {
+            panic!("{outcome:?}");
+        };
+        assert_eq!(why, FenceRefusal::Cordoned);
+        assert!(said.contains("kubectl uncordon"), "{said}");
+        assert_eq!(bench.marks(m), [None, None]);
+    }
+    assert_eq!(bench.run(close(m, 1)).await, Ok(Outcome::FenceClosed));
+    assert!(bench.cordoned(m), "the person's cordon stays");
+    bench.patch_node(m, lifted.clone());
+    for token in [2, 2, 3] {
+        assert_eq!(
+            bench.run(open(m, token)).await,
+            Ok(OPENED),
+            "dormer's own cordon, of this lease or of an earlier one, is not taken for a person's"
+        );
+    }
+    assert_eq!(bench.run(close(m, 3)).await, Ok(Outcome::FenceClosed));
+    assert!(!bench.cordoned(m));
     // A change that needs no cordon: one that a person makes meanwhile stays.
-    bench.patch_node(m, json!({"spec": {"unschedulable": null}}));
-    assert_eq!(bench.run(opening(m, 3, false, false)).await, Ok(OPENED));
+    assert_eq!(bench.run(opening(m, 4, false, false)).await, Ok(OPENED));
     assert!(!bench.cordoned(m));
     bench.patch_node(m, cordon);
-    assert_eq!(bench.run(close(m, 3)).await, Ok(Outcome::FenceClosed));
+    assert_eq!(bench.run(close(m, 4)).await, Ok(Outcome::FenceClosed));
     assert!(bench.cordoned(m));
 }
 

@@ -691,6 +691,93 @@ async fn labels_of_pods_for_cluster_apis_drains_count_on_its_machines() {
     assert_eq!(bench.remaining_pods(), ["agent"]);
 }
 
+/// A person's label comes after the token was opened, and before the engine sees it.
+#[tokio::test]
+async fn nothing_is_taken_of_a_machine_that_a_person_took_over() {
+    let bench = Bench::new(1, false).await;
+    let m = bench.machines().remove(0);
+    bench.pod(&m, "a", json!({}));
+    let guard = within_the_limit;
+    let key = Key::new(m.namespace.as_str(), m.name.as_str());
+    let change = |to: Value| bench.patch_object(&kinds::MACHINE, &key, to);
+    bench.run(open(&m, guard())).await.expect("it opens");
+    let label = |key: &str, value: Value| json!({"metadata": {"labels": {key: value}}});
+    let annotation = |value: Value| json!({"metadata": {"annotations": {keys::IGNORE: value}}});
+    for (set, lifted) in [
+        (
+            label(keys::IGNORE, "true".into()),
+            label(keys::IGNORE, Value::Null),
+        ),
+        (annotation("true".into()), annotation(Value::Null)),
+        (
+            label(keys::OS_ID, Value::Null),
+            label(keys::OS_ID, "Windows".into()),
+        ),
+    ] {
+        change(set.clone());
+        for task in [
+            open(&m, guard()),
+            evict(&m, guard(), false),
+            evict(&m, guard(), true),
+            delete(&m, guard()),
+        ] {
+            let name = task.name();
+            assert_eq!(
+                why(bench.run(task).await),
+                FenceRefusal::Ignored,
+                "{name}: {set}"
+            );
+        }
+        let refused = before_tear_down(&bench, &m, guard(), 1).await;
+        let refused = refused.map(|it| it.expect("refused"));
+        assert_eq!(why(refused), FenceRefusal::Ignored, "{set}");
+        // A teardown that may have begun is finished: the host is not whole.
+        assert_eq!(
+            before_tear_down(&bench, &m, guard(), 2).await,
+            Ok(None),
+            "{set}"
+        );
+        change(lifted);
+    }
+    assert_eq!(bench.remaining_pods(), ["a"]);
+    assert!(!bench.machine(&m).deleting());
+    assert_eq!(bench.run(close(&m)).await, Ok(Outcome::FenceClosed));
+    assert!(!bench.cordoned(&m));
+}
+
+/// Its MachineSet lets go of it during the drain, so that nobody would replace it.
+#[tokio::test]
+async fn a_machine_without_an_owner_is_not_deleted() {
+    let bench = Bench::new(1, false).await;
+    let m = bench.machines().remove(0);
+    let key = Key::new(m.namespace.as_str(), m.name.as_str());
+    let guard = within_the_limit;
+    bench.run(open(&m, guard())).await.expect("it opens");
+    let owners = bench.machine(&m).data["metadata"]["ownerReferences"].clone();
+    let etcd = json!([{"apiVersion": "example.com/v1", "kind": "Sweeper", "name": "s", "uid": "1", "controller": true}]);
+    for to in [Value::Null, etcd] {
+        bench.patch_object(
+            &kinds::MACHINE,
+            &key,
+            json!({"metadata": {"ownerReferences": to}}),
+        );
+        assert_eq!(
+            why(bench.run(delete(&m, guard())).await),
+            FenceRefusal::NoOwner
+        );
+        assert!(!bench.machine(&m).deleting());
+    }
+    bench.patch_object(
+        &kinds::MACHINE,
+        &key,
+        json!({"metadata": {"ownerReferences": owners}}),
+    );
+    assert_eq!(
+        bench.run(delete(&m, guard())).await,
+        Ok(Outcome::MachineDeleted)
+    );
+}
+
 /// Two dormers in two namespaces count their tokens apart, so that both may hold the same number.
 #[tokio::test]
 async fn a_machine_of_another_dormer_is_left_alone() {

@@ -41,7 +41,7 @@ impl Draft<'_> {
             } => {
                 self.read(facts, host_key);
                 self.s.not_compared = None;
-                // A late comparison says nothing about changes that began meanwhile.
+                // A late comparison says nothing about changes that began after it.
                 if matches!(self.s.phase, Phase::Adopting | Phase::Checking) {
                     self.s.host.generation = *generation;
                     self.s.target = self.s.desired().cloned().unwrap_or_default();
@@ -76,7 +76,7 @@ impl Draft<'_> {
     pub(super) fn exhausted(&mut self, task: &Task, failure: Failure) {
         if let Task::ApproveCsr { csr, .. } = task {
             let why = match failure.code.as_str() {
-                // Its limits have passed, and nobody said why.
+                // All attempts passed their limits without an answer.
                 "NoAnswer" => {
                     "no approver has reported on it in time: is a dormer with the role approver running?".into()
                 }

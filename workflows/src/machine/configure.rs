@@ -20,7 +20,7 @@ use dormer_proto::{
 /// Most reboots of one configuration.
 const REBOOTS_MAX: u8 = 3;
 
-/// Phase of this stage, with what it remembers.
+/// Phase of this stage, with its data.
 pub(super) enum ConfigurePhase {
     PoolWait,
     ConvergingHost { rebooted: bool },
@@ -106,7 +106,7 @@ impl ConfigurePhase {
             (Self::ConvergingNode, Outcome::Converged { .. }) => draft.enter(Phase::ReadyWait),
             (Self::Marking, Outcome::NodeMarked) => marked(draft),
             (Self::Marking, Outcome::NodeChecked { checks }) => node_checked(draft, checks),
-            // An answer to a step that was left meanwhile, or in a phase that asks for nothing.
+            // Answer to a task of an earlier phase, or in a phase without tasks.
             (
                 Self::ConvergingHost { .. }
                 | Self::Rebooting { .. }
@@ -217,7 +217,7 @@ impl ConfigurePhase {
                 draft.cancel_tasks();
                 draft.enter(Phase::ConvergingHost { rebooted: false });
             }
-            // Nobody is at the host yet.
+            // No task uses the host yet.
             Self::PoolWait => {}
         }
     }
@@ -231,10 +231,10 @@ impl ConfigurePhase {
             Self::ReadyWait | Self::Soaking => {}
             // The host comes first, its Node afterwards.
             Self::PoolWait | Self::ConvergingHost { .. } | Self::Rebooting { .. } => {}
-            // Whether the Node is Ready is asked once its section is converged.
+            // The readiness of the Node is checked after its section has converged.
             Self::ConvergingNode => {}
-            // It is not given back, and does not count as joined, before it is Ready again. A node that serves was only
-            // changed in what disturbs nobody.
+            // The Node is not returned to service, and does not count as joined, before it is Ready again. A node that
+            // serves only had a change that does not disturb its pods.
             Self::Marking if !ready && !draft.s.protected() => {
                 draft.cancel_tasks();
                 draft.enter(Phase::ReadyWait);
@@ -341,8 +341,8 @@ fn host_converged(draft: &mut Draft<'_>) {
     }
 }
 
-/// Reboots a host that owes it. What a boot does not settle, the next would not either: the same list again fails, and
-/// so does a host that names something new after every boot.
+/// Reboots a host that still requires it. A requirement that a boot does not clear stays after the next one as well:
+/// the same list again fails the step, and so does a host that reports a new reason after every boot.
 fn reboot_owed(draft: &mut Draft<'_>, rebooted: bool, boot_id: String, owed: Vec<String>) {
     let before = &draft.s.host.reboots;
     // An older build has counted none.
@@ -372,7 +372,7 @@ fn reboot_owed(draft: &mut Draft<'_>, rebooted: bool, boot_id: String, owed: Vec
     });
 }
 
-/// The Node has to have the name that was expected: certificates were approved for that one
+/// Converges the Node's section. The Node must have the expected name: certificates were approved for that one
 /// (scenario 39).
 fn converge_node(draft: &mut Draft<'_>) {
     let found = draft.s.node.as_ref().map(|node| node.name.clone());

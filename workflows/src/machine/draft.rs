@@ -18,7 +18,7 @@ use dormer_proto::{
 /// How long a Node is not Ready before its machine may be repaired over the limit, where the pool does not say.
 pub(super) const REPAIR_AFTER_MS: u64 = 10 * 60_000;
 
-/// Pods that a note names of those that a drain does not wait for.
+/// Most pods without a wait that a note names.
 const SKIPPED_NAMED: usize = 3;
 
 /// Draft of a decision.
@@ -184,7 +184,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Restarts the current phase and cancels what is under way.
+    /// Restarts the current phase and cancels its tasks.
     pub(super) fn begin_again(&mut self) {
         self.cancel_tasks();
         self.enter(self.s.phase.clone());

@@ -1,5 +1,5 @@
-//! Draining: under the lease, or while somebody else deletes the Machine. The node is cordoned and drained. Then the
-//! Machine is deleted or the host torn down, or the whole change is undone.
+//! Draining: under the lease, or while a person or controller deletes the Machine. The node is cordoned and drained.
+//! Then the Machine is deleted or the host torn down, or the whole change is undone.
 
 use super::{
     draft::Draft,
@@ -17,7 +17,7 @@ use dormer_proto::{
     pool::AfterTimeout,
 };
 
-/// Phase of this stage, with what it remembers.
+/// Phase of this stage, with its data.
 pub(super) enum DrainPhase {
     Opening(Change),
     Evicting(Change, Drain),
@@ -89,7 +89,7 @@ impl DrainPhase {
             // The Node is cordoned again: evictions went on meanwhile.
             (Self::Evicting(..), Outcome::FenceOpened { .. }) => {}
             (Self::Leaving, outcome) => removal::answered(draft, outcome),
-            // An answer to a step that was left meanwhile, or in a phase that asks for nothing.
+            // Answer to a task of an earlier phase, or in a phase without tasks.
             (
                 Self::Opening(_)
                 | Self::Evicting(..)
@@ -150,7 +150,7 @@ impl DrainPhase {
             (Self::Evicting(change, drain), Timer::Drain) => overdue(draft, change, drain),
             (Self::Leaving, Timer::Again) => removal::begin_pass(draft, false),
             (Self::Leaving, Timer::Drain) => removal::overdue(draft),
-            // Its note says what its removal waits for.
+            // The note of the state names what its removal waits for.
             (Self::Leaving, Timer::Deadline) if draft.s.own_host() => {
                 draft.wait(Timer::Deadline);
             }
@@ -180,7 +180,7 @@ impl DrainPhase {
         match (self, news) {
             // Open tasks use the old address.
             (Self::TearingDown, News::Address) => draft.begin_again(),
-            // A repeat of Open: there is no other way to cordon (docs/decisions/0004-fences.md).
+            // Repeats the opening of the fence, which is the only task that cordons (docs/decisions/0004-fences.md).
             (
                 Self::Evicting(change, _),
                 News::Node {
@@ -204,6 +204,15 @@ impl DrainPhase {
                 Self::TearingDown | Self::Undoing | Self::Vanishing | Self::Leaving,
                 News::Ignored,
             ) => {}
+            // Nobody would replace it: a drain for a deletion has become pointless.
+            (Self::Opening(ref change) | Self::Evicting(ref change, _), News::Machine { .. })
+                if change.how == How::Recreate && draft.s.owner().is_none() =>
+            {
+                let note = "no MachineSet owns the Machine any more, so nobody would replace it: the upgrade is \
+                            given up";
+                draft.s.note = Some(note.into());
+                draft.give_back();
+            }
             // Whether its Node is down, and for how long, decides about its turn.
             (Self::Leaving, News::Node { .. } | News::NodeGone) => removal::node_changed(draft),
             // A drain that takes too long by the new settings is found overdue by them.
@@ -249,7 +258,7 @@ impl DrainPhase {
     pub(super) fn asked(self, draft: &mut Draft<'_>, request: Request) {
         match self {
             Self::Opening(ref change) | Self::Evicting(ref change, _) => match request {
-                // Somebody may have uncordoned it meanwhile.
+                // Another client may have uncordoned it meanwhile.
                 Request::Resume { paused: true } => {
                     draft.cancel_tasks();
                     match draft.s.node.as_ref().is_some_and(|node| !node.cordoned) {
@@ -282,17 +291,18 @@ impl DrainPhase {
                 Request::Resume { paused: false } | Request::Hold => {}
                 // Recorded, and handled once it serves.
                 Request::Wish | Request::Approve => {}
-                // Closing the fence shows whether the deletion took place.
+                // Closing the fence shows whether the Machine was deleted.
                 Request::Abort { by } if matches!(self, Self::Deleting) => undo(draft, &by),
-                // Something is destroyed already, or it is being given up.
+                // The host or Machine is destroyed already, or the change is being given up.
                 Request::Abort { .. } => {}
             },
             Self::Vanishing | Self::Leaving => match request {
                 Request::Resume { paused: true } => draft.begin_again(),
-                // A host of one's own asked for it. With any other the slot goes with the Machine.
+                // Only the removal of a WindowsHost requested the lease. For any other machine the slot goes with the
+                // Machine.
                 Request::Granted { .. } if matches!(self, Self::Leaving) => removal::granted(draft),
                 Request::Granted { .. } => {}
-                // The Machine goes, whatever is wanted of it.
+                // The Machine goes, whatever a person requests.
                 Request::Resume { paused: false }
                 | Request::Hold
                 | Request::Wish
@@ -321,7 +331,7 @@ fn opened(draft: &mut Draft<'_>, change: Change) {
 /// from here.
 fn begin_eviction(draft: &mut Draft<'_>, change: &Change, drain: &Drain) {
     let machine = draft.s.machine.as_ref();
-    // It speaks of Machines that are deleted. A host that stays, or a person who asks for a drain, is not meant.
+    // The annotation concerns only Machines that are deleted, not hosts that stay, nor a drain that a person requests.
     let skip = machine.is_some_and(|m| m.exclude_drain) && change.how == How::Recreate;
     if skip || draft.s.node_name().is_none() {
         let why = if skip {
@@ -377,11 +387,15 @@ fn refused(draft: &mut Draft<'_>, why: FenceRefusal, said: String) {
             draft.enter(Phase::Undoing);
         }
         FenceRefusal::Gone => draft.enter(Phase::Leaving),
-        FenceRefusal::Stopped => {
+        // Each ends by itself or by a person's hand in the cluster, and the next fact tells.
+        FenceRefusal::Stopped
+        | FenceRefusal::Ignored
+        | FenceRefusal::NoOwner
+        | FenceRefusal::Cordoned => {
             draft.s.note = Some(format!("given back: {said}"));
             draft.enter(Phase::Undoing);
         }
-        // Only a person can tell what is wrong here. A pause ends, and is read again after a while.
+        // Only a person can resolve these. A pause ends by itself, and is read again after a while.
         FenceRefusal::Paused
         | FenceRefusal::OtherDormer
         | FenceRefusal::NotWindows
@@ -439,7 +453,7 @@ fn emptied(draft: &mut Draft<'_>, how: How) {
     match how {
         How::Recreate => draft.enter(Phase::Deleting),
         How::InPlace | How::Restart => draft.enter(Phase::TearingDown),
-        // A person asked for more meanwhile, and somebody makes another Machine.
+        // A person requested a replacement meanwhile, and a controller creates another Machine.
         How::Drain
             if draft.s.wish == Some(LeasedRequest::Recreate) && draft.s.owner().is_some() =>
         {
@@ -487,7 +501,7 @@ fn overdue(draft: &mut Draft<'_>, change: Change, mut drain: Drain) {
 
 /// Aborts an upgrade that has not destroyed anything yet.
 pub(super) fn undo(draft: &mut Draft<'_>, by: &Sender) {
-    // What stood in the way of this drain stands in the way of the next.
+    // The obstacle of this drain may also obstruct the next.
     if let Phase::Evicting(_, drain) = &draft.s.phase
         && let Some(first) = drain.blockers.first()
     {

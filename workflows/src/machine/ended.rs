@@ -12,7 +12,7 @@ use super::{
 use dormer_engine_core::Command;
 use dormer_proto::machine::ChangeClass;
 
-/// Phase of this stage, with what it remembers.
+/// Phase of this stage, with its data.
 pub(super) enum EndedPhase {
     Failed { from: Phase },
     Gone,
@@ -28,7 +28,7 @@ impl EndedPhase {
 
     pub(super) fn fired(self, draft: &mut Draft<'_>, timer: Timer) {
         match (self, timer) {
-            // A removal asks for its turn again.
+            // A removal requests the lease again.
             (
                 Self::Failed {
                     from: Phase::Leaving,
@@ -63,7 +63,7 @@ impl EndedPhase {
                 | News::Node { rebooted: true, .. }
                 | News::Pool { retarget: true, .. },
             ) => draft.go_on_from(from),
-            // What it waited for came after the deadline: the cluster was in the way, not the machine.
+            // The awaited object came after the deadline: the cluster was slow, not the machine.
             (
                 Self::Failed {
                     from: from @ (Phase::NodeWait | Phase::ReadyWait),
@@ -72,7 +72,7 @@ impl EndedPhase {
             ) if ready || from == Phase::NodeWait => draft.go_on_from(from),
             // The host is ignored: if nothing is destroyed yet, the change is undone.
             (Self::Failed { from }, News::Ignored) if from.whole() => draft.give_back(),
-            // Nothing that gives a reason to try again.
+            // Inputs that give no reason to try again.
             (
                 Self::Failed { .. },
                 News::Machine { .. }
@@ -98,8 +98,8 @@ impl EndedPhase {
 
     pub(super) fn asked(self, draft: &mut Draft<'_>, request: Request) {
         match (self, request) {
-            // Its lease was returned: a grant that was under way is returned, too. A removal cannot be undone, but
-            // whoever waits for its lease gets it.
+            // The lease was returned, so a grant in flight is returned as well. A removal cannot be undone, so a run
+            // that waits for the lease for it accepts the grant.
             (
                 Self::Failed {
                     from: Phase::Leaving,
@@ -120,7 +120,7 @@ impl EndedPhase {
                 },
                 _,
             ) => {}
-            // A machine that failed before it ever served, or while it did, may be replaced, too.
+            // A machine that failed before it ever served, or while it served, may be replaced as well.
             (Self::Failed { .. }, Request::Wish) if draft.s.lease.token().is_none() => {
                 let how = draft.s.how(ChangeClass::Replace);
                 let differs = vec!["a person asked for it".into()];
@@ -166,7 +166,7 @@ impl Draft<'_> {
         match phase {
             // A lease granted meanwhile is closed and returned, if the step does not use it.
             phase if held && phase.joined() && phase != Phase::Closing => self.give_back(),
-            // A removal that failed would have asked for its turn by itself.
+            // A removal that failed would have requested the lease by itself.
             Phase::Leaving => {
                 self.push(Command::CancelTimer(Timer::Again));
                 self.enter(Phase::Leaving);

@@ -18,13 +18,13 @@ impl Draft<'_> {
             Some(Fact::Machine(machine::Fact::Node(node))) => self.node_observed(node),
             Some(Fact::Machine(machine::Fact::Csr(csr))) => self.on_csr(object, csr),
             Some(Fact::Machine(machine::Fact::Pool(pool))) => self.pool_observed(pool),
-            // A machine gets no fact meant for a rollout.
+            // Facts for rollouts, which a machine never receives.
             Some(Fact::Rollout(_)) => {}
             None => match object.kind.as_str() {
                 "Machine" => self.machine_gone(),
                 "Node" => self.node_gone(&object.uid),
                 "CertificateSigningRequest" => drop(self.s.csrs.remove(&object.uid)),
-                // The pool's settings: what they said last holds. No other kind is about a machine.
+                // The last published settings of the pool stay in force. Other kinds do not concern a machine.
                 _ => {}
             },
         }
@@ -51,7 +51,7 @@ impl Draft<'_> {
             return self.machine_leaves();
         }
         if self.s.phase.leaving() {
-            // An old word of a Machine that goes.
+            // An outdated fact of a Machine that is being deleted.
             return;
         }
         if ignored != before.as_ref().is_some_and(|m| m.ignored) {
@@ -118,7 +118,7 @@ impl Draft<'_> {
                     return;
                 }
                 if self.s.phase == Phase::Serving {
-                    // A comparison finds what it did to the host meanwhile.
+                    // A comparison shows what others did to the host meanwhile.
                     self.enter(Phase::Checking);
                 } else {
                     self.begin_again();
@@ -128,12 +128,12 @@ impl Draft<'_> {
         }
     }
 
-    /// The Machine has a deletionTimestamp: by our own order, or by somebody else's.
+    /// Handles the Machine's deletionTimestamp, from our own order or another client.
     fn machine_leaves(&mut self) {
         if self.s.phase == Phase::Deleting || self.s.phase.leaving() {
             return;
         }
-        // A removal that failed for good waits for a person, however often its object is told.
+        // A removal that failed for good waits for a person, however often the watcher repeats the object.
         if self.s.phase.removal_failed() {
             return removal::return_lease(self);
         }
@@ -209,8 +209,8 @@ impl Draft<'_> {
         });
     }
 
-    /// Whether a Node of the expected name is this Machine's: by the provider id where both have one; else by the
-    /// Machine's `nodeRef`, or because it came after a first certificate that was approved for it.
+    /// Whether a Node of the expected name is this Machine's: by the provider id if both have one; else by the
+    /// Machine's `nodeRef`, or because the Node appeared after its first certificate was approved.
     fn is_ours(&self, node: &NodeFact) -> bool {
         let machine = self.s.machine.as_ref();
         let provider = machine.and_then(|machine| machine.provider_id.as_ref());
@@ -224,8 +224,7 @@ impl Draft<'_> {
         same || known || linked == Some(&node.name) || self.s.host.certified
     }
 
-    /// A full list has no Node of the name that `nodeRef` gives, and `nodeRef` has no UID by which the watcher could
-    /// name the one that is gone.
+    /// Handles a full list without the Node that `nodeRef` names, if `nodeRef` has no UID for the missing Node.
     fn node_named_is_absent(&mut self) {
         let machine = self.s.machine.as_ref();
         let absent = machine
@@ -236,7 +235,7 @@ impl Draft<'_> {
             return;
         };
         let uid = node.uid.clone();
-        // Should it stand all the same, its next fact is news.
+        // If the Node exists after all, its next fact counts as new.
         self.push(Command::ForgetFact(ObjectRef {
             cluster: String::new(),
             kind: "Node".to_owned(),
@@ -259,7 +258,9 @@ impl Draft<'_> {
         let known = self.s.pool.as_mut().filter(|known| !known.absent);
         if let (true, Some(known)) = (pool.absent, known) {
             // The last settings hold after the pool is gone: no serving node falls back to defaults.
-            (known.held, known.paused) = (pool.held, true);
+            known.held = pool.held;
+            known.held_cure = pool.held_cure;
+            known.paused = true;
             return;
         }
         let rules = |pool: &PoolSettings| (pool.strategy, pool.approval);

@@ -105,8 +105,8 @@ impl Draft<'_> {
         }
     }
 
-    /// The rollout hears that it is a member no more.
-    /// `stays`: only the run ends, or rests, and the Machine is still there.
+    /// Reports to the rollout that the machine is no longer a member. `stays`: only the run ends, or rests, and the
+    /// Machine still exists.
     pub(super) fn leave_rollout(&mut self, gap: bool, stays: bool) {
         if self.s.reported.take().is_some() {
             let never_served = self.s.ignored() && self.s.first_bring_up() && !self.s.node_serves();
@@ -114,14 +114,14 @@ impl Draft<'_> {
         }
     }
 
-    /// A person closes the run, and decides with that what becomes of its Machine: nobody waits for it.
+    /// Reports to the rollout that a person closed the run. The rollout then waits for no replacement of its Machine.
     pub(super) fn removed_from_rollout(&mut self) {
         if self.s.reported.take().is_some() || self.s.ignored() {
             self.left(false, true, false);
         }
     }
 
-    /// A machine that is to be ignored, and that others have brought up: the rollout hears that it serves.
+    /// Reports an ignored machine that another operator brought up to the rollout, as one that serves.
     pub(super) fn served_by_others(&mut self) {
         if self.s.ignored() && self.s.lease == Lease::None && self.s.first_bring_up() {
             self.left(false, true, false);

@@ -77,7 +77,7 @@ impl Workflow for Machine {
             } => {
                 draft.signalled(&from, signal);
             }
-            // A rollout never closes, and a machine gets no fact meant for a rollout.
+            // A rollout never closes, and a machine receives no facts for rollouts.
             Input::Signalled { .. } | Input::Refused { .. } => {}
         }
         draft.finish()
@@ -87,7 +87,7 @@ impl Workflow for Machine {
         let Fact::Machine(machine::Fact::Machine(machine)) = fact else {
             return None;
         };
-        // etcd was restored, or a list lied. A Machine that somebody else deletes needs no run.
+        // etcd was restored, or a list was incomplete. A Machine that is being deleted needs no run.
         if object.kind != "Machine" || machine.deleting || !ended.machine_gone {
             return None;
         }

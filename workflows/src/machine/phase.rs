@@ -42,7 +42,7 @@ pub enum Phase {
     Rebooting {
         /// The boot that must end.
         boot_id: String,
-        /// Whether the host was told to reboot.
+        /// Whether dormer ordered the reboot.
         asked: bool,
     },
 
@@ -61,7 +61,7 @@ pub enum Phase {
     // Joined
     /// Serves.
     Serving,
-    /// Compares the host with what is desired.
+    /// Compares the host with its desired state.
     Checking,
     /// Applies a change that disturbs no pod.
     Applying {
@@ -88,11 +88,11 @@ pub enum Phase {
     Deleting,
     /// Waits for the Machine to be gone.
     Vanishing,
-    /// Removes what the profile installed.
+    /// Removes everything that the profile installed.
     TearingDown,
     /// Aborts the change: closes the fence and restores the cordon.
     Undoing,
-    /// Somebody else deletes the Machine.
+    /// The Machine is being deleted, not by this run.
     Leaving,
 
     // Recreated
@@ -223,7 +223,7 @@ pub enum Timer {
     Deadline,
     /// The Node has been Ready for long enough.
     Soak,
-    /// Time to look for drift.
+    /// Time of the next drift check.
     Drift,
     /// The drain has taken too long.
     Drain,

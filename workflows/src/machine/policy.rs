@@ -50,7 +50,7 @@ const API: RetryPolicy = RetryPolicy {
     overall_ms_max: 2 * HOUR,
 };
 
-/// Closing a fence: given up after 30 days only, because it frees the lease.
+/// Closing a fence: it fails only after 30 days, because it frees the lease.
 const CLOSE: RetryPolicy = RetryPolicy {
     attempts_max: 1_000_000,
     first_ms: 250,
@@ -67,19 +67,21 @@ const CSR: RetryPolicy = RetryPolicy {
     ..API
 };
 
-/// Tearing down a host that leaves: one that is dead is given up within a quarter of an hour, and forgotten by force.
+/// Tearing down a host that leaves: an unreachable one is given up within a quarter of an hour, and forgotten by force.
 pub const REMOVAL: RetryPolicy = RetryPolicy {
     overall_ms_max: 15 * MINUTE,
     ..CONVERGE
 };
 
-/// Between two passes over the pods of a host that leaves, and while something else holds its removal.
+/// Pause between two passes over the pods of a host that leaves, and while another obstacle delays its removal, in
+/// milliseconds.
 pub const REMOVAL_AGAIN: u64 = 5 * SECOND;
 
-/// Most failures of one step of a removal, without a success in between, before a person has to look.
+/// Most failures of one step of a removal, without a success in between, before it waits for a person.
 pub const REMOVAL_FAILURES_MAX: u8 = 5;
 
-/// Wait of a removal that failed, until it asks for the lease again by itself: half an hour, doubled up to four hours.
+/// Wait of a failed removal before it requests the lease again, in milliseconds: half an hour, doubled up to four
+/// hours.
 #[must_use]
 pub fn removal_rests(rounds: u8) -> u64 {
     (30 * MINUTE) << rounds.saturating_sub(1).min(3)
@@ -122,7 +124,7 @@ pub fn of(task: &Task) -> RetryPolicy {
         Task::Plan { .. } | Task::Reboot { .. } => PLAN,
         Task::ApproveCsr { .. } => CSR,
         Task::CloseFence { .. } => CLOSE,
-        // It is asked again after ten minutes.
+        // The run repeats the task after ten minutes.
         Task::FindNode { .. } => CSR,
         Task::MarkNode { .. }
         | Task::OpenFence { .. }

@@ -14,7 +14,7 @@ use dormer_proto::{
     message::{Failure, cause},
 };
 
-/// Phase of this stage, with what it remembers.
+/// Phase of this stage, with its data.
 pub(super) enum ProvisionPhase {
     Address,
     Probing,
@@ -58,7 +58,7 @@ impl ProvisionPhase {
                 };
                 adopted(draft, found, pods);
             }
-            // An answer to a step that was left meanwhile; Address asks for nothing.
+            // Answer to a task of an earlier phase; Address has no tasks.
             (
                 Self::Address | Self::Probing | Self::KeyWait { .. } | Self::Adopting,
                 Outcome::Probed { .. }
@@ -178,7 +178,7 @@ fn probe_unless_given_up(draft: &mut Draft<'_>) {
     }
 }
 
-/// Continues after the probe. The record has what was read.
+/// Continues after the probe, whose result is on record.
 fn probed(draft: &mut Draft<'_>) {
     let facts = draft.s.host.facts.as_ref();
     let skew = facts.map_or(0, |facts| facts.clock_skew_ms);
@@ -211,7 +211,7 @@ fn adopted(draft: &mut Draft<'_>, found: Comparison, pods: u32) {
     let ready = draft.s.node.as_ref().is_none_or(|node| node.ready);
     let open = draft.s.stray_token().is_some();
     if !ready && pods == 0 && !open {
-        // It serves nobody: it is configured without the lease (docs/decisions/0002-adoption.md).
+        // The node does not serve, so it is configured without the lease (docs/decisions/0002-adoption.md).
         draft.s.in_service = false;
         return draft.enter(Phase::ConvergingHost { rebooted: false });
     }
@@ -233,7 +233,7 @@ fn adopted(draft: &mut Draft<'_>, found: Comparison, pods: u32) {
     compared(draft, found);
 }
 
-/// A host that has a Node and does not answer is Joined at an unknown version, and says so.
+/// Marks a host with a Node that does not answer as Joined at an unknown version, with the reason.
 fn adopted_unseen(draft: &mut Draft<'_>, failure: Failure) {
     draft.s.version = draft.s.node.as_ref().and_then(|node| node.version.clone());
     let cause = cause(&failure.code, None, &failure.message);

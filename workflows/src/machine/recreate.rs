@@ -30,7 +30,7 @@ impl RecreatePhase {
             (Self::Reprobing, Outcome::Probed { .. }) => {
                 draft.enter(Phase::ConvergingHost { rebooted: false });
             }
-            // Nobody makes a host of one's own again: its slot waits for no replacement.
+            // No controller recreates a WindowsHost, so its slot waits for no replacement.
             (Self::ClosingGone, Outcome::FenceClosed | Outcome::MachineDeleted)
                 if draft.s.own_host() =>
             {
@@ -44,7 +44,7 @@ impl RecreatePhase {
                 draft.end_episode("recreated");
                 draft.enter(Phase::ReplacementWait);
             }
-            // An answer to a step that was left meanwhile; ReplacementWait asks for nothing.
+            // Answer to a task of an earlier phase; ReplacementWait has no tasks.
             (
                 Self::Reprobing | Self::ClosingGone | Self::ReplacementWait,
                 Outcome::Probed { .. }

@@ -1,5 +1,7 @@
-//! Removal of a host of one's own: its node is emptied, the host torn down, its Node deleted and its object let go. No
-//! controller does any of that. A host that does not answer is forgotten by force, and what stays on it is noted.
+//! Removal of a WindowsHost: dormer drains its node, tears the host down, deletes its Node and removes its finalizer.
+//! No controller does any of that. A host that does not answer is forgotten by force, and the note names what stays on
+//! it. A host that has served needs the rollout's lease, as for an upgrade, so that several removals at once take one
+//! node after the other; it serves until it gets the lease. A host that never served needs no lease.
 //!
 //! One that has served passes under the rollout's lease, as an upgrade does: several entries that go at once take one
 //! node after the other. Until its turn it serves. One that never served needs no lease.
@@ -20,7 +22,7 @@ use dormer_proto::{
 /// What stays on a host that is not torn down.
 const LEFT: &str = "dormer's services, files, networks and certificates are still there; wipe it before it is switched on";
 
-/// Begins, or begins again, what is left to do. Every step finds what was done before.
+/// Starts, or restarts, the remaining steps. Every step recognises what was done before.
 pub(super) fn begin(draft: &mut Draft<'_>) {
     if draft.s.own_host() && may_begin(draft) {
         wait_for_drain(draft);
@@ -35,7 +37,7 @@ pub(super) fn begin_pass(draft: &mut Draft<'_>, force: bool) {
     }
 }
 
-/// The rollout gives it its turn.
+/// Handles the grant of the lease.
 pub(super) fn granted(draft: &mut Draft<'_>) {
     let node = draft.s.node.as_ref();
     draft.s.removal.cordoned = node.is_some_and(|node| node.cordoned);
@@ -65,7 +67,7 @@ fn may_begin(draft: &mut Draft<'_>) -> bool {
     }
     let note = "its removal waits for its turn: nodes that serve are taken one after the other";
     draft.s.note = Some(note.into());
-    // One that failed before goes last, and within the limit.
+    // A removal that failed before goes last, and within the limit.
     if draft.s.removal.rounds > 0 {
         return false;
     }
@@ -97,7 +99,8 @@ fn wait_for_drain(draft: &mut Draft<'_>) {
     }
 }
 
-/// A drain that takes too long: the pool's policy. A host whose entry is gone is not kept, so `Abort` waits, too.
+/// Applies the pool's policy to a drain that takes too long. A host whose entry is gone is not kept, so `Abort` waits
+/// as well.
 pub(super) fn overdue(draft: &mut Draft<'_>) {
     if !draft.s.own_host() {
         return;
@@ -116,7 +119,7 @@ pub(super) fn overdue(draft: &mut Draft<'_>) {
 }
 
 pub(super) fn answered(draft: &mut Draft<'_>, outcome: Outcome) {
-    // What was begun before somebody else deleted the Machine.
+    // The task began before another client deleted the Machine.
     if !draft.s.own_host() {
         return;
     }
@@ -144,7 +147,7 @@ pub(super) fn answered(draft: &mut Draft<'_>, outcome: Outcome) {
             draft.forget_host(left);
         }
         Outcome::FenceRefused { why, said } => refused(draft, why, said),
-        // Its object goes now, and with it the run. Other answers are to steps that were left.
+        // The object is deleted now, and the run ends with it. Other answers belong to earlier steps.
         _ => {}
     }
 }
@@ -161,11 +164,14 @@ fn refused(draft: &mut Draft<'_>, why: FenceRefusal, said: String) {
         FenceRefusal::Stopped
         | FenceRefusal::Paused
         | FenceRefusal::OtherDormer
+        | FenceRefusal::Ignored
+        | FenceRefusal::NoOwner
+        | FenceRefusal::Cordoned
         | FenceRefusal::Superseded => {
             draft.s.note = Some(format!("its removal waits: {said}"));
             draft.wait_ms(Timer::Again, policy::REMOVAL_AGAIN);
         }
-        // The link may be old: the watcher mends it. The host is dormer's to clean, whoever has that Node.
+        // The link may be outdated: the watcher corrects it. dormer cleans the host, whichever machine owns that Node.
         FenceRefusal::NotItsNode | FenceRefusal::NotWindows | FenceRefusal::ControlPlane => {
             let at = draft.now.at;
             let since = *draft.s.removal.unlinked.get_or_insert(at);
@@ -198,7 +204,7 @@ pub(super) fn gave_up(draft: &mut Draft<'_>, task: TaskKind, failure: Failure) {
                 ),
             );
         }
-        // Nobody ever logged in to it, so nothing of dormer's is there.
+        // dormer never logged in to it, so nothing of dormer's is on it.
         TaskKind::Probe if draft.s.node_name().is_none() => {
             draft.s.note = Some(format!("the host at {address} was never reached ({code})"));
             return draft.forget_host(None);
@@ -226,8 +232,8 @@ fn step_of(outcome: &Outcome) -> Option<TaskKind> {
     }
 }
 
-/// A removal whose step failed begins again after a while; a step that fails each time is for a person. The removal
-/// then returns its lease, and asks again, last of all, after a longer while.
+/// Restarts a removal after a pause when a step has failed. A step that fails repeatedly is for a person: the removal
+/// returns its lease, and requests it again, last of all, after a longer pause.
 fn try_again(draft: &mut Draft<'_>, step: TaskKind, failure: Failure) {
     let removal = &mut draft.s.removal;
     let failed = removal.failures.entry(step.name().to_owned()).or_default();
@@ -262,7 +268,7 @@ fn try_again(draft: &mut Draft<'_>, step: TaskKind, failure: Failure) {
     rest(draft, wait);
 }
 
-/// Returns the lease of a removal that failed: nobody waits for it.
+/// Returns the lease of a removal that failed: the rollout waits for no replacement.
 fn rest(draft: &mut Draft<'_>, wait: u64) {
     draft.withdraw();
     draft.release(false);

@@ -94,7 +94,7 @@ impl Draft<'_> {
             return;
         }
         self.removed_from_rollout();
-        // Not even a Machine that was gone, and is listed again, begins it anew: a person decided.
+        // A person closed the run, so it does not restart even if the Machine is listed again.
         self.s.machine_gone = false;
         let by = name(from);
         self.s.note = Some(format!(

@@ -16,7 +16,7 @@ use dormer_proto::{
     rollout::NotCompared,
 };
 
-/// Phase of this stage, with what it remembers.
+/// Phase of this stage, with its data.
 pub(super) enum ServePhase {
     Serving,
     Checking,
@@ -96,7 +96,7 @@ impl ServePhase {
             (Self::Closing, Outcome::MachineDeleted) => draft.enter(Phase::Vanishing),
             (Self::Serving, Outcome::NodeAbsent) => node_is_absent(draft),
             (Self::Serving, Outcome::NodeFound { name }) => node_is_there(draft, &name),
-            // An answer to a step that was left meanwhile, or in a phase that asks for nothing.
+            // Answer to a task of an earlier phase, or in a phase without tasks.
             (
                 Self::Serving
                 | Self::Checking
@@ -259,14 +259,14 @@ impl ServePhase {
             Self::Serving => draft.consider(),
             // The comparison and the method of the change may be outdated.
             Self::ApprovalWait(_) | Self::OwnerWait(_) => draft.enter(Phase::Checking),
-            // What the pause held, and disturbs nobody, needs no lease.
+            // A change that the pause delayed, and that does not disturb pods, needs no lease.
             Self::LeaseWait(ref change)
                 if (other || (resumed && change.how == How::Restart)) && draft.s.wish.is_none() =>
             {
                 draft.withdraw();
                 draft.enter(Phase::Checking);
             }
-            // Its place in the queue is kept: the version, or the person's wish, is the same.
+            // The position in the queue stays: the version, or the person's request, is the same.
             Self::LeaseWait(_) => {}
             Self::Checking => draft.begin_again(),
             // They finish the version they began with; then the run considers the present one.
@@ -329,7 +329,7 @@ impl ServePhase {
                         draft.withdraw();
                         draft.want(change);
                     }
-                    // Its place in the queue is kept.
+                    // The position in the queue stays.
                     false => draft.s.phase = Phase::LeaseWait(change),
                 }
             }
@@ -341,7 +341,7 @@ impl ServePhase {
     fn approved(self, draft: &mut Draft<'_>) {
         match self {
             Self::ApprovalWait(change) => draft.want(change),
-            // On record, for when it is asked for.
+            // Recorded for the time when it is needed.
             Self::Serving
             | Self::Checking
             | Self::Applying { .. }

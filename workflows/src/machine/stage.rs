@@ -56,11 +56,11 @@ pub(super) enum News {
     Pool {
         /// They want a version other than the one in progress.
         retarget: bool,
-        /// The way to carry out a change, or the need for approval, has changed.
+        /// The strategy, or the need for approval, has changed.
         rules: bool,
         /// The limit of a drain, or the policy after it, has changed.
         drain: bool,
-        /// A pause has ended that held changes which disturb nobody.
+        /// A pause has ended that delayed changes which do not disturb pods.
         resumed: bool,
     },
     /// The Machine got the label `ignore=true` while it holds the lease.
@@ -87,7 +87,7 @@ pub(super) enum Request {
     },
     /// The rollout granted the lease; the record has it.
     Granted {
-        /// The machine had asked for it.
+        /// Whether the machine had requested it.
         wanted: bool,
     },
 }
@@ -147,7 +147,7 @@ impl Draft<'_> {
         self.s.phase.clone().stage()
     }
 
-    /// Issues what a phase needs on entry.
+    /// Issues the tasks and timers of a phase on entry.
     pub(super) fn begin_phase(&mut self) {
         match self.stage() {
             Stage::Provision(phase) => phase.enter(self),
@@ -167,7 +167,7 @@ impl Draft<'_> {
             Stage::Serve(phase) => phase.answered(self, outcome),
             Stage::Drain(phase) => phase.answered(self, outcome),
             Stage::Recreate(phase) => phase.answered(self, outcome),
-            // A step that was under way when another failed.
+            // Answer to a task that was still running when another one failed.
             Stage::Ended(EndedPhase::Failed { .. } | EndedPhase::Gone) => {}
         }
     }

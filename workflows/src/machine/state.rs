@@ -6,7 +6,7 @@ use dormer_proto::{
     id::{LeaseToken, Timestamp},
     machine::{
         Blocker, ChangeClass, CsrFact, HostFacts, MachineApi, MachineFact, MachineRef, NodeFact,
-        Owner, TokenMark,
+        Owner, RECREATING, TokenMark,
     },
     pool::{Approval, Desired, PoolSettings, Strategy, payload_of},
     rollout::{MemberReport, NotCompared},
@@ -17,9 +17,6 @@ use std::{collections::BTreeMap, fmt};
 
 /// Most pending CSRs that a run keeps; a kubelet never has as many at once.
 pub const CSRS_MAX: usize = 16;
-
-/// Kinds of controllers that replace a deleted Machine.
-const RECREATING: [&str; 2] = ["MachineSet", "ControlPlaneMachineSet"];
 
 /// State of a machine's run.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -78,7 +75,7 @@ pub struct State {
     /// Last report to its rollout.
     #[serde(rename = "told")]
     pub reported: Option<MemberReport>,
-    /// Start of the time in which its Node has not been Ready.
+    /// Start of the time without a Ready Node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub down: Option<Down>,
     /// Why the last comparison of its host failed, if it did.
@@ -109,10 +106,10 @@ pub struct Removal {
     /// Failures of each step since its last success, by its name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub failures: BTreeMap<String, u8>,
-    /// How often it was given up, and its lease returned.
+    /// Number of failed rounds, after each of which the lease was returned.
     #[serde(skip_serializing_if = "is_zero")]
     pub rounds: u8,
-    /// Since when the API server says that the Node is not this host's.
+    /// Time since which the API server reports that the Node is not this host's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unlinked: Option<Timestamp>,
     /// Why the Node is left as it is, although the host is torn down.
@@ -187,13 +184,13 @@ pub struct Host {
     pub reboots: Reboots,
 }
 
-/// Reboots that one configuration of a host has asked for.
+/// Reboots that one configuration of a host required.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Reboots {
     /// How many.
     pub count: u8,
-    /// What the last one was for, as the host said it.
+    /// Reasons of the last one, in the host's words.
     pub owed: Vec<String>,
 }
 
@@ -209,7 +206,7 @@ pub enum Lease {
     /// It has none and wants none.
     #[default]
     None,
-    /// It asked for it.
+    /// The machine has requested it.
     Wanted,
     /// It has it.
     Held {
@@ -264,7 +261,7 @@ impl fmt::Display for Halt {
 /// Request of a person that needs the lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LeasedRequest {
-    /// A new machine in its place.
+    /// A new machine replaces it.
     Recreate,
     /// Cordoned and drained until resumed.
     Drain,
@@ -339,7 +336,7 @@ impl State {
         [ignored, paused, held].into_iter().flatten().collect()
     }
 
-    /// Takes over the halt of a build that knows only one.
+    /// Converts the halt of a build that stores only one.
     pub(super) fn take_over_halt(&mut self) {
         match self.halt.take() {
             Some(Halt::Paused { by }) if self.paused.is_none() => self.paused = Some(by),
@@ -354,7 +351,7 @@ impl State {
         self.in_service && self.node.is_some() && self.lease.token().is_none()
     }
 
-    /// Whether the rollout counts it: as available or not while it exists, as a gap when somebody deletes it.
+    /// Whether the rollout counts it: as available or not while it exists, as a gap after another client deletes it.
     #[must_use]
     pub fn counts(&self) -> bool {
         self.in_service
@@ -464,7 +461,7 @@ impl State {
             .as_ref()
             .filter(|pool| pool.absent && self.counts());
         match absent {
-            // A Node is brought back with what the host carries.
+            // A Node is restored with the version that the host has.
             _ if !changes || self.repairs() => None,
             Some(pool) => Some(
                 pool.held
@@ -475,14 +472,14 @@ impl State {
         }
     }
 
-    /// Whether the pool's pause holds changes that disturb nobody. Those of certificates pass.
+    /// Whether the pool's pause delays changes that do not disturb pods. Changes of certificates are never delayed.
     #[must_use]
     pub(super) fn live_held(&self) -> bool {
         let pool = self.pool.as_ref();
         pool.is_some_and(|pool| pool.paused && pool.holds_live)
     }
 
-    /// Another operator that configures hosts: its name and place. While it runs, dormer does nothing on this host.
+    /// Another operator that configures hosts: its name and namespace. While it runs, dormer does nothing on this host.
     #[must_use]
     pub fn neighbour(&self) -> Option<&str> {
         self.machine.as_ref()?.neighbour.runs()
@@ -515,7 +512,7 @@ impl State {
             .as_ref()
             .is_some_and(|pool| pool.strategy == Strategy::InPlace);
         match (self.wish, class) {
-            // Nobody makes such a host again.
+            // No controller recreates such a host.
             (Some(LeasedRequest::Recreate), _) if own => How::InPlace,
             (None, ChangeClass::Drain | ChangeClass::Replace) if own => How::InPlace,
             (Some(LeasedRequest::Recreate), _) => How::Recreate,
@@ -538,14 +535,14 @@ impl State {
         manual && !approved && self.wish.is_none()
     }
 
-    /// Whether the change under the lease began before a person's approval was asked for. It goes on.
+    /// Whether the change under the lease began before its approval was required. It continues.
     #[must_use]
     pub fn began_before_approval(&self) -> bool {
         let changes = matches!(
             self.under_lease,
             Some(How::Recreate | How::InPlace | How::Restart)
         );
-        // A Node that is only brought back needs none, and a change that is given up has none any more.
+        // Restoring a Node needs no approval, and a change that is given up needs none any more.
         let ends = matches!(self.phase, Phase::Undoing | Phase::Closing);
         let goes_on = self.lease.token().is_some() && self.differs() && !ends;
         changes && goes_on && self.needs_approval() && !self.approved
@@ -582,8 +579,8 @@ impl State {
         self.own_host() && deleting && self.in_service && asks
     }
 
-    /// Whether its removal was given up and holds no lease. It goes for good, so nobody waits for its node: it takes none
-    /// of the room that serving nodes need, and takes its own turn last.
+    /// Whether its removal was given up and holds no lease. The host goes for good, so the rollout waits for no node:
+    /// it does not count against the limit, and gets the lease last.
     fn removal_rests(&self) -> bool {
         let asks = self.phase == Phase::Leaving || self.phase.removal_failed();
         self.own_host() && self.removal.rounds > 0 && asks && self.lease.token().is_none()
@@ -606,7 +603,7 @@ impl State {
         (highest.token > self.closed && self.lease.token().is_none()).then_some(highest)
     }
 
-    /// Such a token that stands open: an upgrade that an earlier store began.
+    /// Token of an open fence from an earlier store: an upgrade that the earlier store began.
     #[must_use]
     pub fn stray_token(&self) -> Option<TokenMark> {
         self.found_token().filter(|mark| mark.open)
@@ -620,8 +617,8 @@ impl State {
             .is_some_and(|node| node.ready && !node.cordoned)
     }
 
-    /// Whether somebody else keeps its Node cordoned. A cordon under a token, of this or an earlier store, is dormer's.
-    /// A person who asks to recreate or drain this machine overrides the cordon.
+    /// Whether another client keeps its Node cordoned. A cordon under a token, of this or an earlier store, is
+    /// dormer's. A person who requests a recreation or drain of this machine overrides the cordon.
     #[must_use]
     pub fn cordoned_by_others(&self) -> bool {
         let cordoned = self.node.as_ref().is_some_and(|node| node.cordoned);

@@ -18,8 +18,8 @@ use dormer_proto::{
 pub struct PhaseRow {
     /// Phase: its id, its text for people, its state.
     pub phase: MachinePhase,
-    /// Text for people: what the phase waits for. `view.rs` fills in `{host}`, `{node}` and `{boot}`, and adds details
-    /// for some phases.
+    /// Condition that the phase waits for, as text for people. `view.rs` fills in `{host}`, `{node}` and `{boot}`, and
+    /// adds details for some phases.
     pub waits_for: &'static str,
     /// Tasks whose failure counts for this phase. Any other task belongs to an earlier phase.
     pub awaits: &'static [TaskKind],
@@ -141,7 +141,7 @@ pub static PHASES: [PhaseRow; MachinePhase::ALL.len()] = [
         .awaits(&[TaskKind::Reboot, TaskKind::Probe])
         .disturbs()
         .timers(&[
-            // Before the first probe of a host that was told to reboot, and between two probes.
+            // Pause before the first probe of a host that was ordered to reboot, and between two probes.
             (Timer::Again, Length::Ms(10 * SECOND)),
             // A reboot that applies updates takes a quarter of an hour (scenario 25).
             (Timer::Deadline, Length::Ms(30 * MINUTE)),
@@ -301,7 +301,7 @@ impl PhaseRow {
     }
 }
 
-/// Row without tasks and timers, which neither disturbs a node nor leaves.
+/// Row without tasks and timers, for a phase that neither disturbs a node nor removes it.
 const fn row(phase: MachinePhase, waits_for: &'static str) -> PhaseRow {
     PhaseRow {
         phase,

@@ -1,4 +1,4 @@
-//! Tasks of a machine, filled in from what the run knows of its Machine, its host and its lease.
+//! Tasks of a machine, with the arguments from the run's knowledge of Machine, host and lease.
 
 use super::{
     draft::{Draft, REPAIR_AFTER_MS},
@@ -139,13 +139,13 @@ impl Draft<'_> {
         });
     }
 
-    /// Logs in to a host that leaves, and of which nothing is known.
+    /// Logs in to a leaving host about which nothing is known.
     pub(super) fn probe_for_removal(&mut self) {
         let task = Task::Probe { host: self.host() };
         self.run_with(task, policy::ADOPTION_PROBE);
     }
 
-    /// Removes what the profile installed from a host that leaves. One that does not answer is not waited for long.
+    /// Removes everything that the profile installed from a leaving host. A host that does not answer is soon given up.
     pub(super) fn tear_down_for_good(&mut self) {
         let task = Task::TearDown {
             host: self.host(),
@@ -187,7 +187,7 @@ impl Draft<'_> {
                 machine: self.s.machine_ref(),
                 node,
                 version: self.s.target.version.clone(),
-                // A fingerprint is no key: the Node keeps what it has.
+                // A fingerprint is not a whole key, so the Node keeps its value.
                 pin: self.s.host.pin.clone().filter(|pin| pin.contains(' ')),
                 expect: self.checks_node().then(|| self.node_expectation()),
             });

@@ -14,7 +14,7 @@ use dormer_proto::{
 };
 use dormer_support::Refusal;
 
-/// View of a machine, without what the engine knows (attempt, since, run).
+/// View of a machine, without the engine's part (attempt, since, run).
 #[derive(Debug, Clone, PartialEq)]
 pub struct View {
     /// API of its object.
@@ -35,7 +35,7 @@ pub struct View {
     pub change: Option<Change>,
     /// Progress of the drain, while pods are evicted.
     pub drain: Option<Drain>,
-    /// What it waits for.
+    /// Condition that it waits for.
     pub waiting_for: Option<String>,
     /// The version that its node carries.
     pub version: Option<String>,
@@ -178,7 +178,7 @@ impl State {
         }
     }
 
-    /// Whoever set the pool to manual approval reads which machine that no longer reaches.
+    /// Text for a machine that manual approval no longer reaches.
     fn beyond_approval(&self, text: String) -> String {
         match self.began_before_approval() {
             true => format!("{text} (it began before approval became manual, and continues)"),
@@ -260,7 +260,7 @@ fn held(blocker: &Blocker) -> String {
 /// `past_ms`: the pool's limit, which has passed.
 fn leaving(drain: &Drain, past_ms: Option<u64>) -> String {
     let pods = match drain.left {
-        // Nobody has counted them yet.
+        // The pods were not counted yet.
         0 => "its pods".to_owned(),
         1 => "1 pod".to_owned(),
         left => format!("{left} pods"),

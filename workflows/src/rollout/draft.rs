@@ -13,12 +13,12 @@ use dormer_proto::{
     work::{self, Signal},
 };
 
-/// Machines that are asked to enrol at once.
+/// Most machines that are asked to enrol at once.
 const ASKING_MAX: usize = 512;
-/// How long a Machine may take to enrol by itself before it is asked, in milliseconds.
+/// Time that a Machine may take to enrol by itself before it is asked, in milliseconds.
 const ASK_MS: u64 = 30_000;
-/// How long an owner may be unknown before the rollout looks for it in the last full list, in milliseconds: longer than
-/// the ten minutes between two full lists.
+/// Time that an owner may be unknown before the rollout checks the last full list, in milliseconds: longer than the ten
+/// minutes between two full lists.
 pub(super) const OWNER_CHECK_MS: u64 = 15 * 60_000;
 
 /// Draft of a decision.
@@ -55,7 +55,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// An episode lasts from a first grant until nobody holds a slot.
+    /// Marks an episode, which lasts from a first grant until no slot is held.
     fn mark_episode(&mut self) {
         match (self.was_busy, !self.s.slots.is_empty()) {
             (false, true) => self.push(Command::BeginEpisode("rollout")),
@@ -155,12 +155,12 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Turns a machine over the limit away, and asks it again when there is room.
+    /// Turns away a machine over the limit, and asks it again when there is room.
     pub(super) fn turn_away(&mut self, uid: Uid) {
         if self.s.turned_away.len() < TURNED_AWAY_MAX && !self.s.turned_away.contains(&uid) {
             self.s.turned_away.push(uid.clone());
         }
-        // It leaves nothing else in the record. A repeat of its signal would be turned away again, or has room by then.
+        // Nothing else of it is recorded. If its signal is repeated, it is turned away again, or there is room by then.
         if let Ok(run) = work::machine_run(&uid.to_string()) {
             self.push(Command::Forget(run));
         }

@@ -103,7 +103,7 @@ impl Draft<'_> {
         if id == 0 {
             return;
         }
-        // One that left and stays is named sooner or later.
+        // A machine that left and still exists will be listed later.
         let unnamed_yet = |m: &Member| m.is(Flag::Left) && !m.is(Flag::Listed);
         let ours = self
             .s
@@ -203,10 +203,11 @@ impl Draft<'_> {
     }
 }
 
-/// Where settings come from, if their watcher says it.
+/// Origin of the settings, if their watcher reports it.
 fn source(pool: &PoolSettings, neighbour: &Neighbour) -> Option<Source> {
     let source = Source {
         held: pool.held.clone(),
+        held_cure: pool.held_cure.clone(),
         spec_payload: pool.spec_payload.clone(),
         overridden_by: pool.overridden_by.clone(),
         override_ended: pool.override_ended,

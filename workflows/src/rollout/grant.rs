@@ -70,7 +70,7 @@ impl State {
             .is_none_or(|m| !m.is(Flag::Barred) || m.is(Flag::Open))
     }
 
-    /// Whether somebody else keeps its Node cordoned. A change that began under a token of dormer's is finished anyway.
+    /// Whether another client keeps its Node cordoned. A change that began under dormer's own token is finished anyway.
     pub(super) fn kept_by_a_person(&self, m: &Member) -> bool {
         m.is(Flag::Cordoned) && !m.is(Flag::Open)
     }
@@ -82,7 +82,7 @@ impl State {
         if stands || self.enrolment != Enrolment::Complete {
             return None;
         }
-        // While something else changes the cluster, only machines that do not serve are repaired, as over the limit.
+        // While another operation changes the cluster, only machines that do not serve are repaired, as over the limit.
         let over = self.unavailable() >= limit || self.waits().is_some();
         let repairs = self.slots.iter().filter(|slot| slot.marked).count();
         let most = self.settings.and_then(|settings| settings.max_repairs);
@@ -93,7 +93,7 @@ impl State {
         let may = |uid: &Uid, m: &Member| {
             let first = !carried || m.is(Flag::Open);
             let halted = !failures.is_empty() && !failures.contains(&uid);
-            // A person who asks for this machine overrides the finding.
+            // A person who requests this machine overrides the finding.
             let held = finding && !m.is(Flag::Wished);
             // An upgrade that has begun is finished: dormer has already taken its node out of service.
             let repaired = m.is(Flag::Open) || (m.repairable() && repairs < most);

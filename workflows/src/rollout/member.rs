@@ -20,7 +20,7 @@ pub enum Flag {
     OwnerDeletes = 1 << 3,
     /// It has, or had, a Node that served.
     HadNode = 1 << 4,
-    /// It says that it is unavailable.
+    /// It reported that it is unavailable.
     Unavailable = 1 << 5,
     /// It is Joined.
     Joined = 1 << 6,
@@ -43,11 +43,11 @@ pub enum Flag {
     Left = 1 << 15,
     /// The change that it needs is not allowed now.
     Barred = 1 << 16,
-    /// Somebody else cordoned its Node.
+    /// Another client cordoned its Node.
     Cordoned = 1 << 17,
     /// Its node has not served for the pool's `repairAfter`.
     Repair = 1 << 18,
-    /// A person asked for the change that it waits for.
+    /// A person requested the change that it waits for.
     Wished = 1 << 19,
     // 1 << 20 to 1 << 24: the number of what keeps its host from being compared, see `Member::trouble`.
     /// It left before it ever served, because its Machine is to be ignored: it is nobody's replacement until it serves.
@@ -147,8 +147,7 @@ impl Member {
         self.unavailable() || !self.is(Flag::HadNode)
     }
 
-    /// Whether it may be granted over the limit: it has not served for long, or never did, and nobody keeps it
-    /// cordoned.
+    /// Whether it may be granted over the limit: it has not served for long, or never did, and is not kept cordoned.
     #[must_use]
     pub fn repairable(&self) -> bool {
         let long_gone = self.is(Flag::Repair) && self.unavailable();
@@ -196,7 +195,7 @@ impl Member {
         self.set(Flag::Asking, false);
         self.set(Flag::Left, false);
         self.set(Flag::NeverServed, false);
-        // One that has a Node has enrolled when it was adopted, and so says what it found there.
+        // A machine with a Node enrolled when it was adopted, so its report is complete.
         if report.had_node || report.joined || report.failed || report.deleting {
             self.set(Flag::Awaited, false);
         }

@@ -45,7 +45,7 @@ pub struct Rollout;
 /// Timer of a rollout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Timer {
-    /// Machines that have not enrolled in time are asked to.
+    /// Time to ask machines that have not enrolled.
     Ask,
     /// An unknown owner is looked up in the last full list.
     #[serde(rename = "Look")]
@@ -83,7 +83,7 @@ impl Workflow for Rollout {
             Input::Fired(timer) => draft.fired(timer),
             Input::Finished { task, .. } => draft.payload_set(&task, None),
             Input::Exhausted { task, failure } => draft.payload_set(&task, Some(failure)),
-            // A rollout gets no fact meant for a machine.
+            // A rollout receives no facts for machines.
             Input::Started | Input::Signalled { .. } | Input::Refused { .. } => {}
         }
         draft.finish()

@@ -49,7 +49,7 @@ impl Draft<'_> {
                 },
                 Some(uid),
             ) => {
-                // It was deleted even if it held the lease: a live run returns the lease first.
+                // The Machine was deleted even if it held the lease: a live run returns the lease first.
                 let missing = owner.filter(|_| gap || token.is_some());
                 self.left(&uid, missing.as_deref(), stays, deleted);
                 if let Some(member) = self.s.members.get_mut(&uid) {
@@ -146,7 +146,7 @@ impl Draft<'_> {
             };
             let source = self.s.source.as_mut();
             if let Some(source) = source.filter(|it| it.spec_payload == *instead) {
-                // The next settings ask again.
+                // The next settings request it again.
                 source.override_ended &= failure.retry;
                 if source.override_ended {
                     let written = payload.clone();

@@ -65,9 +65,9 @@ pub struct State {
     /// MachineSets in the last full list. `None`: not known; an owner without a fact is then unknown, not gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sets: Option<Vec<Uid>>,
-    /// Whether the timer runs that asks who has not enrolled.
+    /// Whether the timer runs that asks machines which have not enrolled.
     pub asks: bool,
-    /// Whether the timer runs that looks for unknown owners in the last full list.
+    /// Whether the timer runs that checks unknown owners in the last full list.
     #[serde(rename = "looks")]
     pub owner_check: bool,
 }
@@ -89,9 +89,12 @@ pub struct Settings {
 /// Report of the watcher about the pool's object.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Source {
-    /// Why nothing is granted, with what to do.
+    /// Why nothing is granted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<String>,
+    /// Remedy for `held`, as an imperative sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_cure: Option<String>,
     /// The payload in the words of its spec.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spec_payload: Option<String>,
@@ -250,13 +253,13 @@ pub struct Slot {
     pub seq: Seq,
     /// When.
     pub at: Timestamp,
-    /// What is known of its Machine's deletion.
+    /// Known data of its Machine's deletion.
     pub loss: Option<Loss>,
     /// The holder is gone and gave the slot back: a replacement ends it.
     pub vacant: bool,
 }
 
-/// Gap after somebody else deleted a member. It counts like a slot without a token.
+/// Gap after another client deleted a member. It counts like a slot without a token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gap {
     /// Who is missing.
@@ -267,7 +270,7 @@ pub struct Gap {
     pub seq: Seq,
     /// When.
     pub at: Timestamp,
-    /// What is known of the deletion.
+    /// Known data of the deletion.
     pub loss: Loss,
 }
 
@@ -337,13 +340,13 @@ impl State {
         self.pause.is_some() || settings || self.neighbour().is_some()
     }
 
-    /// Another operator that configures hosts: its name and place.
+    /// Another operator that configures hosts: its name and namespace.
     #[must_use]
     pub fn neighbour(&self) -> Option<&str> {
         self.source.as_ref()?.neighbour.as_deref()
     }
 
-    /// Condition that delays grants, except repairs: something else changes the cluster.
+    /// Other operation that changes the cluster, because of which all grants but repairs wait.
     #[must_use]
     pub fn waits(&self) -> Option<&str> {
         self.source.as_ref()?.waits.as_deref()
@@ -356,7 +359,14 @@ impl State {
         self.neighbour().or_else(held)
     }
 
-    /// Payload of a rollback that the pool's settings do not show yet. Until then nobody gets the lease for the payload
+    /// Remedy for [`State::held`]. `None`: the reason itself names it, or nothing is held.
+    #[must_use]
+    pub fn held_cure(&self) -> Option<&str> {
+        let own = self.neighbour().is_none();
+        own.then(|| self.source.as_ref()?.held_cure.as_deref())?
+    }
+
+    /// Payload of a rollback that the pool's settings do not show yet. Until then no lease is granted for the payload
     /// that is being left.
     #[must_use]
     pub fn going_back(&self) -> Option<&str> {

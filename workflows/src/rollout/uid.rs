@@ -8,7 +8,7 @@ use std::fmt;
 pub enum Uid {
     /// Lower case, 8-4-4-4-12.
     Uuid([u8; 16]),
-    /// Anything else (a bring-your-own entry).
+    /// Any other text (a `windows-instances` entry).
     Text(Box<str>),
 }
 

@@ -50,8 +50,8 @@ impl Vacancy {
         })
     }
 
-    /// Whether `m` may be the replacement. A machine that served or was created before the deletion is none, as far as
-    /// the time stamps show that (whole seconds, of API servers whose clocks may differ).
+    /// Whether `m` may be the replacement. A machine that served or was created before the deletion may not. Time stamps
+    /// have whole seconds and come from API servers whose clocks differ, so [`SKEW_MS`] is tolerated.
     fn fits(&self, uid: &Uid, m: &Member) -> bool {
         let late = m.served == 0 || m.served > self.loss.tick;
         let young = self
@@ -89,8 +89,8 @@ impl State {
         ignored.map(|(uid, _)| uid)
     }
 
-    /// Whether the owner has as many Machines as it wants, without those that are gone or going, and those that are to be
-    /// ignored before they ever served.
+    /// Whether the owner has as many Machines as it wants, without those that are deleted or being deleted, and those
+    /// that are ignored since before they ever served.
     fn owner_is_content(&self, vacancy: &Vacancy) -> bool {
         let Some(owner) = self.owners.get(&vacancy.owner) else {
             return true;

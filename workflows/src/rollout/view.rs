@@ -12,7 +12,7 @@ use dormer_proto::{
     rollout::NotCompared,
 };
 
-/// Most machines that one sentence names; the others are a number.
+/// Most machines that one sentence names. The rest is a count.
 const NAMED_MAX: usize = 3;
 
 /// A rollout as the HTTP API shows it.
@@ -48,15 +48,17 @@ pub struct View {
     pub turned_away: Vec<String>,
     /// Person who stopped new grants, and reason.
     pub paused: Option<String>,
-    /// Why nothing is granted, with what to do: there is no pool, or it says stop.
+    /// Why nothing is granted: there is no pool, or its `spec.stop` is true.
     pub held: Option<String>,
+    /// Remedy for `held`, as an imperative sentence.
+    pub held_cure: Option<String>,
     /// Whether the reason is another operator that configures hosts.
     pub neighbour: bool,
     /// The generation of the pool's spec that was read last; 0: of none.
     pub generation: u64,
     /// Why that spec is refused.
     pub refused: Option<String>,
-    /// The payload of the spec that a rollback overrides, and who asked for it.
+    /// Payload of the spec that a rollback overrides, and the person who requested the rollback.
     pub overridden: Option<(String, String)>,
     /// What failed and stops new grants.
     pub halted: Option<String>,
@@ -66,7 +68,7 @@ pub struct View {
     pub rollback: Option<String>,
     /// MachineSets of its machines, as last reported.
     pub machine_sets: Vec<SetView>,
-    /// What the next grant waits for, in one sentence; `None`: no machine waits, or the next decision grants.
+    /// Condition of the next grant, in one sentence; `None`: no machine waits, or the next decision grants.
     pub waiting_for: Option<String>,
 }
 
@@ -84,7 +86,7 @@ pub struct Away {
 pub struct Waiting {
     /// Its Machine's UID.
     pub uid: String,
-    /// Its place, from 1.
+    /// Position in the queue, from 1.
     pub position: usize,
     /// It does not serve, and so may be granted over the limit.
     pub away: bool,
@@ -103,7 +105,7 @@ pub struct SlotView {
     pub seq: Seq,
     /// When, by our clock.
     pub since: Timestamp,
-    /// What the slot waits for after its holder's Machine is gone. `None`: the holder is being changed.
+    /// Condition that the slot waits for after its holder's Machine is gone. `None`: the holder is being changed.
     pub waits_for: Option<String>,
 }
 
@@ -133,7 +135,7 @@ pub struct GapView {
     pub seq: Seq,
     /// When, by our clock.
     pub since: Timestamp,
-    /// What it waits for.
+    /// Condition that it waits for.
     pub waits_for: String,
 }
 
@@ -172,6 +174,7 @@ impl State {
             turned_away: self.turned_away.iter().map(Uid::to_string).collect(),
             paused: self.paused_by(),
             held: self.held().map(str::to_owned),
+            held_cure: self.held_cure().map(str::to_owned),
             neighbour: self.neighbour().is_some(),
             generation: self.source.as_ref().map_or(0, |source| source.generation),
             refused: self
@@ -229,7 +232,7 @@ impl State {
         match &self.pause {
             Some(pause) if pause.why.is_empty() => Some(pause.who.clone()),
             Some(pause) => Some(format!("{}: {}", pause.who, pause.why)),
-            // What holds grants says more.
+            // The reason that holds grants is more specific.
             None if self.held().is_some() => None,
             None => self.paused().then(|| "the pool's settings".to_owned()),
         }
@@ -343,7 +346,7 @@ impl NamedState<'_> {
         .collect()
     }
 
-    /// What a vacancy waits for.
+    /// Condition that a vacancy waits for.
     fn vacancy(&self, vacancy: &Vacancy) -> String {
         let candidates: Vec<_> = self.state.candidates(vacancy).collect();
         let failed = candidates.iter().all(|(_, m)| m.is(Flag::Failed));
@@ -475,7 +478,7 @@ impl NamedState<'_> {
         ))
     }
 
-    /// Waiting machines, if somebody else keeps the Nodes of all of them cordoned.
+    /// Waiting machines, if other clients keep all of their Nodes cordoned.
     fn kept_by_people(&self, queue: &[&Uid]) -> Option<String> {
         let kept = |uid: &&&Uid| {
             let member = self.state.members.get(uid);
@@ -490,7 +493,7 @@ impl NamedState<'_> {
         ))
     }
 
-    /// What has to end before `first` can be granted.
+    /// Condition that has to end before `first` can be granted.
     fn room(&self, first: &Uid) -> String {
         let carriers: Vec<_> = self.state.carriers().map(|(uid, _)| uid).collect();
         let at_first = self.state.slots.iter().find(|slot| slot.first);

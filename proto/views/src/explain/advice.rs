@@ -1,4 +1,4 @@
-//! Advice about a machine: the next steps of each phase, and the cure of each failure code. The one place for both.
+//! Advice about a machine: the next steps of each phase, and the cure of each failure code. No other module has any.
 //!
 //! A step follows from ids and codes alone, never from a sentence.
 
@@ -15,7 +15,7 @@ use crate::{
 use dormer_profile::answer::FailureCode;
 use dormer_proto::phase::{MachinePhase, MachineState};
 
-/// Label of a Machine that is left to somebody else.
+/// Label of a Machine that dormer leaves alone.
 const IGNORE: &str = "windowsmachineconfig.openshift.io/ignore";
 
 /// Next steps for a person, in their order. Empty: there is nothing to do. Where the machine continues by itself
@@ -42,12 +42,12 @@ pub fn steps(machine: &Machine, rollout: Option<&Rollout>) -> Vec<Step> {
         .map_or_else(Vec::new, |phase| in_phase(machine, phase, rollout))
 }
 
-/// Step of a machine that nothing happens to until somebody lets it continue.
+/// Step of a machine on which dormer does nothing until a person lets it continue.
 fn stopped(machine: &Machine) -> Option<Step> {
     let name = machine.name.as_str();
     if machine.status.quarantine.is_some() {
-        let say = "A newer build of dormer tries it once by itself. Otherwise mend the cause (docs/runbook.md, \
-                   DormerRunQuarantined), and release the run";
+        let say = "Mend the cause (docs/runbook.md, DormerRunQuarantined), and release the run; a newer build of dormer \
+                   tries it once by itself";
         return Some(Step::command(say, &["dormer", "unquarantine", name]));
     }
     if let Some(lacks) = &machine.lacks {
@@ -108,7 +108,7 @@ fn failed(machine: &Machine) -> Vec<Step> {
                     let trust = ["dormer", "trust-host-key", name, "--fingerprint", key];
                     let reason = ["--why", "compared on the host itself", "--yes"];
                     let trust: Vec<&str> = trust.into_iter().chain(reason).collect();
-                    let say = "If the host itself says that this is its key, trust it";
+                    let say = "Trust the key if the host itself shows the same";
                     steps.extend([Step::command(say, &trust), recreated(machine).instead()]);
                 }
                 None => steps.push(recreated(machine)),
@@ -137,7 +137,7 @@ pub fn shown_key(message: &str) -> Option<&str> {
 /// Characters of a SHA-256 in OpenSSH's base64.
 const KEY_CHARACTERS: usize = 43;
 
-/// Steps of a Machine that the Machine API has given up.
+/// Steps of a Machine that the Machine API has marked as failed.
 fn given_up(machine: &Machine) -> Vec<Step> {
     let say = match &machine.machine_error {
         Some(_) => format!(
@@ -161,7 +161,7 @@ fn in_phase(machine: &Machine, phase: MachinePhase, rollout: Option<&Rollout>) -
             Step::outside(
                 Outside::CorrectPool,
                 format!(
-                    "Let there be a WindowsPool {} that dormer can follow",
+                    "Create the WindowsPool {}, or correct the fields that its Events name",
                     machine.pool
                 ),
             ),
@@ -195,7 +195,7 @@ fn in_phase(machine: &Machine, phase: MachinePhase, rollout: Option<&Rollout>) -
             ),
             Step::outside(
                 Outside::MakeRoom,
-                "If there is none, or it gets no address: make room in the cloud",
+                "Make room in the cloud if there is no replacement, or if it gets no address",
             ),
         ],
         MachinePhase::Serving if machine.waiting_for.is_none() => Vec::new(),
@@ -227,7 +227,7 @@ fn in_phase(machine: &Machine, phase: MachinePhase, rollout: Option<&Rollout>) -
     }
 }
 
-/// Steps of a machine whose task is tried again: the cure of its last failure, else what the phase waits for.
+/// Steps of a machine whose task is retried: the cure of its last failure, else of the phase.
 fn working(machine: &Machine, phase: MachinePhase) -> Vec<Step> {
     let mut failures = machine.tasks.iter().filter_map(|it| it.failure.as_ref());
     let cure = failures.find_map(|failure| cure(&failure.code));
@@ -309,7 +309,7 @@ fn address(machine: &Machine) -> Vec<Step> {
             see("See why the host is not accepted"),
             Step::outside(
                 Outside::MendCluster,
-                "Let its name have an address, and no other WindowsHost have the same",
+                "Give its name an address that no other WindowsHost has",
             ),
         ];
     }
@@ -325,8 +325,8 @@ fn no_node(machine: &Machine) -> Vec<Step> {
         return steps;
     }
     let say = format!(
-        "Let the kubelet ask for a certificate as system:node:{}: if it asks under another name, let the host's name and \
-         the Machine's agree; if it does not ask, its log on the host says why",
+        "Compare the name in the kubelet's request with system:node:{}: if it differs, give the host the Machine's name; if \
+         there is no request, read the kubelet's log on the host",
         node(machine)
     );
     vec![
@@ -338,10 +338,7 @@ fn no_node(machine: &Machine) -> Vec<Step> {
 
 /// Steps after a certificate request that was not approved.
 fn certificate(why: &str) -> Vec<Step> {
-    let say = format!(
-        "Let the kubelet ask for what belongs to this machine and nothing else: {}",
-        dotless(why)
-    );
+    let say = format!("Remove the reason for the refusal: {}", dotless(why));
     vec![
         Step::command("See the request", &["kubectl", "describe", "csr"]),
         Step::outside(Outside::MendNode, say),
@@ -360,9 +357,9 @@ fn lapsed(machine: &Machine) -> Vec<Step> {
     let name = machine.name.as_str();
     let say = match machine.kind.as_ref().and_then(OpenEnum::known) {
         Some(MachineKind::WindowsHost) => {
-            "If its kubelet's certificate has lapsed, set the host up again"
+            "Set the host up again if its kubelet's certificate has lapsed"
         }
-        _ => "If its kubelet's certificate has lapsed, replace the machine",
+        _ => "Replace the machine if its kubelet's certificate has lapsed",
     };
     vec![
         Step::command("See who asks for what", &["kubectl", "describe", "csr"]),
@@ -396,7 +393,11 @@ fn lease(machine: &Machine, rollout: Option<&Rollout>) -> Vec<Step> {
         )];
     }
     if let Some(held) = &rollout.held {
-        return vec![Step::outside(Outside::CorrectPool, dotless(held))];
+        let say = rollout.held_cure.as_deref().map_or_else(
+            || format!("Correct the pool: {}", dotless(held)),
+            |cure| dotless(cure).to_owned(),
+        );
+        return vec![Step::outside(Outside::CorrectPool, say)];
     }
     if rollout.paused.is_some() {
         let resume = ["dormer", "resume", "--pool", pool];
@@ -404,7 +405,10 @@ fn lease(machine: &Machine, rollout: Option<&Rollout>) -> Vec<Step> {
     }
     if trouble::cordoned(machine, rollout) {
         let uncordon = ["kubectl", "uncordon", node(machine)];
-        return vec![Step::command("Once it may be upgraded", &uncordon)];
+        return vec![Step::command(
+            "Uncordon the Node once it may be upgraded",
+            &uncordon,
+        )];
     }
     match rollout.away.first() {
         Some(first) => {
@@ -431,7 +435,11 @@ fn evicting(machine: &Machine) -> Vec<Step> {
             &["kubectl", "describe", "node", node(machine)],
         )),
     }
-    let say = format!("Let {} go: {}", blocker.pod, dotless(&blocker.why));
+    let say = format!(
+        "Remove what keeps {}: {}",
+        blocker.pod,
+        dotless(&blocker.why)
+    );
     steps.push(Step::outside(Outside::LetGo, say));
     let abort = ["dormer", "abort", machine.name.as_str()];
     steps.push(Step::command("Give the upgrade up", &abort).instead());
@@ -443,7 +451,7 @@ fn leaving(machine: &Machine) -> Vec<Step> {
     let resource = machine.resource();
     if resource == "windowshost" {
         let label = ["label", resource, name, &format!("{IGNORE}=true")];
-        let say = "dormer removes the host by itself, or waits for what the state says. Let it go as it is";
+        let say = "Release the host as it is, if dormer does not finish removing it";
         return vec![kubectl(machine, say, &label).instead()];
     }
     vec![
@@ -455,7 +463,7 @@ fn leaving(machine: &Machine) -> Vec<Step> {
         Step::command("See its volumes", &["kubectl", "get", "volumeattachments"]),
         Step::outside(
             Outside::LetGo,
-            "Let go what keeps the Machine: finalizers, lifecycle hooks, attached volumes",
+            "Remove what keeps the Machine: finalizers, lifecycle hooks, attached volumes",
         ),
     ]
 }
@@ -463,7 +471,7 @@ fn leaving(machine: &Machine) -> Vec<Step> {
 /// Cure of a failure.
 #[derive(Debug, Clone, Copy)]
 struct Cure {
-    /// Kind of what is done.
+    /// Kind of the action.
     outside: Outside,
     /// The same in words, without a full stop.
     say: &'static str,
@@ -477,18 +485,18 @@ const fn cured(outside: Outside, say: &'static str) -> Cure {
 const UNKNOWN: Cure = cured(Outside::MendHost, "Mend the cause");
 const OPEN_SSH: Cure = cured(
     Outside::OpenSsh,
-    "Let the host run (the cloud's console shows whether it does), its sshd run, and port 22 be open to dormer in the \
-     security group and in the host's firewall",
+    "Check that the host runs (the cloud's console shows it), that its sshd runs, and that the security group and the \
+     host's firewall open port 22 to dormer",
 );
 const ACCEPT_KEY: Cure = cured(
     Outside::AcceptKey,
-    "Let the host accept dormer's key: the user, the public key in its user data (user data may not have run yet), and \
-     administrators_authorized_keys open to Administrators and SYSTEM alone",
+    "Make the host accept dormer's key: check the user, the public key in the user data (which may not have run yet), and \
+     that only Administrators and SYSTEM can access administrators_authorized_keys",
 );
 const SCREEN_SHOWS_WHY: Cure = cured(
     Outside::OpenSsh,
-    "Look at the host's screen in the cloud's console, and end what keeps it, or its sshd, from starting; reset it there \
-     if nothing else helps",
+    "Open the host's screen in the cloud's console, and remove what prevents Windows or sshd from starting; reset the host \
+     there if nothing else helps",
 );
 
 /// Cure of a failure code. `None`: only the message can say.
@@ -501,20 +509,20 @@ fn cure(code: &str) -> Option<Cure> {
         "AuthRejected" => ACCEPT_KEY,
         "HostKeyChanged" => cured(
             CompareHostKey,
-            "Find out why the host shows another key. If it was rightfully reinstalled, compare its key on the host itself \
+            "Find out why the host shows another key. If a person reinstalled the host, compare the key on the host itself \
              and trust it: dormer trust-host-key MACHINE --fingerprint SHA256:… --why TEXT. The step then continues. If \
-             not, the connection may be intercepted: replace the machine",
+             nobody did, the connection may be intercepted: replace the machine",
         ),
         "ConnectTimeout" | "ConnectRefused" | "ConnectionLost" | "HandshakeFailed" | "NoAnswer" => {
             OPEN_SSH
         }
         "SftpUnusable" => cured(
             MendHost,
-            "Let no profile of the host's default shell write anything: SFTP shares its output",
+            "Remove every output of the profiles of the host's default shell: it mixes with what SFTP sends",
         ),
         "SftpMissing" => cured(
             MendHost,
-            "Give sshd_config on the host its line Subsystem sftp",
+            "Add the line Subsystem sftp sftp-server.exe to sshd_config on the host",
         ),
         "DiskFull" => cured(
             FreeDisk,
@@ -525,10 +533,13 @@ fn cure(code: &str) -> Option<Cure> {
             MendNode,
             "Give the host its name back; a Machine whose host is to be another node has to be recreated",
         ),
-        "NameMismatch" => cured(MendNode, "Let the Machine's name and the host's agree"),
+        "NameMismatch" => cured(
+            MendNode,
+            "Give the host the name that its Machine has, or recreate the Machine",
+        ),
         "NoFrame" | "OutputEndless" => cured(
             MendHost,
-            "Look at the host by hand: something ends commands there, or writes into their output",
+            "Check the host by hand: a program there ends commands, or writes into their output",
         ),
         "QuarantineSuspected" => cured(
             RestoreFile,
@@ -549,31 +560,31 @@ fn cure(code: &str) -> Option<Cure> {
         ),
         "ProgramForOtherProcessor" => cured(
             MakeRoom,
-            "Let the MachineSet ask for an x86-64 instance, or take it out of the pool: dormer-host.exe runs on x86-64 alone",
+            "Change the MachineSet to an x86-64 instance type, or remove it from the pool: dormer-host.exe runs only on x86-64",
         ),
         "UnknownFile" | "ProfileUnusable" | "DocumentUnusable" | "Invalid" => cured(
             CorrectPool,
-            "Correct the profile: dormer profile render shows what it makes",
+            "Correct the profile: dormer profile render shows its result",
         ),
         "VersionNotHere" | "PayloadUnreadable" | "PayloadDamaged" => cured(
             CorrectPool,
-            "Install the payload again: dormer payload verify shows what is wrong with it",
+            "Install the payload again: dormer payload verify names each damaged file",
         ),
         "BootstrapUnusable" => cured(
             MendCluster,
-            "Mend what the message names: kubelets ask for their first certificate with it",
+            "Correct what the message names: a kubelet cannot join without it",
         ),
         "TokenAwaited" => cured(
             MendCluster,
-            "Start a dormer with the role approver: it makes the tokens by which kubelets ask for their first certificate",
+            "Start a dormer with the role approver: it issues the tokens with which kubelets request their first certificate",
         ),
         "TokenRefused" => cured(
             MendCluster,
-            "Mend what the message names: the approver gives a token to a Windows Machine that joins, and to no other",
+            "Correct what the message names: the approver gives tokens only to Windows Machines that join",
         ),
         "Forbidden" => cured(
             MendCluster,
-            "Grant dormer's ServiceAccount what the message names",
+            "Grant dormer's ServiceAccount the permission that the message names",
         ),
         "NodeOverdue" => cured(
             MendNode,
@@ -586,8 +597,8 @@ fn cure(code: &str) -> Option<Cure> {
         ),
         "LeaseEnded" => cured(
             MendNode,
-            "Find out who wrote the annotation dormer.io/fence of Machine and Node: a later lease, or this one as closed, \
-             stands there, so the host is not rebooted",
+            "Find out who wrote the annotation dormer.io/fence of Machine and Node: it names a later lease, or this one as \
+             closed, so dormer does not reboot the host",
         ),
         "NodeDownTooShort" => cured(
             MendNode,
@@ -600,8 +611,8 @@ fn cure(code: &str) -> Option<Cure> {
         ),
         "OtherDormer" => cured(
             MendCluster,
-            "Find out which dormer is to have the machine, and take the other one away: helm uninstall, then its WindowsPool. \
-             If the other one goes, remove the annotation dormer.io/installation from its Machines",
+            "Decide which dormer manages the machine, and remove the other one: helm uninstall, then delete its WindowsPool. \
+             Then remove the annotation dormer.io/installation from the Machines of the removed one",
         ),
         "MachinePaused" => cured(
             MendCluster,
@@ -610,7 +621,7 @@ fn cure(code: &str) -> Option<Cure> {
         ),
         "WrongKubelet" => cured(
             MendHost,
-            "Find out which kubelet runs on the host: another one than the payload's was installed or started there",
+            "Find out who installed or started another kubelet on the host than the payload's",
         ),
         "WrongOs" | "WrongArchitecture" | "WrongBuild" => cured(
             MendNode,
@@ -620,22 +631,22 @@ fn cure(code: &str) -> Option<Cure> {
         "LabelMissing" => cured(
             MendNode,
             "See why the Node did not get what its Machine's spec.metadata names: whether the nodelink controller (Cluster \
-             API: its machine controller) runs, and whether another label stands there",
+             API: its machine controller) runs, and whether the Node has another label",
         ),
         "TaintsAmiss" => cured(
             MendNode,
-            "See who is to take the taint off or to set it: kubectl describe node. The cloud controller manager takes off \
-             node.cloudprovider.kubernetes.io/uninitialized",
+            "Find out which controller should remove or set the taint: kubectl describe node. The cloud controller manager \
+             removes node.cloudprovider.kubernetes.io/uninitialized",
         ),
         "NoServingCertificate" => cured(
             MendNode,
-            "See what became of the kubelet's request for a serving certificate: kubectl get csr. Let port 10250 of the host \
-             be open to dormer and to the API server",
+            "Check the kubelet's request for a serving certificate: kubectl get csr. Open port 10250 of the host to dormer and \
+             to the API server",
         ),
         "DaemonSetPodNotReady" => cured(
             MendNode,
-            "See what the pods that are named wait for: kubectl describe pod. A DaemonSet that is not for Windows needs the \
-             selector kubernetes.io/os: linux",
+            "See why the named pods are not Ready: kubectl describe pod. A DaemonSet for Linux alone needs the node selector \
+             kubernetes.io/os: linux",
         ),
         "NotSettled" => cured(
             MendNode,
@@ -643,13 +654,13 @@ fn cure(code: &str) -> Option<Cure> {
         ),
         "NodeCheckFailed" | "NoLogs" => cured(
             MendNode,
-            "See which check fails: dormer verify NODE makes them all",
+            "See which check fails: dormer verify NODE runs all of them",
         ),
         "NotReadyOverdue" => cured(MendNode, "See what the Node lacks: kubectl describe node"),
         "RebootOverdue" => SCREEN_SHOWS_WHY,
         "RebootLoop" => cured(
             MendHost,
-            "Find what asks for a reboot again and again: dormer history names it",
+            "Find out what requests a reboot repeatedly: dormer history names it",
         ),
         program => {
             let code = FailureCode::ALL
@@ -681,7 +692,7 @@ mod tests {
         steps.iter().filter_map(Step::line).collect()
     }
 
-    /// Kinds of what is done outside, in their order.
+    /// Kinds of the actions outside of dormer, in their order.
     fn outside(steps: &[Step]) -> Vec<Outside> {
         let kinds = steps.iter().filter_map(|it| it.outside.as_ref()?.known());
         kinds.collect()
@@ -755,6 +766,53 @@ mod tests {
         }
     }
 
+    /// First words of a step. A step that begins otherwise describes, and does not say what to do.
+    const IMPERATIVES: &[&str] = &[
+        "Add", "Allow", "Change", "Check", "Close", "Compare", "Continue", "Correct", "Create",
+        "Decide", "Do", "End", "Find", "Free", "Give", "Grant", "Install", "Let", "Make", "Mend",
+        "Open", "Read", "Reboot", "Release", "Remove", "Replace", "Restart", "Restore", "Return",
+        "See", "Set", "Start", "Then", "Trust", "Uncordon", "Wait",
+    ];
+
+    #[test]
+    fn every_step_begins_with_an_imperative() {
+        let codes = FailureCode::ALL.iter().map(|it| it.as_str());
+        let codes = codes.chain([
+            "AuthRejected",
+            "HostKeyChanged",
+            "RebootOverdue",
+            "TaintsAmiss",
+        ]);
+        let failed = codes.map(|code| failed_while(MachinePhase::ConvergingHost, code, "m"));
+        let phases = MachinePhase::ALL.iter().map(|phase| machine_in(*phase));
+        let held = rollout_with(json!({"held": "there is no pool", "heldCure": "Create the pool"}));
+        let older = rollout_with(json!({"held": "there is no pool: kubectl apply"}));
+        let away = rollout_with(json!({"away": [{"uid": "n", "name": "n", "why": "holds"}]}));
+        for machine in failed.chain(phases) {
+            for rollout in [None, Some(&held), Some(&older), Some(&away)] {
+                for step in steps(&machine, rollout) {
+                    let first = step.say.split([' ', ':']).next().unwrap_or_default();
+                    assert!(
+                        IMPERATIVES.contains(&first),
+                        "{}: {}",
+                        machine.phase,
+                        step.say
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_pool_that_holds_grants_has_its_remedy_as_the_step() {
+        let machine = machine_in(MachinePhase::LeaseWait);
+        let rollout =
+            rollout_with(json!({"held": "there is no pool", "heldCure": "Create the pool: c"}));
+        let steps = steps(&machine, Some(&rollout));
+        assert_eq!(said(&steps), "Create the pool: c");
+        assert_eq!(outside(&steps), [Outside::CorrectPool]);
+    }
+
     #[test]
     fn a_halted_machine_is_resumed() {
         let paused = Machine {
@@ -817,10 +875,10 @@ mod tests {
         };
         let all = ["kubectl describe csr", "dormer recreate m --yes"];
         assert_eq!(lines(&steps(&machine, None)), all);
-        assert!(said(&steps(&machine, None)).contains("replace the machine"));
+        assert!(said(&steps(&machine, None)).contains("Replace the machine"));
         machine.kind = Some(MachineKind::WindowsHost.into());
         assert_eq!(lines(&steps(&machine, None)), all);
-        assert!(said(&steps(&machine, None)).contains("set the host up again"));
+        assert!(said(&steps(&machine, None)).contains("Set the host up again"));
     }
 
     #[test]

@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 listed! {
     /// What a person does in the world outside of dormer.
     pub enum Outside {
-        /// Let the host accept dormer's SSH key.
+        /// Make the host accept dormer's SSH key.
         AcceptKey = "accept-key",
-        /// Let the host run, its sshd run, and its port 22 be open to dormer.
+        /// Start the host or its sshd, or open its port 22 to dormer.
         OpenSsh = "open-ssh",
         /// Compare the host's key on the host itself.
         CompareHostKey = "compare-host-key",
@@ -31,7 +31,7 @@ listed! {
         MendCluster = "mend-cluster",
         /// Mend the Node: its kubelet, its network, its name.
         MendNode = "mend-node",
-        /// Let go what holds a pod or a Machine: a budget, a finalizer, a hook.
+        /// Remove what keeps a pod or a Machine: a disruption budget, a finalizer, a lifecycle hook.
         LetGo = "let-go",
         /// End the other operator.
         EndOperator = "end-operator",

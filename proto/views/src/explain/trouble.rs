@@ -52,7 +52,7 @@ pub fn limits(phase: MachinePhase) -> Option<(u64, u64)> {
     Some((slow * MINUTE, stuck * MINUTE))
 }
 
-/// Whether the provider says that it cannot create the instance.
+/// Whether the provider reports that it cannot create the instance.
 pub fn creation_refused<'a>(kinds: impl IntoIterator<Item = &'a str>) -> bool {
     kinds
         .into_iter()
@@ -94,7 +94,7 @@ fn down_until(machine: &Machine) -> Option<Timestamp> {
     Some(Timestamp(since.0 + DOWN_SECONDS * 1_000))
 }
 
-/// Trouble of a machine that waits for a lease which is not granted, whoever is first. `None`: its turn comes.
+/// Trouble of a machine that waits for a lease which is not granted. `None`: the machine only waits for its turn.
 pub fn in_rollout(machine: &Machine, rollout: &Rollout) -> Option<Trouble> {
     if machine.phase != MachinePhase::LeaseWait {
         return None;
@@ -130,7 +130,7 @@ pub fn in_rollout(machine: &Machine, rollout: &Rollout) -> Option<Trouble> {
     })
 }
 
-/// Whether somebody else cordoned the machine's Node.
+/// Whether another client cordoned the machine's Node.
 pub(super) fn cordoned(machine: &Machine, rollout: &Rollout) -> bool {
     let mut away = rollout.away.iter();
     away.any(|it| it.uid == machine.uid && it.why == Unavailable::Cordoned)
@@ -280,7 +280,7 @@ fn overdue(machine: &Machine) -> Option<(Urgency, String, String)> {
         _ if seconds >= slow => Urgency::Slow,
         _ => return None,
     };
-    // The code is the phase's, whether an attempt goes on or waits: a group must not change with each attempt.
+    // The code is the phase's, whether an attempt runs or waits: a group must not change with each attempt.
     let phase = machine.phase.id().to_owned();
     if let Some(failure) = machine.tasks.iter().find_map(|it| it.failure.as_ref()) {
         let text = cause(&failure.code, &failure.message);
@@ -337,7 +337,7 @@ pub fn groups<'a>(machines: impl IntoIterator<Item = &'a Machine>) -> Vec<Group<
     groups
 }
 
-/// Sentence about a rollout that grants nothing although machines wait. `None`: it grants, or nobody waits.
+/// Sentence about a rollout that grants nothing although machines wait. `None`: it grants, or no machine waits.
 pub fn stands_still(rollout: &Rollout) -> Option<String> {
     if let Some(found) = &rollout.status.quarantine {
         return Some(format!(
@@ -375,7 +375,7 @@ pub fn seconds_left(rollout: &Rollout) -> Option<u64> {
 /// Length of a cause, in characters, up to which a column shows it whole.
 const SHORT_MAX: usize = 60;
 
-/// What is to be said of a machine in a few words: its trouble, its planned changes, or what it waits for.
+/// Summary of a machine in a few words: its trouble, its planned changes, or the condition that it waits for.
 pub fn in_short(machine: &Machine) -> Option<String> {
     if machine.lacks.is_some() {
         // The same for all machines: lists say it once, above.

@@ -71,7 +71,7 @@ fn a_host_that_reboots_by_itself_serves_again() {
         &["reboots-by-itself@1"],
         "both serve, one after another boot",
         |scenario, statuses| {
-            // Nothing is installed again: one comparison, and the repair of what a boot removes.
+            // Nothing is installed again: there is one comparison, and the repair of objects that a boot deletes.
             let boots: Vec<u32> = scenario
                 .hosts()
                 .iter()

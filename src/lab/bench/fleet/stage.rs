@@ -75,7 +75,7 @@ pub(super) struct Measured {
     pub(super) max_taken: usize,
 }
 
-/// Simulates on its own thread and runtime, whose clock stands still while any task is ready.
+/// Simulates on a separate thread and runtime, whose clock stops while any task is ready.
 pub(super) fn simulate(plan: Plan) -> anyhow::Result<Measured> {
     let simulated = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -336,7 +336,7 @@ impl<'a> Watch<'a> {
     }
 }
 
-/// Seconds per machine that these samples stand for.
+/// Seconds per machine that these samples represent.
 fn waited(samples: u64, machines: usize) -> f64 {
     samples as f64 * POLL_EVERY.as_secs_f64() / machines.max(1) as f64
 }

@@ -23,7 +23,7 @@ use std::{
 };
 use world::{DAY, Event, HOUR, MINUTE, Shape, World};
 
-/// What is played.
+/// Parameters of a simulation.
 #[derive(Debug, Clone, Copy)]
 struct Plan {
     machines: u32,
@@ -58,7 +58,7 @@ impl Simulated {
     }
 }
 
-/// A seed in which more nodes were taken than may be.
+/// A seed in which more nodes were taken than permitted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Violation {
     seed: u64,
@@ -94,9 +94,10 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Strategy, sets and limit follow from the seed, so that a few seeds in a row have each of them. Trouble comes to each
-/// machine as often, whatever the fleet's size; but a small fleet has quiet hours, and in one of 200 some 30 nodes are out
-/// of service at any time. A limit below that would let nobody be upgraded there, and one far above would never be reached.
+/// Strategy, sets and limit follow from the seed, so that a few successive seeds cover all of them. Each machine gets
+/// trouble equally often, whatever the fleet's size. But a small fleet has quiet hours, while in one of 200 some 30
+/// nodes are out of service at any time. There a limit below that would permit no upgrade, and one far above would
+/// never be reached.
 fn shape(seed: u64, plan: Plan) -> Shape {
     Shape {
         seed,
@@ -220,7 +221,7 @@ mod tests {
         machines: 8,
         days: 1,
     };
-    /// The fleet of the issue that asked for this play.
+    /// Fleet of the issue that required this simulation.
     const TWO_DAYS: Plan = Plan {
         machines: 20,
         days: 2,
@@ -235,7 +236,7 @@ mod tests {
             simulate_all(first, seeds, plan).unwrap_or_else(|violation| panic!("{violation}"));
         println!("{played:?}");
         assert_eq!(played.seeds, seeds);
-        // A play in which nobody is upgraded shows nothing.
+        // A simulation without upgrades proves nothing.
         assert!(played.grants >= 10 * seeds, "{played:?}");
         assert!(played.max_taken_observed > 0, "{played:?}");
         played
@@ -247,7 +248,7 @@ mod tests {
         simulated(1, 60, SMALL);
     }
 
-    /// Seeds in which more nodes were taken than may be, before their cause was mended.
+    /// Seeds in which more nodes were taken than permitted, before the cause was fixed.
     #[test]
     fn what_was_found_once_stays_mended() {
         // A worker that slept tore a host down, after its lease had ended.
@@ -284,7 +285,8 @@ mod tests {
         );
     }
 
-    /// A hundred seeds of two days, or two of a week: what is interrupted goes on at the first that has not passed.
+    /// A hundred seeds of two days, or two of a week. An interrupted test continues at the first seed that has not
+    /// passed.
     macro_rules! parts {
         ($($name:ident: $first:literal, $seeds:literal, $plan:ident;)*) => {
             $(#[test]

@@ -27,7 +27,7 @@ impl DemoScenario {
             .collect()
     }
 
-    /// dormer's marks on the Nodes give way to those of the Windows Machine Config Operator.
+    /// Replaces dormer's marks on the Nodes by those of the Windows Machine Config Operator.
     async fn marked_by_wmco(&self) {
         let nodes = self.nodes();
         for node in nodes.list(&ListParams::default()).await.expect("Nodes") {

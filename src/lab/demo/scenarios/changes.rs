@@ -1,4 +1,5 @@
-//! How deep a change cuts: a kubelet's flag restarts, another containerd drains, and neither more than one node at once.
+//! Change classes: a kubelet's flag restarts services, another containerd drains, and neither affects more than one
+//! node at once.
 
 use super::DemoScenario;
 use crate::payload::payload;
@@ -28,10 +29,10 @@ async fn rebuilt() -> Payload {
     Payload::in_memory(manifest, files)
 }
 
-/// Layer that changes the profile, and what no machine of this world is given.
+/// Layer that changes the profile, without an effect on the machines of this world.
 const ELSEWHERE: &str = "host: {environment: {NEVER: {value: here, when: {platform: [nutanix]}}}}";
 
-/// What an update of dormer comes to: each node's version is another, and what it means is the same.
+/// Effect of an update of dormer: each node's version name changes, and its configuration does not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_version_of_the_same_is_compared_and_marked_and_drains_nobody() {
     let mut scenario = DemoScenario::all_joined(3).await;

@@ -1,4 +1,5 @@
-//! What the cluster says of its nodes reaches them: mirrors, credentials and authorities in place, a proxy with a drain.
+//! The cluster's settings for nodes reach Windows nodes: mirrors, credentials and authorities in place, a proxy with a
+//! drain.
 
 use super::{DemoScenario, NAMESPACE};
 use dormer_fleet::{
@@ -27,7 +28,7 @@ impl DemoScenario {
             .all()
     }
 
-    /// Patches what is there; answers whether it was.
+    /// Patches an existing object; returns whether it existed.
     async fn patched(&self, kind: &kinds::Kind, name: (&str, &str), change: &Value) -> bool {
         let gvk = GroupVersionKind::gvk(kind.group, kind.version, kind.kind);
         let resource = ApiResource::from_gvk_with_plural(&gvk, kind.plural);
@@ -139,7 +140,7 @@ async fn mirrors_and_authorities_reach_all_nodes_in_place_and_a_proxy_by_the_lea
         "{text}"
     );
 
-    // A rotated pull secret; another bundle, in which one certificate is gone.
+    // A rotated pull secret, and a bundle without one of the certificates.
     assert!(
         scenario
             .patched(&kinds::SECRET, pull, &pull_secret("c2Vjb25k"))
@@ -201,7 +202,7 @@ async fn mirrors_and_authorities_reach_all_nodes_in_place_and_a_proxy_by_the_lea
             .await
     );
 
-    // The set goes, and with it the file.
+    // The mirror set is deleted, and the file with it.
     let gone = json!({"spec": {"imageDigestMirrors": []}});
     assert!(
         scenario

@@ -16,7 +16,7 @@ fn another(version: &str, kubelet: &str, may_follow: &str) -> Payload {
 }
 
 impl DemoScenario {
-    /// Everybody waits, and says why in these words.
+    /// Waits until all machines wait, with this reason.
     async fn until_nobody_may_go(&mut self, rollout: &str, machine: &str) {
         self.until_rollout(rollout, |view| {
             view.queue.len() == 2

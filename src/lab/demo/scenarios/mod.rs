@@ -1,4 +1,4 @@
-//! Further acts of the play, as tests: what issue 3 says must be shown of dormer and a world that does not wait for it.
+//! Further scenarios, as tests: requirements that dormer has to meet in a world that does not wait for it.
 
 mod adoption;
 mod changes;
@@ -46,7 +46,7 @@ fn larger() -> Option<tier::Running> {
     tier::long("demo-fleets")
 }
 
-/// A stage, and what is seen of it.
+/// A stage, and its observed states.
 struct DemoScenario {
     stage: Stage,
     board: Board<Ports>,
@@ -103,7 +103,7 @@ impl DemoScenario {
         self.stage.clear().await.expect("everything ends");
     }
 
-    /// Looks at dormer's machines until `true`.
+    /// Polls dormer's machines until `condition` holds.
     async fn until(&mut self, what: &str, condition: impl Fn(&Self) -> bool) {
         let begun = Instant::now();
         loop {
@@ -134,7 +134,7 @@ impl DemoScenario {
         .await;
     }
 
-    /// Looks at dormer's rollout until it is as `fits` says.
+    /// Polls dormer's rollout until `fits` holds.
     async fn until_rollout(&mut self, what: &str, fits: impl Fn(&rollout::View) -> bool) {
         let begun = Instant::now();
         loop {

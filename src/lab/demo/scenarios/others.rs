@@ -1,4 +1,4 @@
-//! Others have their hands on the machines: one deletes a Machine, another says that one is not to be touched.
+//! Changes by others: one deletes a Machine, another labels a Machine to be left alone.
 
 use super::{DemoScenario, of_kind};
 use dormer_fleet::{
@@ -108,7 +108,7 @@ async fn while_a_foreign_deletion_is_not_made_good_nobody_waiting_is_touched() {
     scenario.set(json!({"paused": false})).await;
     let begun = Instant::now();
     loop {
-        // The world first: what it shows then was begun before what dormer shows after.
+        // The world is read first: its state is older than dormer's.
         let touched = scenario.touched();
         scenario.board.refresh().await.expect("the store is read");
         let replaced = scenario

@@ -1,4 +1,4 @@
-//! Somebody scales the MachineSet up and down in the middle of an upgrade.
+//! The MachineSet is scaled up and down during an upgrade.
 
 use super::{DemoScenario, larger, of_kind};
 use dormer_fleet::api::kinds;

@@ -1,5 +1,5 @@
-//! What `kubectl` shows of machines, pools and Nodes: it follows the histories, comes back when it was deleted, and
-//! goes with its machine.
+//! Objects for `kubectl` about machines, pools and Nodes: they follow the histories, are restored after a deletion, and
+//! are deleted with their machine.
 
 use super::{DemoScenario, MACHINES, NAMESPACE};
 use k8s_openapi::api::core::v1::Service;
@@ -28,7 +28,7 @@ async fn machines(scenario: &DemoScenario) -> Vec<DynamicObject> {
     all(scenario, "dormer.io", "v1alpha1", "WindowsMachine").await
 }
 
-/// Waits until `fits` says so of what the cluster shows.
+/// Waits until `fits` holds for the cluster's objects.
 async fn until<T>(
     scenario: &mut DemoScenario,
     what: &str,

@@ -1,4 +1,4 @@
-//! What the server does to an object on its way in: defaults, checks, and what only it may set.
+//! Admission of an object: defaults, validation, and fields that only the server sets.
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ use super::{
 /// Longest name of an object.
 pub const NAME_MAX: usize = 253;
 
-/// Fills in what the server fills in when an object of this kind is made.
+/// Sets the fields that the server sets when an object of this kind is created.
 pub fn on_create(kind: &Kind, value: &mut Value, user: &User) {
     match kind.store {
         "certificatesigningrequests.certificates.k8s.io" => {
@@ -120,7 +120,7 @@ pub fn check(kind: &Kind, value: &Value, before: Option<&Value>) -> Result<(), R
     if kind.store == kinds::MACHINE_SET.store {
         return machine_set(kind, value, before);
     }
-    // Of deploy/crd.yaml's rules those that dormer's own reading does not have.
+    // Rules of deploy/crd.yaml that dormer's own parser does not have.
     if kind.store == kinds::WINDOWS_POOL.store && !value["spec"].is_object() {
         return bad("spec", "Required value");
     }
@@ -139,11 +139,12 @@ pub fn check(kind: &Kind, value: &Value, before: Option<&Value>) -> Result<(), R
     Ok(())
 }
 
-/// What a kubelet may make (Kubernetes' `NodeRestriction`): its own Node, and certificate requests in its own name.
-/// Whoever asks for a certificate has to send a request that can be read.
+/// Objects that a kubelet may create (Kubernetes' `NodeRestriction`): its own Node, and certificate requests in its own
+/// name, which have to be valid.
 ///
 /// # Errors
-/// 403 for another node's, 422 for what is no request.
+///
+/// 403 for another node's, 422 for an invalid request.
 pub fn on_behalf(kind: &Kind, value: &Value, user: &User) -> Result<(), Refusal> {
     let request = || {
         let text = value["spec"]["request"].as_str().unwrap_or_default();

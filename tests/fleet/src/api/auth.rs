@@ -1,4 +1,4 @@
-//! Who asks: users by bearer token or client certificate.
+//! Authentication: users by bearer token or client certificate.
 
 use std::{
     collections::HashMap,
@@ -10,11 +10,11 @@ use serde_json::Value;
 
 use super::{kinds, object::Key, store::Store};
 
-/// The user that MCO's node-bootstrapper token speaks for (docs/field-notes.md, Certificate requests of kubelets).
+/// User of MCO's node-bootstrapper token (docs/field-notes.md, Certificate requests of kubelets).
 pub const NODE_BOOTSTRAPPER: &str =
     "system:serviceaccount:openshift-machine-config-operator:node-bootstrapper";
 
-/// Who asks.
+/// Authenticated user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct User {
     /// `username`.
@@ -56,7 +56,7 @@ impl User {
         Self::service_account("kube-system", name)
     }
 
-    /// Nobody known.
+    /// Anonymous user.
     pub fn anonymous() -> Self {
         let groups = vec!["system:unauthenticated".to_owned()];
         Self {
@@ -66,13 +66,13 @@ impl User {
         }
     }
 
-    /// Whether nobody known asks.
+    /// Whether the user is anonymous.
     pub fn is_anonymous(&self) -> bool {
         self.name == "system:anonymous"
     }
 }
 
-/// What a user may, as one rule of RBAC grants it. Reviews obey it; requests do of a user who was confined to some.
+/// One rule of RBAC. Access reviews answer by it, and requests of confined users are checked with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
     /// The verb.
@@ -156,8 +156,8 @@ impl Tokens {
             .remove(token);
     }
 
-    /// Whom a token speaks for: one of those added, or a bootstrap token whose secret is in
-    /// `kube-system` (`id.secret`, user `system:bootstrap:<id>`).
+    /// User of a token: an added one, or a bootstrap token whose Secret is in `kube-system` (`id.secret`, user
+    /// `system:bootstrap:<id>`).
     pub fn user(&self, token: &str, store: &Store) -> Option<User> {
         let known = self
             .made
@@ -178,14 +178,14 @@ impl Tokens {
             .unwrap_or_default()
     }
 
-    /// From now on reviews allow this user these things and nothing else.
+    /// From now on reviews allow this user these requests and no others.
     pub fn grant(&self, user: &str, grants: Vec<Grant>) {
         let mut all = self.grants.lock().unwrap_or_else(PoisonError::into_inner);
         all.insert(user.to_owned(), grants);
     }
 
-    /// From now on requests of this user may do these things and nothing else, as an account with one role. Of users
-    /// who were never confined nothing is asked.
+    /// From now on this user may only make these requests, as an account with one role. Requests of users that were
+    /// never confined are not checked.
     pub fn confine(&self, user: &str, grants: Vec<Grant>) {
         let mut all = self.bounds.lock().unwrap_or_else(PoisonError::into_inner);
         all.entry(user.to_owned()).or_default().only = Some(grants);
@@ -197,7 +197,7 @@ impl Tokens {
         all.entry(user.to_owned()).or_default().never = grants;
     }
 
-    /// Whether a request of this user may do what the attributes say, which are those of a review.
+    /// Whether this user may make the request with these attributes, which have the form of a review's.
     pub fn may(&self, user: &str, asked: &Value) -> bool {
         let all = self.bounds.lock().unwrap_or_else(PoisonError::into_inner);
         let allows = |grants: &Vec<Grant>| grants.iter().any(|grant| grant.allows(asked));
@@ -205,8 +205,8 @@ impl Tokens {
             .is_none_or(|it| it.only.as_ref().is_none_or(allows) && !allows(&it.never))
     }
 
-    /// Whether a user may do what the `resourceAttributes` of a review say. A user to whom nothing
-    /// was granted may do everything.
+    /// Whether a user has the permission in the `resourceAttributes` of a review. A user without grants may do
+    /// everything.
     pub fn allows(&self, user: &str, asked: &Value) -> bool {
         let grants = self.grants.lock().unwrap_or_else(PoisonError::into_inner);
         grants
@@ -233,7 +233,7 @@ fn bootstrap(token: &str, store: &Store) -> Option<User> {
     Some(User::new(&format!("system:bootstrap:{id}"), groups))
 }
 
-/// By the clock of this machine, as whoever makes a token has it. What is no time has ended, as for the real server.
+/// Whether a time has passed by this computer's clock. An invalid time counts as passed, as in the real server.
 fn ended(until: &str) -> bool {
     let until = until.parse::<jiff::Timestamp>();
     until.map_or(true, |until| until <= jiff::Timestamp::now())

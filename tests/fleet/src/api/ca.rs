@@ -1,5 +1,5 @@
-//! The cluster's certificate authority: makes the server's certificate, signs requests, and reads
-//! who a client certificate speaks for.
+//! The cluster's certificate authority: creates the server's certificate, signs requests, and identifies the users of
+//! client certificates.
 
 use std::{
     net::IpAddr,
@@ -140,11 +140,12 @@ impl Ca {
         Ok(params.signed_by(&request.key, &self.issuer)?.pem())
     }
 
-    /// The settings of a TLS server with a certificate for these names and addresses, which asks
-    /// for client certificates and lets those without one in.
+    /// Settings of a TLS server with a certificate for these names and addresses, which requests client certificates
+    /// and admits clients without one.
     ///
     /// # Errors
-    /// When it cannot be made.
+    ///
+    /// It cannot be created.
     pub fn server_config(&self, names: &[&str], ips: &[IpAddr]) -> Result<ServerConfig, CaError> {
         let key = KeyPair::generate()?;
         let mut params = params(
@@ -207,8 +208,7 @@ fn params(
     params
 }
 
-/// Who a verified client certificate speaks for: the common name, and the organisations as
-/// groups.
+/// User of a verified client certificate: the common name, and the organisations as groups.
 pub fn user_of(certificate: &CertificateDer<'_>) -> Option<User> {
     let certificate = Certificate::from_der(certificate.as_ref()).ok()?;
     let subject = certificate.tbs_certificate().subject();
@@ -217,7 +217,7 @@ pub fn user_of(certificate: &CertificateDer<'_>) -> Option<User> {
     Some(User::new(&name, groups.iter().map(String::as_str)))
 }
 
-/// What a certificate request asks for.
+/// Contents of a certificate request.
 pub struct Requested {
     /// `CN`.
     pub common_name: String,

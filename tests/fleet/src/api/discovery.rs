@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use super::kinds::{self, Kind};
 
-/// The Kubernetes version that the server says it is.
+/// Kubernetes version that the server reports.
 pub const VERSION: &str = "v1.33.0";
 
 const VERBS: [&str; 8] = [

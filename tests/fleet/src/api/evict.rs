@@ -74,7 +74,7 @@ fn ask_budgets(
     if matching.next().is_some() {
         let message = "This pod has more than one PodDisruptionBudget, which the eviction \
                        subresource does not support.";
-        // The real one gives no reason to it.
+        // The real server gives no reason for it.
         return Err(Refusal::new(500, "", message));
     }
     let name = budget.value.name();

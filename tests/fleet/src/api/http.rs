@@ -48,7 +48,7 @@ struct Call {
     body: Bytes,
 }
 
-/// What a path points at.
+/// Target of a path.
 struct Target {
     kind: &'static Kind,
     namespace: Option<String>,
@@ -57,8 +57,8 @@ struct Target {
 }
 
 impl ApiServer {
-    /// Serves HTTP/1.1 on one connection until it ends. `peer` is who the connection itself
-    /// speaks for (a client certificate, or a trusted pipe).
+    /// Serves HTTP/1.1 on one connection until it ends. `peer` is the user of the connection itself (by a client
+    /// certificate, or a trusted pipe).
     pub async fn serve_connection(&self, io: impl Io, peer: Option<User>) {
         let service = service_fn(move |request| {
             let server = self.clone();

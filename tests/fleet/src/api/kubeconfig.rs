@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::ca::Pair;
 
-/// What a client shows.
+/// Credentials of a client.
 #[derive(Debug, Clone)]
 pub enum Credential {
     /// A bearer token.

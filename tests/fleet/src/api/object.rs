@@ -74,7 +74,7 @@ impl Object {
     }
 }
 
-/// Quick ways into an object's JSON; what is not there reads as empty.
+/// Shortcuts into an object's JSON; missing fields read as empty.
 pub trait Meta {
     /// `metadata.name`.
     fn name(&self) -> &str;

@@ -1,4 +1,4 @@
-//! Label and field selectors: what a list, a watch, a set or a budget is about.
+//! Label and field selectors of lists, watches, sets and budgets.
 
 use serde_json::Value;
 
@@ -173,7 +173,7 @@ impl Fields {
             .all(|(path, value, equal)| (field(object, path) == *value) == *equal)
     }
 
-    /// The value that this path must have, if the selector says so.
+    /// Required value of this path, if the selector has one.
     pub fn equal_to(&self, path: &str) -> Option<&str> {
         let term = self.0.iter().find(|(p, _, equal)| p == path && *equal);
         term.map(|(_, value, _)| value.as_str())

@@ -43,7 +43,7 @@ pub(crate) struct Inner {
     pub(crate) tokens: Tokens,
     pub(crate) available: AtomicBool,
     pub(crate) requests: AtomicU64,
-    /// How often the right to read Nodes was taken away and not given back.
+    /// Number of times that the right to read Nodes was revoked and not restored.
     pub(crate) unreadable: AtomicU64,
     /// API groups, or groups with a version, that are not served.
     unserved: Mutex<BTreeSet<String>>,
@@ -54,7 +54,7 @@ pub(crate) struct Inner {
     applied: Mutex<HashMap<(&'static str, Key, String), Value>>,
 }
 
-/// What a list is about.
+/// Selection of a list.
 #[derive(Debug, Clone, Default)]
 pub struct ListQuery {
     /// Only this namespace.
@@ -82,7 +82,7 @@ pub struct Listed {
     pub remaining: usize,
 }
 
-/// What a deletion demands and how it is done.
+/// Preconditions and options of a deletion.
 #[derive(Debug, Clone, Default)]
 pub struct DeleteOptions {
     /// The UID that the object must have.
@@ -96,7 +96,7 @@ pub struct DeleteOptions {
 }
 
 impl DeleteOptions {
-    /// Reads a DeleteOptions object; what is absent is not demanded.
+    /// Reads a DeleteOptions object; absent fields demand nothing.
     pub fn of(body: &Value) -> Self {
         let text = |v: &Value| v.as_str().map(str::to_owned);
         Self {
@@ -227,13 +227,13 @@ impl ApiServer {
         !unserved.contains(kind.group) && !unserved.contains(&kind.api_version())
     }
 
-    /// Gives everybody the right to read Nodes back, however often it was taken.
+    /// Restores every user's right to read Nodes, however often it was revoked.
     pub fn restore_rights(&self) {
         self.inner.unreadable.store(0, Ordering::Relaxed);
     }
 
-    /// Takes the right to read Nodes from everybody but kubelets and the cluster's own controllers, or gives it back;
-    /// once for each time that it was taken.
+    /// Revokes the right to read Nodes of all users except kubelets and the cluster's own controllers, or restores it
+    /// once for each revocation.
     pub fn set_nodes_readable(&self, readable: bool) {
         if readable {
             let less = |taken: u64| taken.checked_sub(1);
@@ -285,7 +285,7 @@ impl ApiServer {
         }
     }
 
-    /// The short way when a selector names the one object.
+    /// Shortcut for a selector that names one object.
     fn one_by_name(&self, kind: &Kind, query: &ListQuery) -> Option<Listed> {
         let name = query.fields.equal_to("metadata.name")?;
         let namespace = match (kind.namespaced, &query.namespace) {
@@ -642,7 +642,7 @@ impl ApiServer {
         Ok(Deleted::Marked(tx.put(kind.store, value)))
     }
 
-    /// Deletes all that a query finds; answers what was found.
+    /// Deletes all objects of a query, and returns them.
     pub fn delete_collection(
         &self,
         user: &User,
@@ -690,7 +690,7 @@ impl ApiServer {
     }
 }
 
-/// What a deletion did.
+/// Result of a deletion.
 #[derive(Debug, Clone)]
 pub enum Deleted {
     /// The object is gone; as it was last.

@@ -1,4 +1,4 @@
-//! What the API server answers when it refuses: Kubernetes' Status object.
+//! Kubernetes' Status object: the API server's answer to a refused request.
 
 use serde_json::{Value, json};
 
@@ -86,12 +86,12 @@ impl Refusal {
         Self::new(400, "BadRequest", message)
     }
 
-    /// The watch or list starts before what is kept.
+    /// The watch or list starts before the oldest kept revision.
     pub fn expired(message: impl Into<String>) -> Self {
         Self::new(410, "Expired", message)
     }
 
-    /// Nobody known asks.
+    /// The user is unknown.
     pub fn unauthorized() -> Self {
         Self::new(401, "Unauthorized", "Unauthorized")
     }

@@ -42,14 +42,14 @@ pub enum Interest {
 /// Why a watch cannot start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WatchError {
-    /// It would start before what is kept; the present lower bound.
+    /// The start is before the oldest kept revision, which is given.
     Compacted(u64),
     /// It would start after the present revision.
     Future(u64),
 }
 
-/// Called under the store's lock for every change, with the user that made it. It sees the whole
-/// store through the transaction, and must not write.
+/// Called under the store's lock for every change, with the user that made it. It reads the whole store through the
+/// transaction, and must not write.
 pub type Observer = Box<dyn Fn(&Tx<'_>, &'static str, &Event) + Send + Sync>;
 
 /// The object store.
@@ -83,7 +83,7 @@ pub struct Backup {
 }
 
 impl Store {
-    /// Sets who sees every change; only the first call counts.
+    /// Sets the observer of every change; only the first call counts.
     pub fn observe(&self, observer: Observer) {
         let _ = self.observer.set(observer);
     }
@@ -130,11 +130,12 @@ impl Store {
         self.lock().table(store).map_or(0, |t| t.objects.len())
     }
 
-    /// Starts a watch after `revision`: what the log holds since, and a channel for the rest.
-    /// Where `with_all` is set, `revision` is ignored and all present objects come first.
+    /// Starts a watch after `revision`: the log since then, and a channel for the rest. With `with_all`, `revision` is
+    /// ignored and all present objects come first.
     ///
     /// # Errors
-    /// When `revision` is before what is kept, or after the present.
+    ///
+    /// `revision` is before the oldest kept one, or after the present.
     pub fn watch(
         &self,
         store: &'static str,
@@ -203,8 +204,8 @@ impl Store {
         }
     }
 
-    /// Goes back to an earlier state, revision included, as an etcd that is restored from a
-    /// backup does. Watches end; nothing is told to the observer.
+    /// Restores an earlier state, revision included, as an etcd that is restored from a backup does. Watches end, and
+    /// the observer is not called.
     pub fn restore(&self, backup: &Backup) {
         let mut inner = self.lock();
         inner.revision = backup.revision;
@@ -353,7 +354,7 @@ impl Table {
         }
     }
 
-    /// Sends to everybody of this interest; whoever is gone or too slow is dropped.
+    /// Sends to all watchers of this interest; one that is gone or too slow is dropped.
     fn tell(&mut self, interest: &Interest, event: &Arc<Event>) {
         if let Some(senders) = self.watchers.get_mut(interest) {
             senders.retain(|s| s.try_send(event.clone()).is_ok());

@@ -1,4 +1,4 @@
-//! A watch as a client sees it: lines of JSON, selected and translated from the store's events.
+//! A client's watch: lines of JSON, selected and converted from the store's events.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -19,15 +19,15 @@ use super::{
     table,
 };
 
-/// How often a watch that asked for bookmarks gets one, on tokio's clock.
+/// Interval of bookmarks for a watch that requested them, on tokio's clock.
 pub const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
-/// How long a watch lasts unless it asks for less, on tokio's clock.
+/// Longest duration of a watch, on tokio's clock.
 pub const WATCH_FOR_MAX: Duration = Duration::from_secs(40 * 60);
 
-/// What a watch asks for beside a list's selection.
+/// Options of a watch besides a list's selection.
 #[derive(Debug, Clone, Default)]
 pub struct WatchQuery {
-    /// What is selected.
+    /// Selection.
     pub list: ListQuery,
     /// `resourceVersion`; empty or 0: with all present objects first.
     pub revision: String,
@@ -50,7 +50,7 @@ pub struct Change {
     pub object: Arc<Object>,
 }
 
-/// What the event means to somebody who selects: nothing, or a change.
+/// Meaning of the event for a selection: none, or a change.
 pub fn select(query: &ListQuery, event: &Event) -> Option<Change> {
     let fits = |o: &Arc<Object>| {
         let ns = o.value["metadata"]["namespace"]

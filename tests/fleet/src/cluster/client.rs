@@ -1,4 +1,5 @@
-//! How controllers see the cluster: reads from what is known, writes as requests.
+//! Controllers' access to the cluster: reads from a cache, and writes as requests. With the simulated server both go to
+//! its store; with a real API server reads come from a cache that watches update, and writes go over HTTP.
 //!
 //! A seam: against the simulated server both go to its store; against a real API server the reads
 //! come from a cache that watches keep, the writes over HTTP.
@@ -20,7 +21,7 @@ use crate::api::{
 pub struct Client {
     server: ApiServer,
     user: User,
-    /// Where writes go, if `server` is only what is known of a real one.
+    /// Target of writes, if `server` is only the cache of a real one.
     real: Option<Arc<Mirror>>,
 }
 
@@ -43,12 +44,12 @@ impl Client {
         }
     }
 
-    /// An object, as far as it is known.
+    /// An object in the cache.
     pub fn get(&self, kind: &Kind, key: &Key) -> Option<Arc<Object>> {
         self.server.get(kind, key).ok()
     }
 
-    /// Objects, as far as they are known.
+    /// Objects in the cache.
     pub fn list(&self, kind: &Kind, query: &ListQuery) -> Vec<Arc<Object>> {
         self.server.list(kind, query).items
     }
@@ -87,7 +88,7 @@ impl Client {
             .count_on(crate::api::kinds::POD.store, node)
     }
 
-    /// All present objects of a kind, then every change. `None`: the watch must be begun anew.
+    /// All present objects of a kind, then every change. `None`: the watch has to be started again.
     pub fn watch(&self, kind: &Kind) -> Option<Watch> {
         self.server
             .store()
@@ -204,8 +205,8 @@ impl Client {
         self.server.clock().stamp()
     }
 
-    /// The server itself, for what only the simulated cluster does (signing, faults); of a real one
-    /// what is known of it.
+    /// The server itself, for functions that only the simulated cluster has (signing, faults); for a real one, its
+    /// cache.
     pub fn server(&self) -> &ApiServer {
         &self.server
     }

@@ -1,4 +1,4 @@
-//! The certificate signer: signs what was approved, for the two signers that kubelets use.
+//! Certificate signer: signs approved requests of the two signers that kubelets use.
 
 use std::time::Duration;
 
@@ -75,7 +75,7 @@ impl Reconcile for Signer {
 }
 
 impl Signer {
-    /// Fault: somebody else approves first (scenario 37).
+    /// Fault: another approver is faster (scenario 37).
     async fn approve_before_others(
         &self,
         key: &Key,

@@ -145,7 +145,7 @@ fn created(machine: &Value) -> (String, String) {
     (made.to_owned(), machine.name().to_owned())
 }
 
-/// Whom a smaller set gives up first: marked ones, failed ones, those without a node.
+/// Order in which a smaller set deletes Machines: marked ones, failed ones, those without a node.
 fn priority(machine: &Value) -> u8 {
     let mark = |name| machine.annotation(name).is_some_and(|v| !v.is_empty());
     if mark(DELETE_FIRST) || mark(DELETE_FIRST_OLD) {

@@ -18,16 +18,16 @@ use crate::{
 
 /// Longest line of a watch, in bytes.
 const LINE_BYTES_MAX: usize = 4 << 20;
-/// How often a status is written anew after somebody else was faster.
+/// Most retries of a status write after conflicts.
 const CONFLICTS_MAX: usize = 10;
-/// How long is waited before a list that failed is asked for again.
+/// Pause before a failed list is repeated.
 const AGAIN: Duration = Duration::from_millis(200);
-/// Whose doing a change is that was seen in a watch: the API server does not tell.
+/// User of a change that a watch reported: the API server does not name it.
 const SOMEBODY: &str = "somebody";
 /// Who takes pods away whose node is no more.
 const COLLECTOR: &str = "system:serviceaccount:kube-system:pod-garbage-collector";
 
-/// The kinds that the Machine API's controllers look at.
+/// Kinds that the Machine API's controllers read.
 const KINDS: [&Kind; 5] = [
     &kinds::MACHINE_SET,
     &kinds::MACHINE,
@@ -54,7 +54,7 @@ pub struct Outside {
 /// Says of a Node whether it is one of this world's hosts.
 pub type Ours = Box<dyn Fn(&Value) -> bool + Send + Sync>;
 
-/// A real API server and what is known of it.
+/// A real API server and its cache.
 pub struct Mirror {
     api: Api,
     cache: ApiServer,

@@ -33,7 +33,7 @@ use crate::{
 pub enum Which {
     /// All that a cluster has.
     All,
-    /// Those of the Machine API alone: the rest is somebody else's.
+    /// Only the Machine API's controllers: others run the rest.
     MachineApi,
 }
 

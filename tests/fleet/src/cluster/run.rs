@@ -23,14 +23,14 @@ use crate::{
 /// How long a controller waits after a refusal, in the world's time.
 pub const RETRY_AFTER: Duration = Duration::from_secs(5);
 
-/// What a controller does with one key.
+/// Reconciliation of one key.
 pub trait Reconcile: Send + Sync + 'static {
     /// Which kinds it watches.
     fn sources(&self) -> Vec<&'static Kind>;
     /// Which keys a change concerns.
     fn keys(&self, kind: &'static Kind, event: &Event) -> Vec<Key>;
-    /// Brings one key nearer to what it should be; answers when to look again, in the world's
-    /// time. Never runs twice at once for one key.
+    /// Brings one key nearer to its desired state; returns the time of the next call, in the world's time. Never runs
+    /// concurrently for one key.
     fn reconcile(&self, key: Key) -> BoxFuture<'_, Result<Option<Duration>, Refusal>>;
     /// How long changes are gathered before a key is looked at, in the world's time.
     fn gather(&self) -> Duration {
@@ -38,7 +38,7 @@ pub trait Reconcile: Send + Sync + 'static {
     }
 }
 
-/// Runs a controller until it is told to stop.
+/// Runs a controller until it is stopped.
 pub async fn run(client: Client, pace: Pace, what: Arc<dyn Reconcile>, stop: CancellationToken) {
     let work = async {
         loop {

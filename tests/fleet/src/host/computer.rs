@@ -19,7 +19,7 @@ use crate::faults::{Fault, splitmix};
 use crate::net::BoxIo;
 use crate::world::{Happened, HostContext, HostOrder, Instance};
 
-/// What can be seen of a host from outside, in the order in which a boot goes through it.
+/// Externally visible states of a host, in the order of a boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     /// Gone or without power: packets vanish.
@@ -58,7 +58,7 @@ pub struct Host {
     pub(super) line_free: Mutex<Option<tokio::time::Instant>>,
     /// The kubelet's client and the name of its Node, once it has them.
     pub(super) kubelet_api: Mutex<Option<(Arc<super::kubelet::Api>, String)>>,
-    /// Where connections to the kubelet's port go; nobody takes them while it does not run.
+    /// Receiver of connections to the kubelet's port; there is none while it does not run.
     pub(super) kubelet_door: Mutex<Option<mpsc::Sender<BoxIo>>>,
     /// Whether the Node was last posted as Ready.
     pub(super) ready: watch::Sender<bool>,
@@ -129,12 +129,12 @@ impl Host {
         &self.image
     }
 
-    /// The instance as the cloud knows it.
+    /// The instance as the cloud shows it.
     pub fn instance(&self) -> Instance {
         lock(&self.instance).clone()
     }
 
-    /// Gives the instance other addresses.
+    /// Changes the instance's addresses.
     pub(super) fn set_addresses(&self, addresses: Vec<(String, String)>) {
         lock(&self.instance).addresses = addresses;
     }
@@ -167,12 +167,12 @@ impl Host {
         self.phase.subscribe()
     }
 
-    /// What was done to it so far.
+    /// Counts of the operations on it so far.
     pub fn counts(&self) -> HostCounts {
         lock(&self.counts).clone()
     }
 
-    /// Its state, to look at or to prepare in a test. Not to be held over an `await`.
+    /// Its state, to read or prepare in a test. Do not hold it over an `await`.
     pub fn state(&self) -> MutexGuard<'_, State> {
         let mut state = lock(&self.state);
         let seconds = self.now_ms_with(state.clock_offset_ms) / 1_000;
@@ -270,7 +270,7 @@ impl Host {
         lock(&self.power).clone()
     }
 
-    /// Runs `work` until it is done or the power goes.
+    /// Runs `work` until it is done or the power fails.
     pub(super) fn spawn_powered(&self, work: impl Future<Output = ()> + Send + 'static) {
         let token = self.power_token();
         tokio::spawn(async move {
@@ -320,7 +320,7 @@ fn host_keys(seed: u64) -> Vec<PrivateKey> {
         .collect()
 }
 
-/// Public keys in user data, wherever they stand in its script.
+/// Public keys anywhere in the script of the user data.
 fn public_keys(user_data: &[u8]) -> Vec<PublicKey> {
     let text = String::from_utf8_lossy(user_data);
     let words: Vec<&str> = text
@@ -383,7 +383,7 @@ fn first_state(order: &HostOrder, image: &Image, seed: u64) -> State {
     state
 }
 
-/// The name that the image gives itself: at most 15 characters (docs/field-notes.md, Names and builds).
+/// Computer name that the image sets: at most 15 characters (docs/field-notes.md, Names and builds).
 fn computer_name(order: &HostOrder, seed: u64) -> String {
     let messages = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
     let tail: String = (0..7)

@@ -1,17 +1,17 @@
-//! What was done to one host, counted by the host itself.
+//! Counts of the operations on one host, by the host itself.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-/// Task executions that one host remembers.
+/// Most task executions that one host remembers.
 pub const EXECUTIONS_MAX: usize = 4_096;
 
 /// One call of the host program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Execution {
-    /// Task id as the program was told.
+    /// Task id that the program received.
     pub task: String,
     /// Its attempt.
     pub attempt: u32,
@@ -23,7 +23,7 @@ pub struct Execution {
     pub failure: Option<String>,
 }
 
-/// What was done to one host since it was made.
+/// Counts of the operations on one host since its creation.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostCounts {
@@ -41,7 +41,7 @@ pub struct HostCounts {
     pub uploads: u32,
     /// Bytes uploaded.
     pub bytes_uploaded: u64,
-    /// Commands that nobody here knows: drift between product and simulation.
+    /// Unknown commands: drift between product and simulation.
     pub unknown_commands: u64,
     /// Calls of the host program, oldest first.
     pub executions: Vec<Execution>,

@@ -1,4 +1,4 @@
-//! The virtual disk of a host: NTFS as far as SFTP and the host program can tell (docs/field-notes.md, SFTP on
+//! Virtual disk of a host: NTFS, in the parts that SFTP and the host program use (docs/field-notes.md, SFTP on
 //! Windows).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +16,7 @@ pub const CAPACITY_BYTES: u64 = 128 << 30;
 /// Bytes that Windows itself takes.
 pub const WINDOWS_BYTES: u64 = 24 << 30;
 
-/// Folders in which only administrators write, by their keys.
+/// Folders in which only administrators may write, by key.
 const PROTECTED: [&str; 3] = [r"c:\windows", r"c:\programdata", r"c:\program files"];
 
 /// Why the disk refuses; the names are Windows' error codes.
@@ -48,7 +48,7 @@ pub enum DiskError {
     TooMany,
 }
 
-/// What is at a path.
+/// Object at a path.
 #[derive(Debug, Clone)]
 pub enum Entry {
     /// A folder.
@@ -70,7 +70,7 @@ struct Node {
     rights: Rights,
 }
 
-/// What is known of a path.
+/// Attributes of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stat {
     /// Whether it is a folder.
@@ -163,7 +163,7 @@ impl Disk {
         self.capacity = self.used + free;
     }
 
-    /// Gives the disk its size back.
+    /// Restores the disk's size.
     pub fn relieve(&mut self) {
         self.capacity = CAPACITY_BYTES.max(self.used);
     }
@@ -189,7 +189,7 @@ impl Disk {
             });
     }
 
-    /// What is at `path`.
+    /// Object at `path`.
     pub fn stat(&self, path: &WinPath) -> Result<Stat, DiskError> {
         let node = self.nodes.get(path.key()).ok_or(DiskError::NotFound)?;
         let size = match &node.entry {
@@ -209,7 +209,7 @@ impl Disk {
         self.nodes.contains_key(path.key())
     }
 
-    /// The content of the file at `path`; refused while somebody writes it.
+    /// Content of the file at `path`; refused while it is being written.
     pub fn read(&self, path: &WinPath) -> Result<Arc<Body>, DiskError> {
         if self
             .open
@@ -246,8 +246,8 @@ impl Disk {
         }
     }
 
-    /// Owner and rights of what is at `path`: its own, or what the folders above pass on. Users may make folders in `C:\`
-    /// and files in every folder that inherits from there (csi-proxy#382); in Windows' own folders only administrators
+    /// Owner and rights of the object at `path`: its own, or inherited ones. Users may create folders in `C:\` and
+    /// files in every folder that inherits from there (csi-proxy#382); in Windows' own folders only administrators may
     /// write (icacls).
     pub fn security(&self, path: &WinPath) -> Security {
         let ace = |sid: &str, mask| Ace {
@@ -351,8 +351,8 @@ impl Disk {
         Ok(())
     }
 
-    /// Opens a file under the share rules of OpenSSH for Windows: a reader shares reading and writing, a writer
-    /// shares writing alone, nobody shares deletion.
+    /// Opens a file under the share rules of OpenSSH for Windows: a reader shares reading and writing, a writer shares
+    /// only writing, and neither shares deletion.
     pub fn open(&mut self, path: &WinPath, access: Access) -> Result<HandleId, DiskError> {
         if self.open.len() >= HANDLES_MAX {
             return Err(DiskError::TooMany);
@@ -457,14 +457,14 @@ impl Disk {
         Some((writer.size(), writer.head()))
     }
 
-    /// Leaves of what was written only the first `bytes`: what a cut connection does to an upload.
+    /// Keeps only the first `bytes` of the written data: the effect of a lost connection on an upload.
     pub fn tear(&mut self, id: HandleId, bytes: u64) {
         if let Some(writer) = self.open.get_mut(&id).and_then(|open| open.writer.as_mut()) {
             writer.tear(bytes);
         }
     }
 
-    /// Closes a file; what was written is its content from now on.
+    /// Closes a file; the written data become its content.
     pub fn close(&mut self, id: HandleId) -> Result<(), DiskError> {
         let open = self.open.remove(&id).ok_or(DiskError::BadHandle)?;
         let Some(writer) = open.writer else {
@@ -477,7 +477,7 @@ impl Disk {
         self.put_body(&open.path, writer.finish(), private)
     }
 
-    /// Closes everything, as a power loss does: what was written so far stays.
+    /// Closes all files, as a power loss does: data written so far stay.
     pub fn close_all(&mut self) {
         let open: Vec<HandleId> = self.open.keys().copied().collect();
         for id in open {
@@ -485,12 +485,12 @@ impl Disk {
         }
     }
 
-    /// Whether somebody has `path` open by SFTP.
+    /// Whether `path` is open over SFTP.
     pub fn is_open(&self, path: &WinPath) -> bool {
         self.open.values().any(|open| open.path == *path)
     }
 
-    /// Whether somebody has `path` open, or runs it.
+    /// Whether `path` is open, or runs.
     pub fn in_use(&self, path: &WinPath) -> bool {
         self.running.contains(path.key()) || self.open.values().any(|open| open.path == *path)
     }
@@ -537,7 +537,7 @@ impl Disk {
                 return Err(error);
             }
             self.nodes.remove(from.key());
-            // A rename keeps the rights of what is renamed.
+            // A rename keeps the object's rights.
             self.give(to, node.rights);
         }
         Ok(())
@@ -622,7 +622,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Removes a folder and all in it, as far as nothing of it is in use; the first thing in use is answered.
+    /// Deletes a folder with its contents, except objects in use; returns the first of those.
     pub fn remove_tree(&mut self, path: &WinPath) -> Result<(), DiskError> {
         let inside = format!("{}\\", path.key());
         let keys: Vec<String> = self
@@ -672,7 +672,7 @@ impl Disk {
             .map(|node| node.shown.as_str())
     }
 
-    /// Names of what is directly in `path`.
+    /// Names of the direct children of `path`.
     pub fn list(&self, path: &WinPath) -> Vec<(String, Stat)> {
         let with_stat = |path: WinPath| Some((path.name().to_owned(), self.stat(&path).ok()?));
         self.children(path)

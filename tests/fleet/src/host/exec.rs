@@ -1,4 +1,4 @@
-//! Commands that come in by SSH: the shell, the few texts that a host knows, and the process that runs them.
+//! Commands over SSH: the shell, the few known texts, and their process.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use crate::world::Happened;
 
 /// What Windows PowerShell 5.1 writes to stderr for progress (docs/field-notes.md, Output of PowerShell).
 const CLIXML: &str = "#< CLIXML\r\n<Objs Version=\"1.1.0.1\" xmlns=\"http://schemas.microsoft.com/powershell/2004/04\"><Obj S=\"progress\" RefId=\"0\"><MS><I64 N=\"SourceId\">1</I64><PR N=\"Record\"><AV>Preparing modules for first use.</AV></PR></MS></Obj></Objs>";
-/// How long the program goes on after its connection was cut ([`Fault::DropDuringScript`]).
+/// Time that the program continues after its connection was cut ([`Fault::DropDuringScript`]).
 const GOES_ON: Duration = Duration::from_secs(90);
 /// When that cut comes.
 const DROP_AFTER: Duration = Duration::from_secs(2);
-/// How often a program that works says so.
+/// Interval of the working program's heartbeats.
 const SIGN_EVERY: Duration = Duration::from_secs(10);
 
 /// Reads Windows' language from the registry.
@@ -29,7 +29,7 @@ const ASK_LANGUAGE: &str =
 /// Reads sshd's default shell from the registry.
 const ASK_SHELL: &str = r"reg.exe query HKLM\SOFTWARE\OpenSSH /v DefaultShell";
 
-/// What a command leaves behind.
+/// Result of a command.
 pub(super) struct Ended {
     pub(super) stdout: Vec<u8>,
     pub(super) stderr: Vec<u8>,
@@ -45,7 +45,7 @@ impl Ended {
         }
     }
 
-    /// Exit code 0, and nothing of what should have been said.
+    /// Exit code 0 without the expected output.
     pub(super) fn nothing() -> Self {
         Self {
             stdout: Vec::new(),
@@ -64,8 +64,8 @@ impl Ended {
 }
 
 impl Host {
-    /// Starts a command. It belongs to the host, not to the connection: it goes on when that is lost. False if the
-    /// process cannot be made.
+    /// Starts a command. It belongs to the host, not to the connection: it continues when the connection is lost.
+    /// `false`: the process cannot be created.
     pub(super) fn exec(
         &self,
         command: String,
@@ -98,7 +98,7 @@ impl Host {
         true
     }
 
-    /// The sign of life of the program. Once the connection is lost, nobody hears it.
+    /// Sends the program's heartbeats. After the connection is lost, they are discarded.
     async fn sign(&self, watch: &Watch, handle: &Handle, channel: ChannelId) {
         if let Some(sign) = program::sign(self, watch) {
             let _ = handle
@@ -131,7 +131,7 @@ impl Host {
             state.mutex = None;
         }
         drop(state);
-        // sshd's job object ends with the command: what it left behind, and no service started, goes with it.
+        // sshd's job object ends with the command, and with it all child processes except started services.
         if self.armed(Fault::ChildrenDie) && self.strike(Fault::ChildrenDie) {
             self.state().processes.clear();
         }
@@ -178,7 +178,7 @@ impl Host {
         }
     }
 
-    /// Cuts a connection in the middle of what it runs.
+    /// Cuts a connection during a command.
     pub(super) fn cut_soon(self: &Arc<Self>, link: &Link) {
         let host = self.clone();
         let link = link.clone();
@@ -188,12 +188,12 @@ impl Host {
         });
     }
 
-    /// How long a program that lost its connection goes on at least.
+    /// Least time that a program continues without its connection.
     pub(super) fn goes_on() -> Duration {
         GOES_ON
     }
 
-    /// Text in the host's code page that may stand before an answer.
+    /// Text in the host's code page that may precede an answer.
     pub(super) fn noise(&self) -> Vec<u8> {
         if self.image.code_page == 850 {
             b"Gr\x94\xE1e aus der Konsole\r\n".to_vec()
@@ -202,7 +202,7 @@ impl Host {
         }
     }
 
-    /// The texts that are no call of our program and yet known; anything else fails loudly.
+    /// Runs known texts that are no call of our program; anything else fails loudly.
     fn run_plain(&self, text: &str, command: &str) -> Ended {
         let word = text.trim();
         match word {

@@ -34,7 +34,7 @@ const PARTITION: Duration = Duration::from_secs(90);
 const HYBRID_SUBNET: &str = "k8s.ovn.org/hybrid-overlay-node-subnet";
 
 impl Host {
-    /// The kubelet's whole life; it ends when its service stops or the power goes.
+    /// Life of the kubelet; it ends when its service stops or the power fails.
     pub(super) async fn run_kubelet(self: Arc<Self>, command: String) {
         let again = std::mem::replace(&mut self.state().had_kubelet, true);
         let machine = self.uid().to_owned();
@@ -111,8 +111,8 @@ impl Host {
         }
     }
 
-    /// What may come between a kubelet and its API server. A kubelet that is cut off says nothing and ends no pod; the
-    /// containers of its node run on.
+    /// Faults between a kubelet and its API server. A kubelet without a connection sends nothing and ends no pod; the
+    /// containers of its node keep running.
     async fn may_be_cut_off(&self, api: &Api, settings: &Settings) {
         let lasts = |fault| self.context.faults.lasts(fault, self.name());
         if self.silent_in_drain(api, settings).await {
@@ -129,7 +129,7 @@ impl Host {
         }
     }
 
-    /// Cuts the way to the API server, for so long or for good; a restart of the kubelet mends nothing.
+    /// Cuts the connection to the API server for a time or for good; a restart of the kubelet does not restore it.
     fn cut_off(&self, lasts: Option<Duration>) {
         self.cut.send_replace(true);
         let (Some(host), Some(lasts)) = (self.me.upgrade(), lasts) else {
@@ -141,7 +141,8 @@ impl Host {
         });
     }
 
-    /// [`Fault::NotReadyInDrain`]: silence once the node is cordoned and one of its pods is on its way out.
+    /// [`Fault::NotReadyInDrain`]: the kubelet falls silent when its node is cordoned and one of its pods is being
+    /// deleted.
     async fn silent_in_drain(&self, api: &Api, settings: &Settings) -> bool {
         if !self.armed(Fault::NotReadyInDrain) {
             return false;

@@ -1,4 +1,4 @@
-//! A connection to a host as the network sees it: it can be cut, or fall silent without a word.
+//! Network connection to a host, which can be cut, or fall silent.
 
 use std::future::Future;
 use std::io;
@@ -33,7 +33,7 @@ impl Link {
         self.cut.is_cancelled()
     }
 
-    /// From now on nothing comes out and nothing goes in, and nobody is told (scenario 13).
+    /// From now on no data passes in either direction, and neither end is notified (scenario 13).
     pub fn silence(&self) {
         self.silent.store(true, Ordering::Relaxed);
     }

@@ -71,7 +71,7 @@ pub(super) fn parse(line: &str) -> Option<Call> {
     (own && name.ends_with(".exe")).then_some(call)
 }
 
-/// What the program is about, for signs of life.
+/// Present activity of the program, for heartbeats.
 pub(super) type Watch = Arc<Mutex<Option<(ops::Step, Instant)>>>;
 
 /// One process of the program: this host behind the program's host interface.
@@ -87,7 +87,7 @@ struct Process {
     long: bool,
 }
 
-/// Something that a host says in place of running a program: a number of Windows with its words.
+/// Windows' refusal to run a program: a number with its message.
 struct Obstacle(u32, &'static str);
 
 impl Host {
@@ -146,7 +146,7 @@ impl Host {
         Ended::of(stdout, u32::from(answer.failure.is_some()))
     }
 
-    /// The service that puts back what a boot takes.
+    /// The service that restores what a boot deletes.
     pub(super) async fn run_boot_service(self: Arc<Self>, command: &str) {
         let Some(call) = parse(command) else {
             return;
@@ -175,7 +175,7 @@ impl Host {
         }
     }
 
-    /// What Windows says in place of running the program.
+    /// Windows' refusal to run the program. Numbers and messages: Microsoft Learn, "System error codes".
     ///
     /// Numbers and words: Microsoft Learn, "System error codes".
     fn obstacle(&self, call: &Call) -> Option<Obstacle> {
@@ -242,7 +242,7 @@ impl Host {
         }
     }
 
-    /// Writes down what was done: in the counts, and in the world's record.
+    /// Records the operations in the counts and in the world's record.
     fn note_answer(&self, call: &Call, answer: &Answer) {
         let changed: Vec<String> = answer
             .items
@@ -289,7 +289,7 @@ async fn read_input(channel: Option<Channel<Msg>>, most: usize) -> Vec<u8> {
     bytes
 }
 
-/// What a program says while it works.
+/// Heartbeat of a working program.
 pub(super) fn sign(host: &Host, watch: &Watch) -> Option<Sign> {
     let (step, began) = lock(watch).clone()?;
     let elapsed_ms = match step.since_ms {
@@ -355,7 +355,7 @@ impl Process {
     }
 }
 
-/// The name of the program's own file that an operation writes; none for all else.
+/// Name of the program's own file that an operation writes, if it does.
 fn note(operation: &Operation) -> Option<String> {
     let path = match operation {
         Operation::FileWriteNew(ask) => &ask.path,

@@ -1,4 +1,4 @@
-//! What somebody does on the host itself, or to it in the cloud's console.
+//! Actions of a person on the host itself, or in the cloud's console.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ impl Host {
         self.state().clock_offset_ms = 0;
     }
 
-    /// Gives the host its name and its way to the API server back, and restarts it.
+    /// Restores the host's name and its connection to the API server, and restarts it.
     pub(crate) fn mend_kubelet(&self) {
         let name = self.own_name();
         {

@@ -17,7 +17,7 @@ const START_LIMIT: Duration = Duration::from_secs(30);
 /// How long a stopped process still holds its file, in milliseconds.
 const HELD_MS: (u64, u64) = (500, 3_000);
 
-/// What a service's process is, told from its command line.
+/// Kind of a service's process, derived from its command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     Containerd,

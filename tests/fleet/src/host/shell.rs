@@ -1,4 +1,4 @@
-//! The default shell of sshd and what it makes of a command (docs/field-notes.md, Default shells of sshd).
+//! The default shell of sshd, and its effect on a command (docs/field-notes.md, Default shells of sshd).
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub enum Shell {
     Pwsh,
 }
 
-/// What becomes of a command before the shell looks at it.
+/// A command before the shell reads it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ParsedCommand {
     /// The text that the shell interprets.

@@ -1,4 +1,4 @@
-//! sshd of a host: who gets in, and what a session may ask for (docs/field-notes.md, Logins and host keys).
+//! sshd of a host: logins, and requests of a session (docs/field-notes.md, Logins and host keys).
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -149,7 +149,7 @@ impl Host {
     }
 }
 
-/// Holds a connection that nobody answers, for as long as a client may wait.
+/// Holds an unanswered connection, as long as a client may wait.
 fn hold(host: &Arc<Host>, io: impl Io) {
     let pace = host.context.pace;
     tokio::spawn(async move {

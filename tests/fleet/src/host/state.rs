@@ -1,4 +1,4 @@
-//! What a host is made of: what persists over a reboot, and what does not.
+//! State of a host: the part that survives a reboot, and the rest.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -45,7 +45,7 @@ pub struct State {
     pub features: BTreeMap<String, FeatureState>,
     /// Computer name now.
     pub hostname: String,
-    /// Whether that name is a lie, which its kubelet tells, too.
+    /// Whether that name is wrong; its kubelet reports it as well.
     pub claims_name: bool,
     /// Whether the shell's profile writes nothing any more.
     pub profile_quiet: bool,
@@ -69,7 +69,7 @@ pub struct State {
     pub certificates: BTreeSet<String>,
     /// Digests of containerd's images by name. Its store outlives its process.
     pub images: BTreeMap<String, String>,
-    /// Whether a firewall lets the host reach nobody but the worker, the API server and mirrors.
+    /// Whether a firewall blocks all connections except those to the worker, the API server and mirrors.
     pub egress_closed: bool,
     /// Leftover processes by name, such as `containerd-shim-runhcs-v1`; lost on a reboot.
     pub lingering: BTreeSet<String>,
@@ -83,11 +83,11 @@ pub struct State {
     pub boots: u32,
     /// The host's lock: to which process it belongs, by process id. Lost on a reboot.
     pub mutex: Option<u32>,
-    /// Whether a reboot was asked for already.
+    /// Whether a reboot was requested already.
     pub shutting_down: bool,
-    /// Section and item that a call has under way.
+    /// Section and item of the present call.
     pub doing: Option<String>,
-    /// What files the documents that were applied here asked for: path and SHA-256.
+    /// Files that applied documents required: path and SHA-256.
     pub asked_for: BTreeMap<String, String>,
     /// Running commands: process id and what it runs. Lost on a reboot.
     pub processes: BTreeMap<u32, String>,
@@ -95,7 +95,7 @@ pub struct State {
     pub had_kubelet: bool,
     /// Files that a process holds open until then (the exe of a service that stopped just now).
     pub held: BTreeMap<String, Instant>,
-    /// Files that somebody holds open without sharing, by path in lower case: until when.
+    /// Files that another process holds open without sharing, by path in lower case: until when.
     pub locked: BTreeMap<String, Instant>,
     /// Looks at the health of a kubelet that serves nobody.
     pub(super) unhealthy_reads: u32,
@@ -104,7 +104,7 @@ pub struct State {
 }
 
 impl State {
-    /// A process id that nobody has.
+    /// An unused process id.
     pub fn new_pid(&mut self) -> u32 {
         self.next_pid += 4;
         4_000 + self.next_pid
@@ -127,7 +127,7 @@ impl State {
                 .any(|state| *state == FeatureState::Pending)
     }
 
-    /// What the end of the power leaves: everything on the disk and in the registry, no processes.
+    /// Effect of a power loss: disk and registry stay, processes end.
     pub fn lose_volatile(&mut self) {
         self.disk.close_all();
         self.scm.lose_processes();
@@ -142,7 +142,7 @@ impl State {
         self.refresh_running(Instant::now());
     }
 
-    /// What a boot brings: pending changes become real, the boot counter grows.
+    /// Effect of a boot: pending changes take effect, the boot counter grows.
     pub fn boot(&mut self, now_ms: i64) {
         for state in self.features.values_mut() {
             if *state == FeatureState::Pending {

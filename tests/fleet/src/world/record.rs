@@ -1,4 +1,4 @@
-//! The world's own record: what truly happened, whoever claims otherwise.
+//! The world's own record of events, independent of all reports.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -42,23 +42,23 @@ pub enum Happened {
     PodEvicted {
         /// `namespace/name`.
         pod: String,
-        /// The user that asked.
+        /// The requesting user.
         by: String,
     },
     /// A pod was deleted without asking its budget.
     PodDeleted {
         /// `namespace/name`.
         pod: String,
-        /// The user that asked.
+        /// The requesting user.
         by: String,
     },
-    /// A Machine's deletion was asked for (the first time).
+    /// A Machine's deletion was requested (the first time).
     MachineDeleted {
         /// `namespace/name`.
         name: String,
         /// UID of the Machine.
         machine: String,
-        /// The user that asked.
+        /// The requesting user.
         by: String,
     },
     /// The host program ran and changed something, or would have.
@@ -169,7 +169,7 @@ pub struct Tally {
     pub pods_evicted: u64,
     /// Pods deleted without asking a budget.
     pub pods_deleted: u64,
-    /// Machines whose deletion was asked for.
+    /// Machines whose deletion was requested.
     pub machines_deleted: u64,
     /// Calls of the host program that changed something.
     pub converges_with_change: u64,

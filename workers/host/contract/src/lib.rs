@@ -1,4 +1,7 @@
-//! The contract of the host interface: what a Windows host answers, row by row, each with its source.
+//! Contract of the host interface: the answers of a Windows host, row by row, each with its source. A [`Row`] prepares
+//! a host by operations, performs one, and checks the answer and the effect. It runs against every implementation of
+//! [`Host`](dormer_host::ops::Host). Each row also has a *liar*: a wrong answer without an effect, which the row must
+//! refuse. So no row accepts everything.
 //!
 //! A [`Row`] prepares a host by operations, performs one, and looks at the answer and at what it did. It runs against
 //! every implementation of [`Host`](dormer_host::ops::Host). Each row has a *liar*: a wrong answer, given without performing anything, that the
@@ -27,7 +30,7 @@ pub struct Scope {
     pub programs: String,
 }
 
-/// Every row, in an order in which they can run on one host.
+/// All rows, in an order in which they can run on one host.
 pub fn rows(scope: &Scope) -> Vec<Row> {
     [
         files::rows(scope),

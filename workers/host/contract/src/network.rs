@@ -1,4 +1,4 @@
-//! Rows about network cards, routes, pages of this host; firewall, Defender and HNS where they can be asked.
+//! Rows about network cards, routes and local HTTP, and about firewall, Defender and HNS where the host has them.
 
 use dormer_host::ops::{
     Answer, Ask, DefenderRead, Exclusions, FirewallPolicyRead, FirewallRead, FirewallRemove,
@@ -114,7 +114,7 @@ fn of_cards() -> Vec<Row> {
         Row::new(
             "nobody listens on a port",
             vec![],
-            // Nobody is given port 1 by a system of today.
+            // No present system listens on port 1.
             get("http://127.0.0.1:1/healthz"),
             Refused(&[10_061]),
             "winsock2.h, WSAECONNREFUSED",

@@ -13,7 +13,7 @@ use crate::{
 const RUN: &str = "sdk-api nf-processthreadsapi-createprocessw";
 const CMD: &str = r"C:\windows\system32\cmd.exe";
 
-/// A process that nobody holds.
+/// A process without a held handle.
 const NOBODY: ProcessKey = ProcessKey { pid: 4, created: 1 };
 
 fn run(path: &str, arguments: &[&str], limit_ms: u64) -> Operation {

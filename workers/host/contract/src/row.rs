@@ -4,7 +4,7 @@ use std::fmt;
 
 use dormer_host::ops::{Answer, Ask, Host, Operation, Outcome, Pause, Request, Step, WinError};
 
-/// What a row expects of an operation.
+/// Expected result of an operation.
 pub enum Wanted {
     /// It answers, whatever it is.
     Done,
@@ -45,7 +45,7 @@ impl Wanted {
 pub enum OnWine {
     /// It answers as Windows does.
     Runs,
-    /// It lacks what the row is about, or answers otherwise than Windows: why.
+    /// The host lacks the subject of the row, or differs from Windows: the reason.
     Differs(&'static str),
 }
 
@@ -54,13 +54,13 @@ pub enum OnWine {
 pub struct Expected {
     /// The operation.
     pub operation: Operation,
-    /// What it comes to.
+    /// Expected result.
     pub wanted: Wanted,
-    /// It is asked again until it comes to that.
+    /// Whether the operation is repeated until it has the expected result.
     pub again: bool,
 }
 
-/// How often an operation is asked again, and the pause between. A liar is not waited for so long.
+/// Most repeats of an operation, and the pause between them. A liar gets fewer.
 const TRIES: u32 = 1200;
 const LIAR_TRIES: u32 = 10;
 const PAUSE_MS: u64 = 50;
@@ -74,20 +74,20 @@ pub struct Row {
     pub setup: Vec<Expected>,
     /// The operation that the row is about.
     pub operation: Operation,
-    /// What it comes to.
+    /// Expected result.
     pub wanted: Wanted,
     /// What holds afterwards.
     pub after: Vec<Expected>,
-    /// A wrong answer that the row must refuse, given without performing anything.
+    /// Wrong answer without an effect, which the row must refuse.
     pub liar: Outcome,
-    /// Who says so: Microsoft's page, somebody's measurement.
+    /// Source of the fact: a page of Microsoft's, or a measurement.
     pub source: &'static str,
     /// Whether Wine 8 shows it.
     pub wine: OnWine,
 }
 
 impl Row {
-    /// A row. Its liar says that a change was done, or refuses a question with a number of its own.
+    /// A row whose liar reports a change as done, or refuses a read with a number of its own.
     pub(crate) fn new(
         name: &'static str,
         setup: Vec<Operation>,
@@ -177,7 +177,7 @@ impl Row {
     }
 }
 
-/// A number that nobody answers: bit 29 marks those that are no system's (sdk-api, `winerror.h`).
+/// A number that no system answers: bit 29 marks numbers of applications (sdk-api, `winerror.h`).
 const NO_NUMBER: u32 = 0x2000_0001;
 
 /// The answer of an operation that answers nothing but that it was done.
@@ -255,7 +255,7 @@ async fn meet(
         if met.is_ok() || left == 0 {
             return met;
         }
-        // A host that cannot wait is asked again at once.
+        // A host without a pause is asked again at once.
         let _ = perform(host, &Pause { ms: PAUSE_MS }.operation()).await;
     }
 }

@@ -45,7 +45,7 @@ impl Performer {
         let answer = sent.ok().and_then(|()| self.answers.next()?.ok());
         match answer {
             Some(answer) => serde_json::from_str(&answer).expect("an outcome"),
-            // As Windows says it of a process that died.
+            // Windows' answer for a process that has died.
             None => Err(WinError {
                 code: 109,
                 text: format!("it died: {:?}", self.child.wait()),

@@ -8,7 +8,7 @@ use dormer_host_sim::{Behaviour, SimulatedHost};
 
 use crate::{MANNERS, PROGRAMS, scope};
 
-/// What the simulated host does not show, and why. A row that it has learnt to show does not belong here any more.
+/// Rows that the simulated host does not show, and why. A row that passes must be removed from this list.
 pub(crate) const NOT_SIMULATED: &[(&str, &str)] = &[
     ("some characters are in no name", "takes every name"),
     (

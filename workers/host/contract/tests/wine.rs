@@ -20,8 +20,8 @@ pub(crate) fn shown(row: &Row) -> bool {
     row.wine == OnWine::Runs
 }
 
-/// What Wine 8 lacks, and the number that our call answers then (none: it says yes and does nothing). No row shows these
-/// operations; this shows that the program binds them late, and lives.
+/// Features that Wine 8 lacks, and the number that our call answers then (`None`: it succeeds without an effect). No
+/// row shows these operations. This test shows that the program binds them late, and survives.
 fn lacking() -> Vec<(Operation, Option<u32>)> {
     let route = Route {
         prefix: "198.51.100.7/32".into(),

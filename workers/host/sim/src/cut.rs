@@ -13,11 +13,11 @@ use dormer_host::ops::{Host, Outcome, Request};
 pub enum When {
     /// It had no effect.
     Before,
-    /// It took effect, and nobody heard the answer.
+    /// It took effect, and the answer was lost.
     After,
 }
 
-/// A host on which the process is killed at one operation: that one never answers.
+/// A host on which the process is killed at one operation, which never answers.
 #[derive(Debug)]
 pub struct Cut<'a, H> {
     host: &'a mut H,
@@ -27,7 +27,7 @@ pub struct Cut<'a, H> {
 }
 
 impl<'a, H> Cut<'a, H> {
-    /// `host`, cut at the operation number `at` (0 is the first) among those that change something.
+    /// `host`, cut at the changing operation number `at` (from 0).
     pub const fn new(host: &'a mut H, at: usize, when: When) -> Self {
         Self {
             host,
@@ -60,7 +60,7 @@ impl<H: Host> Host for Cut<'_, H> {
     }
 }
 
-/// What a run answers; none if it was cut. On a simulated host nothing is ever waited for, so a run that waits was cut.
+/// Result of a run; `None` if it was cut. Nothing is awaited on a simulated host, so a run that waits was cut.
 pub fn until_cut<F: Future>(run: F) -> Option<F::Output> {
     let mut run = pin!(run);
     match run.as_mut().poll(&mut Context::from_waker(Waker::noop())) {

@@ -20,7 +20,7 @@ pub(crate) const fn refused<T>(code: u32) -> Result<T> {
     Err(WinError::new(code))
 }
 
-/// Somebody who has a file open.
+/// Another process with an open file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Holder {
     /// Until then, by the tick; for ever without.
@@ -49,7 +49,7 @@ pub(crate) struct Disk {
     nodes: BTreeMap<String, Node>,
     pub(crate) free: u64,
     pub(crate) total: u64,
-    /// Programs that run, by path in lower case: Windows maps them, and lets nobody delete or replace them.
+    /// Running programs, by path in lower case: Windows maps them, and refuses to delete or replace them.
     pub(crate) running: Vec<String>,
     pub(crate) now_ms: i64,
     pub(crate) tick_ms: u64,
@@ -85,7 +85,7 @@ fn owned_by_administrators(entries: Vec<Ace>, protected: bool) -> Security {
     }
 }
 
-/// What a security descriptor given at creation makes of an object.
+/// Security that a descriptor gives to a new object.
 fn given(rights: Rights, folder: bool) -> Option<Security> {
     let flags = if folder { CHILDREN } else { 0 };
     let mut entries = vec![ace(SYSTEM, FULL, flags), ace(ADMINISTRATORS, FULL, flags)];
@@ -168,7 +168,7 @@ impl Disk {
         }
     }
 
-    /// What a new object inherits: the entries of the folder above that children of its kind get.
+    /// Security that a new object inherits: the entries of its folder for children of its kind.
     fn inherited(&self, key: &str, folder: bool) -> Security {
         let wanted = if folder { 2 } else { 1 };
         let entries = above(key)
@@ -349,9 +349,9 @@ impl Disk {
         } else {
             Vec::new()
         };
-        // "If it or any subdirectory contains a file that has open handles". A program that runs counts here, too: no
-        // source says what Windows does then (docs/field-notes.md, Files of Windows), and this is what a caller has to
-        // cope with.
+        // "If it or any subdirectory contains a file that has open handles". A running program counts as well: no
+        // source says what Windows does then (docs/field-notes.md, Files of Windows), and callers have to handle this
+        // case.
         if below
             .iter()
             .any(|key| self.holders(key).next().is_some() || self.runs(key))
@@ -440,7 +440,7 @@ impl Disk {
         Ok(())
     }
 
-    /// 183 says that something is there: a file, too.
+    /// 183 means that a file or folder exists there.
     pub(crate) fn create_folder(&mut self, path: &str, rights: Rights) -> Result<()> {
         let key = lower(path);
         self.parent_is_there(&key)?;
@@ -493,7 +493,8 @@ impl Disk {
         Ok(())
     }
 
-    /// As `std::fs::remove_dir_all`: the deepest first, links themselves, and what is gone stays gone.
+    /// As `std::fs::remove_dir_all`: the deepest entries first, links themselves, and removed entries stay removed
+    /// after a failure.
     pub(crate) fn remove_tree(&mut self, path: &str) -> Result<()> {
         let key = lower(path);
         let node = self.find(path)?;

@@ -1,5 +1,7 @@
-//! A simulated Windows host behind the host interface: a disk, a registry, services, processes and networks that answer
-//! as Windows does, each behaviour with its source. For tests of the core, and for the simulated fleet later.
+//! Simulated Windows host behind the host interface: a disk, a registry, services, processes and networks with the
+//! answers of Windows, each behaviour with its source. It serves tests of the core and the simulated fleet. Time is the
+//! host's own: a pause passes at once. A host can be cloned, so that a test can cut a run after each of its operations
+//! without a new run from the start.
 //!
 //! Time is the host's own: a pause passes at once. A host can be cloned, so that a run is cut after each of its
 //! operations without running it anew from the start.
@@ -37,12 +39,15 @@ pub struct SimulatedHost {
     scm: Scm,
     network: Network,
     features: BTreeMap<String, DismState>,
-    /// What the next attempts to enable a feature answer, before the plain answer.
+    /// Answers to the next attempts to enable a feature, before the normal one.
     feature_answers: VecDeque<Result<u32, WinError>>,
     roots: Vec<Root>,
     domain: Option<String>,
     locks: Vec<String>,
-    foreign_locks: Vec<String>,
+    /// Locks of other processes, and until when by `tick_ms`; none: until the next boot.
+    foreign_locks: Vec<(String, Option<u64>)>,
+    /// Operations that answer as if they had an effect and have none: the name, and a part of what is asked.
+    ignored: Vec<(&'static str, String)>,
     /// The build of Windows.
     build: u32,
     boot_id: u32,
@@ -108,6 +113,7 @@ impl SimulatedHost {
             domain: None,
             locks: Vec::new(),
             foreign_locks: Vec::new(),
+            ignored: Vec::new(),
             build: 20_348,
             boot_id: 7,
             booted_ms: 1_700_000_000_000,
@@ -153,7 +159,7 @@ impl SimulatedHost {
         let settings = ServiceSettings {
             command: Some(r"C:\Windows\System32\svchost.exe -k NetSvcs".into()),
             display: Some("Host Network Service".into()),
-            // Manual: it runs once somebody asks it to (K2s#593).
+            // Manual start: the service runs when it is started (K2s#593).
             start: Some(Start::Demand),
             ..ServiceSettings::default()
         };
@@ -188,13 +194,13 @@ impl SimulatedHost {
         }
     }
 
-    /// The process that worked through the interface has ended: Windows closes what it had open.
+    /// Ends the process that used the interface: Windows closes its handles.
     pub fn process_ended(&mut self) {
         self.locks.clear();
         self.scm.forget_handles();
     }
 
-    /// A boot, whether asked for or by a power cut.
+    /// A boot, after a request or a power cut.
     pub fn reboot(&mut self) {
         self.process_ended();
         self.foreign_locks.clear();
@@ -232,7 +238,7 @@ impl SimulatedHost {
         self.pass(1_000);
     }
 
-    /// Whether a reboot was asked for in this boot.
+    /// Whether a reboot was requested in this boot.
     pub const fn reboot_was_asked(&self) -> bool {
         self.reboot_asked
     }
@@ -244,7 +250,7 @@ impl SimulatedHost {
 
     // Files.
 
-    /// Puts a file on the disk, as somebody else would.
+    /// Writes a file, as another process would.
     pub fn put(&mut self, path: &str, bytes: &[u8]) {
         self.disk.put(path, bytes);
     }
@@ -284,7 +290,7 @@ impl SimulatedHost {
         self.disk.link(path, folder, tag);
     }
 
-    /// Somebody opens a file for so long (none: for ever).
+    /// Another process opens a file for `ms` (`None`: for ever).
     pub fn hold(&mut self, path: &str, ms: Option<u64>, share_delete: bool) {
         let until = ms.map(|ms| self.tick_ms + ms);
         self.disk.hold(path, until, share_delete);
@@ -295,12 +301,12 @@ impl SimulatedHost {
         self.disk.security(path).ok()
     }
 
-    /// Gives an object other rights, as somebody else would.
+    /// Changes an object's rights, as another process would.
     pub fn set_security(&mut self, path: &str, security: Security) {
         self.disk.set_security(path, security);
     }
 
-    /// `FILE_ATTRIBUTE_*` of a file, as somebody else sets them.
+    /// Sets `FILE_ATTRIBUTE_*` of a file, as another process would.
     pub fn set_attributes(&mut self, path: &str, attributes: u32) {
         let _ = self.disk.set_attributes(path, attributes);
     }
@@ -327,7 +333,7 @@ impl SimulatedHost {
 
     // containerd's images.
 
-    /// Lets a name point to an image, as somebody else would.
+    /// Points a name to an image, as another client would.
     pub fn set_image(&mut self, name: &str, digest: &str) {
         self.images.insert(name.to_owned(), digest.to_owned());
     }
@@ -337,7 +343,7 @@ impl SimulatedHost {
         self.images.get(name).map(String::as_str)
     }
 
-    /// Whoever serves a pipe. Without it there is no pipe of that name (sdk-api, `CreateFileW`: 2).
+    /// Server of a pipe. Without it there is no pipe of that name (sdk-api, `CreateFileW`: 2).
     fn pipe(&self, name: &str) -> Result<(), WinError> {
         let runs = self.service_state("containerd") == Some(ServiceState::Running);
         if runs && name.eq_ignore_ascii_case(CONTAINERD_PIPE) && self.tick_ms >= self.pipe_from_ms {
@@ -365,7 +371,7 @@ impl SimulatedHost {
 
     // Registry.
 
-    /// Sets a value of the registry, as somebody else would.
+    /// Sets a registry value, as another process would.
     pub fn set_registry(&mut self, key: &str, name: &str, value: Value) {
         let key = self.registry.entry(key.to_lowercase()).or_default();
         key.insert(name.to_lowercase(), (name.to_owned(), value));
@@ -392,17 +398,17 @@ impl SimulatedHost {
             .insert(program.to_lowercase(), behaviour);
     }
 
-    /// A service of somebody else.
+    /// Installs a service, as another program would.
     pub fn install(&mut self, name: &str, settings: &ServiceSettings) {
         let _ = self.scm.create(name, settings);
     }
 
-    /// Changes a service, as somebody else would.
+    /// Changes a service, as another process would.
     pub fn configure(&mut self, name: &str, settings: &ServiceSettings) {
         let _ = self.scm.change(name, settings);
     }
 
-    /// Starts a service, as somebody else would, and waits for it.
+    /// Starts a service, as another process would, and waits for it.
     pub fn start(&mut self, name: &str) -> bool {
         let started = self.start_service(name).is_ok();
         self.pass(10_000);
@@ -441,17 +447,17 @@ impl SimulatedHost {
             .collect()
     }
 
-    /// The services that were told to stop, in that order.
+    /// Services in the order in which they were stopped.
     pub fn stops(&self) -> &[String] {
         &self.scm.stops
     }
 
-    /// Somebody holds a service open for so long.
+    /// Another process keeps a handle of a service for `ms`.
     pub fn hold_service(&mut self, name: &str, ms: u64) {
         self.scm.hold_open(name, ms);
     }
 
-    /// Deletes a service, as somebody else would.
+    /// Deletes a service, as another process would.
     pub fn delete_service(&mut self, name: &str) {
         let _ = self.scm.delete(name);
     }
@@ -467,7 +473,7 @@ impl SimulatedHost {
         self.scm.running_programs()
     }
 
-    /// A process of nobody.
+    /// Starts a process that belongs to no service.
     pub fn spawn(&mut self, path: &str) -> u32 {
         let pid = self.scm.spawn(4, path);
         self.disk.running = self.scm.mapped_files();
@@ -545,7 +551,7 @@ impl SimulatedHost {
         &mut self.network.routes
     }
 
-    /// Asks HNS something beside the interface's count and refusals.
+    /// Calls HNS without the interface's count and refusals.
     pub fn hns(&mut self, method: &str, path: &str, body: &str) -> Result<String, WinError> {
         let call = HnsCall {
             method: method.into(),
@@ -583,7 +589,23 @@ impl SimulatedHost {
 
     /// Another process holds the host lock.
     pub fn lock_by_another(&mut self, path: &str) {
-        self.foreign_locks.push(path.to_lowercase());
+        self.foreign_locks.push((path.to_lowercase(), None));
+    }
+
+    /// The same, for so long.
+    pub fn lock_by_another_for(&mut self, path: &str, ms: u64) {
+        let until = Some(self.tick_ms + ms);
+        self.foreign_locks.push((path.to_lowercase(), until));
+    }
+
+    /// From now on operations of this name that ask for `about` answer as if they had done it, and do nothing.
+    pub fn ignore(&mut self, operation: &'static str, about: &str) {
+        self.ignored.push((operation, about.to_lowercase()));
+    }
+
+    /// Every operation has its effect again.
+    pub fn heed(&mut self) {
+        self.ignored.clear();
     }
 
     /// The next `times` operations of this name are refused with `code` and have no effect.

@@ -148,7 +148,7 @@ impl Network {
         if !self.has_hns {
             return refused(126);
         }
-        // The service is stopped: RPC says so, and nothing about networks (docker/for-win#8226).
+        // The service is stopped: RPC reports that, which says nothing about networks (docker/for-win#8226).
         if !running {
             return refused(0x8007_0426);
         }
@@ -348,7 +348,7 @@ impl Network {
         Ok(())
     }
 
-    /// A boot takes endpoints and what is not persistent: networks that were made so, active routes but DHCP's.
+    /// A boot deletes endpoints and everything that is not persistent: such networks, and active routes except DHCP's.
     pub(crate) fn boot(&mut self) {
         self.endpoints.clear();
         self.networks.retain(|network| network.persistent);

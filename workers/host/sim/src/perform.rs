@@ -23,6 +23,9 @@ impl Host for SimulatedHost {
             self.refusals[at].1 -= 1;
             return Err(self.refusals[at].2.clone());
         }
+        if self.ignores(&request.operation) {
+            return self.clone().answer(request.operation);
+        }
         let answer = self.answer(request.operation);
         self.disk.running = self.scm.mapped_files();
         answer
@@ -30,6 +33,14 @@ impl Host for SimulatedHost {
 }
 
 impl SimulatedHost {
+    fn ignores(&self, operation: &Operation) -> bool {
+        self.ignored.iter().any(|(name, about)| {
+            // `{:?}` writes each `\` twice.
+            let asked = || format!("{operation:?}").replace(r"\\", r"\").to_lowercase();
+            *name == operation.name() && asked().contains(about)
+        })
+    }
+
     fn answer(&mut self, operation: Operation) -> Outcome {
         use Operation as O;
         Ok(match operation {
@@ -256,14 +267,14 @@ impl SimulatedHost {
             O::ImageArchiveRead(ask) => {
                 Answer::ImageArchiveRead(self.archived(&ask.path, &ask.name)?)
             }
-            // containerd v2.4.2, `client/import.go`: what the name pointed to before is replaced.
+            // containerd v2.4.2, `client/import.go`: an existing name is replaced.
             O::ImageImport(ask) => {
                 self.pipe(&ask.pipe)?;
                 let digest = self.archived(&ask.path, &ask.name)?;
                 self.images.insert(ask.name, digest);
                 Answer::ImageImport(())
             }
-            // A new operation is answered here before anybody asks it.
+            // A new operation needs an answer here before it is used.
             other => {
                 return Err(WinError {
                     code: 50,
@@ -283,7 +294,11 @@ impl SimulatedHost {
 
     fn take_lock(&mut self, path: &str) -> Result<()> {
         let key = path.to_lowercase();
-        if self.foreign_locks.contains(&key) {
+        let now = self.tick_ms;
+        let held = |(lock, until): &(String, Option<u64>)| {
+            *lock == key && until.is_none_or(|until| now < until)
+        };
+        if self.foreign_locks.iter().any(held) {
             return refused(32);
         }
         if self.disk.stat(path).is_err() {
@@ -327,7 +342,7 @@ impl SimulatedHost {
         }
     }
 
-    /// Containers asks for a reboot: 3010 (WSL, OptionalFeature.cpp).
+    /// Containers requires a reboot: 3010 (WSL, OptionalFeature.cpp).
     fn enable(&mut self, name: &str) -> Result<u32> {
         if self.feature(name).is_none() {
             return refused(0x800f_080c);

@@ -21,7 +21,7 @@ pub struct Behaviour {
     pub stop_ms: u64,
     /// From STOPPED to the end of its process: kubelet reports STOPPED while it still shuts down.
     pub linger_ms: u64,
-    /// It ends with this code in place of running.
+    /// Exit code with which it ends instead of running.
     pub fails: Option<u32>,
     /// It stays in STOP_PENDING until its process is ended by force.
     pub ignores_stop: bool,
@@ -60,7 +60,7 @@ pub(crate) struct Service {
     due: Option<u64>,
     checkpoint: u32,
     pub(crate) marked: bool,
-    /// Somebody (services.msc, an agent) holds it open until then.
+    /// Time until which another process (services.msc, an agent) holds it open.
     held_until: u64,
     failures: usize,
     /// Queued restart actions, which cannot be cancelled.
@@ -92,7 +92,7 @@ pub(crate) struct Scm {
     pub(crate) behaviours: BTreeMap<String, Behaviour>,
     /// A shutdown has begun: nearly everything answers 1115.
     pub(crate) going_down: bool,
-    /// Names of services in the order in which they were told to stop.
+    /// Names of services in the order in which they were stopped.
     pub(crate) stops: Vec<String>,
 }
 
@@ -140,7 +140,7 @@ impl Scm {
         }
     }
 
-    /// A record that is marked opens all the same; a change is refused with 1072 (MS-SCMR, ROpenServiceW).
+    /// A record that is marked for deletion opens; a change is refused with 1072 (MS-SCMR, ROpenServiceW).
     fn unmarked(&mut self, name: &str) -> Result<&mut Service> {
         let service = self.find_mut(name)?;
         if service.marked {
@@ -274,7 +274,7 @@ impl Scm {
         Ok(())
     }
 
-    /// Starts a service, those that it depends on first. `exists`: whether a program is on the disk.
+    /// Starts a service after those that it depends on. `exists`: whether a program is on the disk.
     pub(crate) fn start(&mut self, name: &str, exists: &dyn Fn(&str) -> Option<u32>) -> Result<()> {
         let service = self.find(name)?;
         // 1058 comes before 1072: a deletion sets the start type to disabled (safing/portmaster#200).
@@ -352,7 +352,7 @@ impl Scm {
         Ok(())
     }
 
-    /// A new process; its id may be an ended one's, unless somebody holds that one's handle.
+    /// A new process. Its id may be that of an ended one without an open handle.
     pub(crate) fn spawn(&mut self, parent: u32, path: &str) -> u32 {
         self.next_pid += 4;
         let running = Running {
@@ -403,8 +403,8 @@ impl Scm {
             .unwrap_or_default()
     }
 
-    /// MS-SCMR RDeleteService: the start type becomes disabled, and the record goes when the last handle is closed and
-    /// the service has stopped.
+    /// MS-SCMR RDeleteService: the start type becomes disabled, and the record is deleted when the last handle is
+    /// closed and the service has stopped.
     pub(crate) fn delete(&mut self, name: &str) -> Result<()> {
         let service = self.unmarked(name)?;
         service.marked = true;
@@ -558,7 +558,7 @@ impl Scm {
         }
     }
 
-    /// A process that ends without its service having reported STOPPED is a crash, whoever ended it: 1067, and the
+    /// A process that ends before its service reported STOPPED counts as a crash, whatever ended it: 1067, and the
     /// failure actions (sdk-api, SERVICE_FAILURE_ACTIONS_FLAG).
     fn process_ended(&mut self, pid: u32) {
         let tick = self.tick_ms;
@@ -620,7 +620,7 @@ impl Scm {
         }
     }
 
-    /// A boot: no processes, nothing runs; what was marked is gone, automatic services start.
+    /// A boot: all processes end, marked records are deleted, automatic services start.
     pub(crate) fn boot(&mut self) {
         self.processes.clear();
         self.held.clear();

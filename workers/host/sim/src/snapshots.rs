@@ -1,5 +1,5 @@
-//! A host as it was before and after each operation that changed something: one run shows every place where it could
-//! have been cut.
+//! Copies of a host before and after each changing operation: one run shows every point at which it could have been
+//! cut.
 
 use dormer_host::ops::{Host, Operation, Outcome, Request};
 
@@ -8,7 +8,7 @@ use crate::{SimulatedHost, When};
 /// A host on which the process was killed.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
-    /// The host. Windows has closed what the process had open.
+    /// The host. Windows has closed the process's handles.
     pub host: SimulatedHost,
     /// On which side of the operation.
     pub when: When,
@@ -35,7 +35,7 @@ impl<'a> Snapshots<'a> {
         }
     }
 
-    /// The copies, in the order in which they were made.
+    /// The copies in order.
     pub fn taken(self) -> Vec<Snapshot> {
         self.taken
     }
@@ -55,7 +55,7 @@ impl Host for Snapshots<'_> {
     async fn perform(&mut self, request: Request) -> Outcome {
         let name = request.operation.name();
         if !request.operation.changes() {
-            // What was only read left the host as it was after the last change; in a pause services come up.
+            // A read does not change the host; services may start during a pause.
             self.moved |= matches!(request.operation, Operation::Pause(_));
             return self.host.perform(request).await;
         }

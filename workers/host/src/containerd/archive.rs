@@ -42,7 +42,7 @@ const NAMES: [&str; 2] = [
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Blob {
-    /// What it is.
+    /// Media type.
     pub(super) media_type: String,
     /// `sha256:` and 64 digits.
     pub(super) digest: String,
@@ -50,12 +50,13 @@ pub(super) struct Blob {
     pub(super) size: u64,
     #[serde(default)]
     annotations: BTreeMap<String, String>,
-    /// Labels by which containerd's garbage collector finds what it names (containerd, the page about garbage collection).
+    /// Labels by which containerd's garbage collector follows references (containerd, the page about garbage
+    /// collection).
     #[serde(skip)]
     pub(super) labels: Vec<(String, String)>,
 }
 
-/// An index or a manifest, as far as it names others.
+/// References in an index or a manifest.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Names {
@@ -123,8 +124,8 @@ impl<A: Read + Seek> Archive<A> {
         Ok(target.clone())
     }
 
-    /// The image with all that it names and the archive has, each after those that it names. An index may name images of
-    /// other systems that nobody put into the archive.
+    /// The image and all blobs that it references and the archive has, each after those that it references. An index
+    /// may reference images of other systems that the archive lacks.
     pub(super) fn blobs(&mut self, target: &Blob) -> Result<Vec<Blob>, WinError> {
         let mut found = Vec::new();
         self.visit(target, 0, &mut BTreeSet::new(), &mut found)?;
@@ -137,7 +138,8 @@ impl<A: Read + Seek> Archive<A> {
         Ok(found)
     }
 
-    /// Adds a blob and what it names to `found`. Each is read once, even if many name it, or it names itself.
+    /// Adds a blob and its references to `found`. Each is read once, even if several blobs reference it, or it
+    /// references itself.
     fn visit(
         &mut self,
         blob: &Blob,

@@ -1,5 +1,5 @@
-//! gRPC over HTTP/2 (RFC 9113) for one call after another, on a stream that nobody else uses. Whoever calls bounds the
-//! time: reading waits for the server.
+//! gRPC over HTTP/2 (RFC 9113), one call after another on a stream of its own. The caller limits the time: reading
+//! waits for the server.
 
 use std::io::{Read, Write};
 
@@ -36,16 +36,16 @@ pub(super) struct Connection<S> {
     stream: S,
     next: u32,
     window: i64,
-    /// What the server lets a new stream send.
+    /// Initial window for new streams.
     window_of_streams: i64,
 }
 
-/// One call that is under way.
+/// A call in progress.
 pub(super) struct Call {
     id: u32,
     window: i64,
     ended: bool,
-    /// The headers that are under way are the last ones.
+    /// Whether the headers in progress are the last ones.
     ending: bool,
     status: Option<u32>,
     message: String,
@@ -54,7 +54,7 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// Whether the server has said its last word.
+    /// Whether the server has ended the stream.
     pub(super) const fn has_ended(&self) -> bool {
         self.ended
     }
@@ -106,7 +106,7 @@ impl<S: Read + Write> Connection<S> {
         })
     }
 
-    /// Sends one message of a call, as far as the server still listens.
+    /// Sends one message of a call, unless the server has closed the stream.
     pub(super) fn send(
         &mut self,
         call: &mut Call,

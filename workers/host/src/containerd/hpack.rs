@@ -1,5 +1,5 @@
-//! Headers of HTTP/2 (RFC 7541), as far as a client of one server needs them. It writes plain literals, and has told the
-//! server to keep no table, so nothing that the server indexes is one of gRPC's own headers.
+//! Headers of HTTP/2 (RFC 7541), the part that a client of one server needs. It writes plain literals, and has
+//! announced a table of size 0, so no header of gRPC arrives as a reference into that table.
 
 /// Length of each byte's code in RFC 7541, Appendix B. The codes of one length follow each other in the order of the
 /// bytes, so the lengths say everything.
@@ -54,7 +54,7 @@ fn put_number(out: &mut Vec<u8>, first: u8, prefix: u8, mut value: usize) {
     out.push(byte(value));
 }
 
-/// Writes headers: literals that nobody indexes.
+/// Writes headers as literals without indexing.
 pub(super) fn encode(headers: &[(&str, &str)]) -> Vec<u8> {
     let mut out = Vec::new();
     for (name, value) in headers {

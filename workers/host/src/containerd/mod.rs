@@ -23,7 +23,7 @@ use protobuf::{Message, field};
 
 use crate::ops::WinError;
 
-/// The namespace in which the CRI plugin keeps its images.
+/// Namespace of the CRI plugin's images.
 const NAMESPACE: &str = "k8s.io";
 /// Until when a lease holds (containerd, the page about garbage collection).
 const LEASE_LABEL: &str = "containerd.io/gc.expire";
@@ -48,10 +48,11 @@ fn wrong(text: impl Into<String>) -> WinError {
     }
 }
 
-/// Digest of the image of that name in containerd's store; none without one.
+/// Digest of the image of that name in containerd's store, if there is one.
 ///
 /// # Errors
-/// What containerd refused, or what the stream did.
+///
+/// A refusal by containerd, or an error of the stream.
 pub fn find(stream: impl Read + Write, name: &str) -> Result<Option<String>, WinError> {
     let mut connection = Connection::open(stream)?;
     stored(&mut connection, name)
@@ -65,10 +66,11 @@ pub fn describe(archive: impl Read + Seek, name: &str) -> Result<String, WinErro
     Ok(Archive::read(archive)?.target(name)?.digest)
 }
 
-/// Brings the image of that name out of an archive into containerd's store. What is there is not sent again.
+/// Imports the image of that name from an archive into containerd's store. Blobs that exist are not sent again.
 ///
 /// # Errors
-/// What the archive lacks, what containerd refused, or what the stream did.
+///
+/// A blob that the archive lacks, a refusal by containerd, or an error of the stream.
 pub fn import(
     stream: impl Read + Write,
     archive: impl Read + Seek,
@@ -83,7 +85,7 @@ pub fn import(
     take_lease(&mut connection, &lease)?;
     let sent = send(&mut connection, &lease, &mut archive, &blobs)
         .and_then(|()| point(&mut connection, &lease, name, &target));
-    // A lease that stays ends by itself; the image says more.
+    // A lease that stays expires by itself, and the image's result matters more.
     let mut delete = Message::default();
     delete.text(1, &lease);
     let left = unary(
@@ -149,7 +151,7 @@ fn stored<S: Read + Write>(
     }
 }
 
-/// Takes a lease: what is written under it stays, though no image points to it yet.
+/// Takes a lease: blobs written under it stay before an image references them.
 fn take_lease<S: Read + Write>(
     connection: &mut Connection<S>,
     lease: &str,
@@ -186,7 +188,7 @@ fn rfc_3339(seconds: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// Sends the blobs, each after those that it names.
+/// Sends the blobs, each after those that it references.
 fn send<S: Read + Write, A: Read + Seek>(
     connection: &mut Connection<S>,
     lease: &str,
@@ -244,7 +246,7 @@ fn write<S: Read + Write, A: Read + Seek>(
     connection.finish(call).map(drop)
 }
 
-/// Sets the labels of a blob that is there already: whoever brought it may have brought it for something else.
+/// Adds labels to a blob that exists: it may have been imported for another image.
 fn label<S: Read + Write>(
     connection: &mut Connection<S>,
     lease: &str,

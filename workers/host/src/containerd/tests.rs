@@ -1,4 +1,4 @@
-//! The client against a server of the tests that keeps HTTP/2's rules as Go's does, and counts what it is told.
+//! Tests of the client against a server that keeps HTTP/2's rules like Go's, and counts its requests.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -272,7 +272,7 @@ fn descriptor(kind: &str, bytes: &[u8]) -> serde_json::Value {
     })
 }
 
-/// An image of two systems, of which the archive has one, with a layer of so many bytes; the files, and its digest.
+/// An image for two systems, of which the archive has one, with a layer of so many bytes: its files and its digest.
 fn files(layer_bytes: usize) -> (Vec<(String, Vec<u8>)>, String) {
     let layer: Vec<u8> = (0..layer_bytes)
         .map(|n| u8::try_from(n % 251).unwrap_or(0))
@@ -323,7 +323,8 @@ fn an_image_is_brought_under_a_lease_and_each_blob_after_those_that_it_names() {
     assert_eq!(containerd.images[PAUSE], digest);
     assert_eq!(containerd.leases, Vec::<String>::new(), "the lease ended");
     assert_eq!(containerd.written.len(), 4);
-    // What a blob names was there before it, and its labels lead the garbage collector from the image to every blob.
+    // References exist before the blob that names them, and labels lead the garbage collector from the image to every
+    // blob.
     let mut reached = vec![digest];
     let mut at = 0;
     while let Some(blob) = reached.get(at) {

@@ -1,4 +1,4 @@
-//! A trusted root of ours. One that somebody else put into the store is there, too, and stays his.
+//! Trusted root certificate of ours. A certificate that others added to the store is accepted, and stays theirs.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use dormer_profile::{answer::FailureCode, item::Certificate};
@@ -11,7 +11,7 @@ use crate::{
     state::Made,
 };
 
-/// The friendly name of roots that we added: what a person sees in the store.
+/// Friendly name of roots that we added, which people see in the store.
 pub(crate) const MARK: &str = "dormer";
 /// CRYPT_E_EXISTS.
 const EXISTS: u32 = 0x8009_2005;
@@ -31,7 +31,7 @@ pub(crate) async fn roots<H: Host>(run: &mut Run<H>) -> Result<&[Root]> {
 }
 
 impl Kind for Certificate {
-    /// Whether it is in the store's own part. A root that is there by a policy alone goes when the policy does.
+    /// Whether it is in the store itself. A root that exists only by policy disappears with the policy.
     type Found = bool;
 
     async fn read<H: Host>(&self, run: &mut Run<H>) -> Result<bool> {
@@ -65,7 +65,7 @@ impl Kind for Certificate {
         run.roots = None;
         match added {
             Ok(()) => Ok(Step::Changed("imported".into())),
-            // Somebody was quicker: it is his.
+            // Another process added it first, so it is not ours.
             Err(error) if error.number() == EXISTS => {
                 if let Some(made) = self.made(false) {
                     run.inventory.forget(&made);
@@ -90,11 +90,7 @@ impl Kind for Certificate {
 
 /// Takes a root of ours away.
 pub(crate) async fn remove<H: Host>(run: &mut Run<H>, sha256: &str) -> Result<bool> {
-    let ours = roots(run)
-        .await?
-        .iter()
-        .any(|root| root.own && root.sha256 == sha256 && root.name == MARK);
-    if !ours {
+    if !is_ours(run, sha256).await? {
         return Ok(false);
     }
     run.roots = None;
@@ -113,4 +109,12 @@ pub(crate) async fn remove<H: Host>(run: &mut Run<H>, sha256: &str) -> Result<bo
             &error,
         )),
     }
+}
+
+/// Whether this root is in the store's own part and bears our mark.
+pub(crate) async fn is_ours<H: Host>(run: &mut Run<H>, sha256: &str) -> Result<bool> {
+    let roots = roots(run).await?;
+    Ok(roots
+        .iter()
+        .any(|root| root.own && root.sha256 == sha256 && root.name == MARK))
 }

@@ -1,4 +1,6 @@
-//! A program that Windows Defender leaves alone, where Defender runs.
+//! Program that Windows Defender excludes from scans, where Defender runs. Two exclusions are needed: the path, because
+//! "the process itself is scanned unless it's added to the file exclusion list", and the process, for the files that it
+//! opens (MicrosoftDocs/defender-docs, configure-process-opened-file-exclusions).
 //!
 //! Two exclusions: of the path, because "the process itself is scanned unless it's added to the file exclusion list", and
 //! of the process, for what it opens (MicrosoftDocs/defender-docs, configure-process-opened-file-exclusions).
@@ -22,7 +24,7 @@ const NOT_RUNNING: u32 = 0x8001_06ba;
 const NOT_THERE: u32 = 0x8004_1002;
 const POLICY: &str = r"SOFTWARE\Policies\Microsoft\Windows Defender";
 
-/// What Defender says.
+/// State that Defender reports.
 pub(crate) enum Found {
     /// It does not guard this host.
     Off,
@@ -138,6 +140,15 @@ pub(crate) async fn remove<H: Host>(run: &mut Run<H>, process: &str) -> Result<b
     {
         Ok(()) => Ok(true),
         Err(error) if off(&error) || error.code == NOT_THERE => Ok(false),
+        Err(error) => Err(failed(&error)),
+    }
+}
+
+/// Whether an exclusion is there, as far as can be seen: a policy may hide the list.
+pub(crate) async fn is_there<H: Host>(run: &mut Run<H>, process: &str) -> Result<bool> {
+    match run.host.ask(DefenderRead {}).await {
+        Ok(listed) => Ok(has(&listed.paths, process) || has(&listed.processes, process)),
+        Err(error) if off(&error) => Ok(false),
         Err(error) => Err(failed(&error)),
     }
 }

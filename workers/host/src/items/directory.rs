@@ -1,4 +1,4 @@
-//! A folder that is there, with the rights that belong to its place.
+//! Folder that exists, with the rights for its path.
 
 use dormer_profile::{document::ChangeClass, item::Directory};
 
@@ -15,7 +15,7 @@ use crate::{
 };
 use dormer_profile::answer::FailureCode;
 
-/// What is at a folder's place.
+/// Object at a folder's path.
 pub(crate) enum Found {
     /// Nothing.
     Nothing,
@@ -67,7 +67,7 @@ impl Kind for Directory {
     async fn make<H: Host>(&self, run: &mut Run<H>, _: &str, found: Found) -> Result<Step> {
         let detail = match found {
             Found::Nothing => String::from("made"),
-            // Whoever made it may hold it open with rights that no mending takes away.
+            // The creator may keep it open with rights that a later correction does not remove.
             Found::Folder(Some(security)) if foreign(&security).is_some() => {
                 services::stop_below(run, &self.path).await?;
                 let to = put_aside(&mut run.host, &self.path).await?;
@@ -120,7 +120,7 @@ pub(crate) async fn security<H: Host>(host: &mut Session<H>, path: &str) -> Resu
     asked.doing(FailureCode::Other, || format!("read the rights of {path}"))
 }
 
-/// What is wrong with the rights of an object that should have these.
+/// Difference between the rights of an object and the desired ones.
 pub(crate) fn wrong(security: &Security, rights: Rights) -> Option<String> {
     foreign(security).or_else(|| match rights {
         Rights::Private => readable(security),
@@ -128,7 +128,7 @@ pub(crate) fn wrong(security: &Security, rights: Rights) -> Option<String> {
     })
 }
 
-/// Closes a private folder, and what is in it, to all but administrators. A link is closed itself; nobody follows it.
+/// Restricts a private folder and its contents to administrators. A link is restricted itself and not followed.
 async fn close<H: Host>(host: &mut Session<H>, path: &str) -> Result<()> {
     let mut left = vec![(path.to_owned(), true)];
     while let Some((path, folder)) = left.pop() {

@@ -1,5 +1,5 @@
-//! A service of somebody else that must not work on this host while we do: it is stopped, and starts no more. How it was
-//! started is noted, so that a removal restores it.
+//! Service of others that must not run on this host together with ours: it is stopped and disabled. Its start type is
+//! recorded, so that a removal restores it.
 
 use dormer_profile::{answer::FailureCode, item::DisabledService};
 
@@ -73,13 +73,28 @@ impl Kind for DisabledService {
             })?;
         }
         services::stop(run, &self.name).await?;
-        // It was stopped for good, and not on the way to something else.
+        // The service was stopped for good, not as part of another change.
         run.stopped.retain(|stopped| !same(stopped, &self.name));
         Ok(Step::Changed("disabled".into()))
     }
 
-    /// Only who knows how it was started can restore it: `make` notes that.
+    /// `make` records the start type, without which the service could not be restored.
     fn made(&self, _: bool) -> Option<Made> {
         None
+    }
+}
+
+/// Whether a service that started otherwise before is disabled.
+pub(crate) async fn is_held<H: Host>(run: &mut Run<H>, name: &str, before: Start) -> Result<bool> {
+    if before == Start::Disabled {
+        return Ok(false);
+    }
+    match run.host.ask(ServiceRead { name: name.into() }).await {
+        Ok(config) => Ok(config.start == Start::Disabled),
+        Err(error) if error.number() == 1060 => Ok(false),
+        Err(error) => {
+            let doing = || format!("look at the service {name}");
+            Err(error).doing(FailureCode::Other, doing)
+        }
     }
 }

@@ -23,14 +23,14 @@ const RESERVED: &str = r"C:\var\lib\cni\networks";
 /// Attached, and attached and shared. One that was made and not attached has an address and no card.
 const ATTACHED: [u32; 2] = [2, 3];
 
-/// What HNS says; none where there is no such service.
+/// HNS's answer; `None` without the service.
 pub(crate) type Found = Option<Asked>;
 
 /// The network and the endpoint.
 pub(crate) struct Asked {
     network: Option<hns::Network>,
     endpoint: Option<hns::Endpoint>,
-    /// Its address cannot be given to a pod.
+    /// Whether its address is reserved, so that no pod gets it.
     reserved: bool,
 }
 
@@ -151,7 +151,7 @@ fn reservation(network: &str, ipv4: &str) -> String {
     format!(r"{RESERVED}\{network}\{ipv4}")
 }
 
-/// The folders in which a document's endpoints have their reservations.
+/// Folders with the reservations of a document's endpoints.
 pub(crate) fn reservations(document: &Document) -> Vec<String> {
     let all = document.items.iter().filter_map(|item| match &item.what {
         What::HnsEndpoint(what) => Some(format!(r"{RESERVED}\{}", what.network)),
@@ -160,8 +160,8 @@ pub(crate) fn reservations(document: &Document) -> Vec<String> {
     all.collect()
 }
 
-/// Takes an address out of what host-local gives to pods: HNS chose it, and host-local knows nothing of it
-/// (kubernetes#96996). In host-local's own form: who, then for which card, on lines of their own.
+/// Reserves an address in host-local: HNS chose it, and host-local does not know it (kubernetes#96996). The file has
+/// host-local's own format: the container, then the interface, on separate lines.
 async fn reserve<H: Host>(
     run: &mut Run<H>,
     network: &str,
@@ -203,6 +203,11 @@ async fn reserve<H: Host>(
         bytes: Bytes(text.into_bytes()),
     };
     put(&mut run.host, &path, source, Rights::Users, None).await
+}
+
+/// Whether there is an endpoint of this name.
+pub(crate) async fn is_there<H: Host>(run: &mut Run<H>, name: &str) -> Result<bool> {
+    Ok(hns::ready(run).await? && hns::endpoint(run, name).await?.is_some())
 }
 
 /// Takes an endpoint away.

@@ -14,7 +14,7 @@ use crate::{
 /// Where Windows keeps it.
 pub(crate) const KEY: &str = r"SYSTEM\CurrentControlSet\Control\Session Manager\Environment";
 
-/// What is there, and whether services wait for a reboot to see it.
+/// Present value, and whether services need a reboot to see it.
 pub(crate) struct Found {
     value: Option<Value>,
     waits: bool,
@@ -75,7 +75,7 @@ impl Kind for Environment {
     }
 
     fn made(&self, found: bool) -> Option<Made> {
-        // What somebody else set to the same value stays his.
+        // An equal value that others have set stays theirs.
         let ours = !found && self.value.is_some();
         ours.then(|| Made::Environment {
             name: self.name.clone(),

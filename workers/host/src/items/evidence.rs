@@ -1,4 +1,4 @@
-//! Evidence: read after everything else, changed by nobody.
+//! Evidence items, which are read after all others and never change anything.
 
 use dormer_profile::{
     answer::FailureCode,
@@ -16,7 +16,7 @@ use crate::{
 /// For so long one page may take.
 const PAGE_MS: u64 = 2_000;
 
-/// What is no evidence: a plan says that it differs, an apply fails.
+/// Result of missing evidence: a plan reports a difference, an apply fails.
 fn none<H>(run: &Run<H>, code: FailureCode, said: String) -> Result<Step> {
     if run.apply {
         Err(Problem::new(code, said))

@@ -35,7 +35,7 @@ const FOR_A_PERSON: [u32; 6] = [
 /// Unknown feature.
 const UNKNOWN: u32 = 0x800f_080c;
 
-/// The name that DISM knows a feature by: Server Manager's names are others (sig-windows-tools Install-Containerd.ps1).
+/// DISM's name of a feature, which differs from Server Manager's (sig-windows-tools Install-Containerd.ps1).
 fn dism_name(name: &str) -> &str {
     match name.to_ascii_lowercase().as_str() {
         "hyper-v" => "Microsoft-Hyper-V",
@@ -44,7 +44,7 @@ fn dism_name(name: &str) -> &str {
     }
 }
 
-/// Asks, and waits while DISM is busy.
+/// Reads the feature's state, and waits while DISM is busy.
 async fn read<H: Host>(
     host: &mut Session<H>,
     name: &str,
@@ -129,7 +129,7 @@ impl Kind for Feature {
                 name: dism_name(&self.name).into(),
             };
             match run.host.ask(enable).await {
-                // 0 done; 1 done, the session is to be opened anew (Server 2019 and Containers: glazier#459).
+                // 0: done; 1: done, and the session has to be opened again (Server 2019 and Containers: glazier#459).
                 Ok(code) => break code == DONE_AFTER_REBOOT,
                 Err(error) if error.number() == DONE_AFTER_REBOOT => break true,
                 Err(error) if error.code == BUSY => {
@@ -138,7 +138,7 @@ impl Kind for Feature {
                     }
                 }
                 Err(error) => {
-                    // A reboot that servicing waits for comes before anything else of it.
+                    // A reboot that servicing waits for precedes everything else.
                     let mut problem = failed(&self.name, &error);
                     if problem.reboot.is_none() && servicing_waits(&mut run.host).await? {
                         problem.reboot = Some(format!("feature:{}", self.name));

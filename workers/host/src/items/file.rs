@@ -22,11 +22,11 @@ use crate::{
     state::Made,
 };
 
-/// What is there, and what could be put there.
+/// Present file, and the sources for its content.
 pub(crate) struct Found {
     /// SHA-256 of the file; none if there is none.
     sha256: Option<String>,
-    /// What is wrong with its rights.
+    /// Difference of its rights.
     rights: Option<String>,
     /// The uploaded content.
     staged: Option<Staged>,

@@ -1,4 +1,4 @@
-//! An inbound firewall rule, by its name: changed in place, so that its port is never closed in between.
+//! Inbound firewall rule, identified by its name. It is changed in place, so that its port is never closed in between.
 
 use dormer_profile::{
     answer::FailureCode,
@@ -26,7 +26,7 @@ const OFF: u32 = 1753;
 /// Rules of one name, at most.
 const DUPLICATES_MAX: usize = 16;
 
-/// What the firewall says.
+/// State that the firewall reports.
 pub(crate) enum Found {
     /// Its service is off: nothing is filtered.
     Off,
@@ -132,7 +132,7 @@ impl Kind for Firewall {
     }
 }
 
-/// What a person has to know: the call succeeds and does nothing under such a policy (icftypes.h).
+/// Note for people: under such a policy the call succeeds without an effect (icftypes.h).
 const fn finding(policy: FirewallPolicy) -> &'static str {
     match policy {
         FirewallPolicy::Ok => "",
@@ -154,4 +154,13 @@ pub(crate) async fn remove<H: Host>(run: &mut Run<H>, name: &str) -> Result<bool
     }
     let said = format!("firewall rule {name}: it does not go");
     Err(Problem::new(FailureCode::FirewallFailed, said))
+}
+
+/// Whether there is a rule of this name.
+pub(crate) async fn is_there<H: Host>(run: &mut Run<H>, name: &str) -> Result<bool> {
+    match run.host.ask(FirewallRead { name: name.into() }).await {
+        Ok(_) => Ok(true),
+        Err(error) if error.is_any(&[2, OFF]) => Ok(false),
+        Err(error) => Err(failed(name, &error)),
+    }
 }

@@ -13,12 +13,12 @@ use crate::{
     services,
 };
 
-/// For so long a service that does not answer is asked again.
+/// Time in which a service without an answer is asked again, in milliseconds.
 const RETRY_MS: u64 = 30_000;
 /// For so long `hns` may take to start.
 const START_MS: u64 = 60_000;
-/// RPC: unavailable, call failed, failed and not executed; the service (or one it needs) is not started; manager
-/// stopping. None of them says anything about networks.
+/// RPC: unavailable, call failed, failed and not executed; the service (or a dependency) is not started; the manager is
+/// stopping. None of these answers says anything about networks.
 const NOT_NOW: [u32; 5] = [1722, 1726, 1727, 1062, 0x803b_0020];
 /// No vmcompute.dll, or one without HNSCall: the feature Containers is not there.
 const NOT_IN_WINDOWS: [u32; 2] = [126, 127];
@@ -28,7 +28,7 @@ pub(crate) const NO_ENDPOINT: u32 = 0x803b_0002;
 pub(crate) const NETWORK_EXISTS: u32 = 0x803b_0010;
 pub(crate) const ATTACHED_ALREADY: u32 = 0x803b_0014;
 
-/// A network, as HNS tells it.
+/// A network in HNS's answer.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct Network {
@@ -58,7 +58,7 @@ impl Network {
     }
 }
 
-/// An endpoint, as HNS tells it.
+/// An endpoint in HNS's answer.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct Endpoint {

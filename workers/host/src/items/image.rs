@@ -1,4 +1,4 @@
-//! An image in containerd's store: what a node needs before it can pull anything, or where it may pull nothing.
+//! Image in containerd's store that a node needs before it can pull images, or because it must not pull any.
 
 use dormer_profile::{answer::FailureCode, item::Image};
 
@@ -11,7 +11,7 @@ use crate::{
     state::Made,
 };
 
-/// What is there.
+/// Present state.
 pub(crate) struct Found {
     /// Digest in the archive; none without an archive.
     wanted: Option<String>,
@@ -55,7 +55,7 @@ impl Kind for Image {
 
     fn differs(&self, found: &Found) -> Verdict {
         match (&found.wanted, &found.there) {
-            // The file's own item asks for it.
+            // The file's own item reports that.
             (None, _) => Verdict::wrong("its archive is not there"),
             (Some(wanted), Some(there)) if wanted == there => Verdict::right(),
             (_, Some(_)) => Verdict::wrong("another image of that name"),
@@ -102,7 +102,7 @@ impl Kind for Image {
     }
 
     fn made(&self, _: bool) -> Option<Made> {
-        // It goes with containerd's store; pods of others may use it until then.
+        // The image disappears with containerd's store; pods of others may use it until then.
         None
     }
 }

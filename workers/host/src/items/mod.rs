@@ -1,5 +1,5 @@
-//! The kinds of items. One file each, with the same four questions: what is there (`read`), what is wrong with it
-//! (`differs`), how it is made right (`make`), how it goes (`remove`). Plan, apply, drift and removal follow from them.
+//! Kinds of items, one file each, with the same four functions: read the present state (`read`), compare it
+//! (`differs`), correct it (`make`), delete it (`remove`). Plan, apply, drift and removal consist of these.
 
 pub(crate) mod certificate;
 pub(crate) mod defender;
@@ -28,18 +28,12 @@ use dormer_profile::{
     item::{Item, What},
 };
 
-use crate::{
-    document::{Own, OwnWhat},
-    ops::Host,
-    problem::Result,
-    progress::Run,
-    state::Made,
-};
+use crate::{ops::Host, problem::Result, progress::Run, state::Made};
 
-/// What became of one item.
+/// Outcome of one item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// As asked for; perhaps with something to say about it.
+    /// As desired, perhaps with a note.
     Ok(String),
     /// Made so.
     Changed(String),
@@ -51,10 +45,10 @@ pub(crate) enum Step {
     Missing(String),
 }
 
-/// What `differs` says.
+/// Result of `differs`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It is as asked for; perhaps with something to say about it.
+    /// As desired, perhaps with a note.
     Right(String),
     /// It is not.
     Wrong(String),
@@ -76,16 +70,16 @@ impl Verdict {
 
 /// One kind of item.
 pub(crate) trait Kind: Sync {
-    /// What is there.
+    /// Present state.
     type Found: Send;
 
-    /// Looks; changes nothing.
+    /// Reads the present state; changes nothing.
     fn read<H: Host>(&self, run: &mut Run<H>) -> impl Future<Output = Result<Self::Found>> + Send;
 
-    /// Compares; asks nothing.
+    /// Compares without a request to the host.
     fn differs(&self, found: &Self::Found) -> Verdict;
 
-    /// Makes it as asked for.
+    /// Makes the item as desired.
     fn make<H: Host>(
         &self,
         run: &mut Run<H>,
@@ -93,17 +87,17 @@ pub(crate) trait Kind: Sync {
         found: Self::Found,
     ) -> impl Future<Output = Result<Step>> + Send;
 
-    /// How deep making it so cuts on this host at least, where that is more than the item itself says.
+    /// Minimum change class of making the item on this host, if that disturbs more than the item's own class.
     fn cuts(&self, _found: &Self::Found) -> Option<ChangeClass> {
         None
     }
 
-    /// What the inventory says of it once it is right, or is about to be made; none where it is nobody's to remove.
-    /// `found`: it was there, and right, before this call.
+    /// Inventory entry of an item that is correct, or is about to be made; `None` if dormer must not remove it.
+    /// `found`: it existed and was correct before this call.
     fn made(&self, found: bool) -> Option<Made>;
 }
 
-/// Makes one item so, or says how it differs.
+/// Converges one item, or reports its difference.
 pub(crate) async fn converge<H: Host>(run: &mut Run<H>, item: &Item) -> Result<Step> {
     let id = &item.id;
     match &item.what {
@@ -127,6 +121,7 @@ pub(crate) async fn converge<H: Host>(run: &mut Run<H>, item: &Item) -> Result<S
         What::Sweep(what) => sweep::versions(run, what).await,
         What::OnlyFolders(what) => sweep::folders(run, what).await,
         What::OnlyCertificates(what) => sweep::certificates(run, what).await,
+        What::NewestFiles(what) => sweep::newest(run, what).await,
         What::DisabledService(what) => one(run, id, what).await,
         What::Lingering(what) => {
             if run.apply {
@@ -135,13 +130,6 @@ pub(crate) async fn converge<H: Host>(run: &mut Run<H>, item: &Item) -> Result<S
             }
             Ok(Step::Ok(String::new()))
         }
-    }
-}
-
-/// The same for an item of the program alone.
-pub(crate) async fn converge_own<H: Host>(run: &mut Run<H>, own: &Own) -> Result<Step> {
-    match &own.what {
-        OwnWhat::NewestFiles(what) => sweep::newest(run, what).await,
     }
 }
 

@@ -1,4 +1,5 @@
-//! An HNS network. Its creation and its end bind the network card anew: the SSH connection is lost, this program goes on.
+//! HNS network. Its creation and deletion rebind the network card: the SSH connection is lost, and this program
+//! continues.
 
 use dormer_profile::{
     answer::FailureCode,
@@ -20,8 +21,8 @@ const ADDRESS_MS: u64 = 120_000;
 /// After a deletion HNS refuses a creation for a while (hcsshim#95).
 const AGAIN_MS: u64 = 15_000;
 
-/// Cards that are up, loopback and addresses of nobody (169.254.*) left out; those with a gateway first, the cheapest of
-/// them before the others.
+/// Cards that are up, without loopback and self-assigned addresses (169.254.*). Those with a gateway come first, the
+/// lowest metric before the others.
 pub(crate) async fn live_interfaces<H: Host>(host: &mut Session<H>) -> Result<Vec<Interface>> {
     let listed = host.ask(InterfaceList {}).await;
     let listed = listed.doing(FailureCode::Other, || "list the network cards".into())?;
@@ -37,12 +38,12 @@ pub(crate) async fn live_interfaces<H: Host>(host: &mut Session<H>) -> Result<Ve
     Ok(live)
 }
 
-/// An address that Windows gives itself while nobody gives it one.
+/// Whether it is an address that Windows assigns itself without a DHCP server.
 pub(crate) fn is_nobodys(ipv4: &str) -> bool {
     ipv4.starts_with("169.254.")
 }
 
-/// What HNS says.
+/// State that HNS reports.
 pub(crate) enum Found {
     /// There is no such service, or it does not run and is not to be started.
     NoService,
@@ -111,8 +112,8 @@ fn fits(network: &hns::Network, create: &HnsCreate) -> bool {
     network.kind.eq_ignore_ascii_case(&create.network_type) && network.subnet() == create.subnet
 }
 
-/// A management address of nobody stays for ever: HNS takes the one that the card has when the network is made (AKS,
-/// WaitForNetworkAdapterToBeReady; SDN, IncorrectManagementIpTest).
+/// Refuses a self-assigned management address, which would stay for ever: HNS keeps the card's address at the creation
+/// of the network (AKS, WaitForNetworkAdapterToBeReady; SDN, IncorrectManagementIpTest).
 fn usable(network: &hns::Network) -> Result<()> {
     if is_nobodys(&network.management_ip) {
         let said = format!(
@@ -184,7 +185,7 @@ async fn create<H: Host>(run: &mut Run<H>, item: &HnsNetwork, create: &HnsCreate
             Ok(_) => return Ok(()),
             Err(error) => error,
         };
-        // A call that was cut made it, or somebody did: it is read again.
+        // An interrupted call or another process created it: it is read again.
         if error.code == hns::NETWORK_EXISTS && hns::network(run, &item.name).await?.is_some() {
             return Ok(());
         }
@@ -204,4 +205,9 @@ pub(crate) async fn remove<H: Host>(run: &mut Run<H>, name: &str) -> Result<bool
     };
     hns::delete(run, &format!("/networks/{}", network.id)).await?;
     Ok(true)
+}
+
+/// Whether there is a network of this name.
+pub(crate) async fn is_there<H: Host>(run: &mut Run<H>, name: &str) -> Result<bool> {
+    Ok(hns::ready(run).await? && hns::network(run, name).await?.is_some())
 }

@@ -1,4 +1,4 @@
-//! A file whose content holds facts that only the host's network knows.
+//! File with values that only the host's network has.
 
 use dormer_profile::{answer::FailureCode, item::NetworkFile, sha256_hex};
 
@@ -16,7 +16,7 @@ use crate::{
     state::Made,
 };
 
-/// What the file says and what it should say.
+/// Present and desired content.
 pub(crate) struct Found {
     there: Option<String>,
     /// None while the network is not there.
@@ -75,7 +75,7 @@ impl Kind for NetworkFile {
     }
 }
 
-/// The content with what the network says now.
+/// Content with the present values of the network.
 async fn content<H: Host>(run: &mut Run<H>, item: &NetworkFile) -> Result<Option<String>> {
     if !hns::ready(run).await? {
         return Ok(None);

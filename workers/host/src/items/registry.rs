@@ -16,7 +16,7 @@ use crate::{
 /// Where Windows keeps the settings of each network card, by its GUID.
 const INTERFACES: &str = r"SYSTEM\CurrentControlSet\Services\Tcpip\Parameters\Interfaces";
 
-/// What is there.
+/// Present value.
 pub(crate) struct Found {
     value: Option<Value>,
     /// Whether the item is about this host at all.
@@ -62,7 +62,7 @@ impl Kind for Registry {
     }
 
     fn made(&self, found: bool) -> Option<Made> {
-        // What somebody else set to the same value stays his.
+        // An equal value that others have set stays theirs.
         (!found).then(|| Made::Registry {
             key: self.key.clone(),
             name: self.name.clone(),

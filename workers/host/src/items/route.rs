@@ -1,4 +1,4 @@
-//! A route by way of the default gateway, in the active store: a boot takes it, the boot run puts it back.
+//! Route through the default gateway, in the active store: a boot deletes it, and the boot run restores it.
 
 use dormer_profile::{answer::FailureCode, item};
 
@@ -11,7 +11,7 @@ use crate::{
     state::Made,
 };
 
-/// EC2Launch v2, which knows AWS' own routes, and keeps them over boots from this version on (WMCO, secrets.go).
+/// EC2Launch v2, which knows AWS' own routes, and keeps them across boots from this version on (WMCO, secrets.go).
 const EC2_LAUNCH: &str = r"C:\Program Files\Amazon\EC2Launch\EC2Launch.exe";
 const EC2_LAUNCH_MIN: [u16; 3] = [2, 0, 2107];
 const EC2_LAUNCH_MS: u64 = 120_000;

@@ -21,13 +21,13 @@ use crate::{
     state::Made,
 };
 
-/// For so long a deleted service of the same name is waited for.
+/// Time to wait for a deleted service of the same name to disappear, in milliseconds.
 const MARKED_MS: u64 = 90_000;
 
-/// What Windows keeps about a service, and what it does.
+/// Configuration and state of a service.
 pub(crate) struct Found {
     there: Option<There>,
-    /// A priority class of the kind that looks like malware: a debugger's key for the executable.
+    /// Priority class that an earlier build set by a debugger's key for the executable, which malware also uses.
     old_priority: Option<String>,
 }
 
@@ -146,7 +146,7 @@ impl Kind for Service {
     }
 }
 
-/// The settings that the service control manager is given in one call.
+/// Settings for one call of the service control manager.
 fn settings(item: &Service) -> ServiceSettings {
     ServiceSettings {
         command: Some(item.command.clone()),
@@ -193,7 +193,7 @@ fn environment_of(item: &Service) -> BTreeSet<String> {
     all.map(|(name, value)| format!("{name}={value}")).collect()
 }
 
-/// The settings that differ, by name. What Windows would not tell (124) cannot differ.
+/// Names of the settings that differ. Settings that Windows does not return (124) never differ.
 fn compare(item: &Service, there: &There) -> Vec<&'static str> {
     let config = &there.config;
     let mut differing = Vec::new();
@@ -234,8 +234,8 @@ fn same_names(one: &[String], other: &[String]) -> bool {
             .all(|(one, other)| crate::paths::same(one, other))
 }
 
-/// Makes a service. While somebody holds a deleted one of this name open Windows makes no new one (1072), also right
-/// after its last handle was closed (wine, advapi32/tests/service.c): that is waited for.
+/// Creates a service. While another process holds a deleted service of this name open, and shortly after it closed the
+/// last handle, Windows refuses with 1072 (wine, advapi32/tests/service.c): the function waits for that.
 async fn create<H: Host>(host: &mut Session<H>, item: &Service) -> Result<()> {
     let wait = host
         .wait(format!("{}_can_be_made", item.name), MARKED_MS)
@@ -251,7 +251,7 @@ async fn create<H: Host>(host: &mut Session<H>, item: &Service) -> Result<()> {
         };
         let doing = format!("make the service {}", item.name);
         match error.number() {
-            // A call that was cut made it; it is given its settings below.
+            // An interrupted call created it; its settings follow below.
             1073 => return change(host, item).await,
             1078 => {
                 let said = format!(
@@ -299,7 +299,7 @@ fn configured(item: &Service, done: std::result::Result<(), crate::ops::WinError
     })
 }
 
-/// What has calls of its own.
+/// Settings with calls of their own.
 async fn rest<H: Host>(host: &mut Session<H>, item: &Service, there: Option<&There>) -> Result<()> {
     let differing = there.map(|there| compare(item, there));
     let differs = |name| differing.as_ref().is_none_or(|all| all.contains(&name));
@@ -363,7 +363,7 @@ async fn old_priority<H: Host>(host: &mut Session<H>, item: &Service) -> Result<
     Ok(set.map(|_| priority.executable.clone()))
 }
 
-/// The programs that a command line starts: the first word, and what a wrapper (kube-log-runner) starts in turn.
+/// Programs that a command line starts: the first word, and the program that a wrapper (kube-log-runner) starts.
 pub(crate) fn executables(command: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut rest = command.trim_start();

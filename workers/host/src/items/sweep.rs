@@ -1,8 +1,8 @@
-//! Sweeps: of what is there, some stays and the rest goes.
+//! Sweeps: items that keep some existing objects and delete the rest.
 
 use dormer_profile::{
     answer::FailureCode,
-    item::{OnlyCertificates, OnlyFolders, Sweep, VERSION_MARK},
+    item::{NewestFiles, OnlyCertificates, OnlyFolders, Sweep, VERSION_MARK},
 };
 
 use super::{
@@ -11,7 +11,6 @@ use super::{
     file::digest,
 };
 use crate::{
-    document::NewestFiles,
     ops::{DirectoryList, Entry, FileRename, Host},
     paths::{same, within},
     placing::{delete, passes, remove_tree, stat},
@@ -20,7 +19,7 @@ use crate::{
     state::Made,
 };
 
-/// What is being taken away: a folder of that name is ours, whatever is left in it.
+/// Name of a folder that is being deleted. A folder of that name is ours, whatever its contents.
 const GOING: &str = ".dormer-old";
 
 /// The folders in a folder; none if it is not there.
@@ -39,8 +38,8 @@ fn kept(keep: &[String], name: &str) -> bool {
     keep.iter().any(|one| same(one, name))
 }
 
-/// Version folders that are neither in use nor kept for a way back. Only those with our mark, and what a process still
-/// holds stays for the next time: it cannot be renamed, so it is left whole.
+/// Deletes version folders that are neither in use nor kept for a rollback. Only folders with our mark are deleted. A
+/// folder that a process holds cannot be renamed, so it stays complete until the next time.
 pub(crate) async fn versions<H: Host>(run: &mut Run<H>, item: &Sweep) -> Result<Step> {
     let mut old = Vec::new();
     for entry in folders_in(run, &item.under).await? {
@@ -123,8 +122,8 @@ pub(crate) async fn folders<H: Host>(run: &mut Run<H>, item: &OnlyFolders) -> Re
     Ok(Step::Changed(old.join(", ")))
 }
 
-/// Roots that bear our mark and are asked for no more. Those that stay are in the inventory from now on: the script of
-/// earlier releases marked them, and kept none.
+/// Deletes roots with our mark that are no longer desired. The remaining ones are in the inventory from now on: the
+/// script of earlier releases marked them without an inventory.
 pub(crate) async fn certificates<H: Host>(
     run: &mut Run<H>,
     item: &OnlyCertificates,
@@ -163,7 +162,7 @@ pub(crate) async fn certificates<H: Host>(
     Ok(Step::Changed(format!("{gone} removed")))
 }
 
-/// Files of one name and many numbers, of which the newest stay, and the one that is in use.
+/// Deletes numbered files of one name, except the newest ones and the one in use.
 pub(crate) async fn newest<H: Host>(run: &mut Run<H>, item: &NewestFiles) -> Result<Step> {
     let listed = match run
         .host

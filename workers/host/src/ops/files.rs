@@ -25,8 +25,8 @@ ask! {
     } -> Security;
 
     /// Gives one existing object the owner and access list of `rights` (not [`Rights::Inherited`]):
-    /// `SetKernelObjectSecurity` on a handle with `WRITE_DAC | WRITE_OWNER` and `FILE_FLAG_OPEN_REPARSE_POINT`. What is
-    /// below a folder stays as it is: the caller walks.
+    /// `SetKernelObjectSecurity` on a handle with `WRITE_DAC | WRITE_OWNER` and `FILE_FLAG_OPEN_REPARSE_POINT`. The
+    /// contents of a folder stay unchanged: the caller walks the tree.
     ///
     /// Refuses with 2, 3, 5, 87 (inherited), 1307 and 1314 (may not set that owner).
     FileRights, "file_rights", changes, |_| QUICK_MS, {
@@ -71,8 +71,8 @@ ask! {
         rights: Rights,
     } -> Digest;
 
-    /// `MoveFileExW`, with `MOVEFILE_REPLACE_EXISTING` if asked, without `COPY_ALLOWED`. What is moved keeps its own
-    /// rights. Folders, too; those are never replaced.
+    /// `MoveFileExW`, with `MOVEFILE_REPLACE_EXISTING` if asked, without `COPY_ALLOWED`. A moved object keeps its own
+    /// rights. Folders can be moved, but never replaced.
     ///
     /// Refuses with 2, 3, 5 (the target is open, runs, or is read-only; a folder has something open in it), 17 (another
     /// volume), 32 (the source is open), 183 (the target exists).
@@ -81,11 +81,11 @@ ask! {
         from: String,
         /// To here.
         to: String,
-        /// Over what is there.
+        /// Whether an existing file is replaced.
         replace: bool,
     } -> ();
 
-    /// `DeleteFileW`. A link goes, not what it leads to.
+    /// `DeleteFileW`. For a link, the link itself is deleted.
     ///
     /// Refuses with 2, 3, 5 (runs, read-only, a folder, or being deleted), 32.
     FileDelete, "file_delete", changes, |_| QUICK_MS, {
@@ -130,7 +130,7 @@ ask! {
         rights: Rights,
     } -> ();
 
-    /// What is in a folder, by name, without `.` and `..`.
+    /// Entries of a folder, by name, without `.` and `..`.
     ///
     /// Refuses with 2, 3, 5, 267 (a file).
     DirectoryList, "directory_list", reads, |_| QUICK_MS, {
@@ -146,9 +146,9 @@ ask! {
         path: String,
     } -> ();
 
-    /// A folder with all in it, read-only files included. Walks by handles relative to the folder above, as
-    /// `std::fs::remove_dir_all` does: a link on the way is removed itself, what it leads to stays (CVE-2022-21658).
-    /// Stops at the first that cannot be removed; what is gone by then stays gone.
+    /// Deletes a folder with its contents, read-only files included. Walks by handles relative to the parent folder, as
+    /// `std::fs::remove_dir_all` does: a link is deleted itself, and its target stays (CVE-2022-21658). Stops at the
+    /// first object that cannot be deleted; deleted ones stay deleted.
     ///
     /// Refuses with 2, 3, 5, 32, 145, 267.
     TreeRemove, "tree_remove", changes, |_| 600_000, {
@@ -177,7 +177,7 @@ ask! {
     } -> ();
 }
 
-/// What is at a path.
+/// Object at a path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stat {
     /// Whether it is a folder (or a link to one).
@@ -198,7 +198,7 @@ pub const ATTRIBUTE_READ_ONLY: u32 = 0x1;
 pub const ATTRIBUTE_NORMAL: u32 = 0x80;
 /// `FILE_ATTRIBUTE_REPARSE_POINT`.
 pub const ATTRIBUTE_REPARSE: u32 = 0x400;
-/// The bit of a reparse tag that says: another name for something else. Deduplicated files lack it.
+/// Bit of a reparse tag for a name surrogate (link). Deduplicated files lack it.
 pub const TAG_NAME_SURROGATE: u32 = 0x2000_0000;
 
 impl Stat {
@@ -213,7 +213,7 @@ impl Stat {
 pub struct Entry {
     /// Its name.
     pub name: String,
-    /// What it is.
+    /// Kind of object.
     #[serde(flatten)]
     pub stat: Stat,
 }
@@ -221,7 +221,7 @@ pub struct Entry {
 /// Bytes of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Content {
-    /// The bytes that were asked for.
+    /// Requested bytes.
     pub bytes: Bytes,
     /// Size of the whole file.
     pub size: u64,
@@ -243,16 +243,16 @@ pub struct Security {
     pub owner: String,
     /// Whether nothing is inherited (`SE_DACL_PROTECTED`).
     pub protected: bool,
-    /// The entries in their order; none: there is no list, so everybody may do everything.
+    /// Entries in their order; `None`: there is no list, so every user has all rights.
     pub entries: Option<Vec<Ace>>,
 }
 
 /// One entry of an access list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ace {
-    /// Whether it allows (else it denies). Other types are left out.
+    /// Whether it allows; otherwise it denies. Entries of other types are left out.
     pub allow: bool,
-    /// For whom: a SID.
+    /// SID of the user or group.
     pub sid: String,
     /// Which rights.
     pub mask: u32,

@@ -38,7 +38,7 @@ pub const CONTENT_MS: u64 = 300_000;
 
 /// A question or a change with a typed answer.
 pub trait Ask: Clone + Serialize + DeserializeOwned + Send {
-    /// What it answers.
+    /// Answer of the operation.
     type Answer: Send;
     /// Its name in recordings, signs of life and the contract suite.
     const NAME: &'static str;
@@ -106,7 +106,7 @@ macro_rules! operations {
         }
 
         impl Operation {
-            /// The name of every operation, in the order in which this page lists them.
+            /// Names of all operations, in the order of this page.
             pub const NAMES: &'static [&'static str] = &[$($text),*];
 
             /// Its name.
@@ -213,12 +213,12 @@ operations! {
     ImageImport = "image_import",
 }
 
-/// What the core is about while it asks: what a sign of life says.
+/// Present activity of the core, for heartbeats.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
-    /// The item in hand; empty outside of items.
+    /// Present item; empty outside of items.
     pub item: String,
-    /// What is going on: an operation's name, or the name of a wait that spans many operations ("kubelet stops").
+    /// Present activity: an operation's name, or the name of a wait over several operations ("kubelet stops").
     pub doing: String,
     /// When that began, by [`Clock::tick_ms`]; 0: with this operation.
     pub since_ms: u64,
@@ -226,10 +226,10 @@ pub struct Step {
     pub limit_ms: u64,
 }
 
-/// One operation on its way to a host.
+/// An operation with its context, for a host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
-    /// What it is done for.
+    /// Activity that it belongs to.
     pub step: Step,
     /// The operation.
     #[serde(flatten)]
@@ -261,7 +261,7 @@ impl<H: Host> Host for &mut H {
 pub struct WinError {
     /// The number.
     pub code: u32,
-    /// What Windows said about it, in its own language: for people, never for decisions.
+    /// Windows' error message in its own language: for people, never for decisions.
     #[serde(default)]
     pub text: String,
 }

@@ -70,15 +70,15 @@ ask! {
         rule: FirewallRule,
     } -> ();
 
-    /// Sets the properties of the rule that [`FirewallRead`] answers, in place: protocol before ports.
+    /// Sets the properties of an existing rule, as found by [`FirewallRead`]: the protocol before the ports.
     ///
     /// Refuses as [`FirewallRead`] and [`FirewallAdd`].
     FirewallChange, "firewall_change", changes, |_| QUICK_MS, {
-        /// The rule, as it shall be; found by its name.
+        /// Desired rule; it is found by its name.
         rule: FirewallRule,
     } -> ();
 
-    /// `INetFwRules::Remove`; there is none: `()`, too.
+    /// Removes a rule (`INetFwRules::Remove`). Answers `()` also if no rule has the name.
     ///
     /// Refuses with 0x80070005, 0x800706D9.
     FirewallRemove, "firewall_remove", changes, |_| QUICK_MS, {
@@ -101,7 +101,7 @@ ask! {
     ///
     /// Refuses as [`DefenderRead`], and with 0x80070005.
     DefenderAdd, "defender_add", changes, |_| 60_000, {
-        /// What is added.
+        /// Exclusions to add.
         exclusions: Exclusions,
     } -> ();
 
@@ -109,7 +109,7 @@ ask! {
     ///
     /// Refuses as [`DefenderAdd`], and with 0x80041002 (not there).
     DefenderRemove, "defender_remove", changes, |_| 60_000, {
-        /// What is removed.
+        /// Exclusions to remove.
         exclusions: Exclusions,
     } -> ();
 }
@@ -153,7 +153,7 @@ pub struct InterfaceAddress {
 pub struct Route {
     /// Where to: `169.254.169.254/32`.
     pub prefix: String,
-    /// By way of: `0.0.0.0` is on the link.
+    /// Next hop; `0.0.0.0`: on the link.
     pub next_hop: String,
     /// Index of the card.
     pub interface: u32,
@@ -161,7 +161,7 @@ pub struct Route {
     pub metric: u32,
 }
 
-/// A firewall rule, as COM tells it.
+/// A firewall rule, as the COM interface returns it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FirewallRule {
     /// Name.

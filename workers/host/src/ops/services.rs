@@ -34,7 +34,8 @@ ask! {
     ServiceCreate, "service_create", changes, |_| QUICK_MS, {
         /// The service's name.
         name: String,
-        /// Its settings; those that are [`None`] get Windows' default (display name: the name; demand; normal).
+        /// Its settings. Fields that are [`None`] get Windows' default (display name: the name; manual start; normal
+        /// errors).
         settings: ServiceSettings,
     } -> ();
 
@@ -66,7 +67,7 @@ ask! {
     ServiceFailure, "service_failure", changes, |_| QUICK_MS, {
         /// The service's name.
         name: String,
-        /// What Windows does when it dies.
+        /// Failure actions.
         actions: Restarts,
     } -> ();
 
@@ -117,7 +118,7 @@ ask! {
         process: ProcessKey,
     } -> bool;
 
-    /// `TerminateProcess` on a held one. Windows ends it later: [`ProcessEnded`] tells when.
+    /// `TerminateProcess` on a held process. Windows ends it later: [`ProcessEnded`] reports its end.
     ///
     /// Refuses with 5 (it has ended, or may not be ended), 6 (is not held).
     ProcessEnd, "process_end", changes, |_| QUICK_MS, {
@@ -181,7 +182,7 @@ pub enum Start {
     Disabled,
 }
 
-/// Settings of a service that can be given one by one.
+/// Settings of a service that can be changed separately.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceSettings {
     /// The whole command line.
@@ -190,7 +191,7 @@ pub struct ServiceSettings {
     pub display: Option<String>,
     /// When it is started.
     pub start: Option<Start>,
-    /// What it depends on.
+    /// Services that it depends on.
     pub depends: Option<Vec<String>>,
     /// `dwErrorControl`: 0 ignore, 1 normal.
     pub error_control: Option<u32>,
@@ -211,7 +212,7 @@ pub struct ServiceConfig {
     pub display: String,
     /// Account it runs as.
     pub account: String,
-    /// What it depends on, in its order.
+    /// Services that it depends on, in order.
     pub depends: Vec<String>,
     /// Level 1; empty: none is set.
     pub description: Option<String>,
@@ -219,22 +220,22 @@ pub struct ServiceConfig {
     pub failure: Option<Restarts>,
     /// Level 3: whether an automatic start waits for two minutes.
     pub delayed: Option<bool>,
-    /// Level 4: whether an end with an exit code is a failure, too.
+    /// Level 4: whether an exit code other than 0 counts as a failure as well.
     pub failure_flag: Option<bool>,
 }
 
 /// Failure actions that are all restarts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Restarts {
-    /// After so many SECONDS without a failure the count starts anew; `u32::MAX` is never.
+    /// Time without a failure after which the count restarts, in SECONDS; `u32::MAX` is never.
     pub reset_seconds: u32,
     /// Delay before each restart in MILLISECONDS; empty: nothing is done.
     pub delays_ms: Vec<u32>,
-    /// There is an action other than a restart or none (a command, a reboot): these are somebody else's.
+    /// Whether it has other actions than restarts (a command, a reboot), which others have set.
     pub other: bool,
 }
 
-/// What a service does at the moment.
+/// Present state of a service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceStatus {
     /// Its state.
@@ -253,7 +254,7 @@ pub struct ServiceStatus {
     pub pid: u32,
 }
 
-/// A process, told from a later one with the same id.
+/// A process, identified by its creation time as well, since ids are reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ProcessKey {
     /// Its id.

@@ -33,7 +33,7 @@ ask! {
         key: String,
         /// Name of the value.
         name: String,
-        /// What is written.
+        /// Value to write.
         value: Value,
     } -> ();
 
@@ -58,8 +58,8 @@ ask! {
     /// The clocks: `GetSystemTimePreciseAsFileTime` and `GetTickCount64`.
     ClockRead, "clock_read", reads, |_| QUICK_MS, {} -> Clock;
 
-    /// What tells this boot from others: `KUSER_SHARED_DATA.BootId`, and `NtQuerySystemInformation(3)`. The registry's
-    /// copy of the boot id is read by [`RegistryRead`].
+    /// Identity of this boot: `KUSER_SHARED_DATA.BootId`, and `NtQuerySystemInformation(3)`. [`RegistryRead`] reads the
+    /// registry's copy of the boot id.
     BootRead, "boot_read", reads, |_| QUICK_MS, {} -> Boot;
 
     /// `NetGetJoinInformation`.
@@ -81,7 +81,7 @@ ask! {
     RebootAsk, "reboot_ask", changes, |_| QUICK_MS, {
         /// Seconds until it begins.
         grace_seconds: u32,
-        /// What the event log says.
+        /// Text for the event log.
         reason: String,
     } -> ();
 
@@ -89,7 +89,7 @@ ask! {
     ///
     /// Refuses with 126 (no dismapi.dll), 0x800F080C (no such feature), 0x800F0902 (busy), and what DISM refuses with.
     FeatureRead, "feature_read", reads, |_| 120_000, {
-        /// Its name as DISM knows it.
+        /// DISM's name of the feature.
         name: String,
     } -> DismState;
 
@@ -98,7 +98,7 @@ ask! {
     ///
     /// Refuses with every failing HRESULT, 0x80070BC2 (done, after a reboot) among them.
     FeatureEnable, "feature_enable", changes, |_| 1_200_000, {
-        /// Its name as DISM knows it.
+        /// DISM's name of the feature.
         name: String,
     } -> u32;
 
@@ -144,7 +144,7 @@ ask! {
     } -> ();
 }
 
-/// What is in a registry key.
+/// Contents of a registry key.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegistryNames {
     /// Names of keys.
@@ -168,7 +168,7 @@ pub struct System {
     pub administrator: bool,
 }
 
-/// What the clocks say.
+/// Values of the clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Clock {
     /// Milliseconds since 1970 UTC; can jump.
@@ -177,12 +177,12 @@ pub struct Clock {
     pub tick_ms: u64,
 }
 
-/// What tells this boot from others.
+/// Identity of this boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Boot {
     /// `KUSER_SHARED_DATA.BootId`; 0 is none.
     pub kuser_boot_id: u32,
-    /// `BootTime - BootTimeBias`, milliseconds since 1970 UTC: the same all through one boot, whoever sets the clock.
+    /// `BootTime - BootTimeBias`, milliseconds since 1970 UTC: constant during one boot, also if the clock is set.
     pub steady_ms: i64,
     /// `BootTime`, milliseconds since 1970 UTC.
     pub booted_ms: i64,
@@ -203,7 +203,7 @@ pub struct Domain {
 pub enum DismState {
     /// 0.
     NotPresent,
-    /// 1: goes with the next boot.
+    /// 1: removed with the next boot.
     UninstallPending,
     /// 2: off, its files are there.
     Staged,

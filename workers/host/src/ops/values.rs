@@ -45,24 +45,25 @@ pub enum Source {
     Staged {
         /// Its path.
         path: String,
-        /// Whether it is gzip-compressed: then what it unpacks to is the content.
+        /// Whether it is gzip-compressed; the content is then the decompressed data.
         gzip: bool,
     },
 }
 
-/// Access rights that an object gets when it is created, owner included.
+/// Access rights of an object at its creation, owner included. SDDL (docs/field-notes.md, Access rights of files) in a
+/// security descriptor for `CreateFileW` or `CreateDirectoryW`, so that others cannot write at any moment.
 ///
 /// SDDL (docs/field-notes.md, Access rights of files); set by a security descriptor given to `CreateFileW` or
 /// `CreateDirectoryW`, so that there is no moment in which others may write.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rights {
-    /// What the folder above passes on; no security descriptor is given.
+    /// Inherited from the parent folder; no security descriptor is given.
     #[default]
     Inherited,
     /// Administrators and SYSTEM everything, users read and execute; nothing is inherited.
     Users,
-    /// Administrators and SYSTEM everything, nobody else anything; nothing is inherited.
+    /// Full access for Administrators and SYSTEM, none for others; nothing is inherited.
     Private,
 }
 

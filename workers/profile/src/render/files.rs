@@ -148,13 +148,13 @@ impl Items<'_> {
     fn hosts_toml(&mut self, location: &str, spec: &MirrorSpec) -> String {
         let mut text = String::new();
         match spec.mirrors.first().filter(|_| spec.blocked) {
-            // Settings before any `[host]` apply to the server that is asked last.
+            // Settings before any `[host]` apply to the server that is contacted last.
             Some(first) => {
                 let url = toml_string(&self.fill(location, &first.url));
                 let _ = writeln!(text, "server = {url}");
                 self.mirror(location, first, ("", "header"), &mut text);
             }
-            // A name that never resolves (RFC 6761): without a server containerd would ask the registry itself.
+            // A name that never resolves (RFC 6761): without a server containerd would contact the registry itself.
             None if spec.blocked => {
                 let _ = writeln!(text, "server = {}", toml_string(NOBODY));
             }
@@ -192,7 +192,7 @@ impl Items<'_> {
         };
         let _ = writeln!(text, "{indent}capabilities = [{can}]");
         if self.fill(location, &mirror.url).contains("/v2/") {
-            // Else containerd puts `/v2` behind the path.
+            // Otherwise containerd appends `/v2` to the path.
             let _ = writeln!(text, "{indent}override_path = true");
         }
         let authorization = self.fill(location, &mirror.authorization);

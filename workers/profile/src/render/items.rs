@@ -1,4 +1,4 @@
-//! Items of a section, kind by kind, with problems by place.
+//! Items of a section by kind, with the location of each problem.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,8 @@ use crate::{
     document::ChangeClass,
     item::{
         Certificate, DefenderExclusion, Directory, DisabledService, Environment, Feature, File,
-        FileSource, Firewall, Hostname, Item, Lingering, OnlyCertificates, Route, Sweep, What,
+        FileSource, Firewall, Hostname, Item, Lingering, NewestFiles, OnlyCertificates, Route,
+        Sweep, What,
     },
     payload::Manifest,
     problem::Problem,
@@ -220,6 +221,29 @@ impl<'a> Items<'a> {
                 let what = What::DisabledService(DisabledService { name: name.clone() });
                 self.push(format!("disabled:{name}"), ChangeClass::Live, what);
             }
+        }
+    }
+
+    pub(super) fn newest_files(&mut self, spec: &SectionSpec) {
+        for (name, files) in &spec.newest_files {
+            if !self.values.holds(&files.when) {
+                continue;
+            }
+            let location = format!("newest_files.{name}");
+            // Without them all files of a folder would be meant.
+            if files.prefix.is_empty() || files.suffix.is_empty() || files.keep == 0 {
+                let reason = "needs a prefix, a suffix, and at least one file to keep";
+                self.wrong(location, reason.into());
+                continue;
+            }
+            let what = What::NewestFiles(NewestFiles {
+                under: self.path(&location, &files.under),
+                prefix: files.prefix.clone(),
+                suffix: files.suffix.clone(),
+                keep: files.keep,
+                current: (!files.current.is_empty()).then(|| files.current.clone()),
+            });
+            self.push(format!("newest:{name}"), ChangeClass::Live, what);
         }
     }
 

@@ -118,7 +118,7 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Value with every string filled in, and without what is not there.
+    /// Value with every string filled in, and without missing parts.
     pub(super) fn fill_json(&self, value: &Value) -> Result<Value, String> {
         Ok(match value {
             Value::String(text) if text == TAINTS => self.taints(),

@@ -405,7 +405,7 @@ fn only_the_dormer_whose_pool_is_named_writes_on_a_host() {
             // It comes over, once the other dormer has let it go.
             host("d", "10.0.0.8", of_pool(ours.clone(), other.clone())),
             host("e", "10.0.0.9", of_pool(ours.clone(), json!(""))),
-            // Who holds it removes it, whatever its spec says by now.
+            // Its present manager removes it, whatever its spec names by now.
             host(
                 "f",
                 "10.0.0.10",

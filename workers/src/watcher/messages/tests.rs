@@ -1,4 +1,4 @@
-//! Who is told what, in a view made by hand.
+//! Routing of facts to runs, from a view made by hand.
 
 use super::{
     super::{
@@ -79,7 +79,7 @@ fn csr(uid: &str, node: &str, pending: bool, resource: u64) -> ObservedObject {
     })
 }
 
-/// A request in this node's name by somebody who may not ask for it; `pending`: nobody has decided it.
+/// A request in this node's name from a user without the right; `pending`: it is undecided.
 fn strange(uid: &str, node: &str, pending: bool, resource: u64) -> ObservedObject {
     let ObservedObject::Csr(asked) = csr(uid, node, pending, resource) else {
         panic!("a request")
@@ -307,7 +307,7 @@ fn a_node_that_node_ref_still_names_is_gone_when_the_list_lacks_it() {
     );
 }
 
-/// A Machine's `nodeRef` may name a Node that is no Windows node, one of the control plane, or one that has its name anew.
+/// A Machine's `nodeRef` may name a Node of another system, one of the control plane, or a new Node of the same name.
 #[test]
 fn a_node_that_cannot_be_the_machines_is_none_of_its_facts() {
     let mut harness = Harness::new(&["a"]);
@@ -474,7 +474,7 @@ fn two_machines_of_one_node_name_are_both_reported() {
     assert_eq!(told(&mut harness), [("a", "")].map(owned));
 }
 
-/// What was told of the Machine `uid` in this news: the messages of its conditions; none without a fact about it.
+/// Messages of the conditions of the Machine `uid` in these facts; `None` without a fact about it.
 fn conditions_of(harness: &mut Harness, uid: &str) -> Option<Vec<String>> {
     let messages = harness
         .writer
@@ -503,13 +503,13 @@ fn a_request_by_somebody_who_may_not_ask_is_a_condition_until_the_node_is_there(
     };
     harness.observe(strange("r2", "win-1", true, 2));
     assert_eq!(conditions_of(&mut harness, "a"), said("r2"));
-    // A flood of them changes nothing more, and no other machine hears of it.
+    // Many of them change nothing more, and no other machine gets a fact about them.
     for uid in ["r3", "r4", "r5"] {
         harness.observe(strange(uid, "win-1", true, 3));
     }
     harness.observe(strange("r6", "win-9", true, 3));
     assert_eq!(harness.news(), [""; 0]);
-    // Denied, deleted: the next one is told, and then none.
+    // After a denial or deletion the next one is reported, and then none.
     harness.observe(strange("r2", "", false, 4));
     assert_eq!(conditions_of(&mut harness, "a"), said("r3"));
     for uid in ["r3", "r4", "r5"] {

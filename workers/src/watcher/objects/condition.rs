@@ -1,4 +1,4 @@
-//! What a Machine's conditions say that is not as it should be.
+//! Conditions of a Machine that show a problem.
 
 use dormer_proto::{machine::ConditionFact, message::cut};
 use serde_json::Value;
@@ -7,15 +7,15 @@ use serde_json::Value;
 const CONDITIONS_MAX: usize = 8;
 /// Longest type, status or reason, in bytes: longer ones are cut.
 const WORD_BYTES_MAX: usize = 128;
-/// Conditions that are well when they are False. `Paused` says that another API speaks for the Machine; the others are
-/// those of Cluster API's v1beta2 (kubernetes-sigs/cluster-api, `api/core/v1beta2/machine_types.go`).
+/// Conditions whose normal value is False. `Paused` means that another API is authoritative; the others are those of
+/// Cluster API's v1beta2 (kubernetes-sigs/cluster-api, `api/core/v1beta2/machine_types.go`).
 const WELL_WHEN_FALSE: [&str; 3] = ["Paused", "Deleting", "Updating"];
 /// What cloud SDKs put before the id of a request. An id differs at each try, which would make each try a change.
 const REQUEST_IDS: [&str; 3] = ["request id: ", "RequestID: ", "Request ID: "];
 
-/// Those of the Machine API's controllers, then those of its provider: AWS, Azure and GCP tell a refused creation
-/// (a quota) in `status.providerStatus.conditions`, and set `errorReason` only when another try cannot help.
-/// What is not a condition is left out.
+/// Conditions of the Machine API's controllers, then those of its provider. AWS, Azure and GCP report a refused
+/// creation (a quota) in `status.providerStatus.conditions`, and set `errorReason` only when another attempt cannot
+/// help. Malformed entries are skipped.
 pub(super) fn amiss(own: Option<&Value>, provider: Option<&Value>) -> Vec<ConditionFact> {
     let provider = provider.map(|status| &status["conditions"]);
     let listed = own
@@ -48,7 +48,7 @@ fn word(text: &str) -> String {
     text[..text.floor_char_boundary(WORD_BYTES_MAX)].to_owned()
 }
 
-/// The text with `…` in place of request ids.
+/// The text with `…` instead of request ids.
 pub(super) fn without_ids(text: &str) -> String {
     let mut left = text.to_owned();
     for before in REQUEST_IDS {

@@ -1,4 +1,4 @@
-//! A machine of any API (`workers/src/source.rs`), as its run is told of it.
+//! A machine of any API (`workers/src/source.rs`), converted into the fact for its run.
 
 use super::{
     ADDRESSES_MAX, TEXT_BYTES_MAX, UnreadableObject, annotation, body,
@@ -19,23 +19,23 @@ use std::net::Ipv4Addr;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::watcher) struct ObservedMachine {
     pub(in crate::watcher) fact: MachineFact,
-    /// Its label says Windows. One that no longer does is left alone, whatever it was.
+    /// Whether its label says Windows. A machine that lost the label is left alone.
     pub(in crate::watcher) windows: bool,
     /// The name that its Node will have, as the probe wrote it.
     pub(in crate::watcher) expected: Option<String>,
     /// UID of the Node that `status.nodeRef` names.
     pub(in crate::watcher) node_uid: Option<String>,
-    /// The API that speaks for it, when it is not this one (docs/field-notes.md, Machines of OpenShift).
+    /// The authoritative API, if it is not this one (docs/field-notes.md, Machines of OpenShift).
     pub(in crate::watcher) elsewhere: Option<String>,
-    /// It says which API speaks for it: another one may show the same machine under the same name.
+    /// Whether it names its authoritative API: another API may then show the same machine under the same name.
     pub(in crate::watcher) synced: bool,
-    /// The Machine API shows the same machine, and speaks for it: this one does not count.
+    /// Whether the Machine API shows the same machine and is authoritative, so that this one does not count.
     pub(in crate::watcher) twin: bool,
     pub(in crate::watcher) resource: u64,
 }
 
 impl ObservedMachine {
-    /// The fact as its run is told of it: one that does not count is left alone.
+    /// The fact for its run. A machine that does not count is marked as left alone.
     pub(in crate::watcher) fn published(&self) -> MachineFact {
         let mut fact = self.fact.clone();
         if self.twin {
@@ -50,8 +50,8 @@ impl ObservedMachine {
         fact
     }
 
-    /// Whether this one, of the Machine API, is the same machine as `other`, of Cluster API, and speaks for it: by the
-    /// provider id; or by the name, where the two are kept the same (docs/kinds.md).
+    /// Whether this machine of the Machine API is the same as `other` of Cluster API and is authoritative: by the
+    /// provider id, or by the name if the two are synchronised (docs/kinds.md).
     pub(in crate::watcher) fn stands_for(&self, other: &Self) -> bool {
         let apis = (self.fact.machine.api, other.fact.machine.api.is_cluster());
         let theirs = self.elsewhere.as_deref() == Some("ClusterAPI");
@@ -64,7 +64,7 @@ impl ObservedMachine {
         }
     }
 
-    /// Whether its API speaks for the machine: of two that show the same one, one does.
+    /// Whether its API is authoritative: of two objects for the same machine, exactly one counts.
     pub(in crate::watcher) fn counts(&self) -> bool {
         self.elsewhere.is_none() && !self.twin
     }
@@ -171,7 +171,7 @@ pub(in crate::watcher) fn machine(
         names,
         reached_by,
         node: short("status.nodeRef.name", node.name)?,
-        // Not the object's, too: the writer of messages knows the Nodes.
+        // Set by the writer of messages, which knows the Nodes.
         node_absent: false,
         deleting: meta.deletion_timestamp.is_some(),
         deleted: time(meta.deletion_timestamp.as_ref()),
@@ -199,7 +199,7 @@ pub(in crate::watcher) fn machine(
     })
 }
 
-/// Who writes `True` means `true`, and neither WMCO nor dormer obeys it.
+/// A label value such as `True` instead of `true`, which neither WMCO nor dormer accepts.
 fn ignored_in_other_words(meta: &ObjectMeta) -> Option<ConditionFact> {
     let annotated = annotation(meta, keys::IGNORE);
     let written = [label(meta, keys::IGNORE), annotated.as_deref()];

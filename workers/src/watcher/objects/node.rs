@@ -1,4 +1,4 @@
-//! A Node, as the run of its machine is told of it.
+//! A Node, converted into the fact for its machine's run.
 
 use super::{
     ADDRESSES_MAX, UnreadableObject, annotation, body, label, odd, resource, short, token, uid,

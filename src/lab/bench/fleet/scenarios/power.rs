@@ -176,7 +176,7 @@ fn goes_on_after(step: &'static str) {
         assert!(times.is_empty(), "{step}: done twice: {times:?}");
         let state = host.state();
         assert!(state.boots <= BOOTS + 1, "{step}: {} boots", state.boots);
-        // Half a note of the program's own goes when there is something to note again.
+        // A partial note of the program's own is removed when it writes another one.
         let notes = r"C:\Windows\dormer\state\";
         for file in state.disk.files().filter(|file| !file.starts_with(notes)) {
             let left =

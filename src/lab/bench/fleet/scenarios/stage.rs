@@ -37,7 +37,7 @@ const SLOTS: usize = 256;
 pub(super) struct MachineStatus {
     pub(super) uid: String,
     pub(super) state: &'static str,
-    /// Text of its phase, its reason, and what it waits for.
+    /// Text of its phase, its reason, and the condition that it waits for.
     pub(super) words: String,
     /// Version that its node carries.
     version: Option<String>,
@@ -68,7 +68,7 @@ pub(super) struct Scenario {
     _running: Option<roles::Running>,
 }
 
-/// Runs a scenario on a runtime whose clock stands still while any task is ready.
+/// Runs a scenario on a runtime whose clock stops while any task is ready.
 pub(super) fn on_a_virtual_clock(scenario: impl Future<Output = ()>) {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let runtime = builder

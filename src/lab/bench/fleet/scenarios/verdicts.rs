@@ -24,7 +24,7 @@ use std::{
 };
 use table::{During, ROWS, Row, Verdict};
 
-/// Interval between looks meanwhile.
+/// Poll interval meanwhile.
 const POLL_EVERY: Duration = Duration::from_secs(120);
 /// Time after which a person asks `dormer why` again, if not all serve.
 const ASKED_AGAIN: Duration = Duration::from_secs(600);
@@ -33,19 +33,19 @@ const ASKED_AGAIN: Duration = Duration::from_secs(600);
 const SERVED_FOR: Duration = Duration::from_secs(240);
 /// Limit of a bring-up, an upgrade and the time until a fault shows.
 const AT_MOST: Duration = Duration::from_secs(4 * 3_600);
-/// Time after which a fault of a fleet that serves has shown what it does.
+/// Time after which a fault shows its effect on a fleet that serves.
 const QUIET: Duration = Duration::from_secs(2_700);
-/// Most times that `dormer why` is asked and obeyed for one fault.
+/// Most times that a person reads `dormer why` and follows it for one fault.
 const ROUNDS_MAX: usize = 3;
 
-/// What a person is explained of a machine, and which record of its run that is about.
+/// Explanation of a machine for a person, and its record of the run.
 struct Explained {
     machine: String,
     why: Explanation,
     seq: u64,
 }
 
-/// Machines as a person sees them, with the rollout of their pool.
+/// Machines as a person reads them, with the rollout of their pool.
 async fn observed(api: &Api) -> (Vec<Machine>, Option<Rollout>) {
     let (runs, _, now) = api.snapshot().await.expect("runs");
     let machines = runs
@@ -121,7 +121,7 @@ struct Trial {
     api: Arc<Api>,
     person: Person,
     row: &'static Row,
-    /// Times that were explained, by machine and by the record at which the phase was entered, and those that passed.
+    /// Promised times, by machine and by the record at which the phase was entered, and those that have passed.
     promises: BTreeMap<(String, u64), u64>,
     broken: Vec<String>,
     /// What needed a person while the fault was to heal.
@@ -151,7 +151,7 @@ impl Trial {
         self.log.push(format!("{at:6} s {what}"));
     }
 
-    /// One look at everything; whether all serve.
+    /// Reads everything; returns whether all machines serve.
     async fn check(&mut self) -> (bool, Option<Explained>) {
         let statuses = self.scenario.statuses().await;
         let serve = self
@@ -186,7 +186,7 @@ impl Trial {
         (serve, first)
     }
 
-    /// Waits until the condition holds for what is observed; false after `at_most`.
+    /// Polls until the condition holds; `false` after `at_most`.
     async fn until(
         &mut self,
         at_most: Duration,
@@ -244,7 +244,7 @@ impl Trial {
         Ok(())
     }
 
-    /// Plays the fault. The error says what was wrong.
+    /// Simulates the fault. The error describes the deviation.
     async fn run(&mut self) -> Result<(), String> {
         self.strike().await?;
         let heals = self.row.verdict == Verdict::Heals;

@@ -1,4 +1,4 @@
-//! Another operator for the same hosts: while it runs dormer does nothing to any of them, and says so.
+//! Another operator for the same hosts: while it runs, dormer leaves all of them alone and reports the reason.
 
 use super::stage::{self, MachineStatus, Scenario};
 use dormer_fleet::{
@@ -7,11 +7,11 @@ use dormer_fleet::{
 };
 use serde_json::json;
 
-/// Where it runs, as dormer tells it.
+/// Location of the operator in dormer's report.
 const NAMED: &str = "the Windows Machine Config Operator runs (Pod openshift-windows-machine-config-operator/windows-\
                      machine-config-operator-";
 
-/// Whether so many machines are left alone, and say by whom.
+/// Whether so many machines are left alone, with the operator as the reason.
 fn left_alone(statuses: &[MachineStatus], machines: usize) -> bool {
     statuses.len() == machines && statuses.iter().all(|one| one.words.contains(NAMED))
 }

@@ -190,7 +190,8 @@ fn what_is_wrong_with_the_manifests_as_printed_is_refused_or_waits() {
             own.map(|pod| pod["status"]["phase"] == "Running")
                 .collect::<Vec<_>>()
         };
-        // `Effect` is no field, and a toleration without an effect stands them all; without any toleration it waits.
+        // `Effect` is no field, and a toleration without an effect tolerates all of them; without any toleration the
+        // pod waits.
         assert_eq!(
             (of("default"), of("dormer")),
             (vec![true], vec![false, false])

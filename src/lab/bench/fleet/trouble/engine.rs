@@ -21,7 +21,7 @@ pub(super) const OURS: Incarnation = Incarnation(1);
 pub(super) enum Effect {
     /// A worker is to do this.
     Order(Box<Order>),
-    /// A run is to be told this.
+    /// Message to deliver to a run.
     Message(Box<Message>),
     /// The run has no room for it now.
     Later(Box<Message>),
@@ -42,7 +42,7 @@ pub(super) struct Engine {
 }
 
 impl Engine {
-    /// Takes a message, and says what follows from it.
+    /// Takes a message, and returns its effects.
     pub(super) fn take(&mut self, at: Timestamp, message: Message) -> Vec<Effect> {
         let id = message.run.clone();
         let begun = match self.runs.remove(&id) {
@@ -90,7 +90,7 @@ impl Engine {
     }
 }
 
-/// An answer on its way; workers do not wait for theirs.
+/// An answer in transit; workers do not wait for theirs.
 fn answered(answer: Answer) -> Option<Effect> {
     match answer {
         Answer::Signal { to, answer } => Some(Effect::Message(Box::new(InboxMessage {

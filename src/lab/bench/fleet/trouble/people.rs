@@ -65,11 +65,11 @@ enum Kind {
     Pause,
     /// A person holds a machine.
     Hold,
-    /// A person asks for a machine to be replaced.
+    /// A person requests a replacement.
     Recreate,
 }
 
-/// What is undone again.
+/// Change that is reverted later.
 pub(super) enum Undo {
     /// A node is uncordoned by the one who cordoned it.
     Cordon(String),
@@ -85,13 +85,13 @@ pub(super) enum Undo {
     Restart(String),
     /// The providerID is written as it was.
     Rename(String),
-    /// The watcher sees the Node.
+    /// The watcher reads the Node again.
     Unseen(String),
-    /// The rollout goes on.
+    /// The rollout continues.
     Pause,
-    /// The machine goes on.
+    /// The machine continues.
     Hold(RunId),
-    /// Somebody gives a dead host's Machine up.
+    /// A person gives up a dead host's Machine.
     GiveUp(String),
 }
 
@@ -242,7 +242,7 @@ impl World {
         self.pool_changed();
     }
 
-    /// An operator tries again what has failed.
+    /// An operator retries failed machines.
     pub(super) fn attend(&mut self) {
         self.later(30 * MINUTE, Event::Attend);
         let failed = |state: &State| match state {
@@ -313,8 +313,9 @@ impl World {
         self.machines.keys().nth(at).cloned()
     }
 
-    /// One node, or up to a third of them, or in one case of ten all. In a large fleet, where trouble comes more often,
-    /// not more nodes at once, and all as seldom as in a small one: else no payload would ever be rolled out there.
+    /// One node, or up to a third of them, or in one case of ten all. A large fleet has trouble more often, but not on
+    /// more nodes at once, and on all of them as rarely as a small one: otherwise no payload would ever be rolled out
+    /// there.
     fn some_nodes(&mut self) -> Vec<String> {
         let all = self.nodes.len() as u64;
         let count = match self.chance.below(10) {

@@ -101,7 +101,7 @@ impl World {
                 generation,
                 ..
             } => self.converge(&uid, *section, desired, fence(generation)),
-            // As `Executors::execute` does: asked before the host is reached.
+            // As `Executors::execute`: checked before the host is contacted.
             Task::TearDown { guard, .. } if self.refusal(&uid, guard).is_some() => {
                 let why = self.refusal(&uid, guard);
                 Ok(why.unwrap_or(Outcome::FenceClosedMeanwhile))
@@ -253,13 +253,13 @@ impl World {
 
     // === the API server ===
 
-    /// What a live read of the pool answers before something is taken away: a pool that was pruned stops everything.
+    /// Result of a live read of the pool before a disturbance: a deleted pool stops everything.
     fn stopped(&self, _guard: &Guard) -> Option<Outcome> {
         self.pruned
             .then(|| refused(FenceRefusal::Stopped, "the pool is gone"))
     }
 
-    /// What a live read of pool and Node answers before each write under a lease: over the limit, a Node that is Ready
+    /// Result of a live read of pool and Node before each write under a lease: over the limit, a Node that is Ready
     /// again is not taken.
     fn refusal(&self, uid: &str, guard: &Guard) -> Option<Outcome> {
         let ready = self
@@ -286,7 +286,7 @@ impl World {
         marks.iter().flatten().any(ended)
     }
 
-    /// The Node of a Machine by its provider id, whatever name it has now, and whether or not a watch tells of it.
+    /// Node of a Machine by its provider id, whatever its present name, and independently of a watch.
     fn find_node(&self, uid: &str) -> Outcome {
         let mut nodes = self.nodes.iter();
         match nodes.find(|(_, node)| node.machine == uid) {
@@ -326,6 +326,13 @@ impl World {
         let serves = |node: &Node| node.ready && (!ours(node) || !node.cordoned);
         if marked && found.is_some_and(serves) {
             return refused(FenceRefusal::NodeServes);
+        }
+        let taken = |node: &Node| {
+            node.fence
+                .is_some_and(|mark| mark.open && mark.token <= token)
+        };
+        if found.is_some_and(|node| node.cordoned && !taken(node)) {
+            return refused(FenceRefusal::Cordoned);
         }
         let mark = Some(TokenMark { token, open: true });
         let mut was_cordoned = false;
@@ -386,8 +393,8 @@ impl World {
             .is_some_and(|machine| machine.fence == open)
     }
 
-    /// One pass. A pod that is evicted ends if its kubelet hears of it; otherwise it is Terminating and stays (Kubernetes
-    /// 1.33: the kubelet removes the object, the API server never by itself).
+    /// One pass. An evicted pod ends if its kubelet is reachable; otherwise it stays Terminating (Kubernetes 1.33: the
+    /// kubelet removes the object, the API server never by itself).
     fn evict(&mut self, uid: &str, node: &str, token: LeaseToken, force: bool) -> Outcome {
         if !self.holds_open_token(uid, token) {
             return Outcome::FenceClosedMeanwhile;

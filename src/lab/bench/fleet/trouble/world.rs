@@ -1,6 +1,6 @@
-//! A cluster as Kubernetes and the Machine API keep it: Machines, their hosts, Nodes and MachineSets, on a clock that
-//! jumps from one event to the next. What stands here is written from their behaviour and not from dormer's code; a
-//! comment names the source.
+//! Model of a cluster with Kubernetes and the Machine API: Machines, their hosts, Nodes and MachineSets, on a clock
+//! that jumps from one event to the next. It follows their documented behaviour, not dormer's code; comments name the
+//! sources.
 
 use super::engine::{Effect, Engine, Message, OURS};
 use dormer_fleet::{
@@ -54,7 +54,7 @@ impl Chance {
 pub(super) enum Event {
     /// A message reaches its run.
     Message(Box<Message>),
-    /// An alarm rings, unless it was set anew.
+    /// An alarm is due, unless it was replaced.
     Alarm(RunId, Timestamp),
     /// A worker does a task, at its end.
     Perform(Box<Order>),
@@ -64,7 +64,7 @@ pub(super) enum Event {
     Kubelet(String),
     /// A Node is what its kubelet has made of it by now.
     Reconcile(String),
-    /// The instance of a Machine that is being deleted goes, and its Node.
+    /// The instance of a deleted Machine is terminated, and its Node deleted.
     Terminate(String),
     /// People and networks do something.
     Trouble,
@@ -72,12 +72,12 @@ pub(super) enum Event {
     Undo(super::people::Undo),
     /// A payload is installed.
     Payload,
-    /// An operator looks after what waits for a person.
+    /// An operator handles machines that wait for a person.
     Attend,
 }
 
 pub(super) struct Host {
-    /// When SSH answers for the first time.
+    /// Time of SSH's first answer.
     pub(super) up_at: u64,
     /// It has lost its power for good.
     pub(super) dead: bool,
@@ -114,11 +114,11 @@ pub(super) struct Node {
     /// Its providerID is written in another case than the Machine's.
     pub(super) other_case: bool,
     pub(super) fence: Option<TokenMark>,
-    /// What an open of ours noted: whether somebody else had cordoned it.
+    /// Note of an opened fence: whether another client had cordoned the node.
     pub(super) noted: Option<bool>,
     pub(super) version: Option<String>,
     pub(super) pods: u32,
-    /// As it was told to the record.
+    /// State in the last record.
     recorded: (bool, bool, bool),
 }
 
@@ -149,7 +149,7 @@ pub(super) struct World {
     pub(super) sets: Vec<Set>,
     pub(super) settings: PoolSettings,
     pub(super) payloads: u64,
-    /// Somebody has deleted the pool.
+    /// Whether the pool was deleted.
     pub(super) pruned: bool,
     dirty: BTreeSet<String>,
     owners_dirty: bool,
@@ -286,15 +286,16 @@ impl World {
         self.dirty.insert(uid.to_owned());
     }
 
-    /// The pool is otherwise now: everybody is told.
+    /// Publishes the changed pool.
     pub(super) fn pool_changed(&mut self) {
         self.dirty.extend(self.machines.keys().cloned());
         self.owners_dirty = true;
     }
 
-    /// The settings as runs are told: those of the pool, or that there is none.
+    /// Settings as published to runs: those of the pool, or that there is none.
     fn published_settings(&self) -> PoolSettings {
         let held = "there is no pool".to_owned();
+        let cure = "Create the pool".to_owned();
         match self.pruned {
             false => self.settings.clone(),
             true => PoolSettings {
@@ -302,6 +303,7 @@ impl World {
                 absent: true,
                 paused: true,
                 held: Some(held),
+                held_cure: Some(cure),
                 ..PoolSettings::default()
             },
         }
@@ -459,8 +461,8 @@ impl World {
         self.later(2 * SECOND, Event::Sets);
     }
 
-    /// The MachineSet controller: makes what is missing, deletes what is too many; a Machine that is being deleted counts
-    /// no more (machine-api-operator, pkg/controller/machineset/controller.go: `shouldExcludeMachine`).
+    /// MachineSet controller: creates missing Machines, and deletes surplus ones. A Machine that is being deleted does
+    /// not count (machine-api-operator, pkg/controller/machineset/controller.go: `shouldExcludeMachine`).
     fn bring_to_size(&mut self) {
         for at in 0..self.sets.len() {
             let live = self.machines.values();
@@ -534,7 +536,7 @@ impl World {
         self.later(2 * SECOND, Event::Sets);
     }
 
-    /// A Node goes; its host runs on.
+    /// Deletes a Node; its host keeps running.
     pub(super) fn delete_node(&mut self, name: &str) {
         if let Some(node) = self.nodes.remove(name) {
             self.record.node_deleted(name, None);
@@ -583,7 +585,7 @@ impl World {
         self.later(READY_AFTER, Event::Reconcile(name));
     }
 
-    /// A kubelet that speaks makes its Node Ready at once; one that is silent is found out after the grace.
+    /// A reachable kubelet makes its Node Ready at once; a silent one is detected after the grace period.
     pub(super) fn kubelet_changed(&mut self, name: &str) {
         let speaks = self.speaks(name);
         self.later(
@@ -605,7 +607,7 @@ impl World {
         self.change_node(name, |node| node.ready = speaks);
     }
 
-    /// Changes a Node, and tells the record what that means, as an observer of the API server's writes does.
+    /// Changes a Node, and records the effect, as an observer of the API server's writes does.
     pub(super) fn change_node(&mut self, name: &str, change: impl FnOnce(&mut Node)) {
         let Some(node) = self.nodes.get_mut(name) else {
             return;
@@ -633,7 +635,7 @@ impl World {
         self.record.node_state(name, set, reasons, None);
         if !fenced {
             self.record.node_unfenced(name);
-            // Whoever labels a Machine looks after its host from then on.
+            // A person who labels a Machine manages its host from then on.
             if ignored {
                 self.record.node_let_go(name);
             }

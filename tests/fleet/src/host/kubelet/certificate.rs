@@ -1,4 +1,4 @@
-//! A kubelet's certificates: asked for, waited for, kept on the disk (docs/field-notes.md, Certificate requests of
+//! Certificates of a kubelet: requested, awaited, stored on the disk (docs/field-notes.md, Certificate requests of
 //! kubelets).
 
 use std::time::Duration;
@@ -13,9 +13,9 @@ use super::settings::{Settings, kubeconfig, text};
 use crate::faults::Fault;
 use crate::host::computer::Host;
 
-/// How long a kubelet waits for a certificate before it asks anew.
+/// Time that a kubelet waits for a certificate before it requests another one.
 const PATIENCE: Duration = Duration::from_secs(900);
-/// How often it looks.
+/// Poll interval.
 const POLL: Duration = Duration::from_secs(1);
 const CSRS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 const CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
@@ -88,7 +88,7 @@ impl Host {
             .put(&settings.kubeconfig, config.to_string().as_bytes());
     }
 
-    /// Asks for a certificate and waits until it is there.
+    /// Requests a certificate and waits until it is issued.
     async fn obtain(
         &self,
         api: &Api,
@@ -141,7 +141,7 @@ impl Host {
         }
     }
 
-    /// Asks for a serving certificate until there is one.
+    /// Requests a serving certificate until there is one.
     pub(super) async fn serving_certificate(&self, api: &Api, settings: &Settings) {
         if !settings.serving || self.strike(Fault::ServingNever) {
             return;

@@ -1,4 +1,4 @@
-//! What a kubelet is told: its command line, its configuration file, its kubeconfigs on the disk.
+//! Settings of a kubelet: its command line, its configuration file, its kubeconfigs on the disk.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -10,7 +10,7 @@ use crate::faults::Fault;
 use crate::host::computer::Host;
 use crate::host::scm::flag;
 
-/// What a kubelet is told.
+/// Settings of a kubelet.
 pub(super) struct Settings {
     /// Name of its Node.
     pub(super) node: String,
@@ -26,13 +26,13 @@ pub(super) struct Settings {
     pub(super) kubeconfig: String,
     /// Folder of its certificates, without a trailing backslash.
     pub(super) cert_dir: String,
-    /// Whether it asks for a serving certificate.
+    /// Whether it requests a serving certificate.
     pub(super) serving: bool,
     /// Pods that it takes.
     pub(super) pods_max: u64,
 }
 
-/// A kubeconfig as far as a kubelet needs it.
+/// The part of a kubeconfig that a kubelet needs.
 pub(super) struct Kubeconfig {
     /// URL of the server.
     pub(super) server: String,
@@ -54,7 +54,7 @@ impl Settings {
             node.push_str("-other");
         }
         if host.state().claims_name {
-            // It says so whatever it is told to say.
+            // It reports this name whatever its settings say.
             node = host.state().hostname.to_lowercase();
         }
         let labels = flag(command, "node-labels").unwrap_or_default();

@@ -1,5 +1,5 @@
-//! What a person does: commands of dormer through its real client, commands of kubectl on the simulated API server, and the
-//! generic actions on the simulated world.
+//! Actions of a person: commands of dormer through its real client, commands of kubectl on the simulated API server,
+//! and the generic actions on the simulated world.
 
 use axum::Router;
 use clap::Parser;
@@ -37,7 +37,7 @@ pub(super) const VERBS: &[&str] = &[
     "unquarantine",
 ];
 
-/// The command line of `dormer`, as far as it asks a running dormer.
+/// Commands of `dormer` that call a running dormer.
 #[derive(Debug, Parser)]
 #[command(name = "dormer")]
 struct Line {
@@ -64,7 +64,7 @@ impl Person {
         }
     }
 
-    /// What `dormer why MACHINE -o json` says.
+    /// Output of `dormer why MACHINE -o json`.
     pub(super) async fn why(&self, machine: &str) -> Result<Explanation, String> {
         let text = self
             .dormer(&["dormer", "why", machine, "-o", "json"])
@@ -72,7 +72,7 @@ impl Person {
         serde_json::from_str(&text).map_err(|why| format!("{why}: {text}"))
     }
 
-    /// Runs a command as it stands. The clock runs on meanwhile, since the client uses real sockets.
+    /// Runs a command unchanged. The clock continues meanwhile, since the client uses real sockets.
     async fn dormer(&self, argv: &[&str]) -> Result<String, String> {
         let server = ["--server", &self.server];
         let line = Line::try_parse_from(argv.iter().chain(&server));
@@ -83,7 +83,7 @@ impl Person {
         answer.map_err(|why| format!("{argv:?}: {why}"))
     }
 
-    /// Runs a step's command as it stands.
+    /// Runs a step's command unchanged.
     pub(super) async fn command(&self, world: &World, argv: &[String]) -> Result<(), String> {
         let words: Vec<&str> = argv.iter().map(String::as_str).collect();
         match words.first() {

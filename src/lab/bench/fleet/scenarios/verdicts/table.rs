@@ -7,7 +7,7 @@ use std::time::Duration;
 /// What ends a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Time: `dormer why` says by when.
+    /// Time: `dormer why` names the limit.
     Heals,
     /// A command of `dormer` or kubectl, by its verb.
     Command(&'static str),
@@ -20,13 +20,13 @@ pub(super) enum Verdict {
 pub(super) enum During {
     /// The bring-up.
     BringUp,
-    /// All serve, and nothing else is done.
+    /// All machines serve, and nothing else happens.
     Serving,
     /// An upgrade that begins once all serve.
     Upgrade,
     /// An upgrade that begins once they have served for a while, after what people do to one that serves.
     LaterUpgrade,
-    /// Such an upgrade, in the middle of which all of dormer is killed and starts again.
+    /// Such an upgrade, during which all of dormer is killed and restarted.
     Killed,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// Time for which nobody does anything about it: twice the time in which a cure must end it.
+    /// Time without any action of a person: twice the time in which a cure must end the fault.
     pub(super) fn held(&self) -> Duration {
         match self.often {
             true => Duration::from_secs(1_200),
@@ -64,7 +64,7 @@ impl Row {
         }
     }
 
-    /// World in which it strikes.
+    /// World in which the fault occurs.
     pub(super) fn world(&self) -> WorldConfig {
         let orders = self.faults.split(' ').map(str::to_owned);
         let clouds = ["provider-id-case", "host-claims-name"].contains(&self.fault());
@@ -102,7 +102,7 @@ use During::{BringUp, Killed, LaterUpgrade, Serving, Upgrade};
 use Outside::*;
 use Verdict::{Command, Heals, Outside as Out};
 
-/// Every fault. `x9999`: it strikes until somebody mends it.
+/// All faults. `x9999`: the fault occurs until a person ends it.
 #[rustfmt::skip]
 pub(super) const ROWS: &[Row] = &[
     row("ssh-reset-in-kex@1", BringUp, Heals),
