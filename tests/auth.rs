@@ -11,7 +11,7 @@ use dormer_fleet::{
 use dormer_testkit::{
     Process, ProcessSpec, TempDir, TestCa, await_condition, await_some, free_port, test_dir,
 };
-use dormer_workflows::actions::{ACTIONS, ActionTarget};
+use dormer_views::actions::{ACTIONS, ActionTarget};
 use serde_json::{Value, json};
 use std::{
     io::{BufRead, BufReader, Read, Write},

@@ -61,22 +61,11 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     (
         "dormer-console",
-        &[
-            "dormer-api",
-            "dormer-engine-core",
-            "dormer-proto",
-            "dormer-views",
-            "dormer-workflows",
-        ],
+        &["dormer-api", "dormer-proto", "dormer-views"],
     ),
     (
         "dormer-client",
-        &[
-            "dormer-profile",
-            "dormer-proto",
-            "dormer-views",
-            "dormer-workflows",
-        ],
+        &["dormer-profile", "dormer-proto", "dormer-views"],
     ),
     (
         "dormer-loop",

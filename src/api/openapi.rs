@@ -3,6 +3,7 @@
 
 use super::access::right::{Needs, needs};
 use axum::{Json, http::Method};
+use dormer_views::actions::{ACTIONS, ActionTarget, ROLLBACK};
 use dormer_views::{
     machine::Machines,
     plan::Plan,
@@ -11,7 +12,6 @@ use dormer_views::{
     run::{DeadLetter, QuarantinedRun, RemoteCommand, Run},
     timeline::Timeline,
 };
-use dormer_workflows::actions::{ACTIONS, ActionTarget, ROLLBACK};
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 use std::sync::LazyLock;
@@ -183,7 +183,7 @@ fn require(schema: &mut Value) {
 mod tests {
     use super::*;
     use crate::ask;
-    use dormer_workflows::actions::TRUST_HOST_KEY;
+    use dormer_views::actions::TRUST_HOST_KEY;
     use std::collections::BTreeSet;
 
     #[test]

@@ -12,11 +12,12 @@ use dormer_proto::{
     work::{Fact, Signal},
 };
 use dormer_views::{
+    actions,
     explain::in_words,
     open_enum::OpenEnum,
     record::{self, Event, EventKind},
 };
-use dormer_workflows::{Dormer, State, actions};
+use dormer_workflows::{Dormer, State};
 use std::collections::HashMap;
 
 /// Narrator of a run's records, in order.

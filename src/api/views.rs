@@ -290,7 +290,7 @@ pub fn names(runs: &[SharedRun]) -> BTreeMap<String, String> {
 }
 
 /// Summary of any run.
-pub(crate) fn run(run: &Run<Dormer>, live: &Live, now: Timestamp) -> run::Run {
+pub fn run(run: &Run<Dormer>, live: &Live, now: Timestamp) -> run::Run {
     run::Run {
         status: status(run, live, now),
         workflow: run.id.workflow().to_owned(),

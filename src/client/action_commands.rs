@@ -11,13 +11,13 @@ use super::{
 };
 use clap::Args;
 use dormer_proto::phase::MachineState;
+use dormer_views::actions::{Action, PAUSE_POOL, RESET, ROLLBACK, TRUST_HOST_KEY};
 use dormer_views::{
     machine::{self, HaltKind},
     rollout,
     run::{List, Run},
     trouble::trouble,
 };
-use dormer_workflows::actions::{Action, PAUSE_POOL, RESET, ROLLBACK, TRUST_HOST_KEY};
 use request::{RequestArgs, RequestBody, Risk};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -395,7 +395,7 @@ pub(super) fn run_path(run: &str) -> String {
 mod tests {
     use super::*;
     use crate::samples::machine_with;
-    use dormer_workflows::actions::RETRY;
+    use dormer_views::actions::RETRY;
     use serde_json::json;
 
     #[test]

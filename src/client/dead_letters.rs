@@ -7,8 +7,8 @@ use super::{
     output::{Column, optional, table},
 };
 use clap::{Args, Subcommand};
+use dormer_views::actions::REQUEUE;
 use dormer_views::run::{self, DeadLetter};
-use dormer_workflows::actions::REQUEUE;
 use serde_json::{Value, json};
 
 const COLUMNS: &[Column<DeadLetter>] = &[

@@ -349,11 +349,8 @@ pub(super) struct Progress {
 impl Progress {
     /// Progress of `rollout` with the known `machines`; the server estimates the duration of a turn.
     pub(super) fn of(rollout: Rollout, machines: &[Machine]) -> Self {
-        let ours = || machines.iter().filter(|it| it.pool == rollout.pool);
-        let updated = ours().filter(|it| {
-            let same = it.version.is_some() && it.version == it.desired_version;
-            it.served && same && it.status.closed.is_none()
-        });
+        let ours = machines.iter().filter(|it| it.pool == rollout.pool);
+        let updated = ours.filter(|it| it.is_updated());
         Self {
             updated: Some(updated.count() as u64),
             left: trouble::seconds_left(&rollout),

@@ -38,7 +38,7 @@ pub use failure::{EXIT_CODES, Failure, finish};
 pub use machines::{one_that_ends_in, uid_of_machine};
 
 use clap::{Args, Subcommand};
-use dormer_workflows::actions::{self, Action};
+use dormer_views::actions::{self, Action};
 use futures::future::LocalBoxFuture;
 use output::Output;
 use serde::Serialize;

@@ -6,8 +6,8 @@ use dormer_proto::{
     phase::{Listed, MachinePhase, MachineState},
     work::Signal,
 };
+use dormer_views::actions::{ACTIONS, Action, ActionTarget};
 use dormer_views::machine::Machine;
-use dormer_workflows::actions::{ACTIONS, Action, ActionTarget};
 use maud::{Markup, html};
 
 /// Buttons for the machine's present state, with a field for the reason. The first one is emphasised, and actions that
@@ -90,12 +90,12 @@ fn against(action: &Action, machine: &Machine) -> Option<u64> {
 pub(super) mod tests {
     use super::*;
     use dormer_proto::id::Timestamp;
+    use dormer_views::actions::{PAUSE, RECREATE, RETRY};
     use dormer_views::{
         machine::{Halt, HaltKind},
         moment::Moment,
         run::RunStatus,
     };
-    use dormer_workflows::actions::{PAUSE, RECREATE, RETRY};
 
     /// A machine in `phase`, which it entered at record 7.
     pub(crate) fn machine_in(phase: MachinePhase) -> Machine {

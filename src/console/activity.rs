@@ -5,8 +5,10 @@ use super::{
     page::{Section, or_dash, state, time},
 };
 use dormer_api::{Api, ApiError, SharedRun, pages::Request, views};
-use dormer_proto::id::{RunId, Seq};
-use dormer_workflows::State;
+use dormer_proto::{
+    id::{RunId, Seq},
+    work::MACHINE,
+};
 use maud::{Markup, html};
 use std::{collections::HashMap, sync::Arc};
 use tokio::sync::Mutex;
@@ -55,6 +57,7 @@ pub(super) async fn read(
     rows.sort_by_key(|(request, _)| std::cmp::Reverse((request.at, request.seq)));
     let count = rows.len();
     rows.truncate(ROWS);
+    let now_of = |run: &SharedRun| views::run(run, api.live(), snapshot.now).state;
     let main = html! {
         div.top { h1 { "Activity" } }
         @if rows.is_empty() {
@@ -64,7 +67,7 @@ pub(super) async fn read(
                 thead { tr {
                     th { "When" } th { "Who" } th { "What" } th { "Of" } th { "From" } th { "Reason" } th { "Then" } th { "Now" }
                 } }
-                tbody { @for (request, run) in &rows { (row(request, run, &names)) } }
+                tbody { @for (request, run) in &rows { (row(request, run, &names, &now_of(run))) } }
             } }
             @if count > ROWS { p.quiet { "The newest " (ROWS) " of " (count) ". Each history has all of its own." } }
         }
@@ -80,16 +83,16 @@ fn row(
     request: &Request,
     run: &SharedRun,
     names: &std::collections::BTreeMap<String, String>,
+    now: &str,
 ) -> Markup {
     let key = run.id.key();
-    let (address, called) = match &run.state {
-        State::Machine(_) => (
+    let (address, called) = match run.id.workflow() {
+        MACHINE => (
             format!("/machines/{key}"),
             names.get(key).map_or(key, String::as_str).to_owned(),
         ),
         _ => (format!("/rollouts/{key}"), format!("rollout {key}")),
     };
-    let now = now(run);
     html! {
         tr data-key=(format!("{}-{}-{}", run.id, request.seq, request.id)) {
             td data-label="When" { (time(request.at)) }
@@ -99,17 +102,8 @@ fn row(
             td data-label="From" { (from(&request.id)) }
             td data-label="Reason" { (or_dash(Some(&request.why))) }
             td data-label="Then" { (state(&request.state)) }
-            td data-label="Now" { @if run.closed.is_some() { "ended" } @else { (state(&now)) } }
+            td data-label="Now" { @if run.closed.is_some() { "ended" } @else { (state(now)) } }
         }
-    }
-}
-
-/// Present state of a run.
-fn now(run: &SharedRun) -> String {
-    match &run.state {
-        State::Machine(machine) => machine.view().phase.state().to_string(),
-        State::Rollout(rollout) => rollout.view().state.to_string(),
-        _ => String::new(),
     }
 }
 

@@ -4,8 +4,8 @@ use super::{
     Content,
     page::{Section, Weight, button, or_dash, time},
 };
+use dormer_views::actions::REQUEUE;
 use dormer_views::run::DeadLetter;
-use dormer_workflows::actions::REQUEUE;
 use maud::{Markup, html};
 
 /// Content of the page.

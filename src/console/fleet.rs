@@ -11,6 +11,7 @@ use super::{
 };
 use dormer_api::{lacks, live::Live, views};
 use dormer_proto::phase::{Listed, MachineState};
+use dormer_views::actions::{APPROVE, RETRY};
 use dormer_views::{
     explain,
     machine::Machine,
@@ -18,7 +19,6 @@ use dormer_views::{
     rollout::Rollout,
     trouble::{self, Group, Urgency},
 };
-use dormer_workflows::actions::{APPROVE, RETRY};
 use maud::{Markup, html};
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeSet;

@@ -2,8 +2,8 @@
 
 use super::page::{query, state, time};
 use dormer_api::{Api, ApiError, SharedRun};
+use dormer_views::actions::RESET;
 use dormer_views::record::{EventKind, Record};
-use dormer_workflows::actions::RESET;
 use maud::{Markup, html};
 use serde::Deserialize;
 use std::sync::Arc;

@@ -2,12 +2,12 @@
 
 use super::Content;
 use dormer_api::ApiError;
+use dormer_views::actions::Action;
 use dormer_views::{
     machine::Machine,
     moment::{Moment, rough},
     run::{RunStatus, Task},
 };
-use dormer_workflows::actions::Action;
 use maud::{DOCTYPE, Markup, html};
 
 /// Style sheet of all pages.

@@ -4,14 +4,14 @@ use super::{
     Content, Snapshot,
     page::{Section, Weight, button_for_all, or_dash, query, why},
 };
-use dormer_api::{Api, ApiError, views};
+use dormer_api::{Api, ApiError, live::Live};
 use dormer_proto::phase::MachinePhase;
 use dormer_views::{
+    actions::APPROVE,
     machine::Machine,
     moment::rough,
     plan::{MachinePlan, Plan},
 };
-use dormer_workflows::{State, actions::APPROVE};
 use maud::{Markup, html};
 use serde::Deserialize;
 use std::{
@@ -33,14 +33,11 @@ pub(super) struct Chosen {
 }
 
 /// Mark that changes when a machine changes its phase or its version, and from time to time.
-pub(super) fn mark(snapshot: &Snapshot) -> u64 {
+pub(super) fn mark(snapshot: &Snapshot, live: &Live) -> u64 {
     let mut hasher = DefaultHasher::new();
-    for run in snapshot.runs.iter().filter(|run| run.closed.is_none()) {
-        if let State::Machine(state) = &run.state {
-            let view = state.view();
-            (run.id.key(), view.phase.text()).hash(&mut hasher);
-            (view.version, view.desired_version).hash(&mut hasher);
-        }
+    for machine in snapshot.machines(live) {
+        (machine.uid, machine.phase_text).hash(&mut hasher);
+        (machine.version, machine.desired_version).hash(&mut hasher);
     }
     (snapshot.tick / TICKS, &snapshot.trouble).hash(&mut hasher);
     hasher.finish()
@@ -48,12 +45,7 @@ pub(super) fn mark(snapshot: &Snapshot) -> u64 {
 
 /// Reads the plan and renders it.
 pub(super) async fn read(api: &Arc<Api>, snapshot: &Snapshot, chosen: &Chosen) -> Content {
-    let machines: Vec<Machine> = snapshot
-        .runs
-        .iter()
-        .filter(|run| run.closed.is_none())
-        .filter_map(|run| views::machine(run, api.live(), snapshot.now))
-        .collect();
+    let machines = snapshot.machines(api.live());
     let pools: BTreeSet<&str> = machines.iter().map(|it| it.pool.as_str()).collect();
     let pool = chosen.pool.as_deref().or(pools.first().copied());
     let plan = match pool {

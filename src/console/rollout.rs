@@ -14,14 +14,12 @@ use dormer_api::{
 };
 use dormer_proto::{id::Timestamp, phase::Unavailable, work::rollout_run};
 use dormer_views::{
+    actions::{PAUSE_POOL, RESUME_POOL},
+    machine::Machine,
     moment::{lasted, rough},
     open_enum::OpenEnum,
     rollout::{LATE, Rollout, Slot},
     trouble,
-};
-use dormer_workflows::{
-    State,
-    actions::{PAUSE_POOL, RESUME_POOL},
 };
 use maud::{Markup, html};
 use std::{collections::BTreeMap, sync::Arc};
@@ -52,10 +50,11 @@ pub(super) async fn read(
     };
     let records = history::read(api, run, part).await?;
     let names = views::names(&snapshot.runs);
+    let updated = updated(&snapshot.machines(api.live()), pool);
     let main = html! {
         div.top { h1 { "Rollout " (pool) } (state(rollout.state.id())) }
         (status_section(&rollout))
-        (progress(&rollout, snapshot, pool, &turns))
+        (progress(&rollout, updated, &turns, snapshot.now.0))
         (actions(&rollout, pool))
         (turns_picture(&turns, &names, snapshot.now.0))
         (machines(&rollout))
@@ -93,24 +92,17 @@ fn status_section(rollout: &Rollout) -> Markup {
     }
 }
 
-/// Machines of the pool that serve with the version that they should carry. `dormer get rollouts` counts the same.
-pub(super) fn updated(snapshot: &Snapshot, pool: &str) -> usize {
-    let runs = snapshot.runs.iter().filter(|run| run.closed.is_none());
-    runs.filter(|run| match &run.state {
-        State::Machine(state) => {
-            let view = state.view();
-            let same = view.version.is_some() && view.version == view.desired_version;
-            view.pool == pool && view.served && same
-        }
-        _ => false,
-    })
-    .count()
+/// Number of the pool's machines that serve with the version that they should carry.
+pub(super) fn updated(machines: &[Machine], pool: &str) -> usize {
+    let ours = machines.iter().filter(|it| it.pool == pool);
+    ours.filter(|it| it.is_updated()).count()
 }
 
-/// Progress: machines with the desired version, and an estimate for the rest. A stopped rollout has none.
-fn progress(rollout: &Rollout, snapshot: &Snapshot, pool: &str, turns: &[Turn]) -> Markup {
+/// Progress: machines with the desired version, and an estimate for the rest. A rollout that stands still has none.
+/// `updated`: the machines with that version.
+fn progress(rollout: &Rollout, updated: usize, turns: &[Turn], now: u64) -> Markup {
     let members = usize::try_from(rollout.members).unwrap_or(usize::MAX);
-    let updated = updated(snapshot, pool).min(members);
+    let updated = updated.min(members);
     let others = members - updated;
     let left = trouble::seconds_left(rollout);
     let still = trouble::stands_still(rollout).is_some();
@@ -131,9 +123,9 @@ fn progress(rollout: &Rollout, snapshot: &Snapshot, pool: &str, turns: &[Turn]) 
                     ". About " b { (rough(left)) } " remain if each machine takes as long \
                      as the last ones."
                 } @else { "." }
-                " " a href=(format!("/plan?pool={pool}")) { "What would change" }
+                " " a href=(format!("/plan?pool={}", rollout.pool)) { "What would change" }
             }
-            @if let Some((name, took, typical)) = late(&rollout.slots, turns, snapshot.now.0) {
+            @if let Some((name, took, typical)) = late(&rollout.slots, turns, now) {
                 p.amber {
                     (name) " has held the lease for " (rough(took / 1_000)) "; "
                     (rough(typical / 1_000)) " is usual. See what it waits for."

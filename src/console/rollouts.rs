@@ -6,7 +6,7 @@ use super::{
     rollout::{limit, updated},
 };
 use dormer_api::{live::Live, views};
-use dormer_views::{rollout::Rollout, trouble};
+use dormer_views::{machine::Machine, rollout::Rollout, trouble};
 use maud::{Markup, html};
 
 /// Content of the page.
@@ -17,6 +17,7 @@ pub(super) fn rollouts(snapshot: &Snapshot, live: &Live) -> Content {
         .iter()
         .filter_map(|run| views::rollout(run, &names, live, snapshot.now))
         .collect();
+    let machines = snapshot.machines(live);
     let main = html! {
         div.top { h1 { "Rollouts" } }
         @if rollouts.is_empty() {
@@ -27,7 +28,7 @@ pub(super) fn rollouts(snapshot: &Snapshot, live: &Live) -> Content {
                     th { "Pool" } th { "State" } th { "Updated" } th { "Unavailable" } th { "Holder of the lease" }
                     th { "Queue" } th { "Waits for" }
                 } }
-                tbody { @for rollout in &rollouts { (row(rollout, snapshot)) } }
+                tbody { @for rollout in &rollouts { (row(rollout, &machines)) } }
             } }
         }
     };
@@ -38,7 +39,7 @@ pub(super) fn rollouts(snapshot: &Snapshot, live: &Live) -> Content {
     }
 }
 
-fn row(rollout: &Rollout, snapshot: &Snapshot) -> Markup {
+fn row(rollout: &Rollout, machines: &[Machine]) -> Markup {
     let pool = &rollout.pool;
     let still = trouble::stands_still(rollout);
     let stands = still.is_some();
@@ -47,7 +48,7 @@ fn row(rollout: &Rollout, snapshot: &Snapshot) -> Markup {
         tr data-key=(pool) {
             td data-label="Pool" { a href=(format!("/rollouts/{pool}")) { (pool) } }
             td data-label="State" { (state(rollout.state.id())) }
-            td data-label="Updated" { (updated(snapshot, pool)) " of " (rollout.members) }
+            td data-label="Updated" { (updated(machines, pool)) " of " (rollout.members) }
             td data-label="Unavailable" { (rollout.unavailable) " of at most " (limit(rollout)) }
             td data-label="Holder of the lease" {
                 @if rollout.slots.is_empty() { "–" }

@@ -1,7 +1,8 @@
 //! Snapshot of the store, shared by all open pages: one poll serves every browser.
 
-use dormer_api::{Api, SharedRun};
+use dormer_api::{Api, SharedRun, live::Live, views};
 use dormer_proto::id::{RunId, Timestamp};
+use dormer_views::machine::Machine;
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, PoisonError, Weak},
@@ -52,6 +53,13 @@ impl Snapshot {
     /// Total number of records. It grows with each record, so it orders pages by age.
     pub(super) fn records(&self) -> u64 {
         self.runs.iter().map(|run| run.seq.0).sum()
+    }
+
+    /// Views of the machines whose runs are open.
+    pub(super) fn machines(&self, live: &Live) -> Vec<Machine> {
+        let open = self.runs.iter().filter(|run| run.closed.is_none());
+        open.filter_map(|run| views::machine(run, live, self.now))
+            .collect()
     }
 
     /// Run with this id.

@@ -157,7 +157,7 @@ fn mark(page: &Page, snapshot: &Snapshot, live: &Live) -> u64 {
     let run = match page {
         Page::Machine(called, _) => machine_run(called).ok(),
         Page::Rollout(pool, _) => rollout_run(pool).ok(),
-        Page::Plan(_) => return plan::mark(snapshot),
+        Page::Plan(_) => return plan::mark(snapshot, live),
         Page::Fleet(_) | Page::Rollouts | Page::Activity | Page::Settings | Page::Dead => None,
     };
     let mut hasher = DefaultHasher::new();

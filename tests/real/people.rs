@@ -11,8 +11,8 @@ use dormer_testkit::{
     ControlPlane, NatsOptions, NatsServer, Process, ProcessSpec, Speaker, TempDir, await_some,
     free_port, started, test_dir,
 };
+use dormer_views::actions::{ACTIONS, Action, ActionTarget};
 use dormer_workers::kubernetes::join;
-use dormer_workflows::actions::{ACTIONS, Action, ActionTarget};
 use ring::{
     rand::SystemRandom,
     signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair},

@@ -1,6 +1,5 @@
-//! Workflows of machines and rollouts: pure state machines, the one type that combines them, and the actions of people.
+//! Workflows of machines and rollouts: pure state machines, and the one type that combines them.
 
-pub mod actions;
 mod combined;
 pub mod machine;
 pub mod rollout;

@@ -1,6 +1,7 @@
 //! Views of machines and rollouts, shared by API, console and commands: the types of the API's answers, and sentences
 //! made from them.
 
+pub mod actions;
 pub mod any_run;
 pub mod explain;
 pub mod export;
@@ -14,5 +15,6 @@ pub mod rollout;
 pub mod run;
 pub mod secret;
 pub mod timeline;
+pub mod timing;
 
 pub use explain::trouble;

@@ -149,6 +149,12 @@ impl Machine {
         self.owner.as_deref()?.strip_prefix("MachineSet/")
     }
 
+    /// Whether it serves with the version that it should carry.
+    pub fn is_updated(&self) -> bool {
+        let same = self.version.is_some() && self.version == self.desired_version;
+        self.served && same && self.status.closed.is_none()
+    }
+
     /// Whether the Machine API has marked the Machine as Failed, which is final.
     pub fn given_up(&self) -> bool {
         self.machine_phase.as_deref() == Some("Failed")

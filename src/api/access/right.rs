@@ -227,7 +227,7 @@ fn of_page(path: &str, parameters: &[String]) -> Needs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dormer_workflows::actions::{ACTIONS, ActionTarget};
+    use dormer_views::actions::{ACTIONS, ActionTarget};
 
     fn rights_text(method: Method, template: &str, parameters: &[&str]) -> String {
         let parameters: Vec<String> = parameters.iter().map(|it| (*it).to_owned()).collect();

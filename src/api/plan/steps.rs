@@ -6,72 +6,45 @@ use dormer_views::{
     moment::Moment,
     plan::{MachinePlan, Step},
     timeline::{Episode, Phase},
+    timing::{ChangePart, PhaseTiming, TIMINGS},
 };
 use dormer_workflows::machine::How;
 use std::collections::BTreeMap;
 
-/// Phase of a change, and whether only some changes include it.
-type StepOf = (MachinePhase, bool);
-
-/// Steps of the fence and the drain.
-const DRAIN: &[StepOf] = &[
-    (MachinePhase::Opening, false),
-    (MachinePhase::Evicting, false),
-];
-/// Steps that delete the Machine; its MachineSet creates another.
-const REPLACE: &[StepOf] = &[
-    (MachinePhase::Deleting, false),
-    (MachinePhase::Vanishing, false),
-    (MachinePhase::AddressWait, false),
-    (MachinePhase::Probing, false),
-    (MachinePhase::KeyWait, true),
-];
-/// Steps that remove the node's files and services from the host.
-const EMPTY: &[StepOf] = &[
-    (MachinePhase::TearingDown, false),
-    (MachinePhase::Reprobing, false),
-];
-/// Steps that configure the host as a node.
-const CONFIGURE: &[StepOf] = &[
-    (MachinePhase::ConvergingHost, false),
-    (MachinePhase::Rebooting, true),
-    (MachinePhase::NodeWait, true),
-    (MachinePhase::ConvergingNode, false),
-    (MachinePhase::ReadyWait, true),
-    (MachinePhase::Soaking, false),
-    (MachinePhase::Marking, false),
-];
-const CLOSE: &[StepOf] = &[(MachinePhase::Closing, false)];
-const LIVE: &[StepOf] = &[
-    (MachinePhase::Checking, false),
-    (MachinePhase::Applying, false),
-    (MachinePhase::Marking, false),
-];
-const MARK: &[StepOf] = &[
-    (MachinePhase::Checking, false),
-    (MachinePhase::Marking, false),
-];
-const OPEN: &[StepOf] = &[(MachinePhase::Opening, false)];
-
-/// Phases that follow a phase that failed.
-const FAILURES: [MachinePhase; 3] = [
-    MachinePhase::Failed,
-    MachinePhase::Undoing,
-    MachinePhase::Leaving,
-];
-
-/// Steps of a change in their order. The waits for approval and for the lease are left out: their duration cannot be
-/// estimated.
-pub(crate) fn steps(method: ChangeMethod) -> Vec<StepOf> {
-    let parts: &[&[StepOf]] = match method {
-        ChangeMethod::Mark => &[MARK],
-        ChangeMethod::Live => &[LIVE],
-        ChangeMethod::Leased(How::Recreate) => &[DRAIN, REPLACE, CONFIGURE],
-        ChangeMethod::Leased(How::InPlace) => &[DRAIN, EMPTY, CONFIGURE, CLOSE],
-        ChangeMethod::Leased(How::Restart) => &[OPEN, CONFIGURE, CLOSE],
-        ChangeMethod::Leased(How::Drain) => &[DRAIN],
+/// Steps of a change in their order.
+fn steps(method: ChangeMethod) -> impl Iterator<Item = &'static PhaseTiming> {
+    let of_part = |part: &'static ChangePart| {
+        let rows = TIMINGS.iter();
+        rows.filter(move |row| row.part == Some(*part))
     };
-    parts.concat()
+    parts(method).iter().flat_map(of_part)
+}
+
+/// Parts of a change in their order.
+fn parts(method: ChangeMethod) -> &'static [ChangePart] {
+    use ChangePart as C;
+    match method {
+        ChangeMethod::Mark => &[C::Check, C::Mark],
+        ChangeMethod::Live => &[C::Check, C::Apply, C::Mark],
+        ChangeMethod::Leased(How::Recreate) => &[
+            C::Fence,
+            C::Drain,
+            C::Delete,
+            C::Provision,
+            C::Configure,
+            C::Mark,
+        ],
+        ChangeMethod::Leased(How::InPlace) => &[
+            C::Fence,
+            C::Drain,
+            C::TearDown,
+            C::Configure,
+            C::Mark,
+            C::Close,
+        ],
+        ChangeMethod::Leased(How::Restart) => &[C::Fence, C::Configure, C::Mark, C::Close],
+        ChangeMethod::Leased(How::Drain) => &[C::Fence, C::Drain],
+    }
 }
 
 /// Last success of a step.
@@ -102,7 +75,7 @@ pub(crate) fn times(episodes: &[Episode], machine: &str) -> Times {
         let next = lives
             .get(index + 1)
             .and_then(|(_, next)| next.phase.known());
-        let failed = next.is_some_and(|next| FAILURES.contains(&next));
+        let failed = next.is_some_and(|next| PhaseTiming::of(next).after_failure);
         let ended = phase.to.filter(|_| !failed);
         let (Some(to), Some(step)) = (ended, phase.phase.known()) else {
             continue;
@@ -135,7 +108,10 @@ pub(crate) fn merge(all: &mut Times, one: &Times) {
 
 /// Adds the steps to a machine's plan, each with the machine's last time or, without one, the pool's.
 pub(crate) fn add_steps(plan: &mut MachinePlan, method: ChangeMethod, own: &Times, pool: &Times) {
-    for (phase, optional) in steps(method) {
+    for &PhaseTiming {
+        phase, optional, ..
+    } in steps(method)
+    {
         let took = own.get(&phase).or_else(|| pool.get(&phase));
         if took.is_some() || !optional {
             plan.steps.push(Step {
@@ -227,6 +203,60 @@ mod tests {
         ];
         let times = steps.map(|step| ms(&times, step));
         assert_eq!(times, [Some(14), Some(7), Some(5), Some(3), Some(7)]);
+    }
+
+    #[test]
+    fn the_steps_of_each_change_are_in_their_order() {
+        let listed = |method| -> Vec<String> {
+            let text = |row: &PhaseTiming| {
+                let mark = if row.optional { "?" } else { "" };
+                format!("{}{mark}", row.phase)
+            };
+            steps(method).map(text).collect()
+        };
+        let configure = [
+            "converging-host",
+            "rebooting?",
+            "node-wait?",
+            "converging-node",
+            "ready-wait?",
+            "soaking",
+            "marking",
+        ];
+        let replace = [
+            "deleting",
+            "vanishing",
+            "address-wait",
+            "probing",
+            "key-wait?",
+        ];
+        let drain = ["opening", "evicting"];
+        let expected = [
+            (ChangeMethod::Mark, vec!["checking", "marking"]),
+            (ChangeMethod::Live, vec!["checking", "applying", "marking"]),
+            (
+                ChangeMethod::Leased(How::Recreate),
+                [&drain[..], &replace, &configure].concat(),
+            ),
+            (
+                ChangeMethod::Leased(How::InPlace),
+                [
+                    &drain[..],
+                    &["tearing-down", "reprobing"],
+                    &configure,
+                    &["closing"],
+                ]
+                .concat(),
+            ),
+            (
+                ChangeMethod::Leased(How::Restart),
+                [&["opening"][..], &configure, &["closing"]].concat(),
+            ),
+            (ChangeMethod::Leased(How::Drain), drain.to_vec()),
+        ];
+        for (method, steps) in expected {
+            assert_eq!(listed(method), steps);
+        }
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use super::already;
 use crate::{Failure, To, answer::Answer, machines::path_of, server::Server, terminal};
 use clap::Args;
+use dormer_views::actions::{Action, REMOVE};
 use dormer_views::{any_run::AnyRun, machine};
-use dormer_workflows::actions::{Action, REMOVE};
 use serde::Serialize;
 use std::io::{BufRead, IsTerminal};
 
@@ -211,7 +211,7 @@ fn answer_line(what: &str, run: &AnyRun) -> String {
 mod tests {
     use super::*;
     use crate::samples::{machine_with, rollout_with};
-    use dormer_workflows::actions::{PAUSE_POOL, RESET, RETRY, ROLLBACK};
+    use dormer_views::actions::{PAUSE_POOL, RESET, RETRY, ROLLBACK};
     use serde_json::json;
 
     fn body() -> RequestBody<'static> {

@@ -6,6 +6,7 @@ use crate::{
     machine::{Condition, HaltKind, Machine},
     moment::Moment,
     rollout::{LATE, Rollout, Slot},
+    timing::PhaseTiming,
 };
 use dormer_proto::{
     id::Timestamp,
@@ -46,41 +47,8 @@ pub struct Trouble {
 
 /// Seconds after which a machine in `phase` is slow, and after which it is stuck. `None`: the phase has no limit of
 /// its own.
-///
-/// A Windows bring-up of 40 minutes is normal, and a reboot with updates lasts up to 20 (docs/field-notes.md). A
-/// step that waits for the cloud, the network or another controller has no better known limit.
 pub fn limits(phase: MachinePhase) -> Option<(u64, u64)> {
-    use MachinePhase as P;
-    let (slow, stuck) = match phase {
-        P::ApprovalWait
-        | P::OwnerWait
-        | P::LeaseWait
-        | P::Drained
-        | P::Serving
-        | P::Failed
-        | P::Gone => return None,
-        P::PoolWait => (1, 5),
-        P::AddressWait => (5, 15),
-        P::Probing | P::KeyWait | P::Reprobing => (15, 30),
-        P::Rebooting => (20, 30),
-        P::NodeWait | P::ReadyWait => (5, 20),
-        // A check of a Node that fails for half an hour fails its machine.
-        P::Vanishing | P::Leaving | P::Marking => (10, 30),
-        P::Adopting
-        | P::ConvergingHost
-        | P::ConvergingNode
-        | P::Soaking
-        | P::Checking
-        | P::Applying
-        | P::Closing
-        | P::Opening
-        | P::Evicting
-        | P::Deleting
-        | P::TearingDown
-        | P::Undoing
-        | P::ClosingGone
-        | P::ReplacementWait => (20, 60),
-    };
+    let (slow, stuck) = PhaseTiming::of(phase).limits?;
     Some((slow * MINUTE, stuck * MINUTE))
 }
 

@@ -1,6 +1,6 @@
 //! Table of the actions that people may ask for: the states from which they work, their signals, their need of the
-//! lease, and their danger. `--help`, the API's document and its list of actions come from here. `tests/actions.rs`
-//! compares the table with the decisions of the workflows.
+//! lease, and their danger. `--help`, the API's document and its list of actions come from here.
+//! `workflows/tests/actions.rs` compares the table with the decisions of the workflows.
 
 use dormer_proto::{machine, rollout, work::Signal};
 
