@@ -22,9 +22,10 @@ use dormer_proto::{
     rollout,
     work::{RequestMessage, SCHEMA, Signal},
 };
-use dormer_views::explain::shown_key;
+
+use dormer_views::{actions::TRUST_HOST_KEY, explain::shown_key};
 use dormer_workers::ssh::fingerprint;
-use dormer_workflows::{Dormer, State, actions::TRUST_HOST_KEY};
+use dormer_workflows::{Dormer, State};
 use serde::Deserialize;
 use serde_json::Value;
 use std::time::Duration;

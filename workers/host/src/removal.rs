@@ -352,6 +352,13 @@ async fn is_there<H: Host>(run: &mut Run<H>, made: &Made) -> Result<bool> {
             there.is_some()
         }
         Made::Registry { key, name } => run.host.registry(key, name).await?.is_some(),
+        Made::DynamicPorts { start, count } => {
+            let before = PortRange {
+                start: *start,
+                count: *count,
+            };
+            dynamic_ports::is_held(run, before).await?
+        }
         Made::Root { sha256 } => certificate::is_ours(run, sha256).await?,
         Made::File { path, .. } | Made::Directory { path, .. } => {
             stat(&mut run.host, path).await?.is_some()

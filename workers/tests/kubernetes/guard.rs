@@ -753,7 +753,7 @@ async fn a_machine_without_an_owner_is_not_deleted() {
     let key = Key::new(m.namespace.as_str(), m.name.as_str());
     let guard = within_the_limit;
     bench.run(open(&m, guard())).await.expect("it opens");
-    let owners = bench.machine(&m).data["metadata"]["ownerReferences"].clone();
+    let owners = bench.machine(&m)["metadata"]["ownerReferences"].clone();
     let etcd = json!([{"apiVersion": "example.com/v1", "kind": "Sweeper", "name": "s", "uid": "1", "controller": true}]);
     for to in [Value::Null, etcd] {
         bench.patch_object(

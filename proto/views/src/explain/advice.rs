@@ -777,13 +777,14 @@ mod tests {
     #[test]
     fn every_step_begins_with_an_imperative() {
         let codes = FailureCode::ALL.iter().map(|it| it.as_str());
-        let codes = codes.chain([
+        let others = [
             "AuthRejected",
             "HostKeyChanged",
             "RebootOverdue",
             "TaintsAmiss",
-        ]);
-        let failed = codes.map(|code| failed_while(MachinePhase::ConvergingHost, code, "m"));
+        ];
+        let codes = codes.chain(others.map(Into::into));
+        let failed = codes.map(|code| failed_while(MachinePhase::ConvergingHost, &code, "m"));
         let phases = MachinePhase::ALL.iter().map(|phase| machine_in(*phase));
         let held = rollout_with(json!({"held": "there is no pool", "heldCure": "Create the pool"}));
         let older = rollout_with(json!({"held": "there is no pool: kubectl apply"}));

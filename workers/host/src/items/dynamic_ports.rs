@@ -73,6 +73,12 @@ impl Kind for DynamicPorts {
     }
 }
 
+/// Whether Windows still has another range than the one from before, which a removal restores.
+pub(crate) async fn is_held<H: Host>(run: &mut Run<H>, before: PortRange) -> Result<bool> {
+    let found = read(&mut run.host).await?;
+    Ok(found.is_some_and(|it| it != before))
+}
+
 const fn range(ports: &DynamicPorts) -> PortRange {
     PortRange {
         start: ports.start,
