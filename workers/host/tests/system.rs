@@ -363,6 +363,8 @@ fn the_dynamic_ports_are_set_and_a_removal_restores_those_before() {
     remove(&mut host);
     assert_eq!(*host.dynamic_ports(), Some(theirs));
     // A layer without them restores them, too.
+    let mut host = SimulatedHost::new();
+    *host.dynamic_ports() = Some(theirs);
     assert_converged(&apply(&mut host, &document));
     assert_converged(&apply(&mut host, &of(vec![])));
     assert_eq!(*host.dynamic_ports(), Some(theirs));

@@ -662,7 +662,7 @@ fn one_planted_mistake_for_each_row_is_refused() {
                 layer: "host: {payload: {ctr.exe: {}}}",
                 ..NODE
             },
-            "`ctr.exe`",
+            "payload.ctr.exe: the payload has no such file",
         ),
         (
             21,

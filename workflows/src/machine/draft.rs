@@ -179,7 +179,8 @@ impl<'a> Draft<'a> {
             self.push(Command::CancelTimer(Timer::Again));
         }
         self.s.phase = phase;
-        if !self.halted() {
+        // The end of a run is no work on its host: a paused or ignored one ends, too.
+        if !self.halted() || self.s.phase == Phase::Gone {
             self.begin_phase();
         }
     }
