@@ -331,6 +331,8 @@ impl Site {
             "apiVersion": "machine.openshift.io/v1beta1", "kind": "Machine",
             "metadata": {"name": name, "namespace": self.machines,
                 "labels": {keys::OS_ID: "Windows"},
+                "ownerReferences": [{"apiVersion": "machine.openshift.io/v1beta1", "kind": "MachineSet",
+                    "name": "win", "uid": "a-machine-set", "controller": true}],
                 "finalizers": ["machine.machine.openshift.io"]},
             "spec": {"providerSpec": {}},
         }));

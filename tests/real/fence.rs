@@ -439,9 +439,17 @@ async fn a_cordon_that_its_maker_lifts_in_mid_drain_is_not_restored() {
     };
     cordon(json!(true)).await;
     let found = |was_cordoned| Ok(Outcome::FenceOpened { was_cordoned });
-    assert_eq!(run(&executor, open(m, 1)).await, found(true));
+    // A person asks for this machine, cordoned or not.
+    let asked = || {
+        let mut task = open(m, 1);
+        if let Task::OpenFence { guard, .. } = &mut task {
+            guard.asked = true;
+        }
+        task
+    };
+    assert_eq!(run(&executor, asked()).await, found(true));
     cordon(Value::Null).await;
-    assert_eq!(run(&executor, open(m, 1)).await, found(false));
+    assert_eq!(run(&executor, asked()).await, found(false));
     assert!(site.cordoned(m).await, "the drain goes on");
     assert_eq!(run(&executor, close(m, 1)).await, Ok(Outcome::FenceClosed));
     assert!(!site.cordoned(m).await);

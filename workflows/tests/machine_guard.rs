@@ -186,13 +186,7 @@ const STEPS: [&str; 4] = ["open-fence", "evict", "delete-machine", "tear-down"];
 
 #[test]
 fn a_step_is_undone_when_the_pool_is_stopped_or_the_node_is_ready_again() {
-    for why in [
-        FenceRefusal::Stopped,
-        FenceRefusal::NodeServes,
-        FenceRefusal::Ignored,
-        FenceRefusal::NoOwner,
-        FenceRefusal::Cordoned,
-    ] {
+    for why in [FenceRefusal::Stopped, FenceRefusal::NodeServes] {
         for step in STEPS {
             let mut story = at(step);
             story.done(step, refused(why));
@@ -203,6 +197,24 @@ fn a_step_is_undone_when_the_pool_is_stopped_or_the_node_is_ready_again() {
             assert!(story.state.note.is_some(), "{step}: {why:?}");
         }
     }
+}
+
+/// `dormer recreate` overrides the cordon of somebody else; an upgrade does not.
+#[test]
+fn a_person_who_asks_for_a_cordoned_machine_gets_it() {
+    let cordoned = || {
+        node_is(NodeFact {
+            cordoned: true,
+            ..carrying("v1")
+        })
+    };
+    let mut story = Story::joined(wanting("v1"));
+    story
+        .tell("a person cordons it", cordoned())
+        .person(Signal::Recreate)
+        .granted(7, false);
+    assert!(guard(&story, "open-fence").asked);
+    assert!(!guard(&granted(wanting("v2"), false), "open-fence").asked);
 }
 
 /// Its MachineSet lets go of it in the middle of an hour's drain: a deletion would shrink the pool.
@@ -239,6 +251,9 @@ fn a_node_that_is_not_its_own_is_given_back_and_the_machine_waits_for_a_person()
         FenceRefusal::NotItsNode,
         FenceRefusal::Paused,
         FenceRefusal::OtherDormer,
+        FenceRefusal::Ignored,
+        FenceRefusal::NoOwner,
+        FenceRefusal::Cordoned,
     ] {
         for step in STEPS {
             let mut story = at(step);
@@ -255,16 +270,25 @@ fn a_node_that_is_not_its_own_is_given_back_and_the_machine_waits_for_a_person()
 /// Cluster API's controllers are paused in mid-drain: the Node is given back, and the upgrade goes on by itself.
 #[test]
 fn a_machine_goes_on_by_itself_after_the_pause_of_its_controllers() {
-    let held = |step: &str| {
+    let held = |step: &str, why: FenceRefusal| {
         let mut story = at(step);
         story
-            .done(step, refused(FenceRefusal::Paused))
+            .done(step, refused(why))
             .done("close-fence", Outcome::FenceClosed);
         assert!(story.state.halt.is_some(), "{step}");
         story
     };
-    for step in STEPS {
-        let mut story = held(step);
+    let each = [
+        FenceRefusal::Paused,
+        FenceRefusal::Ignored,
+        FenceRefusal::NoOwner,
+        FenceRefusal::Cordoned,
+    ];
+    for (step, why) in STEPS
+        .into_iter()
+        .flat_map(|step| each.map(|why| (step, why)))
+    {
+        let mut story = held(step, why);
         let ten_minutes = "wait 600.000 s (Drift)";
         assert!(story.text.contains(ten_minutes), "{}", story.text);
         story.tell("ten minutes later", Input::Fired(Timer::Drift));
@@ -273,7 +297,7 @@ fn a_machine_goes_on_by_itself_after_the_pause_of_its_controllers() {
         story.done("plan", planned(Some(ChangeClass::Drain)));
         assert_eq!(story.state.lease, Lease::Wanted, "{step}");
     }
-    let mut story = held("evict");
+    let mut story = held("evict", FenceRefusal::Paused);
     story
         .person(Signal::Hold)
         .tell("ten minutes later", Input::Fired(Timer::Drift));

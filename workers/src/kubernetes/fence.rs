@@ -53,7 +53,8 @@ impl KubernetesExecutor {
                     return Ok(refused.outcome());
                 }
             }
-            if let Some(refused) = kept_by_a_person(&live.node, token) {
+            let kept = kept_by_a_person(&live.node, token).filter(|_| !guard.asked);
+            if let Some(refused) = kept {
                 return Ok(refused.outcome());
             }
         }

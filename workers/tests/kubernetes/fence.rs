@@ -238,10 +238,13 @@ async fn a_grant_over_the_limit_is_refused_by_a_node_that_serves() {
     serves(bench.run(marked.clone()).await);
     assert_eq!(bench.marks(m), [None, None], "nothing was written");
     bench.node_says_ready(m, "Unknown");
-    assert_eq!(
-        bench.run(marked).await,
-        Ok(Outcome::FenceOpened { was_cordoned: true })
-    );
+    let kept = bench.run(marked.clone()).await;
+    let Ok(Outcome::FenceRefused { why, .. }) = kept else {
+        panic!("{kept:?}");
+    };
+    assert_eq!(why, FenceRefusal::Cordoned, "a person may be at work on it");
+    bench.patch_node(m, json!({"spec": {"unschedulable": null}}));
+    assert_eq!(bench.run(marked).await, Ok(OPENED));
 }
 
 #[tokio::test]

@@ -432,12 +432,16 @@ async fn a_cordon_that_its_maker_lifts_in_mid_drain_is_not_restored() {
     let bench = Bench::new(1, false).await;
     let m = bench.machines().remove(0);
     let lift = || bench.patch_node(&m, json!({"spec": {"unschedulable": null}}));
+    let asked = || Guard {
+        asked: true,
+        ..within_the_limit()
+    };
     let found = |was_cordoned| Ok(Outcome::FenceOpened { was_cordoned });
     bench.patch_node(&m, json!({"spec": {"unschedulable": true}}));
-    let opened = bench.run(open(&m, within_the_limit())).await;
+    let opened = bench.run(open(&m, asked())).await;
     assert_eq!(opened, found(true));
     lift();
-    let again = bench.run(open(&m, within_the_limit())).await;
+    let again = bench.run(open(&m, asked())).await;
     assert_eq!(again, found(false), "the drain goes on, cordoned by dormer");
     assert!(bench.cordoned(&m));
     assert_eq!(bench.run(close(&m)).await, Ok(Outcome::FenceClosed));
@@ -460,7 +464,7 @@ async fn a_cordon_that_its_maker_lifts_in_mid_drain_is_not_restored() {
         },
         other => other,
     };
-    let opened = bench.run(next(open(&m, within_the_limit()))).await;
+    let opened = bench.run(next(open(&m, asked()))).await;
     assert_eq!(opened, found(true));
     lift();
     let close = Task::CloseFence {
@@ -489,7 +493,8 @@ fn of_cluster_api(bench: &Bench) -> (MachineRef, [(&'static Kind, Key); 3]) {
     make("Cluster", "blue", json!({}));
     let set = make("MachineSet", "win", json!({}));
     let owner = json!([{"apiVersion": group, "kind": "MachineSet", "name": "win", "uid": set, "controller": true}]);
-    let meta = json!({"name": node, "namespace": namespace, "ownerReferences": owner});
+    let meta = json!({"name": node, "namespace": namespace, "ownerReferences": owner,
+        "labels": {"kubernetes.io/os": "windows"}});
     let uid = make(
         "Machine",
         &node,

@@ -387,21 +387,27 @@ fn refused(draft: &mut Draft<'_>, why: FenceRefusal, said: String) {
             draft.enter(Phase::Undoing);
         }
         FenceRefusal::Gone => draft.enter(Phase::Leaving),
-        // Each ends by itself or by a person's hand in the cluster, and the next fact tells.
-        FenceRefusal::Stopped
-        | FenceRefusal::Ignored
-        | FenceRefusal::NoOwner
-        | FenceRefusal::Cordoned => {
+        FenceRefusal::Stopped => {
             draft.s.note = Some(format!("given back: {said}"));
             draft.enter(Phase::Undoing);
         }
-        // Only a person can resolve these. A pause ends by itself, and is read again after a while.
+        // Only a person can tell what is wrong here. A pause, a label, a cordon or a missing owner is read again after a
+        // while: the facts that tell of it may come late, and without the wait the lease would be asked for at once.
         FenceRefusal::Paused
+        | FenceRefusal::Ignored
+        | FenceRefusal::NoOwner
+        | FenceRefusal::Cordoned
         | FenceRefusal::OtherDormer
         | FenceRefusal::NotWindows
         | FenceRefusal::ControlPlane
         | FenceRefusal::NotItsNode => {
-            let pause = why == FenceRefusal::Paused;
+            let pause = matches!(
+                why,
+                FenceRefusal::Paused
+                    | FenceRefusal::Ignored
+                    | FenceRefusal::NoOwner
+                    | FenceRefusal::Cordoned
+            );
             let by_a_person = draft.s.held.is_some() && !draft.s.held_for_pause;
             draft.s.held_for_pause = pause && !by_a_person;
             // A person's hold outlasts the pause.

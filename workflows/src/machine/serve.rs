@@ -438,7 +438,7 @@ fn await_repair(draft: &mut Draft<'_>) {
     });
 }
 
-/// Ends dormer's own hold for a pause of the machine's controllers. If the pause lasts, the next live read before a change
+/// Ends dormer's own hold for a pause of the machine's controllers, or for what a person does to the machine. If the pause lasts, the next live read before a change
 /// holds the machine again.
 fn end_of_pause(draft: &mut Draft<'_>) {
     if std::mem::take(&mut draft.s.held_for_pause) {

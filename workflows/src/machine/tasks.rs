@@ -61,6 +61,7 @@ impl Draft<'_> {
             recreate: false,
             unless_serving: leaves && (self.s.lease.token().is_none() || (marked && out)),
             token: None,
+            asked: false,
         }
     }
 
@@ -212,13 +213,18 @@ impl Draft<'_> {
 
     pub(super) fn open(&mut self, change: &Change) {
         let marked = matches!(self.s.lease, Lease::Held { marked: true, .. });
+        let cordoned = self.s.node.as_ref().is_some_and(|node| node.cordoned);
+        let guard = Guard {
+            asked: self.s.wish.is_some() && cordoned,
+            ..self.guard()
+        };
         self.run(Task::OpenFence {
             machine: self.s.machine_ref(),
             node: self.node(),
             token: self.token(),
             marked,
             cordon: change.how != How::Restart,
-            guard: self.guard(),
+            guard,
         });
     }
 
