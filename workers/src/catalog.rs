@@ -7,14 +7,13 @@ use crate::{
 };
 use bytes::Bytes;
 use dormer_profile::{
-    builtin,
+    builds, builtin,
     cluster_config::{ClusterConfig, ClusterSnapshot},
     layers::{Layer, stack},
     payload::{CONTAINERD_UNNAMED, MANIFEST_FILE, Manifest, PayloadReader},
     problem::Problems,
     profile::Profile,
     release::Release,
-    settings,
     version::version_in,
 };
 use dormer_proto::{message::Failure, pool::Desired};
@@ -532,7 +531,7 @@ impl Installed for Catalog {
         let Some((profile, payload)) = inner.profiles.get(profile).zip(payload) else {
             return BTreeMap::new();
         };
-        settings::refused_builds(profile, &payload.manifest, &inner.cluster_config)
+        builds::refused_builds(profile, &payload.manifest, &inner.cluster_config)
     }
 
     fn read_cluster(&self, look: ClusterSnapshot) -> Vec<String> {

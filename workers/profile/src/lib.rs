@@ -1,6 +1,7 @@
 //! Configuration of a Windows node as data: profiles, payloads, and the documents for hosts.
 
 pub mod answer;
+pub mod builds;
 pub mod builtin;
 pub mod check;
 pub mod clixml;

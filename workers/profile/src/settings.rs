@@ -1,22 +1,16 @@
 //! Settings that not every release of the kubelet, kube-proxy and containerd understands, and the check of a rendered
 //! section against the programs of its payload. [`page`] is the table for people.
 
-use std::{collections::BTreeMap, fmt::Write as _};
+use std::fmt::Write as _;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::Value;
 
 use crate::{
-    cluster_config::ClusterConfig,
-    document::Section,
     item::{File, FileSource, Item, Service, What},
     payload::Manifest,
     problem::Problem,
-    profile::Profile,
     release::Release,
-    render::Inputs,
-    values,
-    variables::Secrets,
 };
 
 /// Program that reads a setting, and how.
@@ -253,7 +247,7 @@ pub fn page() -> String {
 }
 
 /// Windows Server 2019, whose HNS cannot change the port of VXLAN (HNS 10.3 and later can; hcsshim hcnglobals.go).
-const SERVER_2019: &str = "10.0.17763";
+pub(crate) const SERVER_2019: &str = "10.0.17763";
 /// The one port of VXLAN there, and the usual one everywhere.
 const VXLAN_PORT: &str = "4789";
 /// hybrid-overlay-node's flag for it.
@@ -356,7 +350,7 @@ fn flags(id: &str, service: &Service, payload: &Manifest, found: &mut Vec<Proble
             }
         }
     }
-    // Which build a host has is not known here ([`refused_builds`] says it of each); what the payload is for is.
+    // Which build a host has is not known here (`builds.rs` says it of each); what the payload is for is.
     if payload.windows_builds == [SERVER_2019]
         && let Some(port) = vxlan_port(words.iter().copied())
     {
@@ -365,7 +359,7 @@ fn flags(id: &str, service: &Service, payload: &Manifest, found: &mut Vec<Proble
 }
 
 /// Port of VXLAN on a command line, where it is another than the usual one.
-fn vxlan_port<'w>(words: impl IntoIterator<Item = &'w str>) -> Option<String> {
+pub(crate) fn vxlan_port<'w>(words: impl IntoIterator<Item = &'w str>) -> Option<String> {
     let mut words = words.into_iter();
     let said = words.find_map(|word| word.strip_prefix(VXLAN_FLAG))?;
     let port = match said.strip_prefix('=') {
@@ -377,45 +371,11 @@ fn vxlan_port<'w>(words: impl IntoIterator<Item = &'w str>) -> Option<String> {
     (port != VXLAN_PORT).then(|| port.to_owned())
 }
 
-fn port_of_2019(port: &str) -> String {
+/// Refusal of another port of VXLAN on Windows Server 2019.
+pub(crate) fn port_of_2019(port: &str) -> String {
     format!(
         "Windows Server 2019 ({SERVER_2019}) cannot change the port of VXLAN to {port}: only {VXLAN_PORT} works there"
     )
-}
-
-/// Windows builds of a payload that cannot have what a profile and the cluster say, each with the reason. A payload may
-/// be for several builds; the machine's own build decides (docs/field-notes.md, Ports of VXLAN and of clients).
-#[must_use]
-pub fn refused_builds(
-    profile: &Profile,
-    payload: &Manifest,
-    cluster: &ClusterConfig,
-) -> BTreeMap<String, String> {
-    let mut values = values::Values::example("none");
-    cluster.fill(&mut values);
-    let inputs = Inputs {
-        profile,
-        payload,
-        variables: &values.variables(),
-        secrets: &Secrets::default(),
-        keep: &[],
-    };
-    let port = [
-        (Section::Host, &profile.host),
-        (Section::Node, &profile.node),
-    ]
-    .into_iter()
-    .find_map(|(section, spec)| {
-        let commands = crate::render::commands(&inputs, section, spec);
-        commands
-            .into_iter()
-            .find_map(|words| vxlan_port(words.iter().map(String::as_str)))
-    });
-    let is_2019 = |build: &&String| *build == SERVER_2019;
-    let builds = payload.windows_builds.iter().filter(is_2019);
-    builds
-        .filter_map(|build| Some((build.clone(), port_of_2019(port.as_ref()?))))
-        .collect()
 }
 
 fn kubernetes_config(item: &Item, payload: &Manifest, found: &mut Vec<Problem>) {

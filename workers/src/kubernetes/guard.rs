@@ -59,8 +59,8 @@ impl Refused {
         matches!(self.why, FenceRefusal::Stopped | FenceRefusal::Paused)
     }
 
-    /// Whether a person took the Machine out of dormer's hands.
-    pub(super) fn hands_off(&self) -> bool {
+    /// Whether a person labelled the Machine to be ignored.
+    pub(super) fn is_ignored(&self) -> bool {
         self.why == FenceRefusal::Ignored
     }
 
@@ -336,7 +336,7 @@ fn lease_ended(
 
 /// Why a Machine is not dormer's to disturb: a person labelled it to be ignored, or took away the label that says Windows.
 /// The facts of a run may be older.
-pub(super) fn hands_off(machine: &MachineRef, object: &DynamicObject) -> Option<Refused> {
+pub(super) fn ignored(machine: &MachineRef, object: &DynamicObject) -> Option<Refused> {
     let ignore =
         |all: &BTreeMap<String, String>| all.get(keys::IGNORE).is_some_and(|value| value == "true");
     let name = object.name_any();
@@ -357,7 +357,7 @@ pub(super) fn hands_off(machine: &MachineRef, object: &DynamicObject) -> Option<
 }
 
 /// Why a Machine may not be deleted: no controller of the Machine API or of Cluster API would make another one. A set may
-/// have let go of it during the drain.
+/// have released it during the drain.
 pub(super) fn nobody_replaces(object: &DynamicObject) -> Option<Refused> {
     let owners = object.owner_references();
     let replaced = owners

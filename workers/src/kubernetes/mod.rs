@@ -283,7 +283,7 @@ impl Execute for KubernetesExecutor {
         let waits = |refused: &Refused| refused.stops() && begun;
         match refused {
             // A host that is not whole is set up to the end, whoever labels its Machine meanwhile.
-            Some(refused) if refused.hands_off() && begun => Ok(None),
+            Some(refused) if refused.is_ignored() && begun => Ok(None),
             Some(refused) if waits(&refused) => Err(refused.failure()),
             refused => Ok(refused.map(Refused::outcome)),
         }

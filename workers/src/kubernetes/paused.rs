@@ -5,7 +5,7 @@ use super::{
     KubernetesExecutor,
     api::call_if_there,
     error::NOT_FOUND,
-    guard::{Refused, hands_off, leaves_for_good},
+    guard::{Refused, ignored, leaves_for_good},
 };
 use dormer_proto::{
     machine::{FenceRefusal, Guard, MachineRef},
@@ -45,7 +45,7 @@ impl KubernetesExecutor {
         guard: &Guard,
     ) -> Result<Option<Refused>, Failure> {
         let not_ours = self.of_another_dormer(machine, object);
-        if let Some(refused) = not_ours.or_else(|| hands_off(machine, object)) {
+        if let Some(refused) = not_ours.or_else(|| ignored(machine, object)) {
             return Ok(Some(refused));
         }
         if let Some(refused) = self.stopped(guard).await? {

@@ -15,14 +15,14 @@ use crate::{
 };
 
 /// WBEM_E_INVALID_NAMESPACE: this Windows does not tell its range.
-const NOT_TOLD: u32 = 0x8004_100e;
+const NAMESPACE_UNKNOWN: u32 = 0x8004_100e;
 const NETSH: &str = r"C:\Windows\System32\netsh.exe";
 const NETSH_MS: u64 = 60_000;
 
 async fn read<H: Host>(host: &mut Session<H>) -> Result<Option<PortRange>> {
     match host.ask(DynamicPortsRead {}).await {
         Ok(range) => Ok(Some(range)),
-        Err(error) if error.code == NOT_TOLD => Ok(None),
+        Err(error) if error.code == NAMESPACE_UNKNOWN => Ok(None),
         Err(error) => Err(error).doing(FailureCode::Other, || "read the dynamic ports".into()),
     }
 }

@@ -123,9 +123,15 @@ impl World {
                 cordon,
                 guard,
                 ..
-            } => Ok(self
-                .stopped(guard)
-                .unwrap_or_else(|| self.open(&uid, node.as_deref(), *token, *marked, *cordon))),
+            } => Ok(self.stopped(guard).unwrap_or_else(|| {
+                self.open(
+                    &uid,
+                    node.as_deref(),
+                    *token,
+                    (*marked, guard.asked),
+                    *cordon,
+                )
+            })),
             Task::CloseFence { node, token, .. } => Ok(self.close(&uid, node.as_deref(), *token)),
             Task::Evict {
                 node,
@@ -308,7 +314,7 @@ impl World {
         uid: &str,
         node: Option<&str>,
         token: LeaseToken,
-        marked: bool,
+        (marked, asked): (bool, bool),
         cordon: bool,
     ) -> Outcome {
         let refused = |why| refused(why, "");
@@ -331,7 +337,7 @@ impl World {
             node.fence
                 .is_some_and(|mark| mark.open && mark.token <= token)
         };
-        if found.is_some_and(|node| node.cordoned && !taken(node)) {
+        if !asked && found.is_some_and(|node| node.cordoned && !taken(node)) {
             return refused(FenceRefusal::Cordoned);
         }
         let mark = Some(TokenMark { token, open: true });
