@@ -37,7 +37,7 @@ pub(crate) const CONTENTS: &[(&str, &str)] = &[
     ),
     (
         "rollouts.json",
-        "the rollouts with queue, holders, what stands against the next lease",
+        "the rollouts with queue, holders, the obstacles to the next lease",
     ),
     (
         "pools.json",

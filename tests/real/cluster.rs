@@ -331,8 +331,6 @@ impl Site {
             "apiVersion": "machine.openshift.io/v1beta1", "kind": "Machine",
             "metadata": {"name": name, "namespace": self.machines,
                 "labels": {keys::OS_ID: "Windows"},
-                "ownerReferences": [{"apiVersion": "machine.openshift.io/v1beta1", "kind": "MachineSet",
-                    "name": "win", "uid": "a-machine-set", "controller": true}],
                 "finalizers": ["machine.machine.openshift.io"]},
             "spec": {"providerSpec": {}},
         }));
@@ -344,6 +342,23 @@ impl Site {
             uid,
             ..MachineRef::default()
         }
+    }
+
+    /// Gives a Machine a MachineSet that owns it, and so replaces it.
+    pub(crate) async fn owned(&self, machine: &MachineRef) {
+        let kind = json!({"apiVersion": "machine.openshift.io/v1beta1", "kind": "MachineSet"});
+        let mut set = kind.clone();
+        set["metadata"] = json!({"name": machine.name, "namespace": self.machines});
+        set["spec"] = json!({});
+        let made = self.world.create(set).await;
+        let mut owner = kind;
+        owner["name"] = machine.name.as_str().into();
+        owner["uid"] = made["metadata"]["uid"].clone();
+        owner["controller"] = true.into();
+        let change = json!({"metadata": {"ownerReferences": [owner]}});
+        self.world
+            .patch(MACHINE, &self.machines, &machine.name, change)
+            .await;
     }
 
     /// A Machine whose computer runs, and to which its platform gives an address and no name.

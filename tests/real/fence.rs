@@ -85,6 +85,7 @@ async fn a_machine_that_is_labelled_or_orphaned_under_its_token_is_not_deleted()
     let site = Site::new(plane!(), "handsoff").await;
     let executor = worker(&site).await;
     let m = &site.joined("win-1").await;
+    site.owned(m).await;
     assert_eq!(run(&executor, open(m, 1)).await, Ok(OPENED));
     let refused = |outcome: Result<Outcome, Failure>| match outcome {
         Ok(Outcome::FenceRefused { why, .. }) => why,
@@ -111,6 +112,7 @@ async fn a_machine_is_deleted_under_its_open_token_alone() {
     let site = Site::new(plane!(), "delete").await;
     let executor = worker(&site).await;
     let m = &site.joined("win-1").await;
+    site.owned(m).await;
     let closed = Ok(Outcome::FenceClosedMeanwhile);
     assert_eq!(run(&executor, delete(m, 1)).await, closed, "never opened");
     assert_eq!(run(&executor, open(m, 1)).await, Ok(OPENED));

@@ -129,6 +129,7 @@ impl Bench {
 
     pub(super) async fn delete(&self, number: u32) -> Result<(), String> {
         let machine = self.site.joined(&format!("x{number}")).await;
+        self.site.owned(&machine).await;
         self.run(open(&machine, 1)).await?;
         self.run(delete(&machine, 1)).await.map(drop)
     }
