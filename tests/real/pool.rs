@@ -128,8 +128,10 @@ fn published(watching: &Watching) -> Option<PoolSettings> {
 
 async fn until_held(watching: &Watching, word: &str) {
     await_condition(&format!("grants are held: {word}"), PATIENCE, || async {
-        published(watching)
-            .is_some_and(|pool| pool.paused && pool.held.is_some_and(|held| held.contains(word)))
+        published(watching).is_some_and(|pool| {
+            let held = [pool.held, pool.held_cure].map(Option::unwrap_or_default);
+            pool.paused && held.concat().contains(word)
+        })
     })
     .await;
 }

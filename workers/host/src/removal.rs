@@ -313,7 +313,7 @@ async fn one<H: Host>(run: &mut Run<H>, made: &Made) -> Result<Option<bool>> {
     }))
 }
 
-/// Reads that what went is gone. Whoever keeps putting it back is named by the thing itself; the inventory has it again, so
+/// Reads that what went is gone. The error names what comes back; the inventory has it again, so
 /// that the next removal tries again.
 async fn prove<H: Host>(run: &mut Run<H>, entries: &[Entry]) -> Result<()> {
     // Read before they went.

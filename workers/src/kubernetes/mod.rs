@@ -282,7 +282,7 @@ impl Execute for KubernetesExecutor {
         let begun = order.attempt > Attempt(1);
         let waits = |refused: &Refused| refused.stops() && begun;
         match refused {
-            // A host that is not whole is set up to the end, whoever labels its Machine meanwhile.
+            // A host that is not whole is set up to the end, even if a person labels its Machine meanwhile.
             Some(refused) if refused.is_ignored() && begun => Ok(None),
             Some(refused) if waits(&refused) => Err(refused.failure()),
             refused => Ok(refused.map(Refused::outcome)),

@@ -54,7 +54,7 @@ impl Kind for DynamicPorts {
             start: before.start,
             count: before.count,
         };
-        // The first range that was found is the one to restore, whoever changed it since.
+        // The first range that was found is the one to restore, even if it was changed since.
         if !run.inventory.has(&noted) {
             run.note(noted).await?;
         }
