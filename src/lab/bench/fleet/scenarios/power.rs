@@ -63,6 +63,7 @@ steps! {
     host_directory_var_log_kube_proxy_directory_create r"host directory:C:\var\log\kube-proxy directory_create",
     host_directory_var_log_kubelet_directory_create r"host directory:C:\var\log\kubelet directory_create",
     host_directory_var_log_windows_exporter_directory_create r"host directory:C:\var\log\windows_exporter directory_create",
+    host_dynamic_ports_program_run "host dynamic-ports:tcp program_run",
     host_feature_containers_feature_enable "host feature:Containers feature_enable",
     host_feature_containers_half_installed "host feature:Containers half installed",
     host_registry_compartment_names_registry_write "host registry:compartment-names registry_write",
