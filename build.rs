@@ -8,8 +8,8 @@ use std::{
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-env-changed=DORMER_COMMIT");
-    let told = std::env::var("DORMER_COMMIT").ok();
-    let commit = told.filter(|it| !it.is_empty()).or_else(checked_out);
+    let given = std::env::var("DORMER_COMMIT").ok();
+    let commit = given.filter(|it| !it.is_empty()).or_else(checked_out);
     if let Some(commit) = commit {
         println!("cargo:rustc-env=DORMER_COMMIT={commit}");
     }

@@ -387,9 +387,9 @@ const RIDDLES: &[(&str, usize)] = &[
     ("whom", 8),
     ("signs of life", 5),
     ("sign of life", 7),
-    ("nobody", 125),
-    ("somebody", 86),
-    ("for so long", 22),
+    ("nobody", 119),
+    ("somebody", 79),
+    ("for so long", 20),
     ("all the same", 4),
 ];
 

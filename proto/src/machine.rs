@@ -206,7 +206,7 @@ pub struct Guard {
     /// comes from an older engine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<LeaseToken>,
-    /// A person asks for this machine, whose Node somebody had cordoned: the cordon does not refuse the lease.
+    /// A person asks for this machine, whose Node another client had cordoned: the cordon does not refuse the lease.
     #[serde(default, skip_serializing_if = "is_false")]
     pub asked: bool,
 }
@@ -484,7 +484,7 @@ pub enum FenceRefusal {
     Ignored,
     /// No controller owns the Machine that would replace it.
     NoOwner,
-    /// Somebody else cordoned the Node, and nobody asks for this machine.
+    /// Another client cordoned the Node, and no person asks for this machine.
     Cordoned,
 }
 

@@ -199,7 +199,7 @@ fn a_step_is_undone_when_the_pool_is_stopped_or_the_node_is_ready_again() {
     }
 }
 
-/// `dormer recreate` overrides the cordon of somebody else; an upgrade does not.
+/// `dormer recreate` overrides the cordon of another client; an upgrade does not.
 #[test]
 fn a_person_who_asks_for_a_cordoned_machine_gets_it() {
     let cordoned = || {
@@ -235,7 +235,7 @@ fn a_machine_that_loses_its_owner_in_mid_drain_is_given_back() {
         assert!(story.state.lease.token().is_none(), "{step}");
         assert!(!story.text.contains("delete-machine"), "{step}");
     }
-    // In place its own host is set up again: nobody has to replace anything.
+    // In place its own host is set up again: no replacement is needed.
     let mut story = granted(in_place("v2"), false);
     story
         .done("open-fence", OPENED)

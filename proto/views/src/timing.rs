@@ -21,7 +21,7 @@ pub enum ChangePart {
     Mark,
     /// The host is compared.
     Check,
-    /// What disturbs nobody is applied.
+    /// What needs no lease is applied.
     Apply,
     /// The fence is removed.
     Close,

@@ -36,8 +36,8 @@ async fn deleted_in_mid_rollout(ground: &Ground) {
         .await;
     let held = |crew: &Crew<'_>, word: &str| {
         let rollout = crew.rollout();
-        let told = ["held", "heldCure"].map(|field| rollout[field].as_str().unwrap_or_default());
-        told.concat().contains(word)
+        let texts = ["held", "heldCure"].map(|field| rollout[field].as_str().unwrap_or_default());
+        texts.concat().contains(word)
     };
     crew.until("the ConfigMap holds grants", async || {
         held(&crew, "dormer pool import")

@@ -65,7 +65,7 @@ impl<H: Host> Run<H> {
         }
         self.host.make_our_folders().await?;
         let task = self.call.task.clone();
-        // Nobody asks for the boot run a second time, and until it is done no service of ours runs.
+        // The boot run is asked for once, and until it is done no service of ours runs.
         let wait_ms = match mode {
             None => boot_run::TRIES_MS,
             Some(_) => LOCK_WAIT_MS,

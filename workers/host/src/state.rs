@@ -251,7 +251,7 @@ impl<H: Host> Session<H> {
         Ok(())
     }
 
-    /// Takes the host lock, or says who has held it for so long.
+    /// Takes the host lock, or names the call that has held it.
     pub(crate) async fn lock(&mut self, task: &str, wait_ms: u64) -> Result<()> {
         let path = state(file::LOCK);
         let wait = self.wait("host_lock", wait_ms).await?;

@@ -354,7 +354,7 @@ fn the_dynamic_ports_are_set_and_a_removal_restores_those_before() {
     assert_converged(&apply(&mut host, &document));
     assert_eq!(*host.dynamic_ports(), range(34_000, 31_536));
     assert_as_asked(&mut host, &document);
-    // Somebody sets another one meanwhile; the profile's next version has a third. The first is still restored.
+    // An administrator sets another one meanwhile; the profile's next version has a third. The first is still restored.
     *host.dynamic_ports() = range(20_000, 500);
     assert_converged(&apply(&mut host, &document));
     let next = of(vec![dynamic_ports(32_768, 32_768)]);

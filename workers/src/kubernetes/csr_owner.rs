@@ -209,10 +209,7 @@ fn check_machine(
         let label = source::windows_label(api);
         return Err(format!("its Machine has no label {label}"));
     }
-    let hands_off = [machine.labels(), machine.annotations()]
-        .into_iter()
-        .any(|all| all.get(keys::IGNORE).is_some_and(|value| value == "true"));
-    if hands_off {
+    if keys::ignored(machine) {
         return Err(format!("its Machine is labelled {}=true", keys::IGNORE));
     }
     let provider = text(&machine.data["spec"]["providerID"]);

@@ -186,7 +186,7 @@ pub(super) fn is_ready(node: &Node) -> bool {
     conditions.is_some_and(|all| all.iter().any(|c| c.type_ == "Ready" && c.status == "True"))
 }
 
-fn cordoned(node: &Node) -> bool {
+pub(super) fn cordoned(node: &Node) -> bool {
     node.spec
         .as_ref()
         .is_some_and(|spec| spec.unschedulable == Some(true))

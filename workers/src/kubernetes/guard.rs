@@ -8,6 +8,7 @@ use super::{
     KubernetesExecutor,
     api::{call_if_there, mark_of},
     error::NOT_FOUND,
+    fence::cordoned,
     keys,
 };
 use crate::pool::v1beta1::WindowsPool;
@@ -30,7 +31,6 @@ use kube::{
     core::{Request, Status},
 };
 use serde_json::Value;
-use std::collections::BTreeMap;
 
 /// Labels of control-plane nodes: the present one, and the one that OpenShift keeps beside it.
 pub(crate) const CONTROL_PLANE: [&str; 2] = [
@@ -106,9 +106,7 @@ impl LiveNode {
 
     /// Whether it is Ready and schedulable.
     fn serves(&self) -> bool {
-        let spec = self.node.spec.as_ref();
-        let cordoned = spec.is_some_and(|spec| spec.unschedulable == Some(true));
-        self.ready() && !cordoned
+        self.ready() && !cordoned(&self.node)
     }
 
     /// Whether its kubelet is silent, by the same condition as the Machine API (machine-api-operator 951196122,
@@ -337,10 +335,8 @@ fn lease_ended(
 /// Why a Machine is not dormer's to disturb: a person labelled it to be ignored, or took away the label that says Windows.
 /// The facts of a run may be older.
 pub(super) fn ignored(machine: &MachineRef, object: &DynamicObject) -> Option<Refused> {
-    let ignore =
-        |all: &BTreeMap<String, String>| all.get(keys::IGNORE).is_some_and(|value| value == "true");
     let name = object.name_any();
-    let said = if ignore(object.labels()) || ignore(object.annotations()) {
+    let said = if keys::ignored(object) {
         format!(
             "the Machine {name} is labelled {}=true: dormer leaves it alone",
             keys::IGNORE
@@ -374,15 +370,11 @@ pub(super) fn nobody_replaces(object: &DynamicObject) -> Option<Refused> {
     Some(Refused::new(FenceRefusal::NoOwner, said))
 }
 
-/// Why a fence may not be opened on a Node: somebody else cordoned it. A Node with an open token of this lease, or of an
+/// Why a fence may not be opened on a Node: another client cordoned it. A Node with an open token of this lease, or of an
 /// earlier one, is out of service by dormer's own hand.
 pub(super) fn kept_by_a_person(node: &Node, token: LeaseToken) -> Option<Refused> {
-    let cordoned = node
-        .spec
-        .as_ref()
-        .is_some_and(|spec| spec.unschedulable == Some(true));
     let taken = mark_of(node).is_some_and(|mark| mark.open && mark.token <= token);
-    if !cordoned || taken {
+    if !cordoned(node) || taken {
         return None;
     }
     let name = node.name_any();

@@ -347,10 +347,7 @@ fn may_join(machine: &DynamicObject, api: MachineApi) -> Result<(), String> {
         let label = source::windows_label(api);
         return Err(format!("its Machine has no label {label}"));
     }
-    let hands_off = [machine.labels(), machine.annotations()]
-        .into_iter()
-        .any(|all| all.get(keys::IGNORE).is_some_and(|value| value == "true"));
-    if hands_off {
+    if keys::ignored(machine) {
         return Err(format!("its Machine is labelled {}=true", keys::IGNORE));
     }
     match machine.data["status"]["phase"].as_str() {

@@ -61,6 +61,14 @@ pub const OWN: [&str; 8] = [
     HELD_FROM_SCALE_DOWN,
 ];
 
+/// Whether a person labelled or annotated an object to be ignored.
+#[must_use]
+pub fn ignored(object: &impl ResourceExt) -> bool {
+    [object.labels(), object.annotations()]
+        .into_iter()
+        .any(|all| all.get(IGNORE).is_some_and(|value| value == "true"))
+}
+
 /// Namespace of another dormer that has this Machine or Node; `None`: `home` has it, or none yet.
 #[must_use]
 pub fn other_installation<'a>(object: &'a impl ResourceExt, home: &str) -> Option<&'a str> {

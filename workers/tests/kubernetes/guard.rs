@@ -750,7 +750,7 @@ async fn nothing_is_taken_of_a_machine_that_a_person_took_over() {
     assert!(!bench.cordoned(&m));
 }
 
-/// Its MachineSet lets go of it during the drain, so that nobody would replace it.
+/// Its MachineSet releases it during the drain: no controller would replace it.
 #[tokio::test]
 async fn a_machine_without_an_owner_is_not_deleted() {
     let bench = Bench::new(1, false).await;

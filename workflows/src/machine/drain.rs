@@ -204,7 +204,7 @@ impl DrainPhase {
                 Self::TearingDown | Self::Undoing | Self::Vanishing | Self::Leaving,
                 News::Ignored,
             ) => {}
-            // Nobody would replace it: a drain for a deletion has become pointless.
+            // No controller would replace it: a drain for a deletion has become pointless.
             (Self::Opening(ref change) | Self::Evicting(ref change, _), News::Machine { .. })
                 if change.how == How::Recreate && draft.s.owner().is_none() =>
             {

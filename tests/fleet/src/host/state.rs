@@ -66,7 +66,7 @@ pub struct State {
     pub excluded_paths: BTreeSet<String>,
     /// Values of the registry by key and name, both in lower case: those that nothing else of this state stands for.
     pub registry: BTreeMap<String, BTreeMap<String, dormer_host::ops::Value>>,
-    /// First port and number of TCP's dynamic ports, where somebody set them.
+    /// First port and number of TCP's dynamic ports, where they were set.
     pub set_dynamic_ports: Option<(u16, u16)>,
     /// SHA-256 of certificates in `LocalMachine\Root`.
     pub certificates: BTreeSet<String>,

@@ -628,7 +628,7 @@ impl SimulatedHost {
         self.foreign_locks.push((path.to_lowercase(), None));
     }
 
-    /// The same, for so long.
+    /// The same, with this wait in milliseconds.
     pub fn lock_by_another_for(&mut self, path: &str, ms: u64) {
         let until = Some(self.tick_ms + ms);
         self.foreign_locks.push((path.to_lowercase(), until));

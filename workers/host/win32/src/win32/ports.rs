@@ -17,7 +17,7 @@ use super::{
 };
 
 const NAMESPACE: &str = r"ROOT\StandardCimv2";
-/// The template that connections have unless somebody says otherwise; names of templates are not translated.
+/// The template that connections have by default; names of templates are not translated.
 const QUERY: &str = "SELECT * FROM MSFT_NetTCPSetting WHERE SettingName = 'Internet'";
 const START: PCWSTR = w!("DynamicPortRangeStartPort");
 const COUNT: PCWSTR = w!("DynamicPortRangeNumberOfPorts");
