@@ -1,7 +1,5 @@
 //! Remains of calls in our own folders: unfinished uploads, and unused programs.
 
-use std::collections::BTreeSet;
-
 use dormer_profile::{
     document::Document,
     item::{File, FileSource, Item, What},
@@ -69,13 +67,13 @@ pub(crate) async fn programs<H: Host>(run: &mut Run<H>) -> Result<()> {
 pub(crate) async fn uploads<H: Host>(run: &mut Run<H>, document: &Document) {
     let seq = run.call.fence.seq;
     let attempt = run.call.attempt;
-    let placed: BTreeSet<&str> = document.items.iter().filter_map(staged_as).collect();
+    let placed: Vec<&str> = document.items.iter().filter_map(staged_as).collect();
     for folder in [BIN, STAGING] {
         for entry in list(run, folder).await {
             let old =
                 part(&entry.name).is_some_and(|(of, at)| of < seq || (of == seq && at <= attempt));
             let name = entry.name.strip_suffix(".gz").unwrap_or(&entry.name);
-            if old || (folder == STAGING && placed.contains(name)) {
+            if old || (folder == STAGING && placed.contains(&name)) {
                 delete(run, folder, &entry.name).await;
             }
         }

@@ -6,8 +6,8 @@ use serde::de::DeserializeOwned;
 
 use crate::{
     ops::{
-        Ask, Clock, ClockRead, FileRead, Host, Pause, QUICK_MS, RegistryRead, Request, Step, Value,
-        WinError,
+        Answer, Ask, Clock, ClockRead, FileRead, Host, Operation, Pause, QUICK_MS, RegistryRead,
+        Request, Step, Value, WinError,
     },
     problem::{Doing as _, Problem, Result},
 };
@@ -51,12 +51,7 @@ impl<H: Host> Session<H> {
 
     /// One operation.
     pub(crate) async fn ask<A: Ask>(&mut self, ask: A) -> std::result::Result<A::Answer, WinError> {
-        let step = Step {
-            item: self.item.clone(),
-            doing: A::NAME.to_owned(),
-            since_ms: 0,
-            limit_ms: ask.limit_ms(),
-        };
+        let step = self.step(A::NAME, 0, ask.limit_ms());
         self.ask_as(step, ask).await
     }
 
@@ -65,13 +60,28 @@ impl<H: Host> Session<H> {
         step: Step,
         ask: A,
     ) -> std::result::Result<A::Answer, WinError> {
-        let operation = ask.operation();
-        let answer = self.host.perform(Request { step, operation }).await?;
+        let answer = self.perform(step, ask.operation()).await?;
         let name = answer.name();
-        A::answer(answer).ok_or_else(|| WinError {
-            code: 13,
-            text: format!("the host answered {} with {name}", A::NAME),
-        })
+        A::answer(answer).ok_or_else(|| another_answer(A::NAME, name))
+    }
+
+    fn step(&self, doing: &str, since_ms: u64, limit_ms: u64) -> Step {
+        Step {
+            item: self.item.clone(),
+            doing: doing.to_owned(),
+            since_ms,
+            limit_ms,
+        }
+    }
+
+    /// In one place, not once for each kind of operation: every host is sent this program.
+    #[inline(never)]
+    async fn perform(
+        &mut self,
+        step: Step,
+        operation: Operation,
+    ) -> std::result::Result<Answer, WinError> {
+        self.host.perform(Request { step, operation }).await
     }
 
     pub(crate) async fn clock(&mut self) -> Result<Clock> {
@@ -94,15 +104,10 @@ impl<H: Host> Session<H> {
         if waited >= wait.limit_ms {
             return Ok(false);
         }
-        let step = Step {
-            item: self.item.clone(),
-            doing: wait.doing.clone(),
-            since_ms: wait.began,
-            limit_ms: wait.limit_ms + QUICK_MS,
-        };
         let pause = Pause {
             ms: pause_ms.min(wait.limit_ms - waited).max(1),
         };
+        let step = self.step(&wait.doing, wait.began, wait.limit_ms + QUICK_MS);
         let paused = self.ask_as(step, pause).await;
         paused.doing(FailureCode::Other, || "wait".into())?;
         Ok(true)
@@ -144,6 +149,12 @@ impl<H: Host> Session<H> {
     /// JSON file of ours, if it exists. An unreadable file counts as absent: our files are written as a whole, so
     /// another program wrote it.
     pub(crate) async fn read_json<T: DeserializeOwned>(&mut self, path: &str) -> Result<Option<T>> {
+        let text = self.read_state(path).await?;
+        Ok(text.and_then(|text| serde_json::from_slice(&text).ok()))
+    }
+
+    /// A file of our own, without its byte order mark; none if there is none.
+    async fn read_state(&mut self, path: &str) -> Result<Option<Vec<u8>>> {
         let read = FileRead {
             path: path.into(),
             most: STATE_BYTES_MAX,
@@ -152,8 +163,8 @@ impl<H: Host> Session<H> {
         match self.ask(read).await {
             Ok(content) => {
                 let bytes = content.bytes.0;
-                let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes);
-                Ok(serde_json::from_slice(bytes).ok())
+                let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes);
+                Ok(Some(text.to_vec()))
             }
             Err(error) if error.is_any(&[2, 3]) => Ok(None),
             Err(error) => Err(Problem::windows(
@@ -162,5 +173,13 @@ impl<H: Host> Session<H> {
                 &error,
             )),
         }
+    }
+}
+
+/// A host that answers one operation with another's answer.
+fn another_answer(asked: &str, answered: &str) -> WinError {
+    WinError {
+        code: 13, // ERROR_INVALID_DATA
+        text: format!("the host answered {asked} with {answered}"),
     }
 }

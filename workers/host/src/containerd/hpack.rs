@@ -108,8 +108,9 @@ fn text(bytes: &[u8], at: &mut usize) -> Option<String> {
 
 /// Undoes the Huffman code. What remains at the end are the first bits of the longest code, at most seven ones.
 fn unpack(bytes: &[u8]) -> Option<Vec<u8>> {
-    let mut symbols: Vec<u8> = (0..=u8::MAX).collect();
-    symbols.sort_by_key(|symbol| LENGTHS[usize::from(*symbol)]);
+    let of =
+        |length: u8| (0..=u8::MAX).filter(move |symbol| LENGTHS[usize::from(*symbol)] == length);
+    let symbols: Vec<u8> = (0..=LENGTH_MAX).flat_map(of).collect();
     let mut out = Vec::new();
     // The first code of the present length, and which symbol it means.
     let (mut code, mut length, mut first, mut from) = (0_u32, 0_u8, 0_u32, 0_usize);
