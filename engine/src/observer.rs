@@ -20,7 +20,8 @@ pub struct Appended {
 /// Observer of what an engine did.
 ///
 /// # Contract
-/// The shards call it between their awaits. An implementation returns at once, never blocks, and never fails.
+/// The shards call it between their awaits. An implementation returns at once, never blocks, and never fails. If
+/// `state_before` panics, the run is quarantined. A panic of the others is logged.
 pub trait EngineObserver<W: Workflow>: Send + Sync + 'static {
     /// Data about a run before a transition, kept until after it.
     type StateBefore: Send;

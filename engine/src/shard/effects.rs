@@ -7,16 +7,16 @@ use dormer_proto::{
     id::{Incarnation, RunId, SignalId, Sum, Timestamp},
     message::{Inbound, InboxMessage, NoSignal, ReportReceipt},
 };
-use std::collections::BTreeSet;
 
 /// Effects gathered for one round of calls. Each is safe to repeat.
+#[derive(Clone)]
 pub(super) struct EffectBatch {
     incarnation: Incarnation,
     orders: Vec<OrderOut>,
     messages: Vec<(RunId, Vec<u8>)>,
     alarms: Vec<(RunId, Option<Timestamp>)>,
     receipts: Vec<ReportReceipt>,
-    runs: BTreeSet<RunId>,
+    runs: Vec<RunId>,
 }
 
 impl EffectBatch {
@@ -28,13 +28,22 @@ impl EffectBatch {
             messages: Vec::new(),
             alarms: Vec::new(),
             receipts: Vec::new(),
-            runs: BTreeSet::new(),
+            runs: Vec::new(),
         }
+    }
+
+    /// Adds the effects of another batch.
+    pub(super) fn merge(&mut self, other: Self) {
+        self.orders.extend(other.orders);
+        self.messages.extend(other.messages);
+        self.alarms.extend(other.alarms);
+        self.receipts.extend(other.receipts);
+        self.runs.extend(other.runs);
     }
 
     /// Adds one run's effects.
     pub(super) fn add<W: Workflow>(&mut self, run: &Run<W>, effects: Effects) {
-        self.runs.insert(run.id.clone());
+        self.runs.push(run.id.clone());
         if let Some(alarm) = effects.alarm {
             self.alarms.push((run.id.clone(), alarm));
         }
@@ -96,14 +105,14 @@ impl EffectBatch {
         }
     }
 
-    /// Runs with effects in the batch.
+    /// Runs with effects in the batch, some more than once.
     pub(super) fn runs(&self) -> Vec<RunId> {
-        self.runs.iter().cloned().collect()
+        self.runs.clone()
     }
 
     /// Sets a run's alarm.
     pub(super) fn alarm(&mut self, run: RunId, at: Option<Timestamp>) {
-        self.runs.insert(run.clone());
+        self.runs.push(run.clone());
         self.alarms.push((run, at));
     }
 
