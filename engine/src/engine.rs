@@ -8,6 +8,7 @@ use crate::{
     },
     quarantine::KnownNotes,
     shard::{Counters, DecodedDelivery, Shard},
+    supervise::supervised,
 };
 use dormer_engine_core::Workflow;
 use dormer_proto::id::{RunId, Timestamp, hash64};
@@ -110,21 +111,20 @@ pub async fn run_observed<W: Workflow, P: Ports, E: EngineObserver<W>>(
         queues.push(queue);
     }
     let mut background = JoinSet::new();
+    let panicked = move |what| observer.background_panicked(what);
     let own = Arc::clone(&ports);
     let swept = options.clone();
-    background.spawn(supervised("the sweep", move || {
-        sweep_for_ever(Arc::clone(&own), swept.clone())
-    }));
+    let sweep = move || sweep_for_ever(Arc::clone(&own), swept.clone());
+    background.spawn(supervised("the sweep", sweep, panicked.clone()));
     let own = Arc::clone(&ports);
-    background.spawn(supervised("the watch over the quarantine", move || {
-        watch_for_ever::<W, P>(Arc::clone(&own), Arc::clone(&known))
-    }));
+    let watch = move || watch_for_ever::<W, P>(Arc::clone(&own), Arc::clone(&known));
+    let what = "the watch over the quarantine";
+    background.spawn(supervised(what, watch, panicked.clone()));
     if ports.history().exclusive() {
         // A store with one owner has its queues in memory, so outstanding work is carried out again at the start.
         let own = Arc::clone(&ports);
-        background.spawn(supervised("the pass at the start", move || {
-            ask_again::<W, P>(Arc::clone(&own))
-        }));
+        let ask = move || ask_again::<W, P>(Arc::clone(&own));
+        background.spawn(supervised("the pass at the start", ask, panicked));
     }
     let result = tokio::select! {
         biased;
@@ -142,22 +142,6 @@ pub async fn run_observed<W: Workflow, P: Ports, E: EngineObserver<W>>(
         }
     }
     first_error.map_or(Ok(total), Err)
-}
-
-/// Runs background work in a task of its own, and begins it again if it panics.
-async fn supervised<F>(what: &'static str, begin: impl Fn() -> F + Send + 'static)
-where
-    F: Future<Output = ()> + Send + 'static,
-{
-    loop {
-        let mut task = JoinSet::new();
-        task.spawn(begin());
-        match task.join_next().await {
-            Some(Err(error)) => tracing::error!(what, %error, "it ended, and begins again"),
-            _ => return,
-        }
-        tokio::time::sleep(ASK_AGAIN_AFTER).await;
-    }
 }
 
 async fn ask_again<W: Workflow, P: Ports>(ports: Arc<P>) {

@@ -40,6 +40,11 @@ pub trait EngineObserver<W: Workflow>: Send + Sync + 'static {
         let _ = (run, code, why);
     }
 
+    /// Background work of the engine panicked, and begins again.
+    fn background_panicked(&self, work: &'static str) {
+        let _ = work;
+    }
+
     /// Messages changed nothing; `unknown` of them belong to another incarnation, or to a lost tail of the store.
     fn dropped(&self, messages: u64, unknown: u64);
 
