@@ -29,6 +29,11 @@ trait Object: Send + Sync + 'static {
     fn append(&self, batch: Vec<Append>) -> BoxFuture<'_, Vec<Result<Revision, AppendError>>>;
     fn records<'a>(&'a self, run: &'a RunId, from: Seq, limit: usize) -> Answer<'a, Vec<Vec<u8>>>;
     fn heads<'a>(&'a self, after: Option<&'a RunId>, limit: usize) -> Answer<'a, Vec<Head>>;
+    fn heads_to_sweep<'a>(
+        &'a self,
+        after: Option<&'a RunId>,
+        limit: usize,
+    ) -> Answer<'a, Vec<Head>>;
     fn forget<'a>(&'a self, run: &'a RunId, revision: Revision) -> Answer<'a, ()>;
     fn take(&self, max: usize) -> Answer<'_, Vec<Delivery>>;
     fn put(&self, messages: Vec<(RunId, Vec<u8>)>) -> Answer<'_, ()>;
@@ -70,6 +75,13 @@ impl<P: Ports> Object for P {
     }
     fn heads<'a>(&'a self, after: Option<&'a RunId>, limit: usize) -> Answer<'a, Vec<Head>> {
         Box::pin(self.reader().heads(after, limit))
+    }
+    fn heads_to_sweep<'a>(
+        &'a self,
+        after: Option<&'a RunId>,
+        limit: usize,
+    ) -> Answer<'a, Vec<Head>> {
+        Box::pin(self.reader().heads_to_sweep(after, limit))
     }
     fn forget<'a>(&'a self, run: &'a RunId, revision: Revision) -> Answer<'a, ()> {
         Box::pin(self.reader().forget(run, revision))
@@ -236,6 +248,13 @@ impl HistoryReader for AnyPorts {
     }
     async fn heads(&self, after: Option<&RunId>, limit: usize) -> Result<Vec<Head>, StoreError> {
         self.ports.heads(after, limit).await
+    }
+    async fn heads_to_sweep(
+        &self,
+        after: Option<&RunId>,
+        limit: usize,
+    ) -> Result<Vec<Head>, StoreError> {
+        self.ports.heads_to_sweep(after, limit).await
     }
     async fn forget(&self, run: &RunId, revision: Revision) -> Result<(), StoreError> {
         self.ports.forget(run, revision).await

@@ -47,7 +47,7 @@ pub struct Options {
     pub batch_max: usize,
     /// Most runs in memory, over all shards.
     pub cached_max: usize,
-    /// Interval of the sweep over all runs.
+    /// Mean interval of the sweep over the runs of which this engine makes it.
     pub sweep_every: Duration,
     /// Time by which a deadline must be past due before the sweep fires its alarm, in milliseconds: the alarm itself
     /// comes first.
@@ -249,11 +249,16 @@ async fn sweep_for_ever<P: Ports>(ports: Arc<P>, options: Options) {
             Ok(Err(error)) => tracing::warn!(%error, "the sweep ended early"),
             Err(_) => tracing::warn!("the sweep hung, and begins again"),
         }
-        tokio::time::sleep(options.sweep_every).await;
+        tokio::time::sleep(jittered(options.sweep_every)).await;
     }
 }
 
-/// One pass over all runs.
+/// Time between three and five quarters of `every`, so that engines that began together do not ask together.
+fn jittered(every: Duration) -> Duration {
+    every.mul_f64(0.75 + rand::random::<f64>() / 2.0)
+}
+
+/// One pass over the runs that this process sweeps.
 ///
 /// # Errors
 /// Errors of the store.
@@ -262,7 +267,8 @@ pub async fn sweep<P: Ports>(ports: &P, grace_ms: u64) -> Result<(), StoreError>
     let overdue = Timestamp(now.0.saturating_sub(grace_ms));
     let mut after: Option<RunId> = None;
     loop {
-        let heads = ports.reader().heads(after.as_ref(), SWEEP_PAGE).await?;
+        let pass = ports.reader().heads_to_sweep(after.as_ref(), SWEEP_PAGE);
+        let heads = pass.await?;
         let Some(last) = heads.last() else {
             return Ok(());
         };
@@ -405,5 +411,23 @@ fn sum(a: Counters, b: Counters) -> Counters {
         refused: a.refused + b.refused,
         quarantined: a.quarantined + b.quarantined,
         taken_away: a.taken_away + b.taken_away,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passes_of_engines_that_began_together_spread_over_half_an_interval() {
+        let every = Duration::from_secs(40);
+        let pauses: Vec<Duration> = (0..1_000).map(|_| jittered(every)).collect();
+        let (least, most) = (pauses.iter().min(), pauses.iter().max());
+        let (least, most) = (*least.expect("some"), *most.expect("some"));
+        assert!(least >= Duration::from_secs(30) && most <= Duration::from_secs(50));
+        assert!(
+            most - least > Duration::from_secs(15),
+            "{least:?} to {most:?}"
+        );
     }
 }

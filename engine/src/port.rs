@@ -128,6 +128,8 @@ pub struct Head {
 /// # Contract
 /// - `records` returns stored records of `run` with seq ≥ `from`, ascending, at most `limit`.
 /// - `heads` pages through every run in a fixed order. A run that exists throughout occurs exactly once.
+/// - `heads_to_sweep` does the same with the runs that this process sweeps. Of several processes one sweeps a run, within a
+///   few seconds also after one of them died. For a moment two may.
 /// - `forget` deletes every record of a run if its revision is still the given one.
 pub trait HistoryReader: Send + Sync + 'static {
     /// Records of one run.
@@ -143,6 +145,14 @@ pub trait HistoryReader: Send + Sync + 'static {
         after: Option<&RunId>,
         limit: usize,
     ) -> impl Future<Output = Result<Vec<Head>, StoreError>> + Send;
+    /// Heads of runs after `after` that this process sweeps.
+    fn heads_to_sweep(
+        &self,
+        after: Option<&RunId>,
+        limit: usize,
+    ) -> impl Future<Output = Result<Vec<Head>, StoreError>> + Send {
+        self.heads(after, limit)
+    }
     /// Deletes a closed run.
     fn forget(
         &self,

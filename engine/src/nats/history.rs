@@ -4,6 +4,7 @@ use super::{
     last_messages::last_headers,
     link::{Fault, Link, header_of, number},
     post::Outgoing,
+    share::{Ranks, is_known},
 };
 use crate::port::{
     Append, AppendError, Expected, Head, History, HistoryReader, StoreError, Stored,
@@ -20,26 +21,92 @@ use futures::{StreamExt, TryStreamExt, future::join_all, stream};
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{Arc, Mutex, PoisonError, atomic::Ordering},
+    time::Duration,
 };
+use tokio::{sync::watch, time::timeout};
 
 /// Subjects in one batch of reads. The server answers at most 1,024.
 const READ_MAX: usize = 1_000;
 /// Most leader reads at once.
 const READS_MAX: usize = 64;
+/// Time for which the sweep waits until this engine knows the others. Then it sweeps every stream: twice is better than
+/// never.
+const SHARE_KNOWN_MAX: Duration = Duration::from_secs(10);
 
 /// History of a NATS store.
 pub struct NatsHistory {
     link: Arc<Link>,
-    /// Current pass of `heads`. Lock held for a copy of a page, never across an await.
-    pass: Mutex<Option<Arc<Vec<Head>>>>,
+    /// Current pass of `heads`.
+    pass: Pass,
+    /// Current pass of the sweep, which has some streams only.
+    swept: Pass,
+    /// Ranks of this engine.
+    share: watch::Receiver<Ranks>,
+}
+
+/// Pass over heads, in pages. Lock held for a copy of a pointer, never across an await.
+#[derive(Default)]
+struct Pass(Mutex<Option<Arc<Vec<Head>>>>);
+
+impl Pass {
+    fn current(&self) -> Option<Arc<Vec<Head>>> {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    fn keep(&self, pass: Option<Arc<Vec<Head>>>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = pass;
+    }
+
+    /// Page after `after`. `begin` reads the heads of a new pass, ordered by run.
+    async fn page(
+        &self,
+        after: Option<&RunId>,
+        limit: usize,
+        begin: impl Future<Output = Result<Vec<Head>, StoreError>>,
+    ) -> Result<Vec<Head>, StoreError> {
+        let pass = match (after, self.current()) {
+            (Some(_), Some(pass)) => pass,
+            _ => {
+                let pass = Arc::new(begin.await?);
+                self.keep(Some(Arc::clone(&pass)));
+                pass
+            }
+        };
+        let start = after.map_or(0, |after| pass.partition_point(|head| head.run <= *after));
+        let page: Vec<Head> = pass[start..].iter().take(limit).cloned().collect();
+        if page.is_empty() {
+            self.keep(None);
+        }
+        Ok(page)
+    }
 }
 
 impl NatsHistory {
-    pub(super) fn new(link: Arc<Link>) -> Self {
+    pub(super) fn new(link: Arc<Link>, share: watch::Receiver<Ranks>) -> Self {
         Self {
             link,
-            pass: Mutex::new(None),
+            pass: Pass::default(),
+            swept: Pass::default(),
+            share,
         }
+    }
+
+    /// History streams that this process sweeps: those of whose first partition it is the first reader. Without word of
+    /// other engines it sweeps all.
+    async fn streams_to_sweep(&self) -> Vec<u64> {
+        let mut share = self.share.clone();
+        let ranks = match timeout(SHARE_KNOWN_MAX, share.wait_for(is_known)).await {
+            Ok(Ok(ranks)) => Some(Arc::clone(&ranks)),
+            Ok(Err(_)) | Err(_) => None,
+        };
+        let of = |stream: &u64| match &ranks {
+            Some(ranks) => ranks.iter().zip(0..).any(|it| it == (&Some(0), *stream)),
+            None => true,
+        };
+        (0..HISTORY_STREAMS).filter(of).collect()
     }
 
     /// Result of an append from the server's answer.
@@ -144,12 +211,12 @@ impl NatsHistory {
             .collect())
     }
 
-    /// Head of every run, ordered by id.
-    async fn all_heads(&self) -> Result<Vec<Head>, StoreError> {
-        let indexes = (0..HISTORY_STREAMS).map(|index| self.heads_of_stream(index));
+    /// Head of every run in these streams, ordered by id.
+    async fn heads_of(&self, streams: Vec<u64>) -> Result<Vec<Head>, StoreError> {
+        let streams = streams.into_iter().map(|index| self.heads_of_stream(index));
         let mut heads = Vec::new();
-        for index in join_all(indexes).await {
-            heads.extend(index?.into_values());
+        for stream in join_all(streams).await {
+            heads.extend(stream?.into_values());
         }
         heads.sort_by(|a, b| a.run.cmp(&b.run));
         Ok(heads)
@@ -167,17 +234,6 @@ impl NatsHistory {
         let stream = names.history_stream(index);
         last_headers(&self.link, &stream, names.history_all(index), see).await?;
         Ok(heads)
-    }
-
-    fn pass(&self) -> Option<Arc<Vec<Head>>> {
-        self.pass
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-    }
-
-    fn keep_pass(&self, pass: Option<Arc<Vec<Head>>>) {
-        *self.pass.lock().unwrap_or_else(PoisonError::into_inner) = pass;
     }
 }
 
@@ -324,20 +380,18 @@ impl HistoryReader for NatsHistory {
 
     async fn heads(&self, after: Option<&RunId>, limit: usize) -> Result<Vec<Head>, StoreError> {
         self.link.sound()?;
-        let pass = match (after, self.pass()) {
-            (Some(_), Some(pass)) => pass,
-            _ => {
-                let pass = Arc::new(self.all_heads().await?);
-                self.keep_pass(Some(Arc::clone(&pass)));
-                pass
-            }
-        };
-        let start = after.map_or(0, |after| pass.partition_point(|head| head.run <= *after));
-        let page: Vec<Head> = pass[start..].iter().take(limit).cloned().collect();
-        if start + page.len() >= pass.len() && page.is_empty() {
-            self.keep_pass(None);
-        }
-        Ok(page)
+        let begin = self.heads_of((0..HISTORY_STREAMS).collect());
+        self.pass.page(after, limit, begin).await
+    }
+
+    async fn heads_to_sweep(
+        &self,
+        after: Option<&RunId>,
+        limit: usize,
+    ) -> Result<Vec<Head>, StoreError> {
+        self.link.sound()?;
+        let begin = async { self.heads_of(self.streams_to_sweep().await).await };
+        self.swept.page(after, limit, begin).await
     }
 
     async fn forget(&self, run: &RunId, revision: Revision) -> Result<(), StoreError> {

@@ -33,17 +33,12 @@ async fn pass(
     mut see: impl FnMut(&Message, u64),
 ) -> Result<(), StoreError> {
     let lost = |e: String| StoreError::Unavailable(format!("reading heads of {name}: {e}"));
-    let mut stream = link
+    let stream = link
         .js
         .get_stream(name)
         .await
         .map_err(|e| lost(e.to_string()))?;
-    let end = stream
-        .info()
-        .await
-        .map_err(|e| lost(e.to_string()))?
-        .state
-        .last_sequence;
+    let end = stream.cached_info().state.last_sequence;
     let config = consumer::pull::Config {
         deliver_policy: consumer::DeliverPolicy::LastPerSubject,
         ack_policy: consumer::AckPolicy::None,

@@ -124,9 +124,10 @@ impl<C: Clock> NatsStore<C> {
             Arc::clone(&woken),
             losses,
         );
+        let inbox = NatsInbox::new(Arc::clone(&link), &woken, options.origin);
         Ok(Self {
-            history: NatsHistory::new(Arc::clone(&link)),
-            inbox: NatsInbox::new(Arc::clone(&link), &woken, options.origin),
+            history: NatsHistory::new(Arc::clone(&link), inbox.share()),
+            inbox,
             tasks: NatsTasks::new(Arc::clone(&link)),
             alarms: NatsAlarms::new(Arc::clone(&link)),
             dead: NatsDead::new(Arc::clone(&link)),
