@@ -1,6 +1,7 @@
 //! History in four streams on file: a subject per run, a message per record, appended on condition.
 
 use super::{
+    kept_heads::KeptHeads,
     last_messages::last_headers,
     link::{Fault, Link, header_of, number},
     post::Outgoing,
@@ -36,6 +37,8 @@ const SHARE_KNOWN_MAX: Duration = Duration::from_secs(10);
 /// History of a NATS store.
 pub struct NatsHistory {
     link: Arc<Link>,
+    /// Heads of each stream for `heads`, which people's views ask for again and again.
+    kept: Vec<KeptHeads>,
     /// Current pass of `heads`.
     pass: Pass,
     /// Current pass of the sweep, which has some streams only.
@@ -88,6 +91,7 @@ impl NatsHistory {
     pub(super) fn new(link: Arc<Link>, share: watch::Receiver<Ranks>) -> Self {
         Self {
             link,
+            kept: (0..HISTORY_STREAMS).map(|_| KeptHeads::default()).collect(),
             pass: Pass::default(),
             swept: Pass::default(),
             share,
@@ -211,19 +215,14 @@ impl NatsHistory {
             .collect())
     }
 
-    /// Head of every run in these streams, ordered by id.
-    async fn heads_of(&self, streams: Vec<u64>) -> Result<Vec<Head>, StoreError> {
-        let streams = streams.into_iter().map(|index| self.heads_of_stream(index));
-        let mut heads = Vec::new();
-        for stream in join_all(streams).await {
-            heads.extend(stream?.into_values());
-        }
-        heads.sort_by(|a, b| a.run.cmp(&b.run));
-        Ok(heads)
+    /// Head of every run, ordered by id.
+    async fn all_heads(&self) -> Result<Vec<Head>, StoreError> {
+        let streams = self.kept.iter().zip(0..);
+        ordered(streams.map(|(kept, index)| kept.now(&self.link, index))).await
     }
 
-    /// Heads from the headers of each subject's last message.
-    async fn heads_of_stream(&self, index: u64) -> Result<BTreeMap<RunId, Head>, StoreError> {
+    /// Heads from the headers of each subject's last message, by a pass that leaves nothing behind.
+    async fn heads_of_stream(&self, index: u64) -> Result<Vec<Head>, StoreError> {
         let names = &self.link.names;
         let mut heads = BTreeMap::new();
         let see = |message: &Message, sequence: u64| {
@@ -233,8 +232,20 @@ impl NatsHistory {
         };
         let stream = names.history_stream(index);
         last_headers(&self.link, &stream, names.history_all(index), see).await?;
-        Ok(heads)
+        Ok(heads.into_values().collect())
     }
+}
+
+/// Heads of several streams, ordered by run.
+async fn ordered(
+    streams: impl Iterator<Item = impl Future<Output = Result<Vec<Head>, StoreError>>>,
+) -> Result<Vec<Head>, StoreError> {
+    let mut heads = Vec::new();
+    for stream in join_all(streams).await {
+        heads.extend(stream?);
+    }
+    heads.sort_by(|a, b| a.run.cmp(&b.run));
+    Ok(heads)
 }
 
 fn stream_index(run: &RunId) -> usize {
@@ -269,7 +280,7 @@ fn headers(append: &Append) -> HeaderMap {
     headers
 }
 
-fn head(message: &Message, sequence: u64) -> Option<Head> {
+pub(super) fn head(message: &Message, sequence: u64) -> Option<Head> {
     Some(Head {
         run: Names::run_of(message.subject.as_str())?,
         revision: Revision(sequence),
@@ -380,8 +391,7 @@ impl HistoryReader for NatsHistory {
 
     async fn heads(&self, after: Option<&RunId>, limit: usize) -> Result<Vec<Head>, StoreError> {
         self.link.sound()?;
-        let begin = self.heads_of((0..HISTORY_STREAMS).collect());
-        self.pass.page(after, limit, begin).await
+        self.pass.page(after, limit, self.all_heads()).await
     }
 
     async fn heads_to_sweep(
@@ -390,7 +400,10 @@ impl HistoryReader for NatsHistory {
         limit: usize,
     ) -> Result<Vec<Head>, StoreError> {
         self.link.sound()?;
-        let begin = async { self.heads_of(self.streams_to_sweep().await).await };
+        let begin = async {
+            let streams = self.streams_to_sweep().await.into_iter();
+            ordered(streams.map(|index| self.heads_of_stream(index))).await
+        };
         self.swept.page(after, limit, begin).await
     }
 

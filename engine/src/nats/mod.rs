@@ -13,6 +13,7 @@ mod held;
 mod history;
 mod identity;
 mod inbox;
+mod kept_heads;
 mod last_messages;
 mod link;
 mod old_inbox;
