@@ -3,8 +3,8 @@
 //! A call costs one allocation for its future. Ports take batches, so that is one for many runs.
 
 use crate::port::{
-    Ack, Alarms, Append, AppendError, Clock, DeadLetter, DeadLetters, Delivery, Head, History,
-    HistoryReader, Inbox, OrderOut, Ports, Quarantine, QuarantineNote, StoreError, Stored,
+    Ack, Alarms, Append, AppendError, Clock, DeadLetter, DeadLetters, Delivery, EndedTask, Head,
+    History, HistoryReader, Inbox, OrderOut, Ports, Quarantine, QuarantineNote, StoreError, Stored,
     SystemClock, TaskQueue,
 };
 use crate::{embedded::EmbeddedStore, local::Local, memory::MemoryStore, nats::NatsStore};
@@ -40,6 +40,7 @@ trait Object: Send + Sync + 'static {
     fn tell(&self, messages: Vec<(RunId, Vec<u8>)>) -> Answer<'_, ()>;
     fn acknowledge(&self, acks: Vec<(u64, Ack)>) -> BoxFuture<'_, ()>;
     fn publish(&self, orders: Vec<OrderOut>) -> Answer<'_, ()>;
+    fn withdraw(&self, ended: Vec<EndedTask>) -> BoxFuture<'_, ()>;
     fn receipt(&self, receipts: Vec<ReportReceipt>) -> BoxFuture<'_, ()>;
     fn set_alarms(&self, alarms: Vec<(RunId, Option<Timestamp>)>) -> Answer<'_, ()>;
     fn put_dead(&self, message: DeadLetter) -> Answer<'_, ()>;
@@ -100,6 +101,9 @@ impl<P: Ports> Object for P {
     }
     fn publish(&self, orders: Vec<OrderOut>) -> Answer<'_, ()> {
         Box::pin(self.tasks().publish(orders))
+    }
+    fn withdraw(&self, ended: Vec<EndedTask>) -> BoxFuture<'_, ()> {
+        Box::pin(self.tasks().withdraw(ended))
     }
     fn receipt(&self, receipts: Vec<ReportReceipt>) -> BoxFuture<'_, ()> {
         Box::pin(self.tasks().receipt(receipts))
@@ -279,6 +283,9 @@ impl Inbox for AnyPorts {
 impl TaskQueue for AnyPorts {
     async fn publish(&self, orders: Vec<OrderOut>) -> Result<(), StoreError> {
         self.ports.publish(orders).await
+    }
+    async fn withdraw(&self, ended: Vec<EndedTask>) {
+        self.ports.withdraw(ended).await;
     }
     async fn receipt(&self, receipts: Vec<ReportReceipt>) {
         self.ports.receipt(receipts).await;

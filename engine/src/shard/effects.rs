@@ -1,6 +1,6 @@
 //! Effects of many runs, carried out as one batch per port.
 
-use crate::port::{Alarms, Inbox, OrderOut, Ports, StoreError, TaskQueue};
+use crate::port::{Alarms, EndedTask, Inbox, OrderOut, Ports, StoreError, TaskQueue};
 use dormer_engine_core::{Answer, Effects, Run, TaskKey, Workflow};
 use dormer_proto::{
     envelope::{self, EncodeError},
@@ -16,6 +16,7 @@ pub(super) struct EffectBatch {
     messages: Vec<(RunId, Vec<u8>)>,
     alarms: Vec<(RunId, Option<Timestamp>)>,
     receipts: Vec<ReportReceipt>,
+    ended: Vec<EndedTask>,
     runs: Vec<RunId>,
 }
 
@@ -28,6 +29,7 @@ impl EffectBatch {
             messages: Vec::new(),
             alarms: Vec::new(),
             receipts: Vec::new(),
+            ended: Vec::new(),
             runs: Vec::new(),
         }
     }
@@ -38,6 +40,7 @@ impl EffectBatch {
         self.messages.extend(other.messages);
         self.alarms.extend(other.alarms);
         self.receipts.extend(other.receipts);
+        self.ended.extend(other.ended);
         self.runs.extend(other.runs);
     }
 
@@ -54,6 +57,11 @@ impl EffectBatch {
             self.signal(run, &to, id);
         }
         self.answers(effects.answers);
+        let ended = effects.ended.into_iter().map(|(key, class)| EndedTask {
+            task: run.task_id(key),
+            class,
+        });
+        self.ended.extend(ended);
     }
 
     fn order<W: Workflow>(&mut self, run: &Run<W>, key: TaskKey) {
@@ -123,6 +131,7 @@ impl EffectBatch {
             messages,
             alarms,
             receipts,
+            ended,
             ..
         } = self;
         let ordered = async {
@@ -146,7 +155,12 @@ impl EffectBatch {
                 ports.alarms().set(alarms).await
             }
         };
-        let (ordered, put, set) = futures::join!(ordered, put, set);
+        let withdrawn = async {
+            if !ended.is_empty() {
+                ports.tasks().withdraw(ended).await;
+            }
+        };
+        let (ordered, put, set, ()) = futures::join!(ordered, put, set, withdrawn);
         ordered.and(put).and(set)?;
         if !receipts.is_empty() {
             ports.tasks().receipt(receipts).await;

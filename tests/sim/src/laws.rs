@@ -258,6 +258,19 @@ impl World {
         }
     }
 
+    /// Orders are withdrawn of tasks only that have ended on record.
+    pub(crate) fn check_ended(&mut self, task: &TaskId) {
+        let key = TaskKey {
+            seq: task.seq,
+            ordinal: task.ordinal,
+        };
+        let last = self.last(&task.run);
+        let open = last.is_some_and(|entry| entry.record.run.task(key).is_some());
+        if open && !self.tail_lost {
+            self.violated(format!("{task} is open, and its orders were withdrawn"));
+        }
+    }
+
     /// A signal follows a stored record.
     pub(crate) fn check_message(&mut self, bytes: &[u8]) {
         match envelope::decode::<InboxMessageOf<Toy>>(bytes, Toy::SCHEMA) {
