@@ -22,6 +22,7 @@ use dormer_profile::answer::FailureCode;
 use dormer_proto::{
     id::Timestamp,
     phase::{MachinePhase, MachineState},
+    rollout::MEMBERS_MAX,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -309,9 +310,27 @@ pub fn situation(
         sentences.extend(last_failure.map(str::to_owned));
     }
     sentences.extend(from_the_machine(machine));
+    sentences.extend(rollout.and_then(|rollout| turned_away(machine, rollout)));
     sentences.extend(rollout.and_then(|rollout| numbers(machine, rollout)));
     sentences.extend(version(machine));
     sentences
+}
+
+/// That its rollout has no room for it. The rollout names the first of those; any other waits for the lease and is not in
+/// the queue.
+fn turned_away(machine: &Machine, rollout: &Rollout) -> Option<String> {
+    let most = MEMBERS_MAX as u64;
+    let named = |name: &String| *name == machine.name || *name == machine.uid;
+    let queued = rollout.queue.iter().any(|it| it.uid == machine.uid);
+    let waits = machine.phase == MachinePhase::LeaseWait && !queued;
+    let beyond = rollout.turned_away.iter().any(named) || (waits && rollout.members >= most);
+    beyond.then(|| {
+        format!(
+            "The rollout of pool {} has room for {most} machines and none for this one: dormer does not upgrade it \
+             until another machine of the pool is gone.",
+            rollout.pool
+        )
+    })
 }
 
 /// Its state, and since when; for a failed machine, the cause.
@@ -687,6 +706,34 @@ pub(crate) mod tests {
         let cordoned = of(json!({"away": [{"uid": "u", "name": "m", "why": "cordoned"}]}));
         assert_eq!(cordoned, (Some(Urgency::Person), code("cordoned")));
         assert_eq!(of(json!({})), (None, None), "its turn comes by itself");
+    }
+
+    #[test]
+    fn a_machine_beyond_the_limit_of_its_rollout_says_so() {
+        let room = "The rollout of pool windows has room for 5000 machines and none for this one: dormer does not \
+                    upgrade it until another machine of the pool is gone.";
+        let says = |phase, fields| {
+            let machine = machine_in(phase);
+            let rollout = rollout_with(fields);
+            let found = explanation(&machine, None, Some(&rollout));
+            assert_eq!(
+                found.why.contains(room),
+                found.details.iter().any(|it| it == room)
+            );
+            found.why.contains(room)
+        };
+        let (serves, waits) = (MachinePhase::Joined, MachinePhase::LeaseWait);
+        assert!(says(serves, json!({"members": 5_000, "turnedAway": ["m"]})));
+        assert!(says(waits, json!({"members": 5_000, "turnedAway": ["u"]})));
+        // The rollout names sixteen of them.
+        assert!(says(
+            waits,
+            json!({"members": 5_000, "turnedAway": ["other"]})
+        ));
+        assert!(!says(waits, json!({"members": 4_999})));
+        assert!(!says(serves, json!({"members": 5_000})));
+        let queued = json!([{"uid": "u", "name": "m", "position": 1, "away": false}]);
+        assert!(!says(waits, json!({"members": 5_000, "queue": queued})));
     }
 
     #[test]
