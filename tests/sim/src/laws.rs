@@ -401,7 +401,18 @@ impl World {
 
     /// What must be true once everything rests.
     pub(crate) fn check_rest(&mut self) {
+        self.answer_people(true);
         let mut wrong = Vec::new();
+        if let Some(id) = self.asked.keys().next() {
+            wrong.push(format!("nobody answered the request {id}"));
+        }
+        for (id, run) in &self.told {
+            if !self.confirmed(run, id) {
+                wrong.push(format!(
+                    "the request {id} was confirmed, and is not on record"
+                ));
+            }
+        }
         for run in self.runs() {
             let Run {
                 id,
