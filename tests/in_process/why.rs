@@ -264,6 +264,7 @@ fn change() -> Change {
         how: How::Recreate,
         differs: differs.map(|it| (*it).to_owned()).collect(),
         repair: false,
+        anew: false,
     }
 }
 

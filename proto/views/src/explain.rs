@@ -515,7 +515,11 @@ fn dotless(text: &str) -> &str {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::{machine::PhaseFailure, record::Event, run::TaskFailure};
+    use crate::{
+        machine::{CordonedBy, PhaseFailure},
+        record::Event,
+        run::TaskFailure,
+    };
     use dormer_proto::phase::Listed;
     use serde_json::{Value, json};
 
@@ -686,6 +690,20 @@ pub(crate) mod tests {
         assert_eq!(held, (Some(Urgency::Stuck), code("held")));
         let cordoned = of(json!({"away": [{"uid": "u", "name": "m", "why": "cordoned"}]}));
         assert_eq!(cordoned, (Some(Urgency::Person), code("cordoned")));
+        let away = json!({"away": [{"uid": "u", "name": "m", "why": "cordoned"}]});
+        let by = Machine {
+            cordoned_by: Some(CordonedBy {
+                program: "kubectl-cordon".into(),
+                at: Some(Moment(Timestamp(1_795_593_600_000))),
+            }),
+            ..waits.clone()
+        };
+        let cause = explanation(&by, None, Some(&rollout_with(away))).cause;
+        let cause = cause.unwrap_or_default();
+        assert!(
+            cause.contains("cordoned its Node (by kubectl-cordon, 2026-11-25 08:00 UTC)"),
+            "{cause}"
+        );
         assert_eq!(of(json!({})), (None, None), "its turn comes by itself");
     }
 

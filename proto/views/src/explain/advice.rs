@@ -98,22 +98,11 @@ fn failed(machine: &Machine) -> Vec<Step> {
     }
     let Cure { outside, say } = cure(code).unwrap_or(UNKNOWN);
     match code {
-        // A retry meets the same key again. Trust in the new key continues the step.
+        // A retry meets the same key again. Trust in the new key continues the step. No command for that is ready to be
+        // copied: whoever trusts a key types what the host itself shows, not what the connection shows.
         "HostKeyChanged" => {
             let say = say.replace("MACHINE", name);
-            let message = machine.failure.as_ref().map(|it| it.message.as_str());
-            let mut steps = vec![Step::outside(outside, say)];
-            match message.and_then(shown_key) {
-                Some(key) => {
-                    let trust = ["dormer", "trust-host-key", name, "--fingerprint", key];
-                    let reason = ["--why", "compared on the host itself", "--yes"];
-                    let trust: Vec<&str> = trust.into_iter().chain(reason).collect();
-                    let say = "Trust the key if the host itself shows the same";
-                    steps.extend([Step::command(say, &trust), recreated(machine).instead()]);
-                }
-                None => steps.push(recreated(machine)),
-            }
-            steps
+            vec![Step::outside(outside, say), recreate()]
         }
         // No host of that kind can be mended.
         "ProgramForOtherProcessor" => vec![Step::outside(outside, say), recreated(machine)],
@@ -509,9 +498,11 @@ fn cure(code: &str) -> Option<Cure> {
         "AuthRejected" => ACCEPT_KEY,
         "HostKeyChanged" => cured(
             CompareHostKey,
-            "Find out why the host shows another key. If a person reinstalled the host, compare the key on the host itself \
-             and trust it: dormer trust-host-key MACHINE --fingerprint SHA256:… --why TEXT. The step then continues. If \
-             nobody did, the connection may be intercepted: replace the machine",
+            "Read the key on the host itself, on its console and not over SSH: ssh-keygen -lf \
+             C:\\ProgramData\\ssh\\ssh_host_ed25519_key.pub. If it is the key that the cause names, and you know who reinstalled \
+             the host, trust what you read: dormer trust-host-key MACHINE --fingerprint SHA256:… --why REASON. The step then \
+             continues. If it is another key, or nobody reinstalled the host, the connection may be intercepted: replace the \
+             machine",
         ),
         "ConnectTimeout" | "ConnectRefused" | "ConnectionLost" | "HandshakeFailed" | "NoAnswer" => {
             OPEN_SSH
@@ -716,12 +707,19 @@ mod tests {
     fn a_changed_host_key_is_not_retried() {
         let machine = failed_while(MachinePhase::Probing, "HostKeyChanged", "another key");
         let steps = steps(&machine, None);
+        assert_eq!(outside(&steps), [Outside::CompareHostKey], "first");
         assert_eq!(lines(&steps), ["dormer recreate m --yes"]);
-        assert!(steps[0].say.contains("trust-host-key m "), "{steps:?}");
+        assert!(steps[1].instead);
+        let say = &steps[0].say;
+        assert!(
+            say.contains("ssh-keygen -lf C:\\ProgramData\\ssh\\"),
+            "{say}"
+        );
+        assert!(say.contains("trust-host-key m "), "{say}");
     }
 
     #[test]
-    fn the_key_that_a_host_shows_can_be_trusted_by_one_command() {
+    fn no_step_says_in_a_persons_name_that_a_key_was_compared() {
         let key = |letter: &str| format!("SHA256:{}", letter.repeat(KEY_CHARACTERS));
         let said = format!(
             "10.0.0.9 shows the host key ssh-ed25519 {}, not the pinned ssh-ed25519 {}: nothing was sent to it",
@@ -729,14 +727,16 @@ mod tests {
             key("o")
         );
         let machine = failed_while(MachinePhase::Probing, "HostKeyChanged", &said);
-        let steps = steps(&machine, None);
-        assert_eq!(outside(&steps), [Outside::CompareHostKey], "first");
-        let trust = format!(
-            "dormer trust-host-key m --fingerprint {} --why 'compared on the host itself' --yes",
-            key("n")
-        );
-        assert_eq!(lines(&steps), [trust.as_str(), "dormer recreate m --yes"]);
-        assert!(steps[2].instead);
+        for step in steps(&machine, None) {
+            let words = step.argv.join(" ");
+            assert!(!words.contains("trust-host-key"), "{words}");
+            assert!(
+                !step.say.contains(&key("n")),
+                "what the host shows is no proof: {}",
+                step.say
+            );
+        }
+        assert_eq!(shown_key(&said), Some(key("n").as_str()));
         let dispute = format!(
             "the host key pinned for 10.0.0.9 is {}, and its note says {}",
             key("n"),
