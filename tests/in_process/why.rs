@@ -281,6 +281,7 @@ fn evicting(pod: &str, why: &str) -> Trouble {
         force: false,
         overdue: false,
         idle_passes: 0,
+        ..Drain::default()
     };
     shown_as(&serving(Phase::Evicting(change(), drain)), Vec::new())
 }

@@ -309,9 +309,20 @@ pub fn situation(
         sentences.extend(last_failure.map(str::to_owned));
     }
     sentences.extend(from_the_machine(machine));
+    sentences.extend(rollout.and_then(|rollout| place(machine, rollout)));
     sentences.extend(rollout.and_then(|rollout| numbers(machine, rollout)));
     sentences.extend(version(machine));
     sentences
+}
+
+/// Its place in the queue for the lease.
+fn place(machine: &Machine, rollout: &Rollout) -> Option<String> {
+    let place = rollout.queue.iter().find(|it| it.uid == machine.uid)?;
+    Some(format!(
+        "It is number {} of {} in the queue for the lease.",
+        place.position,
+        rollout.queue.len()
+    ))
 }
 
 /// Its state, and since when; for a failed machine, the cause.

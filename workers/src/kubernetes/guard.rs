@@ -89,9 +89,9 @@ impl Refused {
             FenceRefusal::NoOwner => Failure::transient("MachineWithoutOwner", said),
             FenceRefusal::Cordoned => Failure::transient("NodeCordoned", said),
             FenceRefusal::Uncordoned => Failure::transient("NodeUncordoned", said),
-            FenceRefusal::NotItsNode | FenceRefusal::NodeServes | FenceRefusal::Gone => {
-                Failure::transient("NotItsNode", said)
-            }
+            FenceRefusal::NodeServes => Failure::transient("NodeServes", said),
+            FenceRefusal::Gone => Failure::lasting("MachineGone", said),
+            FenceRefusal::NotItsNode => Failure::transient("NotItsNode", said),
         }
     }
 }
@@ -282,7 +282,7 @@ impl KubernetesExecutor {
         token: LeaseToken,
     ) -> Result<Option<Refused>, Failure> {
         let Some(object) = self.machine(machine).await? else {
-            return Ok(Some(Refused::new(FenceRefusal::Gone, "")));
+            return Ok(Some(gone(machine)));
         };
         let live = self.node_of(&object).await?;
         Ok(lease_ended(token, &object, live.as_ref()))
@@ -295,7 +295,7 @@ impl KubernetesExecutor {
         guard: &Guard,
     ) -> Result<Option<Refused>, Failure> {
         let Some(object) = self.machine(machine).await? else {
-            return Ok(Some(Refused::new(FenceRefusal::Gone, "")));
+            return Ok(Some(gone(machine)));
         };
         if let Some(refused) = self.of_another_dormer(machine, &object) {
             return Ok(Some(refused));
@@ -317,6 +317,11 @@ impl KubernetesExecutor {
         let again = live.as_ref().filter(|live| serves_again(live, guard));
         Ok(refused.or_else(|| again.map(|live| was_uncordoned(&live.node))))
     }
+}
+
+fn gone(machine: &MachineRef) -> Refused {
+    let said = format!("the Machine {} with that UID is gone", machine.name);
+    Refused::new(FenceRefusal::Gone, said)
 }
 
 /// Whether the Node of a host that was drained under this lease is Ready and schedulable.

@@ -276,7 +276,18 @@ impl Execute for KubernetesExecutor {
                 let refused = self.reboot_refused(&host.machine, token).await?;
                 return refused.map_or(Ok(None), |refused| Err(refused.failure()));
             }
-            _ => return Ok(None),
+            // They change no host under the lease: they read it, or bring it up.
+            Task::Probe { .. } | Task::Converge { .. } | Task::Plan { .. } => return Ok(None),
+            // They write to the API server alone, and read it themselves just before.
+            Task::ApproveCsr { .. }
+            | Task::MarkNode { .. }
+            | Task::OpenFence { .. }
+            | Task::CloseFence { .. }
+            | Task::Evict { .. }
+            | Task::SetPayload { .. }
+            | Task::FindNode { .. }
+            | Task::ForgetHost { .. }
+            | Task::DeleteMachine { .. } => return Ok(None),
         };
         let refused = self.tear_down_refused(&host.machine, guard).await?;
         // An earlier attempt may have begun: such a host is not given back half torn down, but waits.

@@ -400,6 +400,14 @@ async fn a_host_is_torn_down_and_rebooted_under_its_own_lease_alone() {
         Ok(None),
         "a bring-up needs no lease"
     );
+    let another = MachineRef {
+        uid: "another".into(),
+        ..m.clone()
+    };
+    let failure = before_reboot(&bench, &another, Some(LeaseToken(1))).await;
+    let failure = failure.expect_err("it is gone");
+    assert_eq!(failure.code, "MachineGone");
+    assert!(failure.message.contains(&m.name), "{}", failure.message);
     assert_eq!(before(2, 1).await, Ok(None), "a later lease is not ended");
     let later = Task::OpenFence {
         machine: m.clone(),

@@ -13,7 +13,7 @@ use crate::{
     rollout::Rollout,
 };
 use dormer_profile::answer::FailureCode;
-use dormer_proto::phase::{MachinePhase, MachineState};
+use dormer_proto::phase::{MachinePhase, MachineState, Unavailable};
 
 /// Label of a Machine that dormer leaves alone.
 const IGNORE: &str = "windowsmachineconfig.openshift.io/ignore";
@@ -402,7 +402,11 @@ fn lease(machine: &Machine, rollout: Option<&Rollout>) -> Vec<Step> {
     match rollout.away.first() {
         Some(first) => {
             let why = ["dormer", "why", first.name.as_str()];
-            vec![Step::command("See how far the machine before it is", &why)]
+            let say = match first.why.known() {
+                Some(Unavailable::Holds) => "See how far the machine is that holds the lease",
+                _ => "See why the machine that counts against the limit is out of service",
+            };
+            vec![Step::command(say, &why)]
         }
         None => Vec::new(),
     }
@@ -416,8 +420,9 @@ fn evicting(machine: &Machine) -> Vec<Step> {
     let mut steps = Vec::new();
     match blocker.pod.split_once('/') {
         Some((namespace, pod)) => {
-            let describe = ["kubectl", "-n", namespace, "describe", "pod", pod];
-            steps.push(Step::command("See what holds the pod", &describe));
+            let in_namespace = ["kubectl", "-n", namespace];
+            let see = [&in_namespace[..], &what_holds(pod, &blocker.why)].concat();
+            steps.push(Step::command("See what holds the pod", &see));
         }
         None => steps.push(Step::command(
             "See whether the node answers",
@@ -433,6 +438,18 @@ fn evicting(machine: &Machine) -> Vec<Step> {
     let abort = ["dormer", "abort", machine.name.as_str()];
     steps.push(Step::command("Give the upgrade up", &abort).instead());
     steps
+}
+
+/// Words of `kubectl` that show what holds a pod. Its budgets are not in its own description.
+fn what_holds<'a>(pod: &'a str, why: &'a str) -> Vec<&'a str> {
+    // The API server's own words, or the worker's.
+    let one = ["The disruption budget ", "the disruption budget "];
+    let one = one.iter().find_map(|words| why.strip_prefix(words));
+    match one.and_then(|rest| rest.split(' ').next()) {
+        Some(budget) => vec!["describe", "pdb", budget],
+        None if why.starts_with("the disruption budgets ") => vec!["get", "pdb"],
+        None => vec!["describe", "pod", pod],
+    }
 }
 
 fn leaving(machine: &Machine) -> Vec<Step> {
@@ -743,6 +760,15 @@ mod tests {
             key("o")
         );
         assert_eq!(shown_key(&dispute), None, "nobody knows which is right");
+    }
+
+    #[test]
+    fn a_budget_that_holds_a_pod_is_shown_itself() {
+        let words = |why| what_holds("cart-7", why).join(" ");
+        let one = "The disruption budget cart needs 1 healthy pods and has 1 currently";
+        assert_eq!(words(one), "describe pdb cart");
+        assert_eq!(words("the disruption budgets a, b match it"), "get pdb");
+        assert_eq!(words("a webhook refuses it"), "describe pod cart-7");
     }
 
     #[test]
