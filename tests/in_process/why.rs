@@ -264,6 +264,7 @@ fn change() -> Change {
         how: How::Recreate,
         differs: differs.map(|it| (*it).to_owned()).collect(),
         repair: false,
+        anew: false,
     }
 }
 
@@ -280,6 +281,7 @@ fn evicting(pod: &str, why: &str) -> Trouble {
         force: false,
         overdue: false,
         idle_passes: 0,
+        ..Drain::default()
     };
     shown_as(&serving(Phase::Evicting(change(), drain)), Vec::new())
 }

@@ -311,6 +311,7 @@ pub fn situation(
     }
     sentences.extend(from_the_machine(machine));
     sentences.extend(rollout.and_then(|rollout| turned_away(machine, rollout)));
+    sentences.extend(rollout.and_then(|rollout| place(machine, rollout)));
     sentences.extend(rollout.and_then(|rollout| numbers(machine, rollout)));
     sentences.extend(version(machine));
     sentences
@@ -331,6 +332,16 @@ fn turned_away(machine: &Machine, rollout: &Rollout) -> Option<String> {
             rollout.pool
         )
     })
+}
+
+/// Its place in the queue for the lease.
+fn place(machine: &Machine, rollout: &Rollout) -> Option<String> {
+    let place = rollout.queue.iter().find(|it| it.uid == machine.uid)?;
+    Some(format!(
+        "It is number {} of {} in the queue for the lease.",
+        place.position,
+        rollout.queue.len()
+    ))
 }
 
 /// Its state, and since when; for a failed machine, the cause.
@@ -534,7 +545,11 @@ fn dotless(text: &str) -> &str {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::{machine::PhaseFailure, record::Event, run::TaskFailure};
+    use crate::{
+        machine::{CordonedBy, PhaseFailure},
+        record::Event,
+        run::TaskFailure,
+    };
     use dormer_proto::phase::Listed;
     use serde_json::{Value, json};
 
@@ -705,6 +720,20 @@ pub(crate) mod tests {
         assert_eq!(held, (Some(Urgency::Stuck), code("held")));
         let cordoned = of(json!({"away": [{"uid": "u", "name": "m", "why": "cordoned"}]}));
         assert_eq!(cordoned, (Some(Urgency::Person), code("cordoned")));
+        let away = json!({"away": [{"uid": "u", "name": "m", "why": "cordoned"}]});
+        let by = Machine {
+            cordoned_by: Some(CordonedBy {
+                program: "kubectl-cordon".into(),
+                at: Some(Moment(Timestamp(1_795_593_600_000))),
+            }),
+            ..waits.clone()
+        };
+        let cause = explanation(&by, None, Some(&rollout_with(away))).cause;
+        let cause = cause.unwrap_or_default();
+        assert!(
+            cause.contains("cordoned its Node (by kubectl-cordon, 2026-11-25 08:00 UTC)"),
+            "{cause}"
+        );
         assert_eq!(of(json!({})), (None, None), "its turn comes by itself");
     }
 

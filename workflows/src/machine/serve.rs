@@ -90,6 +90,9 @@ impl ServePhase {
             (Self::Closing, Outcome::FenceClosed) => {
                 // A request that came meanwhile is handled once it serves.
                 draft.s.approval_is_spent();
+                if draft.s.wished.begun {
+                    draft.s.wish = None;
+                }
                 draft.fence_closed("upgraded");
             }
             // A delayed deletion arrived before the token was closed: the slot waits for the replacement.
@@ -411,6 +414,7 @@ pub(super) fn compared(draft: &mut Draft<'_>, found: Comparison) {
                 how,
                 differs: found.differs,
                 repair: false,
+                anew: false,
             });
         }
     }
@@ -470,6 +474,7 @@ fn not_compared(draft: &mut Draft<'_>, failure: Failure) {
             how: How::Recreate,
             differs,
             repair: false,
+            anew: false,
         });
     } else {
         serve_unchecked(draft);
@@ -513,6 +518,7 @@ fn node_is_absent(draft: &mut Draft<'_>) {
         how: How::InPlace,
         differs: vec!["its Node is gone, and its kubelet has to register again".into()],
         repair: true,
+        anew: false,
     }));
 }
 

@@ -118,8 +118,13 @@ pub fn in_rollout(machine: &Machine, rollout: &Rollout) -> Option<Trouble> {
             format!("the rollout is paused by {paused}"),
         )
     } else if cordoned(machine, rollout) {
-        let cause = "somebody else cordoned its Node, and dormer takes no such Node";
-        (Urgency::Person, "cordoned", cause.to_owned())
+        let by = machine.cordoned_by.as_ref().map(|by| {
+            let at = by.at.map(|at| format!(", {}", at.clock(now(machine))));
+            format!(" (by {}{})", by.program, at.unwrap_or_default())
+        });
+        let by = by.unwrap_or_default();
+        let cause = format!("somebody else cordoned its Node{by}, and dormer takes no such Node");
+        (Urgency::Person, "cordoned", cause)
     } else {
         return None;
     };
@@ -128,6 +133,12 @@ pub fn in_rollout(machine: &Machine, rollout: &Rollout) -> Option<Trouble> {
         code: code.to_owned(),
         cause: cause.trim_end_matches('.').to_owned(),
     })
+}
+
+/// The server's time of this view.
+fn now(machine: &Machine) -> Timestamp {
+    let Moment(since) = machine.status.since;
+    since.plus_ms(machine.status.since_seconds.saturating_mul(1_000))
 }
 
 /// Whether another client cordoned the machine's Node.
