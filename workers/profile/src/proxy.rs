@@ -1,6 +1,5 @@
 //! Proxy of the cluster. A password in its URLs is a secret, which only hosts get.
 
-use crate::cluster_config::Revision;
 use serde_json::{Value, json};
 use std::{fmt, ops::Range};
 
@@ -14,7 +13,7 @@ pub struct Proxy {
     https: String,
     no: String,
     /// Of the object that has the password, where there is one.
-    revision: Option<Revision>,
+    revision: Option<String>,
 }
 
 impl Proxy {
@@ -26,7 +25,7 @@ impl Proxy {
             http: http.to_owned(),
             https: https.to_owned(),
             no: no.to_owned(),
-            revision: secret.then(|| Revision(revision.to_owned())),
+            revision: secret.then(|| revision.to_owned()),
         }
     }
 
@@ -64,7 +63,7 @@ impl Proxy {
     /// The same for a comparison: the revision stands for the password.
     pub(crate) fn named(&self) -> impl Iterator<Item = (&'static str, String)> {
         self.secret().map(|(variable, url, _)| {
-            let revision = self.revision.as_ref().map_or("", |it| &it.0);
+            let revision = self.revision.as_deref().unwrap_or_default();
             let name = crate::variables::of_variable(variable);
             (
                 variable,
