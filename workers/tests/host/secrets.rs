@@ -168,7 +168,7 @@ impl Cluster for Marked {
         Ok(())
     }
 
-    async fn pinned(&self, _: &MachineRef) -> Result<Option<String>, Failure> {
+    async fn pinned(&self, _: &HostRef) -> Result<Option<String>, Failure> {
         Ok(None)
     }
 
