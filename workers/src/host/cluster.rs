@@ -1,7 +1,11 @@
 //! What tasks on a Windows host need of the cluster: a few reads, and one annotation.
 
 use dormer_profile::cluster_config::ClusterSnapshot;
-use dormer_proto::{id::LeaseToken, machine::MachineRef, message::Failure};
+use dormer_proto::{
+    id::LeaseToken,
+    machine::{HostRef, MachineRef},
+    message::Failure,
+};
 use std::future::Future;
 use zeroize::Zeroizing;
 
@@ -59,9 +63,13 @@ pub trait Cluster: Send + Sync + 'static {
         host_key: &str,
     ) -> impl Future<Output = Result<(), Failure>> + Send;
     /// Reads the host key that is pinned on the Machine, if there is one.
+    ///
+    /// # Errors
+    /// `MachineGone`, `NotItsAddress`: there is no such Machine, or this is not its host's address. Nothing may be sent
+    /// there.
     fn pinned(
         &self,
-        machine: &MachineRef,
+        host: &HostRef,
     ) -> impl Future<Output = Result<Option<String>, Failure>> + Send;
     /// Replaces the host key that is pinned on the Machine by one that a person trusts.
     fn pin(

@@ -182,7 +182,8 @@ fn fence(order: &Order, generation: u64) -> HostFence {
 }
 
 impl<C: Cluster> HostExecutor<C> {
-    /// Performs a task on the host whose key the run and the Machine pin alike. The pin on the Machine survives a lost
+    /// Performs a task on the host whose address the live Machine has, and whose key the run and the Machine pin alike. The
+    /// pin on the Machine survives a lost
     /// store. If the two differ, nothing is sent to the host until a person trusts a key, which replaces both.
     async fn perform_pinned(
         &self,
@@ -191,7 +192,7 @@ impl<C: Cluster> HostExecutor<C> {
         progress: &Progress,
     ) -> Result<Outcome, Failure> {
         let trusted = host.pin.as_deref().is_some_and(is_fingerprint);
-        let noted = self.cluster.pinned(&host.machine).await?;
+        let noted = self.cluster.pinned(host).await?;
         let host = match (&host.pin, noted.clone()) {
             (Some(pin), Some(noted)) if !trusted && *pin != noted => {
                 return Err(pins_differ(host, pin, &noted));

@@ -124,6 +124,9 @@ impl<C: Cluster> HostExecutor<C> {
         let section = section(wanted.section);
         let rendered = render(&inputs, section, &wanted.desired.version)
             .map_err(|problems| Failure::lasting("ProfileUnusable", problems.to_string()))?;
+        for secret in found.cluster_config.proxy_passwords() {
+            self.known.value(secret);
+        }
         self.learn(&bootstrap, token.as_deref(), &rendered, &variables);
         let bytes = rendered
             .document

@@ -98,7 +98,7 @@ impl Cluster for Plain {
         Ok(())
     }
 
-    async fn pinned(&self, _: &MachineRef) -> Result<Option<String>, Failure> {
+    async fn pinned(&self, _: &HostRef) -> Result<Option<String>, Failure> {
         Ok(self.pinned.lock().expect("a pin").clone())
     }
 

@@ -4,7 +4,8 @@ use super::bench::program;
 use bytes::Bytes;
 use dormer_fleet::{World, WorldConfig};
 use dormer_profile::{
-    cluster_config::ClusterSnapshot, layers::Layer, payload::Manifest, render::EXAMPLE_PAYLOAD,
+    cluster_config::ClusterSnapshot, layers::Layer, payload::Manifest, proxy::Proxy,
+    render::EXAMPLE_PAYLOAD,
 };
 use dormer_proto::{
     id::{Attempt, Incarnation, RunId, Seq, Sum, TaskId, Timestamp},
@@ -40,6 +41,14 @@ use zeroize::Zeroizing;
 /// Neither looks like a token.
 const TOKEN: &str = "marked-token-of-no-shape";
 const PASSWORD: &str = "marked-password-of-a-layer";
+/// Too short for a secret that is known by its text.
+const SHORT: &str = "pw-marked";
+const OF_THE_PROXY: &str = "marked-password-of-the-proxy";
+
+fn proxy() -> Proxy {
+    let url = |password: &str| format!("http://u:{password}@proxy.example:3128");
+    Proxy::new(&url(OF_THE_PROXY), &url(SHORT), "", "7")
+}
 
 /// A server that answers whatever is run with one text.
 #[derive(Clone)]
@@ -159,7 +168,7 @@ impl Cluster for Marked {
         Ok(())
     }
 
-    async fn pinned(&self, _: &MachineRef) -> Result<Option<String>, Failure> {
+    async fn pinned(&self, _: &HostRef) -> Result<Option<String>, Failure> {
         Ok(None)
     }
 
@@ -180,7 +189,10 @@ impl Cluster for Marked {
     }
 
     async fn read_cluster(&self) -> ClusterSnapshot {
-        ClusterSnapshot::default()
+        ClusterSnapshot {
+            proxy: Ok(proxy()),
+            ..ClusterSnapshot::default()
+        }
     }
 
     async fn bootstrap(&self) -> Result<Bootstrap, Failure> {
@@ -256,8 +268,9 @@ async fn executor(sftp: Files) -> (HostExecutor<Marked>, Catalog, Vec<String>) {
     let catalog = Catalog::new(&[layer]).expect("a catalog");
     let manifest = Manifest::parse(EXAMPLE_PAYLOAD).expect("a manifest");
     catalog.add(Payload::in_memory(manifest, BTreeMap::new()));
+    assert!(catalog.read_cluster(Marked.read_cluster().await).is_empty());
     let says = format!(
-        "hello {TOKEN} {PASSWORD} {} 10.0.128.155 bye\n",
+        "hello {TOKEN} {PASSWORD} {} {OF_THE_PROXY} http://u:{SHORT}@proxy.example 10.0.128.155 bye\n",
         key_lines.join(" ")
     );
     let key = decode_secret_key(pem, None).expect("a key");
@@ -328,7 +341,9 @@ async fn no_secret_in_a_hosts_output_is_published() {
         }
         // SFTP's first words are repeated before anything of the document was said to the host.
         let of_output = !text.contains("SFTP");
-        assert!(!of_output || !text.contains(PASSWORD), "{what}: {text}");
+        let secrets = [PASSWORD, OF_THE_PROXY, SHORT];
+        let leaks = secrets.iter().any(|secret| text.contains(secret));
+        assert!(!of_output || !leaks, "{what}: {text}");
         assert!(
             !of_output || text.contains("10.0.128.155 bye"),
             "no secret: {what}: {text}"

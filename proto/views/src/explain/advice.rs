@@ -524,6 +524,15 @@ fn cure(code: &str) -> Option<Cure> {
         "ConnectTimeout" | "ConnectRefused" | "ConnectionLost" | "HandshakeFailed" | "NoAnswer" => {
             OPEN_SSH
         }
+        "NotItsAddress" => cured(
+            MendCluster,
+            "See which address the Machine has: kubectl get machine -o yaml, status.addresses. Once that is the host's own, the \
+             next order names it. An order that names another host again and again is old, or forged",
+        ),
+        "MachineGone" => cured(
+            MendCluster,
+            "See whether the Machine is there: kubectl get machine. Without it there is no host to change",
+        ),
         "SftpUnusable" => cured(
             MendHost,
             "Remove every output of the profiles of the host's default shell: it mixes with what SFTP sends",
