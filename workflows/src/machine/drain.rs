@@ -55,7 +55,7 @@ impl DrainPhase {
             (Self::Opening(_), Outcome::FenceOpened { .. }) if draft.halted() => {}
             (Self::Opening(change), Outcome::FenceOpened { .. }) => opened(draft, change),
             (Self::Opening(change), Outcome::NodeAbsent) if change.repair => {
-                draft.enter(Phase::TearingDown);
+                emptied(draft, change.how);
             }
             (Self::Opening(change), Outcome::NodeFound { .. }) if change.repair => {
                 draft.s.note = Some("its Node is back".into());
@@ -123,11 +123,13 @@ impl DrainPhase {
 
     pub(super) fn gave_up(self, draft: &mut Draft<'_>, task: TaskKind, failure: Failure) {
         let marked = matches!(draft.s.lease, Lease::Held { marked: true, .. });
+        // A repair: within the limit it has no mark.
+        let absent = draft.s.node.is_none();
         match self {
             // A failed read does not prove an absence.
             Self::Opening(_) if task == TaskKind::FindNode => give_back_for(draft, &failure),
             // A dead host must not delay other repairs: it returns the lease, and waits before it asks again.
-            Self::TearingDown if marked && policy::is_unanswered(&failure.code) => {
+            Self::TearingDown if (marked || absent) && policy::is_unanswered(&failure.code) => {
                 give_back_for(draft, &failure);
             }
             Self::Leaving => removal::gave_up(draft, task, failure),
