@@ -835,4 +835,11 @@ pub(crate) const SCENARIOS: &[(u8, &str, &CoveringTests)] = &[
             (STORY, "a_machine_that_was_given_up_and_has_no_node_is_replaced"),
         ],
     ),
+    (
+        97,
+        "the Node of a host of one's own is deleted in the middle of a drain",
+        &[
+            ("workflows/tests/own_hosts.rs", "one_whose_node_is_deleted_in_mid_drain_goes_on"),
+        ],
+    ),
 ];

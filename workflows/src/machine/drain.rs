@@ -146,9 +146,7 @@ impl DrainPhase {
 
     pub(super) fn fired(self, draft: &mut Draft<'_>, timer: Timer) {
         match (self, timer) {
-            (Self::Evicting(change, drain), Timer::Again) => {
-                draft.evict(change.how, drain.force);
-            }
+            (Self::Evicting(change, drain), Timer::Again) => next_pass(draft, &change, &drain),
             (Self::Evicting(change, drain), Timer::Drain) => overdue(draft, change, drain),
             (Self::Leaving, Timer::Again) => removal::begin_pass(draft, false),
             (Self::Leaving, Timer::Drain) => removal::overdue(draft),
@@ -353,6 +351,15 @@ fn begin_eviction(draft: &mut Draft<'_>, change: &Change, drain: &Drain) {
         draft.s.phase = Phase::Evicting(change.clone(), drain);
         draft.wait(Timer::Drain);
     }
+}
+
+/// Begins the next pass of evictions. With its Node, its pods are gone from the API server, too.
+fn next_pass(draft: &mut Draft<'_>, change: &Change, drain: &Drain) {
+    if draft.s.node_name().is_some() {
+        return draft.evict(change.how, drain.force);
+    }
+    draft.s.note = Some("drained no further: its Node is gone".into());
+    emptied(draft, change.how);
 }
 
 /// Restarts the drain under new settings of the pool for its limit or the policy after it.
