@@ -1073,6 +1073,30 @@ fn a_certificate_that_does_not_fit_yet() {
     holds(&story, expect_file!["stories/certificate.txt"]);
 }
 
+/// Why a request was refused may end without a fact for this run: another machine claimed the name, and is gone.
+#[test]
+fn a_refused_request_is_looked_at_again_when_a_node_is_waited_for() {
+    let refused = || Outcome::CsrRefused {
+        csr: "csr-0".into(),
+        why: "another Machine has this name".into(),
+    };
+    let mut story = nameless();
+    story
+        .tell("the kubelet asks", first_csr())
+        .done("approve-csr", refused());
+    assert_eq!(story.names(), [""; 0], "{}", story.text);
+    story.tell("no Node came", Input::Fired(Timer::Deadline));
+    assert!(matches!(story.state.phase, Phase::Failed { .. }));
+    story.person(Signal::Retry);
+    assert!(story.names().contains(&"approve-csr"), "{}", story.text);
+    story
+        .done("approve-csr", refused())
+        .done("probe", probed())
+        .done("converge-host", converged(Section::Host, false));
+    assert_eq!(story.state.phase, Phase::NodeWait, "{}", story.text);
+    assert_eq!(story.names(), ["approve-csr"], "{}", story.text);
+}
+
 fn expected(story: &Story) -> CsrExpectation {
     match story.task("approve-csr") {
         Task::ApproveCsr { expect, .. } => expect,
