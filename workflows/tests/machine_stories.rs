@@ -1073,6 +1073,30 @@ fn a_certificate_that_does_not_fit_yet() {
     holds(&story, expect_file!["stories/certificate.txt"]);
 }
 
+/// Why a request was refused may end without a fact for this run: another machine claimed the name, and is gone.
+#[test]
+fn a_refused_request_is_looked_at_again_when_a_node_is_waited_for() {
+    let refused = || Outcome::CsrRefused {
+        csr: "csr-0".into(),
+        why: "another Machine has this name".into(),
+    };
+    let mut story = nameless();
+    story
+        .tell("the kubelet asks", first_csr())
+        .done("approve-csr", refused());
+    assert_eq!(story.names(), [""; 0], "{}", story.text);
+    story.tell("no Node came", Input::Fired(Timer::Deadline));
+    assert!(matches!(story.state.phase, Phase::Failed { .. }));
+    story.person(Signal::Retry);
+    assert!(story.names().contains(&"approve-csr"), "{}", story.text);
+    story
+        .done("approve-csr", refused())
+        .done("probe", probed())
+        .done("converge-host", converged(Section::Host, false));
+    assert_eq!(story.state.phase, Phase::NodeWait, "{}", story.text);
+    assert_eq!(story.names(), ["approve-csr"], "{}", story.text);
+}
+
 fn expected(story: &Story) -> CsrExpectation {
     match story.task("approve-csr") {
         Task::ApproveCsr { expect, .. } => expect,
@@ -2223,6 +2247,139 @@ fn a_node_that_is_gone_is_searched_for_and_brought_back_through_the_lease() {
         ["close-fence"],
         "one dead host keeps nobody waiting"
     );
+}
+
+/// A story whose Node was found absent: the machine waits for the lease.
+fn without_its_node(pool: PoolSettings, machine: MachineFact) -> Story {
+    let mut story = Story::joined(pool);
+    story
+        .tell("the Machine is seen again", saw(machine))
+        .tell("the Node is gone", node_gone())
+        .tell("ten minutes later", Input::Fired(Timer::Deadline))
+        .done("find-node", Outcome::NodeAbsent);
+    story
+}
+
+/// Opens the fence of a repair under an ordinary lease, and finds its Node still absent.
+fn repairs(story: &mut Story) {
+    let opened = Outcome::FenceOpened {
+        was_cordoned: false,
+    };
+    story
+        .granted(7, false)
+        .done("open-fence", opened)
+        .done("find-node", Outcome::NodeAbsent);
+}
+
+/// With `maxUnavailable` of two or more, a repair is granted within the limit. A dead host returns that lease, too.
+#[test]
+fn a_repair_within_the_limit_of_a_dead_host_halts_nobody() {
+    let mut story = without_its_node(wanting("v1"), machine());
+    repairs(&mut story);
+    story.given_up("tear-down", "ConnectTimeout");
+    assert_eq!(story.names(), ["close-fence"], "{}", story.text);
+    assert!(!story.state.report().failed);
+    story.done("close-fence", Outcome::FenceClosed);
+    assert!(story.text.contains("release 7"), "{}", story.text);
+    assert_eq!(story.state.phase, Phase::Serving);
+    // It waits again before it asks for the next lease.
+    story
+        .tell("ten minutes later", Input::Fired(Timer::Deadline))
+        .done("find-node", Outcome::NodeAbsent);
+    assert_eq!(story.state.lease, Lease::Wanted);
+
+    // A host that answers, and an upgrade whose Node is there, fail as before.
+    let mut story = without_its_node(wanting("v1"), machine());
+    repairs(&mut story);
+    story.given_up("tear-down", "AccessDenied");
+    assert!(story.state.report().failed);
+    let mut story = draining(in_place("v2"));
+    story.tell("five seconds later", Input::Fired(Timer::Again));
+    story.done("evict", evicted(3, 0));
+    story.given_up("tear-down", "ConnectTimeout");
+    assert!(story.state.report().failed, "{}", story.text);
+}
+
+/// A Machine that the Machine API gave up: its instance is gone for good.
+fn given_up() -> MachineFact {
+    MachineFact {
+        phase: Some("Failed".into()),
+        error: Some("UpdateError: Can't find created instance.".into()),
+        node: Some("win-a".into()),
+        ..machine()
+    }
+}
+
+/// Nobody logs in at the address of an instance that is gone: its owner makes another Machine.
+#[test]
+fn a_machine_that_was_given_up_and_has_no_node_is_replaced() {
+    let mut story = without_its_node(in_place("v1"), given_up());
+    let waits = |story: &Story, how| match &story.state.phase {
+        Phase::LeaseWait(change) => change.repair && change.how == how,
+        _ => false,
+    };
+    assert!(waits(&story, How::Recreate), "{}", story.text);
+    // Its Node is there after all: nothing is deleted.
+    let asks = story.state.clone();
+    let found = Outcome::NodeFound {
+        name: "win-a".into(),
+    };
+    let opened = Outcome::FenceOpened {
+        was_cordoned: false,
+    };
+    story
+        .granted(7, false)
+        .done("open-fence", opened)
+        .done("find-node", found);
+    assert_eq!(story.names(), ["close-fence"], "{}", story.text);
+    // It is absent.
+    story.state = asks;
+    story.open.clear();
+    story.text.clear();
+    repairs(&mut story);
+    assert_eq!(story.names(), ["delete-machine"], "{}", story.text);
+    assert!(!story.text.contains("tear-down"), "{}", story.text);
+    story
+        .done("delete-machine", Outcome::MachineDeleted)
+        .tell("the Machine is gone", machine_gone())
+        .done("close-fence", Outcome::FenceClosed);
+    assert!(
+        story.text.contains("release 7, the Machine is gone"),
+        "{}",
+        story.text
+    );
+
+    // It is given up while it waits to be set up again. Its position in the queue stays.
+    let mut story = without_its_node(wanting("v1"), machine());
+    assert!(waits(&story, How::InPlace), "{}", story.text);
+    story.text.clear();
+    story.tell("it is given up", saw(given_up()));
+    assert!(waits(&story, How::Recreate), "{}", story.text);
+    assert!(!story.text.contains("request"), "{}", story.text);
+}
+
+/// A Machine that was given up and that nobody would replace waits for an owner, or for its Node.
+#[test]
+fn a_machine_that_was_given_up_and_has_no_owner_waits() {
+    let orphan = MachineFact {
+        owner: None,
+        ..given_up()
+    };
+    let waits = |story: &Story| matches!(story.state.phase, Phase::OwnerWait(_));
+    let mut story = without_its_node(wanting("v1"), orphan.clone());
+    assert!(waits(&story), "{}", story.text);
+    assert_eq!(story.names(), [""; 0], "{}", story.text);
+    let alone = story.state.clone();
+    story.tell("it has an owner", saw(given_up()));
+    assert_eq!(story.state.lease, Lease::Wanted, "{}", story.text);
+    story.state = alone;
+    story.tell("its Node is back", node_is(carrying("v1")));
+    assert_eq!(story.state.phase, Phase::Checking, "{}", story.text);
+    // The owner is taken away while it waits for the lease: the request is withdrawn.
+    let mut story = without_its_node(wanting("v1"), given_up());
+    story.tell("its owner is gone", saw(orphan));
+    assert!(waits(&story), "{}", story.text);
+    assert_eq!(story.state.lease, Lease::None, "{}", story.text);
 }
 
 /// A provider id that another writes in another case is the same computer's.

@@ -1,8 +1,8 @@
 //! Hosts of one's own: they are upgraded in place whatever the pool says, and their removal is the run's own work.
 
 use crate::common::{
-    Story, carrying, converged, evicted, first_csr, machine, machine_gone, node_is, planned,
-    pool_is, probed, saw, wanting,
+    Story, carrying, converged, evicted, first_csr, machine, machine_gone, node_gone, node_is,
+    planned, pool_is, probed, saw, wanting,
 };
 use dormer_engine_core::Input;
 use dormer_proto::{
@@ -99,6 +99,35 @@ fn it_is_upgraded_in_place_under_the_lease_whatever_the_strategy_and_the_class()
         assert_eq!(story.names(), ["converge-host"]);
         story.done("converge-host", converged(Section::Host, false));
     }
+}
+
+/// `kubectl delete node` in the middle of a drain: the watcher takes the link to the Node away, too.
+#[test]
+fn one_whose_node_is_deleted_in_mid_drain_goes_on() {
+    let unlinked = MachineFact {
+        node: None,
+        ..host()
+    };
+    let mut story = serving();
+    story
+        .tell("another version is wanted", pool_is(wanting("v2")))
+        .done("plan", planned(Some(ChangeClass::Drain)))
+        .granted(7, false)
+        .done(
+            "open-fence",
+            Outcome::FenceOpened {
+                was_cordoned: false,
+            },
+        )
+        .done("evict", evicted(1, 3))
+        .tell("its Node is deleted", node_gone())
+        .tell("its link is taken away", saw(unlinked))
+        .tell("five seconds later", Input::Fired(Timer::Again));
+    assert_eq!(story.names(), ["tear-down"], "{}", story.text);
+    story
+        .done("tear-down", Outcome::TornDown)
+        .done("probe", probed());
+    assert_eq!(story.names(), ["converge-host"], "{}", story.text);
 }
 
 #[test]

@@ -1,13 +1,17 @@
-//! Rules for MachineAutoscalers: bounds, target, and what a set of size 0 cannot say.
+//! Rules for autoscalers: bounds, target, what a set of size 0 cannot say, and how long a machine may take.
 
 use crate::{
-    common::{Site, filled, is_there, nearest},
+    common::{Site, filled, is_there, nearest, seconds},
     documents::Object,
     finding::Finding,
     machine_set,
 };
 use dormer_profile::yaml_tree::Node;
 
+/// Shortest time to provision: as long as a MachineHealthCheck has to wait.
+const PROVISION_MIN: u64 = 30 * 60;
+/// What the autoscaler takes where nothing is set, in seconds.
+const PROVISION_DEFAULT: u64 = 15 * 60;
 /// Annotations from which the autoscaler knows a machine that does not exist yet.
 const SIZES: [&str; 2] = ["machine.openshift.io/vCPU", "machine.openshift.io/memoryMb"];
 /// Annotation with the labels that its nodes will have.
@@ -53,6 +57,27 @@ pub(crate) fn check(object: &Object<'_>, site: &Site<'_>, found: &mut Vec<Findin
     if number("minReplicas") == Some(0) {
         from_zero(root, target, site, found);
     }
+}
+
+/// Rules for the ClusterAutoscaler.
+pub(crate) fn of_cluster(object: &Object<'_>, found: &mut Vec<Finding>) {
+    let root = &object.root;
+    let node = root.at(&["spec", "maxNodeProvisionTime"]);
+    let time = node.map_or(Some(PROVISION_DEFAULT), |it| it.text().and_then(seconds));
+    let Some(time) = time.filter(|time| *time < PROVISION_MIN) else {
+        return;
+    };
+    let place = node.map_or_else(|| nearest(root, &["spec"]), |it| it.position);
+    let said = node.map_or("no `maxNodeProvisionTime` is set: ", |_| "");
+    let minutes = time / 60;
+    let message = format!(
+        "{said}a Machine without a Node is deleted after {minutes} minutes, and its set is made smaller"
+    );
+    let finding = Finding::new("provision-time", place, message);
+    found.push(match node {
+        Some(node) => finding.replace(node.position, "40m"),
+        None => finding,
+    });
 }
 
 fn from_zero(root: &Node, target: Option<&Node>, site: &Site<'_>, found: &mut Vec<Finding>) {

@@ -125,6 +125,7 @@ fn check(object: &documents::Object<'_>, site: &Site<'_>, found: &mut Vec<Findin
         ("machine.openshift.io", "MachineSet") => machine_set::check(object, site, found),
         ("machine.openshift.io", "MachineHealthCheck") => health_check::check(object, site, found),
         ("autoscaling.openshift.io", "MachineAutoscaler") => autoscaler::check(object, site, found),
+        ("autoscaling.openshift.io", "ClusterAutoscaler") => autoscaler::of_cluster(object, found),
         ("", "ConfigMap") => instances::check(object, site, found),
         ("dormer.io", "WindowsPool") => pool::check(object, site, found),
         ("node.k8s.io", "RuntimeClass") => runtime_class::check(object, site, found),

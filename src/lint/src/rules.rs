@@ -40,7 +40,7 @@ pub enum About {
     MachineSet,
     /// MachineHealthChecks.
     HealthCheck,
-    /// MachineAutoscalers.
+    /// MachineAutoscalers and the ClusterAutoscaler.
     Autoscaler,
     /// The ConfigMap `windows-instances`.
     Instances,
@@ -72,7 +72,7 @@ impl About {
             Self::Text => "Any text",
             Self::MachineSet => "MachineSets of Windows machines",
             Self::HealthCheck => "MachineHealthChecks",
-            Self::Autoscaler => "MachineAutoscalers",
+            Self::Autoscaler => "Autoscalers",
             Self::Instances => "The ConfigMap `windows-instances`",
             Self::Pool => "WindowsPools",
             Self::Profile => "Profiles and their layers",
@@ -190,6 +190,9 @@ rules! {
     Autoscaler Error "autoscaler-range" false "maxReplicas: 1 with minReplicas: 2"
         "the API server or the autoscaler refuses it"
         "write a maximum of at least the minimum";
+    Autoscaler Error "provision-time" true "maxNodeProvisionTime: 15m"
+        "a Windows host needs a reboot and 300 MB before its Node: the autoscaler deletes each Machine shortly before that, and lowers the number of its set"
+        "write maxNodeProvisionTime: 40m in the ClusterAutoscaler";
 
     Instances Error "instance-entry" false "10.1.42.1: user=Administrator"
         "an entry is exactly username=NAME; one that is not stops the Windows Machine Config Operator for all hosts, and a password would be readable to many"

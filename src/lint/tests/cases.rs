@@ -420,6 +420,20 @@ const CASES: &[Case] = &[
         false,
     ),
     case(
+        GCP,
+        "maxNodeProvisionTime: 40m",
+        "maxNodeProvisionTime: 15m",
+        &[("provision-time", "15m")],
+        true,
+    ),
+    case(
+        GCP,
+        "  maxNodeProvisionTime: 40m\n",
+        "",
+        &[("provision-time", "spec:")],
+        false,
+    ),
+    case(
         INSTANCES,
         "username=Administrator",
         "Administrator",

@@ -55,6 +55,8 @@ impl ConfigurePhase {
                 Some(_) => draft.enter(Phase::ConvergingNode),
                 None => {
                     draft.wait(Timer::Deadline);
+                    // The kubelet makes no other request while its first one is pending.
+                    draft.recheck_csrs();
                 }
             },
             Self::ConvergingNode => converge_node(draft),

@@ -55,7 +55,7 @@ impl DrainPhase {
             (Self::Opening(_), Outcome::FenceOpened { .. }) if draft.halted() => {}
             (Self::Opening(change), Outcome::FenceOpened { .. }) => opened(draft, change),
             (Self::Opening(change), Outcome::NodeAbsent) if change.repair => {
-                draft.enter(Phase::TearingDown);
+                emptied(draft, change.how);
             }
             (Self::Opening(change), Outcome::NodeFound { .. }) if change.repair => {
                 draft.s.note = Some("its Node is back".into());
@@ -130,11 +130,13 @@ impl DrainPhase {
 
     pub(super) fn gave_up(self, draft: &mut Draft<'_>, task: TaskKind, failure: Failure) {
         let marked = matches!(draft.s.lease, Lease::Held { marked: true, .. });
+        // A repair: within the limit it has no mark.
+        let absent = draft.s.node.is_none();
         match self {
             // A failed read does not prove an absence.
             Self::Opening(_) if task == TaskKind::FindNode => give_back_for(draft, &failure),
             // A dead host must not delay other repairs: it returns the lease, and waits before it asks again.
-            Self::TearingDown if marked && policy::is_unanswered(&failure.code) => {
+            Self::TearingDown if (marked || absent) && policy::is_unanswered(&failure.code) => {
                 give_back_for(draft, &failure);
             }
             Self::Leaving => removal::gave_up(draft, task, failure),
@@ -151,9 +153,7 @@ impl DrainPhase {
 
     pub(super) fn fired(self, draft: &mut Draft<'_>, timer: Timer) {
         match (self, timer) {
-            (Self::Evicting(change, drain), Timer::Again) => {
-                draft.evict(change.how, drain.force);
-            }
+            (Self::Evicting(change, drain), Timer::Again) => next_pass(draft, &change, &drain),
             (Self::Evicting(change, drain), Timer::Drain) => overdue(draft, change, drain),
             (Self::Leaving, Timer::Again) => removal::begin_pass(draft, false),
             (Self::Leaving, Timer::Drain) => removal::overdue(draft),
@@ -404,6 +404,15 @@ fn begin_eviction(draft: &mut Draft<'_>, change: &Change, drain: &Drain) {
         draft.s.phase = Phase::Evicting(change.clone(), drain);
         draft.wait(Timer::Drain);
     }
+}
+
+/// Begins the next pass of evictions. With its Node, its pods are gone from the API server, too.
+fn next_pass(draft: &mut Draft<'_>, change: &Change, drain: &Drain) {
+    if draft.s.node_name().is_some() {
+        return draft.evict(change.how, drain.force);
+    }
+    draft.s.note = Some("drained no further: its Node is gone".into());
+    emptied(draft, change.how);
 }
 
 /// Restarts the drain under new settings of the pool for its limit or the policy after it.

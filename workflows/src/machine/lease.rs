@@ -48,7 +48,7 @@ impl Draft<'_> {
     pub(super) fn want(&mut self, change: Change) {
         if change.how == How::Recreate && self.s.owner().is_none() {
             self.enter(Phase::OwnerWait(change));
-        } else if self.s.needs_approval() {
+        } else if self.s.needs_approval() && !change.repair {
             self.enter(Phase::ApprovalWait(change));
         } else {
             self.enter(Phase::LeaseWait(change));

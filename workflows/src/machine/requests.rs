@@ -33,6 +33,7 @@ impl Draft<'_> {
     fn retry(&mut self) {
         if let Phase::Failed { from, .. } = self.s.phase.clone() {
             self.s.note = None;
+            self.recheck_csrs();
             self.go_on_from(*from);
         }
     }

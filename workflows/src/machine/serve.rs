@@ -213,6 +213,18 @@ impl ServePhase {
         match self {
             // It may have an owner now.
             Self::OwnerWait(change) => draft.want(change),
+            // It may have been given up, or have lost its owner, since the search for its Node.
+            Self::LeaseWait(change) if change.repair => {
+                let now = repair(draft);
+                match now.how == How::Recreate && draft.s.owner().is_none() {
+                    true => {
+                        draft.withdraw();
+                        draft.want(now);
+                    }
+                    // The position in the queue stays.
+                    false => draft.s.phase = Phase::LeaseWait(now),
+                }
+            }
             // While the Node serves, the Machine's own status changes nothing.
             Self::Serving
             | Self::Checking
@@ -232,7 +244,7 @@ impl ServePhase {
             // A comparison or a change is already under way.
             Self::Checking | Self::Applying { .. } => {}
             // It was to be brought back, and is back.
-            Self::LeaseWait(change) if change.repair => {
+            Self::LeaseWait(change) | Self::OwnerWait(change) if change.repair => {
                 draft.withdraw();
                 draft.enter(Phase::Checking);
             }
@@ -514,12 +526,30 @@ fn node_is_absent(draft: &mut Draft<'_>) {
         draft.wait(Timer::Deadline);
         return;
     }
-    draft.enter(Phase::LeaseWait(Change {
-        how: How::InPlace,
-        differs: vec!["its Node is gone, and its kubelet has to register again".into()],
+    let change = repair(draft);
+    draft.want(change);
+}
+
+/// Repair of a machine without a Node. The instance of a Machine that the Machine API gave up is gone for good, and its
+/// address may be another's by now: such a Machine is replaced, and nobody logs in there.
+fn repair(draft: &Draft<'_>) -> Change {
+    let given_up = draft.s.given_up().filter(|_| !draft.s.own_host());
+    let (how, why) = match given_up {
+        Some(error) => (
+            How::Recreate,
+            format!("its Node is gone, and the Machine API gave the Machine up: {error}"),
+        ),
+        None => (
+            How::InPlace,
+            "its Node is gone, and its kubelet has to register again".to_owned(),
+        ),
+    };
+    Change {
+        how,
+        differs: vec![why],
         repair: true,
         anew: false,
-    }));
+    }
 }
 
 /// Handles a Node that exists although the watcher does not report it: nothing is done.

@@ -315,7 +315,7 @@ pub struct Change {
     /// What differs, for people.
     pub differs: Vec<String>,
     /// Whether its Node is gone: the host is set up again, even without another difference, so that its kubelet
-    /// registers again.
+    /// registers again; or a Machine that was given up is replaced.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub repair: bool,
     /// Whether another client uncordoned the Node since the fence was opened first: the drain starts over.
