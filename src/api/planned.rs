@@ -192,7 +192,7 @@ mod tests {
     use dormer_proto::{id::Incarnation, machine::MachineRef};
     use dormer_workers::{
         catalog::Catalog,
-        host::cluster::{Bootstrap, Cluster, MachineInCluster},
+        host::cluster::{Bootstrap, CloudToken, Cluster, MachineInCluster},
     };
     use tower::ServiceExt;
     use zeroize::Zeroizing;
@@ -228,6 +228,9 @@ mod tests {
             none()
         }
         async fn token(&self, _: &MachineRef) -> Result<Zeroizing<String>, Failure> {
+            none()
+        }
+        async fn cloud_token(&self, _: &str, _: bool) -> Result<CloudToken, Failure> {
             none()
         }
     }

@@ -17,7 +17,7 @@ use dormer_workers::{
     execute::Execute,
     host::{
         HostExecutor,
-        cluster::{Bootstrap, Cluster, MachineInCluster},
+        cluster::{Bootstrap, CloudToken, Cluster, MachineInCluster},
     },
     pool::Installed,
     progress::Progress,
@@ -40,6 +40,7 @@ use zeroize::Zeroizing;
 /// Neither looks like a token.
 const TOKEN: &str = "marked-token-of-no-shape";
 const PASSWORD: &str = "marked-password-of-a-layer";
+const CLOUD_TOKEN: &str = "marked-token-of-a-cloud";
 
 /// A server that answers whatever is run with one text.
 #[derive(Clone)]
@@ -202,6 +203,10 @@ impl Cluster for Marked {
             "one token is for all machines here",
         ))
     }
+
+    async fn cloud_token(&self, _: &str, _: bool) -> Result<CloudToken, Failure> {
+        Ok(CloudToken::New(CLOUD_TOKEN.to_owned().into()))
+    }
 }
 
 fn order(body: Task) -> Order {
@@ -257,7 +262,7 @@ async fn executor(sftp: Files) -> (HostExecutor<Marked>, Catalog, Vec<String>) {
     let manifest = Manifest::parse(EXAMPLE_PAYLOAD).expect("a manifest");
     catalog.add(Payload::in_memory(manifest, BTreeMap::new()));
     let says = format!(
-        "hello {TOKEN} {PASSWORD} {} 10.0.128.155 bye\n",
+        "hello {TOKEN} {PASSWORD} {CLOUD_TOKEN} {} 10.0.128.155 bye\n",
         key_lines.join(" ")
     );
     let key = decode_secret_key(pem, None).expect("a key");
@@ -277,6 +282,31 @@ async fn executor(sftp: Files) -> (HostExecutor<Marked>, Catalog, Vec<String>) {
         Arc::new(Marked),
     );
     (executor, catalog, key_lines)
+}
+
+#[tokio::test]
+async fn the_token_of_a_cloud_node_manager_is_in_no_output_and_in_no_report() {
+    let (executor, catalog, _) = executor(Files::There).await;
+    let desired = catalog.desired("openshift", None).expect("a version")["10.0.20348"].clone();
+    let converge = Task::Converge {
+        host: HostRef {
+            platform: "Azure".into(),
+            ..host()
+        },
+        section: Section::Node,
+        desired,
+        generation: 1,
+        node_name: Some("win-1".into()),
+    };
+    let progress = Progress::default();
+    let answer = executor.execute(&order(converge), &progress).await;
+    let mut texts = vec![answer.expect_err("it is no host of ours").message];
+    texts.extend(progress.take_ran().iter().map(|ran| format!("{ran:?}")));
+    assert_eq!(texts.len(), 2, "{texts:#?}");
+    for text in texts {
+        assert!(text.contains("10.0.128.155 bye"), "{text}");
+        assert!(!text.contains(CLOUD_TOKEN), "{text}");
+    }
 }
 
 #[tokio::test]
