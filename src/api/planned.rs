@@ -195,7 +195,7 @@ mod tests {
     };
     use dormer_workers::{
         catalog::Catalog,
-        host::cluster::{Bootstrap, Cluster, MachineInCluster},
+        host::cluster::{Bootstrap, CloudToken, Cluster, MachineInCluster},
     };
     use tower::ServiceExt;
     use zeroize::Zeroizing;
@@ -231,6 +231,9 @@ mod tests {
             none()
         }
         async fn token(&self, _: &MachineRef) -> Result<Zeroizing<String>, Failure> {
+            none()
+        }
+        async fn cloud_token(&self, _: &str, _: bool) -> Result<CloudToken, Failure> {
             none()
         }
     }

@@ -237,7 +237,7 @@ fn the_services_are_those_of_wmco() {
         (
             "cloud-node-manager",
             "",
-            r"C:\k\azure-cloud-node-manager.exe --windows-service --node-name=win-1 --wait-routes=false --kubeconfig=C:\k\kubeconfig",
+            r"C:\k\azure-cloud-node-manager.exe --windows-service --node-name=win-1 --wait-routes=false --kubeconfig=C:\k\cloud-node-manager-kubeconfig",
         ),
     ];
     let mut secrets = secrets();

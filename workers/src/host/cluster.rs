@@ -51,6 +51,17 @@ pub struct MachineInCluster {
     pub joined: bool,
 }
 
+/// Token of the cloud-node-manager on one Node's host.
+#[derive(Clone, PartialEq, Eq)]
+pub enum CloudToken {
+    /// The host has one that lasts.
+    Lasts,
+    /// It has none, or one that ends soon.
+    Due,
+    /// A new one. A secret: it goes to the host, and nowhere else.
+    New(Zeroizing<String>),
+}
+
 /// The cluster, as tasks on a host need it.
 pub trait Cluster: Send + Sync + 'static {
     /// Writes the expected name of the machine's Node (and the pinned host key) on its Machine: certificate requests
@@ -94,4 +105,11 @@ pub trait Cluster: Send + Sync + 'static {
         &self,
         machine: &MachineRef,
     ) -> impl Future<Output = Result<Zeroizing<String>, Failure>> + Send;
+    /// The token with which a Node's cloud-node-manager changes this Node and no other. `renew`: a new one, and it is
+    /// noted when that has to be replaced; else only whether the host needs one.
+    fn cloud_token(
+        &self,
+        node: &str,
+        renew: bool,
+    ) -> impl Future<Output = Result<CloudToken, Failure>> + Send;
 }

@@ -8,7 +8,7 @@ use super::{
     keys,
 };
 use crate::{
-    host::cluster::{Bootstrap, Cluster, MachineInCluster},
+    host::cluster::{Bootstrap, CloudToken, Cluster, MachineInCluster},
     machine_names,
 };
 use dormer_profile::cluster_config::ClusterSnapshot;
@@ -204,6 +204,10 @@ impl Cluster for KubernetesExecutor {
             Duty::Worker => self.ask_for_token(machine).await,
             Duty::Both | Duty::Approver => self.token_of(machine).await,
         }
+    }
+
+    async fn cloud_token(&self, node: &str, renew: bool) -> Result<CloudToken, Failure> {
+        self.cloud_token_of(node, renew).await
     }
 }
 

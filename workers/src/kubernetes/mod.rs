@@ -2,6 +2,7 @@
 
 mod api;
 pub mod changing;
+pub mod cloud_token;
 mod cluster;
 mod cluster_config;
 pub(crate) mod cordon;

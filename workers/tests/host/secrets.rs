@@ -18,7 +18,7 @@ use dormer_workers::{
     execute::Execute,
     host::{
         HostExecutor,
-        cluster::{Bootstrap, Cluster, MachineInCluster},
+        cluster::{Bootstrap, CloudToken, Cluster, MachineInCluster},
     },
     pool::Installed,
     progress::Progress,
@@ -49,6 +49,7 @@ fn proxy() -> Proxy {
     let url = |password: &str| format!("http://u:{password}@proxy.example:3128");
     Proxy::new(&url(OF_THE_PROXY), &url(SHORT), "", "7")
 }
+const CLOUD_TOKEN: &str = "marked-token-of-a-cloud";
 
 /// A server that answers whatever is run with one text.
 #[derive(Clone)]
@@ -214,6 +215,10 @@ impl Cluster for Marked {
             "one token is for all machines here",
         ))
     }
+
+    async fn cloud_token(&self, _: &str, _: bool) -> Result<CloudToken, Failure> {
+        Ok(CloudToken::New(CLOUD_TOKEN.to_owned().into()))
+    }
 }
 
 fn order(body: Task) -> Order {
@@ -270,7 +275,7 @@ async fn executor(sftp: Files) -> (HostExecutor<Marked>, Catalog, Vec<String>) {
     catalog.add(Payload::in_memory(manifest, BTreeMap::new()));
     assert!(catalog.read_cluster(Marked.read_cluster().await).is_empty());
     let says = format!(
-        "hello {TOKEN} {PASSWORD} {} {OF_THE_PROXY} http://u:{SHORT}@proxy.example 10.0.128.155 bye\n",
+        "hello {TOKEN} {PASSWORD} {CLOUD_TOKEN} {} {OF_THE_PROXY} http://u:{SHORT}@proxy.example 10.0.128.155 bye\n",
         key_lines.join(" ")
     );
     let key = decode_secret_key(pem, None).expect("a key");
@@ -290,6 +295,31 @@ async fn executor(sftp: Files) -> (HostExecutor<Marked>, Catalog, Vec<String>) {
         Arc::new(Marked),
     );
     (executor, catalog, key_lines)
+}
+
+#[tokio::test]
+async fn the_token_of_a_cloud_node_manager_is_in_no_output_and_in_no_report() {
+    let (executor, catalog, _) = executor(Files::There).await;
+    let desired = catalog.desired("openshift", None).expect("a version")["10.0.20348"].clone();
+    let converge = Task::Converge {
+        host: HostRef {
+            platform: "Azure".into(),
+            ..host()
+        },
+        section: Section::Node,
+        desired,
+        generation: 1,
+        node_name: Some("win-1".into()),
+    };
+    let progress = Progress::default();
+    let answer = executor.execute(&order(converge), &progress).await;
+    let mut texts = vec![answer.expect_err("it is no host of ours").message];
+    texts.extend(progress.take_ran().iter().map(|ran| format!("{ran:?}")));
+    assert_eq!(texts.len(), 2, "{texts:#?}");
+    for text in texts {
+        assert!(text.contains("10.0.128.155 bye"), "{text}");
+        assert!(!text.contains(CLOUD_TOKEN), "{text}");
+    }
 }
 
 #[tokio::test]
