@@ -831,15 +831,22 @@ pub(crate) const SCENARIOS: &[(u8, &str, &CoveringTests)] = &[
         95,
         "a repair is granted within the limit, and its host is dead",
         &[
-            (STORY, "a_repair_within_the_limit_of_a_dead_host_halts_nobody"),
-            (STORY, "a_machine_that_was_given_up_and_has_no_node_is_replaced"),
+            (
+                STORY,
+                "a_repair_within_the_limit_of_a_dead_host_halts_nobody",
+            ),
+            (
+                STORY,
+                "a_machine_that_was_given_up_and_has_no_node_is_replaced",
+            ),
         ],
     ),
     (
         97,
         "the Node of a host of one's own is deleted in the middle of a drain",
-        &[
-            ("workflows/tests/own_hosts.rs", "one_whose_node_is_deleted_in_mid_drain_goes_on"),
-        ],
+        &[(
+            "workflows/tests/own_hosts.rs",
+            "one_whose_node_is_deleted_in_mid_drain_goes_on",
+        )],
     ),
 ];

@@ -529,7 +529,7 @@ fn version(machine: &Machine) -> Option<String> {
 }
 
 /// Time of the server when it rendered the machine.
-fn now(machine: &Machine) -> Timestamp {
+pub(super) fn now(machine: &Machine) -> Timestamp {
     let Moment(since) = machine.status.since;
     Timestamp(since.0 + machine.status.since_seconds * 1_000)
 }

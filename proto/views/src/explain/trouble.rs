@@ -2,7 +2,7 @@
 //! console share these limits.
 
 use crate::{
-    explain::cause,
+    explain::{cause, now},
     machine::{Condition, HaltKind, Machine},
     moment::Moment,
     rollout::{LATE, Rollout, Slot},
@@ -133,12 +133,6 @@ pub fn in_rollout(machine: &Machine, rollout: &Rollout) -> Option<Trouble> {
         code: code.to_owned(),
         cause: cause.trim_end_matches('.').to_owned(),
     })
-}
-
-/// The server's time of this view.
-fn now(machine: &Machine) -> Timestamp {
-    let Moment(since) = machine.status.since;
-    since.plus_ms(machine.status.since_seconds.saturating_mul(1_000))
 }
 
 /// Whether another client cordoned the machine's Node.
