@@ -529,7 +529,7 @@ fn version(machine: &Machine) -> Option<String> {
 }
 
 /// Time of the server when it rendered the machine.
-pub(super) fn now(machine: &Machine) -> Timestamp {
+fn now(machine: &Machine) -> Timestamp {
     let Moment(since) = machine.status.since;
     Timestamp(since.0 + machine.status.since_seconds * 1_000)
 }

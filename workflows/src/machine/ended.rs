@@ -72,11 +72,13 @@ impl EndedPhase {
             ) if ready || from == Phase::NodeWait => draft.go_on_from(from),
             // Pods may come until a retry, even if the Node is cordoned again.
             (
-                Self::Failed { from },
+                Self::Failed {
+                    from: Phase::Evicting(..),
+                },
                 News::Node {
                     uncordoned: true, ..
                 },
-            ) if matches!(from, Phase::Evicting(..)) => draft.uncordoned_meanwhile(),
+            ) => draft.uncordoned_meanwhile(),
             // The host is ignored: if nothing is destroyed yet, the change is undone.
             (Self::Failed { from }, News::Ignored) if from.whole() => draft.give_back(),
             // Inputs that give no reason to try again.
