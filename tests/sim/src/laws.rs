@@ -8,7 +8,7 @@ use crate::{
 };
 use dormer_engine::port::{Append, Delivery, OrderOut};
 use dormer_engine_core::{
-    HistoryEvent, InboxMessageOf, Record, Run, TaskPhase, Workflow, replay_record,
+    HistoryEvent, InboxMessageOf, Record, Run, TaskKey, TaskPhase, Workflow, replay_record,
 };
 use dormer_proto::{
     envelope,
