@@ -455,11 +455,11 @@ mod tests {
         let nowhere = "http://127.0.0.1:1".parse().expect("a URL");
         let client = Client::try_from(kube::Config::new(nowhere)).expect("a client");
         let mut settings = Settings::new(client, "windows", "dormer");
-        settings.object = serde_json::from_value(json!({
-            "metadata": {"name": "windows", "namespace": "dormer", "generation": 1},
+        let pool = serde_json::json!({
+            "metadata": {"name": "windows", "namespace": "dormer", "uid": "u", "generation": 1},
             "spec": {},
-        }))
-        .expect("a pool");
+        });
+        settings.observe(serde_json::from_value(pool).expect("a pool"), 1);
         let servers = ApiServers {
             oldest: OLDEST_MINOR,
             newest: OLDEST_MINOR,

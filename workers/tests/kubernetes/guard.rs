@@ -656,13 +656,6 @@ async fn nothing_is_taken_of_a_paused_machine_set_or_cluster() {
     );
 }
 
-fn recreate() -> Guard {
-    Guard {
-        recreate: true,
-        ..Guard::default()
-    }
-}
-
 /// The owner of such a hook acts once the Machine is being deleted, and not before.
 #[tokio::test]
 async fn a_hook_before_the_drain_lets_the_machine_controller_drain() {
