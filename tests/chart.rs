@@ -18,7 +18,7 @@ const HEAD: &str = "# Rendered from deploy/chart by a test: UPDATE_EXPECT=1 carg
 const NATS: &str = "--set=nats.url=nats://nats:4222,nats.insecure=true";
 
 /// Rendered manifests: the file, and Helm's arguments.
-const RENDERED: [(&str, &[&str]); 5] = [
+const RENDERED: [(&str, &[&str]); 6] = [
     (
         "install.yaml",
         &[
@@ -50,6 +50,14 @@ const RENDERED: [(&str, &[&str]); 5] = [
     (
         "people.yaml",
         &["--show-only=templates/people.yaml", "--set=mode=split"],
+    ),
+    (
+        "nats-users.yaml",
+        &[
+            "--show-only=templates/nats-users.yaml",
+            "--set=mode=split",
+            "--set=nats.users=true",
+        ],
     ),
 ];
 
@@ -94,6 +102,7 @@ pub(crate) const VARIANTS: [(&str, &[&str]); 5] = [
             "--set=nats.tls.client=true",
             "--set=nats.monitor=http://nats:8222",
             "--set=nats.prefix=one",
+            "--set=nats.users=true",
             "--set=nats.replicas=3",
             "--set=autoscaling.workers.enabled=true",
             "--set=ownHosts=true",
