@@ -55,6 +55,14 @@ const RENDERED: [(&str, &[&str]); 6] = [
         "people.yaml",
         &["--show-only=templates/people.yaml", "--set=mode=split"],
     ),
+    (
+        "nats-users.yaml",
+        &[
+            "--show-only=templates/nats-users.yaml",
+            "--set=mode=split",
+            "--set=nats.users=true",
+        ],
+    ),
 ];
 
 /// Files that the chart holds a copy of: Helm reads none beyond its folder.
@@ -98,6 +106,7 @@ pub(crate) const VARIANTS: [(&str, &[&str]); 5] = [
             "--set=nats.tls.client=true",
             "--set=nats.monitor=http://nats:8222",
             "--set=nats.prefix=one",
+            "--set=nats.users=true",
             "--set=nats.replicas=3",
             "--set=autoscaling.workers.enabled=true",
             "--set=ownHosts=true",

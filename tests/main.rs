@@ -27,6 +27,7 @@ mod lint;
 mod metrics;
 #[cfg(feature = "demo")]
 mod migrate;
+mod nats_users;
 mod payload;
 #[cfg(feature = "demo")]
 mod plan;

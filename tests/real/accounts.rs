@@ -61,6 +61,10 @@ pub(crate) async fn guard(site: &Site) {
             "instance\"].orValue(\"\") == \"dormer\"",
             &format!("instance\"].orValue(\"\") == \"{home}\""),
         )
+        .replace(
+            "request.namespace == \"dormer\"",
+            &format!("request.namespace == \"{home}\""),
+        )
         .replace("\"dormer-join\"", &format!("\"{home}-join\""))
         .replace("dormer-guard-", &format!("{}-guard-", site.name));
     for object in yaml::documents(&text).expect("policies") {

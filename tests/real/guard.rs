@@ -2,7 +2,7 @@
 //! `deploy/guard.yaml`, and the API server refuses it with them.
 
 use super::{
-    accounts::{apply, home, ours, unguarded},
+    accounts::{apply, guard, home, ours, unguarded},
     ask::{Ask, CLIENT, Kubelet},
     cluster::{
         CSR, Kind, MACHINE, NODE, PATIENCE, Site, WINDOWS_MACHINE, WINDOWS_POOL, World, executor,
@@ -10,6 +10,7 @@ use super::{
     },
     watching::settings,
 };
+use dormer_profile::yaml;
 use dormer_proto::machine::{MachineRef, Outcome, Task};
 use dormer_testkit::{await_condition, await_some};
 use kube::{
@@ -314,6 +315,16 @@ fn attacks(site: &Site) -> Vec<Attack> {
         &home,
         "windows",
         Part("status", override_),
+        "the override",
+    );
+    // Below it no order counts any more.
+    let order = json!({"status": {"overrideOrder": "1/99999"}});
+    add(
+        "dormer-console",
+        WINDOWS_POOL,
+        &home,
+        "windows",
+        Part("status", order),
         "the override",
     );
     add(
@@ -655,4 +666,102 @@ async fn a_template_reaches_the_node_of_its_machine_and_of_no_other() {
     assert_eq!(run(&executor, mark(&linked)).await, Ok(Outcome::NodeMarked));
     let node = site.node_now(&linked).await;
     assert!(node["metadata"]["labels"]["team"].is_null(), "{node}");
+}
+
+/// Who edits pools takes no brake off without the verb for it, and may change everything else.
+#[tokio::test]
+async fn who_takes_a_brake_off_a_pool_needs_its_verb() {
+    let site = Site::new(plane!(), "brakes").await;
+    unguarded(&site, |_, _| true).await;
+    let home = home(&site);
+    let people = yaml::documents(include_str!("../../deploy/people.yaml")).expect("objects");
+    for (account, role) in [
+        ("editor", "dormer-pool-editor"),
+        ("administrator", "dormer-administrator"),
+    ] {
+        let shipped = people.iter().find(|it| it["metadata"]["name"] == role);
+        let rules = shipped.expect("a role")["rules"].clone();
+        let group = "rbac.authorization.k8s.io";
+        let metadata = json!({"name": account, "namespace": home});
+        let api_version = format!("{group}/v1");
+        for object in [
+            json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}),
+            json!({"apiVersion": api_version, "kind": "Role", "metadata": metadata, "rules": rules}),
+            json!({"apiVersion": api_version, "kind": "RoleBinding", "metadata": metadata,
+                "roleRef": {"apiGroup": group, "kind": "Role", "name": account},
+                "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": home}]}),
+        ] {
+            site.world.create(object).await;
+        }
+    }
+    let editor = site.client(&ours(&site, "editor").await).await;
+    let administrator = site.client(&ours(&site, "administrator").await).await;
+    let to = |write, refused| Attack {
+        account: "editor",
+        kind: WINDOWS_POOL,
+        namespace: home.clone(),
+        name: "windows".into(),
+        write,
+        refused,
+    };
+    let anew = |spec: Value, refused| {
+        let metadata = json!({"name": "windows", "namespace": home});
+        let pool = json!({"apiVersion": "dormer.io/v1beta1", "kind": "WindowsPool",
+            "metadata": metadata, "spec": spec});
+        to(Create(pool), refused)
+    };
+    let edit = |spec: Value, refused| to(Change(json!({"spec": spec})), refused);
+    let (force, automatic) = ("needs the verb force", "needs the verb automatic");
+    let forced = || json!({"drain": {"afterTimeout": "Force"}});
+    let allowed = async |by: &Client, what: &Attack| {
+        await_condition(&what.what(), PATIENCE, || async {
+            what.try_by(by, true).await.is_ok()
+        })
+        .await;
+    };
+    // The API server follows policies and roles by a watch.
+    let refused = async |what: &Attack| {
+        await_condition(&what.what(), PATIENCE, || async {
+            let said = what.try_by(&editor, true).await;
+            said.is_err_and(|why| why.to_string().contains(what.refused))
+        })
+        .await;
+        allowed(&administrator, what).await;
+    };
+    // Of a pool that is made anew, the default takes a brake off.
+    let mut of_one = forced();
+    of_one["approval"] = "Manual".into();
+    let made = [anew(json!({}), automatic), anew(of_one, force)];
+    let edited = [
+        edit(forced(), force),
+        edit(json!({"approval": "Automatic"}), automatic),
+    ];
+    for brake in &made {
+        allowed(&editor, brake).await;
+    }
+    let pool = anew(json!({"approval": "Manual"}), "");
+    let done = pool.try_by(&editor, false).await;
+    done.expect("a pool with both brakes");
+    for brake in &edited {
+        allowed(&editor, brake).await;
+    }
+    guard(&site).await;
+    for brake in &edited {
+        refused(brake).await;
+    }
+    // Everything else is the editor's, also in a pool whose brakes an administrator took off.
+    let off = json!({"approval": "Automatic", "drain": {"timeout": "2h", "afterTimeout": "Force"}});
+    let done = edit(off, "").try_by(&administrator, false).await;
+    done.expect("it has both verbs");
+    allowed(&editor, &edit(json!({"soak": "45s"}), "")).await;
+    let on = json!({"approval": "Manual", "drain": {"afterTimeout": "Wait"}});
+    let done = edit(on, "").try_by(&editor, false).await;
+    done.expect("who edits may put them on");
+    let again = edited[0].try_by(&editor, false).await;
+    assert!(again.is_err_and(|why| why.to_string().contains(force)));
+    site.world.delete(WINDOWS_POOL, &home, "windows").await;
+    for brake in &made {
+        refused(brake).await;
+    }
+    allowed(&editor, &pool).await;
 }

@@ -38,6 +38,9 @@ const HOME: &str = "dormer";
 /// The people's namespace.
 const PEOPLE_HOME: &str = "people";
 
+/// Who signs the tokens of accounts, and who they are for unless they say otherwise.
+const ISSUER: &str = "https://kubernetes.default.svc";
+
 const READS: [&str; 3] = ["get", "list", "watch"];
 /// What the role for people on call names, beside reading.
 const ON_CALL: [&str; 8] = [
@@ -463,9 +466,17 @@ async fn tokens_end(office: &Office, plane: &'static ControlPlane) {
     let uid = account["metadata"]["uid"].as_str().expect("a UID");
     // In the past already, but within the API server's tolerance: it lives for another ten seconds.
     let ends = now() + 10 - TOLERANCE.as_secs();
-    let lapsing = signed(&plane.accounts_key(), "brief", uid, ends);
+    let made =
+        |uid: &str, audience: &str| signed(&plane.accounts_key(), ("brief", uid), audience, ends);
+    let lapsing = made(uid, ISSUER);
     assert_eq!(office.get("/machines", &lapsing), 200, "it lives");
-    let elsewhere = signed(&plane.accounts_key(), "brief", "another-uid", ends);
+    let for_others = made(uid, "vault.example");
+    assert_eq!(
+        office.get("/machines", &for_others),
+        401,
+        "it was given to another program"
+    );
+    let elsewhere = made("another-uid", ISSUER);
     assert_eq!(
         office.get("/machines", &elsewhere),
         401,
@@ -501,7 +512,7 @@ fn now() -> u64 {
 }
 
 /// A token as the API server itself signs them, of a life as short as a test needs: it grants none under ten minutes.
-fn signed(key: &str, account: &str, uid: &str, ends: u64) -> String {
+fn signed(key: &str, (account, uid): (&str, &str), audience: &str, ends: u64) -> String {
     let lines = key.lines().filter(|line| !line.starts_with("-----"));
     let key = base64::engine::general_purpose::STANDARD.decode(lines.collect::<String>());
     let random = SystemRandom::new();
@@ -510,9 +521,8 @@ fn signed(key: &str, account: &str, uid: &str, ends: u64) -> String {
         &key.expect("base64"),
         &random,
     );
-    let issuer = "https://kubernetes.default.svc";
     let claims = json!({
-        "iss": issuer, "aud": [issuer], "iat": ends - 1, "nbf": ends - 1, "exp": ends,
+        "iss": ISSUER, "aud": [audience], "iat": ends - 1, "nbf": ends - 1, "exp": ends,
         "sub": format!("system:serviceaccount:{PEOPLE_HOME}:{account}"),
         "kubernetes.io": {"namespace": PEOPLE_HOME, "serviceaccount": {"name": account, "uid": uid}},
     });

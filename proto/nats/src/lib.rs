@@ -79,6 +79,12 @@ pub fn settings(name: &str, capacity: usize) -> ConnectOptions {
         .reconnect_delay_callback(|tries| Duration::from_millis((50 << tries.min(6)) as u64))
 }
 
+/// Whether it can stand in a subject as it is.
+fn is_token(text: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
+    !text.is_empty() && text.chars().all(fits)
+}
+
 /// Connects to one of `servers`, which commas separate.
 ///
 /// # Errors
@@ -110,7 +116,12 @@ pub async fn connect(
     settings = match login {
         Login::Open => settings,
         Login::User { user, password } => {
-            settings.user_and_password(user.clone(), password.clone())
+            let settings = settings.user_and_password(user.clone(), password.clone());
+            // Answers come where this user alone may listen, if the server's permissions say so.
+            match is_token(user) {
+                true => settings.custom_inbox_prefix(format!("_INBOX.{user}")),
+                false => settings,
+            }
         }
         Login::Token(token) => settings.token(token.clone()),
         #[cfg(feature = "nats-creds")]

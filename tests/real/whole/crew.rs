@@ -1,6 +1,7 @@
 //! Fixture: dormer as it runs in a cluster, with one process for each role, each under its own account, on NATS.
 
 use super::ground::{Ground, ROLES};
+use crate::nats_users;
 use dormer_fleet::payload::write_example;
 use dormer_testkit::{NatsOptions, NatsServer, Process, ProcessSpec, Start, free_port};
 use serde_json::Value;
@@ -28,6 +29,7 @@ impl<'a> Crew<'a> {
         let options = NatsOptions {
             sync_always: true,
             monitor: true,
+            login: nats_users::login(),
             ..NatsOptions::default()
         };
         let nats = match NatsServer::start(options) {
@@ -55,8 +57,11 @@ impl<'a> Crew<'a> {
         serde_json::from_str(&said.unwrap_or_default()).unwrap_or_default()
     }
 
-    /// Ends every role in order; each says that all was well, and none was ever refused by the API server.
+    /// Ends every role in order; each says that all was well, and none was ever refused by the API server or by NATS.
     pub(crate) fn end(mut self) {
+        let log = std::fs::read_to_string(self.nats.folder().join("nats.log")).expect("a log");
+        let refused: Vec<&str> = log.lines().filter(|it| it.contains("Violation")).collect();
+        assert!(refused.is_empty(), "{refused:#?}");
         for (process, role) in self.processes.iter_mut().zip(ROLES) {
             process.terminate().expect("it ends");
             let log = std::fs::read_to_string(self.ground.path(&format!("{role}.log")));
@@ -183,6 +188,7 @@ fn processes(ground: &Ground, nats: &NatsServer, console: u16) -> Vec<Process> {
                 ground.path(&kubeconfig).display().to_string(),
             ),
             ("--store", nats.url()),
+            ("--nats-user", format!("dormer-{role}")),
             ("--nats-monitor", nats.monitor_url().expect("a page")),
             ("--payload", ground.path("payloads").display().to_string()),
             ("--namespace", ground.home.clone()),
@@ -197,10 +203,13 @@ fn processes(ground: &Ground, nats: &NatsServer, console: u16) -> Vec<Process> {
         Process::start(&ProcessSpec {
             program: env!("CARGO_BIN_EXE_dormer").into(),
             args: std::iter::once("run".to_owned()).chain(flags).collect(),
-            env: vec![(
-                "DORMER_MACHINE_TOKENS".into(),
-                ground.machine_tokens.to_string(),
-            )],
+            env: vec![
+                (
+                    "DORMER_MACHINE_TOKENS".into(),
+                    ground.machine_tokens.to_string(),
+                ),
+                ("DORMER_NATS_PASSWORD".into(), role.to_owned()),
+            ],
             log: ground.path(&format!("{role}.log")),
             folder: None,
         })

@@ -1,0 +1,228 @@
+//! Users of NATS as the chart renders them: each role's login reaches the subjects of its role on a real server, and no others.
+
+use async_nats::{Client, ConnectOptions, Event, ServerError};
+use dormer_profile::yaml;
+use dormer_proto::{id::RunId, subject::Names};
+use dormer_testkit::{Login, NatsOptions, NatsServer, await_condition, started};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+/// A busy machine gets this much.
+const IN_TIME: Duration = Duration::from_secs(60);
+/// What the chart renders.
+const RENDERED: &str = include_str!("../deploy/nats-users.yaml");
+/// The roles, each with a user of its own.
+pub(crate) const ROLES: [&str; 5] = ["engine", "worker", "approver", "watcher", "console"];
+
+/// Stands for the history of a run.
+const HISTORY: &str = "a run's history";
+
+/// The server's configuration, with each role's name as its password.
+pub(crate) fn login() -> Login {
+    let objects = yaml::documents(RENDERED).expect("objects");
+    let text = objects[0]["data"]["users.conf"].as_str().expect("users");
+    let mut text = text.to_owned();
+    for role in ROLES {
+        let variable = format!("$DORMER_NATS_{}", role.to_uppercase());
+        assert!(text.contains(&variable), "{role}");
+        text = text.replace(&variable, role);
+    }
+    Login::Lines(text)
+}
+
+/// The user of a role, and the server's refusals.
+async fn user(server: &NatsServer, role: &str) -> (Client, Arc<Mutex<Vec<String>>>) {
+    let refusals = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&refusals);
+    let options = ConnectOptions::new()
+        .user_and_password(format!("dormer-{role}"), role.to_owned())
+        .event_callback(move |event| {
+            let noted = Arc::clone(&noted);
+            async move {
+                if let Event::ServerError(ServerError::Other(why)) = event {
+                    noted.lock().expect("unpoisoned").push(why);
+                }
+            }
+        });
+    let client = options.connect(server.url()).await.expect("a login");
+    (client, refusals)
+}
+
+/// Subjects that a role may publish to, and that it may not.
+fn publishes(role: &str) -> (&'static [&'static str], &'static [&'static str]) {
+    match role {
+        "engine" => (
+            &[
+                HISTORY,
+                "dormer.tasks.host.a.1",
+                "dormer.inbox2.1.engine.signal.machine.a.b",
+                "dormer.receipts.worker-0",
+                "$JS.API.STREAM.CREATE.dormer-history-0",
+            ],
+            &[
+                "other.a",
+                "$JS.API.STREAM.DELETE.other",
+                "$JS.API.STREAM.CREATE.other",
+            ],
+        ),
+        "worker" => (
+            &[
+                "dormer.inbox2.1.worker.report.machine.a.b",
+                "dormer.heartbeats",
+                "$JS.API.CONSUMER.MSG.NEXT.dormer-tasks.workers-host",
+                "$JS.ACK.dormer-tasks.workers-api.1.1.1.1.1",
+            ],
+            &[
+                HISTORY,
+                "dormer.tasks.host.a.1",
+                "dormer.inbox2.1.watcher.fact.machine.a.b",
+                "dormer.inbox2.1.approver.approval.machine.a.b",
+                "dormer.inbox2.1.console.request.machine.a.b",
+                "dormer.receipts.worker-0",
+                "dormer.meta.identity",
+                "$JS.API.CONSUMER.MSG.NEXT.dormer-tasks.workers-approve",
+                "$JS.API.CONSUMER.CREATE.dormer-history-0.a",
+                "$JS.API.DIRECT.GET.dormer-history-0.a",
+                "$JS.API.STREAM.MSG.GET.dormer-history-0",
+                "$JS.API.STREAM.PURGE.dormer-tasks",
+                "$JS.API.STREAM.UPDATE.dormer-history-0",
+            ],
+        ),
+        "approver" => (
+            &[
+                "dormer.inbox2.1.approver.approval.machine.a.b",
+                "$JS.API.CONSUMER.MSG.NEXT.dormer-tasks.workers-approve",
+            ],
+            &[
+                "dormer.inbox2.1.worker.report.machine.a.b",
+                "dormer.tasks.approve.a.1",
+                HISTORY,
+                "$JS.API.CONSUMER.MSG.NEXT.dormer-tasks.workers-host",
+            ],
+        ),
+        "watcher" => (
+            &[
+                "dormer.inbox2.1.watcher.fact.machine.a.b",
+                "dormer.meta.epoch",
+                "$JS.API.STREAM.INFO.dormer-history-3",
+            ],
+            &[
+                "dormer.inbox2.1.worker.report.machine.a.b",
+                HISTORY,
+                "dormer.tasks.host.a.1",
+                "dormer.meta.identity",
+                "$JS.API.STREAM.DELETE.dormer-history-0",
+            ],
+        ),
+        _ => (
+            &[
+                "dormer.inbox2.1.console.request.machine.a.b",
+                "dormer.changes.v1.machine.a",
+                "$JS.API.STREAM.MSG.GET.dormer-history-0",
+            ],
+            &[
+                "dormer.tasks.host.a.1",
+                "dormer.tasks.api.a.1",
+                HISTORY,
+                "dormer.inbox2.1.worker.report.machine.a.b",
+                "dormer.inbox2.1.engine.timer.machine.a.due",
+                "dormer.engines",
+                "$JS.API.STREAM.DELETE.dormer-history-0",
+                "$JS.API.STREAM.PURGE.dormer-history-0",
+                "$JS.API.STREAM.UPDATE.dormer-tasks",
+                "$JS.API.CONSUMER.CREATE.dormer-tasks.workers-host.dormer.tasks.host.>",
+            ],
+        ),
+    }
+}
+
+#[tokio::test]
+async fn each_role_publishes_what_is_its_own() {
+    let server = started!(NatsServer::start(NatsOptions {
+        login: login(),
+        ..NatsOptions::default()
+    }));
+    for role in ROLES {
+        let (client, refusals) = user(&server, role).await;
+        let (own, others) = publishes(role);
+        let run = RunId::new("machine", "a").expect("an id");
+        let spelled = |all: &[&str]| -> Vec<String> {
+            let history = || Names::default().history(&run);
+            let all = all.iter();
+            all.map(|it| {
+                if *it == HISTORY {
+                    history()
+                } else {
+                    (*it).to_owned()
+                }
+            })
+            .collect()
+        };
+        let (own, others) = (spelled(own), spelled(others));
+        // The server answers in order, so that what came before the last refusal was not refused.
+        for subject in own.iter().chain(&others) {
+            client
+                .publish(subject.clone(), "x".into())
+                .await
+                .expect("sent");
+        }
+        client.flush().await.expect("sent");
+        let last = others.last().expect("a subject");
+        let refused = || refusals.lock().expect("unpoisoned").clone();
+        await_condition(&format!("{role} is refused {last}"), IN_TIME, || async {
+            refused().iter().any(|why| why.contains(last.as_str()))
+        })
+        .await;
+        let said = refused();
+        for subject in &others {
+            let quoted = format!("\"{subject}\"");
+            assert!(
+                said.iter().any(|why| why.contains(&quoted)),
+                "{role} publishes to {subject}: {said:?}"
+            );
+        }
+        assert_eq!(
+            said.len(),
+            others.len(),
+            "{role} may have its own: {said:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn no_role_listens_to_anothers_answers() {
+    let server = started!(NatsServer::start(NatsOptions {
+        login: login(),
+        ..NatsOptions::default()
+    }));
+    for role in ROLES {
+        let (client, refusals) = user(&server, role).await;
+        let own = format!("_INBOX.dormer-{role}.>");
+        let another = if role == "engine" {
+            "console"
+        } else {
+            "engine"
+        };
+        let of_another = format!("_INBOX.dormer-{another}.>");
+        let wrong = [
+            "_INBOX.>",
+            of_another.as_str(),
+            "dormer.tasks.>",
+            "dormer.>",
+            ">",
+        ];
+        let mut all = vec![client.subscribe(own).await.expect("asked")];
+        for subject in wrong {
+            all.push(client.subscribe(subject.to_owned()).await.expect("asked"));
+        }
+        client.flush().await.expect("sent");
+        let refused = || refusals.lock().expect("unpoisoned").len();
+        await_condition(&format!("{role} is refused"), IN_TIME, || async {
+            refused() >= wrong.len()
+        })
+        .await;
+        assert_eq!(refused(), wrong.len(), "{role}: {refusals:?}");
+    }
+}
