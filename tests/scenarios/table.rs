@@ -831,15 +831,30 @@ pub(crate) const SCENARIOS: &[(u8, &str, &CoveringTests)] = &[
         95,
         "a repair is granted within the limit, and its host is dead",
         &[
-            (STORY, "a_repair_within_the_limit_of_a_dead_host_halts_nobody"),
-            (STORY, "a_machine_that_was_given_up_and_has_no_node_is_replaced"),
+            (
+                STORY,
+                "a_repair_within_the_limit_of_a_dead_host_halts_nobody",
+            ),
+            (
+                STORY,
+                "a_machine_that_was_given_up_and_has_no_node_is_replaced",
+            ),
         ],
     ),
     (
         97,
         "the Node of a host of one's own is deleted in the middle of a drain",
+        &[(
+            "workflows/tests/own_hosts.rs",
+            "one_whose_node_is_deleted_in_mid_drain_goes_on",
+        )],
+    ),
+    (
+        96,
+        "a person takes a Machine out of its MachineSet by its labels",
         &[
-            ("workflows/tests/own_hosts.rs", "one_whose_node_is_deleted_in_mid_drain_goes_on"),
+            ("workers/src/watcher/messages/tests.rs", "a_machine_that_its_set_does_not_select_has_no_owner"),
+            ("workers/tests/kubernetes/guard.rs", "a_machine_that_its_set_does_not_keep_is_not_deleted"),
         ],
     ),
 ];

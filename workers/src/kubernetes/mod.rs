@@ -22,6 +22,7 @@ mod kubelet;
 mod mark;
 mod newcomers;
 pub mod operators;
+mod owner;
 mod paused;
 mod payload;
 mod refusal;

@@ -218,6 +218,7 @@ impl MessageWriter {
             );
         };
         let mut fact = machine.published();
+        fact.owner = view.owner_of(machine).cloned();
         fact.node_absent = machine.node_uid.is_none()
             && fact
                 .node
@@ -225,6 +226,7 @@ impl MessageWriter {
                 .is_some_and(|name| !view.node_names.contains_key(name));
         fact.conditions.extend(contested(view, machine));
         fact.conditions.extend(asked_by_a_stranger(view, machine));
+        fact.conditions.extend(released(view, machine));
         let settings = self.settings.as_ref();
         if let Some((all, _)) = settings {
             fact.neighbour.clone_from(&all.neighbour);
@@ -442,6 +444,23 @@ fn contested(view: &View, machine: &ObservedMachine) -> Option<ConditionFact> {
         reason: "TwoMachines".to_owned(),
         message: cut(format!(
             "the Node {name} would be the Machine's {namespace}/{other}, too: no certificate request in that name is looked at"
+        )),
+    })
+}
+
+/// A Machine that refers to a MachineSet whose selector does not match its labels: the set has made another in its place.
+fn released(view: &View, machine: &ObservedMachine) -> Option<ConditionFact> {
+    let refers = machine.fact.owner.as_ref()?;
+    if view.owner_of(machine).is_some() {
+        return None;
+    }
+    Some(ConditionFact {
+        kind: "OwnedBySet".to_owned(),
+        status: "False".to_owned(),
+        reason: "LabelsDiffer".to_owned(),
+        message: cut(format!(
+            "its labels do not match the selector of the MachineSet {}, which would not replace it",
+            refers.name
         )),
     })
 }

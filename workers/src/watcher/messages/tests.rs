@@ -39,6 +39,7 @@ fn machine(
     ObservedMachine {
         fact,
         windows: true,
+        labels: BTreeMap::from([("of".to_owned(), "set".to_owned())]),
         synced: false,
         twin: false,
         expected,
@@ -101,6 +102,7 @@ fn set(uid: &str, windows: bool, resource: u64) -> ObservedObject {
         replicas: 2,
         ready: 1,
         available: 1,
+        selector: None,
         windows,
         resource,
     })
@@ -412,6 +414,88 @@ fn owners_grow_with_their_machines_and_linux_has_none() {
         ],
         "the list says which sets stand"
     );
+}
+
+/// Set `set` with a selector for machines whose label `of` has this value.
+fn selecting(of: &str, resource: u64) -> ObservedObject {
+    let ObservedObject::Set(set) = set("set", true, resource) else {
+        unreachable!("a set")
+    };
+    let labels = [("of".to_owned(), of.to_owned())];
+    ObservedObject::Set(ObservedSet {
+        selector: Some(labels.into_iter().collect()),
+        ..set
+    })
+}
+
+/// The owners of machines, and the machines of owners, that these messages tell of.
+fn owners_in(messages: &[FactMessage]) -> Vec<String> {
+    let told = messages.iter().filter_map(|message| {
+        let Inbound::Observed(observed) = &message.body else {
+            panic!("the watcher only observes")
+        };
+        match observed.fact.as_ref()? {
+            Fact::Machine(machine::Fact::Machine(fact)) => {
+                let owner = fact.owner.as_ref().map_or("nobody", |owner| &owner.uid);
+                let why = fact.conditions.iter().map(|it| it.reason.as_str());
+                let why: String = why.map(|it| format!(", {it}")).collect();
+                Some(format!("{} of {owner}{why}", fact.machine.uid))
+            }
+            Fact::Rollout(rollout::Fact::Owner(owner)) => {
+                let uids: Vec<_> = owner.machines.iter().map(|it| it.uid.as_str()).collect();
+                Some(format!("{} has {}", owner.uid, uids.join(" ")))
+            }
+            _ => None,
+        }
+    });
+    let mut told: Vec<_> = told.collect();
+    told.sort();
+    told
+}
+
+/// A person takes a Machine out of its set by its labels: the set makes another one, and leaves the reference.
+#[test]
+fn a_machine_that_its_set_does_not_select_has_no_owner() {
+    let mut harness = Harness::new(&[]);
+    harness.observe(selecting("set", 1));
+    for uid in ["a", "q"] {
+        harness.observe(ObservedObject::of(machine(uid, 1, None, None)));
+    }
+    let told = |harness: &mut Harness| {
+        let mut messages = harness
+            .writer
+            .news(&mut harness.view, &mut harness.published);
+        messages.extend(
+            harness
+                .writer
+                .write_rollout(&harness.view, &mut harness.published, false),
+        );
+        owners_in(&messages)
+    };
+    let messages = harness
+        .writer
+        .everything(&mut harness.view, &mut harness.published);
+    assert_eq!(
+        owners_in(&messages),
+        ["a of set", "q of set", "set has a q"]
+    );
+    let mut apart = machine("q", 2, None, None);
+    apart.labels = BTreeMap::from([("of".to_owned(), "quarantine".to_owned())]);
+    harness.observe(ObservedObject::of(apart));
+    let released = ["q of nobody, LabelsDiffer", "set has a"];
+    assert_eq!(told(&mut harness), released);
+    harness.observe(ObservedObject::of(machine("q", 3, None, None)));
+    assert_eq!(told(&mut harness), ["q of set", "set has a q"]);
+    harness.observe(selecting("others", 4));
+    let all = [
+        "a of nobody, LabelsDiffer",
+        "q of nobody, LabelsDiffer",
+        "set has ",
+    ];
+    assert_eq!(told(&mut harness), all, "another selector concerns all");
+    harness.observe(set("set", true, 5));
+    let back = ["a of set", "q of set", "set has a q"];
+    assert_eq!(told(&mut harness), back, "without a selector");
 }
 
 #[test]

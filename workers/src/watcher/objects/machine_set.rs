@@ -3,8 +3,13 @@
 use super::{UnreadableObject, body, odd, resource, short, uid};
 use crate::source;
 use dormer_proto::machine::MachineApi;
-use kube::api::{DynamicObject, ObjectMeta};
+use kube::{
+    api::{DynamicObject, ObjectMeta},
+    core::{Selector, SelectorExt},
+};
 use serde::Deserialize;
+use serde_json::Value;
+use std::collections::BTreeMap;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::watcher) struct ObservedSet {
@@ -19,9 +24,20 @@ pub(in crate::watcher) struct ObservedSet {
     pub(in crate::watcher) api: MachineApi,
     /// `status.authoritativeAPI`, where it has one: another API may show the same set.
     pub(in crate::watcher) speaks: Option<String>,
+    /// `spec.selector`; `None`: it has none, or one that cannot be read.
+    pub(in crate::watcher) selector: Option<Selector>,
     /// Its template makes Windows machines.
     pub(in crate::watcher) windows: bool,
     pub(in crate::watcher) resource: u64,
+}
+
+impl ObservedSet {
+    /// Whether a Machine with these labels, that refers to it as its owner, is one of its machines (docs/field-notes.md,
+    /// Machines of OpenShift). Without a readable selector the reference alone counts.
+    pub(in crate::watcher) fn keeps(&self, labels: &BTreeMap<String, String>) -> bool {
+        let selector = self.selector.as_ref();
+        selector.is_none_or(|selector| selector.matches(labels))
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -34,6 +50,7 @@ struct Labelled {
 #[serde(default)]
 struct SetSpec {
     replicas: Option<i64>,
+    selector: Value,
     template: Option<Labelled>,
 }
 
@@ -80,6 +97,7 @@ pub(in crate::watcher) fn machine_set(
         ready: count(status.ready_replicas),
         available: count(status.available_replicas),
         windows: source::is_windows(api, &template),
+        selector: source::selector(&spec.selector),
         api,
         speaks,
         resource: resource(&meta)?,
