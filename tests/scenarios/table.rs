@@ -857,4 +857,11 @@ pub(crate) const SCENARIOS: &[(u8, &str, &CoveringTests)] = &[
             ("workers/tests/kubernetes/guard.rs", "a_machine_that_its_set_does_not_keep_is_not_deleted"),
         ],
     ),
+    (
+        99,
+        "a Node goes and the pool is no more paused while dormer is off",
+        &[
+            ("workers/src/watcher/messages/tests.rs", "settings_that_allow_grants_come_after_what_machines_learn_of_a_full_list"),
+        ],
+    ),
 ];

@@ -150,6 +150,11 @@ impl Harness {
         messages.iter().map(line).collect()
     }
 
+    fn pool_due(&mut self) -> Vec<String> {
+        let messages = self.writer.pool_due(&self.view, &mut self.published);
+        messages.iter().map(line).collect()
+    }
+
     fn news(&mut self) -> Vec<String> {
         self.writer
             .news(&mut self.view, &mut self.published)
@@ -181,7 +186,7 @@ fn line(message: &FactMessage) -> String {
 fn a_node_goes_to_the_machine_that_expects_it_and_then_to_the_one_that_has_it() {
     let mut harness = Harness::new(&[]);
     harness.observe(ObservedObject::of(machine("a", 1, Some("win-1"), None)));
-    assert_eq!(harness.everything()[1..], ["a: Machine a @1!"]);
+    assert_eq!(harness.everything()[..1], ["a: Machine a @1!"]);
     harness.observe(node("n1", "win-1", 2));
     harness.observe(node("n2", "win-10", 3));
     harness.observe(node("n3", "win-", 4));
@@ -346,7 +351,7 @@ fn an_ignored_machine_starts_no_run_but_an_open_run_learns_of_it() {
         observed.fact.ignored = true;
         harness.observe(ObservedObject::of(observed));
     }
-    assert_eq!(harness.everything()[1..], ["b: Machine b @1"]);
+    assert_eq!(harness.everything()[..1], ["b: Machine b @1"]);
     assert!(
         harness
             .writer
@@ -504,13 +509,15 @@ fn settings_go_to_runs_and_rollout_once() {
     harness.observe(ObservedObject::of(machine("a", 3, None, None)));
     assert!(harness.writer.set_pool(PoolSettings::default(), 3));
     assert_eq!(
-        harness.everything()[1..],
+        harness.everything(),
         [
-            "windows: Pool windows @3!",
             "a: Machine a @3!",
-            "a: Pool windows @3"
+            "a: Pool windows @3",
+            "windows: List windows @3!"
         ]
     );
+    assert_eq!(harness.pool_due(), ["windows: Pool windows @3!"]);
+    assert_eq!(harness.pool_due(), [""; 0]);
     assert!(!harness.writer.set_pool(PoolSettings::default(), 9));
     let paused = PoolSettings {
         paused: true,
@@ -524,6 +531,53 @@ fn settings_go_to_runs_and_rollout_once() {
         .map(line)
         .collect();
     assert_eq!(news, ["windows: Pool windows @4!", "a: Pool windows @4"]);
+}
+
+/// dormer was off: a Node has gone, and the pool is not paused any more. The rollout grants nothing before the machine's
+/// run knows that, and it is not told meanwhile that the pool is gone.
+#[test]
+fn settings_that_allow_grants_come_after_what_machines_learn_of_a_full_list() {
+    let mut harness = Harness::new(&["a"]);
+    harness.observe(ObservedObject::of(machine("a", 1, Some("win-1"), None)));
+    harness.observe(node("n1", "win-1", 2));
+    let paused = || PoolSettings {
+        paused: true,
+        ..PoolSettings::default()
+    };
+    harness.writer.set_pool(paused(), 3);
+    let first = harness.everything();
+    let pool = "windows: Pool windows @3!".to_owned();
+    assert!(first.contains(&pool), "a pause is told at once: {first:?}");
+    assert_eq!(harness.pool_due(), [""; 0]);
+
+    harness.relist(2, &["a"]);
+    harness.observe(ObservedObject::of(machine("a", 1, Some("win-1"), None)));
+    harness.view.latest = 9;
+    harness.writer.set_pool(PoolSettings::default(), 4);
+    assert_eq!(
+        harness.everything(),
+        [
+            "a: Node n1 @9 gone",
+            "a: Machine a @1!",
+            "a: Pool windows @4",
+            "windows: List windows @9!"
+        ]
+    );
+    assert_eq!(harness.pool_due(), ["windows: Pool windows @4!"]);
+    // A pause that comes before that is published at once.
+    harness.relist(3, &["a"]);
+    harness.observe(ObservedObject::of(machine("a", 1, Some("win-1"), None)));
+    harness.writer.set_pool(PoolSettings::default(), 4);
+    harness.everything();
+    harness.writer.set_pool(paused(), 10);
+    let news = harness
+        .writer
+        .pool_news(&harness.view, &mut harness.published);
+    let news: Vec<_> = news.iter().map(line).collect();
+    assert!(
+        news.contains(&"windows: Pool windows @10!".to_owned()),
+        "{news:?}"
+    );
 }
 
 #[test]
