@@ -140,6 +140,7 @@ impl View {
             replicas: set.replicas,
             ready: Some(set.ready),
             available: Some(set.available),
+            autoscaled: set.autoscaled,
             machines: owned.get(&*set.uid).cloned().unwrap_or_default(),
         })
         .collect()

@@ -139,8 +139,19 @@ impl View {
                 // The number of ready Machines changes with every Node: that alone waits for the next repeats.
                 let known = self.sets.get(&set.uid);
                 let same = known.is_some_and(|known| {
-                    (known.replicas, known.windows, &known.name, &known.selector)
-                        == (set.replicas, set.windows, &set.name, &set.selector)
+                    (
+                        known.replicas,
+                        known.windows,
+                        &known.name,
+                        &known.selector,
+                        known.autoscaled,
+                    ) == (
+                        set.replicas,
+                        set.windows,
+                        &set.name,
+                        &set.selector,
+                        set.autoscaled,
+                    )
                 });
                 if known.is_none_or(|known| known.selector != set.selector) {
                     self.changed.extend(owned_by(&self.machines, &set.uid));

@@ -103,6 +103,7 @@ fn set(uid: &str, windows: bool, resource: u64) -> ObservedObject {
         ready: 1,
         available: 1,
         selector: None,
+        autoscaled: false,
         windows,
         resource,
     })

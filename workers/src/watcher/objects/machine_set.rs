@@ -1,6 +1,6 @@
 //! A MachineSet of either API: how many machines it wants, and whether they run Windows.
 
-use super::{UnreadableObject, body, odd, resource, short, uid};
+use super::{UnreadableObject, annotation, body, odd, resource, short, uid};
 use crate::source;
 use dormer_proto::machine::MachineApi;
 use kube::{
@@ -10,6 +10,12 @@ use kube::{
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
+
+/// Annotations of a set that the cluster autoscaler scales: its smallest number, in either API.
+const AUTOSCALED: [&str; 2] = [
+    "machine.openshift.io/cluster-api-autoscaler-node-group-min-size",
+    "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size",
+];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::watcher) struct ObservedSet {
@@ -26,6 +32,8 @@ pub(in crate::watcher) struct ObservedSet {
     pub(in crate::watcher) speaks: Option<String>,
     /// `spec.selector`; `None`: it has none, or one that cannot be read.
     pub(in crate::watcher) selector: Option<Selector>,
+    /// The cluster autoscaler changes the number of its machines.
+    pub(in crate::watcher) autoscaled: bool,
     /// Its template makes Windows machines.
     pub(in crate::watcher) windows: bool,
     pub(in crate::watcher) resource: u64,
@@ -98,6 +106,9 @@ pub(in crate::watcher) fn machine_set(
         available: count(status.available_replicas),
         windows: source::is_windows(api, &template),
         selector: source::selector(&spec.selector),
+        autoscaled: AUTOSCALED
+            .iter()
+            .any(|key| annotation(&meta, key).is_some()),
         api,
         speaks,
         resource: resource(&meta)?,

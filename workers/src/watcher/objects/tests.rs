@@ -216,6 +216,26 @@ fn a_set_is_windows_by_its_template() {
     assert_eq!((windows.windows, windows.replicas), (true, 3));
     assert_eq!((windows.ready, windows.available), (2, 0));
     assert!(!set(json!(null), json!(null)).expect("readable").windows);
+    for (key, scaled) in [
+        (
+            "machine.openshift.io/cluster-api-autoscaler-node-group-min-size",
+            true,
+        ),
+        (
+            "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size",
+            true,
+        ),
+        ("machine.openshift.io/memoryMb", false),
+    ] {
+        let set = machine_set(
+            MachineApi::OpenShift,
+            object(json!({
+                "metadata": {"name": "s", "uid": "s-1", "resourceVersion": "5", "annotations": {key: "1"}},
+                "spec": {"replicas": 1},
+            })),
+        );
+        assert_eq!(set.expect("readable").autoscaled, scaled, "{key}");
+    }
     assert_eq!(
         set(json!({}), json!(-1)).expect_err("odd").field,
         "spec.replicas"
