@@ -12,7 +12,7 @@ use dormer_fleet::{
     api::{DeleteOptions, Key, User, kinds},
 };
 use dormer_proto::{
-    subject::{Names, history_stream_of},
+    subject::{HISTORY_STREAMS, Names, history_stream_of},
     work::machine_run,
 };
 use dormer_testkit::{
@@ -538,5 +538,65 @@ async fn two_consoles_publish_each_change_once_and_restarts_never_go_back() {
     .await;
     for dormer in consoles.iter_mut().chain([&mut engine]) {
         dormer.process.terminate().expect("it ends");
+    }
+}
+
+/// Number of requests that one connection made of each kind, by its stream.
+type Asked = BTreeMap<(String, String), usize>;
+
+/// Notes a request under its connection: its own inbox is the answer's address, with a token for the request.
+fn note(asked: &mut Asked, request: &async_nats::Message) {
+    let kind = request.subject.splitn(5, '.').skip(2).collect::<Vec<_>>();
+    let [of, verb, rest] = kind[..] else {
+        return;
+    };
+    let stream = rest.split('.').next().unwrap_or_default();
+    let reply = request.reply.as_deref().unwrap_or_default();
+    let connection = reply.rsplit_once('.').unwrap_or_default().0.to_owned();
+    *asked
+        .entry((connection, format!("{of} {verb} {stream}")))
+        .or_default() += 1;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_console_that_somebody_watches_creates_at_most_one_consumer_for_each_history_stream() {
+    dormer_testkit::full!();
+    let server = started!(server());
+    let site = Site::on(server).await;
+    let _engine = site.dormer("engine,watcher,worker");
+    let console = site.dormer("console");
+    console.machines().await;
+    let watching = TcpStream::connect(("127.0.0.1", console.port)).expect("a console");
+    let request = "GET /api/v1/changes HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
+    (&watching)
+        .write_all(request.as_bytes())
+        .expect("it is asked");
+    (&watching).read_exact(&mut [0; 12]).expect("it answers");
+
+    let spy = site.client("dormer").await;
+    let mut requests = spy.subscribe("$JS.API.>").await.expect("subscribed");
+    let names = Names::default();
+    let (first, of) = (names.history_stream(0), |verb: &str, index| {
+        format!("{verb} {}", names.history_stream(index))
+    });
+    // The console looks four times a second: this is ten seconds of watching.
+    let mut asked = Asked::new();
+    let watched = async {
+        while let Some(request) = requests.next().await {
+            note(&mut asked, &request);
+            let looks = |((_, what), count): (&(String, String), &usize)| {
+                *what == format!("STREAM INFO {first}") && *count >= 40
+            };
+            if let Some(((connection, _), _)) = asked.iter().find(|it| looks(*it)) {
+                return Some(connection.clone());
+            }
+        }
+        None
+    };
+    let console = tokio::time::timeout(IN_TIME, watched).await;
+    let console = console.expect("in time").expect("requests");
+    for index in 0..HISTORY_STREAMS {
+        let created = asked.get(&(console.clone(), of("CONSUMER CREATE", index)));
+        assert!(created.is_none_or(|count| *count <= 1), "{asked:?}");
     }
 }

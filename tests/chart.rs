@@ -18,7 +18,7 @@ const HEAD: &str = "# Rendered from deploy/chart by a test: UPDATE_EXPECT=1 carg
 const NATS: &str = "--set=nats.url=nats://nats:4222,nats.insecure=true";
 
 /// Rendered manifests: the file, and Helm's arguments.
-const RENDERED: [(&str, &[&str]); 5] = [
+const RENDERED: [(&str, &[&str]); 6] = [
     (
         "install.yaml",
         &[
@@ -38,6 +38,10 @@ const RENDERED: [(&str, &[&str]); 5] = [
     (
         "guard.yaml",
         &["--show-only=templates/guard.yaml", "--set=mode=split"],
+    ),
+    (
+        "cloud-nodes.yaml",
+        &["--show-only=templates/cloud-nodes.yaml", "--set=mode=split"],
     ),
     (
         "machine-tokens.yaml",

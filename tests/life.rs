@@ -135,3 +135,31 @@ async fn a_run_is_watched_traced_logged_exported_replayed_and_reset() {
     let sentence = "ada reset the run to record 3 (“a test”)";
     assert_eq!(story.matches(sentence).count(), 1, "{story}");
 }
+
+/// The findings of the first round began with it: six machines that flap were all replaced at once.
+#[test]
+fn six_nodes_that_flap_are_taken_one_by_one() {
+    dormer_testkit::full!();
+    let output = Command::new(env!("CARGO_BIN_EXE_dormer"))
+        .args([
+            "demo",
+            "--machines",
+            "6",
+            "--faults",
+            "flapping=6",
+            "--json",
+        ])
+        .env_remove("DORMER_HOST_PROGRAM")
+        .output()
+        .expect("dormer runs");
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    let outcome: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    assert_eq!(outcome["max_taken_observed"], 1, "{outcome} {told}");
+    assert_eq!(outcome["upgraded"], 6, "{outcome} {told}");
+    // The faults did take others.
+    assert!(
+        outcome["max_unavailable_observed"].as_u64() > Some(1),
+        "{outcome}"
+    );
+    assert!(output.status.success(), "{outcome} {told}");
+}

@@ -11,6 +11,7 @@ mod attacks;
 mod bookmarks;
 mod both;
 mod chart;
+mod cloud_nodes;
 pub(crate) mod cluster;
 mod csr;
 mod drain;

@@ -3,8 +3,8 @@
 //! A call costs one allocation for its future. Ports take batches, so that is one for many runs.
 
 use crate::port::{
-    Ack, Alarms, Append, AppendError, Clock, DeadLetter, DeadLetters, Delivery, Head, History,
-    HistoryReader, Inbox, OrderOut, Ports, Quarantine, QuarantineNote, StoreError, Stored,
+    Ack, Alarms, Append, AppendError, Clock, DeadLetter, DeadLetters, Delivery, EndedTask, Head,
+    History, HistoryReader, Inbox, OrderOut, Ports, Quarantine, QuarantineNote, StoreError, Stored,
     SystemClock, TaskQueue,
 };
 use crate::{embedded::EmbeddedStore, local::Local, memory::MemoryStore, nats::NatsStore};
@@ -29,12 +29,18 @@ trait Object: Send + Sync + 'static {
     fn append(&self, batch: Vec<Append>) -> BoxFuture<'_, Vec<Result<Revision, AppendError>>>;
     fn records<'a>(&'a self, run: &'a RunId, from: Seq, limit: usize) -> Answer<'a, Vec<Vec<u8>>>;
     fn heads<'a>(&'a self, after: Option<&'a RunId>, limit: usize) -> Answer<'a, Vec<Head>>;
+    fn heads_to_sweep<'a>(
+        &'a self,
+        after: Option<&'a RunId>,
+        limit: usize,
+    ) -> Answer<'a, Vec<Head>>;
     fn forget<'a>(&'a self, run: &'a RunId, revision: Revision) -> Answer<'a, ()>;
     fn take(&self, max: usize) -> Answer<'_, Vec<Delivery>>;
     fn put(&self, messages: Vec<(RunId, Vec<u8>)>) -> Answer<'_, ()>;
     fn tell(&self, messages: Vec<(RunId, Vec<u8>)>) -> Answer<'_, ()>;
     fn acknowledge(&self, acks: Vec<(u64, Ack)>) -> BoxFuture<'_, ()>;
     fn publish(&self, orders: Vec<OrderOut>) -> Answer<'_, ()>;
+    fn withdraw(&self, ended: Vec<EndedTask>) -> BoxFuture<'_, ()>;
     fn receipt(&self, receipts: Vec<ReportReceipt>) -> BoxFuture<'_, ()>;
     fn set_alarms(&self, alarms: Vec<(RunId, Option<Timestamp>)>) -> Answer<'_, ()>;
     fn put_dead(&self, message: DeadLetter) -> Answer<'_, ()>;
@@ -71,6 +77,13 @@ impl<P: Ports> Object for P {
     fn heads<'a>(&'a self, after: Option<&'a RunId>, limit: usize) -> Answer<'a, Vec<Head>> {
         Box::pin(self.reader().heads(after, limit))
     }
+    fn heads_to_sweep<'a>(
+        &'a self,
+        after: Option<&'a RunId>,
+        limit: usize,
+    ) -> Answer<'a, Vec<Head>> {
+        Box::pin(self.reader().heads_to_sweep(after, limit))
+    }
     fn forget<'a>(&'a self, run: &'a RunId, revision: Revision) -> Answer<'a, ()> {
         Box::pin(self.reader().forget(run, revision))
     }
@@ -88,6 +101,9 @@ impl<P: Ports> Object for P {
     }
     fn publish(&self, orders: Vec<OrderOut>) -> Answer<'_, ()> {
         Box::pin(self.tasks().publish(orders))
+    }
+    fn withdraw(&self, ended: Vec<EndedTask>) -> BoxFuture<'_, ()> {
+        Box::pin(self.tasks().withdraw(ended))
     }
     fn receipt(&self, receipts: Vec<ReportReceipt>) -> BoxFuture<'_, ()> {
         Box::pin(self.tasks().receipt(receipts))
@@ -237,6 +253,13 @@ impl HistoryReader for AnyPorts {
     async fn heads(&self, after: Option<&RunId>, limit: usize) -> Result<Vec<Head>, StoreError> {
         self.ports.heads(after, limit).await
     }
+    async fn heads_to_sweep(
+        &self,
+        after: Option<&RunId>,
+        limit: usize,
+    ) -> Result<Vec<Head>, StoreError> {
+        self.ports.heads_to_sweep(after, limit).await
+    }
     async fn forget(&self, run: &RunId, revision: Revision) -> Result<(), StoreError> {
         self.ports.forget(run, revision).await
     }
@@ -260,6 +283,9 @@ impl Inbox for AnyPorts {
 impl TaskQueue for AnyPorts {
     async fn publish(&self, orders: Vec<OrderOut>) -> Result<(), StoreError> {
         self.ports.publish(orders).await
+    }
+    async fn withdraw(&self, ended: Vec<EndedTask>) {
+        self.ports.withdraw(ended).await;
     }
     async fn receipt(&self, receipts: Vec<ReportReceipt>) {
         self.ports.receipt(receipts).await;

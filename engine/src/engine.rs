@@ -8,6 +8,7 @@ use crate::{
     },
     quarantine::KnownNotes,
     shard::{Counters, DecodedDelivery, Shard},
+    supervise::supervised,
 };
 use dormer_engine_core::Workflow;
 use dormer_proto::id::{RunId, Timestamp, hash64};
@@ -46,7 +47,7 @@ pub struct Options {
     pub batch_max: usize,
     /// Most runs in memory, over all shards.
     pub cached_max: usize,
-    /// Interval of the sweep over all runs.
+    /// Mean interval of the sweep over the runs of which this engine makes it.
     pub sweep_every: Duration,
     /// Time by which a deadline must be past due before the sweep fires its alarm, in milliseconds: the alarm itself
     /// comes first.
@@ -110,21 +111,20 @@ pub async fn run_observed<W: Workflow, P: Ports, E: EngineObserver<W>>(
         queues.push(queue);
     }
     let mut background = JoinSet::new();
+    let panicked = move |what| observer.background_panicked(what);
     let own = Arc::clone(&ports);
     let swept = options.clone();
-    background.spawn(supervised("the sweep", move || {
-        sweep_for_ever(Arc::clone(&own), swept.clone())
-    }));
+    let sweep = move || sweep_for_ever(Arc::clone(&own), swept.clone());
+    background.spawn(supervised("the sweep", sweep, panicked.clone()));
     let own = Arc::clone(&ports);
-    background.spawn(supervised("the watch over the quarantine", move || {
-        watch_for_ever::<W, P>(Arc::clone(&own), Arc::clone(&known))
-    }));
+    let watch = move || watch_for_ever::<W, P>(Arc::clone(&own), Arc::clone(&known));
+    let what = "the watch over the quarantine";
+    background.spawn(supervised(what, watch, panicked.clone()));
     if ports.history().exclusive() {
         // A store with one owner has its queues in memory, so outstanding work is carried out again at the start.
         let own = Arc::clone(&ports);
-        background.spawn(supervised("the pass at the start", move || {
-            ask_again::<W, P>(Arc::clone(&own))
-        }));
+        let ask = move || ask_again::<W, P>(Arc::clone(&own));
+        background.spawn(supervised("the pass at the start", ask, panicked));
     }
     let result = tokio::select! {
         biased;
@@ -142,22 +142,6 @@ pub async fn run_observed<W: Workflow, P: Ports, E: EngineObserver<W>>(
         }
     }
     first_error.map_or(Ok(total), Err)
-}
-
-/// Runs background work in a task of its own, and begins it again if it panics.
-async fn supervised<F>(what: &'static str, begin: impl Fn() -> F + Send + 'static)
-where
-    F: Future<Output = ()> + Send + 'static,
-{
-    loop {
-        let mut task = JoinSet::new();
-        task.spawn(begin());
-        match task.join_next().await {
-            Some(Err(error)) => tracing::error!(what, %error, "it ended, and begins again"),
-            _ => return,
-        }
-        tokio::time::sleep(ASK_AGAIN_AFTER).await;
-    }
 }
 
 async fn ask_again<W: Workflow, P: Ports>(ports: Arc<P>) {
@@ -265,11 +249,16 @@ async fn sweep_for_ever<P: Ports>(ports: Arc<P>, options: Options) {
             Ok(Err(error)) => tracing::warn!(%error, "the sweep ended early"),
             Err(_) => tracing::warn!("the sweep hung, and begins again"),
         }
-        tokio::time::sleep(options.sweep_every).await;
+        tokio::time::sleep(jittered(options.sweep_every)).await;
     }
 }
 
-/// One pass over all runs.
+/// Time between three and five quarters of `every`, so that engines that began together do not ask together.
+fn jittered(every: Duration) -> Duration {
+    every.mul_f64(0.75 + rand::random::<f64>() / 2.0)
+}
+
+/// One pass over the runs that this process sweeps.
 ///
 /// # Errors
 /// Errors of the store.
@@ -278,7 +267,8 @@ pub async fn sweep<P: Ports>(ports: &P, grace_ms: u64) -> Result<(), StoreError>
     let overdue = Timestamp(now.0.saturating_sub(grace_ms));
     let mut after: Option<RunId> = None;
     loop {
-        let heads = ports.reader().heads(after.as_ref(), SWEEP_PAGE).await?;
+        let pass = ports.reader().heads_to_sweep(after.as_ref(), SWEEP_PAGE);
+        let heads = pass.await?;
         let Some(last) = heads.last() else {
             return Ok(());
         };
@@ -421,5 +411,23 @@ fn sum(a: Counters, b: Counters) -> Counters {
         refused: a.refused + b.refused,
         quarantined: a.quarantined + b.quarantined,
         taken_away: a.taken_away + b.taken_away,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passes_of_engines_that_began_together_spread_over_half_an_interval() {
+        let every = Duration::from_secs(40);
+        let pauses: Vec<Duration> = (0..1_000).map(|_| jittered(every)).collect();
+        let (least, most) = (pauses.iter().min(), pauses.iter().max());
+        let (least, most) = (*least.expect("some"), *most.expect("some"));
+        assert!(least >= Duration::from_secs(30) && most <= Duration::from_secs(50));
+        assert!(
+            most - least > Duration::from_secs(15),
+            "{least:?} to {most:?}"
+        );
     }
 }

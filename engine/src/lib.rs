@@ -18,6 +18,7 @@ pub mod port;
 pub mod quarantine;
 pub mod rebuild;
 pub mod shard;
+pub mod supervise;
 pub mod typed;
 
 pub use dump_format::{LAYOUT as DUMP_LAYOUT, prove as prove_dump};

@@ -4,7 +4,8 @@
 //! confirmed only from the history, and orders and alarms follow from it (`outstanding()`).
 
 use crate::port::{
-    Ack, Alarms, Clock, Delivery, Inbox, OrderOut, StoreError, SystemClock, TaskQueue, earlier,
+    Ack, Alarms, Clock, Delivery, EndedTask, Inbox, OrderOut, StoreError, SystemClock, TaskQueue,
+    earlier,
 };
 use dormer_nats::history_keys::HistoryKeys;
 use dormer_proto::{
@@ -238,6 +239,19 @@ impl TaskQueue for LocalTasks {
         }
         self.come.notify_one();
         Ok(())
+    }
+
+    async fn withdraw(&self, ended: Vec<EndedTask>) {
+        let ended: BTreeSet<TaskId> = ended.into_iter().map(|ended| ended.task).collect();
+        let mut inner = lock(&self.inner);
+        let Orders { waiting, known, .. } = &mut *inner;
+        waiting.retain(|order| {
+            let stays = !ended.contains(&order.task);
+            if !stays {
+                known.remove(&(order.task.clone(), order.attempt));
+            }
+            stays
+        });
     }
 
     async fn receipt(&self, receipts: Vec<ReportReceipt>) {

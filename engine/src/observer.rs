@@ -20,7 +20,8 @@ pub struct Appended {
 /// Observer of what an engine did.
 ///
 /// # Contract
-/// The shards call it between their awaits. An implementation returns at once, never blocks, and never fails.
+/// The shards call it between their awaits. An implementation returns at once, never blocks, and never fails. If
+/// `state_before` panics, the run is quarantined. A panic of the others is logged.
 pub trait EngineObserver<W: Workflow>: Send + Sync + 'static {
     /// Data about a run before a transition, kept until after it.
     type StateBefore: Send;
@@ -37,6 +38,11 @@ pub trait EngineObserver<W: Workflow>: Send + Sync + 'static {
     /// A run was quarantined: engines leave it alone until it is released. `code` is stable.
     fn quarantined(&self, run: &RunId, code: &str, why: &str) {
         let _ = (run, code, why);
+    }
+
+    /// Background work of the engine panicked, and begins again.
+    fn background_panicked(&self, work: &'static str) {
+        let _ = work;
     }
 
     /// Messages changed nothing; `unknown` of them belong to another incarnation, or to a lost tail of the store.

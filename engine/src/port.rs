@@ -128,6 +128,8 @@ pub struct Head {
 /// # Contract
 /// - `records` returns stored records of `run` with seq ≥ `from`, ascending, at most `limit`.
 /// - `heads` pages through every run in a fixed order. A run that exists throughout occurs exactly once.
+/// - `heads_to_sweep` does the same with the runs that this process sweeps. Of several processes one sweeps a run, within a
+///   few seconds also after one of them died. For a moment two may.
 /// - `forget` deletes every record of a run if its revision is still the given one.
 pub trait HistoryReader: Send + Sync + 'static {
     /// Records of one run.
@@ -143,6 +145,14 @@ pub trait HistoryReader: Send + Sync + 'static {
         after: Option<&RunId>,
         limit: usize,
     ) -> impl Future<Output = Result<Vec<Head>, StoreError>> + Send;
+    /// Heads of runs after `after` that this process sweeps.
+    fn heads_to_sweep(
+        &self,
+        after: Option<&RunId>,
+        limit: usize,
+    ) -> impl Future<Output = Result<Vec<Head>, StoreError>> + Send {
+        self.heads(after, limit)
+    }
     /// Deletes a closed run.
     fn forget(
         &self,
@@ -223,6 +233,15 @@ impl OrderOut {
     }
 }
 
+/// Task that ended without a report: nobody waits for its orders.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct EndedTask {
+    /// Task.
+    pub task: TaskId,
+    /// Name of the queue.
+    pub class: &'static str,
+}
+
 /// Task queue: orders to workers.
 ///
 /// # Contract
@@ -230,11 +249,15 @@ impl OrderOut {
 /// - Publishing the same task and attempt again while the first order exists creates no second order.
 /// - Publishing an attempt takes away the order of the attempt before it if no worker has taken it. After a failure it may
 ///   stay: its report is late.
+/// - `withdraw` takes away every order of these tasks that no worker has taken. After a failure one may stay: its report
+///   is late.
 /// - Receipts may be lost: workers repeat reports until one comes.
 pub trait TaskQueue: Send + Sync + 'static {
     /// Publishes orders.
     fn publish(&self, orders: Vec<OrderOut>)
     -> impl Future<Output = Result<(), StoreError>> + Send;
+    /// Takes away the orders of ended tasks.
+    fn withdraw(&self, ended: Vec<EndedTask>) -> impl Future<Output = ()> + Send;
     /// Sends receipts of reports to workers.
     fn receipt(&self, receipts: Vec<ReportReceipt>) -> impl Future<Output = ()> + Send;
 }

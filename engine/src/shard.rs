@@ -19,7 +19,7 @@ mod store;
 use crate::{
     keyed::{self, RecordOf},
     observer::EngineObserver,
-    port::{Ack, Clock, DeadLetter, DeadLetters, History, Inbox, Ports, StoreError},
+    port::{Ack, Clock, DeadLetter, DeadLetters, History, Inbox, Ports, StoreError, Stored},
     quarantine::KnownNotes,
 };
 use cache::{Cache, Cached};
@@ -37,7 +37,7 @@ use effects::EffectBatch;
 pub use intake::DecodedDelivery;
 use intake::{Received, sort};
 use newer_builds::{DeferredRuns, read_up_to};
-use quarantine::Fault;
+use quarantine::{Fault, guarded};
 use std::{collections::BTreeMap, sync::Arc};
 
 /// Redelivery delay of messages when the store did not answer, in milliseconds.
@@ -201,7 +201,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         match self.ports.dead().put(message).await {
             Ok(()) => {
                 self.counters.dead += 1;
-                self.observer.dead_lettered();
+                self.tell(|observer| observer.dead_lettered());
                 Ack::Done
             }
             Err(_) => Ack::Again(UNAVAILABLE_AGAIN_MS),
@@ -325,6 +325,13 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         keyed::believe(self.ports.history_keys(), of, bytes)
     }
 
+    /// Tells the observer. A panic of it harms nobody: it decides nothing.
+    fn tell(&self, tell: impl FnOnce(&E)) {
+        if let Err(fault) = guarded("the observer", || tell(&self.observer)) {
+            tracing::error!(why = fault.why, "what an engine did is not observed");
+        }
+    }
+
     /// Reads runs from the store's leader. A run whose record this build cannot read is left out.
     async fn reload(&mut self, runs: &[RunId]) -> Result<BTreeMap<RunId, Open<W>>, StoreError> {
         if runs.is_empty() {
@@ -338,59 +345,67 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
             let checked = self.cache.check(run, found);
             checked.map_err(|what| self.ports.history().contradiction(what))?;
             let Some(stored) = stored else {
-                open.insert(
-                    run.clone(),
-                    Open {
-                        run: None,
-                        revision: None,
-                        fresh: true,
-                    },
-                );
+                let absent = Open {
+                    run: None,
+                    revision: None,
+                    fresh: true,
+                };
+                open.insert(run.clone(), absent);
                 continue;
             };
-            // Before anything decodes its body. What a newer build wrote is left to it, and not acted on.
-            let believed = self.believe(run, &stored.bytes);
-            if let Err(why) = believed
-                && !is_newer(&stored.bytes, read_up_to(W::SCHEMA))
-            {
-                let fault = Fault::unproven(stored.revision, &why);
-                self.damaged.insert(run.clone(), fault);
-                continue;
-            }
-            match envelope::decode::<Record<W>>(&stored.bytes, read_up_to(W::SCHEMA)) {
-                Ok((record, sum)) => {
-                    self.left.readable(run);
-                    let mut read = record.run;
-                    if let Some(known) = self.cache.beyond(run, read.seq)
-                        && self.ports.history_keys().is_some()
-                    {
-                        let fault = Fault::older(stored.revision, read.seq, known);
-                        self.damaged.insert(run.clone(), fault);
-                        continue;
-                    }
-                    read.sealed(sum);
-                    if enforced(Fence::Outstanding) {
-                        work.add(&read, Effects::outstanding(&read));
-                    }
-                    open.insert(
-                        run.clone(),
-                        Open {
-                            run: Some(read),
-                            revision: Some(stored.revision),
-                            fresh: true,
-                        },
-                    );
+            let read = guarded("reading the last record", || self.read(run, &stored));
+            match read.flatten() {
+                Ok(Some((opened, outstanding))) => {
+                    work.merge(outstanding);
+                    open.insert(run.clone(), opened);
                 }
-                Err(DecodeError::Newer { .. }) => self.counters.newer += 1,
-                Err(damage) => {
-                    let revision = stored.revision;
-                    let why = format!("the last record (revision {revision}): {damage}");
-                    self.damaged.insert(run.clone(), Fault::unreadable(why));
-                }
+                Ok(None) => self.counters.newer += 1,
+                Err(fault) => drop(self.damaged.insert(run.clone(), fault)),
             }
         }
         work.carry_out(self.ports.as_ref()).await?;
         Ok(open)
+    }
+
+    /// Reads a stored run, with what it has outstanding. `None`: a newer build wrote it.
+    fn read(
+        &mut self,
+        run: &RunId,
+        stored: &Stored,
+    ) -> Result<Option<(Open<W>, EffectBatch)>, Fault> {
+        let Stored { bytes, revision } = stored;
+        // Before anything decodes its body. What a newer build wrote is left to it, and not acted on.
+        if let Err(why) = self.believe(run, bytes)
+            && !is_newer(bytes, read_up_to(W::SCHEMA))
+        {
+            return Err(Fault::unproven(*revision, &why));
+        }
+        let (record, sum) = match envelope::decode::<Record<W>>(bytes, read_up_to(W::SCHEMA)) {
+            Ok(decoded) => decoded,
+            Err(DecodeError::Newer { .. }) => return Ok(None),
+            Err(damage) => {
+                let why = format!("the last record (revision {revision}): {damage}");
+                return Err(Fault::unreadable(why));
+            }
+        };
+        self.left.readable(run);
+        let mut read = record.run;
+        if let Some(known) = self.cache.beyond(run, read.seq)
+            && self.ports.history_keys().is_some()
+        {
+            return Err(Fault::older(*revision, read.seq, known));
+        }
+        read.sealed(sum);
+        let mut outstanding = EffectBatch::new(self.ports.history().incarnation());
+        if enforced(Fence::Outstanding) {
+            outstanding.add(&read, Effects::outstanding(&read));
+        }
+        let opened = Open {
+            run: Some(read),
+            revision: Some(*revision),
+            fresh: true,
+        };
+        Ok(Some((opened, outstanding)))
     }
 }
 

@@ -19,13 +19,16 @@ mod nats_common;
 mod nats_creds;
 mod nats_engine;
 mod nats_held;
+mod nats_looks;
 mod nats_mid_page;
 mod nats_moves;
 mod nats_old_and_new;
+mod nats_orders;
 mod nats_outage;
 mod nats_ports;
 mod nats_shares;
 mod nats_signed;
+mod nats_sweep;
 mod old_and_new;
 mod order;
 #[expect(dead_code, reason = "the example's own program")]

@@ -28,10 +28,10 @@ const STEPS: u32 = 6;
 
 /// Six steps with a rest in the middle.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Walk;
+pub(crate) struct Walk;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-enum Rest {
+pub(crate) enum Rest {
     Over,
 }
 

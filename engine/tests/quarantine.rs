@@ -48,14 +48,39 @@ struct Till {
     finished: u64,
     exhausted: Vec<String>,
     greeted: u64,
+    #[serde(default)]
+    last: Option<Page>,
 }
+
+/// A text whose code panics where it says so.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
+struct Page(String);
+
+impl From<String> for Page {
+    fn from(text: String) -> Self {
+        assert!(!text.contains("unreadable"), "nobody can read this");
+        Self(text)
+    }
+}
+
+impl From<Page> for String {
+    fn from(page: Page) -> Self {
+        let Page(text) = page;
+        assert_ne!(text, "written nowhere", "nobody can write this");
+        text
+    }
+}
+
+/// A task that no class suits.
+const OUTCAST: u64 = u64::MAX;
 
 impl Workflow for Shop {
     const SCHEMA: u16 = 1;
     type State = Till;
     type Task = u64;
-    type Outcome = String;
-    type Fact = String;
+    type Outcome = Page;
+    type Fact = Page;
     type Timer = u8;
     type Signal = String;
 
@@ -66,9 +91,16 @@ impl Workflow for Shop {
     fn decide(_: Now<'_>, mut state: Till, input: Input<Self>) -> Decision<Self> {
         match input {
             Input::Observed { fact, .. } => {
-                assert_ne!(fact.as_deref(), Some("poison"), "nobody expected this");
+                let says = fact.map(|Page(says)| says).unwrap_or_default();
+                assert_ne!(says, "poison", "nobody expected this");
                 state.facts += 1;
-                let task = state.facts;
+                let task = match says.as_str() {
+                    "outcast" => OUTCAST,
+                    _ => state.facts,
+                };
+                if says == "burns" {
+                    state.last = Some(Page("written nowhere".into()));
+                }
                 Decision::to(state).run(task, RetryPolicy::PATIENT)
             }
             Input::Finished { .. } => {
@@ -93,6 +125,11 @@ impl Workflow for Shop {
 
     fn label(_: &Till) -> &'static str {
         "Open"
+    }
+
+    fn class(task: &u64) -> &'static str {
+        assert_ne!(*task, OUTCAST, "nobody does this");
+        "host"
     }
 }
 
@@ -253,7 +290,7 @@ fn fact(to: &str, object: u64, says: &str) -> (RunId, Vec<u8>) {
         Inbound::Observed(Observation {
             object,
             version,
-            fact: Some(says.to_owned()),
+            fact: Some(Page(says.to_owned())),
             may_start: true,
         }),
     )
@@ -272,7 +309,7 @@ fn wish(to: &str, says: &str) -> (RunId, Vec<u8>) {
     )
 }
 
-fn message(to: &str, body: Inbound<String, String, String>) -> (RunId, Vec<u8>) {
+fn message(to: &str, body: Inbound<Page, Page, String>) -> (RunId, Vec<u8>) {
     let message: InboxMessageOf<Shop> = InboxMessage {
         run: run(to),
         incarnation: Some(Incarnation(5)),
@@ -332,7 +369,7 @@ async fn report(site: &Site, outcome: &str) -> (RunId, Vec<u8>) {
             issued: order.issued,
             worker: "w".into(),
             by: Reporter::default(),
-            result: Ok(outcome.to_owned()),
+            result: Ok(Page(outcome.to_owned())),
         }),
     )
 }
@@ -509,6 +546,193 @@ async fn a_damaged_record_and_a_decision_that_panics_stop_their_runs_alone() {
         .revisit(all)
         .await
         .expect("a pass over all runs goes on");
+}
+
+/// An observer whose code panics about some runs.
+#[derive(Default)]
+struct Nervous;
+
+impl EngineObserver<Shop> for Nervous {
+    type StateBefore = ();
+    fn state_before(&self, run: &Run<Shop>) {
+        assert_ne!(run.id.key(), "watched", "nobody looks at this");
+    }
+    fn stored(&self, _: Option<()>, record: &Record<Shop>) {
+        assert_ne!(record.run.id.key(), "stored", "nobody tells of this");
+    }
+    fn appended(&self, _: Duration, _: Appended) {}
+    fn dropped(&self, _: u64, _: u64) {}
+    fn dead_lettered(&self) {}
+}
+
+/// Stores a record of `like` under the name `key`, with what `change` does to it.
+async fn store_as(site: &Site, like: &str, key: &str, change: impl FnOnce(&mut Record<Shop>)) {
+    let bytes = site.store.load(&[run(like)]).await.expect("loaded");
+    let bytes = bytes[0].as_ref().expect("a record").bytes.clone();
+    let (mut record, _) = envelope::decode::<Record<Shop>>(&bytes, 1).expect("a record");
+    record.run.id = run(key);
+    change(&mut record);
+    let (bytes, _) = envelope::encode(&record, 1).expect("a record");
+    let append = Append {
+        run: run(key),
+        expected: Expected::Nothing,
+        bytes,
+        seq: record.run.seq,
+        deadline: record.run.deadline(),
+        closed: None,
+        quiet: false,
+    };
+    assert!(site.store.append(vec![append]).await[0].is_ok());
+}
+
+/// Works off a message to a run whose code panics, beside one to a sound run, twice. The answer is the cause of the
+/// quarantine.
+async fn panics_alone<E: EngineObserver<Shop>>(
+    site: &Arc<Site>,
+    engine: &mut Shard<Shop, Site, E>,
+    key: &str,
+    says: &str,
+) -> String {
+    let before = site.store.load(&[run(key)]).await.expect("loaded");
+    let facts = match site.store.load(&[run("sound")]).await.expect("loaded")[0] {
+        Some(_) => stored(site, "sound").await.state.facts,
+        None => 0,
+    };
+    for round in 1..=2 {
+        let batch = vec![
+            fact(key, 90 + round, says),
+            fact("sound", facts + round, "x"),
+        ];
+        put(&site.inbox, batch).await;
+        work(site, engine).await;
+        assert_eq!(
+            stored(site, "sound").await.state.facts,
+            facts + round,
+            "the others go on"
+        );
+    }
+    assert_eq!(site.inbox.depth(), 0, "{key}");
+    let after = site.store.load(&[run(key)]).await.expect("loaded");
+    assert_eq!(after, before, "the history of {key} is as it was");
+    let notes = site.store.notes().await.expect("notes");
+    let mut notes = notes.into_iter().filter(|note| note.run == run(key));
+    let note = notes.next().expect("a note");
+    assert_eq!(note.code, "DecisionPanicked");
+    note.why
+}
+
+#[tokio::test]
+async fn a_message_whose_decoding_panics_stops_its_run_alone() {
+    let site = site();
+    let mut engine = shard(&site, "one");
+    put(&site.inbox, vec![fact("sick", 1, "x")]).await;
+    work(&site, &mut engine).await;
+    let why = panics_alone(&site, &mut engine, "sick", "unreadable").await;
+    assert!(why.contains("nobody can read this"), "{why}");
+    assert_eq!(engine.counters.quarantined, 1, "once");
+    let reported = report(&site, "unreadable").await;
+    put(&site.inbox, vec![reported]).await;
+    work(&site, &mut engine).await;
+    assert_eq!(site.inbox.depth(), 0);
+    assert_eq!(fates(&site), [ReceiptStatus::Unknown], "the worker lets go");
+}
+
+#[tokio::test]
+async fn an_engine_decodes_messages_before_their_shard_and_goes_on_after_a_panic_there() {
+    let site = site();
+    let (halt, halted) = watch::channel(false);
+    let running = tokio::spawn(engine::run::<Shop, _>(
+        Arc::clone(&site),
+        engine::Options::default(),
+        halted,
+    ));
+    put(
+        &site.inbox,
+        vec![fact("sick", 1, "unreadable"), fact("sound", 1, "x")],
+    )
+    .await;
+    await_condition(
+        "a sound run and a note",
+        Duration::from_secs(60),
+        || async {
+            let sound = site.store.load(&[run("sound")]).await.expect("loaded");
+            sound[0].is_some() && noted(&site).await == [("sick".into(), "DecisionPanicked".into())]
+        },
+    )
+    .await;
+    halt.send_replace(true);
+    let counters = running.await.expect("no panic").expect("sound");
+    assert_eq!(counters.quarantined, 1);
+}
+
+#[tokio::test]
+async fn a_record_or_an_order_whose_writing_panics_stops_its_run_alone_and_is_never_stored() {
+    let site = site();
+    let mut engine = shard(&site, "one");
+    put(
+        &site.inbox,
+        vec![fact("burning", 1, "x"), fact("outcast", 1, "x")],
+    )
+    .await;
+    work(&site, &mut engine).await;
+    let why = panics_alone(&site, &mut engine, "burning", "burns").await;
+    assert!(why.contains("nobody can write this"), "{why}");
+    let why = panics_alone(&site, &mut engine, "outcast", "outcast").await;
+    assert!(why.contains("nobody does this"), "{why}");
+    assert_eq!(engine.counters.quarantined, 2);
+}
+
+#[tokio::test]
+async fn an_observer_that_panics_before_a_transition_stops_that_run_and_after_it_nothing() {
+    let site = site();
+    let mut engine =
+        Shard::<Shop, Site, Nervous>::observed_by(Arc::clone(&site), "one", 8, Arc::default());
+    put(
+        &site.inbox,
+        vec![fact("watched", 1, "x"), fact("stored", 1, "x")],
+    )
+    .await;
+    work(&site, &mut engine).await;
+    let why = panics_alone(&site, &mut engine, "watched", "x").await;
+    assert!(why.contains("nobody looks at this"), "{why}");
+    put(&site.inbox, vec![fact("stored", 2, "x")]).await;
+    work(&site, &mut engine).await;
+    assert_eq!(stored(&site, "stored").await.state.facts, 2);
+    assert_eq!(noted(&site).await.len(), 1, "what is stored is stored");
+    let mut orders = 0;
+    while let Some(taken) = site.tasks.take(8).now_or_never() {
+        orders += taken
+            .iter()
+            .filter(|it| it.task.run == run("stored"))
+            .count();
+    }
+    assert_eq!(orders, 2, "and its tasks are ordered");
+}
+
+#[tokio::test]
+async fn a_record_that_panics_while_it_is_read_and_outstanding_work_that_does_stop_their_runs_alone()
+ {
+    let site = site();
+    let mut engine = shard(&site, "one");
+    put(&site.inbox, vec![fact("like", 1, "x")]).await;
+    work(&site, &mut engine).await;
+    store_as(&site, "like", "garbled", |record| {
+        record.run.state.last = Some(Page("unreadable".into()));
+    })
+    .await;
+    store_as(&site, "like", "stuck", |record| {
+        record.run.tasks[0].body = OUTCAST;
+    })
+    .await;
+    let all = ["garbled", "stuck", "like"].map(run).to_vec();
+    engine
+        .revisit(all)
+        .await
+        .expect("a pass over all runs goes on");
+    let why = panics_alone(&site, &mut engine, "garbled", "x").await;
+    assert!(why.contains("nobody can read this"), "{why}");
+    let why = panics_alone(&site, &mut engine, "stuck", "x").await;
+    assert!(why.contains("nobody does this"), "{why}");
 }
 
 #[tokio::test]

@@ -209,6 +209,15 @@ pub struct Guard {
     /// A person asks for this machine, whose Node another client had cordoned: the cordon does not refuse the lease.
     #[serde(default, skip_serializing_if = "is_false")]
     pub asked: bool,
+    /// The Machine is deleted after the drain: whoever has a hook before the drain waits for the deletion.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub deletes: bool,
+    /// Another client uncordoned the Node meanwhile: the drain starts over with all pods that are there.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub anew: bool,
+    /// A tear-down under this lease was ordered before: the host may not be whole.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub begun: bool,
 }
 
 impl Guard {
@@ -486,6 +495,8 @@ pub enum FenceRefusal {
     NoOwner,
     /// Another client cordoned the Node, and no person asks for this machine.
     Cordoned,
+    /// Another client uncordoned the Node of a host that is to be torn down, and it serves.
+    Uncordoned,
 }
 
 /// Kinds of controllers that replace a deleted Machine. Others own Machines and replace none.
@@ -730,6 +741,19 @@ pub struct NodeFact {
     pub token: Option<TokenMark>,
     /// Subnet of the hybrid overlay.
     pub subnet: Option<String>,
+    /// Who cordoned it, while it is cordoned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cordoned_by: Option<CordonedBy>,
+}
+
+/// Who cordoned a Node, by the API server's managed fields. They name programs, not persons.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct CordonedBy {
+    /// The program, such as `kubectl-cordon`.
+    pub program: String,
+    /// When, by the API server's clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<Timestamp>,
 }
 
 /// A pending CSR that names this machine's node.

@@ -421,6 +421,12 @@ impl Names {
         )
     }
 
+    /// Filter of the orders of one task, of whatever attempt.
+    #[must_use]
+    pub fn orders_of(&self, class: &str, task: &TaskId) -> String {
+        format!("{}.{}.*", self.tasks(class), token(&task.to_string()))
+    }
+
     /// Filter of a worker's consumer: every order of one class.
     #[must_use]
     pub fn orders(&self, class: &str) -> String {

@@ -189,10 +189,13 @@ mod tests {
     };
     use dormer_engine::{local::Local, memory::MemoryStore, port::SystemClock};
     use dormer_profile::cluster_config::ClusterSnapshot;
-    use dormer_proto::{id::Incarnation, machine::MachineRef};
+    use dormer_proto::{
+        id::Incarnation,
+        machine::{HostRef, MachineRef},
+    };
     use dormer_workers::{
         catalog::Catalog,
-        host::cluster::{Bootstrap, Cluster, MachineInCluster},
+        host::cluster::{Bootstrap, CloudToken, Cluster, MachineInCluster},
     };
     use tower::ServiceExt;
     use zeroize::Zeroizing;
@@ -208,7 +211,7 @@ mod tests {
         async fn note(&self, _: &MachineRef, _: &str, _: &str) -> Result<(), Failure> {
             none()
         }
-        async fn pinned(&self, _: &MachineRef) -> Result<Option<String>, Failure> {
+        async fn pinned(&self, _: &HostRef) -> Result<Option<String>, Failure> {
             none()
         }
         async fn pin(&self, _: &MachineRef, _: &str) -> Result<(), Failure> {
@@ -228,6 +231,9 @@ mod tests {
             none()
         }
         async fn token(&self, _: &MachineRef) -> Result<Zeroizing<String>, Failure> {
+            none()
+        }
+        async fn cloud_token(&self, _: &str, _: bool) -> Result<CloudToken, Failure> {
             none()
         }
     }

@@ -335,6 +335,9 @@ pub(super) fn what_came(outcome: &Outcome) -> String {
                 ": refused, because no controller would replace the Machine".into()
             }
             FenceRefusal::Cordoned => ": refused, because somebody else cordoned the Node".into(),
+            FenceRefusal::Uncordoned => {
+                ": refused, because somebody else uncordoned the Node".into()
+            }
         },
         Outcome::Evicted {
             evicted,

@@ -11,7 +11,8 @@ use dormer_proto::{
 };
 use dormer_views::{
     machine::{
-        Blocker, Condition, Drain, Halt, HaltKind, Machine, MachineKind, PhaseFailure, Refused,
+        Blocker, Condition, CordonedBy, Drain, Halt, HaltKind, Machine, MachineKind, PhaseFailure,
+        Refused,
     },
     moment::Moment,
     rollout::{ApprovalMode, Away, Gap, MachineSet, Pool, Rollout, Slot, Waiting},
@@ -66,6 +67,7 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
         neighbour,
         refused,
         certificate_refused,
+        cordoned_by,
         down_since,
         served,
         created,
@@ -132,6 +134,10 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
             what_to_do: it.mend(),
         }),
         certificate_refused,
+        cordoned_by: cordoned_by.map(|by| CordonedBy {
+            program: by.program,
+            at: by.at.map(Moment),
+        }),
         down_since: down_since.map(Moment),
         created: created.map(Moment),
         served,

@@ -69,7 +69,7 @@ pub(super) async fn rollback(
         wanted.goes_back_to(&to).map_err(|why| {
             ApiError::conflict(
                 no_earlier_payload(&wanted).unwrap_or(why),
-                "dormer payload list shows which payload may follow which",
+                "dormer payload list DIR shows which payload may follow which",
             )
         })?;
     }

@@ -86,7 +86,7 @@ pub(super) fn machine(called: &str, names: &[&str], mut ends: Vec<String>) -> Fa
         what_to_do: match ends.as_slice() {
             [] => "there are no machines yet".into(),
             ends => format!(
-                "there are: {}; dormer get machines lists them",
+                "there are: {}; dormer get machines --all lists them, and those that are gone",
                 listed(ends)
             ),
         },
@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(
             machine("2k4kx", &["c-windows-a-zzzzz", "c-windows-a-2k4kt"], ends).to_string(),
             "there is no machine \"2k4kx\"; did you mean 2k4kt?\n\
-             there are: 2k4kt, zzzzz; dormer get machines lists them"
+             there are: 2k4kt, zzzzz; dormer get machines --all lists them, and those that are gone"
         );
         let refused = unknown_pool("widows", &["windows".into()]).expect("unknown");
         assert_eq!(

@@ -7,7 +7,7 @@ use super::{
 };
 use clap::{Args, builder::PossibleValuesParser};
 use dormer_profile::near::question;
-use dormer_proto::phase::{Listed, MachineState, RolloutState};
+use dormer_proto::phase::{Listed, MachinePhase, MachineState, RolloutState};
 use std::str::FromStr;
 
 /// Filter of a list.
@@ -40,6 +40,11 @@ fn names() -> Vec<&'static str> {
 }
 
 impl Filter {
+    /// Whether it takes everything.
+    pub(super) fn is_empty(&self) -> bool {
+        self.pool.is_none() && self.state.is_none() && self.selector.is_none()
+    }
+
     pub(super) fn takes(&self, item: &impl Item) -> bool {
         let state = |wanted: &String| {
             let urgency = item.urgency().map(Listed::id);
@@ -118,6 +123,13 @@ impl Filter {
     }
 }
 
+/// Id of a phase that is written as the tables show it (`waiting for the lease`). Other text is returned unchanged.
+pub(super) fn phase_id(text: &str) -> &str {
+    let mut phases = MachinePhase::ALL.iter();
+    let shown = phases.find(|it| it.text().eq_ignore_ascii_case(text));
+    shown.map_or(text, |phase| phase.id())
+}
+
 /// Selector over an item's fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Selector(Vec<Term>);
@@ -161,9 +173,13 @@ impl FromStr for Selector {
                     KEYS.join(", ")
                 ));
             }
+            let value = value.trim_start_matches('=').trim();
             Ok(Term {
                 key: key.to_owned(),
-                value: value.trim_start_matches('=').trim().to_owned(),
+                value: match key {
+                    "phase" => phase_id(value).to_owned(),
+                    _ => value.to_owned(),
+                },
                 equal,
             })
         };

@@ -228,7 +228,7 @@ fn draw(episode: &Episode, now: u64, pen: &Pen, columns: Option<usize>) -> Strin
         .unwrap_or(0);
     let mut text = head;
     for (label, row) in lines {
-        let bar = bar(row, (episode.from, to), pen);
+        let bar = bar(row, (episode.from, episode.scale_end(now)), pen);
         let long = lasted(row.from, row.to);
         let line = format!("{label:width$}  {bar}  {long:>6}  ");
         text.push('\n');

@@ -2,7 +2,7 @@
 
 use super::{
     Failure,
-    filter::Filter,
+    filter::{Filter, phase_id},
     items::{Item, machine_states},
     machines,
     server::{Address, Server},
@@ -21,7 +21,6 @@ const POLL_EVERY: Duration = Duration::from_secs(1);
 #[derive(Debug, Args)]
 pub struct Wait {
     /// The machines: names or the ends of them, NAMESPACE/NAME, or UIDs
-    #[arg(required_unless_present_any = ["pool", "selector", "state"])]
     machines: Vec<String>,
     #[command(flatten)]
     filter: Filter,
@@ -52,7 +51,7 @@ impl FromStr for Condition {
             Some(("state", state)) => known("state", state, &machine_states()).map(Self::State),
             Some(("phase", phase)) => {
                 let phases: Vec<&str> = MachinePhase::ALL.iter().map(|it| it.id()).collect();
-                known("phase", phase, &phases).map(Self::Phase)
+                known("phase", phase_id(phase), &phases).map(Self::Phase)
             }
             Some(("version", "")) => Err("version= names no version".to_owned()),
             Some(("version", version)) => Ok(Self::Version(version.to_owned())),
@@ -112,6 +111,11 @@ fn duration(text: &str) -> Result<Duration, String> {
 impl Wait {
     pub(crate) async fn run(self) -> Result<String, Failure> {
         self.filter.check::<Machine>("machines")?;
+        if self.machines.is_empty() && self.filter.is_empty() {
+            let forms =
+                "name machines, or choose them by --pool POOL, --state STATE or -l KEY=VALUE";
+            return Err(Failure::Usage(forms.into()));
+        }
         let server = self.address.server();
         let chosen = self.chosen(&server).await?;
         if chosen.is_empty() {

@@ -27,7 +27,7 @@ pub(super) fn section(machine: &Machine) -> Markup {
     let (first, others): (Vec<&Action>, Vec<&Action>) = ACTIONS
         .iter()
         .filter(|action| fits(action, machine))
-        .partition(|action| first(action));
+        .partition(|action| first(action, machine));
     let (menu, others): (Vec<&Action>, Vec<&Action>) = others
         .into_iter()
         .partition(|action| action.danger.is_some());
@@ -46,12 +46,18 @@ pub(super) fn section(machine: &Machine) -> Markup {
     }
 }
 
-/// Whether an action resolves the machine's present wait: each of these fits only one state.
-fn first(action: &Action) -> bool {
-    matches!(
-        action.signal,
-        Some(Signal::Machine(Wish::Retry | Wish::Approve | Wish::Resume))
-    )
+/// Whether an action resolves the machine's present wait: each of these fits only one state. A retry meets the same
+/// changed host key again.
+fn first(action: &Action, machine: &Machine) -> bool {
+    let code = machine
+        .failure
+        .as_ref()
+        .map(|failure| failure.code.as_str());
+    match &action.signal {
+        Some(Signal::Machine(Wish::Retry)) => code != Some("HostKeyChanged"),
+        Some(Signal::Machine(Wish::Approve | Wish::Resume)) => true,
+        _ => false,
+    }
 }
 
 /// Whether the action has an effect now. Others get no button.
@@ -92,7 +98,7 @@ pub(super) mod tests {
     use dormer_proto::id::Timestamp;
     use dormer_views::actions::{PAUSE, RECREATE, RETRY};
     use dormer_views::{
-        machine::{Halt, HaltKind},
+        machine::{Halt, HaltKind, PhaseFailure},
         moment::Moment,
         run::RunStatus,
     };
@@ -132,6 +138,7 @@ pub(super) mod tests {
             refused: None,
             certificate_refused: None,
             kind: None,
+            cordoned_by: None,
             down_since: None,
             created: None,
             served: false,
@@ -191,6 +198,23 @@ pub(super) mod tests {
         assert!(offered(&waits).contains(&"approve"));
         let by = [&RETRY, &RECREATE, &PAUSE].map(|action| against(action, &failed));
         assert_eq!(by, [Some(7), Some(7), None]);
+    }
+
+    #[test]
+    fn a_retry_is_not_emphasised_where_it_meets_the_same_host_key() {
+        let failed = |code: &str| Machine {
+            failure: Some(PhaseFailure {
+                code: code.into(),
+                message: "No.".into(),
+                phase: MachinePhase::Probing.into(),
+                phase_text: "probing".into(),
+            }),
+            ..machine_in(MachinePhase::Failed)
+        };
+        let shown = |code| section(&failed(code)).into_string();
+        assert!(shown("DiskFull").contains("class=\"primary\""));
+        assert!(shown("HostKeyChanged").contains(">Retry<"));
+        assert!(!shown("HostKeyChanged").contains("class=\"primary\""));
     }
 
     #[test]

@@ -85,9 +85,12 @@ pub(super) struct Filter {
     /// Version that the Node carries.
     #[serde(deserialize_with = "said")]
     version: Option<String>,
-    /// MachineSet. A cloud has one for each zone.
+    /// MachineSet.
     #[serde(deserialize_with = "said")]
     set: Option<String>,
+    /// Zone of the cloud.
+    #[serde(deserialize_with = "said")]
+    zone: Option<String>,
     /// Code of the trouble.
     #[serde(deserialize_with = "said")]
     cause: Option<String>,
@@ -130,6 +133,7 @@ impl Filter {
             && is(&self.pool, Some(&machine.pool))
             && is(&self.version, machine.version.as_deref())
             && is(&self.set, machine.machine_set())
+            && is(&self.zone, machine.zone.as_deref())
             && is(&self.cause, item.code())
             && item.is_called(words)
     }
@@ -152,6 +156,7 @@ impl Filter {
             ("pool", self.pool.as_deref()),
             ("version", self.version.as_deref()),
             ("set", self.set.as_deref()),
+            ("zone", self.zone.as_deref()),
             ("cause", self.cause.as_deref()),
             ("q", self.q.as_deref()),
             ("sort", sort),
@@ -399,11 +404,13 @@ fn search(filter: &Filter, all: &[Item]) -> Markup {
     let pools: BTreeSet<&str> = machines().map(|it| it.pool.as_str()).collect();
     let versions: BTreeSet<&str> = machines().filter_map(|it| it.version.as_deref()).collect();
     let sets: BTreeSet<&str> = machines().filter_map(Machine::machine_set).collect();
+    let zones: BTreeSet<&str> = machines().filter_map(|it| it.zone.as_deref()).collect();
     let causes: BTreeSet<&str> = all.iter().filter_map(Item::code).collect();
     let filters = [
         ("pool", "Pool", &filter.pool, pools),
         ("version", "Version", &filter.version, versions),
         ("set", "MachineSet", &filter.set, sets),
+        ("zone", "Zone", &filter.zone, zones),
         ("cause", "Cause", &filter.cause, causes),
     ];
     html! {
@@ -525,6 +532,30 @@ mod tests {
         let taken = items.iter().filter(|it| only.takes(it, &["b".into()]));
         assert_eq!(taken.count(), 1);
         assert!(!filter_of(&[("cause", "other")]).takes(&items[0], &[]));
+    }
+
+    #[test]
+    fn machines_are_chosen_by_zone() {
+        use crate::actions::tests::machine_in;
+        use dormer_proto::phase::MachinePhase;
+        let items = [Some("us-east-1a"), Some("us-east-1b"), None].map(|zone| Item {
+            machine: Machine {
+                zone: zone.map(Into::into),
+                ..machine_in(MachinePhase::Serving)
+            },
+            trouble: None,
+        });
+        let filter = filter_of(&[("zone", "us-east-1b")]);
+        let taken: Vec<bool> = items.iter().map(|it| filter.takes(it, &[])).collect();
+        assert_eq!(taken, [false, true, false]);
+        assert_eq!(filter.address(None, 2), "/?zone=us-east-1b&page=2");
+        let form = search(&filter, &items).into_string();
+        assert!(form.contains("<select name=\"zone\">"), "{form}");
+        assert!(
+            form.contains("<option value=\"us-east-1b\" selected>"),
+            "{form}"
+        );
+        assert!(!form.contains("name=\"set\""), "one choice is none: {form}");
     }
 
     #[test]

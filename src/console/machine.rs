@@ -154,7 +154,7 @@ fn situation(machine: &Machine, explanation: &Explanation) -> Markup {
                     }
                     @else if steps.is_empty() { "Nothing. There is nothing to do." }
                     @if !steps.is_empty() { ol.steps {
-                        @for step in steps { li {
+                        @for step in steps { li.instead[step.instead] {
                             @if step.instead { "Or: " }
                             (step.say.trim_end_matches('.'))
                             @match step.line() { Some(line) => { ": " (command(&line)) } None => "." }

@@ -113,6 +113,7 @@ pub(super) fn legend() -> Markup {
 /// Picture of an episode. Unfinished parts end at `now`.
 pub(super) fn picture(episode: &Episode, now: u64) -> Markup {
     let to = episode.to.unwrap_or(now).max(episode.from + 1);
+    let scale = (episode.from, episode.scale_end(now));
     let mut rows: Vec<Row> = episode.phases.iter().flat_map(|it| phase(it, to)).collect();
     let left_out = rows.len().saturating_sub(ROWS_MAX);
     rows.truncate(ROWS_MAX);
@@ -125,8 +126,8 @@ pub(super) fn picture(episode: &Episode, now: u64) -> Markup {
                     rect.band x="0" y=(AXIS + at * ROW) width="100%" height=(ROW) {}
                 }
                 svg x=(percent(NAMES)) width=(percent(BARS)) height=(height) overflow="visible" {
-                    (axis(episode.from, to, height))
-                    @for (at, row) in rows.iter().enumerate() { (bars(row, AXIS + at * ROW, (episode.from, to))) }
+                    (axis(scale.0, scale.1, height))
+                    @for (at, row) in rows.iter().enumerate() { (bars(row, AXIS + at * ROW, scale)) }
                 }
                 svg width=(percent(NAMES - 0.5)) height=(height) {
                     @for (at, row) in rows.iter().enumerate() {

@@ -99,12 +99,14 @@ async fn patiently<T, E: std::fmt::Display>(
 pub fn engine(running: &mut Running, store: &Arc<NatsStore>, options: engine::Options) {
     running.engine(AnyPorts::nats(Arc::clone(store)), options);
     let rebuilt = Arc::clone(store);
-    running.beside(ENGINE, async move {
-        Ok(dormer_loop::rebuild_for_ever(rebuilt).await?)
+    running.supervised(ENGINE, "rebuilding lost queues", move || {
+        let store = Arc::clone(&rebuilt);
+        async move { Ok(dormer_loop::rebuild_for_ever(store).await?) }
     });
     let emptied = Arc::clone(store);
-    running.beside(ENGINE, async move {
-        match retire_old_inbox_for_ever(emptied).await {}
+    running.supervised(ENGINE, "retiring the old inbox", move || {
+        let store = Arc::clone(&emptied);
+        async move { match retire_old_inbox_for_ever(store).await {} }
     });
     let closed = Arc::clone(store);
     running.at_end(async move { closed.close().await });
@@ -132,8 +134,9 @@ pub async fn listen(
 
 /// Publishes every change to the stream of changes, with or without listeners.
 pub fn publish_changes(running: &mut Running, api: Arc<Api>, changes: NatsChanges) {
-    running.beside(CONSOLE, async move {
-        match publish_for_ever(api, changes).await {}
+    running.supervised(CONSOLE, "publishing changes", move || {
+        let (api, changes) = (Arc::clone(&api), changes.clone());
+        async move { match publish_for_ever(api, changes).await {} }
     });
 }
 

@@ -9,6 +9,7 @@ use dormer_engine::{
     local::{Local, deliver_due_timers},
     port::{Clock, History, Ports},
     shard::Counters,
+    supervise::supervised,
 };
 use dormer_proto::id::RunId;
 use dormer_telemetry::{
@@ -250,6 +251,20 @@ impl Running {
         });
     }
 
+    /// Adds a background task of a role that begins again after a panic. `what` names it in the log and the metrics.
+    pub fn supervised<F>(
+        &mut self,
+        role: &'static str,
+        what: &'static str,
+        begin: impl Fn() -> F + Send + 'static,
+    ) where
+        F: Future<Output = anyhow::Result<()>> + Send + 'static,
+    {
+        let telemetry = self.telemetry();
+        let panicked = move |what| telemetry.background_panicked(what);
+        self.beside(role, supervised(what, begin, panicked));
+    }
+
     /// Adds an action for the end of shutdown.
     pub fn at_end(&mut self, doing: impl Future<Output = ()> + Send + 'static) {
         self.closing.push(Box::pin(doing));
@@ -385,5 +400,37 @@ async fn ask_store_for_ever(
         telemetry.store_answered(status == RoleStatus::Up);
         health.tell(ENGINE, status);
         tokio::time::sleep(STORE_ASKED_EVERY).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use tokio::sync::Notify;
+
+    #[tokio::test(start_paused = true)]
+    async fn background_work_that_panics_is_counted_and_begins_again_and_its_role_goes_on() {
+        let mut running = Running::default();
+        let begun = AtomicU32::new(0);
+        let sound = Arc::new(Notify::new());
+        let told = Arc::clone(&sound);
+        running.supervised(ENGINE, "a test", move || {
+            let number = begun.fetch_add(1, Ordering::SeqCst);
+            let told = Arc::clone(&told);
+            async move {
+                assert!(number >= 2, "nobody expected this");
+                told.notify_one();
+                std::future::pending().await
+            }
+        });
+        tokio::select! {
+            error = running.ended() => panic!("the role ended: {error:#}"),
+            () = sound.notified() => {}
+        }
+        let page = running.telemetry().metrics().page();
+        let line = "dormer_background_panics_total{work=\"a test\"} 2";
+        assert!(page.contains(line), "{page}");
+        running.stop().await.expect("stopped");
     }
 }

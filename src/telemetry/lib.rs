@@ -127,6 +127,11 @@ impl Telemetry {
         self.metrics.engine.store_answered(answered);
     }
 
+    /// Counts a panic of background work, which begins again.
+    pub fn background_panicked(&self, work: &'static str) {
+        self.metrics.background_panicked(work);
+    }
+
     /// Waits until the collector has all spans, at most `FLUSH_MAX`.
     pub async fn flush(&self) {
         if let Some(traces) = &self.traces
@@ -177,6 +182,10 @@ impl dormer_engine::observer::EngineObserver<Dormer> for Telemetry {
             %run, code, why, advice = "docs/runbook.md, DormerRunQuarantined",
             "the run is quarantined until a person releases it"
         );
+    }
+
+    fn background_panicked(&self, work: &'static str) {
+        Telemetry::background_panicked(self, work);
     }
 
     fn dropped(&self, messages: u64, unknown: u64) {

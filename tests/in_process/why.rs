@@ -264,6 +264,7 @@ fn change() -> Change {
         how: How::Recreate,
         differs: differs.map(|it| (*it).to_owned()).collect(),
         repair: false,
+        anew: false,
     }
 }
 
@@ -280,6 +281,7 @@ fn evicting(pod: &str, why: &str) -> Trouble {
         force: false,
         overdue: false,
         idle_passes: 0,
+        ..Drain::default()
     };
     shown_as(&serving(Phase::Evicting(change(), drain)), Vec::new())
 }
@@ -469,6 +471,7 @@ fn clusters() -> Vec<(&'static str, Trouble)> {
         ("serving-never", failed(Phase::Marking, "NoServingCertificate", "the Node is Ready, and does not serve: certificate: the kubelet has no serving certificate, so neither logs nor exec answer: no certificate came")),
         ("wrong-build", failed(Phase::Marking, "WrongBuild", "the Node is Ready, and does not serve: windows-build: the label node.kubernetes.io/windows-build is 10.0.14393, not 10.0.20348")),
         ("address-late", no_address("Provisioning", None)),
+        ("address-late", waits(Phase::Probing, probe(), 1, "NotItsAddress", "the order names the host 10.0.0.9, and the Machine win-a has 10.0.0.12: nothing was sent to it")),
         ("deleted-while-configuring", shown_as(&with_cloud(state_in(Phase::Leaving), "Deleting", None), Vec::new())),
         ("budget-never", evicting("shop/cart-7", "The disruption budget cart needs 1 healthy pods and has 1 currently")),
         ("two-budgets", evicting("shop/cart-7", "the disruption budgets cart, shop match it, and no pod with more than one can be evicted: delete all of them but one")),

@@ -20,6 +20,8 @@ const MANIFESTS: [&str; 2] = [
     include_str!("../../deploy/rbac.yaml"),
     include_str!("../../deploy/machine-tokens.yaml"),
 ];
+/// The account of Azure's cloud-node-managers, as shipped.
+const CLOUD_NODES: &str = include_str!("../../deploy/cloud-nodes.yaml");
 /// What the API server holds the accounts to, as shipped.
 const GUARD: &str = include_str!("../../deploy/guard.yaml");
 
@@ -62,6 +64,34 @@ pub(crate) async fn guard(site: &Site) {
         .replace("\"dormer-join\"", &format!("\"{home}-join\""))
         .replace("dormer-guard-", &format!("{}-guard-", site.name));
     for object in yaml::documents(&text).expect("policies") {
+        site.world.create(object).await;
+    }
+}
+
+/// Applies the account of cloud-node-managers, its rights and its policy under the test's names.
+pub(crate) async fn cloud_nodes(site: &Site) {
+    let home = home(site);
+    let text = CLOUD_NODES
+        .replace(
+            "system:serviceaccount:dormer:",
+            &format!("system:serviceaccount:{home}:"),
+        )
+        .replace("dormer-guard-", &format!("{}-guard-", site.name));
+    for mut object in yaml::documents(&text).expect("objects") {
+        if object["kind"] == "ClusterRole" || object["kind"] == "ClusterRoleBinding" {
+            let name = object["metadata"]["name"].as_str().expect("a name");
+            let name = format!("{}-{name}", site.name);
+            object["metadata"]["name"] = name.into();
+        }
+        if let Some(named) = object["roleRef"]["name"].as_str().map(str::to_owned) {
+            object["roleRef"]["name"] = format!("{}-{named}", site.name).into();
+        }
+        if object["metadata"]["namespace"].is_string() {
+            object["metadata"]["namespace"] = home.clone().into();
+        }
+        for subject in object["subjects"].as_array_mut().into_iter().flatten() {
+            subject["namespace"] = home.clone().into();
+        }
         site.world.create(object).await;
     }
 }

@@ -842,14 +842,6 @@ pub(crate) const SCENARIOS: &[(u8, &str, &CoveringTests)] = &[
         ],
     ),
     (
-        97,
-        "the Node of a host of one's own is deleted in the middle of a drain",
-        &[(
-            "workflows/tests/own_hosts.rs",
-            "one_whose_node_is_deleted_in_mid_drain_goes_on",
-        )],
-    ),
-    (
         96,
         "a person takes a Machine out of its MachineSet by its labels",
         &[
@@ -864,11 +856,11 @@ pub(crate) const SCENARIOS: &[(u8, &str, &CoveringTests)] = &[
         ],
     ),
     (
-        99,
-        "a Node goes and the pool is no more paused while dormer is off",
+        97,
+        "the Node of a host of one's own is deleted in the middle of a drain",
         &[(
-            "workers/src/watcher/messages/tests.rs",
-            "settings_that_allow_grants_come_after_what_machines_learn_of_a_full_list",
+            "workflows/tests/own_hosts.rs",
+            "one_whose_node_is_deleted_in_mid_drain_goes_on",
         )],
     ),
     (
@@ -877,6 +869,14 @@ pub(crate) const SCENARIOS: &[(u8, &str, &CoveringTests)] = &[
         &[(
             ROLLOUT,
             "a_replacement_that_the_autoscaler_takes_back_ends_no_slot",
+        )],
+    ),
+    (
+        99,
+        "a Node goes and the pool is no more paused while dormer is off",
+        &[(
+            "workers/src/watcher/messages/tests.rs",
+            "settings_that_allow_grants_come_after_what_machines_learn_of_a_full_list",
         )],
     ),
 ];

@@ -642,7 +642,7 @@ mod tests {
 
     #[test]
     fn another_cluster_around_makes_another_version_and_the_old_one_is_still_found() {
-        use dormer_profile::cluster_config::Proxy;
+        use dormer_profile::proxy::Proxy;
         let catalog = Catalog::new(&[]).expect("a catalog");
         catalog.add(payload("11.0.0"));
         let version = || {
@@ -660,10 +660,7 @@ mod tests {
         assert!(why.contains("proxy: dormer may not get it"), "{why}");
         assert!(catalog.read_cluster(ClusterSnapshot::default()).is_empty());
         assert_eq!(version().expect("nothing is said"), before);
-        let proxy = Proxy {
-            http: "http://proxy.example".into(),
-            ..Proxy::default()
-        };
+        let proxy = Proxy::new("http://proxy.example", "", "", "7");
         let proxied = ClusterSnapshot {
             proxy: Ok(proxy),
             ..ClusterSnapshot::default()

@@ -1,7 +1,7 @@
 //! Executor for Windows hosts against a simulated host, over real SSH and SFTP in memory.
 
 mod again;
-mod bench;
+pub(crate) mod bench;
 mod faults;
 mod packed;
 mod program;

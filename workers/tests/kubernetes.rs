@@ -1,6 +1,7 @@
 //! Tasks at the Kubernetes API against the simulated cluster: success, repetition, each refusal, and a worker that
 //! sleeps between any two calls.
 
+mod addresses;
 pub(crate) mod bench;
 mod cluster_config;
 mod evict;

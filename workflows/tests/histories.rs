@@ -33,13 +33,15 @@ fn decided(run: &Run<Dormer>) -> (Option<&'static str>, Run<Dormer>) {
         state,
         ..run.clone()
     };
-    // Expected content of a certificate request, and the lease of a tear-down or reboot: earlier builds gave the worker less.
+    // Expected content of a certificate request, the lease of a tear-down or reboot, and whether a Machine is deleted after
+    // its drain: earlier builds gave the worker less.
     for task in &mut run.tasks {
         // Memory for a task that runs out of time: earlier builds had none.
         task.last = None;
         match &mut task.body {
             Task::ApproveCsr { expect, .. } => *expect = CsrExpectation::default(),
             Task::TearDown { guard, .. } => guard.token = None,
+            Task::Evict { guard, .. } => guard.deletes = false,
             Task::Reboot { token, .. } => *token = None,
             _ => {}
         }

@@ -1850,7 +1850,12 @@ fn a_drain_is_limited_after_a_retry_and_by_the_newest_settings() {
         })
     };
     let mut story = draining(wanting("v2"));
+    let cordoned = NodeFact {
+        cordoned: true,
+        ..carrying("v1")
+    };
     story
+        .tell("the Node is cordoned", node_is(cordoned))
         .tell("five seconds later", Input::Fired(Timer::Again))
         .given_up("evict", "Forbidden");
     let commands = story.quietly(person(Signal::Retry));

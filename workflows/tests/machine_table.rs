@@ -29,6 +29,7 @@ fn change() -> Change {
         how: How::Recreate,
         differs: vec!["service kubelet".into()],
         repair: false,
+        anew: false,
     }
 }
 

@@ -9,6 +9,7 @@ mod machine_reopened;
 mod machine_stories;
 mod machine_table;
 mod machine_walk;
+mod meanwhile;
 mod own_hosts;
 mod rollout_common;
 mod rollout_model;

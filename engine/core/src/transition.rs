@@ -40,6 +40,8 @@ pub struct Effects {
     pub alarm: Option<Option<Timestamp>>,
     /// Receipts and refusals.
     pub answers: Vec<Answer>,
+    /// Tasks that ended without a report in this record, each with the name of its queue: their orders are of no use.
+    pub ended: Vec<(TaskKey, &'static str)>,
 }
 
 impl Effects {
@@ -63,6 +65,7 @@ impl Effects {
             // itself.
             alarm: run.deadline().map(Some),
             answers: Vec::new(),
+            ended: Vec::new(),
         }
     }
 }
@@ -76,6 +79,8 @@ pub struct Transition<W: Workflow> {
     events: Vec<HistoryEvent<W>>,
     effects: Effects,
     was_due: Option<Timestamp>,
+    /// Tasks before the transition, each with the name of its queue.
+    before: Vec<(TaskKey, &'static str)>,
     fired: bool,
     tasks: u16,
     /// Seq in the ids of new signals.
@@ -94,6 +99,9 @@ impl<W: Workflow> Transition<W> {
         let prev = run.sum;
         resolve_issuers(&mut run, prev);
         let was_due = run.deadline();
+        let before = run.tasks.iter();
+        let before = before.map(|task| (task.key, W::class(&task.body)));
+        let before = before.collect();
         run.seq = run.seq.next();
         let numbered = if run.numbered < run.seq {
             run.seq
@@ -107,6 +115,7 @@ impl<W: Workflow> Transition<W> {
             events: Vec::new(),
             effects: Effects::default(),
             was_due,
+            before,
             fired: false,
             tasks: 0,
             numbered,
@@ -238,6 +247,11 @@ impl<W: Workflow> Transition<W> {
                 .is_some_and(|task| matches!(task.phase, TaskPhase::InFlight { .. }))
         });
         self.effects.signals = fresh_signals(run, std::mem::take(&mut self.effects.signals));
+        // A worker that reported lets go of its order itself, once it has the receipt.
+        let ended = self.before.into_iter();
+        let ended =
+            ended.filter(|(key, _)| run.task(*key).is_none() && !is_reported(&self.events, *key));
+        self.effects.ended = ended.collect();
         let record = Record {
             at: self.at,
             prev: self.prev,
@@ -702,6 +716,17 @@ fn resolve_issuers<W: Workflow>(run: &mut Run<W>, sum: Sum) {
     for signal in &mut run.outbox {
         signal.issued.get_or_insert(sum);
     }
+}
+
+/// Whether a report of this task is among the events.
+fn is_reported<W: Workflow>(events: &[HistoryEvent<W>], key: TaskKey) -> bool {
+    events.iter().any(|event| match event {
+        HistoryEvent::TaskFinished { seq, ordinal, .. }
+        | HistoryEvent::TaskFailed { seq, ordinal, .. } => {
+            (*seq, *ordinal) == (key.seq, key.ordinal)
+        }
+        _ => false,
+    })
 }
 
 /// Signals that became sendable and are still the oldest to their receiver.

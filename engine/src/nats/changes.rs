@@ -19,6 +19,7 @@ use dormer_proto::{
 use std::{collections::BTreeMap, sync::Arc};
 
 /// Stream of changes of a NATS store.
+#[derive(Clone)]
 pub struct NatsChanges {
     link: Arc<Link>,
     replicas: Option<usize>,

@@ -1,9 +1,11 @@
 //! History in four streams on file: a subject per run, a message per record, appended on condition.
 
 use super::{
+    kept_heads::KeptHeads,
     last_messages::last_headers,
     link::{Fault, Link, header_of, number},
     post::Outgoing,
+    share::{Ranks, is_known},
 };
 use crate::port::{
     Append, AppendError, Expected, Head, History, HistoryReader, StoreError, Stored,
@@ -20,26 +22,95 @@ use futures::{StreamExt, TryStreamExt, future::join_all, stream};
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{Arc, Mutex, PoisonError, atomic::Ordering},
+    time::Duration,
 };
+use tokio::{sync::watch, time::timeout};
 
 /// Subjects in one batch of reads. The server answers at most 1,024.
 const READ_MAX: usize = 1_000;
 /// Most leader reads at once.
 const READS_MAX: usize = 64;
+/// Time for which the sweep waits until this engine knows the others. Then it sweeps every stream: twice is better than
+/// never.
+const SHARE_KNOWN_MAX: Duration = Duration::from_secs(10);
 
 /// History of a NATS store.
 pub struct NatsHistory {
     link: Arc<Link>,
-    /// Current pass of `heads`. Lock held for a copy of a page, never across an await.
-    pass: Mutex<Option<Arc<Vec<Head>>>>,
+    /// Heads of each stream for `heads`, which people's views ask for again and again.
+    kept: Vec<KeptHeads>,
+    /// Current pass of `heads`.
+    pass: Pass,
+    /// Current pass of the sweep, which has some streams only.
+    swept: Pass,
+    /// Ranks of this engine.
+    share: watch::Receiver<Ranks>,
+}
+
+/// Pass over heads, in pages. Lock held for a copy of a pointer, never across an await.
+#[derive(Default)]
+struct Pass(Mutex<Option<Arc<Vec<Head>>>>);
+
+impl Pass {
+    fn current(&self) -> Option<Arc<Vec<Head>>> {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    fn keep(&self, pass: Option<Arc<Vec<Head>>>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = pass;
+    }
+
+    /// Page after `after`. `begin` reads the heads of a new pass, ordered by run.
+    async fn page(
+        &self,
+        after: Option<&RunId>,
+        limit: usize,
+        begin: impl Future<Output = Result<Vec<Head>, StoreError>>,
+    ) -> Result<Vec<Head>, StoreError> {
+        let pass = match (after, self.current()) {
+            (Some(_), Some(pass)) => pass,
+            _ => {
+                let pass = Arc::new(begin.await?);
+                self.keep(Some(Arc::clone(&pass)));
+                pass
+            }
+        };
+        let start = after.map_or(0, |after| pass.partition_point(|head| head.run <= *after));
+        let page: Vec<Head> = pass[start..].iter().take(limit).cloned().collect();
+        if page.is_empty() {
+            self.keep(None);
+        }
+        Ok(page)
+    }
 }
 
 impl NatsHistory {
-    pub(super) fn new(link: Arc<Link>) -> Self {
+    pub(super) fn new(link: Arc<Link>, share: watch::Receiver<Ranks>) -> Self {
         Self {
             link,
-            pass: Mutex::new(None),
+            kept: (0..HISTORY_STREAMS).map(|_| KeptHeads::default()).collect(),
+            pass: Pass::default(),
+            swept: Pass::default(),
+            share,
         }
+    }
+
+    /// History streams that this process sweeps: those of whose first partition it is the first reader. Without word of
+    /// other engines it sweeps all.
+    async fn streams_to_sweep(&self) -> Vec<u64> {
+        let mut share = self.share.clone();
+        let ranks = match timeout(SHARE_KNOWN_MAX, share.wait_for(is_known)).await {
+            Ok(Ok(ranks)) => Some(Arc::clone(&ranks)),
+            Ok(Err(_)) | Err(_) => None,
+        };
+        let of = |stream: &u64| match &ranks {
+            Some(ranks) => ranks.iter().zip(0..).any(|it| it == (&Some(0), *stream)),
+            None => true,
+        };
+        (0..HISTORY_STREAMS).filter(of).collect()
     }
 
     /// Result of an append from the server's answer.
@@ -146,17 +217,12 @@ impl NatsHistory {
 
     /// Head of every run, ordered by id.
     async fn all_heads(&self) -> Result<Vec<Head>, StoreError> {
-        let indexes = (0..HISTORY_STREAMS).map(|index| self.heads_of_stream(index));
-        let mut heads = Vec::new();
-        for index in join_all(indexes).await {
-            heads.extend(index?.into_values());
-        }
-        heads.sort_by(|a, b| a.run.cmp(&b.run));
-        Ok(heads)
+        let streams = self.kept.iter().zip(0..);
+        ordered(streams.map(|(kept, index)| kept.now(&self.link, index))).await
     }
 
-    /// Heads from the headers of each subject's last message.
-    async fn heads_of_stream(&self, index: u64) -> Result<BTreeMap<RunId, Head>, StoreError> {
+    /// Heads from the headers of each subject's last message, by a pass that leaves nothing behind.
+    async fn heads_of_stream(&self, index: u64) -> Result<Vec<Head>, StoreError> {
         let names = &self.link.names;
         let mut heads = BTreeMap::new();
         let see = |message: &Message, sequence: u64| {
@@ -166,19 +232,20 @@ impl NatsHistory {
         };
         let stream = names.history_stream(index);
         last_headers(&self.link, &stream, names.history_all(index), see).await?;
-        Ok(heads)
+        Ok(heads.into_values().collect())
     }
+}
 
-    fn pass(&self) -> Option<Arc<Vec<Head>>> {
-        self.pass
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+/// Heads of several streams, ordered by run.
+async fn ordered(
+    streams: impl Iterator<Item = impl Future<Output = Result<Vec<Head>, StoreError>>>,
+) -> Result<Vec<Head>, StoreError> {
+    let mut heads = Vec::new();
+    for stream in join_all(streams).await {
+        heads.extend(stream?);
     }
-
-    fn keep_pass(&self, pass: Option<Arc<Vec<Head>>>) {
-        *self.pass.lock().unwrap_or_else(PoisonError::into_inner) = pass;
-    }
+    heads.sort_by(|a, b| a.run.cmp(&b.run));
+    Ok(heads)
 }
 
 fn stream_index(run: &RunId) -> usize {
@@ -213,7 +280,7 @@ fn headers(append: &Append) -> HeaderMap {
     headers
 }
 
-fn head(message: &Message, sequence: u64) -> Option<Head> {
+pub(super) fn head(message: &Message, sequence: u64) -> Option<Head> {
     Some(Head {
         run: Names::run_of(message.subject.as_str())?,
         revision: Revision(sequence),
@@ -324,20 +391,20 @@ impl HistoryReader for NatsHistory {
 
     async fn heads(&self, after: Option<&RunId>, limit: usize) -> Result<Vec<Head>, StoreError> {
         self.link.sound()?;
-        let pass = match (after, self.pass()) {
-            (Some(_), Some(pass)) => pass,
-            _ => {
-                let pass = Arc::new(self.all_heads().await?);
-                self.keep_pass(Some(Arc::clone(&pass)));
-                pass
-            }
+        self.pass.page(after, limit, self.all_heads()).await
+    }
+
+    async fn heads_to_sweep(
+        &self,
+        after: Option<&RunId>,
+        limit: usize,
+    ) -> Result<Vec<Head>, StoreError> {
+        self.link.sound()?;
+        let begin = async {
+            let streams = self.streams_to_sweep().await.into_iter();
+            ordered(streams.map(|index| self.heads_of_stream(index))).await
         };
-        let start = after.map_or(0, |after| pass.partition_point(|head| head.run <= *after));
-        let page: Vec<Head> = pass[start..].iter().take(limit).cloned().collect();
-        if start + page.len() >= pass.len() && page.is_empty() {
-            self.keep_pass(None);
-        }
-        Ok(page)
+        self.swept.page(after, limit, begin).await
     }
 
     async fn forget(&self, run: &RunId, revision: Revision) -> Result<(), StoreError> {

@@ -90,6 +90,11 @@ impl NatsInbox {
         }
     }
 
+    /// Ranks of this engine.
+    pub(super) fn share(&self) -> watch::Receiver<Ranks> {
+        self.share.subscribe()
+    }
+
     /// Begins to pull. A process that only puts messages or reads history never does: it would withhold messages from
     /// engines.
     fn begin(&self) {

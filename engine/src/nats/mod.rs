@@ -13,6 +13,7 @@ mod held;
 mod history;
 mod identity;
 mod inbox;
+mod kept_heads;
 mod last_messages;
 mod link;
 mod old_inbox;
@@ -124,9 +125,10 @@ impl<C: Clock> NatsStore<C> {
             Arc::clone(&woken),
             losses,
         );
+        let inbox = NatsInbox::new(Arc::clone(&link), &woken, options.origin);
         Ok(Self {
-            history: NatsHistory::new(Arc::clone(&link)),
-            inbox: NatsInbox::new(Arc::clone(&link), &woken, options.origin),
+            history: NatsHistory::new(Arc::clone(&link), inbox.share()),
+            inbox,
             tasks: NatsTasks::new(Arc::clone(&link)),
             alarms: NatsAlarms::new(Arc::clone(&link)),
             dead: NatsDead::new(Arc::clone(&link)),

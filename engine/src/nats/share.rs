@@ -85,6 +85,11 @@ pub(super) fn in_reserve(partitions: u64) -> Ranks {
     Arc::new((0..partitions).map(|_| Some(1)).collect())
 }
 
+/// Whether an engine with these ranks has learned who else lives.
+pub(super) fn is_known(ranks: &Ranks) -> bool {
+    ranks.iter().any(|rank| *rank != Some(1))
+}
+
 fn weight(engine: u64, partition: u64) -> u64 {
     hash64(&[engine.to_be_bytes(), partition.to_be_bytes()].concat())
 }

@@ -4,7 +4,7 @@ use super::{
     link::{Fault, Link},
     post::Outgoing,
 };
-use crate::port::{OrderOut, StoreError, TaskQueue};
+use crate::port::{EndedTask, OrderOut, StoreError, TaskQueue};
 use dormer_proto::{address::Origin, envelope, message::ReportReceipt};
 use futures::{StreamExt, stream};
 use std::sync::Arc;
@@ -38,7 +38,7 @@ impl NatsTasks {
         let mut purges = purges.buffer_unordered(PURGES_MAX);
         while let Some(result) = purges.next().await {
             if let Err(error) = result {
-                tracing::debug!(%error, "an order of an earlier attempt stays");
+                tracing::debug!(%error, "an order that nobody waits for stays");
             }
         }
     }
@@ -124,6 +124,13 @@ impl TaskQueue for NatsTasks {
             }
         }
         self.publish_again(kept_out).await
+    }
+
+    async fn withdraw(&self, ended: Vec<EndedTask>) {
+        let names = &self.link.names;
+        let subjects = ended.iter();
+        let subjects = subjects.map(|ended| names.orders_of(ended.class, &ended.task));
+        self.take_away(subjects.collect()).await;
     }
 
     async fn receipt(&self, receipts: Vec<ReportReceipt>) {

@@ -24,6 +24,8 @@ use dormer_proto::{
 
 /// Redelivery delay of messages to a run with a full outbox, in milliseconds.
 const LATER_AGAIN_MS: u64 = 500;
+/// What an offer does, for people.
+const DECIDING: &str = "deciding about a message";
 
 /// Plan: the result of one run's messages before the append.
 pub(super) struct Plan<W: Workflow, G> {
@@ -42,7 +44,7 @@ pub(super) struct Plan<W: Workflow, G> {
     pub(super) unknown: u64,
     /// Whether a drop was decided on a possibly old run, which must be read and decided again.
     pub(super) confirm: bool,
-    /// Panic of the decision, after which there is no record.
+    /// Panic of code that works on the run, after which there is no record.
     pub(super) fault: Option<Fault>,
     /// The run's messages.
     pub(super) messages: Vec<Received<W>>,
@@ -50,12 +52,12 @@ pub(super) struct Plan<W: Workflow, G> {
 
 impl<W: Workflow, G> Plan<W, G> {
     /// Empty plan.
-    fn of(run: &RunId, open: &Open<W>, before: Option<G>) -> Self {
+    fn of(run: &RunId, revision: Option<Revision>) -> Self {
         Self {
             run: run.clone(),
-            expected: expectation(open.revision),
-            before,
-            alarm: Alarm::of(open.run.as_ref()),
+            expected: expectation(revision),
+            before: None,
+            alarm: Alarm::default(),
             record: None,
             unchanged: None,
             answers: Vec::new(),
@@ -93,10 +95,39 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         open: Open<W>,
         mut messages: Vec<Received<W>>,
     ) -> Plan<W, E::StateBefore> {
+        let (revision, fresh) = (open.revision, open.fresh);
+        match self.try_decide(id, open, &mut messages).await {
+            Ok(plan) => Plan { messages, ..plan },
+            Err(fault) => Plan {
+                confirm: !fresh && enforced(Fence::RereadBeforeDrop),
+                fault: Some(fault),
+                messages,
+                ..Plan::of(id, revision)
+            },
+        }
+    }
+
+    async fn try_decide(
+        &mut self,
+        id: &RunId,
+        open: Open<W>,
+        messages: &mut [Received<W>],
+    ) -> Result<Plan<W, E::StateBefore>, Fault> {
+        if let Some(fault) = messages.iter().find_map(|received| received.fault.clone()) {
+            return Err(fault);
+        }
         let at = self.ports.clock().now();
-        let before = open.run.as_ref().map(|run| self.observer.state_before(run));
-        let mut plan = Plan::of(id, &open, before);
-        let mut transition = open.run.map(|run| Transition::of(run, at));
+        let Open {
+            run,
+            revision,
+            fresh,
+        } = open;
+        let mut plan = Plan::of(id, revision);
+        let mut transition = guarded("beginning a transition", || {
+            plan.before = run.as_ref().map(|run| self.observer.state_before(run));
+            plan.alarm = Alarm::of(run.as_ref());
+            run.map(|run| Transition::of(run, at))
+        })?;
         let mut causes = Vec::new();
         for received in messages.iter_mut() {
             if transition
@@ -107,32 +138,12 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
                 continue;
             }
             let timer_due = matches!(received.message.body, Inbound::TimerDue);
-            let message = if open.fresh {
+            let message = if fresh {
                 received.spend()
             } else {
-                received.message.clone()
+                guarded("copying a message", || received.message.clone())?
             };
-            let offer = match self.offer(id, at, &mut transition, message).await {
-                Ok(offer) => offer,
-                Err(fault) => {
-                    let confirm = !open.fresh && enforced(Fence::RereadBeforeDrop);
-                    return Plan {
-                        run: plan.run,
-                        expected: plan.expected,
-                        before: None,
-                        alarm: Alarm::default(),
-                        record: None,
-                        unchanged: None,
-                        answers: Vec::new(),
-                        acks: Vec::new(),
-                        dropped: 0,
-                        unknown: 0,
-                        confirm,
-                        fault: Some(fault),
-                        messages,
-                    };
-                }
-            };
+            let offer = self.offer(id, at, &mut transition, message).await?;
             plan.alarm.offered(timer_due, offer.verdict);
             match offer.verdict {
                 Verdict::Taken => causes.push(received.cause.clone()),
@@ -140,24 +151,23 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
                     plan.acks.push((received.token, Ack::Again(LATER_AGAIN_MS)));
                     continue;
                 }
-                Verdict::Dropped(why) => plan.drop_message(why, open.fresh),
+                Verdict::Dropped(why) => plan.drop_message(why, fresh),
             }
             plan.answers.extend(offer.answer);
             plan.acks.push((received.token, Ack::Done));
         }
-        match transition {
+        guarded("ending a transition", || match transition {
             Some(transition) if transition.is_empty() => {
                 let cached = |revision| Cached {
                     run: transition.abandon(),
                     revision,
                 };
-                plan.unchanged = open.revision.map(cached);
+                plan.unchanged = revision.map(cached);
             }
             Some(transition) => plan.record = transition.finish(&self.build, causes),
             None => {}
-        }
-        plan.messages = messages;
-        plan
+        })?;
+        Ok(plan)
     }
 
     async fn offer(
@@ -169,7 +179,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
     ) -> Result<Offer, Fault> {
         let ours = self.ports.history().incarnation();
         let Some(transition) = transition else {
-            return guarded(|| match Transition::begin(at, ours, &message) {
+            return guarded(DECIDING, || match Transition::begin(at, ours, &message) {
                 Ok(mut begun) => {
                     let offer = begun.offer(ours, message);
                     *transition = Some(begun);
@@ -181,10 +191,13 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         match message.body {
             Inbound::Requested(request) if matches!(request.ask, Ask::Reset { .. }) => {
                 let Ask::Reset { to } = request.ask else {
-                    return guarded(|| transition.offer_reset(request, None));
+                    return guarded(DECIDING, || transition.offer_reset(request, None));
                 };
-                match self.state_at(id, to).await {
-                    Ok(then) => guarded(|| transition.offer_reset(request, then)),
+                match self.record_at(id, to).await {
+                    Ok(bytes) => guarded(DECIDING, || {
+                        let then = bytes.and_then(|bytes| state_in::<W>(&bytes, to));
+                        transition.offer_reset(request, then)
+                    }),
                     // The request stays in the inbox, because the store does not answer now.
                     Err(_) => Ok(Offer {
                         verdict: Verdict::Later,
@@ -192,13 +205,12 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
                     }),
                 }
             }
-            _ => guarded(|| transition.offer(ours, message)),
+            _ => guarded(DECIDING, || transition.offer(ours, message)),
         }
     }
 
-    /// State in a stored record, for a reset. `None`: the record is no longer stored, not readable or not
-    /// proven.
-    async fn state_at(&self, run: &RunId, seq: Seq) -> Result<Option<W::State>, StoreError> {
+    /// Stored record of a run, for a reset. `None`: it is no longer stored, or not proven.
+    async fn record_at(&self, run: &RunId, seq: Seq) -> Result<Option<Vec<u8>>, StoreError> {
         let Some(bytes) = self.ports.reader().records(run, seq, 1).await?.pop() else {
             return Ok(None);
         };
@@ -206,10 +218,12 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
             tracing::error!(%run, %seq, %why, "nobody goes back to this record");
             return Ok(None);
         }
-        let record = envelope::decode::<Record<W>>(&bytes, W::SCHEMA).map(|(record, _)| record);
-        Ok(record
-            .ok()
-            .filter(|record| record.run.seq == seq)
-            .map(|record| record.run.state))
+        Ok(Some(bytes))
     }
+}
+
+/// State in the record `seq`. `None`: it is another record, or not readable.
+fn state_in<W: Workflow>(bytes: &[u8], seq: Seq) -> Option<W::State> {
+    let (record, _) = envelope::decode::<Record<W>>(bytes, W::SCHEMA).ok()?;
+    (record.run.seq == seq).then_some(record.run.state)
 }

@@ -1,22 +1,23 @@
 //! Effects of many runs, carried out as one batch per port.
 
-use crate::port::{Alarms, Inbox, OrderOut, Ports, StoreError, TaskQueue};
+use crate::port::{Alarms, EndedTask, Inbox, OrderOut, Ports, StoreError, TaskQueue};
 use dormer_engine_core::{Answer, Effects, Run, TaskKey, Workflow};
 use dormer_proto::{
     envelope::{self, EncodeError},
     id::{Incarnation, RunId, SignalId, Sum, Timestamp},
     message::{Inbound, InboxMessage, NoSignal, ReportReceipt},
 };
-use std::collections::BTreeSet;
 
 /// Effects gathered for one round of calls. Each is safe to repeat.
+#[derive(Clone)]
 pub(super) struct EffectBatch {
     incarnation: Incarnation,
     orders: Vec<OrderOut>,
     messages: Vec<(RunId, Vec<u8>)>,
     alarms: Vec<(RunId, Option<Timestamp>)>,
     receipts: Vec<ReportReceipt>,
-    runs: BTreeSet<RunId>,
+    ended: Vec<EndedTask>,
+    runs: Vec<RunId>,
 }
 
 impl EffectBatch {
@@ -28,13 +29,24 @@ impl EffectBatch {
             messages: Vec::new(),
             alarms: Vec::new(),
             receipts: Vec::new(),
-            runs: BTreeSet::new(),
+            ended: Vec::new(),
+            runs: Vec::new(),
         }
+    }
+
+    /// Adds the effects of another batch.
+    pub(super) fn merge(&mut self, other: Self) {
+        self.orders.extend(other.orders);
+        self.messages.extend(other.messages);
+        self.alarms.extend(other.alarms);
+        self.receipts.extend(other.receipts);
+        self.ended.extend(other.ended);
+        self.runs.extend(other.runs);
     }
 
     /// Adds one run's effects.
     pub(super) fn add<W: Workflow>(&mut self, run: &Run<W>, effects: Effects) {
-        self.runs.insert(run.id.clone());
+        self.runs.push(run.id.clone());
         if let Some(alarm) = effects.alarm {
             self.alarms.push((run.id.clone(), alarm));
         }
@@ -45,6 +57,11 @@ impl EffectBatch {
             self.signal(run, &to, id);
         }
         self.answers(effects.answers);
+        let ended = effects.ended.into_iter().map(|(key, class)| EndedTask {
+            task: run.task_id(key),
+            class,
+        });
+        self.ended.extend(ended);
     }
 
     fn order<W: Workflow>(&mut self, run: &Run<W>, key: TaskKey) {
@@ -96,14 +113,14 @@ impl EffectBatch {
         }
     }
 
-    /// Runs with effects in the batch.
+    /// Runs with effects in the batch, some more than once.
     pub(super) fn runs(&self) -> Vec<RunId> {
-        self.runs.iter().cloned().collect()
+        self.runs.clone()
     }
 
     /// Sets a run's alarm.
     pub(super) fn alarm(&mut self, run: RunId, at: Option<Timestamp>) {
-        self.runs.insert(run.clone());
+        self.runs.push(run.clone());
         self.alarms.push((run, at));
     }
 
@@ -114,6 +131,7 @@ impl EffectBatch {
             messages,
             alarms,
             receipts,
+            ended,
             ..
         } = self;
         let ordered = async {
@@ -137,7 +155,12 @@ impl EffectBatch {
                 ports.alarms().set(alarms).await
             }
         };
-        let (ordered, put, set) = futures::join!(ordered, put, set);
+        let withdrawn = async {
+            if !ended.is_empty() {
+                ports.tasks().withdraw(ended).await;
+            }
+        };
+        let (ordered, put, set, ()) = futures::join!(ordered, put, set, withdrawn);
         ordered.and(put).and(set)?;
         if !receipts.is_empty() {
             ports.tasks().receipt(receipts).await;

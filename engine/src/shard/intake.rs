@@ -1,13 +1,17 @@
 //! Intake: decodes a batch of deliveries and groups it by run, in the order of arrival.
 
-use super::newer_builds::read_up_to;
+use super::{
+    newer_builds::read_up_to,
+    quarantine::{Fault, guarded},
+};
 use crate::port::Delivery;
 use dormer_engine_core::{InboxMessageOf, Workflow};
 use dormer_proto::{
     envelope::{self, DecodeError},
     id::RunId,
-    message::{Inbound, InboxMessage},
+    message::{Failure, Inbound, InboxMessage, TaskReport},
 };
+use serde::de::IgnoredAny;
 use std::collections::BTreeMap;
 
 /// Message with its acknowledgement token.
@@ -17,6 +21,8 @@ pub(super) struct Received<W: Workflow> {
     pub(super) cause: String,
     /// Envelope of the message.
     pub(super) bytes: Vec<u8>,
+    /// Panic of the code that decodes it. `message` then has what is readable without that code.
+    pub(super) fault: Option<Fault>,
 }
 
 impl<W: Workflow> Received<W> {
@@ -37,27 +43,75 @@ impl<W: Workflow> Received<W> {
 
     /// The same with the message as it came.
     pub(super) fn renewed(self) -> Self {
-        let read = envelope::decode::<InboxMessageOf<W>>(&self.bytes, read_up_to(W::SCHEMA));
-        match read {
-            Ok((message, _)) => Self { message, ..self },
+        match decode::<W>(&self.bytes) {
+            Ok(Decoded { message, fault }) => Self {
+                message,
+                fault,
+                ..self
+            },
             Err(_) => self,
         }
     }
 }
 
+/// Decoded message.
+struct Decoded<W: Workflow> {
+    message: InboxMessageOf<W>,
+    /// Panic of the code that decodes it.
+    fault: Option<Fault>,
+}
+
+/// Decodes a message. A panic of the workflow's code is a fault of the run that the message names.
+fn decode<W: Workflow>(bytes: &[u8]) -> Result<Decoded<W>, DecodeError> {
+    let read = || envelope::decode::<InboxMessageOf<W>>(bytes, read_up_to(W::SCHEMA));
+    match guarded("reading a message", read) {
+        Ok(read) => read.map(|(message, _)| Decoded {
+            message,
+            fault: None,
+        }),
+        Err(fault) => {
+            let message = without_contents::<W>(bytes)?;
+            let fault = Some(fault);
+            Ok(Decoded { message, fault })
+        }
+    }
+}
+
+/// What a message says without the workflow's own contents: its run, and the attempt of a report. All else looks like a
+/// due timer.
+fn without_contents<W: Workflow>(bytes: &[u8]) -> Result<InboxMessageOf<W>, DecodeError> {
+    type AnyMessage = InboxMessage<IgnoredAny, IgnoredAny, IgnoredAny>;
+    let (any, _) = envelope::decode::<AnyMessage>(bytes, read_up_to(W::SCHEMA))?;
+    let body = match any.body {
+        Inbound::Reported(report) => Inbound::Reported(TaskReport {
+            task: report.task,
+            attempt: report.attempt,
+            issued: report.issued,
+            worker: report.worker,
+            by: report.by,
+            result: Err(Failure::lasting("Unreadable", "the report cannot be read")),
+        }),
+        _ => Inbound::TimerDue,
+    };
+    Ok(InboxMessage {
+        run: any.run,
+        incarnation: any.incarnation,
+        body,
+    })
+}
+
 /// Decoded delivery for the shard that owns its run.
 pub struct DecodedDelivery<W: Workflow> {
     delivery: Delivery,
-    message: Result<InboxMessageOf<W>, DecodeError>,
+    decoded: Result<Decoded<W>, DecodeError>,
 }
 
 impl<W: Workflow> DecodedDelivery<W> {
     /// Decodes a delivery.
     #[must_use]
     pub fn open(delivery: Delivery) -> Self {
-        let message = envelope::decode::<InboxMessageOf<W>>(&delivery.bytes, read_up_to(W::SCHEMA));
         Self {
-            message: message.map(|(message, _)| message),
+            decoded: decode(&delivery.bytes),
             delivery,
         }
     }
@@ -65,7 +119,7 @@ impl<W: Workflow> DecodedDelivery<W> {
     /// Run of the message. `None`: it cannot be read.
     #[must_use]
     pub fn run(&self) -> Option<&RunId> {
-        self.message.as_ref().ok().map(|message| &message.run)
+        self.decoded.as_ref().ok().map(|it| &it.message.run)
     }
 
     /// Acknowledgement token.
@@ -86,14 +140,15 @@ pub(super) fn sort<W: Workflow>(batch: Vec<DecodedDelivery<W>>) -> Sorted<W> {
         received: BTreeMap::new(),
         unreadable: Vec::new(),
     };
-    for DecodedDelivery { delivery, message } in batch {
-        match message {
-            Ok(message) => {
+    for DecodedDelivery { delivery, decoded } in batch {
+        match decoded {
+            Ok(Decoded { message, fault }) => {
                 let received = Received {
                     token: delivery.token,
                     cause: delivery.cause,
                     message,
                     bytes: delivery.bytes,
+                    fault,
                 };
                 sorted
                     .received

@@ -136,6 +136,8 @@ impl Repeated {
             since: at,
         };
         match &received.message.body {
+            // What it is cannot be read, so it replaces nothing.
+            _ if received.fault.is_some() => {}
             Inbound::TimerDue => return self.timer_due(at, &received.cause),
             Inbound::Observed(observation) => {
                 let known = self.facts.get(&observation.object);

@@ -60,19 +60,21 @@ impl Fault {
         }
     }
 
-    fn panicked(panic: &(dyn Any + Send)) -> Self {
-        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-        let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    fn panicked(doing: &str, panic: &(dyn Any + Send)) -> Self {
+        let text = panic.downcast_ref::<&str>().copied();
+        let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+        let text = text.unwrap_or("it does not say why");
         Self {
             code: "DecisionPanicked",
-            why: text.unwrap_or_else(|| "the decision panicked".to_owned()),
+            why: format!("{doing} panicked: {text}"),
         }
     }
 }
 
-/// Calls a decision. A panic is a fault of the one run, whose state is then thrown away.
-pub(super) fn guarded<T>(decide: impl FnOnce() -> T) -> Result<T, Fault> {
-    catch_unwind(AssertUnwindSafe(decide)).map_err(|panic| Fault::panicked(panic.as_ref()))
+/// Calls code that works on one run. A panic is a fault of this run: what the code worked on is thrown away, and nothing
+/// of it is stored. `doing` says what it does, for people.
+pub(super) fn guarded<T>(doing: &str, work: impl FnOnce() -> T) -> Result<T, Fault> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| Fault::panicked(doing, panic.as_ref()))
 }
 
 impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
@@ -143,7 +145,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         }
         tracing::warn!(%run, code = note.code, why = note.why, "a run is quarantined");
         self.counters.quarantined += 1;
-        self.observer.quarantined(run, &note.code, &note.why);
+        self.tell(|observer| observer.quarantined(run, &note.code, &note.why));
         self.known.set(run, Some(note));
         self.take_away(messages, acks).await;
     }

@@ -178,6 +178,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
             token,
             cause,
             bytes,
+            ..
         } = received;
         let sum = hash64(&bytes);
         if self.too_large.first(sum) {
@@ -202,6 +203,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
                     token,
                     cause,
                     bytes,
+                    fault: None,
                 };
                 return Some((run.clone(), vec![instead]));
             }

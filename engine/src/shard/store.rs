@@ -1,8 +1,13 @@
 //! Steps 3 to 5: append the decisions, carry out the effects of stored records, and return the acknowledgements.
 
 use super::{
-    Shard, UNAVAILABLE_AGAIN_MS, cache::Cached, decide::Plan, effects::EffectBatch,
-    intake::Received, split::RefusedMessages,
+    Shard, UNAVAILABLE_AGAIN_MS,
+    cache::Cached,
+    decide::Plan,
+    effects::EffectBatch,
+    intake::Received,
+    quarantine::{Fault, guarded},
+    split::RefusedMessages,
 };
 use crate::{
     keyed::{RecordOf, add_mac},
@@ -10,12 +15,12 @@ use crate::{
     port::{Ack, Append, AppendError, History, Ports, StoreError},
 };
 use dormer_engine_core::{
-    Effects, Record, Workflow,
+    Answer, Effects, Record, Workflow,
     unfenced::{Fence, enforced},
 };
 use dormer_proto::{
     envelope::{self, EncodeError},
-    id::{Revision, RunId, Sum},
+    id::{Revision, RunId},
 };
 use tokio::time::Instant;
 
@@ -23,8 +28,16 @@ use tokio::time::Instant;
 struct Sent<W: Workflow, G> {
     plan: Plan<W, G>,
     record: Record<W>,
-    effects: Effects,
-    sum: Sum,
+    /// Effects, which are carried out if the record is stored.
+    work: EffectBatch,
+    bytes: usize,
+}
+
+/// Record as it is appended.
+struct Written<W: Workflow> {
+    append: Append,
+    record: Record<W>,
+    work: EffectBatch,
     bytes: usize,
 }
 
@@ -44,6 +57,8 @@ struct Batch<'a, W: Workflow> {
     conflicted: Vec<(RunId, Vec<Received<W>>)>,
     /// Runs with a record stored in spite of a note.
     freed: Vec<RunId>,
+    /// Messages of runs that cannot go on: their records panic while they are written.
+    faulty: Vec<(RunId, Fault, Vec<Received<W>>)>,
 }
 
 /// Messages that are decided again in this turn.
@@ -79,6 +94,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
             refused: Vec::new(),
             conflicted: Vec::new(),
             freed: Vec::new(),
+            faulty: Vec::new(),
         };
         let mut appends = Vec::new();
         let mut sent = Vec::new();
@@ -103,8 +119,12 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
             conflicted: std::mem::take(&mut batch.conflicted),
         };
         let freed = std::mem::take(&mut batch.freed);
+        let faulty = std::mem::take(&mut batch.faulty);
         self.carry_out(batch).await?;
         self.free(freed).await;
+        for (run, fault, messages) in faulty {
+            self.quarantine(&run, fault, messages, acks).await;
+        }
         Ok(undone)
     }
 
@@ -117,10 +137,12 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         self.counters.dropped += plan.dropped;
         self.counters.unknown += plan.unknown;
         if plan.dropped > 0 {
-            self.observer.dropped(plan.dropped, plan.unknown);
+            let (dropped, unknown) = (plan.dropped, plan.unknown);
+            self.tell(|observer| observer.dropped(dropped, unknown));
         }
-        let Some((record, mut effects)) = plan.record.take() else {
-            batch.work.answers(plan.answers);
+        let answers = std::mem::take(&mut plan.answers);
+        let Some((record, effects)) = plan.record.take() else {
+            batch.work.answers(answers);
             if let Some(cached) = plan.unchanged {
                 plan.alarm.of_unchanged(&cached.run, &mut batch.work);
                 self.cache.put(cached);
@@ -128,39 +150,26 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
             batch.held.extend(plan.acks);
             return None;
         };
-        plan.alarm.after(&record, &mut effects);
-        match envelope::encode(&record, W::SCHEMA) {
-            Ok((encoded, sum)) => {
-                let bytes = encoded.len();
-                let of = RecordOf {
-                    incarnation: self.ports.history().incarnation(),
-                    run: &plan.run,
-                };
-                let encoded = match self.ports.history_keys() {
-                    Some(keys) => add_mac(keys, of, encoded),
-                    None => encoded,
-                };
-                let append = Append {
-                    run: plan.run.clone(),
-                    expected: plan.expected,
-                    bytes: encoded,
-                    seq: record.run.seq,
-                    deadline: record.run.deadline(),
-                    closed: record.run.closed,
-                    quiet: record.run.is_quiet(),
-                };
-                Some((
+        let written = guarded("writing a record and its effects", || {
+            self.write(&plan, record, effects, answers)
+        });
+        match written {
+            Ok(Ok(written)) => {
+                let Written {
                     append,
-                    Sent {
-                        plan,
-                        record,
-                        effects,
-                        sum,
-                        bytes,
-                    },
-                ))
+                    record,
+                    work,
+                    bytes,
+                } = written;
+                let sent = Sent {
+                    plan,
+                    record,
+                    work,
+                    bytes,
+                };
+                Some((append, sent))
             }
-            Err(error) => {
+            Ok(Err(error)) => {
                 batch.unwritten += 1;
                 let bytes = match &error {
                     EncodeError::TooLarge { bytes, .. } => Some(*bytes),
@@ -169,17 +178,57 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
                 self.refuse(plan, bytes, error.to_string(), batch);
                 None
             }
+            Err(fault) => {
+                batch.faulty.push((plan.run, fault, plan.messages));
+                None
+            }
         }
+    }
+
+    /// Writes a record, and the effects that follow once it is stored. All code of the run is called before the append,
+    /// so that a record whose effects panic is never stored.
+    fn write(
+        &self,
+        plan: &Plan<W, E::StateBefore>,
+        mut record: Record<W>,
+        mut effects: Effects,
+        answers: Vec<Answer>,
+    ) -> Result<Written<W>, EncodeError> {
+        let incarnation = self.ports.history().incarnation();
+        plan.alarm.after(&record, &mut effects);
+        let (encoded, sum) = envelope::encode(&record, W::SCHEMA)?;
+        let bytes = encoded.len();
+        let run = &plan.run;
+        let encoded = match self.ports.history_keys() {
+            Some(keys) => add_mac(keys, RecordOf { incarnation, run }, encoded),
+            None => encoded,
+        };
+        record.run.sealed(sum);
+        let mut work = EffectBatch::new(incarnation);
+        work.add(&record.run, effects);
+        work.answers(answers);
+        let append = Append {
+            run: run.clone(),
+            expected: plan.expected,
+            bytes: encoded,
+            seq: record.run.seq,
+            deadline: record.run.deadline(),
+            closed: record.run.closed,
+            quiet: record.run.is_quiet(),
+        };
+        Ok(Written {
+            append,
+            record,
+            work,
+            bytes,
+        })
     }
 
     /// Effects that a build without the fence carries out before the append.
     fn early(&self, sent: &[Sent<W, E::StateBefore>]) -> EffectBatch {
         let mut early = EffectBatch::new(self.ports.history().incarnation());
         for one in sent {
-            let mut run = one.record.run.clone();
-            run.sealed(one.sum);
-            early.add(&run, one.effects.clone());
-            early.answers(one.plan.answers.clone());
+            early.merge(one.work.clone());
         }
         early
     }
@@ -199,7 +248,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         let mut what = count_results(&results);
         what.refused += unwritten;
         if what != Appended::default() {
-            self.observer.appended(begun.elapsed(), what);
+            self.tell(|observer| observer.appended(begun.elapsed(), what));
         }
         results
     }
@@ -211,23 +260,17 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         batch: &mut Batch<'_, W>,
     ) {
         let Sent {
-            plan,
-            record,
-            effects,
-            sum,
-            ..
+            plan, record, work, ..
         } = one;
         self.counters.records += 1;
         self.counters.events += record.events.len() as u64;
         tracing::debug!(run = %plan.run, seq = %record.run.seq, "appended");
-        self.observer.stored(plan.before, &record);
+        self.tell(|observer| observer.stored(plan.before, &record));
         if self.known.get(&plan.run).is_some() {
             batch.freed.push(plan.run.clone());
         }
-        let mut run = record.run;
-        run.sealed(sum);
-        batch.work.add(&run, effects);
-        batch.work.answers(plan.answers);
+        batch.work.merge(work);
+        let run = record.run;
         self.cache.put(Cached { run, revision });
         batch.held.extend(plan.acks);
     }

@@ -1,6 +1,7 @@
 //! Fixtures of the NATS adapter's tests.
 #![allow(dead_code, reason = "each test file takes what it needs")]
 
+pub(crate) mod created;
 pub(crate) mod ground;
 
 use async_nats::jetstream::{self, AckKind, consumer::pull};

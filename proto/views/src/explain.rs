@@ -22,6 +22,7 @@ use dormer_profile::answer::FailureCode;
 use dormer_proto::{
     id::Timestamp,
     phase::{MachinePhase, MachineState},
+    rollout::MEMBERS_MAX,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -309,9 +310,38 @@ pub fn situation(
         sentences.extend(last_failure.map(str::to_owned));
     }
     sentences.extend(from_the_machine(machine));
+    sentences.extend(rollout.and_then(|rollout| turned_away(machine, rollout)));
+    sentences.extend(rollout.and_then(|rollout| place(machine, rollout)));
     sentences.extend(rollout.and_then(|rollout| numbers(machine, rollout)));
     sentences.extend(version(machine));
     sentences
+}
+
+/// That its rollout has no room for it. The rollout names the first of those; any other waits for the lease and is not in
+/// the queue.
+fn turned_away(machine: &Machine, rollout: &Rollout) -> Option<String> {
+    let most = MEMBERS_MAX as u64;
+    let named = |name: &String| *name == machine.name || *name == machine.uid;
+    let queued = rollout.queue.iter().any(|it| it.uid == machine.uid);
+    let waits = machine.phase == MachinePhase::LeaseWait && !queued;
+    let beyond = rollout.turned_away.iter().any(named) || (waits && rollout.members >= most);
+    beyond.then(|| {
+        format!(
+            "The rollout of pool {} has room for {most} machines and none for this one: dormer does not upgrade it \
+             until another machine of the pool is gone.",
+            rollout.pool
+        )
+    })
+}
+
+/// Its place in the queue for the lease.
+fn place(machine: &Machine, rollout: &Rollout) -> Option<String> {
+    let place = rollout.queue.iter().find(|it| it.uid == machine.uid)?;
+    Some(format!(
+        "It is number {} of {} in the queue for the lease.",
+        place.position,
+        rollout.queue.len()
+    ))
 }
 
 /// Its state, and since when; for a failed machine, the cause.
@@ -499,7 +529,7 @@ fn version(machine: &Machine) -> Option<String> {
 }
 
 /// Time of the server when it rendered the machine.
-fn now(machine: &Machine) -> Timestamp {
+pub(super) fn now(machine: &Machine) -> Timestamp {
     let Moment(since) = machine.status.since;
     Timestamp(since.0 + machine.status.since_seconds * 1_000)
 }
@@ -515,7 +545,11 @@ fn dotless(text: &str) -> &str {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::{machine::PhaseFailure, record::Event, run::TaskFailure};
+    use crate::{
+        machine::{CordonedBy, PhaseFailure},
+        record::Event,
+        run::TaskFailure,
+    };
     use dormer_proto::phase::Listed;
     use serde_json::{Value, json};
 
@@ -686,7 +720,49 @@ pub(crate) mod tests {
         assert_eq!(held, (Some(Urgency::Stuck), code("held")));
         let cordoned = of(json!({"away": [{"uid": "u", "name": "m", "why": "cordoned"}]}));
         assert_eq!(cordoned, (Some(Urgency::Person), code("cordoned")));
+        let away = json!({"away": [{"uid": "u", "name": "m", "why": "cordoned"}]});
+        let by = Machine {
+            cordoned_by: Some(CordonedBy {
+                program: "kubectl-cordon".into(),
+                at: Some(Moment(Timestamp(1_795_593_600_000))),
+            }),
+            ..waits.clone()
+        };
+        let cause = explanation(&by, None, Some(&rollout_with(away))).cause;
+        let cause = cause.unwrap_or_default();
+        assert!(
+            cause.contains("cordoned its Node (by kubectl-cordon, 2026-11-25 08:00 UTC)"),
+            "{cause}"
+        );
         assert_eq!(of(json!({})), (None, None), "its turn comes by itself");
+    }
+
+    #[test]
+    fn a_machine_beyond_the_limit_of_its_rollout_says_so() {
+        let room = "The rollout of pool windows has room for 5000 machines and none for this one: dormer does not \
+                    upgrade it until another machine of the pool is gone.";
+        let says = |phase, fields| {
+            let machine = machine_in(phase);
+            let rollout = rollout_with(fields);
+            let found = explanation(&machine, None, Some(&rollout));
+            assert_eq!(
+                found.why.contains(room),
+                found.details.iter().any(|it| it == room)
+            );
+            found.why.contains(room)
+        };
+        let (serves, waits) = (MachinePhase::Joined, MachinePhase::LeaseWait);
+        assert!(says(serves, json!({"members": 5_000, "turnedAway": ["m"]})));
+        assert!(says(waits, json!({"members": 5_000, "turnedAway": ["u"]})));
+        // The rollout names sixteen of them.
+        assert!(says(
+            waits,
+            json!({"members": 5_000, "turnedAway": ["other"]})
+        ));
+        assert!(!says(waits, json!({"members": 4_999})));
+        assert!(!says(serves, json!({"members": 5_000})));
+        let queued = json!([{"uid": "u", "name": "m", "position": 1, "away": false}]);
+        assert!(!says(waits, json!({"members": 5_000, "queue": queued})));
     }
 
     #[test]

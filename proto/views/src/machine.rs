@@ -109,6 +109,9 @@ pub struct Machine {
     pub refused: Option<Refused>,
     /// Why a certificate request of its kubelet was not approved.
     pub certificate_refused: Option<String>,
+    /// Who cordoned its Node, while another client keeps it so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cordoned_by: Option<CordonedBy>,
     /// Time since which its Node, which served, has not been Ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub down_since: Option<Moment>,
@@ -125,6 +128,17 @@ pub struct Machine {
     /// Common status of the run.
     #[serde(flatten)]
     pub status: RunStatus,
+}
+
+/// Who cordoned a Node: a program, as the API server notes it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CordonedBy {
+    /// Its name, such as `kubectl-cordon`.
+    pub program: String,
+    /// When, by the API server's clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<Moment>,
 }
 
 impl Machine {

@@ -150,6 +150,18 @@ impl Episode {
         self.phases.iter().flat_map(|phase| &phase.tasks)
     }
 
+    /// End of the scale on which it is drawn at `now`. A machine that has failed waits for a person, often for longer than
+    /// it took before: that wait gets at most an eighth of the scale.
+    pub fn scale_end(&self, now: u64) -> u64 {
+        let end = self.to.unwrap_or(now).max(self.from + 1);
+        let waits = self.phases.last().filter(|last| {
+            last.to.is_none() && last.phase == MachinePhase::Failed && last.from > self.from
+        });
+        waits.map_or(end, |last| {
+            end.min(last.from + ((last.from - self.from) / 7).max(1))
+        })
+    }
+
     /// How it ended, in words.
     pub fn ending(&self) -> &str {
         match (self.to, self.result.as_str()) {
@@ -162,3 +174,40 @@ impl Episode {
 
 /// Name of the time between two episodes.
 pub const BETWEEN: &str = "serving";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn phase(phase: MachinePhase, from: u64, to: Option<u64>) -> Phase {
+        Phase {
+            state: phase.state().into(),
+            phase: phase.into(),
+            text: phase.text().into(),
+            from,
+            to,
+            tasks: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn what_a_machine_did_stays_readable_beside_the_days_since_it_failed() {
+        let episode = |phases: Vec<Phase>, to| Episode {
+            kind: "bring-up".into(),
+            seq: 1,
+            from: 1_000,
+            to,
+            result: String::new(),
+            phases,
+        };
+        let day = 86_400_000;
+        let probing = |to| phase(MachinePhase::Probing, 1_000, to);
+        let failed = phase(MachinePhase::Failed, 71_000, None);
+        let left = episode(vec![probing(Some(71_000)), failed], None);
+        assert_eq!(left.scale_end(day), 81_000);
+        assert_eq!(left.scale_end(72_000), 72_000, "it has just failed");
+        assert_eq!(episode(vec![probing(None)], None).scale_end(day), day);
+        let ended = episode(vec![probing(Some(71_000))], Some(71_000));
+        assert_eq!(ended.scale_end(day), 71_000);
+    }
+}

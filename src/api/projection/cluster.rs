@@ -110,8 +110,9 @@ impl Cluster {
                 };
                 let mut status = object.data["status"].clone();
                 if let Some(fields) = status.as_object_mut() {
-                    // The worker writes this condition.
+                    // The worker writes these.
                     fields.remove("override");
+                    fields.remove("overrideOrder");
                 }
                 all.insert(object_key, status);
             }

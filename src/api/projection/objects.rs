@@ -150,6 +150,7 @@ fn pool(
         waiting: Some(count(view.queue.len())),
         waiting_for: view.waiting_for,
         override_: None,
+        override_order: None,
         conditions: Some(conditions),
     });
     let namespace = namespace.to_owned();

@@ -163,13 +163,31 @@ impl RequestArgs {
 
 /// Name of the requester: the user of this computer.
 fn user() -> String {
-    let named = ["USER", "LOGNAME", "USERNAME"]
+    let mut named = ["USER", "LOGNAME", "USERNAME"]
         .iter()
         .filter_map(|name| std::env::var(name).ok());
     named
-        .into_iter()
         .find(|name| !name.is_empty())
+        .or_else(user_of_process)
         .unwrap_or_else(|| "somebody".into())
+}
+
+/// Name of the user whose process this is, as in a container or a service without `USER`.
+fn user_of_process() -> Option<String> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let ids = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    let id = ids.split_whitespace().next()?.parse().ok()?;
+    name_of(&std::fs::read_to_string("/etc/passwd").ok()?, id)
+}
+
+/// Name of the user with this id, of the lines `NAME:PASSWORD:ID:…`.
+fn name_of(passwd: &str, id: u32) -> Option<String> {
+    let mut rows = passwd.lines().map(|line| line.split(':'));
+    rows.find_map(|mut row| {
+        let name = row.next()?;
+        let found: u32 = row.nth(1)?.parse().ok()?;
+        (found == id && !name.is_empty()).then(|| name.to_owned())
+    })
 }
 
 /// Finished action: its own words, with its payload or record.
@@ -213,6 +231,14 @@ mod tests {
     use crate::samples::{machine_with, rollout_with};
     use dormer_views::actions::{PAUSE_POOL, RESET, RETRY, ROLLBACK};
     use serde_json::json;
+
+    #[test]
+    fn who_asks_without_a_variable_is_the_user_of_the_process() {
+        let passwd = "root:x:0:0:root:/root:/bin/bash\n\nodd\nada:x:1000:1000::/home/ada:/bin/sh\n";
+        assert_eq!(name_of(passwd, 1_000).as_deref(), Some("ada"));
+        assert_eq!(name_of(passwd, 0).as_deref(), Some("root"));
+        assert_eq!(name_of(passwd, 7), None, "an id of a container alone");
+    }
 
     fn body() -> RequestBody<'static> {
         RequestBody {

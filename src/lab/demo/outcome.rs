@@ -105,3 +105,40 @@ pub(crate) fn table<'a>(machines: impl Iterator<Item = &'a MachineRun>) -> Strin
     }
     table.to_string()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_node_too_many_that_was_taken_is_a_failure() {
+        let outcome = |max_taken_observed| Outcome {
+            machines: 6,
+            joined: 6,
+            upgraded: 6,
+            failed_then_retried: 0,
+            // Of these, faults took five.
+            max_unavailable_observed: 6,
+            max_taken_observed,
+            bring_ups: 12,
+            remote_commands_per_node: 5.0,
+            powershell_starts_per_node: 0.0,
+            sftp_sessions_per_node: 1.0,
+            pods_evicted: 0,
+            pods_deleted: 0,
+            strategy: "recreate",
+            version: "1".into(),
+            speed: 150.0,
+            seed: 1,
+            cpu_s: 1.0,
+            rss_mib: 1.0,
+            seconds: 1.0,
+        };
+        assert!(outcome(1).good(1));
+        assert!(!outcome(2).good(1));
+        assert!(outcome(2).good(2));
+        let sentence = outcome(1).sentence();
+        assert!(sentence.contains("never more than 1 taken"), "{sentence}");
+        assert!(sentence.contains("6 were away at once"), "{sentence}");
+    }
+}

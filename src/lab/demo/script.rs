@@ -167,9 +167,8 @@ impl<'a> Script<'a> {
                     let why = machine_run.view.reason.clone().unwrap_or_default();
                     self.show.say(&format!("{name} failed: {why}"));
                     if self.leave_failed {
-                        self.show.say(&format!(
-                            "You retry it: dormer why {name}; dormer retry {name}"
-                        ));
+                        self.show
+                            .say(&format!("It is left to you. What to do: dormer why {name}"));
                     }
                     (0, Instant::now())
                 });

@@ -14,7 +14,7 @@ use dormer_api::{
     plan::PlanRenderer,
     projection::{self, project_for_ever},
 };
-use dormer_engine::{embedded::EmbeddedStore, engine, local::Local};
+use dormer_engine::{embedded::EmbeddedStore, engine, local::Local, port::Clock as _};
 use dormer_fleet::{Pace, World, WorldConfig, api::kinds, manifest::Sets, world::Record};
 use dormer_run::{
     roles::{self, Parts, Running},
@@ -147,6 +147,10 @@ impl Stage {
             program()?,
             Arc::new(kubernetes.clone()),
         );
+        let clock = self.ports.clock;
+        let host = host.dated_by(Arc::new(move || {
+            i64::try_from(clock.now().0).unwrap_or(i64::MAX)
+        }));
         let executor = Arc::new(Executors { host, kubernetes });
         let export = Export::new(self.otlp_endpoint.as_deref(), "demo")?;
         let telemetry = Telemetry::by(self.ports.clock).exported(&export)?;

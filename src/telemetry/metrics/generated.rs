@@ -146,6 +146,13 @@ const ALERTS: &[Alert] = &[
         summary: "Messages over NATS have no right signature ({{ $labels.reason }}), and were refused",
     },
     Alert {
+        name: "DormerOrdersElsewhere",
+        severity: "critical",
+        lasts: "1m",
+        expr: r#"sum(increase(dormer_task_failures_total{code="NotItsAddress"}[15m])) > 5"#,
+        summary: "Orders name hosts that their Machines do not have, and were refused",
+    },
+    Alert {
         name: "DormerWatcherSilent",
         severity: "critical",
         lasts: "5m",

@@ -43,6 +43,7 @@ pub struct Metrics {
     role_up: LabelledGauge<1>,
     refused: LabelledCounter<1>,
     unsigned: LabelledCounter<0>,
+    background_panics: LabelledCounter<1>,
     /// Expiry of the certificates that this process uses.
     pub certificates: Certificates,
 }
@@ -81,6 +82,12 @@ impl Metrics {
             None,
             "Messages over NATS that were taken without a signature, under --nats-accept-unsigned",
         );
+        let background_panics = registry.counter(
+            "background_panics",
+            ["work"],
+            None,
+            "Panics of background work of this process, which is a bug in dormer; the work begins again",
+        );
         let certificates = Certificates::new(&mut registry);
         let build = registry.gauge(
             "build_info",
@@ -102,6 +109,7 @@ impl Metrics {
             role_up,
             refused,
             unsigned,
+            background_panics,
             certificates,
         }
     }
@@ -122,6 +130,11 @@ impl Metrics {
     /// Counts a message that was taken without a signature.
     pub fn message_unsigned(&self) {
         self.unsigned.add([], 1);
+    }
+
+    /// Counts a panic of background work.
+    pub(crate) fn background_panicked(&self, work: &'static str) {
+        self.background_panics.add([work.into()], 1);
     }
 
     /// Page of a scrape without the fleet's gauges.

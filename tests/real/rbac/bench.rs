@@ -5,7 +5,7 @@ use super::{
     steps::Step,
 };
 use crate::real::{
-    accounts::{apply, home, moved, ours},
+    accounts::{apply, cloud_nodes, home, moved, ours},
     ask::{Ask, OPERATOR, bootstrap_token},
     cluster::{PATIENCE, Site, WINDOWS_MACHINE, World, executor, run},
     watching::{everything_is_observed, settings},
@@ -13,9 +13,10 @@ use crate::real::{
 use Step::{
     AnswersABadSetting, ApprovesAClient, ApprovesAServer, DeletesAMachine, DrainsANode,
     DrainsByForce, FencesANode, FindsANode, FindsChanges, FindsOperators, ForgetsAQuestion,
-    IsElected, IssuesAToken, KeepsATokenForAMachine, KeepsUserData, LearnsHowToJoin,
-    ListsExporters, MakesARuntimeClass, NamesTwoBudgets, ReadsCluster, ReadsTheKey, ReportsANode,
-    ReportsARefusal, RollsAPoolBack, SeesEverything, ShowsAMachine, ShowsThePool,
+    GivesACloudToken, IsElected, IssuesAToken, KeepsATokenForAMachine, KeepsUserData,
+    LearnsHowToJoin, ListsExporters, MakesARuntimeClass, NamesTwoBudgets, ReadsCluster,
+    ReadsTheKey, ReportsANode, ReportsARefusal, RollsAPoolBack, SeesEverything, ShowsAMachine,
+    ShowsThePool,
 };
 use dormer_proto::machine::{Outcome, Task};
 use dormer_testkit::{Speaker, await_condition};
@@ -40,6 +41,7 @@ pub(super) struct Bench {
 impl Bench {
     pub(super) async fn new(site: Site) -> Self {
         apply(&site, |_, _| true).await;
+        cloud_nodes(&site).await;
         let watcher = site.client(&ours(&site, "dormer-watcher").await).await;
         let worker = site.client(&ours(&site, "dormer-worker").await).await;
         let approver = site.client(&ours(&site, "dormer-approver").await).await;
@@ -130,6 +132,11 @@ impl Bench {
             KeepsATokenForAMachine => self.join_by_token(number, true).await,
             ForgetsAQuestion => self.forget_question(number).await,
             ReadsCluster => self.reads_cluster().await,
+            GivesACloudToken => {
+                let machine = self.site.joined(&format!("k{number}")).await;
+                let given = self.executor.cloud_token(&machine.name, true).await;
+                given.map(drop).map_err(|failure| failure.message)
+            }
             ReadsTheKey => {
                 let api: Api<Secret> = Api::namespaced(self.worker.clone(), &home(&self.site));
                 let found = api.get("cloud-private-key").await;

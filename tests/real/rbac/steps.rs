@@ -28,6 +28,7 @@ pub(super) enum Step {
     ReadsCluster,
     ReadsTheKey,
     KeepsUserData,
+    GivesACloudToken,
     ShowsAMachine,
     ShowsThePool,
     ReportsANode,
@@ -37,12 +38,13 @@ pub(super) enum Step {
 use Step::{
     AnswersABadSetting, ApprovesAClient, ApprovesAServer, DeletesAMachine, DrainsANode,
     DrainsByForce, FencesANode, FindsANode, FindsChanges, FindsOperators, ForgetsAQuestion,
-    IsElected, IssuesAToken, KeepsATokenForAMachine, KeepsUserData, LearnsHowToJoin,
-    ListsExporters, MakesARuntimeClass, NamesTwoBudgets, ReadsCluster, ReadsTheKey, ReportsANode,
-    ReportsARefusal, RollsAPoolBack, SeesEverything, ShowsAMachine, ShowsThePool,
+    GivesACloudToken, IsElected, IssuesAToken, KeepsATokenForAMachine, KeepsUserData,
+    LearnsHowToJoin, ListsExporters, MakesARuntimeClass, NamesTwoBudgets, ReadsCluster,
+    ReadsTheKey, ReportsANode, ReportsARefusal, RollsAPoolBack, SeesEverything, ShowsAMachine,
+    ShowsThePool,
 };
 
-pub(super) const STEPS: [Step; 27] = [
+pub(super) const STEPS: [Step; 28] = [
     SeesEverything,
     FindsOperators,
     FindsChanges,
@@ -66,6 +68,7 @@ pub(super) const STEPS: [Step; 27] = [
     ReadsCluster,
     ReadsTheKey,
     KeepsUserData,
+    GivesACloudToken,
     ShowsAMachine,
     ShowsThePool,
     ReportsANode,
@@ -136,6 +139,9 @@ pub(super) fn needed_by(right: &Right) -> (Step, String) {
         ),
         ("approver-tokens", "secrets", _) => {
             (KeepsATokenForAMachine, may_not("Secret kube-system"))
+        }
+        ("worker-cloud-nodes", "serviceaccounts/token", _) => {
+            (GivesACloudToken, may_not("a token of ServiceAccount"))
         }
         ("worker-user-data", "secrets", verb) => (KeepsUserData, format!("cannot {verb} resource")),
         ("around", what, _) => (

@@ -258,6 +258,19 @@ impl World {
         }
     }
 
+    /// Orders are withdrawn of tasks only that have ended on record.
+    pub(crate) fn check_ended(&mut self, task: &TaskId) {
+        let key = TaskKey {
+            seq: task.seq,
+            ordinal: task.ordinal,
+        };
+        let last = self.last(&task.run);
+        let open = last.is_some_and(|entry| entry.record.run.task(key).is_some());
+        if open && !self.tail_lost {
+            self.violated(format!("{task} is open, and its orders were withdrawn"));
+        }
+    }
+
     /// A signal follows a stored record.
     pub(crate) fn check_message(&mut self, bytes: &[u8]) {
         match envelope::decode::<InboxMessageOf<Toy>>(bytes, Toy::SCHEMA) {
@@ -388,7 +401,18 @@ impl World {
 
     /// What must be true once everything rests.
     pub(crate) fn check_rest(&mut self) {
+        self.answer_people(true);
         let mut wrong = Vec::new();
+        if let Some(id) = self.asked.keys().next() {
+            wrong.push(format!("nobody answered the request {id}"));
+        }
+        for (id, run) in &self.told {
+            if !self.confirmed(run, id) {
+                wrong.push(format!(
+                    "the request {id} was confirmed, and is not on record"
+                ));
+            }
+        }
         for run in self.runs() {
             let Run {
                 id,

@@ -2,8 +2,8 @@
 
 use crate::world::{Entry, World, fault};
 use dormer_engine::port::{
-    Ack, Alarms, Append, AppendError, Clock, DeadLetter, DeadLetters, Delivery, Head, History,
-    HistoryReader, Inbox, OrderOut, Ports, Quarantine, QuarantineNote, StoreError, Stored,
+    Ack, Alarms, Append, AppendError, Clock, DeadLetter, DeadLetters, Delivery, EndedTask, Head,
+    History, HistoryReader, Inbox, OrderOut, Ports, Quarantine, QuarantineNote, StoreError, Stored,
     TaskQueue, earlier,
 };
 use dormer_proto::{
@@ -211,6 +211,19 @@ impl TaskQueue for Sim {
                 .or_insert(order);
         }
         Ok(())
+    }
+    async fn withdraw(&self, ended: Vec<EndedTask>) {
+        if self.reach().await.is_err() {
+            return;
+        }
+        let mut world = self.world();
+        for EndedTask { task, .. } in ended {
+            world.check_ended(&task);
+            // A worker may have it in hand.
+            if world.chance.percent(50) {
+                world.orders.retain(|(of, _), _| *of != task);
+            }
+        }
     }
     async fn receipt(&self, receipts: Vec<ReportReceipt>) {
         Yield(false).await;

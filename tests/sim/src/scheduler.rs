@@ -164,7 +164,9 @@ impl Scheduler {
             87..95 => self.sim.world().pass_time(),
             _ => self.trouble(engine),
         }
-        self.sim.world().check_alarms();
+        let mut world = self.sim.world();
+        world.answer_people(false);
+        world.check_alarms();
     }
 
     fn trouble(&mut self, engine: usize) {

@@ -20,6 +20,9 @@ use dormer_proto::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
+/// How long whoever asks waits for the answer, in milliseconds: as `CONFIRMED_WITHIN` in `src/api/ask.rs`.
+const CONFIRMED_WITHIN_MS: u64 = 5_000;
+
 /// Faults, one bit each.
 pub(crate) mod fault {
     pub(crate) const DIE: u32 = 1;
@@ -128,6 +131,10 @@ pub(crate) struct World {
     pub(crate) epoch: u64,
     pub(crate) resource: u64,
     pub(crate) requests: u64,
+    /// Requests whose senders wait for an answer, each with its run and until when.
+    pub(crate) asked: BTreeMap<String, (RunId, Timestamp)>,
+    /// Requests whose senders were told that they are on record, each with its run.
+    pub(crate) told: BTreeMap<String, RunId>,
     /// How far each engine's clock is ahead of the server's, in milliseconds.
     pub(crate) skew: BTreeMap<usize, i64>,
     pub(crate) violation: Option<String>,
@@ -165,6 +172,8 @@ impl World {
             epoch: 1,
             resource: 0,
             requests: 0,
+            asked: BTreeMap::new(),
+            told: BTreeMap::new(),
             skew: BTreeMap::new(),
             violation: None,
             digest: 0,
@@ -388,6 +397,19 @@ impl World {
         }
     }
 
+    /// Whoever asked for something is told that it is on record, or in the end that nobody confirmed it: as the API does
+    /// (`src/api/ask.rs`), by the ids that the run remembers.
+    pub(crate) fn answer_people(&mut self, at_rest: bool) {
+        for (id, (run, until)) in std::mem::take(&mut self.asked) {
+            let last = self.last(&run);
+            if last.is_some_and(|entry| entry.record.run.requests.contains(&id)) {
+                self.told.insert(id, run);
+            } else if !at_rest && self.now < until {
+                self.asked.insert(id, (run, until));
+            }
+        }
+    }
+
     fn request(&mut self, n: u64) {
         self.requests += 1;
         let run = toy::id(n);
@@ -410,6 +432,9 @@ impl World {
         };
         let who = "someone".to_owned();
         let why = "because".to_owned();
+        let until = self.now.plus_ms(CONFIRMED_WITHIN_MS);
+        self.asked
+            .insert(self.requests.to_string(), (run.clone(), until));
         let request = Request {
             id: self.requests.to_string(),
             who,
@@ -530,6 +555,7 @@ impl World {
             .is_some_and(|entry| entry.revision == revision)
         {
             self.entries.retain(|entry| entry.run != *run);
+            self.told.retain(|_, of| of != run);
         }
     }
 
@@ -597,6 +623,8 @@ impl World {
         } else {
             self.tail_lost = true;
         }
+        // What is lost was confirmed before.
+        self.told.clear();
         if reuse {
             self.revision = self.entries.last().map_or(0, |entry| entry.revision.0);
         } else {

@@ -8,8 +8,9 @@ use crate::{
     layers::Layer,
     mirrors::{Credentials, Mirrored, registries},
     platform,
+    proxy::Proxy,
     values::Values,
-    variables::Secrets,
+    variables::{Secrets, is_of_variable, of_variable},
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -19,17 +20,6 @@ pub const TRUSTED_CA: &str = "trusted-ca";
 
 /// The kubelet's configuration in the built-in profile for OpenShift.
 const KUBELET_CONFIG: &str = r"C:\k\kubelet.conf";
-
-/// Proxy of the cluster. Empty texts mean no proxy.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Proxy {
-    /// For `http`.
-    pub http: String,
-    /// For `https`.
-    pub https: String,
-    /// Destinations that bypass it.
-    pub no: String,
-}
 
 /// Revision of a Secret whose content matters to nodes, without the content.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -156,10 +146,10 @@ impl ClusterConfig {
         if plain == Self::default() {
             return None;
         }
-        // The profile names the mirrors' secrets. Their revisions represent their contents.
+        // The profile names the mirrors' secrets. Their revisions represent their contents, as the proxy's own does.
         let mut said = json!({
             "mirrors": self.mirrors, "pullSecret": self.used_credentials().then_some(&self.pull_secret),
-            "proxy": self.proxy, "trustedCa": self.trusted_ca, "kubelet": self.kubelet, "exporter": self.exporter,
+            "proxy": self.proxy.said(), "trustedCa": self.trusted_ca, "kubelet": self.kubelet, "exporter": self.exporter,
         });
         if let Some(port) = self.vxlan_port {
             said["vxlanPort"] = json!(port);
@@ -196,9 +186,9 @@ impl ClusterConfig {
 
     /// Fills in the values that it determines for one machine.
     pub fn fill(&self, values: &mut Values) {
-        values.http_proxy.clone_from(&self.proxy.http);
-        values.https_proxy.clone_from(&self.proxy.https);
-        values.no_proxy.clone_from(&self.proxy.no);
+        let (http, https, no) = self.proxy.shown();
+        (values.http_proxy, values.https_proxy) = (http, https);
+        no.clone_into(&mut values.no_proxy);
         if let Some(port) = self.vxlan_port {
             values.vxlan_port = port.to_string();
         }
@@ -214,6 +204,9 @@ impl ClusterConfig {
         }
         if !self.trusted_ca.is_empty() {
             secrets.set(TRUSTED_CA, &self.trusted_ca);
+        }
+        for (variable, url) in self.proxy.secrets() {
+            secrets.set(of_variable(variable), url);
         }
         if let Some(text) = &self.kubelet.cloud_config {
             secrets.set("cloud-config", text);
@@ -238,11 +231,21 @@ impl ClusterConfig {
                     secrets.set(name, text);
                     continue;
                 }
+                // Below, with what people may see of it.
+                name if is_of_variable(name) => continue,
                 name if name.starts_with("registry.") => self.pull_secret.0.clone(),
                 _ => crate::sha256_hex(text.as_bytes())[..12].to_owned(),
             };
             secrets.set(name, format!("${{secret:{name}@{which}}}"));
         }
+        for (variable, url) in self.proxy.named() {
+            secrets.set(of_variable(variable), url);
+        }
+    }
+
+    /// What of the proxy's URLs is secret: each as a whole, and its password.
+    pub fn proxy_passwords(&self) -> impl Iterator<Item = &str> {
+        self.proxy.passwords()
     }
 }
 
@@ -251,10 +254,7 @@ mod tests {
     use super::*;
 
     fn proxied() -> ClusterSnapshot {
-        let proxy = Proxy {
-            http: "http://proxy.example:3128".into(),
-            ..Proxy::default()
-        };
+        let proxy = Proxy::new("http://proxy.example:3128", "", "", "7");
         ClusterSnapshot {
             proxy: Ok(proxy),
             ..ClusterSnapshot::default()
@@ -286,6 +286,48 @@ mod tests {
         assert!(proxied.digest().is_some());
         let (again, _) = proxied.with(ClusterSnapshot::default(), false);
         assert_eq!(again.digest(), None);
+    }
+
+    fn with_proxy(http: &str, revision: &str) -> ClusterConfig {
+        let snapshot = ClusterSnapshot {
+            proxy: Ok(Proxy::new(http, "", ".svc", revision)),
+            ..ClusterSnapshot::default()
+        };
+        ClusterConfig::default().with(snapshot, true).0
+    }
+
+    #[test]
+    fn a_proxy_without_a_password_is_in_the_version_as_ever() {
+        let config = with_proxy("http://proxy.example:3128", "7");
+        let of_earlier_builds = "ec0ae7b8e858e1adfffeda3fa899041a6c7555a94566313facfc7d02de242172";
+        assert_eq!(config.digest().as_deref(), Some(of_earlier_builds));
+        let empty = with_proxy("", "7");
+        let again = with_proxy("", "8");
+        assert_eq!((empty.digest(), &empty), (again.digest(), &again));
+    }
+
+    #[test]
+    fn a_proxys_password_is_in_the_version_by_its_revision() {
+        let url = |password: &str| format!("http://u:{password}@proxy.example:3128");
+        let config = with_proxy(&url("hunter2"), "7");
+        assert_eq!(config.digest(), with_proxy(&url("other"), "7").digest());
+        assert_ne!(config.digest(), with_proxy(&url("hunter2"), "8").digest());
+        let without = with_proxy("http://u@proxy.example:3128", "7");
+        assert_ne!(config.digest(), without.digest());
+        assert!(!format!("{config:?}").contains("hunter2"));
+        let mut values = Values::default();
+        config.fill(&mut values);
+        assert_eq!(values.http_proxy, url("***"));
+        let mut secrets = Secrets::default();
+        config.secrets("aws", &mut secrets);
+        assert_eq!(
+            secrets.get("variable.HTTP_PROXY"),
+            Some(url("hunter2").as_str())
+        );
+        let mut named = Secrets::default();
+        config.named_secrets("aws", &mut named);
+        let wanted = url("${secret:variable.HTTP_PROXY@7}");
+        assert_eq!(named.get("variable.HTTP_PROXY"), Some(wanted.as_str()));
     }
 
     #[test]

@@ -20,6 +20,7 @@ pub mod payload;
 pub mod platform;
 pub mod problem;
 pub mod profile;
+pub mod proxy;
 pub mod release;
 pub mod render;
 pub mod settings;

@@ -6,6 +6,7 @@ use serde_json::Value;
 use crate::{
     document::Document,
     profile::Profile,
+    proxy::masked,
     variables::{Piece, Secrets, pieces},
 };
 
@@ -36,9 +37,26 @@ fn each_text(value: &Value, found: &mut impl FnMut(&str)) {
     }
 }
 
-/// Document with inline content as `text` instead of `base64`, if it is text.
+/// Document for people: inline content as `text`, and no password of a URL.
 #[must_use]
 pub fn readable(document: &Document) -> Value {
+    let mut value = decoded(document);
+    hide(&mut value);
+    value
+}
+
+fn hide(value: &mut Value) {
+    match value {
+        Value::String(text) if text.contains("://") => *text = masked(text),
+        Value::Array(all) => all.iter_mut().for_each(hide),
+        Value::Object(all) => all.values_mut().for_each(hide),
+        _ => {}
+    }
+}
+
+/// Document with inline content as `text` instead of `base64`, if it is text. It may contain secrets.
+#[must_use]
+pub fn decoded(document: &Document) -> Value {
     let mut value = serde_json::to_value(document).unwrap_or_default();
     for item in value["items"].as_array_mut().into_iter().flatten() {
         let Some(source) = item.get_mut("source").and_then(Value::as_object_mut) else {

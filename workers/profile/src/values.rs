@@ -124,10 +124,13 @@ impl Values {
 }
 
 /// Secrets of every join, by the names that the built-in profiles use.
-pub const JOIN_SECRETS: [&str; 3] = ["api-ca", "client-ca", JOIN_TOKEN];
+pub const JOIN_SECRETS: [&str; 4] = ["api-ca", "client-ca", JOIN_TOKEN, CLOUD_TOKEN];
 
 /// The one among them that contains a bootstrap token.
 pub const JOIN_TOKEN: &str = "bootstrap-kubeconfig";
+
+/// The one with the token of Azure's cloud-node-manager. Hosts that have one which lasts keep it.
+pub const CLOUD_TOKEN: &str = "cloud-node-manager-token";
 
 /// Secrets that a kubelet needs to join, by the names that the built-in profiles use: `api-ca`, `client-ca` and
 /// `bootstrap-kubeconfig`. `token` is a bootstrap token and a secret.
@@ -137,6 +140,7 @@ pub fn join_secrets(api_server: &str, api_ca: &str, client_ca: &str, token: &str
     secrets.set("api-ca", api_ca);
     secrets.set("client-ca", client_ca);
     secrets.set(JOIN_TOKEN, bootstrap_kubeconfig(api_server, api_ca, token));
+    secrets.withhold(CLOUD_TOKEN);
     secrets
 }
 

@@ -151,6 +151,19 @@ pub fn known(name: &str) -> Option<&'static BuiltinVariable> {
     KNOWN.iter().find(|known| known.name == name)
 }
 
+/// How the name of a secret begins that replaces a variable's value.
+const OF_VARIABLE: &str = "variable.";
+
+/// Name of the secret that replaces the value of that variable: the value is what people may see of it.
+pub(crate) fn of_variable(name: &str) -> String {
+    format!("{OF_VARIABLE}{name}")
+}
+
+/// Whether a secret replaces the value of a variable.
+pub(crate) fn is_of_variable(secret: &str) -> bool {
+    secret.starts_with(OF_VARIABLE)
+}
+
 /// Values of variables for one machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Variables(BTreeMap<String, String>);

@@ -237,7 +237,7 @@ fn the_services_are_those_of_wmco() {
         (
             "cloud-node-manager",
             "",
-            r"C:\k\azure-cloud-node-manager.exe --windows-service --node-name=win-1 --wait-routes=false --kubeconfig=C:\k\kubeconfig",
+            r"C:\k\azure-cloud-node-manager.exe --windows-service --node-name=win-1 --wait-routes=false --kubeconfig=C:\k\cloud-node-manager-kubeconfig",
         ),
     ];
     let mut secrets = secrets();
@@ -407,15 +407,11 @@ fn each_platform_has_its_own_rules() {
 /// A proxy that is cleared is cleared on the host, too; each way takes a reboot, and so a drain.
 #[test]
 fn a_proxy_is_set_and_cleared_with_a_drain() {
-    use dormer_profile::{cluster_config::Proxy, document::ChangeClass, drift::between};
+    use dormer_profile::{document::ChangeClass, drift::between, proxy::Proxy};
     let profile = profile("openshift", "");
     let secrets = secrets();
     let mut proxied = values("aws");
-    let proxy = Proxy {
-        http: "http://proxy.example".into(),
-        no: ".svc".into(),
-        ..Proxy::default()
-    };
+    let proxy = Proxy::new("http://proxy.example", "", ".svc", "7");
     let snapshot = ClusterSnapshot {
         proxy: Ok(proxy),
         ..ClusterSnapshot::default()

@@ -1,7 +1,11 @@
 //! What tasks on a Windows host need of the cluster: a few reads, and one annotation.
 
 use dormer_profile::cluster_config::ClusterSnapshot;
-use dormer_proto::{id::LeaseToken, machine::MachineRef, message::Failure};
+use dormer_proto::{
+    id::LeaseToken,
+    machine::{HostRef, MachineRef},
+    message::Failure,
+};
 use std::future::Future;
 use zeroize::Zeroizing;
 
@@ -47,6 +51,17 @@ pub struct MachineInCluster {
     pub joined: bool,
 }
 
+/// Token of the cloud-node-manager on one Node's host.
+#[derive(Clone, PartialEq, Eq)]
+pub enum CloudToken {
+    /// The host has one that lasts.
+    Lasts,
+    /// It has none, or one that ends soon.
+    Due,
+    /// A new one. A secret: it goes to the host, and nowhere else.
+    New(Zeroizing<String>),
+}
+
 /// The cluster, as tasks on a host need it.
 pub trait Cluster: Send + Sync + 'static {
     /// Writes the expected name of the machine's Node (and the pinned host key) on its Machine: certificate requests
@@ -59,9 +74,13 @@ pub trait Cluster: Send + Sync + 'static {
         host_key: &str,
     ) -> impl Future<Output = Result<(), Failure>> + Send;
     /// Reads the host key that is pinned on the Machine, if there is one.
+    ///
+    /// # Errors
+    /// `MachineGone`, `NotItsAddress`: there is no such Machine, or this is not its host's address. Nothing may be sent
+    /// there.
     fn pinned(
         &self,
-        machine: &MachineRef,
+        host: &HostRef,
     ) -> impl Future<Output = Result<Option<String>, Failure>> + Send;
     /// Replaces the host key that is pinned on the Machine by one that a person trusts.
     fn pin(
@@ -86,4 +105,11 @@ pub trait Cluster: Send + Sync + 'static {
         &self,
         machine: &MachineRef,
     ) -> impl Future<Output = Result<Zeroizing<String>, Failure>> + Send;
+    /// The token with which a Node's cloud-node-manager changes this Node and no other. `renew`: a new one, and it is
+    /// noted when that has to be replaced; else only whether the host needs one.
+    fn cloud_token(
+        &self,
+        node: &str,
+        renew: bool,
+    ) -> impl Future<Output = Result<CloudToken, Failure>> + Send;
 }

@@ -52,9 +52,14 @@ pub struct HostExecutor<C> {
     sent: Arc<sent_files::Sent>,
     packer: Arc<Packer>,
     known: Arc<KnownSecrets>,
-    now_ms: Arc<dyn Fn() -> i64 + Send + Sync>,
+    now_ms: NowMs,
+    /// Dates of remote commands.
+    dated_ms: NowMs,
     program: Arc<HostProgram>,
 }
+
+/// Milliseconds since 1970.
+type NowMs = Arc<dyn Fn() -> i64 + Send + Sync>;
 
 impl<C> Clone for HostExecutor<C> {
     fn clone(&self) -> Self {
@@ -66,6 +71,7 @@ impl<C> Clone for HostExecutor<C> {
             packer: Arc::clone(&self.packer),
             known: Arc::clone(&self.known),
             now_ms: Arc::clone(&self.now_ms),
+            dated_ms: Arc::clone(&self.dated_ms),
             program: Arc::clone(&self.program),
         }
     }
@@ -84,7 +90,7 @@ impl<C: Cluster> HostExecutor<C> {
         cluster: Arc<C>,
     ) -> Self {
         let pool = Arc::new(Pool::new(dialer, key, limits));
-        let now_ms = Arc::new(facts::system_ms);
+        let now_ms: NowMs = Arc::new(facts::system_ms);
         let sent = Arc::default();
         let packer = Arc::default();
         let known = Arc::default();
@@ -95,6 +101,7 @@ impl<C: Cluster> HostExecutor<C> {
             sent,
             packer,
             known,
+            dated_ms: Arc::clone(&now_ms),
             now_ms,
             program,
         }
@@ -107,10 +114,22 @@ impl<C: Cluster> HostExecutor<C> {
     }
 
     /// Executor that compares the hosts' clocks with `now_ms` (milliseconds since 1970) instead of the system clock,
-    /// for simulated time.
+    /// and dates remote commands by it, for simulated time.
     #[must_use]
-    pub fn with_clock(self, now_ms: Arc<dyn Fn() -> i64 + Send + Sync>) -> Self {
-        Self { now_ms, ..self }
+    pub fn with_clock(self, now_ms: NowMs) -> Self {
+        let dated_ms = Arc::clone(&now_ms);
+        Self {
+            now_ms,
+            dated_ms,
+            ..self
+        }
+    }
+
+    /// Executor that dates remote commands by `dated_ms` (milliseconds since 1970), where the engine has a clock of its
+    /// own: a command then lies within its attempt.
+    #[must_use]
+    pub fn dated_by(self, dated_ms: NowMs) -> Self {
+        Self { dated_ms, ..self }
     }
 }
 
@@ -163,7 +182,8 @@ fn fence(order: &Order, generation: u64) -> HostFence {
 }
 
 impl<C: Cluster> HostExecutor<C> {
-    /// Performs a task on the host whose key the run and the Machine pin alike. The pin on the Machine survives a lost
+    /// Performs a task on the host whose address the live Machine has, and whose key the run and the Machine pin alike. The
+    /// pin on the Machine survives a lost
     /// store. If the two differ, nothing is sent to the host until a person trusts a key, which replaces both.
     async fn perform_pinned(
         &self,
@@ -172,7 +192,7 @@ impl<C: Cluster> HostExecutor<C> {
         progress: &Progress,
     ) -> Result<Outcome, Failure> {
         let trusted = host.pin.as_deref().is_some_and(is_fingerprint);
-        let noted = self.cluster.pinned(&host.machine).await?;
+        let noted = self.cluster.pinned(host).await?;
         let host = match (&host.pin, noted.clone()) {
             (Some(pin), Some(noted)) if !trusted && *pin != noted => {
                 return Err(pins_differ(host, pin, &noted));

@@ -3,7 +3,7 @@
 use super::{
     HostExecutor, SectionTarget,
     call::names,
-    cluster::{Bootstrap, Cluster, MachineInCluster},
+    cluster::{Bootstrap, CloudToken, Cluster, MachineInCluster},
     facts::section,
     values::{NodeValues, values},
 };
@@ -18,9 +18,11 @@ use dormer_host::paths::STAGING;
 use dormer_profile::{
     document::Section,
     invocation::Mode,
+    profile::Profile,
     render::{Inputs, Rendered, Staged, render},
     sha256_hex,
-    values::{JOIN_TOKEN, join_secrets},
+    shown::named_secrets,
+    values::{CLOUD_TOKEN, JOIN_TOKEN, join_secrets},
     variables::Variables,
 };
 use dormer_proto::{
@@ -31,6 +33,15 @@ use dormer_proto::{
 };
 use std::sync::Arc;
 use zeroize::Zeroizing;
+
+/// The platform whose nodes run a cloud-node-manager each.
+const CLOUD_NODES: &str = "azure";
+
+/// Whether a profile's nodes run one that dormer gives its token.
+fn has_cloud_nodes(profile: &Profile) -> bool {
+    let used = named_secrets(profile, |name| name == CLOUD_TOKEN);
+    used.get(CLOUD_TOKEN).is_some()
+}
 
 /// A rendered document and the payload files that belong to it.
 pub(super) struct Prepared {
@@ -107,6 +118,27 @@ impl<C: Cluster> HostExecutor<C> {
         if token.is_none() {
             secrets.withhold(JOIN_TOKEN);
         }
+        if let Some(node) = wanted.node
+            && wanted.section == machine::Section::Node
+            && values.platform == CLOUD_NODES
+            && has_cloud_nodes(&found.profile)
+        {
+            match self
+                .cluster
+                .cloud_token(node, wanted.mode == Mode::Apply)
+                .await?
+            {
+                CloudToken::Lasts => {}
+                // Another content than the host's, so that a comparison finds a difference.
+                CloudToken::Due => {
+                    secrets.set(CLOUD_TOKEN, "due");
+                }
+                CloudToken::New(token) => {
+                    self.known.value(&token);
+                    secrets.set(CLOUD_TOKEN, token.as_str());
+                }
+            }
+        }
         found.cluster_config.secrets(&values.platform, &mut secrets);
         if let Some((certificate, key)) = &bootstrap.exporter_tls {
             secrets.set("exporter-tls-crt", certificate);
@@ -124,6 +156,9 @@ impl<C: Cluster> HostExecutor<C> {
         let section = section(wanted.section);
         let rendered = render(&inputs, section, &wanted.desired.version)
             .map_err(|problems| Failure::lasting("ProfileUnusable", problems.to_string()))?;
+        for secret in found.cluster_config.proxy_passwords() {
+            self.known.value(secret);
+        }
         self.learn(&bootstrap, token.as_deref(), &rendered, &variables);
         let bytes = rendered
             .document

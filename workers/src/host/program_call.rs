@@ -216,7 +216,7 @@ impl<C: Cluster> HostExecutor<C> {
             None => asked.mode.to_string(),
         };
         let step = progress.step_name();
-        let running = Running::begin(order, name, &line, progress, &self.now_ms, &self.known);
+        let running = Running::begin(order, name, &line, progress, &self.dated_ms, &self.known);
         let mut signs = Signs::default();
         let command = Command {
             line: &line,

@@ -1,17 +1,13 @@
 //! Removal of secrets from a host's output before people read it. Secrets are: values that this worker knows; the
 //! contents of files that dormer wrote by a document, by line and longer word, plain or in base64; and text that has
-//! the form of a token, a private key or a long run of base64. A console may break a line anywhere, so line ends are
-//! ignored.
-//!
-//! A secret is what this worker knows as one, and whatever dormer itself put on a host by a document: each line and
-//! each longer word of a file's content, plain or in base64. And whatever looks like one, by whoever: tokens, private keys, long runs of base64.
-//! A console may have broken a line anywhere, so line ends do not count.
+//! the form of a token, a private key, a password in a URL or a long run of base64. A console may break a line anywhere,
+//! so line ends are ignored.
 
 use base64::{
     Engine as _,
     engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD},
 };
-use dormer_profile::{document::Document, shown::readable};
+use dormer_profile::{document::Document, proxy, shown::decoded};
 use serde_json::Value;
 use std::{
     collections::{HashMap, HashSet},
@@ -61,7 +57,7 @@ impl Scrub {
         let mut said = String::new();
         open.into_iter()
             .for_each(|value| said.extend([value, "\n"]));
-        sort(&readable(document), &mut inside, &mut said);
+        sort(&decoded(document), &mut inside, &mut said);
         inside.iter().for_each(|text| self.learn(text, &said));
     }
 
@@ -119,6 +115,7 @@ pub(super) fn clean(known: &[&Scrub], text: &str) -> String {
     known.iter().for_each(|scrub| scrub.known(&flat, &mut mark));
     shapes(&flat, &mut mark);
     keys(&flat, &mut mark);
+    proxy::passwords(&flat).for_each(&mut mark);
     without(text, &positions, &secret)
 }
 

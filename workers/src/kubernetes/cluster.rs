@@ -8,11 +8,14 @@ use super::{
     keys,
 };
 use crate::{
-    host::cluster::{Bootstrap, Cluster, MachineInCluster},
+    host::cluster::{Bootstrap, CloudToken, Cluster, MachineInCluster},
     machine_names,
 };
 use dormer_profile::cluster_config::ClusterSnapshot;
-use dormer_proto::{machine::MachineRef, message::Failure};
+use dormer_proto::{
+    machine::{HostRef, MachineRef},
+    message::Failure,
+};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{
     Api, ResourceExt,
@@ -117,8 +120,9 @@ impl Cluster for KubernetesExecutor {
             .map(drop)
     }
 
-    async fn pinned(&self, machine: &MachineRef) -> Result<Option<String>, Failure> {
-        let object = self.machine(machine).await?;
+    async fn pinned(&self, host: &HostRef) -> Result<Option<String>, Failure> {
+        let object = self.machine(&host.machine).await?;
+        is_its_host(host, object.as_ref())?;
         let pinned = object.and_then(|object| object.annotations().get(keys::HOST_KEY).cloned());
         Ok(pinned.filter(|key| !key.is_empty()))
     }
@@ -142,7 +146,10 @@ impl Cluster for KubernetesExecutor {
         let object = self.machine(machine).await?;
         let mut marks: Vec<_> = object.iter().filter_map(mark_of).collect();
         let mut in_cluster = MachineInCluster {
-            names: object.as_ref().map(internal_names).unwrap_or_default(),
+            names: object
+                .as_ref()
+                .map(|it| of_type(it, "InternalDNS"))
+                .unwrap_or_default(),
             noted: object
                 .as_ref()
                 .and_then(|m| m.annotations().get(keys::NODE_NAME).cloned()),
@@ -197,6 +204,10 @@ impl Cluster for KubernetesExecutor {
             Duty::Worker => self.ask_for_token(machine).await,
             Duty::Both | Duty::Approver => self.token_of(machine).await,
         }
+    }
+
+    async fn cloud_token(&self, node: &str, renew: bool) -> Result<CloudToken, Failure> {
+        self.cloud_token_of(node, renew).await
     }
 }
 
@@ -350,14 +361,41 @@ fn stays(machine: &DynamicObject, node_name: &str) -> Result<(), Failure> {
     Err(Failure::lasting("NameChanged", message))
 }
 
-/// A Machine's InternalDNS names.
-fn internal_names(machine: &DynamicObject) -> Vec<String> {
+/// Whether the host of an order is that of the live Machine. An order may be older than the Machine's present address (a
+/// renewed lease of DHCP), or forged, and its documents hold secrets. With the address's fact the run orders anew.
+fn is_its_host(host: &HostRef, machine: Option<&DynamicObject>) -> Result<(), Failure> {
+    let HostRef {
+        machine: MachineRef { name, .. },
+        address,
+        ..
+    } = host;
+    let Some(machine) = machine else {
+        let message = format!(
+            "the order names the host {address} of the Machine {name}, and there is no Machine with that name and UID: \
+             nothing was sent to it"
+        );
+        return Err(Failure::transient("MachineGone", message));
+    };
+    let known = of_type(machine, "InternalIP");
+    if known.contains(address) {
+        return Ok(());
+    }
+    let has = match known.as_slice() {
+        [] => "no address".to_owned(),
+        known => known.join(", "),
+    };
+    let message = format!(
+        "the order names the host {address}, and the Machine {name} has {has}: nothing was sent to it"
+    );
+    Err(Failure::transient("NotItsAddress", message))
+}
+
+/// A Machine's addresses or names of that type.
+fn of_type(machine: &DynamicObject, wanted: &str) -> Vec<String> {
     let addresses = machine.data["status"]["addresses"].as_array();
-    let internal = addresses
-        .into_iter()
-        .flatten()
-        .filter(|one| one["type"] == "InternalDNS");
-    internal
+    let addresses = addresses.into_iter().flatten();
+    addresses
+        .filter(|one| one["type"] == wanted)
         .filter_map(|one| one["address"].as_str().map(str::to_owned))
         .collect()
 }

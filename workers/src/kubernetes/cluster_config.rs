@@ -8,9 +8,10 @@ use super::{
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use dormer_profile::{
-    cluster_config::{ClusterSnapshot, Proxy, Revision, TRUSTED_CA},
+    cluster_config::{ClusterSnapshot, Revision, TRUSTED_CA},
     ignition::{KubeletFacts, kubelet_facts},
     mirrors::{Credentials, Mirrored},
+    proxy::Proxy,
 };
 use k8s_openapi::{
     api::core::v1::{ConfigMap, Secret},
@@ -211,12 +212,9 @@ impl ClusterConfigReader {
         };
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let status = &found.data["status"];
-        let proxy = Proxy {
-            http: text(&status["httpProxy"]),
-            https: text(&status["httpsProxy"]),
-            no: text(&status["noProxy"]),
-        };
-        for (name, value) in [("httpProxy", &proxy.http), ("httpsProxy", &proxy.https)] {
+        let http = text(&status["httpProxy"]);
+        let https = text(&status["httpsProxy"]);
+        for (name, value) in [("httpProxy", &http), ("httpsProxy", &https)] {
             if !value.is_empty() && !is_url(value) {
                 // It may hold a password.
                 return Err(format!(
@@ -224,6 +222,8 @@ impl ClusterConfigReader {
                 ));
             }
         }
+        let revision = found.resource_version().unwrap_or_default();
+        let proxy = Proxy::new(&http, &https, &text(&status["noProxy"]), &revision);
         let bundle = text(&found.data["spec"]["trustedCA"]["name"]);
         Ok((proxy, Some(bundle).filter(|name| !name.is_empty())))
     }

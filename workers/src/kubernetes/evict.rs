@@ -192,7 +192,8 @@ impl KubernetesExecutor {
             live = self.cordon(live).await?;
         }
         // Its owner waits for the deletion. A drain before that would go past the hook.
-        let hook = pre_drain_hook(pass.machine, &object).filter(|_| pass.guard.recreate);
+        let deletes = pass.guard.deletes || pass.guard.recreate;
+        let hook = pre_drain_hook(pass.machine, &object).filter(|_| deletes);
         if let Some(hook) = hook {
             let why = format!(
                 "the hook {hook} comes before the drain: the Machine is deleted, and its controller drains when the hook \

@@ -86,7 +86,7 @@ impl KubernetesExecutor {
         change["metadata"]["annotations"][keys::INSTALLATION] = home.as_str().into();
         // A drain under this token has begun, and continues.
         let same = mark_of(found).is_some_and(|mark| mark.open && mark.token == token);
-        if !(same && cordoned(found)) {
+        if guard.anew || !(same && cordoned(found)) {
             change["metadata"]["annotations"][keys::NEWEST_POD] = Value::Null;
         }
         hold_from_scale_down(found, &mut change);

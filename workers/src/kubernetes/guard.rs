@@ -1,12 +1,11 @@
 //! Live checks before dormer writes on a Node or disturbs it: the Node is this Machine's own Windows node, it is not
 //! Ready if the lease is over the limit, and the pool is not stopped. Each worker reads the objects again just before
 //! it writes, since the facts of a run may be minutes old.
-//!
-//! Each worker reads it afresh just before it writes. Facts that a run was told may be minutes old.
 
 use super::{
     KubernetesExecutor,
     api::{call_if_there, mark_of},
+    cordon::cordoned_by,
     error::NOT_FOUND,
     fence::cordoned,
     keys,
@@ -56,6 +55,11 @@ impl Refused {
         matches!(self.why, FenceRefusal::Stopped | FenceRefusal::Paused)
     }
 
+    /// Whether another client uncordoned the Node.
+    pub(super) fn is_uncordoned(&self) -> bool {
+        self.why == FenceRefusal::Uncordoned
+    }
+
     /// Whether a person labelled the Machine to be ignored.
     pub(super) fn is_ignored(&self) -> bool {
         self.why == FenceRefusal::Ignored
@@ -81,9 +85,10 @@ impl Refused {
             FenceRefusal::Ignored => Failure::transient("MachineIgnored", said),
             FenceRefusal::NoOwner => Failure::transient("MachineWithoutOwner", said),
             FenceRefusal::Cordoned => Failure::transient("NodeCordoned", said),
-            FenceRefusal::NotItsNode | FenceRefusal::NodeServes | FenceRefusal::Gone => {
-                Failure::transient("NotItsNode", said)
-            }
+            FenceRefusal::Uncordoned => Failure::transient("NodeUncordoned", said),
+            FenceRefusal::NodeServes => Failure::transient("NodeServes", said),
+            FenceRefusal::Gone => Failure::lasting("MachineGone", said),
+            FenceRefusal::NotItsNode => Failure::transient("NotItsNode", said),
         }
     }
 }
@@ -274,7 +279,7 @@ impl KubernetesExecutor {
         token: LeaseToken,
     ) -> Result<Option<Refused>, Failure> {
         let Some(object) = self.machine(machine).await? else {
-            return Ok(Some(Refused::new(FenceRefusal::Gone, "")));
+            return Ok(Some(gone(machine)));
         };
         let live = self.node_of(&object).await?;
         Ok(lease_ended(token, &object, live.as_ref()))
@@ -287,7 +292,7 @@ impl KubernetesExecutor {
         guard: &Guard,
     ) -> Result<Option<Refused>, Failure> {
         let Some(object) = self.machine(machine).await? else {
-            return Ok(Some(Refused::new(FenceRefusal::Gone, "")));
+            return Ok(Some(gone(machine)));
         };
         if let Some(refused) = self.of_another_dormer(machine, &object) {
             return Ok(Some(refused));
@@ -305,8 +310,28 @@ impl KubernetesExecutor {
                 None => self.stopped(guard).await,
             };
         }
-        self.refusal(machine, &object, live.as_ref(), guard).await
+        let refused = self.refusal(machine, &object, live.as_ref(), guard).await?;
+        let again = live.as_ref().filter(|live| serves_again(live, guard));
+        Ok(refused.or_else(|| again.map(|live| was_uncordoned(&live.node))))
     }
+}
+
+fn gone(machine: &MachineRef) -> Refused {
+    let said = format!("the Machine {} with that UID is gone", machine.name);
+    Refused::new(FenceRefusal::Gone, said)
+}
+
+/// Whether the Node of a host that was drained under this lease is Ready and schedulable.
+fn serves_again(live: &LiveNode, guard: &Guard) -> bool {
+    let ours = mark_of(&live.node).is_some_and(|mark| mark.open && guard.token == Some(mark.token));
+    ours && live.serves()
+}
+
+/// Why a drained host is not torn down: its Node is schedulable again, and pods may have come.
+fn was_uncordoned(node: &Node) -> Refused {
+    let name = node.name_any();
+    let said = format!("somebody uncordoned the Node {name}, and it is Ready");
+    Refused::new(FenceRefusal::Uncordoned, said)
 }
 
 /// A refusal if Machine or Node say that the lease has ended: an order that a worker carries out long after its attempt
@@ -357,27 +382,17 @@ pub(super) fn kept_by_a_person(node: &Node, token: LeaseToken) -> Option<Refused
         return None;
     }
     let name = node.name_any();
-    let by = cordoned_by(node).map_or_else(String::new, |by| format!(" ({by})"));
+    let by = cordoned_by(&node.metadata).map_or_else(String::new, |by| {
+        let at = by.at.and_then(|at| i64::try_from(at.0).ok());
+        let at = at.and_then(|at| jiff::Timestamp::from_millisecond(at).ok());
+        let at = at.map_or_else(String::new, |at| format!(", {at}"));
+        format!(" (by {}{at})", by.program)
+    });
     let said = format!(
         "somebody else cordoned the Node {name}{by}: dormer takes no such Node. Once nobody needs that, run kubectl \
          uncordon {name}"
     );
     Some(Refused::new(FenceRefusal::Cordoned, said))
-}
-
-/// Program that wrote `spec.unschedulable` last, and when, as the API server notes it (`managedFields`). It names programs,
-/// not persons.
-fn cordoned_by(node: &Node) -> Option<String> {
-    let entries = node.managed_fields().iter().filter(|entry| {
-        let fields = entry.fields_v1.as_ref().map(|fields| &fields.0);
-        fields.is_some_and(|fields| fields["f:spec"].get("f:unschedulable").is_some())
-    });
-    let newest = entries.max_by_key(|entry| entry.time.as_ref().map(|time| time.0))?;
-    let manager = newest.manager.as_deref().unwrap_or("an unnamed program");
-    Some(match &newest.time {
-        Some(time) => format!("by {manager}, {}", time.0),
-        None => format!("by {manager}"),
-    })
 }
 
 /// Whether this is a host of one's own whose object is being deleted: it is emptied without a fence, which is for

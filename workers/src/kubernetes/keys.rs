@@ -47,10 +47,12 @@ pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 pub const INSTANCE: &str = "app.kubernetes.io/instance";
 /// On a machine's bootstrap token: the Machine's UID.
 pub const MACHINE_UID: &str = "dormer.io/machine-uid";
+/// Annotation of a Node: its cloud-node-manager needs another token from this time on.
+pub const CLOUD_TOKEN_DUE: &str = "dormer.io/cloud-token-due";
 /// Condition of a Node that dormer configured, with the result.
 pub const CONDITION: &str = "DormerConfigured";
 /// Every annotation that dormer writes on Machines and Nodes under a name of its own.
-pub const OWN: [&str; 8] = [
+pub const OWN: [&str; 9] = [
     INSTALLATION,
     NODE_NAME,
     FENCE,
@@ -59,6 +61,7 @@ pub const OWN: [&str; 8] = [
     WAS_CORDONED,
     NEWEST_POD,
     HELD_FROM_SCALE_DOWN,
+    CLOUD_TOKEN_DUE,
 ];
 
 /// Whether a person labelled or annotated an object to be ignored.

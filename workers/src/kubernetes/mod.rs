@@ -2,8 +2,10 @@
 
 mod api;
 pub mod changing;
+pub mod cloud_token;
 mod cluster;
 mod cluster_config;
+pub(crate) mod cordon;
 pub(crate) mod csr;
 mod csr_owner;
 mod delete;
@@ -276,12 +278,23 @@ impl Execute for KubernetesExecutor {
                 let refused = self.reboot_refused(&host.machine, token).await?;
                 return refused.map_or(Ok(None), |refused| Err(refused.failure()));
             }
-            _ => return Ok(None),
+            // They change no host under the lease: they read it, or bring it up.
+            Task::Probe { .. } | Task::Converge { .. } | Task::Plan { .. } => return Ok(None),
+            // They write to the API server alone, and read it themselves just before.
+            Task::ApproveCsr { .. }
+            | Task::MarkNode { .. }
+            | Task::OpenFence { .. }
+            | Task::CloseFence { .. }
+            | Task::Evict { .. }
+            | Task::SetPayload { .. }
+            | Task::FindNode { .. }
+            | Task::ForgetHost { .. }
+            | Task::DeleteMachine { .. } => return Ok(None),
         };
         let refused = self.tear_down_refused(&host.machine, guard).await?;
         // An earlier attempt may have begun: such a host is not given back half torn down, but waits.
-        let begun = order.attempt > Attempt(1);
-        let waits = |refused: &Refused| refused.stops() && begun;
+        let begun = guard.begun || order.attempt > Attempt(1);
+        let waits = |refused: &Refused| (refused.stops() || refused.is_uncordoned()) && begun;
         match refused {
             // A host that is not whole is set up to the end, even if a person labels its Machine meanwhile.
             Some(refused) if refused.is_ignored() && begun => Ok(None),

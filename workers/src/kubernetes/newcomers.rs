@@ -1,9 +1,6 @@
 //! Pods that came to a node after its drain began: they tolerate the cordon, and the drain does not wait for them. Only
 //! the API server's own times separate them from earlier pods: the first pass over the cordoned Node notes there when
 //! the newest of its pods was created (docs/field-notes.md, Evictions).
-//!
-//! What was there before is told by the API server's own times alone: the first pass over the cordoned Node notes there
-//! when the newest of its pods was created (docs/field-notes.md, Evictions).
 
 use super::{KubernetesExecutor, api::patch, guard::LiveNode, keys};
 use dormer_proto::message::Failure;

@@ -18,12 +18,9 @@ use serde_json::json;
 
 impl KubernetesExecutor {
     /// Writes the override with the resourceVersion of a read, unless it is there. The status names the person; the
-    /// spec belongs to people and is not written. If the spec's own `payload` changed since, an override for the old
-    /// one is removed. An order from an earlier record than the one that wrote the override changes nothing: it is
-    /// late, or replayed.
-    ///
-    /// A `payload` that the spec names itself takes an override of another spec's payload away. An order of an earlier
-    /// record than the one that wrote the override comes late, or is repeated by somebody, and changes nothing.
+    /// spec belongs to people and is not written. A `payload` that the spec names itself takes an override of another
+    /// spec's payload away. An order of an earlier record than the last one that wrote or ended an override comes late, or
+    /// is repeated by somebody, and changes nothing.
     pub(super) async fn set_payload(
         &self,
         pool: &str,
@@ -43,20 +40,30 @@ impl KubernetesExecutor {
             let why = format!("spec.payload of {what} is {written} now, and was {asked}");
             return Err(Failure::lasting("PoolChanged", why));
         }
-        let present = found.status.as_ref().and_then(|it| it.override_.as_ref());
-        if let Some(later) = present.filter(|it| it.is_later_than(incarnation, record)) {
-            if later.payload == payload {
+        let status = found.status.as_ref();
+        let present = status.and_then(|it| it.override_.as_ref());
+        let holds = present.map_or(written, |it| &it.payload);
+        // An earlier build writes the order beside the override alone.
+        let beside = present.and_then(|it| it.order.as_ref());
+        let mut orders = beside
+            .into_iter()
+            .chain(status.and_then(|it| it.override_order.as_ref()));
+        if orders.any(|it| Override::is_later(it, incarnation, record)) {
+            if holds == payload {
                 return Ok(Outcome::PayloadSet);
             }
-            let why = format!("a later rollback than to {payload} is in the status of {what}");
+            let why = format!(
+                "a later order than the one to {payload} wrote or ended a rollback in the status of {what}"
+            );
             return Err(Failure::lasting("RollbackSuperseded", why));
         }
+        let order = Override::order_of(incarnation, record);
         let wanted = (payload != written).then(|| Override {
             payload: payload.to_owned(),
             from: back_from.to_owned(),
             instead_of: written.clone(),
             by: by.to_owned(),
-            order: Some(Override::order_of(incarnation, record)),
+            order: Some(order.clone()),
         });
         let kept = match &wanted {
             Some(wanted) => present == Some(wanted),
@@ -66,7 +73,7 @@ impl KubernetesExecutor {
         if !kept {
             let change = json!({
                 "metadata": {"resourceVersion": found.metadata.resource_version},
-                "status": {"override": wanted},
+                "status": {"override": wanted, "overrideOrder": order},
             });
             let params = PatchParams {
                 field_manager: Some(MANAGER.into()),

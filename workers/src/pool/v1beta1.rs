@@ -342,6 +342,11 @@ pub struct PoolStatus {
     // Written by the worker; the projection leaves it as it is.
     #[serde(rename = "override", default, skip_serializing)]
     pub override_: Option<Override>,
+    /// Last order that wrote or ended a rollback, as in `override.order`. It stays when the rollback is over, so that an
+    /// earlier order that comes late, or again, brings none back.
+    // Written by the worker, as above.
+    #[serde(default, skip_serializing)]
+    pub override_order: Option<String>,
     /// Conditions of the pool: those of a ClusterOperator (Available, Progressing, Degraded, Upgradeable), those that
     /// GitOps tools read (Ready, Reconciling, Stalled), and Overridden.
     #[schemars(with = "Option<Vec<Condition>>")]
@@ -374,12 +379,11 @@ impl Override {
         format!("{}/{record}", incarnation.0)
     }
 
-    /// Whether a later order of the same store wrote it. Of another store's orders nothing is known: the rollout's
-    /// history may have been lost.
+    /// Whether the order `written` is a later one of the same store. Of another store's orders nothing is known: the
+    /// rollout's history may have been lost.
     #[must_use]
-    pub fn is_later_than(&self, incarnation: Incarnation, record: Seq) -> bool {
-        let written = self.order.as_ref().and_then(|it| it.split_once('/'));
-        written.is_some_and(|(store, number)| {
+    pub fn is_later(written: &str, incarnation: Incarnation, record: Seq) -> bool {
+        written.split_once('/').is_some_and(|(store, number)| {
             store == incarnation.0.to_string()
                 && number.parse::<u64>().is_ok_and(|number| number > record.0)
         })

@@ -313,24 +313,25 @@ impl Settings {
         }
     }
 
+    /// What the pool's Event is about now: the field of a refused spec, the reason, and the note.
+    fn event(&self) -> Option<(Option<String>, &'static str, String)> {
+        let published = self.published();
+        if let Some(error) = &self.refused {
+            let note = format!("{error}. Nothing changes: the settings before this edit hold.");
+            return Some((Some(error.key.clone()), "BadPoolSetting", note));
+        }
+        if let Some(held) = published.held_in_full() {
+            return Some((None, "GrantsHeld", format!("No lease is granted: {held}")));
+        }
+        let waits = published.waits.filter(|_| self.changing.long)?;
+        Some((None, "UpgradesWait", format!("No upgrade begins: {waits}")))
+    }
+
     /// Writes an Event on the pool about a refused spec, held grants or waiting upgrades, once for each edit.
     pub(super) async fn answer(&mut self) {
-        let published = self.published();
-        let held = published.held_in_full();
-        let (field, reason, note) = match (&self.refused, held) {
-            (Some(error), _) => {
-                let note = format!("{error}. Nothing changes: the settings before this edit hold.");
-                (Some(error.key.clone()), "BadPoolSetting", note)
-            }
-            (None, Some(held)) => (None, "GrantsHeld", format!("No lease is granted: {held}")),
-            (None, None) if self.changing.long && published.waits.is_some() => {
-                let waits = published.waits.unwrap_or_default();
-                (None, "UpgradesWait", format!("No upgrade begins: {waits}"))
-            }
-            (None, None) => {
-                self.answered = None;
-                return;
-            }
+        let Some((field, reason, note)) = self.event() else {
+            self.answered = None;
+            return;
         };
         let absent = || ObjectMeta {
             name: Some(self.pool.clone()),
@@ -446,6 +447,38 @@ mod tests {
             assert!(published.paused, "there is no pool in any case");
             let cure = published.held_cure.unwrap_or_default();
             assert_eq!(cure == "Upgrade the control plane", old, "{cure}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_wait_for_the_cluster_is_an_event_only_when_it_is_long() {
+        let nowhere = "http://127.0.0.1:1".parse().expect("a URL");
+        let client = Client::try_from(kube::Config::new(nowhere)).expect("a client");
+        let mut settings = Settings::new(client, "windows", "dormer");
+        settings.object = serde_json::from_value(json!({
+            "metadata": {"name": "windows", "namespace": "dormer", "generation": 1},
+            "spec": {},
+        }))
+        .expect("a pool");
+        let servers = ApiServers {
+            oldest: OLDEST_MINOR,
+            newest: OLDEST_MINOR,
+        };
+        settings.resolve(&Nothing(watch::Sender::new(0)), Some(servers));
+        assert_eq!(settings.event(), None);
+        for (long, told) in [(false, false), (true, true)] {
+            settings.found_changing(&changing::Found {
+                version: Some("ClusterVersion is at 4.19".into()),
+                long,
+                ..changing::Found::default()
+            });
+            settings.resolve(&Nothing(watch::Sender::new(0)), Some(servers));
+            let event = settings.event();
+            assert_eq!(event.is_some(), told, "{event:?}");
+            if let Some((_, reason, note)) = event {
+                assert_eq!(reason, "UpgradesWait");
+                assert!(note.contains("ClusterVersion is at 4.19"), "{note}");
+            }
         }
     }
 }

@@ -227,3 +227,49 @@ async fn a_node_is_given_no_token_and_what_it_has_of_one_is_no_difference() {
     assert_eq!(bench.does(task).await, Outcome::TornDown);
     assert_eq!((asked(&bench), kubeconfig(&bench)), (2, None));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_cloud_node_manager_has_its_own_token_and_another_before_that_ends() {
+    let mut bench = Bench::start(&[]).await;
+    bench.platform = "Azure";
+    let node = bench.joined().await;
+    let text = |bench: &Bench, path: &str| {
+        let host = bench.simulated();
+        let state = host.state();
+        let file = state.disk.read_text_path(path).ok()?;
+        Some(String::from_utf8_lossy(file.bytes().expect("in memory")).into_owned())
+    };
+    let path = r"C:\k\cloud-node-manager-token";
+    let given = |bench: &Bench| bench.cluster.cloud.lock().expect("tokens").given;
+    let token = |bench: &Bench| Some(format!("cloud-t0ken-{}-of-{node}", given(bench)));
+    // Each attempt gave one: while the host waited for its network there were some.
+    let first = given(&bench);
+    assert!(first > 0, "none was given");
+    assert_eq!(text(&bench, path), token(&bench));
+    let kubeconfig = text(&bench, r"C:\k\cloud-node-manager-kubeconfig").expect("it is there");
+    assert!(
+        kubeconfig.contains("cloud-node-manager-token") && !kubeconfig.contains("t0ken"),
+        "{kubeconfig}"
+    );
+
+    // One that lasts is no difference, and a plan asks for none.
+    let task = bench.plan(Some(node.clone()), false);
+    assert_eq!(bench.found(task).await, (None, vec![]));
+    bench.cluster.cloud.lock().expect("tokens").lasts = false;
+    let task = bench.plan(Some(node.clone()), false);
+    let due = vec![format!("file:{path}")];
+    assert_eq!(bench.found(task).await, (Some(ChangeClass::Live), due));
+    assert_eq!(given(&bench), first, "a plan gives none");
+
+    let task = bench.converge(Section::Node, Some(node.clone()));
+    let before = bench.counts();
+    bench.does(task).await;
+    let counts = bench.counts();
+    let runs = counts.executions[before.executions.len()..].iter();
+    let changed: Vec<&String> = runs.flat_map(|run| &run.changed).collect();
+    assert_eq!(changed, [&format!("file:{path}")], "nothing restarts");
+    assert_eq!(given(&bench), first + 1);
+    assert_eq!(text(&bench, path), token(&bench));
+    let task = bench.plan(Some(node.clone()), false);
+    assert_eq!(bench.found(task).await, (None, vec![]));
+}

@@ -24,7 +24,7 @@ use dormer_workers::{
     execute::Execute,
     host::{
         HostExecutor, HostProgram,
-        cluster::{Bootstrap, Cluster, MachineInCluster},
+        cluster::{Bootstrap, CloudToken, Cluster, MachineInCluster},
     },
     pool::Installed,
     progress::Progress,
@@ -57,6 +57,17 @@ pub(crate) struct Plain {
     pub(crate) pinned: Mutex<Option<String>>,
     /// The machine's own token, where it has one; else one is for all.
     pub(crate) own: Mutex<Option<OwnToken>>,
+    /// Of the node's cloud-node-manager.
+    pub(crate) cloud: Mutex<CloudTokens>,
+}
+
+/// Tokens of a node's cloud-node-manager.
+#[derive(Default)]
+pub(crate) struct CloudTokens {
+    /// So many were given.
+    pub(crate) given: u32,
+    /// The last one lasts.
+    pub(crate) lasts: bool,
 }
 
 /// A machine's own token.
@@ -98,7 +109,7 @@ impl Cluster for Plain {
         Ok(())
     }
 
-    async fn pinned(&self, _: &MachineRef) -> Result<Option<String>, Failure> {
+    async fn pinned(&self, _: &HostRef) -> Result<Option<String>, Failure> {
         Ok(self.pinned.lock().expect("a pin").clone())
     }
 
@@ -145,6 +156,21 @@ impl Cluster for Plain {
             Ok(own.text.clone().into())
         })
     }
+
+    async fn cloud_token(&self, node: &str, renew: bool) -> Result<CloudToken, Failure> {
+        let mut cloud = self.cloud.lock().expect("the cloud's tokens");
+        if renew {
+            cloud.given += 1;
+            cloud.lasts = true;
+            let token = format!("cloud-t0ken-{}-of-{node}", cloud.given);
+            return Ok(CloudToken::New(token.into()));
+        }
+        Ok(if cloud.lasts {
+            CloudToken::Lasts
+        } else {
+            CloudToken::Due
+        })
+    }
 }
 
 pub(crate) struct Bench {
@@ -153,6 +179,8 @@ pub(crate) struct Bench {
     pub(crate) cluster: Arc<Plain>,
     pub(crate) desired: Desired,
     pub(crate) seq: u64,
+    /// The platform that the machine is said to be on.
+    pub(crate) platform: &'static str,
 }
 
 /// The example payload, with bodies of 300 kB that no packing makes smaller.
@@ -265,6 +293,7 @@ impl Bench {
             noted,
             pinned: Mutex::default(),
             own,
+            cloud: Mutex::default(),
         });
         let key = Key::read(&world.ssh_key.private_pem).expect("a key");
         let reach = Arc::new(Reach(world.host_dialer()));
@@ -282,6 +311,7 @@ impl Bench {
             cluster,
             desired,
             seq: 0,
+            platform: "AWS",
         };
         bench.until("a host", |bench| bench.phase().is_some()).await;
         bench
@@ -339,7 +369,7 @@ impl Bench {
             address: host.internal_ip(),
             user: host.image().user.clone(),
             pin: None,
-            platform: "AWS".into(),
+            platform: self.platform.into(),
         }
     }
 

@@ -4,7 +4,8 @@ use super::bench::program;
 use bytes::Bytes;
 use dormer_fleet::{World, WorldConfig};
 use dormer_profile::{
-    cluster_config::ClusterSnapshot, layers::Layer, payload::Manifest, render::EXAMPLE_PAYLOAD,
+    cluster_config::ClusterSnapshot, layers::Layer, payload::Manifest, proxy::Proxy,
+    render::EXAMPLE_PAYLOAD,
 };
 use dormer_proto::{
     id::{Attempt, Incarnation, RunId, Seq, Sum, TaskId, Timestamp},
@@ -17,7 +18,7 @@ use dormer_workers::{
     execute::Execute,
     host::{
         HostExecutor,
-        cluster::{Bootstrap, Cluster, MachineInCluster},
+        cluster::{Bootstrap, CloudToken, Cluster, MachineInCluster},
     },
     pool::Installed,
     progress::Progress,
@@ -40,6 +41,15 @@ use zeroize::Zeroizing;
 /// Neither looks like a token.
 const TOKEN: &str = "marked-token-of-no-shape";
 const PASSWORD: &str = "marked-password-of-a-layer";
+/// Too short for a secret that is known by its text.
+const SHORT: &str = "pw-marked";
+const OF_THE_PROXY: &str = "marked-password-of-the-proxy";
+
+fn proxy() -> Proxy {
+    let url = |password: &str| format!("http://u:{password}@proxy.example:3128");
+    Proxy::new(&url(OF_THE_PROXY), &url(SHORT), "", "7")
+}
+const CLOUD_TOKEN: &str = "marked-token-of-a-cloud";
 
 /// A server that answers whatever is run with one text.
 #[derive(Clone)]
@@ -159,7 +169,7 @@ impl Cluster for Marked {
         Ok(())
     }
 
-    async fn pinned(&self, _: &MachineRef) -> Result<Option<String>, Failure> {
+    async fn pinned(&self, _: &HostRef) -> Result<Option<String>, Failure> {
         Ok(None)
     }
 
@@ -180,7 +190,10 @@ impl Cluster for Marked {
     }
 
     async fn read_cluster(&self) -> ClusterSnapshot {
-        ClusterSnapshot::default()
+        ClusterSnapshot {
+            proxy: Ok(proxy()),
+            ..ClusterSnapshot::default()
+        }
     }
 
     async fn bootstrap(&self) -> Result<Bootstrap, Failure> {
@@ -201,6 +214,10 @@ impl Cluster for Marked {
             "NoToken",
             "one token is for all machines here",
         ))
+    }
+
+    async fn cloud_token(&self, _: &str, _: bool) -> Result<CloudToken, Failure> {
+        Ok(CloudToken::New(CLOUD_TOKEN.to_owned().into()))
     }
 }
 
@@ -256,8 +273,9 @@ async fn executor(sftp: Files) -> (HostExecutor<Marked>, Catalog, Vec<String>) {
     let catalog = Catalog::new(&[layer]).expect("a catalog");
     let manifest = Manifest::parse(EXAMPLE_PAYLOAD).expect("a manifest");
     catalog.add(Payload::in_memory(manifest, BTreeMap::new()));
+    assert!(catalog.read_cluster(Marked.read_cluster().await).is_empty());
     let says = format!(
-        "hello {TOKEN} {PASSWORD} {} 10.0.128.155 bye\n",
+        "hello {TOKEN} {PASSWORD} {CLOUD_TOKEN} {} {OF_THE_PROXY} http://u:{SHORT}@proxy.example 10.0.128.155 bye\n",
         key_lines.join(" ")
     );
     let key = decode_secret_key(pem, None).expect("a key");
@@ -277,6 +295,31 @@ async fn executor(sftp: Files) -> (HostExecutor<Marked>, Catalog, Vec<String>) {
         Arc::new(Marked),
     );
     (executor, catalog, key_lines)
+}
+
+#[tokio::test]
+async fn the_token_of_a_cloud_node_manager_is_in_no_output_and_in_no_report() {
+    let (executor, catalog, _) = executor(Files::There).await;
+    let desired = catalog.desired("openshift", None).expect("a version")["10.0.20348"].clone();
+    let converge = Task::Converge {
+        host: HostRef {
+            platform: "Azure".into(),
+            ..host()
+        },
+        section: Section::Node,
+        desired,
+        generation: 1,
+        node_name: Some("win-1".into()),
+    };
+    let progress = Progress::default();
+    let answer = executor.execute(&order(converge), &progress).await;
+    let mut texts = vec![answer.expect_err("it is no host of ours").message];
+    texts.extend(progress.take_ran().iter().map(|ran| format!("{ran:?}")));
+    assert_eq!(texts.len(), 2, "{texts:#?}");
+    for text in texts {
+        assert!(text.contains("10.0.128.155 bye"), "{text}");
+        assert!(!text.contains(CLOUD_TOKEN), "{text}");
+    }
 }
 
 #[tokio::test]
@@ -328,7 +371,9 @@ async fn no_secret_in_a_hosts_output_is_published() {
         }
         // SFTP's first words are repeated before anything of the document was said to the host.
         let of_output = !text.contains("SFTP");
-        assert!(!of_output || !text.contains(PASSWORD), "{what}: {text}");
+        let secrets = [PASSWORD, OF_THE_PROXY, SHORT];
+        let leaks = secrets.iter().any(|secret| text.contains(secret));
+        assert!(!of_output || !leaks, "{what}: {text}");
         assert!(
             !of_output || text.contains("10.0.128.155 bye"),
             "no secret: {what}: {text}"

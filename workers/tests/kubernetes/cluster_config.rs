@@ -4,9 +4,15 @@ use super::bench::{Bench, patch, patch_part};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use dormer_fleet::api::{Key, Part, kinds};
 use dormer_profile::{
+    builtin,
     cluster_config::{ClusterConfig, ClusterSnapshot},
+    document::{ChangeClass, Section},
+    drift::between,
     ignition::KubeletFacts,
-    values::Values,
+    payload::Manifest,
+    render::{EXAMPLE_PAYLOAD, Inputs, render},
+    shown::readable,
+    values::{Values, join_secrets},
     variables::Secrets,
 };
 use dormer_workers::host::cluster::Cluster;
@@ -180,7 +186,7 @@ async fn what_openshift_says_of_its_nodes_is_read() {
     cluster_config.fill(&mut values);
     assert_eq!(
         (&*values.http_proxy, &*values.https_proxy, &*values.no_proxy),
-        ("http://u:p@proxy.example:3128", "", ".svc")
+        ("http://u:***@proxy.example:3128", "", ".svc")
     );
 
     // dormer's own bundle wins over the proxy's; a registry's authorities come on top.
@@ -192,6 +198,74 @@ async fn what_openshift_says_of_its_nodes_is_read() {
         snapshot.kubelet.expect("facts").cloud_provider.as_deref(),
         Some("")
     );
+}
+
+#[tokio::test]
+async fn a_proxys_password_reaches_the_host_and_no_view() {
+    let bench = Bench::new(1, false).await;
+    let address = |password: &str| format!("http://u:{password}@proxy.example:3128");
+    let status = |password: &str| json!({"status": {"httpProxy": address(password), "httpsProxy": "http://proxy.example"}});
+    let proxy = config("Proxy", "cluster", json!({"spec": {}}));
+    drop(bench.world.create(proxy).expect("made"));
+    let read = async |password: &str| {
+        patch_part(
+            &bench.world,
+            &kinds::PROXY,
+            &Key::new("", "cluster"),
+            Part::Status,
+            status(password),
+        );
+        let snapshot = bench.executor.read_cluster().await;
+        ClusterConfig::default().with(snapshot, true).0
+    };
+    let first = read("marked-password").await;
+    let second = read("another-password").await;
+    assert_ne!(first.digest(), second.digest(), "it reaches the nodes");
+    assert!(!format!("{first:?}").contains("marked-password"));
+
+    let mut values = Values::example("aws");
+    first.fill(&mut values);
+    let environment = |secrets: &Secrets| {
+        let profile = builtin::openshift();
+        let payload = Manifest::parse(EXAMPLE_PAYLOAD).expect("a manifest");
+        let inputs = Inputs {
+            profile: &profile,
+            payload: &payload,
+            variables: &values.variables(),
+            secrets,
+            keep: &[],
+        };
+        let rendered = render(&inputs, Section::Host, "v").expect("it renders");
+        rendered.document
+    };
+    let value = |document: &Value, name: &str| {
+        let items = document["items"].as_array().expect("items");
+        let id = format!("environment:{name}");
+        let item = items.iter().find(|item| item["id"] == id);
+        item.expect("a variable")["value"].clone()
+    };
+    let mut secrets = join_secrets("https://api:6443", "CA", "CA", "token");
+    first.secrets("aws", &mut secrets);
+    let host = serde_json::to_value(environment(&secrets)).expect("JSON");
+    assert_eq!(value(&host, "HTTP_PROXY"), address("marked-password"));
+    assert_eq!(value(&host, "HTTPS_PROXY"), "http://proxy.example");
+
+    let named = |config: &ClusterConfig| {
+        let mut named = join_secrets("https://api:6443", "CA", "CA", "token");
+        config.named_secrets("aws", &mut named);
+        environment(&named)
+    };
+    let (before, after) = (named(&first), named(&second));
+    let shown = readable(&before);
+    assert_eq!(value(&shown, "HTTP_PROXY"), address("***"));
+    for document in [&before, &after] {
+        let text = format!("{document:?} {}", readable(document));
+        assert!(!text.contains("-password"), "{text}");
+    }
+    let differences = between(&before, &after).into_iter();
+    let differences: Vec<_> = differences.map(|it| (it.id, it.change)).collect();
+    let wanted = ("environment:HTTP_PROXY".to_owned(), ChangeClass::Drain);
+    assert_eq!(differences, [wanted], "a plan shows that it changes");
 }
 
 #[tokio::test]

@@ -297,6 +297,73 @@ async fn over_the_limit_a_node_that_is_ready_again_is_not_taken() {
     );
 }
 
+/// An admin needs the capacity, or a retry comes days later: pods run on the Node that was drained.
+#[tokio::test]
+async fn a_host_whose_node_was_uncordoned_is_not_torn_down() {
+    let bench = Bench::new(1, false).await;
+    let m = bench.machines().remove(0);
+    let guard = || Guard {
+        token: Some(TOKEN),
+        ..Guard::default()
+    };
+    let before = async |attempt| before_tear_down(&bench, &m, guard(), attempt).await;
+    let cordon = |on: Option<bool>| bench.patch_node(&m, json!({"spec": {"unschedulable": on}}));
+    bench.run(open(&m, guard())).await.expect("it opens");
+    assert_eq!(before(1).await, Ok(None));
+    cordon(None);
+    let Ok(Some(Outcome::FenceRefused { why, said })) = before(1).await else {
+        panic!("refused");
+    };
+    assert_eq!(why, FenceRefusal::Uncordoned);
+    assert!(said.contains("uncordoned"), "{said}");
+    // The host may be half torn down, and its Node not yet known as silent: it waits for that.
+    let waits = before(2).await.expect_err("it waits");
+    assert!(waits.retry && waits.code == "NodeUncordoned", "{waits:?}");
+    let begun = Guard {
+        begun: true,
+        ..guard()
+    };
+    let waits = before_tear_down(&bench, &m, begun, 1).await;
+    assert_eq!(waits.expect_err("it waits").code, "NodeUncordoned");
+    bench.node_says_ready(&m, "Unknown");
+    assert_eq!(before(2).await, Ok(None), "no pod comes to a silent node");
+    // Cordoned anew, with the note of the first drain's newest pod.
+    bench.node_says_ready(&m, "True");
+    cordon(Some(true));
+    let newest = json!({"metadata": {"annotations": {keys::NEWEST_POD: "2026-01-01T00:00:00Z"}}});
+    let noted = || bench.node(&m)["metadata"]["annotations"][keys::NEWEST_POD].is_string();
+    bench.patch_node(&m, newest);
+    bench.run(open(&m, guard())).await.expect("a repeat");
+    assert!(noted(), "the drain goes on");
+    let anew = Guard {
+        anew: true,
+        ..guard()
+    };
+    bench.run(open(&m, anew)).await.expect("it opens");
+    assert!(!noted(), "all pods are its own again");
+}
+
+/// What an earlier order for the same tear-down began is not given back half done.
+#[tokio::test]
+async fn a_tear_down_that_was_begun_by_another_order_is_finished() {
+    let bench = Bench::new(1, false).await;
+    let m = bench.machines().remove(0);
+    let guard = |begun| Guard {
+        token: Some(TOKEN),
+        begun,
+        ..Guard::default()
+    };
+    bench.run(open(&m, guard(false))).await.expect("it opens");
+    bench.edit_pool(json!({"stop": true}));
+    let refused = before_tear_down(&bench, &m, guard(false), 1).await;
+    assert_eq!(
+        why(refused.map(|it| it.expect("refused"))),
+        FenceRefusal::Stopped
+    );
+    let waits = before_tear_down(&bench, &m, guard(true), 1).await;
+    assert_eq!(waits.expect_err("it waits").code, "PoolStopped");
+}
+
 /// A worker that was suspended carries its order out long after another one has answered for it.
 #[tokio::test]
 async fn a_host_is_torn_down_and_rebooted_under_its_own_lease_alone() {
@@ -333,6 +400,14 @@ async fn a_host_is_torn_down_and_rebooted_under_its_own_lease_alone() {
         Ok(None),
         "a bring-up needs no lease"
     );
+    let another = MachineRef {
+        uid: "another".into(),
+        ..m.clone()
+    };
+    let failure = before_reboot(&bench, &another, Some(LeaseToken(1))).await;
+    let failure = failure.expect_err("it is gone");
+    assert_eq!(failure.code, "MachineGone");
+    assert!(failure.message.contains(&m.name), "{}", failure.message);
     assert_eq!(before(2, 1).await, Ok(None), "a later lease is not ended");
     let later = Task::OpenFence {
         machine: m.clone(),
@@ -617,8 +692,13 @@ async fn a_hook_before_the_drain_lets_the_machine_controller_drain() {
     ];
     for (m, (kind, key), hook, named) in cases {
         bench.patch_object(kind, &key, hook);
-        bench.run(open(m, recreate())).await.expect("it opens");
-        let outcome = bench.run(evict(m, recreate(), false)).await;
+        // Its Node is Ready.
+        let guard = || Guard {
+            deletes: true,
+            ..Guard::default()
+        };
+        bench.run(open(m, guard())).await.expect("it opens");
+        let outcome = bench.run(evict(m, guard(), false)).await;
         let Ok(Outcome::Evicted {
             evicted: 0,
             left: 0,

@@ -60,3 +60,32 @@ async fn a_store_that_begins_anew_orders_rollbacks_from_its_first_record() {
     order(&bench, (2, 1), to("1.0.0")).await.expect("written");
     assert_eq!(holds(&bench), "1.0.0");
 }
+
+#[tokio::test]
+async fn a_rollback_that_a_person_ended_is_not_brought_back_by_its_own_order() {
+    let bench = bench().await;
+    order(&bench, (1, 9), to("0.9.0")).await.expect("written");
+    bench.edit_pool(json!({"payload": "3.0.0"}));
+    let ended = Task::SetPayload {
+        pool: "windows".into(),
+        payload: "3.0.0".into(),
+        back_from: "3.0.0".into(),
+        by: String::new(),
+        instead: Some("3.0.0".into()),
+    };
+    order(&bench, (1, 12), ended).await.expect("taken away");
+    assert_eq!(holds(&bench), Value::Null);
+    // The pool names again what the rollback was for, and its order comes again.
+    bench.edit_pool(json!({"payload": "installed"}));
+    let repeated = order(&bench, (1, 9), to("0.9.0")).await;
+    let refused = repeated.expect_err("it has ended");
+    assert_eq!(
+        (refused.code.as_str(), refused.retry),
+        ("RollbackSuperseded", false)
+    );
+    assert_eq!(holds(&bench), Value::Null);
+    order(&bench, (1, 15), to("1.0.0"))
+        .await
+        .expect("a new one");
+    assert_eq!(holds(&bench), "1.0.0");
+}

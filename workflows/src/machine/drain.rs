@@ -62,6 +62,13 @@ impl DrainPhase {
                 draft.enter(Phase::Undoing);
             }
             (
+                Self::TearingDown,
+                Outcome::FenceRefused {
+                    why: FenceRefusal::Uncordoned,
+                    said,
+                },
+            ) => draft.drain_anew(format!("{said}; it is drained again")),
+            (
                 Self::Opening(_) | Self::Evicting(..) | Self::Deleting | Self::TearingDown,
                 Outcome::FenceRefused { why, said },
             ) => refused(draft, why, said),
@@ -188,7 +195,23 @@ impl DrainPhase {
                 },
             ) if !draft.halted() => {
                 draft.s.note = Some("somebody uncordoned the Node; it is cordoned again".into());
-                draft.open(&change);
+                draft.open(&change.anew());
+            }
+            // Pods may come until it is resumed, even if the Node is cordoned again.
+            (
+                Self::Evicting(change, drain),
+                News::Node {
+                    uncordoned: true, ..
+                },
+            ) => {
+                let uncordoned = true;
+                draft.s.phase = Phase::Evicting(
+                    change,
+                    Drain {
+                        uncordoned,
+                        ..drain
+                    },
+                );
             }
             // Nothing is destroyed yet: it is undone.
             (
@@ -233,6 +256,7 @@ impl DrainPhase {
                     how: How::Drain,
                     differs: vec!["a person asked for it".into()],
                     repair: false,
+                    anew: true,
                 }));
             }
             // The Machine and its Node are leaving, or the fence is being closed. Neither an address nor a condition
@@ -257,14 +281,12 @@ impl DrainPhase {
 
     pub(super) fn asked(self, draft: &mut Draft<'_>, request: Request) {
         match self {
-            Self::Opening(ref change) | Self::Evicting(ref change, _) => match request {
+            Self::Opening(_) | Self::Evicting(..) => match request {
                 // Another client may have uncordoned it meanwhile.
                 Request::Resume { paused: true } => {
                     draft.cancel_tasks();
-                    match draft.s.node.as_ref().is_some_and(|node| !node.cordoned) {
-                        true => draft.enter(Phase::Opening(change.clone())),
-                        false => draft.enter(draft.s.phase.clone()),
-                    }
+                    let phase = draft.s.phase.clone();
+                    draft.enter(draft.cordoned_first(phase));
                 }
                 Request::Abort { by } => undo(draft, &by),
                 Request::Granted { .. } => draft.give_back(),
@@ -313,6 +335,33 @@ impl DrainPhase {
     }
 }
 
+impl Draft<'_> {
+    /// The phase with which a drain goes on after a pause or a failure: if another client uncordoned the Node meanwhile,
+    /// it is cordoned first.
+    pub(super) fn cordoned_first(&self, phase: Phase) -> Phase {
+        let uncordoned = self.s.node.as_ref().is_some_and(|node| !node.cordoned);
+        match phase {
+            Phase::Evicting(change, drain) if uncordoned || drain.uncordoned => {
+                Phase::Opening(change.anew())
+            }
+            phase => phase,
+        }
+    }
+
+    /// Drains a host once more that was to be torn down, and on which pods may run.
+    pub(super) fn drain_anew(&mut self, note: String) {
+        // Nothing of it is torn down.
+        self.s.host.tearing = None;
+        self.s.note = Some(note);
+        self.enter(Phase::Opening(Change {
+            how: self.s.under_lease.unwrap_or(How::InPlace),
+            differs: vec!["it was to be torn down".into()],
+            repair: false,
+            anew: true,
+        }));
+    }
+}
+
 /// Continues after the fence was opened and, if the change needs it, the Node cordoned.
 fn opened(draft: &mut Draft<'_>, change: Change) {
     if change.repair {
@@ -322,6 +371,10 @@ fn opened(draft: &mut Draft<'_>, change: Change) {
     match change.how {
         How::Restart => draft.enter(Phase::ConvergingHost { rebooted: false }),
         How::Recreate | How::InPlace | How::Drain => {
+            let change = Change {
+                anew: false,
+                ..change
+            };
             draft.enter(Phase::Evicting(change, Drain::default()));
         }
     }
@@ -396,7 +449,8 @@ fn refused(draft: &mut Draft<'_>, why: FenceRefusal, said: String) {
             draft.enter(Phase::Undoing);
         }
         FenceRefusal::Gone => draft.enter(Phase::Leaving),
-        FenceRefusal::Stopped => {
+        // Uncordoned: the worker says so of a tear-down alone, which is drained again before this.
+        FenceRefusal::Stopped | FenceRefusal::Uncordoned => {
             draft.s.note = Some(format!("given back: {said}"));
             draft.enter(Phase::Undoing);
         }
@@ -467,7 +521,12 @@ fn pass_done(
 fn emptied(draft: &mut Draft<'_>, how: How) {
     match how {
         How::Recreate => draft.enter(Phase::Deleting),
-        How::InPlace | How::Restart => draft.enter(Phase::TearingDown),
+        How::InPlace | How::Restart => {
+            // A host of one's own is made anew in place: that is what a person asked for.
+            draft.s.wished.begun |=
+                draft.s.own_host() && draft.s.wish == Some(LeasedRequest::Recreate);
+            draft.enter(Phase::TearingDown);
+        }
         // A person requested a replacement meanwhile, and a controller creates another Machine.
         How::Drain
             if draft.s.wish == Some(LeasedRequest::Recreate) && draft.s.owner().is_some() =>

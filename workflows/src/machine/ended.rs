@@ -70,6 +70,13 @@ impl EndedPhase {
                 },
                 News::Node { ready, .. },
             ) if ready || from == Phase::NodeWait => draft.go_on_from(from),
+            // Pods may come until a retry, even if the Node is cordoned again.
+            (
+                Self::Failed { from },
+                News::Node {
+                    uncordoned: true, ..
+                },
+            ) if matches!(from, Phase::Evicting(..)) => draft.uncordoned_meanwhile(),
             // The host is ignored: if nothing is destroyed yet, the change is undone.
             (Self::Failed { from }, News::Ignored) if from.whole() => draft.give_back(),
             // Inputs that give no reason to try again.
@@ -128,6 +135,7 @@ impl EndedPhase {
                     how,
                     differs,
                     repair: false,
+                    anew: false,
                 });
             }
             // Recorded: it failed while it held the lease, and a retry continues with that lease.
@@ -160,6 +168,15 @@ impl EndedPhase {
 }
 
 impl Draft<'_> {
+    /// Remembers that another client uncordoned the Node of a drain that has failed.
+    fn uncordoned_meanwhile(&mut self) {
+        if let Phase::Failed { from, .. } = &mut self.s.phase
+            && let Phase::Evicting(_, drain) = from.as_mut()
+        {
+            drain.uncordoned = true;
+        }
+    }
+
     /// Continues from the step that failed, as it was begun.
     pub(super) fn go_on_from(&mut self, phase: Phase) {
         let held = self.s.lease.token().is_some();
@@ -170,6 +187,14 @@ impl Draft<'_> {
             Phase::Leaving => {
                 self.push(Command::CancelTimer(Timer::Again));
                 self.enter(Phase::Leaving);
+            }
+            // Its kubelet runs, so nothing is torn down, and pods may have come since it was drained.
+            Phase::TearingDown if held && self.s.node.as_ref().is_some_and(|node| node.ready) => {
+                self.drain_anew("its Node is Ready, so it is drained again".into());
+            }
+            phase @ Phase::Evicting(..) => {
+                let phase = self.cordoned_first(phase);
+                self.enter(phase);
             }
             // It is there by now.
             Phase::NodeWait if self.s.node.is_some() => self.enter(Phase::ConvergingNode),

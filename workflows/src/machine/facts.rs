@@ -1,7 +1,7 @@
 //! Facts from the watcher: Machine, Node, certificate requests and the pool's settings. This file handles what is the
 //! same in every phase, and passes the rest to the stage's file as `News`.
 
-use super::{draft::Draft, phase::Phase, removal, stage::News};
+use super::{draft::Draft, phase::Phase, policy, removal, stage::News};
 use dormer_engine_core::Command;
 use dormer_proto::{
     boot::same_boot,
@@ -200,13 +200,26 @@ impl Draft<'_> {
         let rebooted = before
             .as_ref()
             .is_some_and(|n| !n.boot_id.is_empty() && !same_boot(&n.boot_id, &boot));
-        let uncordoned = !cordoned && before.is_some_and(|n| n.cordoned);
+        let was_cordoned = before.is_some_and(|n| n.cordoned);
+        let uncordoned = !cordoned && was_cordoned;
+        self.cordon_changed(cordoned, was_cordoned);
         self.saw(News::Node {
             ready,
             cordoned,
             rebooted,
             uncordoned,
         });
+    }
+
+    /// A request overrides the cordon that its author knew. The fact of that one may come a moment later.
+    fn cordon_changed(&mut self, cordoned: bool, was_cordoned: bool) {
+        if !cordoned {
+            self.s.wished.over_cordon = false;
+        } else if !was_cordoned && self.s.is_cordoned_by_others() {
+            let wished = self.s.wished.at.filter(|_| self.s.wish.is_some());
+            let meant = wished.is_some_and(|at| self.now.at.since_ms(at) < policy::SAME_MOMENT_MS);
+            self.s.wished.over_cordon |= meant;
+        }
     }
 
     /// Whether a Node of the expected name is this Machine's: by the provider id if both have one; else by the

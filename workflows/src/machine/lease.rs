@@ -37,6 +37,7 @@ impl Draft<'_> {
                 how,
                 differs: vec!["a person asked for it".into()],
                 repair: false,
+                anew: false,
             });
         } else if self.s.differs() || (self.s.moved && self.s.desired().is_some()) {
             self.enter(Phase::Checking);

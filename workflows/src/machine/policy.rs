@@ -8,6 +8,9 @@ pub(super) const SECOND: u64 = 1_000;
 pub(super) const MINUTE: u64 = 60 * SECOND;
 pub(super) const HOUR: u64 = 60 * MINUTE;
 
+/// A cordon that is seen so soon after a person's request counts as known to its author: facts come later than requests.
+pub(super) const SAME_MOMENT_MS: u64 = MINUTE;
+
 /// Probing a host. A booting host refuses connections for minutes (scenarios 1 to 3): short probes, for two hours. A
 /// host that is up waits for the next probe, so the pause between two is short.
 const PROBE: RetryPolicy = RetryPolicy {

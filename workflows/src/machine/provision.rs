@@ -228,6 +228,7 @@ fn adopted(draft: &mut Draft<'_>, found: Comparison, pods: u32) {
             how,
             differs,
             repair: false,
+            anew: false,
         });
     }
     compared(draft, found);

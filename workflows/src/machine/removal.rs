@@ -167,6 +167,7 @@ fn refused(draft: &mut Draft<'_>, why: FenceRefusal, said: String) {
         | FenceRefusal::Ignored
         | FenceRefusal::NoOwner
         | FenceRefusal::Cordoned
+        | FenceRefusal::Uncordoned
         | FenceRefusal::Superseded => {
             draft.s.note = Some(format!("its removal waits: {said}"));
             draft.wait_ms(Timer::Again, policy::REMOVAL_AGAIN);

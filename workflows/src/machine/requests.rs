@@ -5,7 +5,7 @@ use super::{
     draft::Draft,
     phase::Phase,
     stage::Request,
-    state::{Lease, LeasedRequest},
+    state::{Lease, LeasedRequest, Wished},
 };
 use dormer_engine_core::Sender;
 use dormer_proto::{id::LeaseToken, machine::Signal};
@@ -72,6 +72,11 @@ impl Draft<'_> {
             self.is_asked(Request::Resume { paused });
         }
         self.s.wish = Some(wish);
+        self.s.wished = Wished {
+            at: Some(self.now.at),
+            over_cordon: self.s.is_cordoned_by_others(),
+            begun: false,
+        };
         self.is_asked(Request::Wish);
     }
 

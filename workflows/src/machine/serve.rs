@@ -90,6 +90,9 @@ impl ServePhase {
             (Self::Closing, Outcome::FenceClosed) => {
                 // A request that came meanwhile is handled once it serves.
                 draft.s.approval_is_spent();
+                if draft.s.wished.begun {
+                    draft.s.wish = None;
+                }
                 draft.fence_closed("upgraded");
             }
             // A delayed deletion arrived before the token was closed: the slot waits for the replacement.
@@ -423,6 +426,7 @@ pub(super) fn compared(draft: &mut Draft<'_>, found: Comparison) {
                 how,
                 differs: found.differs,
                 repair: false,
+                anew: false,
             });
         }
     }
@@ -482,6 +486,7 @@ fn not_compared(draft: &mut Draft<'_>, failure: Failure) {
             how: How::Recreate,
             differs,
             repair: false,
+            anew: false,
         });
     } else {
         serve_unchecked(draft);
@@ -543,6 +548,7 @@ fn repair(draft: &Draft<'_>) -> Change {
         how,
         differs: vec![why],
         repair: true,
+        anew: false,
     }
 }
 

@@ -61,6 +61,9 @@ pub struct State {
     pub held_for_pause: bool,
     /// Request of a person that needs the lease.
     pub wish: Option<LeasedRequest>,
+    /// More about [`State::wish`].
+    #[serde(skip_serializing_if = "Wished::is_none")]
+    pub wished: Wished,
     /// A person approved a change: the one to [`State::approved_for`].
     pub approved: bool,
     /// The version that was desired when a person approved the change to it.
@@ -134,6 +137,27 @@ impl Removal {
     }
 }
 
+/// When a person's request came, and how far it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Wished {
+    /// When it came.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at: Option<Timestamp>,
+    /// Whether another client's cordon was there already: the request overrides that one.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub over_cordon: bool,
+    /// Whether the change under the lease fulfils it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub begun: bool,
+}
+
+impl Wished {
+    fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// A Node that is not Ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Down {
@@ -176,6 +200,9 @@ pub struct Host {
     /// The lease under which it was last torn down.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub torn_down: Option<LeaseToken>,
+    /// The lease under which its last tear-down was ordered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tearing: Option<LeaseToken>,
     /// Whether a first certificate was approved since the last order to configure it: with that its Node can register.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub certified: bool,
@@ -291,6 +318,19 @@ pub struct Change {
     /// registers again; or a Machine that was given up is replaced.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub repair: bool,
+    /// Whether another client uncordoned the Node since the fence was opened first: the drain starts over.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub anew: bool,
+}
+
+impl Change {
+    /// The same change, whose Node another client has uncordoned.
+    pub(super) fn anew(&self) -> Self {
+        Self {
+            anew: true,
+            ..self.clone()
+        }
+    }
 }
 
 /// Progress of a drain.
@@ -311,6 +351,9 @@ pub struct Drain {
     /// Passes in a row that moved nothing and found the same pods left.
     #[serde(skip_serializing_if = "is_zero")]
     pub idle_passes: u8,
+    /// Whether another client uncordoned the Node while the drain was paused or had failed.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub uncordoned: bool,
 }
 
 impl State {
@@ -626,13 +669,23 @@ impl State {
     }
 
     /// Whether another client keeps its Node cordoned. A cordon under a token, of this or an earlier store, is
-    /// dormer's. A person who requests a recreation or drain of this machine overrides the cordon.
+    /// dormer's. A person who requests a recreation or drain of this machine overrides the cordon that was there.
     #[must_use]
     pub fn cordoned_by_others(&self) -> bool {
+        let asked = self.asked_over_cordon() || self.removal_waits();
+        self.counts() && self.is_cordoned_by_others() && !asked
+    }
+
+    /// Whether a person's request overrides the cordon of its Node.
+    #[must_use]
+    pub fn asked_over_cordon(&self) -> bool {
+        self.wish.is_some() && self.wished.over_cordon
+    }
+
+    /// Whether its Node is cordoned, and no token says that dormer did it.
+    pub(super) fn is_cordoned_by_others(&self) -> bool {
         let cordoned = self.node.as_ref().is_some_and(|node| node.cordoned);
-        let under_a_token = self.lease.token().is_some() || self.stray_token().is_some();
-        let asked = self.wish.is_some() || self.removal_waits();
-        self.counts() && cordoned && !under_a_token && !asked
+        cordoned && self.lease.token().is_none() && self.stray_token().is_none()
     }
 
     /// Updates whether its Node is Ready; an absent Node is not.

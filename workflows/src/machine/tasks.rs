@@ -62,6 +62,9 @@ impl Draft<'_> {
             unless_serving: leaves && (self.s.lease.token().is_none() || (marked && out)),
             token: None,
             asked: false,
+            deletes: false,
+            anew: false,
+            begun: false,
         }
     }
 
@@ -133,10 +136,16 @@ impl Draft<'_> {
     }
 
     pub(super) fn tear_down(&mut self) {
+        let token = self.s.lease.token();
+        let before = std::mem::replace(&mut self.s.host.tearing, token);
+        let guard = Guard {
+            begun: token.is_some() && before == token,
+            ..self.tear_down_guard()
+        };
         self.run(Task::TearDown {
             host: self.host(),
             generation: self.s.host.generation,
-            guard: self.tear_down_guard(),
+            guard,
         });
     }
 
@@ -213,9 +222,9 @@ impl Draft<'_> {
 
     pub(super) fn open(&mut self, change: &Change) {
         let marked = matches!(self.s.lease, Lease::Held { marked: true, .. });
-        let cordoned = self.s.node.as_ref().is_some_and(|node| node.cordoned);
         let guard = Guard {
-            asked: self.s.wish.is_some() && cordoned,
+            asked: self.s.asked_over_cordon(),
+            anew: change.anew,
             ..self.guard()
         };
         self.run(Task::OpenFence {
@@ -234,6 +243,7 @@ impl Draft<'_> {
             let token = self.token();
             let guard = Guard {
                 recreate: how == How::Recreate && self.s.down.is_some(),
+                deletes: how == How::Recreate,
                 ..self.guard()
             };
             self.run(Task::Evict {

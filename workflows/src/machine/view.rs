@@ -7,7 +7,7 @@ use super::{
 use dormer_proto::{
     checks::NodeCheck,
     id::Timestamp,
-    machine::{Blocker, ConditionFact, MachineApi},
+    machine::{Blocker, ConditionFact, CordonedBy, MachineApi},
     message::{Failure, cause},
     phase::MachinePhase,
     rollout::NotCompared,
@@ -75,6 +75,8 @@ pub struct View {
     pub refused: Option<Refusal>,
     /// Why a certificate request of its kubelet was not approved.
     pub certificate_refused: Option<String>,
+    /// Who cordoned its Node, while another client keeps it so.
+    pub cordoned_by: Option<CordonedBy>,
     /// Since when its Node, which served, has not been Ready.
     pub down_since: Option<Timestamp>,
     /// Whether its Node has served: from then on disturbing it needs the lease.
@@ -141,6 +143,11 @@ impl State {
                 .map(str::to_owned),
             refused: self.refused(),
             certificate_refused: self.csrs.values().find_map(|csr| csr.refused.clone()),
+            cordoned_by: self
+                .node
+                .as_ref()
+                .filter(|_| self.cordoned_by_others())
+                .and_then(|node| node.cordoned_by.clone()),
             down_since: self.down.map(|down| down.since),
             served: self.in_service,
             created: machine.map(|m| m.created),

@@ -13,7 +13,7 @@ use crate::{
     rollout::Rollout,
 };
 use dormer_profile::answer::FailureCode;
-use dormer_proto::phase::{MachinePhase, MachineState};
+use dormer_proto::phase::{MachinePhase, MachineState, Unavailable};
 
 /// Label of a Machine that dormer leaves alone.
 const IGNORE: &str = "windowsmachineconfig.openshift.io/ignore";
@@ -98,22 +98,11 @@ fn failed(machine: &Machine) -> Vec<Step> {
     }
     let Cure { outside, say } = cure(code).unwrap_or(UNKNOWN);
     match code {
-        // A retry meets the same key again. Trust in the new key continues the step.
+        // A retry meets the same key again. Trust in the new key continues the step. No command for that is ready to be
+        // copied: whoever trusts a key types what the host itself shows, not what the connection shows.
         "HostKeyChanged" => {
             let say = say.replace("MACHINE", name);
-            let message = machine.failure.as_ref().map(|it| it.message.as_str());
-            let mut steps = vec![Step::outside(outside, say)];
-            match message.and_then(shown_key) {
-                Some(key) => {
-                    let trust = ["dormer", "trust-host-key", name, "--fingerprint", key];
-                    let reason = ["--why", "compared on the host itself", "--yes"];
-                    let trust: Vec<&str> = trust.into_iter().chain(reason).collect();
-                    let say = "Trust the key if the host itself shows the same";
-                    steps.extend([Step::command(say, &trust), recreated(machine).instead()]);
-                }
-                None => steps.push(recreated(machine)),
-            }
-            steps
+            vec![Step::outside(outside, say), recreate()]
         }
         // No host of that kind can be mended.
         "ProgramForOtherProcessor" => vec![Step::outside(outside, say), recreated(machine)],
@@ -413,7 +402,11 @@ fn lease(machine: &Machine, rollout: Option<&Rollout>) -> Vec<Step> {
     match rollout.away.first() {
         Some(first) => {
             let why = ["dormer", "why", first.name.as_str()];
-            vec![Step::command("See how far the machine before it is", &why)]
+            let say = match first.why.known() {
+                Some(Unavailable::Holds) => "See how far the machine is that holds the lease",
+                _ => "See why the machine that counts against the limit is out of service",
+            };
+            vec![Step::command(say, &why)]
         }
         None => Vec::new(),
     }
@@ -427,8 +420,9 @@ fn evicting(machine: &Machine) -> Vec<Step> {
     let mut steps = Vec::new();
     match blocker.pod.split_once('/') {
         Some((namespace, pod)) => {
-            let describe = ["kubectl", "-n", namespace, "describe", "pod", pod];
-            steps.push(Step::command("See what holds the pod", &describe));
+            let in_namespace = ["kubectl", "-n", namespace];
+            let see = [&in_namespace[..], &what_holds(pod, &blocker.why)].concat();
+            steps.push(Step::command("See what holds the pod", &see));
         }
         None => steps.push(Step::command(
             "See whether the node answers",
@@ -444,6 +438,18 @@ fn evicting(machine: &Machine) -> Vec<Step> {
     let abort = ["dormer", "abort", machine.name.as_str()];
     steps.push(Step::command("Give the upgrade up", &abort).instead());
     steps
+}
+
+/// Words of `kubectl` that show what holds a pod. Its budgets are not in its own description.
+fn what_holds<'a>(pod: &'a str, why: &'a str) -> Vec<&'a str> {
+    // The API server's own words, or the worker's.
+    let one = ["The disruption budget ", "the disruption budget "];
+    let one = one.iter().find_map(|words| why.strip_prefix(words));
+    match one.and_then(|rest| rest.split(' ').next()) {
+        Some(budget) => vec!["describe", "pdb", budget],
+        None if why.starts_with("the disruption budgets ") => vec!["get", "pdb"],
+        None => vec!["describe", "pod", pod],
+    }
 }
 
 fn leaving(machine: &Machine) -> Vec<Step> {
@@ -509,13 +515,24 @@ fn cure(code: &str) -> Option<Cure> {
         "AuthRejected" => ACCEPT_KEY,
         "HostKeyChanged" => cured(
             CompareHostKey,
-            "Find out why the host shows another key. If a person reinstalled the host, compare the key on the host itself \
-             and trust it: dormer trust-host-key MACHINE --fingerprint SHA256:… --why TEXT. The step then continues. If \
-             nobody did, the connection may be intercepted: replace the machine",
+            "Read the key on the host itself, on its console and not over SSH: ssh-keygen -lf \
+             C:\\ProgramData\\ssh\\ssh_host_ed25519_key.pub. If it is the key that the cause names, and you know who reinstalled \
+             the host, trust what you read: dormer trust-host-key MACHINE --fingerprint SHA256:… --why REASON. The step then \
+             continues. If it is another key, or nobody reinstalled the host, the connection may be intercepted: replace the \
+             machine",
         ),
         "ConnectTimeout" | "ConnectRefused" | "ConnectionLost" | "HandshakeFailed" | "NoAnswer" => {
             OPEN_SSH
         }
+        "NotItsAddress" => cured(
+            MendCluster,
+            "See which address the Machine has: kubectl get machine -o yaml, status.addresses. Once that is the host's own, the \
+             next order names it. An order that names another host again and again is old, or forged",
+        ),
+        "MachineGone" => cured(
+            MendCluster,
+            "See whether the Machine is there: kubectl get machine. Without it there is no host to change",
+        ),
         "SftpUnusable" => cured(
             MendHost,
             "Remove every output of the profiles of the host's default shell: it mixes with what SFTP sends",
@@ -716,12 +733,19 @@ mod tests {
     fn a_changed_host_key_is_not_retried() {
         let machine = failed_while(MachinePhase::Probing, "HostKeyChanged", "another key");
         let steps = steps(&machine, None);
+        assert_eq!(outside(&steps), [Outside::CompareHostKey], "first");
         assert_eq!(lines(&steps), ["dormer recreate m --yes"]);
-        assert!(steps[0].say.contains("trust-host-key m "), "{steps:?}");
+        assert!(steps[1].instead);
+        let say = &steps[0].say;
+        assert!(
+            say.contains("ssh-keygen -lf C:\\ProgramData\\ssh\\"),
+            "{say}"
+        );
+        assert!(say.contains("trust-host-key m "), "{say}");
     }
 
     #[test]
-    fn the_key_that_a_host_shows_can_be_trusted_by_one_command() {
+    fn no_step_says_in_a_persons_name_that_a_key_was_compared() {
         let key = |letter: &str| format!("SHA256:{}", letter.repeat(KEY_CHARACTERS));
         let said = format!(
             "10.0.0.9 shows the host key ssh-ed25519 {}, not the pinned ssh-ed25519 {}: nothing was sent to it",
@@ -729,20 +753,31 @@ mod tests {
             key("o")
         );
         let machine = failed_while(MachinePhase::Probing, "HostKeyChanged", &said);
-        let steps = steps(&machine, None);
-        assert_eq!(outside(&steps), [Outside::CompareHostKey], "first");
-        let trust = format!(
-            "dormer trust-host-key m --fingerprint {} --why 'compared on the host itself' --yes",
-            key("n")
-        );
-        assert_eq!(lines(&steps), [trust.as_str(), "dormer recreate m --yes"]);
-        assert!(steps[2].instead);
+        for step in steps(&machine, None) {
+            let words = step.argv.join(" ");
+            assert!(!words.contains("trust-host-key"), "{words}");
+            assert!(
+                !step.say.contains(&key("n")),
+                "what the host shows is no proof: {}",
+                step.say
+            );
+        }
+        assert_eq!(shown_key(&said), Some(key("n").as_str()));
         let dispute = format!(
             "the host key pinned for 10.0.0.9 is {}, and its note says {}",
             key("n"),
             key("o")
         );
         assert_eq!(shown_key(&dispute), None, "nobody knows which is right");
+    }
+
+    #[test]
+    fn a_budget_that_holds_a_pod_is_shown_itself() {
+        let words = |why| what_holds("cart-7", why).join(" ");
+        let one = "The disruption budget cart needs 1 healthy pods and has 1 currently";
+        assert_eq!(words(one), "describe pdb cart");
+        assert_eq!(words("the disruption budgets a, b match it"), "get pdb");
+        assert_eq!(words("a webhook refuses it"), "describe pod cart-7");
     }
 
     #[test]

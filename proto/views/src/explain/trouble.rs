@@ -2,7 +2,7 @@
 //! console share these limits.
 
 use crate::{
-    explain::cause,
+    explain::{cause, now},
     machine::{Condition, HaltKind, Machine},
     moment::Moment,
     rollout::{LATE, Rollout, Slot},
@@ -118,8 +118,13 @@ pub fn in_rollout(machine: &Machine, rollout: &Rollout) -> Option<Trouble> {
             format!("the rollout is paused by {paused}"),
         )
     } else if cordoned(machine, rollout) {
-        let cause = "somebody else cordoned its Node, and dormer takes no such Node";
-        (Urgency::Person, "cordoned", cause.to_owned())
+        let by = machine.cordoned_by.as_ref().map(|by| {
+            let at = by.at.map(|at| format!(", {}", at.clock(now(machine))));
+            format!(" (by {}{})", by.program, at.unwrap_or_default())
+        });
+        let by = by.unwrap_or_default();
+        let cause = format!("somebody else cordoned its Node{by}, and dormer takes no such Node");
+        (Urgency::Person, "cordoned", cause)
     } else {
         return None;
     };

@@ -8,6 +8,9 @@ use dormer_fleet::{
     world::{Entry, Happened},
 };
 use dormer_profile::sha256_hex;
+use http_body_util::BodyExt;
+use hyper::Request;
+use hyper_util::{client::legacy::Client as HttpClient, rt::TokioExecutor};
 use kube::{
     Api,
     api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams},
@@ -15,6 +18,7 @@ use kube::{
 use serde_json::{Value, json};
 use std::sync::Arc;
 
+const PROXY: &str = "http://u:marked-password@proxy.example:3128";
 const QUAY: &str = r"C:\k\containerd\registries\quay.io\hosts.toml";
 
 impl DemoScenario {
@@ -52,6 +56,17 @@ impl DemoScenario {
             .iter()
             .map(|host| text(host).unwrap_or_default())
             .collect()
+    }
+
+    /// What the API answers to a GET.
+    async fn asked(&self, path: &str) -> String {
+        let request = Request::get(format!("http://{}/api/v1/{path}", self.stage.address()));
+        let request = request.body(String::new()).expect("a request");
+        let client = HttpClient::builder(TokioExecutor::new()).build_http::<String>();
+        let answer = client.request(request).await.expect("an answer");
+        assert_eq!(answer.status(), 200, "{path}");
+        let body = answer.into_body().collect().await.expect("a body");
+        String::from_utf8(body.to_bytes().to_vec()).expect("text")
     }
 
     fn all_trust(&self, sha256: &str) -> bool {
@@ -232,11 +247,11 @@ async fn mirrors_and_authorities_reach_all_nodes_in_place_and_a_proxy_by_the_lea
     world(
         &scenario,
         json!({"apiVersion": "config.openshift.io/v1", "kind": "Proxy", "metadata": {"name": "cluster"},
-            "spec": {}, "status": {"httpProxy": "http://proxy.example:3128", "noProxy": ".svc,10.0.0.0/8"}}),
+            "spec": {}, "status": {"httpProxy": PROXY, "noProxy": ".svc,10.0.0.0/8"}}),
     );
     let proxied = |host: &Arc<Host>| {
         let value = host.state().environment.get("HTTP_PROXY").cloned();
-        value.as_deref() == Some("http://proxy.example:3128")
+        value.as_deref() == Some(PROXY)
     };
     scenario
         .until_rollout("both had the lease", |view| {
@@ -251,5 +266,27 @@ async fn mirrors_and_authorities_reach_all_nodes_in_place_and_a_proxy_by_the_lea
         1,
         "one at a time"
     );
+    nobody_is_shown_the_proxys_password(&scenario).await;
     scenario.end().await;
+}
+
+/// What the API answers about each machine: the desired configuration has the proxy, and nothing has its password.
+async fn nobody_is_shown_the_proxys_password(scenario: &DemoScenario) {
+    let password = "marked-password";
+    assert!(PROXY.contains(password));
+    for name in scenario.names() {
+        let desired = scenario.asked(&format!("machines/{name}/desired")).await;
+        assert!(
+            desired.contains("http://u:***@proxy.example:3128"),
+            "{desired}"
+        );
+        for part in ["", "/history", "/commands", "/desired"] {
+            let said = scenario.asked(&format!("machines/{name}{part}")).await;
+            assert!(!said.contains(password), "{part}: {said}");
+        }
+    }
+    for path in ["runs", "tasks", "pools/windows", "pools/windows/plan"] {
+        let said = scenario.asked(path).await;
+        assert!(!said.contains(password), "{path}: {said}");
+    }
 }

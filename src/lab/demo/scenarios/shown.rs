@@ -3,11 +3,16 @@
 
 use super::{DemoScenario, MACHINES, NAMESPACE};
 use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::jiff::Timestamp;
 use kube::{
     Api, ResourceExt,
     api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, PostParams},
 };
 use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
 
 /// Objects of one kind, as a user reads them.
 async fn all(
@@ -205,4 +210,63 @@ async fn exporters_are_listed_where_somebody_asks(scenario: &mut DemoScenario) {
 async fn the_object_goes_with_its_machine(scenario: &mut DemoScenario) {
     scenario.scale(1).await;
     until(scenario, "one is left", machines, |all| all.len() == 1).await;
+}
+
+/// What the API answers to `GET path`.
+async fn get(scenario: &DemoScenario, path: &str) -> Value {
+    let address = scenario.stage.address();
+    let mut stream = TcpStream::connect(address).await.expect("the API listens");
+    let request = format!("GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.expect("asked");
+    let mut answer = String::new();
+    let read = stream.read_to_string(&mut answer).await;
+    read.expect("answered");
+    let (_, body) = answer.split_once("\r\n\r\n").expect("head and body");
+    serde_json::from_str(body).unwrap_or_else(|error| panic!("{path}: {error}: {answer}"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_remote_command_is_dated_within_its_attempt() {
+    let scenario = DemoScenario::all_joined(1).await;
+    let uid = scenario
+        .board
+        .live()
+        .next()
+        .expect("a machine")
+        .view
+        .uid
+        .clone();
+    let timeline = get(&scenario, &format!("/api/v1/runs/machine/{uid}/timeline")).await;
+    let all = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let tasks: Vec<Value> = all(&timeline["episodes"])
+        .iter()
+        .flat_map(|episode| all(&episode["phases"]))
+        .flat_map(|phase| all(&phase["tasks"]))
+        .collect();
+    let commands = get(&scenario, &format!("/api/v1/machines/{uid}/commands")).await;
+    let commands = all(&commands["items"]);
+    assert!(!commands.is_empty(), "{commands:?}");
+    for command in &commands {
+        let id = command["task"].as_str().expect("a task");
+        let (_, id) = id.rsplit_once('@').expect("a run and its task");
+        let task = tasks.iter().find(|task| task["id"] == id);
+        let attempts = all(&task.expect("a task of the timeline")["attempts"]);
+        let attempt = attempts
+            .iter()
+            .find(|attempt| attempt["attempt"] == command["attempt"])
+            .expect("an attempt");
+        let at: Timestamp = command["at"]
+            .as_str()
+            .and_then(|at| at.parse().ok())
+            .expect("a date");
+        let at = at.as_millisecond();
+        let within = |from: &Value, to: &Value| {
+            from.as_i64().is_some_and(|from| from <= at) && to.as_i64().is_none_or(|to| at <= to)
+        };
+        assert!(
+            within(&attempt["from"], &attempt["to"]),
+            "{command} {attempt}"
+        );
+    }
+    scenario.end().await;
 }

@@ -118,6 +118,8 @@ pub fn cluster_objects(api_url: &str) -> Vec<Value> {
             "metadata": {"name": "node-bootstrapper", "namespace": MACHINE_CONFIG}}),
         json!({"apiVersion": "v1", "kind": "ServiceAccount",
             "metadata": {"name": "dormer", "namespace": "dormer"}}),
+        json!({"apiVersion": "v1", "kind": "ServiceAccount",
+            "metadata": {"name": "dormer-cloud-node-manager", "namespace": "dormer"}}),
     ]
 }
 

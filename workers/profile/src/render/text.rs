@@ -4,7 +4,7 @@ use super::Inputs;
 use crate::{
     document::Section,
     profile::{Content, FileSpec, Part, Profile, When},
-    variables::{Piece, TAINTS, Variables, known, log_setting, pieces},
+    variables::{Piece, TAINTS, Variables, known, log_setting, of_variable, pieces},
 };
 use serde_json::{Value, json};
 
@@ -96,6 +96,9 @@ impl<'a> Values<'a> {
     fn value(&self, name: &str, depth: usize) -> Result<String, String> {
         if depth > DEPTH_MAX {
             return Err(format!("`${{{name}}}` uses itself, or others too deep"));
+        }
+        if let Some(secret) = self.inputs.secrets.get(&of_variable(name)) {
+            return Ok(secret.to_owned());
         }
         if let Some(value) = self
             .own

@@ -3,7 +3,7 @@
 use super::{
     ADDRESSES_MAX, UnreadableObject, annotation, body, label, odd, resource, short, token, uid,
 };
-use crate::kubernetes::{CONTROL_PLANE, OS, keys};
+use crate::kubernetes::{CONTROL_PLANE, OS, cordon::cordoned_by, keys};
 use dormer_proto::machine::NodeFact;
 use kube::api::DynamicObject;
 use serde::Deserialize;
@@ -83,6 +83,7 @@ pub(in crate::watcher) fn node(object: DynamicObject) -> Result<ObservedNode, Un
         .take(ADDRESSES_MAX)
         .collect();
     let conditions = status.conditions.unwrap_or_default();
+    let cordoned = spec.unschedulable.unwrap_or_default();
     let fact = NodeFact {
         name: meta
             .name
@@ -92,7 +93,7 @@ pub(in crate::watcher) fn node(object: DynamicObject) -> Result<ObservedNode, Un
         ready: conditions
             .iter()
             .any(|c| c.r#type == "Ready" && c.status == "True"),
-        cordoned: spec.unschedulable.unwrap_or_default(),
+        cordoned,
         provider_id: short("spec.providerID", spec.provider_id)?,
         boot_id: short("status.nodeInfo.bootID", Some(info.boot_id))?.unwrap_or_default(),
         kubelet_version: short("status.nodeInfo.kubeletVersion", Some(info.kubelet_version))?
@@ -104,6 +105,7 @@ pub(in crate::watcher) fn node(object: DynamicObject) -> Result<ObservedNode, Un
         )?,
         token: token(&meta),
         subnet: short("metadata.annotations", annotation(&meta, keys::SUBNET))?,
+        cordoned_by: cordoned_by(&meta).filter(|_| cordoned),
     };
     let windows = label(&meta, OS) == Some("windows");
     let control_plane = CONTROL_PLANE

@@ -2,8 +2,8 @@
 
 use super::*;
 use dormer_proto::{
-    id::LeaseToken,
-    machine::{MachineApi, NodeFact},
+    id::{LeaseToken, Timestamp},
+    machine::{CordonedBy, MachineApi, NodeFact},
 };
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
@@ -164,7 +164,9 @@ fn a_node_becomes_its_fact() {
             "kubernetes.io/os": "windows", "node.kubernetes.io/windows-build": "10.0.20348",
         }, "annotations": {
             "dormer.io/version": "v1", "windowsmachineconfig.openshift.io/version": "10.17",
-            "k8s.ovn.org/hybrid-overlay-node-subnet": "10.132.0.0/24", "dormer.io/fence": "3 closed"}},
+            "k8s.ovn.org/hybrid-overlay-node-subnet": "10.132.0.0/24", "dormer.io/fence": "3 closed"},
+            "managedFields": [{"manager": "kubectl-cordon", "operation": "Update",
+                "time": "2026-11-25T08:00:00Z", "fieldsV1": {"f:spec": {"f:unschedulable": {}}}}]},
         "spec": {"unschedulable": true, "providerID": "aws:///a/i-1"},
         "status": {"conditions": [{"type": "Ready", "status": "True"}],
             "nodeInfo": {"bootID": "b", "kubeletVersion": "v1.33.1"}},
@@ -185,6 +187,10 @@ fn a_node_becomes_its_fact() {
             open: false,
         }),
         subnet: Some("10.132.0.0/24".into()),
+        cordoned_by: Some(CordonedBy {
+            program: "kubectl-cordon".into(),
+            at: Some(Timestamp(1_795_593_600_000)),
+        }),
     };
     let build = Some("10.0.20348".to_owned());
     assert_eq!(

@@ -7,7 +7,7 @@ use super::{
 };
 use dormer_fleet::world::Happened;
 use dormer_proto::{
-    id::LeaseToken,
+    id::{Attempt, LeaseToken},
     machine::{
         Blocker, ChangeClass, FenceRefusal, Guard, HostFacts, HostFence, Outcome, Section, Task,
         TokenMark,
@@ -105,6 +105,12 @@ impl World {
             Task::TearDown { guard, .. } if self.refusal(&uid, guard).is_some() => {
                 let why = self.refusal(&uid, guard);
                 Ok(why.unwrap_or(Outcome::FenceClosedMeanwhile))
+            }
+            Task::TearDown { guard, .. } if self.serves_again(&uid, guard) => {
+                match guard.begun || order.attempt > Attempt(1) {
+                    true => Err(Failure::transient("NodeUncordoned", "it was uncordoned")),
+                    false => Ok(refused(FenceRefusal::Uncordoned, "it was uncordoned")),
+                }
             }
             Task::TearDown { generation, .. } => self.tear_down(&uid, fence(generation)),
             Task::Reboot { token, .. } if token.is_some_and(|it| self.has_ended(&uid, it)) => {
@@ -278,6 +284,16 @@ impl World {
             .then(|| refused(FenceRefusal::Superseded, "the lease has ended"))
             .or_else(|| self.stopped(guard))
             .or_else(|| back.then(|| refused(FenceRefusal::NodeServes, "its Node is Ready again")))
+    }
+
+    /// Whether the Node that was drained under this lease is Ready and schedulable.
+    fn serves_again(&self, uid: &str, guard: &Guard) -> bool {
+        let ours = |node: &Node| {
+            node.fence
+                .is_some_and(|it| it.open && guard.token == Some(it.token))
+        };
+        let mut nodes = self.nodes.values().filter(|node| node.machine == uid);
+        nodes.any(|node| ours(node) && node.ready && !node.cordoned)
     }
 
     /// Whether Machine or Node carry a later lease, or this one closed.

@@ -16,6 +16,7 @@ use dormer_fleet::{
 };
 use dormer_proto::phase::Listed;
 use dormer_views::explain::{Explanation, Outside};
+use dormer_workers::ssh::fingerprint;
 use serde_json::{Map, Value, json};
 use std::{net::SocketAddr, sync::Arc};
 use tokio::net::TcpListener;
@@ -105,7 +106,26 @@ impl Person {
         let remedy = Remedy::ALL.iter().find(|it| it.name() == outside.id());
         let remedy = remedy.ok_or_else(|| format!("nobody can do {outside}"))?;
         let done = world.remedy(*remedy, machine).await;
-        done.map_err(|refusal| format!("{outside}: {refusal}"))
+        done.map_err(|refusal| format!("{outside}: {refusal}"))?;
+        match outside {
+            Outside::CompareHostKey => self.trust(world, machine).await,
+            _ => Ok(()),
+        }
+    }
+
+    /// Trusts the key that was read on the host itself, as the step says: no command for it is ready to be copied.
+    async fn trust(&self, world: &World, machine: &str) -> Result<(), String> {
+        let hosts = world.hosts.as_ref().map(|hosts| hosts.all());
+        let mut hosts = hosts.unwrap_or_default().into_iter();
+        let host = hosts.find(|host| host.name() == machine);
+        let keys = host.map(|host| host.host_keys()).unwrap_or_default();
+        let key = keys.iter().find(|key| key.starts_with("ssh-ed25519 "));
+        let shown = key.map(|key| fingerprint(key)).unwrap_or_default();
+        let print = shown.split(' ').next_back().unwrap_or_default();
+        let trust = ["dormer", "trust-host-key", machine, "--fingerprint", print];
+        let reason = ["--why", "the host was reinstalled", "--yes"];
+        let words: Vec<&str> = trust.into_iter().chain(reason).collect();
+        self.dormer(&words).await.map(drop)
     }
 }
 

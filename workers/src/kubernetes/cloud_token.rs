@@ -1,0 +1,90 @@
+//! Token of a Node's cloud-node-manager, on platforms where each node runs one (Azure). NodeRestriction refuses a kubelet
+//! what that program does: it takes the taint `uninitialized` away. So it has an account of its own, and its token is
+//! bound to the Node: the API server tells the policy `dormer-guard-cloud-nodes` whose token it is, and lets none outlive
+//! its Node.
+
+use super::{
+    KubernetesExecutor,
+    api::{call, patch},
+    keys,
+};
+use crate::host::cluster::CloudToken;
+use dormer_proto::message::Failure;
+use jiff::Timestamp;
+use k8s_openapi::api::{
+    authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec},
+    core::v1::{Node, ServiceAccount},
+};
+use kube::{Api, ResourceExt, api::PostParams};
+use serde_json::json;
+use zeroize::Zeroizing;
+
+/// The account, in dormer's namespace (`deploy/chart/templates/cloud-nodes.yaml`).
+pub const ACCOUNT: &str = "dormer-cloud-node-manager";
+/// So long a token is asked for; an API server may give a shorter one. Half of it may pass while no dormer runs.
+const LIFE_S: i64 = 7 * 24 * 3_600;
+
+impl KubernetesExecutor {
+    pub(super) async fn cloud_token_of(
+        &self,
+        node: &str,
+        renew: bool,
+    ) -> Result<CloudToken, Failure> {
+        let found = self.node(node).await?;
+        if renew {
+            let Some(found) = found else {
+                let message =
+                    format!("Node {node} is not there: its cloud-node-manager gets no token");
+                return Err(Failure::transient("NodeGone", message));
+            };
+            return self.new_cloud_token(&found).await.map(CloudToken::New);
+        }
+        // A token ends with its Node.
+        let due = found.as_ref().and_then(due);
+        Ok(match due {
+            Some(due) if due > Timestamp::now() => CloudToken::Lasts,
+            _ => CloudToken::Due,
+        })
+    }
+
+    async fn new_cloud_token(&self, node: &Node) -> Result<Zeroizing<String>, Failure> {
+        let name = node.name_any();
+        let home = &self.settings.namespace;
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), home);
+        let bound = BoundObjectReference {
+            api_version: Some("v1".into()),
+            kind: Some("Node".into()),
+            name: Some(name.clone()),
+            uid: node.uid(),
+        };
+        let wish = TokenRequest {
+            spec: TokenRequestSpec {
+                bound_object_ref: Some(bound),
+                expiration_seconds: Some(LIFE_S),
+                ..TokenRequestSpec::default()
+            },
+            ..TokenRequest::default()
+        };
+        let what = format!("a token of ServiceAccount {home}/{ACCOUNT}");
+        let params = PostParams::default();
+        let given = accounts.create_token_request(ACCOUNT, &params, &wish);
+        let given = call("create", &what, given).await?.status.ok_or_else(|| {
+            Failure::transient(
+                "CloudTokenUnusable",
+                format!("{what} came without a status"),
+            )
+        })?;
+        let token = Zeroizing::new(given.token);
+        let now = Timestamp::now();
+        let half = given.expiration_timestamp.0.duration_since(now) / 2;
+        let due = Timestamp::from_second((now + half).as_second()).unwrap_or(now);
+        let change = json!({"metadata": {"annotations": {keys::CLOUD_TOKEN_DUE: due.to_string()}}});
+        let what = format!("Node {name}");
+        patch(&self.node_api(), node, &what, change).await?;
+        Ok(token)
+    }
+}
+
+fn due(node: &Node) -> Option<Timestamp> {
+    node.annotations().get(keys::CLOUD_TOKEN_DUE)?.parse().ok()
+}

@@ -1,0 +1,360 @@
+//! What people and controllers do between a fact and the step that relies on it: cordons, uncordons, requests and
+//! failures in the middle of a change under the lease.
+
+use crate::common::{
+    In, Story, carrying, converged, evicted, in_place, machine, node_is, planned, pool_is, probed,
+    ready, saw, wanting,
+};
+use dormer_engine_core::Input;
+use dormer_proto::{
+    machine::{
+        ChangeClass, FenceRefusal, Guard, MachineApi, MachineFact, MachineRef, NodeFact, Outcome,
+        Section, Signal, Task,
+    },
+    pool::PoolSettings,
+};
+use dormer_workflows::machine::{Lease, Phase, Timer};
+
+const OPENED: Outcome = Outcome::FenceOpened {
+    was_cordoned: false,
+};
+
+fn cordoned() -> In {
+    node_is(NodeFact {
+        cordoned: true,
+        ..carrying("v1")
+    })
+}
+
+fn uncordoned() -> In {
+    node_is(carrying("v1"))
+}
+
+/// The Node of a host whose kubelet is stopped.
+fn silent() -> In {
+    node_is(NodeFact {
+        ready: false,
+        cordoned: true,
+        ..carrying("v1")
+    })
+}
+
+fn guard(story: &Story, name: &str) -> Guard {
+    match story.task(name) {
+        Task::OpenFence { guard, .. }
+        | Task::Evict { guard, .. }
+        | Task::DeleteMachine { guard, .. }
+        | Task::TearDown { guard, .. } => guard,
+        other => panic!("{} has no guard", other.name()),
+    }
+}
+
+/// A machine in mid-drain: its Node is cordoned, and pods are left.
+fn draining(pool: PoolSettings) -> Story {
+    let mut story = Story::joined(wanting("v1"));
+    story
+        .tell("the pool wants v2", pool_is(pool))
+        .done("plan", planned(Some(ChangeClass::Drain)))
+        .granted(7, false)
+        .done("open-fence", OPENED)
+        .tell("the Node is cordoned", cordoned())
+        .done("evict", evicted(1, 3));
+    story
+}
+
+/// A machine whose pods have left, and whose host is to be torn down.
+fn tearing_down() -> Story {
+    let mut story = draining(in_place("v2"));
+    story
+        .tell("five seconds later", Input::Fired(Timer::Again))
+        .done("evict", evicted(3, 0));
+    assert_eq!(story.names(), ["tear-down"], "{}", story.text);
+    story
+}
+
+/// A host of one's own that serves.
+fn own_host() -> Story {
+    let machine = machine();
+    let host = MachineFact {
+        machine: MachineRef {
+            api: MachineApi::Host,
+            ..machine.machine.clone()
+        },
+        provider_id: None,
+        owner: None,
+        platform: "None".into(),
+        node: Some("win-a".into()),
+        ..machine
+    };
+    let mut story = Story::begin(host);
+    story
+        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .tell("its Node is seen", uncordoned())
+        .done("probe", probed())
+        .done("plan", planned(None));
+    if story.names().contains(&"mark-node") {
+        story.done("mark-node", Outcome::NodeMarked);
+    }
+    assert_eq!(story.state.phase, Phase::Serving, "{}", story.text);
+    story
+}
+
+/// From the grant to the closed fence, in place.
+fn made_anew(story: &mut Story, token: u64) {
+    story
+        .granted(token, false)
+        .done("open-fence", OPENED)
+        .done("evict", evicted(1, 0))
+        .done("tear-down", Outcome::TornDown)
+        .done("probe", probed())
+        .done("converge-host", converged(Section::Host, false))
+        .tell("its Node is Ready", node_is(ready()))
+        .done("converge-node", converged(Section::Node, false))
+        .tell("the soak is over", Input::Fired(Timer::Soak))
+        .done("mark-node", Outcome::NodeMarked);
+}
+
+#[test]
+fn a_host_that_was_made_anew_is_not_made_anew_once_more() {
+    let mut story = own_host();
+    story.person(Signal::Recreate);
+    made_anew(&mut story, 7);
+    story.done("close-fence", Outcome::FenceClosed);
+    assert_eq!(story.state.phase, Phase::Serving, "{}", story.text);
+    assert_eq!(story.state.lease, Lease::None, "{}", story.text);
+    assert_eq!(story.state.wish, None);
+}
+
+#[test]
+fn a_request_that_comes_when_the_host_is_torn_down_is_another_one() {
+    let mut story = own_host();
+    story
+        .person(Signal::Recreate)
+        .granted(7, false)
+        .done("open-fence", OPENED)
+        .done("evict", evicted(1, 0))
+        .person(Signal::Recreate)
+        .done("tear-down", Outcome::TornDown)
+        .done("probe", probed())
+        .done("converge-host", converged(Section::Host, false))
+        .tell("its Node is Ready", node_is(ready()))
+        .done("converge-node", converged(Section::Node, false))
+        .tell("the soak is over", Input::Fired(Timer::Soak))
+        .done("mark-node", Outcome::NodeMarked)
+        .done("close-fence", Outcome::FenceClosed);
+    assert_eq!(story.state.lease, Lease::Wanted, "{}", story.text);
+    made_anew(&mut story, 8);
+    story.done("close-fence", Outcome::FenceClosed);
+    assert_eq!(story.state.lease, Lease::None, "{}", story.text);
+}
+
+/// The pool makes its upgrades in place, and a person wants another Machine: the upgrade does not grant that.
+#[test]
+fn an_upgrade_in_place_does_not_fulfil_the_request_for_another_machine() {
+    let mut story = draining(in_place("v2"));
+    story
+        .person(Signal::Recreate)
+        .tell("five seconds later", Input::Fired(Timer::Again))
+        .done("evict", evicted(3, 0))
+        .done("tear-down", Outcome::TornDown)
+        .done("probe", probed())
+        .done("converge-host", converged(Section::Host, false))
+        .tell("its Node is Ready", node_is(ready()))
+        .done("converge-node", converged(Section::Node, false))
+        .tell("the soak is over", Input::Fired(Timer::Soak))
+        .done("mark-node", Outcome::NodeMarked)
+        .done("close-fence", Outcome::FenceClosed);
+    assert_eq!(story.state.lease, Lease::Wanted, "{}", story.text);
+}
+
+#[test]
+fn a_host_that_was_not_torn_down_and_serves_again_is_drained_again() {
+    let failed = || {
+        let mut story = tearing_down();
+        story.given_up("tear-down", "AuthRejected");
+        story
+    };
+    let mut story = failed();
+    story
+        .tell("an admin uncordons it, and pods come", uncordoned())
+        .person(Signal::Retry);
+    assert_eq!(story.names(), ["open-fence"], "{}", story.text);
+    assert!(guard(&story, "open-fence").anew);
+    story.done("open-fence", OPENED);
+    assert_eq!(story.names(), ["evict"], "{}", story.text);
+    // Uncordoned and cordoned again: the pods of the meantime are still there.
+    let mut story = failed();
+    story
+        .tell("an admin uncordons it, and pods come", uncordoned())
+        .tell("and cordons it again", cordoned())
+        .person(Signal::Retry);
+    assert_eq!(story.names(), ["open-fence"], "{}", story.text);
+    // Half torn down: its kubelet is stopped, and no pod runs.
+    let mut story = failed();
+    story
+        .tell("its kubelet is silent", silent())
+        .person(Signal::Retry);
+    assert_eq!(story.names(), ["tear-down"], "{}", story.text);
+}
+
+#[test]
+fn a_drain_that_failed_cordons_again_before_it_goes_on() {
+    let mut story = draining(wanting("v2"));
+    story
+        .tell("five seconds later", Input::Fired(Timer::Again))
+        .given_up("evict", "Forbidden")
+        .tell("an admin uncordons it", uncordoned())
+        .person(Signal::Retry);
+    assert_eq!(story.names(), ["open-fence"], "{}", story.text);
+    let mut story = draining(wanting("v2"));
+    story
+        .tell("five seconds later", Input::Fired(Timer::Again))
+        .given_up("evict", "Forbidden")
+        .person(Signal::Retry);
+    assert_eq!(story.names(), ["evict"], "nobody uncordoned it");
+}
+
+/// The worker reads the Node before it tears the host down.
+#[test]
+fn a_tear_down_that_finds_a_schedulable_node_goes_back_to_the_drain() {
+    let mut story = tearing_down();
+    let refused = Outcome::FenceRefused {
+        why: FenceRefusal::Uncordoned,
+        said: "the Node win-a was uncordoned".into(),
+    };
+    story.done("tear-down", refused);
+    assert_eq!(story.names(), ["open-fence"], "{}", story.text);
+    assert!(guard(&story, "open-fence").anew);
+    assert!(story.state.lease.token().is_some());
+    let note = story.state.note.clone().unwrap_or_default();
+    assert!(note.contains("uncordoned"), "{note}");
+}
+
+#[test]
+fn a_node_that_was_uncordoned_during_a_pause_is_drained_anew() {
+    let mut story = draining(in_place("v2"));
+    story
+        .person(Signal::Pause)
+        .tell("an admin uncordons it, and pods come", uncordoned())
+        .tell("and cordons it again", cordoned())
+        .person(Signal::Resume);
+    assert_eq!(story.names(), ["open-fence"], "{}", story.text);
+    assert!(guard(&story, "open-fence").anew);
+    story.done("open-fence", OPENED);
+    // The next pause finds nothing of that.
+    story
+        .done("evict", evicted(1, 1))
+        .person(Signal::Pause)
+        .person(Signal::Resume);
+    assert_eq!(story.names(), ["evict"], "{}", story.text);
+}
+
+#[test]
+fn a_node_that_is_uncordoned_in_mid_drain_is_drained_anew() {
+    let mut story = draining(in_place("v2"));
+    story.tell("an admin uncordons it", uncordoned());
+    assert!(guard(&story, "open-fence").anew);
+    // The first opening of a lease is none.
+    let mut story = Story::joined(wanting("v1"));
+    story.wants_v2(ChangeClass::Drain).granted(7, false);
+    assert!(!guard(&story, "open-fence").anew);
+}
+
+/// A hook before the drain belongs to somebody who waits for the deletion, whether the Node is Ready or not.
+#[test]
+fn a_drain_before_a_deletion_says_so() {
+    let story = draining_again(wanting("v2"));
+    assert!(guard(&story, "evict").deletes);
+    assert!(!guard(&story, "evict").recreate, "its Node is Ready");
+    let story = draining_again(in_place("v2"));
+    assert!(!guard(&story, "evict").deletes);
+}
+
+fn draining_again(pool: PoolSettings) -> Story {
+    let mut story = draining(pool);
+    story.tell("five seconds later", Input::Fired(Timer::Again));
+    story
+}
+
+/// A request overrides the cordon that its author knew, not one that came later.
+#[test]
+fn a_cordon_that_is_newer_than_the_request_is_kept() {
+    let asked = |story: &mut Story| {
+        story.granted(7, false);
+        guard(story, "open-fence").asked
+    };
+    // As it is typed: kubectl cordon, then dormer recreate.
+    let mut story = Story::joined(wanting("v1"));
+    story
+        .tell("a person cordons it", cordoned())
+        .person(Signal::Recreate);
+    assert!(!story.state.report().cordoned, "{}", story.text);
+    assert!(asked(&mut story));
+    // The fact of that cordon comes a moment after the request.
+    let mut story = Story::joined(wanting("v1"));
+    story
+        .person(Signal::Recreate)
+        .later_ms(5_000)
+        .tell("the cordon is seen", cordoned());
+    assert!(!story.state.report().cordoned, "{}", story.text);
+    assert!(asked(&mut story));
+    // Hours later somebody else has work on it.
+    let later = || {
+        let mut story = Story::joined(wanting("v1"));
+        story
+            .person(Signal::Recreate)
+            .later_ms(2 * 3_600_000)
+            .tell("somebody else cordons it", cordoned());
+        story
+    };
+    let mut story = later();
+    assert!(story.state.report().cordoned, "{}", story.text);
+    assert!(!asked(&mut story));
+    // Asked for again, the request overrides that one, too.
+    let mut story = later();
+    story.person(Signal::Recreate);
+    assert!(!story.state.report().cordoned, "{}", story.text);
+    assert!(asked(&mut story));
+    // An uncordon ends what is known.
+    let mut story = later();
+    story
+        .person(Signal::Recreate)
+        .tell("it is uncordoned", uncordoned())
+        .later_ms(3_600_000)
+        .tell("and cordoned by a third person", cordoned());
+    assert!(story.state.report().cordoned, "{}", story.text);
+}
+
+/// What counts is the lease, not the order: a new address makes a new order for the same tear-down.
+#[test]
+fn a_tear_down_that_was_begun_stays_begun_under_another_order() {
+    let mut story = tearing_down();
+    assert!(!guard(&story, "tear-down").begun);
+    story.tell(
+        "the host has another address",
+        saw(MachineFact {
+            addresses: vec!["10.0.0.9".into()],
+            node: Some("win-a".into()),
+            ..machine()
+        }),
+    );
+    assert!(guard(&story, "tear-down").begun, "{}", story.text);
+    // A retry after a failure, with the kubelet stopped.
+    let mut story = tearing_down();
+    story
+        .given_up("tear-down", "ConnectTimeout")
+        .tell("its kubelet is silent", silent())
+        .person(Signal::Retry);
+    assert!(guard(&story, "tear-down").begun, "{}", story.text);
+    // Refused before anything was done, and drained again: it has not begun.
+    let mut story = tearing_down();
+    let refused = Outcome::FenceRefused {
+        why: FenceRefusal::Uncordoned,
+        said: "the Node win-a was uncordoned".into(),
+    };
+    story
+        .done("tear-down", refused)
+        .done("open-fence", OPENED)
+        .done("evict", evicted(1, 0));
+    assert!(!guard(&story, "tear-down").begun, "{}", story.text);
+}
