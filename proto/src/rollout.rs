@@ -144,6 +144,9 @@ pub struct OwnerFact {
     /// `status.availableReplicas`, likewise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub available: Option<u32>,
+    /// Whether the cluster autoscaler changes its number of Machines.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub autoscaled: bool,
     /// Its Machines.
     pub machines: Vec<OwnedMachine>,
 }

@@ -842,11 +842,41 @@ pub(crate) const SCENARIOS: &[(u8, &str, &CoveringTests)] = &[
         ],
     ),
     (
+        96,
+        "a person takes a Machine out of its MachineSet by its labels",
+        &[
+            (
+                "workers/src/watcher/messages/tests.rs",
+                "a_machine_that_its_set_does_not_select_has_no_owner",
+            ),
+            (
+                "workers/tests/kubernetes/guard.rs",
+                "a_machine_that_its_set_does_not_keep_is_not_deleted",
+            ),
+        ],
+    ),
+    (
         97,
         "the Node of a host of one's own is deleted in the middle of a drain",
         &[(
             "workflows/tests/own_hosts.rs",
             "one_whose_node_is_deleted_in_mid_drain_goes_on",
+        )],
+    ),
+    (
+        98,
+        "the cluster autoscaler takes back a replacement whose Node comes too late",
+        &[(
+            ROLLOUT,
+            "a_replacement_that_the_autoscaler_takes_back_ends_no_slot",
+        )],
+    ),
+    (
+        99,
+        "a Node goes and the pool is no more paused while dormer is off",
+        &[(
+            "workers/src/watcher/messages/tests.rs",
+            "settings_that_allow_grants_come_after_what_machines_learn_of_a_full_list",
         )],
     ),
 ];

@@ -8,10 +8,13 @@
 //! `api/core/v1beta2/machine_types.go`).
 
 use dormer_proto::machine::MachineApi;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::{
     Client,
     api::{ApiResource, GroupVersionKind, ObjectMeta},
+    core::Selector,
 };
+use serde::Deserialize;
 use serde_json::Value;
 
 /// Label for the operating system of a node, which its kubelet writes.
@@ -48,6 +51,13 @@ pub(crate) fn machines(api: MachineApi) -> ApiResource {
 pub(crate) fn machine_sets(api: MachineApi) -> Option<ApiResource> {
     let gvk = GroupVersionKind::gvk(api.group(), api.version(), "MachineSet");
     (api != MachineApi::Host).then(|| ApiResource::from_gvk(&gvk))
+}
+
+/// The selector of a set; `None` if it is empty or malformed, which both APIs refuse.
+pub(crate) fn selector(written: &Value) -> Option<Selector> {
+    let written = LabelSelector::deserialize(written).ok()?;
+    let selector = Selector::try_from(written).ok()?;
+    (!selector.selects_all()).then_some(selector)
 }
 
 /// Whether the labels of a machine, or of a set's template, say Windows. Cluster API has no field for it: the label of

@@ -55,6 +55,7 @@ fn owner(ready: u32) -> Fact {
         deleting: false,
     });
     Fact::Owner(OwnerFact {
+        autoscaled: false,
         uid: OWNER.into(),
         name: "winworker".into(),
         replicas: 5_000,
@@ -117,6 +118,7 @@ fn a_machine_that_only_its_owner_names_makes_room() {
         deleting: false,
     };
     let other = |machines| OwnerFact {
+        autoscaled: false,
         uid: "other".into(),
         name: "other".into(),
         replicas: 1,

@@ -307,6 +307,65 @@ fn a_replacement_that_serves_before_the_old_machine_is_gone() {
     holds(&pool, expect_file!["rollout_stories/replaced_early.txt"]);
 }
 
+/// The cluster autoscaler takes back a replacement whose Node comes too late, and lowers the number of the set.
+#[test]
+fn a_replacement_that_the_autoscaler_takes_back_ends_no_slot() {
+    let before_in = |autoscaled| {
+        let mut pool = Pool::of(&["a", "b", "c"]);
+        pool.autoscaled = autoscaled;
+        pool.request("a").request("b").replace("a", 1, 20_000);
+        pool.owner(3, &["b", "c", "r@20"], &[]);
+        pool
+    };
+    let before = || before_in(true);
+    let mut pool = before();
+    pool.owner(2, &["b", "c"], &["r@20"])
+        .owner(2, &["b", "c"], &[]);
+    assert_eq!(pool.state.slots.len(), 1, "b waits: {}", pool.text);
+    let waits = pool.state.view().slots[0].waits_for.clone();
+    let says = "winset to want 3 Machines again: it wants 2 since";
+    assert!(
+        waits.as_deref().is_some_and(|it| it.starts_with(says)),
+        "{waits:?}"
+    );
+    // A person raises the number again, and the replacement serves.
+    pool.owner(3, &["b", "c", "s@30"], &[]);
+    let serves = MemberReport {
+        created: Timestamp(30_000),
+        ..serving()
+    };
+    pool.member("s@30", serves);
+    holds(&pool, expect_file!["rollout_stories/autoscaler.txt"]);
+
+    // Or says that fewer are wanted. Also one that enrolled and is gone altogether counts as lost.
+    let mut pool = before();
+    pool.member("r@20", coming(20))
+        .owner(2, &["b", "c", "r@20"], &[])
+        .left("r@20", false, 30_000)
+        .owner(2, &["b", "c"], &[]);
+    let granted = |pool: &Pool| {
+        pool.state
+            .slots
+            .iter()
+            .any(|slot| slot.uid == Uid::new("b"))
+    };
+    assert!(!granted(&pool), "{}", pool.text);
+    pool.person(Signal::Resume);
+    assert!(granted(&pool), "{}", pool.text);
+
+    // The number of a set without an autoscaler is a person's.
+    let mut pool = before_in(false);
+    pool.owner(2, &["b", "c"], &["r@20"]);
+    assert!(granted(&pool), "{}", pool.text);
+
+    // One that a person deletes, and that the set makes again, is none of this.
+    let mut pool = before();
+    pool.owner(3, &["b", "c"], &["r@20"])
+        .owner(3, &["b", "c", "s@30"], &[]);
+    let waits = pool.state.view().slots[0].waits_for.clone();
+    assert_eq!(waits.as_deref(), Some("s@30 to be Joined"));
+}
+
 #[test]
 fn the_pool_shrinks_meanwhile() {
     let mut pool = Pool::of(&["a", "b", "c"]);

@@ -127,6 +127,7 @@ fn owner(replicas: u32, uids: &[&str]) -> Input<Rollout> {
     };
     let machines = uids.iter().map(machine).collect();
     observed(Fact::Owner(OwnerFact {
+        autoscaled: false,
         uid: SET.into(),
         name: "winset".into(),
         replicas,

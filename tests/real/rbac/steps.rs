@@ -101,6 +101,7 @@ pub(super) fn needed_by(right: &Right) -> (Step, String) {
         ("worker", "poddisruptionbudgets", _) => (NamesTwoBudgets, may_not("disruption budgets")),
         ("worker-force", "pods", _) => (DrainsByForce, "cannot delete resource".into()),
         ("worker-machines", "machines", "delete") => (DeletesAMachine, may_not("Machine")),
+        ("worker-machines", "machinesets", _) => (DeletesAMachine, may_not("MachineSet")),
         ("worker-machines", "machines", _) => (FencesANode, may_not("Machine")),
         ("approver-machines", "machines", "list") => (ApprovesAClient, may_not("machines")),
         ("approver-machines", "machines", _) => (ApprovesAClient, may_not("Machine")),

@@ -4,7 +4,6 @@ use super::{
     ANSWER_MAX, KubernetesExecutor,
     api::{mark_of, what},
     error::{failure, is_gone, silent},
-    guard::nobody_replaces,
 };
 use dormer_proto::{
     id::LeaseToken,
@@ -39,7 +38,7 @@ impl KubernetesExecutor {
         if let Some(refused) = self.refusal(machine, &object, live.as_ref(), guard).await? {
             return Ok(refused.outcome());
         }
-        if let Some(refused) = nobody_replaces(&object) {
+        if let Some(refused) = self.nobody_replaces(machine, &object).await? {
             return Ok(refused.outcome());
         }
         let preconditions = Preconditions {

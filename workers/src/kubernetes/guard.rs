@@ -15,10 +15,7 @@ pub(crate) use crate::source::OS;
 use crate::source::{is_windows, windows_label};
 use dormer_proto::{
     id::LeaseToken,
-    machine::{
-        FenceRefusal, Guard, MachineApi, MachineRef, Outcome, RECREATING, TokenMark,
-        same_provider_id,
-    },
+    machine::{FenceRefusal, Guard, MachineApi, MachineRef, Outcome, TokenMark, same_provider_id},
     message::Failure,
     pool::DEFAULT_POOL,
 };
@@ -375,24 +372,6 @@ pub(super) fn ignored(machine: &MachineRef, object: &DynamicObject) -> Option<Re
         return None;
     };
     Some(Refused::new(FenceRefusal::Ignored, said))
-}
-
-/// Why a Machine may not be deleted: no controller of the Machine API or of Cluster API would make another one. A set may
-/// have released it during the drain.
-pub(super) fn nobody_replaces(object: &DynamicObject) -> Option<Refused> {
-    let owners = object.owner_references();
-    let replaced = owners
-        .iter()
-        .any(|it| it.controller == Some(true) && RECREATING.contains(&it.kind.as_str()));
-    if replaced {
-        return None;
-    }
-    let said = format!(
-        "the Machine {} has no owner of the kinds {}: nobody would replace it",
-        object.name_any(),
-        RECREATING.join(" and ")
-    );
-    Some(Refused::new(FenceRefusal::NoOwner, said))
 }
 
 /// Why a fence may not be opened on a Node: another client cordoned it. A Node with an open token of this lease, or of an

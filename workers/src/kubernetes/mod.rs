@@ -24,6 +24,7 @@ mod kubelet;
 mod mark;
 mod newcomers;
 pub mod operators;
+mod owner;
 mod paused;
 mod payload;
 mod refusal;

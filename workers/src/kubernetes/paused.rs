@@ -3,18 +3,13 @@
 
 use super::{
     KubernetesExecutor,
-    api::call_if_there,
-    error::NOT_FOUND,
     guard::{Refused, ignored, leaves_for_good},
 };
 use dormer_proto::{
     machine::{FenceRefusal, Guard, MachineRef},
     message::Failure,
 };
-use kube::{
-    Api, ResourceExt,
-    api::{ApiResource, DynamicObject, GroupVersionKind},
-};
+use kube::{ResourceExt, api::DynamicObject};
 
 /// The annotation by which a person pauses an object; its value does not count (cluster-api ae7ff047d,
 /// `util/annotations/helpers.go`, `HasPaused`).
@@ -84,16 +79,9 @@ impl KubernetesExecutor {
         ];
         for (kind, name) in above {
             let Some(name) = name else { continue };
-            let gvk = GroupVersionKind::gvk(machine.api.group(), machine.api.version(), kind);
-            let resource = ApiResource::from_gvk(&gvk);
-            let api: Api<DynamicObject> =
-                Api::namespaced_with(self.client.clone(), &machine.namespace, &resource);
-            let what = format!("{kind} {}/{name}", machine.namespace);
-            let found = match call_if_there("get", &what, api.get(name)).await {
-                Err(failure) if failure.code == NOT_FOUND => None,
-                found => found?,
+            let Some(found) = self.above(machine, kind, name).await? else {
+                continue;
             };
-            let Some(found) = found else { continue };
             if found.annotations().contains_key(PAUSED) {
                 return Ok(Some(format!(
                     "its {kind} {name} has the annotation {PAUSED}"

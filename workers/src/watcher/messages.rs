@@ -91,6 +91,8 @@ pub(super) struct MessageWriter {
     rollout: RunId,
     pool: String,
     settings: Option<(PoolSettings, u64)>,
+    /// Whether the rollout's settings wait until the machines' runs have the facts of the last full list.
+    pool_waits: bool,
 }
 
 impl MessageWriter {
@@ -104,6 +106,7 @@ impl MessageWriter {
             rollout,
             pool: pool.to_owned(),
             settings: None,
+            pool_waits: false,
         }
     }
 
@@ -114,12 +117,14 @@ impl MessageWriter {
             Some((_, resource)) => latest.max(resource + 1),
             None => latest,
         };
+        self.pool_waits &= grants(&settings);
         self.settings = Some((settings, next));
         true
     }
 
     /// Messages after a full list: all facts for every machine and the rollout, and "gone" for each live run whose
-    /// Machine the list lacks.
+    /// Machine the list lacks. The list may follow hours in which nothing was watched. So the rollout gets its facts after
+    /// the machines, and settings that let it grant only with [`MessageWriter::pool_due`].
     pub(super) fn everything(
         &mut self,
         view: &mut View,
@@ -129,12 +134,28 @@ impl MessageWriter {
         let mut uids: BTreeSet<String> = view.machines.keys().cloned().collect();
         uids.extend(self.live.iter().cloned());
         uids.extend(published.machines.keys().cloned());
-        let mut messages = self.write_rollout(view, published, true);
+        let mut messages = Vec::new();
         for uid in &uids {
             messages.extend(self.lost_node(view, published, uid));
             messages.extend(self.write_machine(view, published, uid));
         }
+        let settings = self.settings.as_ref();
+        self.pool_waits = settings.is_some_and(|(all, _)| grants(all));
+        messages.extend(self.write_rollout(view, published, true));
         messages
+    }
+
+    /// The rollout's settings, a part of a round after the full list: by then a machine whose Node has gone meanwhile has
+    /// reported it to the rollout, which would otherwise grant by what it knew before.
+    pub(super) fn pool_due(
+        &mut self,
+        view: &View,
+        published: &mut PublishedFacts,
+    ) -> Vec<FactMessage> {
+        match std::mem::take(&mut self.pool_waits) {
+            true => self.write_rollout(view, published, false),
+            false => Vec::new(),
+        }
     }
 
     /// What changed since the last messages.
@@ -218,6 +239,7 @@ impl MessageWriter {
             );
         };
         let mut fact = machine.published();
+        fact.owner = view.owner_of(machine).cloned();
         fact.node_absent = machine.node_uid.is_none()
             && fact
                 .node
@@ -225,6 +247,7 @@ impl MessageWriter {
                 .is_some_and(|name| !view.node_names.contains_key(name));
         fact.conditions.extend(contested(view, machine));
         fact.conditions.extend(asked_by_a_stranger(view, machine));
+        fact.conditions.extend(released(view, machine));
         let settings = self.settings.as_ref();
         if let Some((all, _)) = settings {
             fact.neighbour.clone_from(&all.neighbour);
@@ -295,7 +318,8 @@ impl MessageWriter {
                 },
             );
         };
-        if let Some((settings, resource)) = &self.settings {
+        let settings = self.settings.as_ref().filter(|_| !self.pool_waits);
+        if let Some((settings, resource)) = settings {
             say(
                 "Pool",
                 &self.pool,
@@ -327,12 +351,16 @@ impl MessageWriter {
                 },
             );
         }
-        // A set that may not be listed may still exist.
-        let of_set = |object: &ObjectRef| view.sets_hidden && object.kind == "MachineSet";
+        // A set that may not be listed may still exist, and settings that wait are published before long.
+        let unsaid = |object: &ObjectRef| match object.kind.as_str() {
+            "MachineSet" => view.sets_hidden,
+            "Pool" => self.pool_waits,
+            _ => false,
+        };
         let unseen: About = published
             .rollout
             .extract_if(.., |object, _| {
-                of_set(object) && !wanted.contains_key(object)
+                unsaid(object) && !wanted.contains_key(object)
             })
             .collect();
         let news = difference(&mut published.rollout, wanted, view.latest);
@@ -446,6 +474,23 @@ fn contested(view: &View, machine: &ObservedMachine) -> Option<ConditionFact> {
     })
 }
 
+/// A Machine that refers to a MachineSet whose selector does not match its labels: the set has made another in its place.
+fn released(view: &View, machine: &ObservedMachine) -> Option<ConditionFact> {
+    let refers = machine.fact.owner.as_ref()?;
+    if view.owner_of(machine).is_some() {
+        return None;
+    }
+    Some(ConditionFact {
+        kind: "OwnedBySet".to_owned(),
+        status: "False".to_owned(),
+        reason: "LabelsDiffer".to_owned(),
+        message: cut(format!(
+            "its labels do not match the selector of the MachineSet {}, which would not replace it",
+            refers.name
+        )),
+    })
+}
+
 /// A request in the name of a Node that does not exist yet, from a user that may not have its certificate. It stays
 /// pending, and the machine's kubelet makes no other. Only the first one is reported.
 fn asked_by_a_stranger(view: &View, machine: &ObservedMachine) -> Option<ConditionFact> {
@@ -466,6 +511,11 @@ fn asked_by_a_stranger(view: &View, machine: &ObservedMachine) -> Option<Conditi
             csr.fact.name
         )),
     })
+}
+
+/// Whether the rollout may grant with these settings.
+fn grants(pool: &PoolSettings) -> bool {
+    !pool.paused && !pool.absent && pool.held.is_none()
 }
 
 /// The run of a pool's rollout.

@@ -284,7 +284,8 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
 
     /// Messages of the next part of a round. A whole round repeats every fact to every run once.
     fn part(&mut self, round: &mut Round) -> Vec<FactMessage> {
-        let mut messages = self.owners(round);
+        let mut messages = round.writer.pool_due(&round.view, &mut self.published);
+        messages.extend(self.owners(round));
         let now = Instant::now();
         while let Some((_, uid)) = round.fresh.pop_front_if(|(due, _)| *due <= now) {
             messages.extend(round.writer.again(&round.view, &self.published, &uid));

@@ -6,7 +6,7 @@ use super::{
     view::View,
 };
 use dormer_proto::{
-    machine::{MachineApi, same_provider_id},
+    machine::{MachineApi, Owner, same_provider_id},
     rollout::{OwnedMachine, OwnerFact},
 };
 use std::collections::BTreeMap;
@@ -108,11 +108,20 @@ impl View {
         self.csrs.values().filter(foreign).count()
     }
 
+    /// Its controller. A set makes another Machine in place of one whose labels its selector does not match any more,
+    /// although that one still refers to it (docs/field-notes.md, Machines of OpenShift).
+    pub(super) fn owner_of<'a>(&self, machine: &'a ObservedMachine) -> Option<&'a Owner> {
+        let owner = machine.fact.owner.as_ref()?;
+        let set = self.sets.get(&owner.uid);
+        let kept = set.is_none_or(|set| set.keeps(&machine.labels));
+        kept.then_some(owner)
+    }
+
     /// The MachineSets that own, or will make, our machines; never one of Linux machines.
     pub(super) fn owners(&self) -> Vec<OwnerFact> {
         let mut owned: BTreeMap<&str, Vec<OwnedMachine>> = BTreeMap::new();
         for machine in self.machines.values() {
-            if let Some(owner) = &machine.fact.owner {
+            if let Some(owner) = self.owner_of(machine) {
                 owned.entry(&owner.uid).or_default().push(OwnedMachine {
                     uid: machine.fact.machine.uid.clone(),
                     created: machine.fact.created,
@@ -131,6 +140,7 @@ impl View {
             replicas: set.replicas,
             ready: Some(set.ready),
             available: Some(set.available),
+            autoscaled: set.autoscaled,
             machines: owned.get(&*set.uid).cloned().unwrap_or_default(),
         })
         .collect()

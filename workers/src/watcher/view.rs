@@ -26,6 +26,20 @@ pub(super) enum Kind {
     Instances,
 }
 
+/// Machines that refer to the set `owner` as their controller.
+fn owned_by<'a>(
+    machines: &'a BTreeMap<String, ObservedMachine>,
+    owner: &str,
+) -> impl Iterator<Item = String> + use<'a> {
+    let owner = owner.to_owned();
+    let of = move |machine: &ObservedMachine| {
+        let refers = machine.fact.owner.as_ref();
+        refers.is_some_and(|it| it.uid == owner)
+    };
+    let owned = machines.iter().filter(move |(_, machine)| of(machine));
+    owned.map(|(uid, _)| uid.clone())
+}
+
 /// One object, read.
 #[derive(Debug, Clone)]
 pub(super) enum ObservedObject {
@@ -125,9 +139,23 @@ impl View {
                 // The number of ready Machines changes with every Node: that alone waits for the next repeats.
                 let known = self.sets.get(&set.uid);
                 let same = known.is_some_and(|known| {
-                    (known.replicas, known.windows, &known.name)
-                        == (set.replicas, set.windows, &set.name)
+                    (
+                        known.replicas,
+                        known.windows,
+                        &known.name,
+                        &known.selector,
+                        known.autoscaled,
+                    ) == (
+                        set.replicas,
+                        set.windows,
+                        &set.name,
+                        &set.selector,
+                        set.autoscaled,
+                    )
                 });
+                if known.is_none_or(|known| known.selector != set.selector) {
+                    self.changed.extend(owned_by(&self.machines, &set.uid));
+                }
                 self.numbers_changed |= known.is_some_and(|known| {
                     (known.ready, known.available) != (set.ready, set.available)
                 });

@@ -27,16 +27,20 @@ pub(super) struct Draft<'a> {
     pub(super) s: State,
     commands: Vec<Command<Rollout>>,
     was_busy: bool,
+    /// Vacancies with the machines that could end them before this input.
+    hopes: Vec<(Uid, Uid)>,
 }
 
 impl<'a> Draft<'a> {
     pub(super) fn new(now: Now<'a>, s: State) -> Self {
         let was_busy = !s.slots.is_empty();
+        let hopes = s.hopes();
         Self {
             now,
             s,
             commands: Vec::new(),
             was_busy,
+            hopes,
         }
     }
 
@@ -44,6 +48,8 @@ impl<'a> Draft<'a> {
     pub(super) fn finish(mut self) -> Decision<Rollout> {
         self.complete_enrolment();
         self.notice_deletions();
+        let hopes = std::mem::take(&mut self.hopes);
+        self.notice_lost(&hopes);
         self.end_vacancies();
         self.grant();
         self.ask_later();

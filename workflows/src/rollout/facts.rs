@@ -103,6 +103,7 @@ impl Draft<'_> {
         if id == 0 {
             return;
         }
+        self.notice_fewer(id, fact.replicas);
         // A machine that left and still exists will be listed later.
         let unnamed_yet = |m: &Member| m.is(Flag::Left) && !m.is(Flag::Listed);
         let ours = self
@@ -127,6 +128,7 @@ impl Draft<'_> {
             owner.name.clone_from(&fact.name);
             owner.wants = Wants::Replicas(fact.replicas);
             owner.unnamed = unnamed;
+            owner.autoscaled = fact.autoscaled;
             // An older watcher does not report how many are ready; then nothing is shown.
             let has = u32::try_from(fact.machines.len()).unwrap_or(u32::MAX);
             owner.has = fact.ready.map(|_| has);

@@ -23,7 +23,10 @@ impl Draft<'_> {
         };
         match (signal, member) {
             (Signal::Pause, _) => self.pause(from),
-            (Signal::Resume, _) => self.s.pause = None,
+            (Signal::Resume, _) => {
+                self.s.pause = None;
+                self.accept_fewer();
+            }
             (Signal::Rollback { to }, _) => self.roll_back(&from, to),
             (Signal::Member(report), Some(uid)) => self.enrol(uid, &report),
             (Signal::Request { report }, Some(uid)) => self.requested(uid, &report),
@@ -196,7 +199,7 @@ impl Draft<'_> {
     pub(super) fn deletion_known(&mut self, uid: &Uid, deleted: Option<Timestamp>) {
         let tick = self.tick();
         if let Some(slot) = self.s.slots.iter_mut().find(|slot| slot.uid == *uid) {
-            return learn(slot.loss.get_or_insert(Loss { tick, deleted }), deleted);
+            return learn(slot.loss.get_or_insert(Loss::at(tick, deleted)), deleted);
         }
         if let Some(gap) = self.s.gaps.iter_mut().find(|gap| gap.uid == *uid) {
             return learn(&mut gap.loss, deleted);
@@ -278,7 +281,7 @@ impl Draft<'_> {
         let tick = self.tick();
         let slot = &mut self.s.slots[at];
         slot.vacant = true;
-        learn(slot.loss.get_or_insert(Loss { tick, deleted }), deleted);
+        learn(slot.loss.get_or_insert(Loss::at(tick, deleted)), deleted);
         let uid = slot.uid.clone();
         self.depart(&uid, true);
     }
@@ -320,10 +323,7 @@ impl Draft<'_> {
         if self.s.gaps.iter().any(|gap| gap.uid == *uid) {
             return;
         }
-        let loss = Loss {
-            tick: self.tick(),
-            deleted,
-        };
+        let loss = Loss::at(self.tick(), deleted);
         let seq = self.now.seq;
         let at = self.now.at;
         self.s.gaps.push(Gap {

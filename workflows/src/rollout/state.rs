@@ -219,6 +219,9 @@ pub struct Owner {
     /// `status.readyReplicas`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready: Option<u32>,
+    /// Whether the cluster autoscaler changes the desired number.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub autoscaled: bool,
     /// `status.availableReplicas`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub available: Option<u32>,
@@ -281,6 +284,24 @@ pub struct Loss {
     pub tick: u64,
     /// Its deletionTimestamp, by the API server's clock, in whole seconds.
     pub deleted: Option<Timestamp>,
+    /// Number of Machines that its owner wanted before it wanted fewer; `None`: it never did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wanted: Option<u32>,
+    /// Whether a replacement was deleted before it served.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unserved: bool,
+}
+
+impl Loss {
+    /// A deletion that was reported first at `tick`.
+    pub(super) fn at(tick: u64, deleted: Option<Timestamp>) -> Self {
+        Self {
+            tick,
+            deleted,
+            wanted: None,
+            unserved: false,
+        }
+    }
 }
 
 impl State {

@@ -116,6 +116,29 @@ impl State {
         owner.unnamed == 0 && live >= wanted
     }
 
+    /// Vacancies with the machines that may end them and do not serve yet.
+    pub(super) fn hopes(&self) -> Vec<(Uid, Uid)> {
+        let mut hopes = Vec::new();
+        for vacancy in &self.vacancies() {
+            let young = self.candidates(vacancy).filter(|(_, m)| m.served == 0);
+            hopes.extend(young.map(|(uid, _)| (vacancy.uid.clone(), uid.clone())));
+        }
+        hopes
+    }
+
+    /// Whether an owner that the cluster autoscaler scales wants fewer Machines than before, and a replacement was deleted
+    /// before it served: so the autoscaler takes back a Machine whose Node comes too late. One vacancy after another
+    /// would then shrink the set to its minimum (docs/field-notes.md, Machines of OpenShift). The number of any other
+    /// owner is a person's.
+    pub(super) fn eroded(&self, vacancy: &Vacancy) -> bool {
+        let owner = self.owners.get(&vacancy.owner);
+        let wants = owner.filter(|it| it.autoscaled).map(|it| it.wants);
+        match (wants, vacancy.loss.wanted) {
+            (Some(Wants::Replicas(wants)), Some(wanted)) => vacancy.loss.unserved && wants < wanted,
+            _ => false,
+        }
+    }
+
     pub(super) fn waits_for_an_owner(&self) -> bool {
         let unknown = |v: &Vacancy| {
             self.owners
@@ -148,6 +171,59 @@ impl Draft<'_> {
         }
     }
 
+    /// Notes which vacancies have lost a machine of `hopes`.
+    pub(super) fn notice_lost(&mut self, hopes: &[(Uid, Uid)]) {
+        let State {
+            members,
+            slots,
+            gaps,
+            ..
+        } = &mut self.s;
+        let lost = |of: &Uid| {
+            let mut hopes = hopes.iter().filter(|(vacancy, _)| vacancy == of);
+            let gone = |m: &Member| m.leaves() || m.is(Flag::Left);
+            hopes.any(|(_, uid)| members.get(uid).is_none_or(gone))
+        };
+        let slots = slots.iter_mut().filter_map(|slot| {
+            let loss = slot.loss.as_mut()?;
+            Some((&slot.uid, loss))
+        });
+        let gaps = gaps.iter_mut().map(|gap| (&gap.uid, &mut gap.loss));
+        for (uid, loss) in slots.chain(gaps) {
+            loss.unserved |= lost(uid);
+        }
+    }
+
+    /// Notes for each vacancy of an owner how many Machines it wanted, before it wants only `now`.
+    pub(super) fn notice_fewer(&mut self, owner: u16, now: u32) {
+        let wants = self.s.owners.get(&owner).map(|owner| owner.wants);
+        let Some(Wants::Replicas(before)) = wants else {
+            return;
+        };
+        if before <= now {
+            return;
+        }
+        let slots = self.s.slots.iter_mut().filter(|it| it.owner == owner);
+        let slots = slots.filter_map(|slot| slot.loss.as_mut());
+        let gaps = self.s.gaps.iter_mut().filter(|it| it.owner == owner);
+        for loss in slots.chain(gaps.map(|gap| &mut gap.loss)) {
+            loss.wanted.get_or_insert(before);
+        }
+    }
+
+    /// A person says that the owners are to have as many Machines as they want now.
+    pub(super) fn accept_fewer(&mut self) {
+        let slots = self
+            .s
+            .slots
+            .iter_mut()
+            .filter_map(|slot| slot.loss.as_mut());
+        let gaps = self.s.gaps.iter_mut().map(|gap| &mut gap.loss);
+        for loss in slots.chain(gaps) {
+            loss.unserved = false;
+        }
+    }
+
     /// Ends every slot and gap that has its replacement or will get none.
     pub(super) fn end_vacancies(&mut self) {
         while let Some((vacancy, by)) = self.next_end() {
@@ -170,7 +246,8 @@ impl Draft<'_> {
             by.map(|(uid, _)| (v.clone(), Some(uid.clone())))
         };
         let none = |v: &&Vacancy| {
-            v.owner == 0 || (self.s.candidates(v).next().is_none() && self.s.owner_is_content(v))
+            let none = self.s.candidates(v).next().is_none();
+            v.owner == 0 || (none && self.s.owner_is_content(v) && !self.s.eroded(v))
         };
         let replaced = vacancies.iter().find_map(joined);
         replaced.or_else(|| vacancies.iter().find(none).map(|v| (v.clone(), None)))

@@ -362,6 +362,16 @@ impl NamedState<'_> {
             (true, Some(_)) if !ignored.is_empty() => format!(
                 "{ignored} to serve, which is labelled to be ignored: remove the label, or delete its Machine"
             ),
+            (true, Some(owner)) if self.state.eroded(vacancy) => format!(
+                "{} to want {} Machines again: it wants {} since a replacement was deleted before it served, as the \
+                 cluster autoscaler does; raise the number, or resume the rollout if fewer are wanted",
+                owner.name,
+                vacancy.loss.wanted.unwrap_or_default(),
+                match owner.wants {
+                    Wants::Replicas(wants) => wants,
+                    Wants::Unknown | Wants::Gone => 0,
+                }
+            ),
             (true, Some(owner)) => format!("{} to create a Machine", owner.name),
             (true, None) => "nothing".to_owned(),
         }

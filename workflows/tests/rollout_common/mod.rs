@@ -22,6 +22,8 @@ pub(crate) const SET: &str = "set";
 pub(crate) struct Pool {
     pub(crate) state: State,
     pub(crate) text: String,
+    /// Whether the cluster autoscaler scales its set.
+    pub(crate) autoscaled: bool,
     seq: u64,
     at: u64,
 }
@@ -32,6 +34,7 @@ impl Pool {
         Self {
             state: State::default(),
             text: String::new(),
+            autoscaled: false,
             seq: 0,
             at: 0,
         }
@@ -214,6 +217,7 @@ impl Pool {
         let what = format!("owner: {replicas} wanted, has {}", names.join(" "));
         let replicas = u32::try_from(replicas).unwrap();
         let fact = OwnerFact {
+            autoscaled: self.autoscaled,
             uid: SET.into(),
             name: "winset".into(),
             replicas,

@@ -506,6 +506,7 @@ impl World {
             deleting: *deleting,
         };
         let fact = OwnerFact {
+            autoscaled: false,
             uid: SET.into(),
             name: SET.into(),
             replicas: u32::try_from(view.0).expect("few"),

@@ -39,6 +39,7 @@ fn machine(
     ObservedMachine {
         fact,
         windows: true,
+        labels: BTreeMap::from([("of".to_owned(), "set".to_owned())]),
         synced: false,
         twin: false,
         expected,
@@ -101,6 +102,8 @@ fn set(uid: &str, windows: bool, resource: u64) -> ObservedObject {
         replicas: 2,
         ready: 1,
         available: 1,
+        selector: None,
+        autoscaled: false,
         windows,
         resource,
     })
@@ -148,6 +151,11 @@ impl Harness {
         messages.iter().map(line).collect()
     }
 
+    fn pool_due(&mut self) -> Vec<String> {
+        let messages = self.writer.pool_due(&self.view, &mut self.published);
+        messages.iter().map(line).collect()
+    }
+
     fn news(&mut self) -> Vec<String> {
         self.writer
             .news(&mut self.view, &mut self.published)
@@ -179,7 +187,7 @@ fn line(message: &FactMessage) -> String {
 fn a_node_goes_to_the_machine_that_expects_it_and_then_to_the_one_that_has_it() {
     let mut harness = Harness::new(&[]);
     harness.observe(ObservedObject::of(machine("a", 1, Some("win-1"), None)));
-    assert_eq!(harness.everything()[1..], ["a: Machine a @1!"]);
+    assert_eq!(harness.everything()[..1], ["a: Machine a @1!"]);
     harness.observe(node("n1", "win-1", 2));
     harness.observe(node("n2", "win-10", 3));
     harness.observe(node("n3", "win-", 4));
@@ -344,7 +352,7 @@ fn an_ignored_machine_starts_no_run_but_an_open_run_learns_of_it() {
         observed.fact.ignored = true;
         harness.observe(ObservedObject::of(observed));
     }
-    assert_eq!(harness.everything()[1..], ["b: Machine b @1"]);
+    assert_eq!(harness.everything()[..1], ["b: Machine b @1"]);
     assert!(
         harness
             .writer
@@ -414,19 +422,103 @@ fn owners_grow_with_their_machines_and_linux_has_none() {
     );
 }
 
+/// Set `set` with a selector for machines whose label `of` has this value.
+fn selecting(of: &str, resource: u64) -> ObservedObject {
+    let ObservedObject::Set(set) = set("set", true, resource) else {
+        unreachable!("a set")
+    };
+    let labels = [("of".to_owned(), of.to_owned())];
+    ObservedObject::Set(ObservedSet {
+        selector: Some(labels.into_iter().collect()),
+        ..set
+    })
+}
+
+/// The owners of machines, and the machines of owners, that these messages tell of.
+fn owners_in(messages: &[FactMessage]) -> Vec<String> {
+    let told = messages.iter().filter_map(|message| {
+        let Inbound::Observed(observed) = &message.body else {
+            panic!("the watcher only observes")
+        };
+        match observed.fact.as_ref()? {
+            Fact::Machine(machine::Fact::Machine(fact)) => {
+                let owner = fact.owner.as_ref().map_or("nobody", |owner| &owner.uid);
+                let why = fact.conditions.iter().map(|it| it.reason.as_str());
+                let why: String = why.map(|it| format!(", {it}")).collect();
+                Some(format!("{} of {owner}{why}", fact.machine.uid))
+            }
+            Fact::Rollout(rollout::Fact::Owner(owner)) => {
+                let uids: Vec<_> = owner.machines.iter().map(|it| it.uid.as_str()).collect();
+                Some(format!("{} has {}", owner.uid, uids.join(" ")))
+            }
+            _ => None,
+        }
+    });
+    let mut told: Vec<_> = told.collect();
+    told.sort();
+    told
+}
+
+/// A person takes a Machine out of its set by its labels: the set makes another one, and leaves the reference.
+#[test]
+fn a_machine_that_its_set_does_not_select_has_no_owner() {
+    let mut harness = Harness::new(&[]);
+    harness.observe(selecting("set", 1));
+    for uid in ["a", "q"] {
+        harness.observe(ObservedObject::of(machine(uid, 1, None, None)));
+    }
+    let told = |harness: &mut Harness| {
+        let mut messages = harness
+            .writer
+            .news(&mut harness.view, &mut harness.published);
+        messages.extend(
+            harness
+                .writer
+                .write_rollout(&harness.view, &mut harness.published, false),
+        );
+        owners_in(&messages)
+    };
+    let messages = harness
+        .writer
+        .everything(&mut harness.view, &mut harness.published);
+    assert_eq!(
+        owners_in(&messages),
+        ["a of set", "q of set", "set has a q"]
+    );
+    let mut apart = machine("q", 2, None, None);
+    apart.labels = BTreeMap::from([("of".to_owned(), "quarantine".to_owned())]);
+    harness.observe(ObservedObject::of(apart));
+    let released = ["q of nobody, LabelsDiffer", "set has a"];
+    assert_eq!(told(&mut harness), released);
+    harness.observe(ObservedObject::of(machine("q", 3, None, None)));
+    assert_eq!(told(&mut harness), ["q of set", "set has a q"]);
+    harness.observe(selecting("others", 4));
+    let all = [
+        "a of nobody, LabelsDiffer",
+        "q of nobody, LabelsDiffer",
+        "set has ",
+    ];
+    assert_eq!(told(&mut harness), all, "another selector concerns all");
+    harness.observe(set("set", true, 5));
+    let back = ["a of set", "q of set", "set has a q"];
+    assert_eq!(told(&mut harness), back, "without a selector");
+}
+
 #[test]
 fn settings_go_to_runs_and_rollout_once() {
     let mut harness = Harness::new(&["a"]);
     harness.observe(ObservedObject::of(machine("a", 3, None, None)));
     assert!(harness.writer.set_pool(PoolSettings::default(), 3));
     assert_eq!(
-        harness.everything()[1..],
+        harness.everything(),
         [
-            "windows: Pool windows @3!",
             "a: Machine a @3!",
-            "a: Pool windows @3"
+            "a: Pool windows @3",
+            "windows: List windows @3!"
         ]
     );
+    assert_eq!(harness.pool_due(), ["windows: Pool windows @3!"]);
+    assert_eq!(harness.pool_due(), [""; 0]);
     assert!(!harness.writer.set_pool(PoolSettings::default(), 9));
     let paused = PoolSettings {
         paused: true,
@@ -440,6 +532,53 @@ fn settings_go_to_runs_and_rollout_once() {
         .map(line)
         .collect();
     assert_eq!(news, ["windows: Pool windows @4!", "a: Pool windows @4"]);
+}
+
+/// dormer was off: a Node has gone, and the pool is not paused any more. The rollout grants nothing before the machine's
+/// run knows that, and it is not told meanwhile that the pool is gone.
+#[test]
+fn settings_that_allow_grants_come_after_what_machines_learn_of_a_full_list() {
+    let mut harness = Harness::new(&["a"]);
+    harness.observe(ObservedObject::of(machine("a", 1, Some("win-1"), None)));
+    harness.observe(node("n1", "win-1", 2));
+    let paused = || PoolSettings {
+        paused: true,
+        ..PoolSettings::default()
+    };
+    harness.writer.set_pool(paused(), 3);
+    let first = harness.everything();
+    let pool = "windows: Pool windows @3!".to_owned();
+    assert!(first.contains(&pool), "a pause is told at once: {first:?}");
+    assert_eq!(harness.pool_due(), [""; 0]);
+
+    harness.relist(2, &["a"]);
+    harness.observe(ObservedObject::of(machine("a", 1, Some("win-1"), None)));
+    harness.view.latest = 9;
+    harness.writer.set_pool(PoolSettings::default(), 4);
+    assert_eq!(
+        harness.everything(),
+        [
+            "a: Node n1 @9 gone",
+            "a: Machine a @1!",
+            "a: Pool windows @4",
+            "windows: List windows @9!"
+        ]
+    );
+    assert_eq!(harness.pool_due(), ["windows: Pool windows @4!"]);
+    // A pause that comes before that is published at once.
+    harness.relist(3, &["a"]);
+    harness.observe(ObservedObject::of(machine("a", 1, Some("win-1"), None)));
+    harness.writer.set_pool(PoolSettings::default(), 4);
+    harness.everything();
+    harness.writer.set_pool(paused(), 10);
+    let news = harness
+        .writer
+        .pool_news(&harness.view, &mut harness.published);
+    let news: Vec<_> = news.iter().map(line).collect();
+    assert!(
+        news.contains(&"windows: Pool windows @10!".to_owned()),
+        "{news:?}"
+    );
 }
 
 #[test]

@@ -14,13 +14,15 @@ use dormer_proto::{
 use kube::api::{DynamicObject, ObjectMeta};
 use serde::Deserialize;
 use serde_json::Value;
-use std::net::Ipv4Addr;
+use std::{collections::BTreeMap, net::Ipv4Addr};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::watcher) struct ObservedMachine {
     pub(in crate::watcher) fact: MachineFact,
     /// Whether its label says Windows. A machine that lost the label is left alone.
     pub(in crate::watcher) windows: bool,
+    /// Its labels: a MachineSet keeps only the Machines that its selector matches.
+    pub(in crate::watcher) labels: BTreeMap<String, String>,
     /// The name that its Node will have, as the probe wrote it.
     pub(in crate::watcher) expected: Option<String>,
     /// UID of the Node that `status.nodeRef` names.
@@ -190,6 +192,7 @@ pub(in crate::watcher) fn machine(
     Ok(ObservedMachine {
         fact,
         windows,
+        labels: meta.labels.clone().unwrap_or_default(),
         expected: short("metadata.annotations", annotation(&meta, keys::NODE_NAME))?,
         node_uid: short("status.nodeRef.uid", node.uid)?,
         elsewhere,

@@ -1,10 +1,21 @@
 //! A MachineSet of either API: how many machines it wants, and whether they run Windows.
 
-use super::{UnreadableObject, body, odd, resource, short, uid};
+use super::{UnreadableObject, annotation, body, odd, resource, short, uid};
 use crate::source;
 use dormer_proto::machine::MachineApi;
-use kube::api::{DynamicObject, ObjectMeta};
+use kube::{
+    api::{DynamicObject, ObjectMeta},
+    core::{Selector, SelectorExt},
+};
 use serde::Deserialize;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// Annotations of a set that the cluster autoscaler scales: its smallest number, in either API.
+const AUTOSCALED: [&str; 2] = [
+    "machine.openshift.io/cluster-api-autoscaler-node-group-min-size",
+    "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size",
+];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::watcher) struct ObservedSet {
@@ -19,9 +30,22 @@ pub(in crate::watcher) struct ObservedSet {
     pub(in crate::watcher) api: MachineApi,
     /// `status.authoritativeAPI`, where it has one: another API may show the same set.
     pub(in crate::watcher) speaks: Option<String>,
+    /// `spec.selector`; `None`: it has none, or one that cannot be read.
+    pub(in crate::watcher) selector: Option<Selector>,
+    /// The cluster autoscaler changes the number of its machines.
+    pub(in crate::watcher) autoscaled: bool,
     /// Its template makes Windows machines.
     pub(in crate::watcher) windows: bool,
     pub(in crate::watcher) resource: u64,
+}
+
+impl ObservedSet {
+    /// Whether a Machine with these labels, that refers to it as its owner, is one of its machines (docs/field-notes.md,
+    /// Machines of OpenShift). Without a readable selector the reference alone counts.
+    pub(in crate::watcher) fn keeps(&self, labels: &BTreeMap<String, String>) -> bool {
+        let selector = self.selector.as_ref();
+        selector.is_none_or(|selector| selector.matches(labels))
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -34,6 +58,7 @@ struct Labelled {
 #[serde(default)]
 struct SetSpec {
     replicas: Option<i64>,
+    selector: Value,
     template: Option<Labelled>,
 }
 
@@ -80,6 +105,10 @@ pub(in crate::watcher) fn machine_set(
         ready: count(status.ready_replicas),
         available: count(status.available_replicas),
         windows: source::is_windows(api, &template),
+        selector: source::selector(&spec.selector),
+        autoscaled: AUTOSCALED
+            .iter()
+            .any(|key| annotation(&meta, key).is_some()),
         api,
         speaks,
         resource: resource(&meta)?,

@@ -222,10 +222,62 @@ fn a_set_is_windows_by_its_template() {
     assert_eq!((windows.windows, windows.replicas), (true, 3));
     assert_eq!((windows.ready, windows.available), (2, 0));
     assert!(!set(json!(null), json!(null)).expect("readable").windows);
+    for (key, scaled) in [
+        (
+            "machine.openshift.io/cluster-api-autoscaler-node-group-min-size",
+            true,
+        ),
+        (
+            "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size",
+            true,
+        ),
+        ("machine.openshift.io/memoryMb", false),
+    ] {
+        let set = machine_set(
+            MachineApi::OpenShift,
+            object(json!({
+                "metadata": {"name": "s", "uid": "s-1", "resourceVersion": "5", "annotations": {key: "1"}},
+                "spec": {"replicas": 1},
+            })),
+        );
+        assert_eq!(set.expect("readable").autoscaled, scaled, "{key}");
+    }
     assert_eq!(
         set(json!({}), json!(-1)).expect_err("odd").field,
         "spec.replicas"
     );
+}
+
+#[test]
+fn a_set_keeps_the_machines_that_its_selector_matches() {
+    let keeps = |selector: Value, labels: Value| {
+        let set = object(json!({
+            "metadata": {"name": "s", "uid": "s-1", "resourceVersion": "5"},
+            "spec": {"replicas": 1, "selector": selector},
+        }));
+        let labels = serde_json::from_value(labels).expect("labels");
+        let set = machine_set(MachineApi::OpenShift, set).expect("readable");
+        set.keeps(&labels)
+    };
+    let of = json!({"matchLabels": {"set": "s"}});
+    let not = json!({"matchExpressions": [{"key": "away", "operator": "DoesNotExist"}]});
+    let odd = json!({"matchExpressions": [{"key": "away", "operator": "Near"}]});
+    for (selector, labels, kept) in [
+        (&of, json!({"set": "s", "more": "m"}), true),
+        (&of, json!({"set": "quarantine"}), false),
+        (&of, json!({}), false),
+        (&not, json!({}), true),
+        (&not, json!({"away": ""}), false),
+        (&odd, json!({"away": ""}), true),
+        (&json!({}), json!({}), true),
+        (&Value::Null, json!({}), true),
+    ] {
+        assert_eq!(
+            keeps(selector.clone(), labels.clone()),
+            kept,
+            "{selector} {labels}"
+        );
+    }
 }
 
 #[test]

@@ -438,6 +438,7 @@ impl World {
                 deleting: machine.deleted.is_some(),
             });
             let fact = OwnerFact {
+                autoscaled: false,
                 uid: set.uid.clone(),
                 name: set.uid.clone(),
                 replicas: u32::try_from(set.replicas).unwrap_or(u32::MAX),
