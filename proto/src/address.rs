@@ -157,8 +157,8 @@ impl Address {
                 let name = format!("{}/{}/{}", object.cluster, object.kind, object.uid);
                 (Kind::Fact, bounded(&name))
             }
-            // With the signal's id: nobody would repeat a signal whose place an older one took. A sender has at most
-            // one to a receiver under way, so there are not many.
+            // The signal's id is part of it: nobody repeats a signal that an older one replaced. A sender has at most
+            // one signal in flight to each receiver, so the inbox stays small.
             Inbound::Signalled(signal) => (Kind::Signal, numbered(&signal.from, signal.id)),
             Inbound::Answered(answer) => (Kind::Answer, numbered(&answer.from, answer.id)),
             Inbound::Reported(report) => {

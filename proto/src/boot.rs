@@ -1,6 +1,6 @@
-//! Which boot of a host it is. The program on the host and the workflow compare identities by this one function.
+//! Identity of one boot of a host. The program on the host and the workflow compare identities with this function.
 
-/// A boot's time as two readers see it can differ by so many seconds: clocks are set, and rounded.
+/// Most seconds by which two readers' times of the same boot differ: clocks are adjusted, and times are rounded.
 const SLACK_SECONDS: u64 = 60;
 
 /// An identity of a boot, taken apart.

@@ -16,7 +16,7 @@ listed! {
         Build = "windows-build",
         /// The labels of the machine's template have reached the Node.
         Labels = "labels",
-        /// The taints of the machine's template have, and nothing keeps every pod away.
+        /// The Node has the taints of the machine's template, and no startup taint that keeps every pod away.
         Taints = "taints",
         /// The kubelet presents a serving certificate that was issued for this node: logs and exec answer.
         Certificate = "certificate",
@@ -24,7 +24,7 @@ listed! {
         DaemonSets = "daemonsets",
         /// It has been Ready for the pool's soak time without a break.
         Settled = "settled",
-        /// The API server gets a line of a log from the kubelet. Made at a person's wish alone, by their right to read logs.
+        /// The API server gets a line of a pod's log from the kubelet. Only `dormer verify` checks it.
         Logs = "logs",
     }
 }
@@ -51,9 +51,9 @@ impl CheckName {
 /// Result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CheckResult {
-    /// It is as it should be.
+    /// The check passed.
     Ok,
-    /// It is not.
+    /// The check failed.
     Failed,
     /// The check could not be executed, which proves nothing about the node.
     NotChecked,

@@ -194,8 +194,8 @@ pub struct Guard {
     /// A Node that is Ready again is not taken. `None`: the lease is within the limit, or an older engine does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub down_ms: Option<u64>,
-    /// The Machine is deleted after the drain, and its Node was not Ready when it was seen last: what an unreachable node
-    /// does not end is skipped.
+    /// The Machine is deleted after the drain, and its Node was last seen not Ready: the drain skips a pod that an
+    /// unreachable node does not end.
     #[serde(default, skip_serializing_if = "is_false")]
     pub recreate: bool,
     /// A host leaves without a lease, or with one that is over the limit because a person had its Node cordoned: a Node
@@ -697,7 +697,7 @@ pub struct MachineFact {
     /// Its unhealthy conditions, and its provider's: a cloud's refusal is often only there.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<ConditionFact>,
-    /// `windowsmachineconfig.openshift.io/ignore=true`: hands off.
+    /// Whether `windowsmachineconfig.openshift.io/ignore=true` is set: dormer must not touch the machine.
     pub ignored: bool,
     /// `exclude-node-draining` is set: `machine.openshift.io/` or `machine.cluster.x-k8s.io/`.
     pub exclude_drain: bool,

@@ -35,7 +35,7 @@ impl<T> Message for TaskOrder<T> {
     const KIND: &'static str = "order";
 }
 
-/// Words that say nothing of their own in a message: [`cause`] skips them when it compares.
+/// Filler words of a message: [`cause`] skips them when it compares.
 const FILLERS: &[&str] = &["a", "an", "are", "been", "has", "is", "the", "was"];
 
 /// Cause of a failure for people: the words first, then what was being done (`converging the host`), the code last.

@@ -224,7 +224,7 @@ listed! {
 }
 
 impl Unavailable {
-    /// Text about such a machine, after its name.
+    /// Text for people, which follows the machine's name.
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {

@@ -166,8 +166,8 @@ pub enum Fact {
     Listed {
         /// The UIDs.
         with_node: Vec<String>,
-        /// UIDs of all MachineSets that stand; `None`: an older watcher does not say, or it could not list them. An owner
-        /// that nobody has seen and that is not among them is gone.
+        /// UIDs of all existing MachineSets; `None`: an older watcher omits them, or could not list them. An owner
+        /// without a fact that is not among them is gone.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         sets: Option<Vec<String>>,
     },

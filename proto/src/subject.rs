@@ -320,7 +320,7 @@ impl Names {
         )
     }
 
-    /// Name of the stream that holds the store's identity: incarnation, shards, epoch.
+    /// Name of the stream of the store's identity: incarnation, numbers of streams and partitions, epoch.
     #[must_use]
     pub fn meta_stream(&self) -> String {
         format!("{}-meta", self.prefix)

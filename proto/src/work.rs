@@ -35,7 +35,7 @@ pub enum Signal {
     Rollout(rollout::Signal),
 }
 
-/// Order of dormer's workflows. Only machine runs have tasks.
+/// Order of dormer's workflows. Rollouts use the same task type: they order `SetPayload`.
 pub type Order = TaskOrder<machine::Task>;
 /// Report on an [`Order`].
 pub type Report = TaskReport<machine::Outcome>;

@@ -1,8 +1,5 @@
 //! Golden bytes: every message of the first release must still be read, and be written with the same bytes.
 //! `UPDATE_EXPECT=1` writes missing files and never overwrites one, since stores contain messages in that form.
-//!
-//! `UPDATE_EXPECT=1` writes files that are missing; a file that exists is never rewritten, since messages of that
-//! form are in somebody's store.
 
 use dormer_proto::pool::{PoolSettings, Terms};
 use dormer_proto::{

@@ -417,7 +417,7 @@ fn out_of_order(
             }
             not_shown(state, key)
         }
-        // The step would begin again, and nothing would be otherwise.
+        // The resume would only restart the phase, with the same result.
         Wish::Resume
             if state.phase.id() == MachinePhase::Serving
                 && state.halts().is_empty()
@@ -429,8 +429,8 @@ fn out_of_order(
     }
 }
 
-/// Why a host key is not the one that the host shows. A key that no host has shuts the machine out: nothing is sent to a
-/// host with another one. `None`: it is shown, or dormer has not seen which one is.
+/// Why a host key is not the one that the host presents. A wrong key locks dormer out: it sends nothing to a
+/// host with another key. `None`: the host presents this key, or dormer does not know which key it presents.
 fn not_shown(state: &dormer_workflows::machine::State, key: &str) -> Option<String> {
     let view = state.view();
     let failed = view.failure.as_ref().map(|(_, it)| (&it.code, &it.message));
@@ -458,7 +458,7 @@ fn not_shown(state: &dormer_workflows::machine::State, key: &str) -> Option<Stri
     }
 }
 
-/// What to say of a signal that changes nothing. `None`: it repeats a wish that holds already.
+/// Text about a signal that changes nothing. `None`: it repeats a request that is already in force.
 fn idle(state: &dormer_workflows::machine::State, signal: &machine::Signal) -> Option<String> {
     use machine::Signal as Wish;
     let text = match signal {

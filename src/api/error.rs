@@ -84,7 +84,7 @@ impl ApiError {
         Self::new(
             StatusCode::INTERNAL_SERVER_ERROR,
             format!("{what}, which is a bug in dormer"),
-            "look with dormer why what was done before it, and report the panic that dormer's log shows",
+            "check with dormer why what was already done, and report the panic from dormer's log",
         )
     }
 

@@ -127,7 +127,7 @@ async fn planned(api: &Api, pool: &str, candidate: Candidate) -> Answer<Plan> {
     }))
 }
 
-/// Last step durations of these machines, including those that have ended: only a replaced machine knows how long its
+/// Last step durations of these machines, with ended ones: only the history of a replaced machine shows how long its
 /// drain took.
 async fn last_times(
     api: &Api,

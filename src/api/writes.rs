@@ -85,7 +85,7 @@ pub(super) async fn rollback(
     api.shown_rollout(&run).await
 }
 
-/// What to say where no payload may be gone back to. `None`: there is one.
+/// Error text of a pool without a payload to roll back to. `None`: there is one.
 fn no_earlier_payload(wanted: &TargetPayload) -> Option<String> {
     let TargetPayload { payload, terms } = wanted;
     terms.may_follow.is_empty().then(|| match payload.as_str() {

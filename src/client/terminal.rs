@@ -1,9 +1,6 @@
 //! Terminal: its width, its colours, and the only function that writes foreign text to it. Names, messages and output
 //! come from hosts, clusters and users. `clean` removes terminal control sequences from them at the very end, so that
 //! no command can forget it.
-//!
-//! Names, messages and output come from hosts, clusters and users. `clean` takes out of them what steers a terminal,
-//! at the very end, so that no command can forget it.
 
 use std::{
     fmt::Display,

@@ -1,4 +1,4 @@
-//! Limits of connections: one peer's share leaves the others theirs. A connection counts from its first packet on, so
+//! Limit on the connections of each peer, so that no peer takes all. A connection counts from its first packet, so
 //! that a TLS handshake that never ends is limited too.
 
 use std::{

@@ -164,7 +164,7 @@ fn tls(nats: &NatsSettings, servers: &str) -> Tls {
     Tls {
         ca: nats.ca.clone(),
         identity: nats.certificate.clone().zip(nats.key.clone()),
-        // Who names a CA wants no server without TLS.
+        // An administrator who names a CA expects TLS.
         required: servers.contains("tls://") || nats.ca.is_some(),
     }
 }

@@ -1,8 +1,6 @@
 //! Kubernetes Lease of a process whose store is a folder. Two such processes with different folders would both manage
 //! the cluster without knowing each other's leases and fences. It is the Lease of the elected watcher, which such a
 //! process renews as a watcher (`workers/src/watcher/election.rs`).
-//!
-//! It is the Lease of the elected watcher, which such a process renews as a watcher (`workers/src/watcher/election.rs`).
 
 use anyhow::{Context, bail};
 use dormer_proto::id::Incarnation;
@@ -106,8 +104,8 @@ impl StoreLease {
         &self.identity
     }
 
-    /// Takes the Lease. A holder that does not renew it within its time has ended; a process that was ended on this
-    /// very store is not waited for.
+    /// Takes the Lease. A holder that does not renew it within its time has ended. dormer does not wait for a process
+    /// that ended on this same store.
     ///
     /// # Errors
     /// Another process renews the Lease, or the API server refuses.

@@ -60,12 +60,12 @@ struct CertificateFiles {
 struct LastRead {
     /// State of the files when the pair was read.
     current: [Option<FileState>; 2],
-    /// What they were when they could not be used, so that the log names it once.
+    /// State of the files at the last failed read, so that each failure is logged once.
     refused: Option<[Option<FileState>; 2]>,
     pair: Arc<CertifiedKey>,
 }
 
-/// Device, inode, length and time of change: a file with the same is not read again.
+/// Device, inode, length and modification time. A file for which all four are unchanged is not read again.
 type FileState = (u64, u64, u64, i64, i64);
 
 fn file_state(path: &Path) -> Option<FileState> {

@@ -2,10 +2,6 @@
 //! WindowsHosts. The remaining fields are read alike in all of them: addresses, phase, `nodeRef` (Cluster API's v1beta2
 //! has its name alone), `providerID`, controller, deletion (kubernetes-sigs/cluster-api,
 //! `api/core/v1beta2/machine_types.go`).
-//!
-//! Everything else that is read of a machine's object is the same in all of them: addresses, phase, `nodeRef` (Cluster
-//! API's v1beta2 has its name alone), `providerID`, controller, deletion (kubernetes-sigs/cluster-api,
-//! `api/core/v1beta2/machine_types.go`).
 
 use dormer_proto::machine::MachineApi;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;

@@ -154,7 +154,7 @@ impl From<rollout::State> for State {
     }
 }
 
-/// A workflow that shares all its words but the timers with [`Dormer`].
+/// A workflow whose types are those of [`Dormer`], except for state and timers.
 trait Part: Workflow<Task = Task, Outcome = Outcome, Fact = work::Fact, Signal = work::Signal> {}
 impl<W: Workflow<Task = Task, Outcome = Outcome, Fact = work::Fact, Signal = work::Signal>> Part
     for W

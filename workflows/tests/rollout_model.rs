@@ -1,9 +1,6 @@
 //! Model check of the lease in every order of events: the real rollout, machine runs, and workers that sleep between
 //! calls. dormer never takes more than one node away. A free slot with a waiter is granted. No slot is lost: when
 //! nothing more can happen, all slots have ended. Without closing the fence, the first rule does not hold.
-//!
-//! Never are more nodes away by our doing than one; a free slot with a waiter is granted, and no slot is lost, since
-//! where nothing more can happen everything has settled. Without the close of the fence, the first does not hold.
 
 mod world;
 

@@ -33,7 +33,7 @@ pub enum Dropped {
     Unknown,
     /// The run remembers the maximum number of objects, and none of them is gone.
     TooManyFacts,
-    /// The record to go back to is no longer stored, or not readable.
+    /// The store no longer has the record that a reset names, or this build cannot read it.
     NoSuchRecord,
 }
 
@@ -115,8 +115,8 @@ pub(crate) fn pass<W: Workflow>(
         return FenceResult::Not(unknown::<W>(&message));
     }
     let outbox_max = match &message.body {
-        // They empty outboxes: an answer ours, a signal its sender's. Two runs with full outboxes to each other would
-        // otherwise wait for ever.
+        // An answer empties our outbox, a signal its sender's. Two runs with full outboxes to each other would
+        // otherwise deadlock.
         Inbound::Answered(_) | Inbound::Signalled(_) => usize::MAX,
         // A time limit must not wait for a receiver.
         Inbound::TimerDue => 2 * OUTBOX_MAX,
@@ -169,7 +169,7 @@ fn refuse<S>(run: &RunId, signal: &Signalled<S>, why: Refusal) -> Answer {
     answer_signal(run, signal, Some(why))
 }
 
-/// Answer to a sender that used an id again: not taken, and `highest` is the last one that is.
+/// Answer to a sender that reused a signal id: the signal is not accepted, and `highest` is the last accepted id.
 fn behind<S>(run: &RunId, signal: &Signalled<S>, highest: SignalId) -> Answer {
     Answer::Signal {
         to: signal.from.clone(),

@@ -67,13 +67,13 @@ pub struct OpenTask<W: Workflow> {
     pub episode: Seq,
     /// Phase of the task.
     pub phase: TaskPhase,
-    /// Failure of the attempt before the present one. It is the task's if time is up during the present one.
+    /// Failure of the previous attempt. The task fails with it if its time runs out during the present attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<Failure>,
 }
 
 impl<W: Workflow> OpenTask<W> {
-    /// Time at which the engine must act on it, if no report arrives before.
+    /// Deadline: the engine acts on the task then, unless a report arrives first.
     #[must_use]
     pub fn deadline(&self) -> Timestamp {
         match &self.phase {
@@ -88,13 +88,13 @@ impl<W: Workflow> OpenTask<W> {
         }
     }
 
-    /// Time at which it is exhausted in any case.
+    /// Limit over all attempts: the task is exhausted then, whatever its attempts do.
     #[must_use]
     pub fn overall(&self) -> Timestamp {
         self.first_at.plus_ms(self.policy.overall_ms_max)
     }
 
-    /// Returns the attempt that ends at `at`. The policy grows by the attempt, its time and the delay after it, so
+    /// Refunds the attempt that ends at `at`: the policy grows by the attempt, its time and the delay after it, so
     /// that it costs nothing. Its number stays, because the number fences.
     pub(crate) fn give_back(&mut self, at: Timestamp, delay_ms: u64) {
         let TaskPhase::InFlight { at: issued, .. } = &self.phase else {
@@ -254,7 +254,7 @@ impl<W: Workflow> Run<W> {
             .min()
     }
 
-    /// Whether at most its alarm is outstanding: no task in flight, no signal without a receipt.
+    /// Whether nothing but the alarm is outstanding: no task in flight, no signal without a receipt.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         let in_flight = |task: &OpenTask<W>| matches!(task.phase, TaskPhase::InFlight { .. });

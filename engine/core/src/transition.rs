@@ -21,10 +21,10 @@ pub const EVENTS_PER_RECORD_MAX: usize = 256;
 /// Most deadlines handled per alarm; the rest fire again. So a workflow whose timers re-arm in the past (after a
 /// clock step) cannot block the engine.
 const DUE_TIMERS_MAX: usize = 256;
-/// Most decisions within each other about a task beyond [`TASKS_MAX`]. A workflow that answers each with another task
+/// Most nested decisions about tasks beyond [`TASKS_MAX`]. A workflow that answers each with another task
 /// would exhaust the stack.
 const TOO_MANY_DEPTH_MAX: u16 = 16;
-/// Most of them in one transition. A workflow that answers each with several tasks would need exponentially many.
+/// Most such decisions per transition. A workflow that answers each with several tasks would need exponentially many.
 const TOO_MANY_DECISIONS_MAX: u16 = 256;
 /// Delay in milliseconds of a task that is beyond these limits.
 const TOO_MANY_DELAY_MS: u64 = 60_000;

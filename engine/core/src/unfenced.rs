@@ -1,6 +1,6 @@
 //! Switches that remove one fence, in test builds only: they show that the simulation can fail.
 
-/// Fence whose absence the simulation must detect.
+/// Fence that a test build can switch off. The simulation must then find a broken law.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fence {
     /// A report counts only for the present attempt.

@@ -58,14 +58,14 @@ pub trait Workflow: Sized + Clone + Debug + PartialEq + Send + Sync + 'static {
         Decision::to(then)
     }
 
-    /// State in which an ended run begins anew because of `fact`: the world says that what ended it is not so. It is
-    /// then told [`Input::Started`], and the fact. `None`: the run stays ended, and the fact is dropped.
+    /// State in which an ended run restarts because `fact` contradicts the reason for its end. The workflow
+    /// gets [`Input::Started`], and then the fact. `None`: the run stays ended, and the engine drops the fact.
     fn reopen(ended: &Self::State, object: &ObjectRef, fact: &Self::Fact) -> Option<Self::State> {
         let _ = (ended, object, fact);
         None
     }
 
-    /// Whether a person's reset may begin an ended run anew. Otherwise it is refused.
+    /// Whether a person's reset may restart an ended run. Otherwise the engine refuses the reset.
     fn resets_ended(ended: &Self::State) -> bool {
         let _ = ended;
         false
@@ -174,13 +174,13 @@ pub enum Command<W: Workflow> {
     Signal(RunId, W::Signal),
     /// Forget the signals of `run`: it has closed and sends no more.
     Forget(RunId),
-    /// Forget the last fact about this object: the workflow did not keep it, and a repeat is news.
+    /// Forget the last fact about this object: the workflow did not keep it, so the next equal fact counts as new.
     ForgetFact(ObjectRef),
     /// Begin an episode (bring-up, upgrade, removal). An open one ends as "superseded".
     BeginEpisode(&'static str),
     /// End the open episode with this result.
     EndEpisode(String),
-    /// End the run. Tasks and timers end; signals without a receipt are still sent.
+    /// End the run. The engine drops its tasks and timers, and still sends signals without a receipt.
     Complete,
 }
 

@@ -27,7 +27,7 @@ const QUEUE_MAX: usize = 1_024;
 /// Most refusals of one caller that are written in a minute: of an authenticated user, else of an address. The rest is
 /// counted in the next line, so that refused callers cannot fill the disk.
 const REFUSALS_OF_ONE: u64 = 30;
-/// Most refusals of all callers without a name that are written in a minute. Users have their own share beside it.
+/// Most refusals written in a minute for all unnamed callers together. Named users have their own limit.
 const REFUSALS_OF_UNKNOWN: u64 = 300;
 /// Most user names that are counted separately in a minute. Beyond that, users share the limit of unknown callers.
 const RATE_LIMITED_USERS_MAX: usize = 1_024;

@@ -1,4 +1,4 @@
-//! Requests in progress by user: one user's share leaves the others theirs.
+//! Limit on the concurrent requests of each user, so that one user cannot use up the server.
 
 use axum::{body::Body, response::Response};
 use futures::StreamExt;
@@ -29,7 +29,7 @@ impl PerUser {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a request. `None`: the user has as many as one may have.
+    /// Counts a request. `None`: the user has reached the limit.
     pub(super) fn open(self: &Arc<Self>, user: &str) -> Option<Open> {
         let mut all = self.all();
         let count = all.entry(user.to_owned()).or_default();

@@ -45,7 +45,7 @@ pub struct Reviews {
     /// How long a granted right is cached.
     kept_for: Duration,
     users: Cache<Arc<UserInfo>>,
-    /// Tokens that were refused: apart, so that invented ones drop no user out of the cache.
+    /// Refused tokens, in a cache of their own: invented tokens then evict no user from the other one.
     refused: Cache<()>,
     /// Tokens that were accepted within [`PROVEN`].
     proven: Cache<()>,

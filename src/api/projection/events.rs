@@ -110,7 +110,7 @@ impl SentEvents {
                 warning: false,
                 reason: "LeaseGranted".into(),
                 note: format!(
-                    "{holder} holds the lease (token {}) until it serves again",
+                    "{holder} holds the lease (token {}) until it, or its replacement, serves",
                     slot.token.0
                 ),
                 at: slot.since,

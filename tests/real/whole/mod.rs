@@ -2,10 +2,6 @@
 //! simulated one. On the real one the roles have the accounts of `deploy/rbac.yaml` with the shipped rules. Kubelets
 //! join by TLS bootstrap, the real controller manager signs, the real scheduler places pods, the real disruption
 //! controller computes budgets, and evictions are real. Machine controllers, cloud and hosts are simulated on both.
-//!
-//! On the real one the roles have the accounts of `deploy/rbac.yaml` with the rules as they are shipped. Kubelets join by
-//! TLS bootstrap, and the real controller manager signs; the real scheduler places pods, the real disruption controller
-//! computes budgets, evictions are the real ones. Machine controllers, cloud and hosts are simulated on both.
 
 mod crew;
 pub(crate) mod ground;

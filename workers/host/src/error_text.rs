@@ -1,7 +1,5 @@
 //! Windows' errors in words, with the failed action, as one sentence. Numbers: MicrosoftDocs/win32,
 //! Debug/system-error-codes--0-499- and the pages that follow it.
-//!
-//! Numbers: MicrosoftDocs/win32, Debug/system-error-codes--0-499- and the pages that follow it.
 
 use crate::ops::WinError;
 

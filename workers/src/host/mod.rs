@@ -44,7 +44,7 @@ use std::sync::Arc;
 /// Most uploads and repeated calls after a host reports missing files.
 const ROUNDS_MAX: usize = 3;
 
-/// Hands for Windows hosts. Clones share connections.
+/// Executor for Windows hosts. Clones share connections.
 pub struct HostExecutor<C> {
     pool: Arc<Pool>,
     catalog: Catalog,
@@ -107,7 +107,7 @@ impl<C: Cluster> HostExecutor<C> {
         }
     }
 
-    /// Hands that keep packed payload files where `packer` does, and not in the system's folder for temporary files.
+    /// Executor that keeps packed payload files where `packer` does, and not in the system's temporary folder.
     #[must_use]
     pub fn packing(self, packer: Arc<Packer>) -> Self {
         Self { packer, ..self }

@@ -39,9 +39,6 @@ const SIGN_BYTES_MAX: usize = 4 << 10;
 /// Reasons for which Windows does not run a program: error number, English message, our code and advice (Microsoft
 /// Learn, "System error codes"). PowerShell as the shell turns every number into 1, so the message is compared as well.
 /// If neither matches, the call counts as unanswered.
-///
-/// Numbers and words: Microsoft Learn, "System error codes". A shell that is PowerShell makes 1 of every number, so the
-/// words count, too; what neither tells is a call without an answer.
 const OBSTACLES: [Obstacle; 4] = [
     Obstacle {
         number: 1260,

@@ -36,7 +36,7 @@ const LONG: Duration = Duration::from_secs(24 * 3_600);
 pub struct Found {
     /// The ClusterVersion is progressing.
     pub version: Option<String>,
-    /// That has lasted for over a day.
+    /// The upgrade has lasted longer than a day.
     pub long: bool,
     /// The pool of Linux workers is paused, or being changed.
     pub worker_pool: Option<String>,
@@ -307,7 +307,7 @@ async fn takes_windows(
     Ok(false)
 }
 
-/// An object that is one in the cluster; `None`: it is not there, or the cluster does not know its kind.
+/// A cluster-wide singleton object; `None`: it does not exist, or the cluster does not serve its kind.
 async fn one(
     client: &Client,
     (group, version, kind): (&str, &str, &str),

@@ -106,7 +106,7 @@ impl ClusterConfigReader {
         }
     }
 
-    /// KubeletConfigs of the pool whose nodes Windows nodes are like, by age: the youngest has the last word.
+    /// KubeletConfigs of the pool whose settings Windows nodes follow, oldest first: the newest overrides the others.
     async fn kubelet_configs(&self) -> Result<Vec<(String, Value)>, String> {
         let mut found = self.sets(MACHINE_CONFIG_GROUP, "KubeletConfig").await?;
         if found.is_empty() {
@@ -403,7 +403,7 @@ fn resource(group: &str, kind: &str) -> ApiResource {
     };
     let gvk = GroupVersionKind::gvk(group, version, kind);
     match kind {
-        // English has its own plurals.
+        // kube would derive a wrong plural.
         "Proxy" => ApiResource::from_gvk_with_plural(&gvk, "proxies"),
         _ => ApiResource::from_gvk(&gvk),
     }

@@ -106,7 +106,7 @@ impl KubernetesExecutor {
             last_update_time: Some(Time(k8s_openapi::jiff::Timestamp::now())),
             last_transition_time: None,
         };
-        // Under the version that was checked: a request is immutable, but what others decided about it is not.
+        // With the resourceVersion that was checked: the request is immutable, but others may decide it meanwhile.
         let change = json!({
             "metadata": {"resourceVersion": csr.metadata.resource_version, "uid": csr.metadata.uid},
             "status": {"conditions": [condition]},
@@ -124,7 +124,7 @@ impl KubernetesExecutor {
 
     /// User that may request the first certificate of the machine with this UID.
     async fn asker(&self, csr: &CertificateSigningRequest, uid: &str) -> Result<Asker, Failure> {
-        // No token requests a serving certificate.
+        // Only a node itself requests a serving certificate, never the holder of a token.
         if !self.settings.machine_tokens || csr.spec.signer_name != CLIENT {
             return Ok(Asker::Shared);
         }

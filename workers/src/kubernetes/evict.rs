@@ -58,7 +58,7 @@ struct Rule {
     recreate: bool,
     /// Whether a person has confirmed that the silent host is off.
     off: bool,
-    /// Message about a pod whose budget holds it although budgets are ignored.
+    /// Suffix of the text about a pod: why its budget counts although the pass should ignore budgets.
     kept_budgets: &'static str,
     node: String,
 }
@@ -78,7 +78,7 @@ impl Rule {
         // A host that stays may still run pods that its silent kubelet was to end, and write to their volumes.
         let held = pass.force && unreachable.is_some() && !recreate && !off;
         let force = pass.force && !held;
-        // Of a host that is off nothing ends a grace.
+        // On a host that is off, no kubelet ends a grace period.
         let at_once = (force && off).then_some(0);
         Self {
             force,
@@ -191,7 +191,7 @@ impl KubernetesExecutor {
         if leaves_for_good(pass.machine, &object) {
             live = self.cordon(live).await?;
         }
-        // Its owner waits for the deletion. A drain before that would go past the hook.
+        // The hook's owner waits for the Machine's deletion. A drain before that would bypass the hook.
         let deletes = pass.guard.deletes || pass.guard.recreate;
         let hook = pre_drain_hook(pass.machine, &object).filter(|_| deletes);
         if let Some(hook) = hook {

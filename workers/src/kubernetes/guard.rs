@@ -145,7 +145,7 @@ impl KubernetesExecutor {
         call_if_there("get", &format!("Node {name}"), self.ask_node(name)).await
     }
 
-    /// kube's own `get` keeps the headers to itself.
+    /// Reads a Node with the answer's `Date` header, which kube's own `get` does not return.
     async fn ask_node(&self, name: &str) -> Result<LiveNode, Error> {
         let request = Request::new(Node::url_path(&(), None));
         let request = request
@@ -244,8 +244,8 @@ impl KubernetesExecutor {
         })
     }
 
-    /// Why the pool lets nothing be taken away: a person stopped it, or there is none. While it cannot be read nothing
-    /// is taken either: the task fails, and is tried again.
+    /// Why the pool forbids all disruption: a person stopped it, or there is no pool. If it cannot be read, nothing
+    /// is disturbed either: the task fails, and the engine retries it.
     pub(super) async fn stopped(&self, guard: &Guard) -> Result<Option<Refused>, Failure> {
         let pool = guard.pool.as_deref().unwrap_or(DEFAULT_POOL);
         let namespace = &self.settings.namespace;
@@ -375,7 +375,7 @@ pub(super) fn ignored(machine: &MachineRef, object: &DynamicObject) -> Option<Re
 }
 
 /// Why a fence may not be opened on a Node: another client cordoned it. A Node with an open token of this lease, or of an
-/// earlier one, is out of service by dormer's own hand.
+/// earlier one, was taken out of service by dormer itself.
 pub(super) fn kept_by_a_person(node: &Node, token: LeaseToken) -> Option<Refused> {
     let taken = mark_of(node).is_some_and(|mark| mark.open && mark.token <= token);
     if !cordoned(node) || taken {

@@ -1,5 +1,5 @@
-//! Which dormer a Machine belongs to, where several run for one cluster: each would drain the other's nodes beside its own,
-//! and take its fencing tokens for old ones (docs/decisions/0045-installations.md).
+//! Owner of a Machine where several dormers run for one cluster. Without it each would also drain the other's nodes,
+//! and treat the other's fencing tokens as outdated (docs/decisions/0045-installations.md).
 
 use super::{KubernetesExecutor, guard::Refused, keys};
 use crate::source;

@@ -3,11 +3,6 @@
 //! creates the token, writes it into the Secret and repeats the question (`ANSWERED`). The worker deletes the Secret
 //! when the Node is marked, and the approver then deletes the token. So the worker needs no right to Secrets in
 //! kube-system, and gets tokens only for machines that join.
-//!
-//! The worker makes the Secret without content and asks in it (`ASKED`). The approver reads the live Machine, makes the
-//! token, writes it into the Secret and repeats the question (`ANSWERED`). The worker deletes the Secret when the Node
-//! is marked, and the approver then takes the token away. So the worker reads no Secret of kube-system, and gets a token
-//! for a machine that joins and for no other.
 
 use super::{
     KubernetesExecutor,
@@ -217,7 +212,7 @@ impl KubernetesExecutor {
         let events = call("watch", &what, api.watch(&params, &since)).await?;
         let mut events = std::pin::pin!(events.ready_chunks(AT_ONCE));
         while let Some(events) = events.next().await {
-            // Of one Secret the last event counts, so that a token is never taken away after a new question.
+            // Only the last event of each Secret counts: an older event must not delete the token of a new question.
             let mut last = BTreeMap::new();
             for event in events {
                 match event {
@@ -237,7 +232,7 @@ impl KubernetesExecutor {
         Ok(())
     }
 
-    /// Answers the Secrets that are there, and takes the tokens of the others away. The error is the first one; the rest
+    /// Answers the existing Secrets, and deletes the tokens of machines without one. Returns the first error; the rest
     /// was done.
     async fn answer_all(&self, all: impl Iterator<Item = (Secret, bool)>) -> Result<(), Failure> {
         let answers = all.map(|(secret, there)| async move {
@@ -271,7 +266,7 @@ impl KubernetesExecutor {
         let mut change = content;
         change["metadata"]["annotations"][ANSWERED] = json!(asked);
         change["metadata"]["annotations"][UNTIL] = (now + LIFE).to_string().into();
-        // Under the version that was read: of two approvers one answers.
+        // With the resourceVersion that was read, so that only one of two approvers answers.
         change["metadata"]["resourceVersion"] = secret.resource_version().into();
         let api = self.joining();
         let name = secret.name_any();

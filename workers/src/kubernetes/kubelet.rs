@@ -30,9 +30,9 @@ pub(super) enum Presented {
     Unknown(String),
     /// It answers, and has no certificate to present.
     Nothing(String),
-    /// Its certificate is none that can be read.
+    /// Its certificate cannot be parsed.
     Unreadable(String),
-    /// This one.
+    /// The certificate that it presents.
     Certificate(Leaf),
 }
 

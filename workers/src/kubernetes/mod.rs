@@ -55,11 +55,11 @@ pub const ANSWER_MAX: Duration = Duration::from_secs(30);
 /// The oldest minor of Kubernetes 1 that dormer promises to work with.
 pub const OLDEST_MINOR: u32 = 33;
 
-/// How often a task begins anew, from its first read, when somebody else wrote on the object in between. A kubelet
-/// writes on its Node so often that the engine's retries would be dear.
+/// How often a task restarts at its first read after a conflict with another writer. A kubelet
+/// updates its Node so often that retries by the engine would cost too much.
 const ROUNDS_MAX: u32 = 4;
 
-/// Hands for the Kubernetes API. Clones share the connection.
+/// Executor for the Kubernetes API. Clones share the connection.
 #[derive(Clone)]
 pub struct KubernetesExecutor {
     client: Client,
@@ -85,7 +85,7 @@ enum Duty {
 }
 
 impl KubernetesExecutor {
-    /// Hands that work through `client`, which must not retry by itself (`Config::default_retry = false`): waits
+    /// Executor that uses `client`, which must not retry by itself (`Config::default_retry = false`): waits
     /// belong to the engine.
     #[must_use]
     pub fn new(client: Client, settings: Settings) -> Self {
@@ -105,7 +105,7 @@ impl KubernetesExecutor {
         }
     }
 
-    /// Hands of a worker beside which an approver runs: they approve nothing, and ask the approver for tokens.
+    /// Executor of a worker beside which an approver runs: it approves nothing, and asks the approver for tokens.
     #[must_use]
     pub fn of_worker(self) -> Self {
         Self {
@@ -114,7 +114,7 @@ impl KubernetesExecutor {
         }
     }
 
-    /// Hands of an approver: certificates and tokens, and nothing else.
+    /// Executor of an approver: certificates and tokens, and nothing else.
     #[must_use]
     pub fn of_approver(self) -> Self {
         Self {
@@ -147,7 +147,7 @@ impl KubernetesExecutor {
         }
     }
 
-    /// Hands for a world in which the engine's time passes so many times faster than the API server's.
+    /// Executor for a simulation whose engine clock runs `time_factor` times as fast as the API server's.
     #[must_use]
     pub fn at_speed(self, time_factor: f64) -> Self {
         Self {
@@ -156,7 +156,7 @@ impl KubernetesExecutor {
         }
     }
 
-    /// Hands that reach the nodes' kubelets by `dialer`, on [`KUBELET_PORT`].
+    /// Executor that connects to kubelets with `dialer`, on [`KUBELET_PORT`].
     #[must_use]
     pub fn reaching(self, dialer: Dialer) -> Self {
         Self {
@@ -267,7 +267,8 @@ impl KubernetesExecutor {
 }
 
 impl Execute for KubernetesExecutor {
-    /// A host is torn down under the lease alone, and only while the cluster is as the lease was granted for.
+    /// A host that has served is torn down under the lease, and only while the cluster is as the lease was granted for. One of
+    /// one's own that leaves and never served needs no lease.
     async fn refuses(&self, order: &Order) -> Result<Option<Outcome>, Failure> {
         let (host, guard) = match &order.body {
             Task::TearDown { host, guard, .. } => (host, guard),
@@ -292,11 +293,11 @@ impl Execute for KubernetesExecutor {
             | Task::DeleteMachine { .. } => return Ok(None),
         };
         let refused = self.tear_down_refused(&host.machine, guard).await?;
-        // An earlier attempt may have begun: such a host is not given back half torn down, but waits.
+        // An earlier attempt may have torn down half of the host: the task then waits instead of returning the lease.
         let begun = guard.begun || order.attempt > Attempt(1);
         let waits = |refused: &Refused| (refused.stops() || refused.is_uncordoned()) && begun;
         match refused {
-            // A host that is not whole is set up to the end, even if a person labels its Machine meanwhile.
+            // A half torn-down host is finished, even if a person labels its Machine meanwhile.
             Some(refused) if refused.is_ignored() && begun => Ok(None),
             Some(refused) if waits(&refused) => Err(refused.failure()),
             refused => Ok(refused.map(Refused::outcome)),

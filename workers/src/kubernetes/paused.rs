@@ -31,8 +31,8 @@ fn of_itself(machine: &DynamicObject) -> Option<String> {
 }
 
 impl KubernetesExecutor {
-    /// Why the pool, a person's label on the Machine, or a pause of its controllers lets nothing be taken away now. What cannot be read counts
-    /// as paused: the task fails, and is tried again.
+    /// Why the pool, a label on the Machine, or a pause of its controllers forbids disruption now. What cannot be read
+    /// counts as paused: the task fails, and the engine retries it.
     pub(super) async fn stopped_or_paused(
         &self,
         machine: &MachineRef,

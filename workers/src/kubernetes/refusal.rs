@@ -4,7 +4,7 @@ use k8s_openapi::api::{core::v1::Pod, policy::v1::PodDisruptionBudget};
 use kube::core::{Selector, SelectorExt, Status};
 use std::fmt;
 
-/// Budgets of one pod that are named; who has more has read enough.
+/// Most disruption budgets of one pod that a text names.
 const BUDGETS_NAMED_MAX: usize = 5;
 
 /// Most bytes of the text about one pod: webhooks may return any amount, and the history stores it.
@@ -38,7 +38,7 @@ impl Refusal {
     pub(super) fn of(status: &Status) -> Option<Self> {
         let said = || status.message.clone();
         match status.code {
-            // The server puts no reason to it, only these words.
+            // The API server gives no reason code here, only this message.
             500 if status.message.contains("more than one PodDisruptionBudget") => {
                 Some(Self::Budgets {
                     names: Vec::new(),

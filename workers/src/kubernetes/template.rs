@@ -1,10 +1,6 @@
 //! Labels and annotations that a machine's object gives to its Node. Machine API's nodelink controller copies them, and
 //! Cluster API's machine controller does. If neither has linked the Node, dormer adds the missing ones. It never
 //! changes an existing label, and writes none that belongs to others; `deploy/guard.yaml` refuses the same ones.
-//!
-//! Machine API's nodelink controller carries them over, and Cluster API's machine controller does. Where neither linked
-//! the Node, dormer adds what is missing. It changes no label that stands there, and writes none that is for others to
-//! give: `deploy/guard.yaml` refuses the same.
 
 use super::{KubernetesExecutor, api::patch, guard::LiveNode, keys};
 use dormer_proto::{

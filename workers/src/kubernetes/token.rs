@@ -2,10 +2,6 @@
 //! deleted. A user with such a token has the token's name, so a kubelet's first request is attributed exactly
 //! (`csr.rs`). The token's id follows from the machine's UID and dormer's namespace: every approver, and every attempt,
 //! finds the same Secret. A token that is not deleted expires, and the cluster's token cleaner deletes it.
-//!
-//! Who asks by such a token has the token's name, so a kubelet's first request can be told exactly (`csr.rs`). Which
-//! token is a machine's follows from its UID and from dormer's namespace: every approver, and every attempt, finds the
-//! same Secret. What nobody takes away ends by itself, and the cluster's token cleaner deletes it.
 
 use super::{
     Duty, KubernetesExecutor,
@@ -30,17 +26,17 @@ pub const GROUP: &str = "system:bootstrappers:dormer";
 /// Namespace in which the API server reads tokens, and the type of their Secrets.
 const NAMESPACE: &str = "kube-system";
 const TYPE: &str = "bootstrap.kubernetes.io/token";
-/// How long a token lasts from when it is made or prolonged: a bring-up with its reboots, twice over.
+/// Lifetime of a token from its creation or extension: twice a bring-up with its reboots.
 const LIFE: SignedDuration = SignedDuration::from_hours(2);
 /// A token with less remaining lifetime is extended before a host gets it. The API server's clock, which decides, may
 /// be ahead of ours by that much.
 const LEFT_MIN: SignedDuration = SignedDuration::from_hours(1);
-/// Messages of a token's two halves.
+/// Lengths of a token's two halves, in characters.
 const ID_LENGTH: usize = 6;
 const SECRET_LENGTH: usize = 16;
-/// Of what they are made.
+/// Characters of both halves.
 const ALPHABET: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
-/// How many ids a machine has to choose from, should others have Secrets of these names.
+/// Number of ids that a machine may have, in case Secrets of others already have the first ones' names.
 const IDS_MAX: u32 = 4;
 /// Most restarts after another approver created or changed the Secret.
 const ROUNDS_MAX: u32 = 4;
@@ -65,9 +61,9 @@ fn message(number: usize) -> char {
     char::from(ALPHABET[number % ALPHABET.len()])
 }
 
-/// A new secret half, out of the system's own source of chance.
+/// New secret half, from the operating system's random source.
 fn chance() -> Result<Zeroizing<String>, Failure> {
-    // Of 256 values 252 are used, so that every message is as likely as any other.
+    // Of 256 values 252 (7 × 36) are used, so that every character is equally likely.
     const EVEN: u8 = 252;
     let mut text = Zeroizing::new(String::with_capacity(SECRET_LENGTH));
     while text.len() < SECRET_LENGTH {

@@ -1,7 +1,5 @@
 //! Checks of a Node before it counts as joined: whether it serves, beyond its condition Ready. Each check has its own
 //! result. A check that cannot be executed from here is "not checked", with the reason, never "ok".
-//!
-//! Each check has its own result. What cannot be found out from here is "not checked", with the reason, never "ok".
 
 use super::{
     ANSWER_MAX, KubernetesExecutor,

@@ -153,10 +153,6 @@ impl NatsOrders {
 /// the store's incarnation. If that is unknown, or was read before the order may have arrived, a true order of a new
 /// store is indistinguishable from a forged one, so it is delivered again. A forged order is ended then. A true order
 /// of that attempt cannot arrive any more, and the attempt's deadline ends the attempt.
-///
-/// A signature is over the store's incarnation. While that is not known, or was read before the order may have come, a
-/// true order of a new store looks like a forged one: it comes again. One that is forged is ended then. A true order of
-/// the attempt cannot come any more, and the attempt's deadline ends it.
 fn fate_of_refused(refusal: Refusal, deliveries: i64, incarnation: Option<Duration>) -> AckKind {
     let known = match incarnation {
         Some(age) if deliveries > 1 => age <= REFUSED_AGAIN,

@@ -1,10 +1,6 @@
 //! A RuntimeClass for each Windows build among the nodes, so that a workload can request its build by one name. The
 //! class is created with the first Node of a build and kept: it costs nothing, and pods that name it must not be
 //! refused while the last Node of the build is being replaced. A RuntimeClass of another owner is left unchanged.
-//!
-//! A class is made when the first Node of a build is seen, and kept for good: it costs nothing, and while the last
-//! Node of a build is being replaced, pods that name the class must not be refused. A RuntimeClass that somebody else
-//! made is left as it is.
 
 use super::cluster::sentence;
 use crate::kubernetes::keys;

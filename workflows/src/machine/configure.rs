@@ -202,7 +202,7 @@ impl ConfigurePhase {
             News::Node { ready, .. } => self.node_observed(draft, ready),
             News::NodeGone => self.node_gone(draft),
             News::Pool { retarget, .. } => self.pool_observed(draft, retarget),
-            // The host is not whole: it is set up to the end.
+            // The configuration of the host is incomplete, so it continues to the end.
             News::Ignored => {}
         }
     }
@@ -229,7 +229,7 @@ impl ConfigurePhase {
             Self::NodeWait => draft.enter(Phase::ConvergingNode),
             Self::ReadyWait if ready => draft.enter(Phase::Soaking),
             Self::Soaking if !ready => draft.enter(Phase::ReadyWait),
-            // It is as it was waited for.
+            // `ReadyWait` waits for a Node that is Ready, and `Soaking` for one that stays Ready: nothing has changed.
             Self::ReadyWait | Self::Soaking => {}
             // The host comes first, its Node afterwards.
             Self::PoolWait | Self::ConvergingHost { .. } | Self::Rebooting { .. } => {}
@@ -252,7 +252,7 @@ impl ConfigurePhase {
                 draft.cancel_tasks();
                 draft.enter(Phase::NodeWait);
             }
-            // An old Node: the one that is waited for comes after the host is converged.
+            // This was an old Node. The new one registers after the host is converged.
             Self::PoolWait
             | Self::ConvergingHost { .. }
             | Self::Rebooting { .. }
@@ -299,9 +299,9 @@ impl ConfigurePhase {
             | Self::Marking => match request {
                 Request::Resume { paused: true } => draft.begin_again(),
                 Request::Granted { .. } => draft.give_back(),
-                // Nothing was held back.
+                // A hold delays nothing in these phases.
                 Request::Resume { paused: false } => {}
-                // Recorded, and followed once it serves.
+                // Recorded, and carried out once the node serves.
                 Request::Hold | Request::Wish | Request::Approve => {}
                 // The host is being changed: no complete earlier configuration is left.
                 Request::Abort { .. } => {}

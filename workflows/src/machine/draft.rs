@@ -85,7 +85,7 @@ impl<'a> Draft<'a> {
         self.run_with(task, policy);
     }
 
-    /// Issues a task. An ignored host gets none: its phase restarts when that ends.
+    /// Issues a task, but none while another operator has the host: the phase restarts when that operator stops.
     pub(super) fn run_with(&mut self, task: Task, policy: RetryPolicy) {
         let awaited = TaskKind::of(&task);
         if self.s.left_alone() && awaited.is_some_and(|kind| kind != TaskKind::CloseFence) {

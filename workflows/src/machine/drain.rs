@@ -140,7 +140,7 @@ impl DrainPhase {
                 give_back_for(draft, &failure);
             }
             Self::Leaving => removal::gave_up(draft, task, failure),
-            // Their step fails as a whole.
+            // Any other failed task fails the phase.
             Self::Opening(_)
             | Self::Evicting(..)
             | Self::Drained
@@ -222,7 +222,7 @@ impl DrainPhase {
                 draft.s.note = Some(note.into());
                 draft.give_back();
             }
-            // The host is not whole: it is set up to the end. The others leave, or give back already.
+            // `TearingDown` continues: its host is half torn down. The others leave, or return the lease already.
             (
                 Self::TearingDown | Self::Undoing | Self::Vanishing | Self::Leaving,
                 News::Ignored,
@@ -454,8 +454,8 @@ fn refused(draft: &mut Draft<'_>, why: FenceRefusal, said: String) {
             draft.s.note = Some(format!("given back: {said}"));
             draft.enter(Phase::Undoing);
         }
-        // Only a person can tell what is wrong here. A pause, a label, a cordon or a missing owner is read again after a
-        // while: the facts that tell of it may come late, and without the wait the lease would be asked for at once.
+        // A person has to resolve these. dormer reads a pause, a label, a cordon or a missing owner again after a
+        // while: the facts about it may arrive late, and without the wait the run would request the lease at once.
         FenceRefusal::Paused
         | FenceRefusal::Ignored
         | FenceRefusal::NoOwner

@@ -45,7 +45,7 @@ impl EndedPhase {
 
     pub(super) fn observed(self, draft: &mut Draft<'_>, news: News) {
         match (self, news) {
-            // It leaves: a person's retry continues its removal, or its own timer.
+            // A removal that failed continues only on a person's retry or its own timer.
             (
                 Self::Failed {
                     from: Phase::Leaving,
@@ -115,14 +115,14 @@ impl EndedPhase {
                 },
                 Request::Granted { .. } | Request::Abort { .. },
             ) => removal::return_lease(draft),
-            // The pause may have swallowed its timer.
+            // Its timer may have come due during the pause, when timers are ignored.
             (
                 Self::Failed {
                     from: Phase::Leaving,
                 },
                 Request::Resume { paused: true },
             ) => draft.enter(Phase::Leaving),
-            // It leaves, whatever is wanted of it.
+            // The host is being removed, so no other request changes anything.
             (
                 Self::Failed {
                     from: Phase::Leaving,

@@ -77,7 +77,7 @@ impl Workflow for Machine {
             } => {
                 draft.signalled(&from, signal);
             }
-            // A rollout never closes, and a machine receives no facts for rollouts.
+            // A rollout never closes, so it refuses no signal; a machine receives no signals for rollouts.
             Input::Signalled { .. } | Input::Refused { .. } => {}
         }
         draft.finish()

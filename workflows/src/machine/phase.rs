@@ -35,7 +35,7 @@ pub enum Phase {
     PoolWait,
     /// Converges the profile's first section.
     ConvergingHost {
-        /// Whether the one allowed reboot was used.
+        /// Whether this configuration has already rebooted the host; `configure.rs` limits how often.
         rebooted: bool,
     },
     /// Waits for another boot than this one.

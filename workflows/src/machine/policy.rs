@@ -115,7 +115,7 @@ pub const NODE_CHECK_AGAIN: u64 = 15 * SECOND;
 /// From the first checks of a Node to the last that may fail: the images of DaemonSets are large.
 pub const NODE_CHECKS_MAX: u64 = 30 * MINUTE;
 
-/// How long a removal waits for the link between host and Node to be true.
+/// How long a removal waits for a Node that the API server does not show as this host's, in milliseconds.
 pub const LINK_MAX: u64 = 5 * MINUTE;
 
 /// Policy of a task.

@@ -94,7 +94,7 @@ impl RecreatePhase {
             ) => {}
             // The host is not whole: it is set up to the end.
             (Self::Reprobing, News::Ignored) => {}
-            // The Machine is gone; a late word about it, or about its Node, changes nothing.
+            // The Machine is gone: a late fact about it or its Node changes nothing.
             (
                 Self::ClosingGone | Self::ReplacementWait,
                 News::Address
@@ -114,7 +114,7 @@ impl RecreatePhase {
                 Request::Granted { .. } => draft.give_back(),
                 // Nothing was held back.
                 Request::Resume { paused: false } => {}
-                // On record, and obeyed once it serves.
+                // Recorded, and carried out once the node serves.
                 Request::Hold | Request::Wish | Request::Approve => {}
                 // The host is torn down: no earlier configuration is left.
                 Request::Abort { .. } => {}
@@ -123,7 +123,7 @@ impl RecreatePhase {
                 Request::Resume { paused: true } => draft.begin_again(),
                 // The slot goes with the Machine.
                 Request::Granted { .. } => {}
-                // The Machine is gone, whatever is wanted of it.
+                // The Machine is gone, so no request can change anything.
                 Request::Resume { paused: false }
                 | Request::Hold
                 | Request::Wish

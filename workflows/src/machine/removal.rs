@@ -2,9 +2,6 @@
 //! No controller does any of that. A host that does not answer is forgotten by force, and the note names what stays on
 //! it. A host that has served needs the rollout's lease, as for an upgrade, so that several removals at once take one
 //! node after the other; it serves until it gets the lease. A host that never served needs no lease.
-//!
-//! One that has served passes under the rollout's lease, as an upgrade does: several entries that go at once take one
-//! node after the other. Until its turn it serves. One that never served needs no lease.
 
 use super::{
     draft::Draft,
@@ -52,7 +49,7 @@ pub(super) fn node_changed(draft: &mut Draft<'_>) {
     }
 }
 
-/// Whether nothing holds it: no other operator, and it has the lease, or never served.
+/// Whether the removal may proceed: no other operator runs, and the machine holds the lease or never served.
 fn may_begin(draft: &mut Draft<'_>) -> bool {
     if let Some(other) = draft.s.neighbour().map(str::to_owned) {
         draft.s.note = Some(format!("its removal waits: {other}"));
@@ -89,7 +86,7 @@ fn pass(draft: &mut Draft<'_>, force: bool) {
     draft.evict(How::Recreate, force);
 }
 
-/// The pool's limit for a drain; without one it may take as long as it takes. The phase's row has no such timer,
+/// Starts the timer for the pool's drain limit; without a limit there is no timer. The phase's row has none,
 /// since a Machine that its controller deletes needs none.
 fn wait_for_drain(draft: &mut Draft<'_>) {
     let pool = draft.s.pool.as_ref();
@@ -156,7 +153,7 @@ fn refused(draft: &mut Draft<'_>, why: FenceRefusal, said: String) {
     match why {
         FenceRefusal::Gone => draft.forget_host(None),
         FenceRefusal::NodeServes => {
-            // It was to go over the limit, or was not known to serve: it waits for its turn like all that serve.
+            // The removal had a lease over the limit, or none. Its node serves, so it waits for its turn in the queue.
             draft.s.in_service = true;
             draft.release(false);
             begin_pass(draft, false);

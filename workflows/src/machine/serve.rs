@@ -185,7 +185,7 @@ impl ServePhase {
                 resumed,
                 ..
             } => self.pool_observed(draft, retarget || rules, resumed),
-            // None of them is anything under the lease, but the end of a change.
+            // No phase of this stage changes anything under the lease; `Closing` only ends a change.
             News::Ignored => {}
         }
     }
@@ -243,7 +243,7 @@ impl ServePhase {
             Self::Serving => {}
             // A comparison or a change is already under way.
             Self::Checking | Self::Applying { .. } => {}
-            // It was to be brought back, and is back.
+            // The change was to restore the Node, and the Node is back.
             Self::LeaseWait(change) | Self::OwnerWait(change) if change.repair => {
                 draft.withdraw();
                 draft.enter(Phase::Checking);
@@ -261,7 +261,7 @@ impl ServePhase {
         match self {
             // The time of the Node's absence begins.
             Self::Serving => draft.enter(Phase::Serving),
-            // The time counts from when they serve again.
+            // The absence is timed from the return to Serving.
             Self::Checking | Self::Applying { .. } | Self::Closing => {}
             Self::LeaseWait(_) => await_repair(draft),
             // The change that they wait for brings the Node back.
@@ -284,7 +284,7 @@ impl ServePhase {
             // The position in the queue stays: the version, or the person's request, is the same.
             Self::LeaseWait(_) => {}
             Self::Checking => draft.begin_again(),
-            // They finish the version they began with; then the run considers the present one.
+            // Both phases finish the version that they began with; then the run considers the present one.
             Self::Applying { .. } | Self::Closing => {}
         }
     }
@@ -310,7 +310,7 @@ impl ServePhase {
             | Self::OwnerWait(_)
             | Self::LeaseWait(_)
             | Self::Closing => {
-                // A hold kept nothing back.
+                // A hold delays nothing in these phases.
                 if paused {
                     draft.begin_again();
                 }
@@ -388,7 +388,7 @@ impl ServePhase {
                 draft.s.under_lease = Some(change.how);
                 draft.enter(Phase::Opening(change));
             }
-            // It no longer wants it.
+            // The machine no longer needs the lease.
             Self::LeaseWait(_)
             | Self::Serving
             | Self::Checking
@@ -454,8 +454,8 @@ fn await_repair(draft: &mut Draft<'_>) {
     });
 }
 
-/// Ends dormer's own hold for a pause of the machine's controllers, or for what a person does to the machine. If the pause lasts, the next live read before a change
-/// holds the machine again.
+/// Ends dormer's own hold, whose cause is a paused controller, a label, a cordon or a lost owner. If the cause
+/// remains, the next live read before a change holds the machine again.
 fn end_of_pause(draft: &mut Draft<'_>) {
     if std::mem::take(&mut draft.s.held_for_pause) {
         draft.s.held = None;
@@ -512,7 +512,7 @@ fn may_begin(draft: &Draft<'_>, change: &Change) -> bool {
     s.barred().is_none() && owned && approved && needed
 }
 
-/// Handles an absent Node: the API server has none of this machine. The machine serves nobody and is set up again under
+/// Handles an absent Node: the API server has no Node of this machine. It runs no pods and is configured again under
 /// the lease, one machine at a time.
 fn node_is_absent(draft: &mut Draft<'_>) {
     if draft.s.node.is_some() {

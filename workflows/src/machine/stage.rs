@@ -179,7 +179,7 @@ impl Draft<'_> {
             Stage::Configure(phase) => phase.gave_up(self, task, failure),
             Stage::Serve(phase) => phase.gave_up(self, task, failure),
             Stage::Drain(phase) => phase.gave_up(self, task, failure),
-            // Each of their steps fails as a whole. Failed and Gone await nothing.
+            // In these phases every failed task fails the phase. Failed and Gone await no task.
             Stage::Recreate(_) | Stage::Ended(_) => self.fail(failure),
         }
     }

@@ -56,7 +56,7 @@ pub struct State {
     /// Person who holds it, and reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held: Option<String>,
-    /// Whether [`State::held`] is dormer's own, because its controllers are paused. It ends by itself.
+    /// Whether [`State::held`] is dormer's own, for a pause, a label, a cordon or a lost owner. It ends by itself.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub held_for_pause: bool,
     /// Request of a person that needs the lease.
@@ -90,10 +90,10 @@ pub struct State {
     /// Results of the last checks of its Node, before it counted as joined.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<NodeCheck>,
-    /// When they were first made in the present phase.
+    /// Time of the first check of its Node in the present phase.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checked_since: Option<Timestamp>,
-    /// Whether its Machine was gone. A run that has ended without that was closed by a person.
+    /// Whether its Machine is gone. If a run has ended and this is false, a person closed it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub machine_gone: bool,
     /// Last note for people that is not a failure.
@@ -712,7 +712,7 @@ impl State {
         let waits = self.removal_waits() || rests;
         let leaves = machine.deleting && !waits;
         let away = !rests && (!self.node_serves() || failed || leaves || stray.is_some());
-        // A person keeps it out of service, and a person takes it away.
+        // A person cordoned the Node and removes the host: it may be granted over the limit.
         let out = waits && !rests && self.node.as_ref().is_some_and(|node| node.cordoned);
         MemberReport {
             owner: self.owner().map(|owner| owner.uid.clone()),

@@ -50,7 +50,7 @@ impl Draft<'_> {
         let pool = self.s.pool.as_ref();
         let marked = matches!(self.s.lease, Lease::Held { marked: true, .. });
         let repair_after = pool.and_then(|pool| pool.repair_after_ms);
-        // A person had cordoned it, and takes it away: it may be Ready.
+        // A person cordoned the Node and removes its host, so the Node may be Ready.
         let leaves = self.s.phase == Phase::Leaving;
         let out = leaves && self.s.removal.cordoned;
         Guard {
@@ -165,7 +165,7 @@ impl Draft<'_> {
         self.run_with(task, policy::REMOVAL);
     }
 
-    /// Lets the object of a host that leaves go, with its Node.
+    /// Deletes the Node of a WindowsHost that is being removed, and releases its object.
     pub(super) fn forget_host(&mut self, debt: Option<String>) {
         self.run(Task::ForgetHost {
             machine: self.s.machine_ref(),

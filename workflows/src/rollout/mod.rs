@@ -83,7 +83,7 @@ impl Workflow for Rollout {
             Input::Fired(timer) => draft.fired(timer),
             Input::Finished { task, .. } => draft.payload_set(&task, None),
             Input::Exhausted { task, failure } => draft.payload_set(&task, Some(failure)),
-            // A rollout receives no facts for machines.
+            // A rollout does nothing at its start, receives no signals for machines, and sends none to rollouts.
             Input::Started | Input::Signalled { .. } | Input::Refused { .. } => {}
         }
         draft.finish()

@@ -1,8 +1,5 @@
 //! Controllers' access to the cluster: reads from a cache, and writes as requests. With the simulated server both go to
 //! its store; with a real API server reads come from a cache that watches update, and writes go over HTTP.
-//!
-//! A seam: against the simulated server both go to its store; against a real API server the reads
-//! come from a cache that watches keep, the writes over HTTP.
 
 use std::sync::Arc;
 

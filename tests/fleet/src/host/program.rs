@@ -176,8 +176,6 @@ impl Host {
     }
 
     /// Windows' refusal to run the program. Numbers and messages: Microsoft Learn, "System error codes".
-    ///
-    /// Numbers and words: Microsoft Learn, "System error codes".
     fn obstacle(&self, call: &Call) -> Option<Obstacle> {
         let path = program_path(&call.program);
         if self.strike(Fault::ProgramVanishes) {

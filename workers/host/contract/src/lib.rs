@@ -2,10 +2,6 @@
 //! a host by operations, performs one, and checks the answer and the effect. It runs against every implementation of
 //! [`Host`](dormer_host::ops::Host). Each row also has a *liar*: a wrong answer without an effect, which the row must
 //! refuse. So no row accepts everything.
-//!
-//! A [`Row`] prepares a host by operations, performs one, and looks at the answer and at what it did. It runs against
-//! every implementation of [`Host`](dormer_host::ops::Host). Each row has a *liar*: a wrong answer, given without performing anything, that the
-//! row must refuse; so no row is satisfied by everything.
 
 mod files;
 mod images;

@@ -2,9 +2,6 @@
 //! answers of Windows, each behaviour with its source. It serves tests of the core and the simulated fleet. Time is the
 //! host's own: a pause passes at once. A host can be cloned, so that a test can cut a run after each of its operations
 //! without a new run from the start.
-//!
-//! Time is the host's own: a pause passes at once. A host can be cloned, so that a run is cut after each of its
-//! operations without running it anew from the start.
 
 mod cut;
 mod disk;

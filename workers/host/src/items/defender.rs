@@ -1,9 +1,6 @@
 //! Program that Windows Defender excludes from scans, where Defender runs. Two exclusions are needed: the path, because
 //! "the process itself is scanned unless it's added to the file exclusion list", and the process, for the files that it
 //! opens (MicrosoftDocs/defender-docs, configure-process-opened-file-exclusions).
-//!
-//! Two exclusions: of the path, because "the process itself is scanned unless it's added to the file exclusion list", and
-//! of the process, for what it opens (MicrosoftDocs/defender-docs, configure-process-opened-file-exclusions).
 
 use dormer_profile::{answer::FailureCode, item::DefenderExclusion};
 

@@ -52,9 +52,6 @@ pub enum Source {
 
 /// Access rights of an object at its creation, owner included. SDDL (docs/field-notes.md, Access rights of files) in a
 /// security descriptor for `CreateFileW` or `CreateDirectoryW`, so that others cannot write at any moment.
-///
-/// SDDL (docs/field-notes.md, Access rights of files); set by a security descriptor given to `CreateFileW` or
-/// `CreateDirectoryW`, so that there is no moment in which others may write.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rights {
