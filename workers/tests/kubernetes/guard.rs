@@ -860,49 +860,35 @@ async fn a_machine_without_an_owner_is_not_deleted() {
 #[tokio::test]
 async fn a_machine_that_its_set_does_not_keep_is_not_deleted() {
     let bench = Bench::new(1, false).await;
-    let m = bench.machines().remove(0);
-    let key = Key::new(m.namespace.as_str(), m.name.as_str());
+    let (m, [(kind, key), (set_kind, set_key), _]) = of_cluster_api(&bench);
     let guard = within_the_limit;
     bench.run(open(&m, guard())).await.expect("it opens");
-    let owner = bench.machine(&m)["metadata"]["ownerReferences"][0].clone();
-    let set = Key::new(
-        m.namespace.as_str(),
-        owner["name"].as_str().expect("a name"),
-    );
-    let live = bench
-        .world
-        .api
-        .get(&kinds::MACHINE_SET, &set)
-        .expect("its set");
-    let selector = live.value["spec"]["selector"]["matchLabels"].clone();
-    let of = selector.as_object().expect("a selector");
-    let of = of.keys().next().expect("a label").clone();
-    let label = bench.machine(&m)["metadata"]["labels"][&of].clone();
-    let relabel = |to: Value| {
-        let labels = json!({"metadata": {"labels": {&of: to}}});
-        bench.patch_object(&kinds::MACHINE, &key, labels);
-    };
+    let machine = || bench.world.api.get(kind, &key).expect("it is there");
     let refused = async || {
         let said = bench.run(delete(&m, guard())).await;
         assert_eq!(why(said), FenceRefusal::NoOwner);
-        assert!(!bench.machine(&m).deleting());
+        assert!(!machine().value.deleting());
     };
-    relabel("quarantine".into());
+    let select = |of: Value| {
+        let labels = json!({"kubernetes.io/os": "windows", "of": of});
+        let spec = json!({"spec": {"selector": {"matchLabels": labels}}});
+        bench.patch_object(set_kind, &set_key, spec);
+    };
+    select("others".into());
     refused().await;
-    relabel(label);
-    let mut stranger = owner.clone();
-    stranger["uid"] = "of-an-earlier-set".into();
-    for owners in [
-        json!([stranger]),
-        json!([{"apiVersion": owner["apiVersion"],
-        "kind": "MachineSet", "name": "not-there", "uid": "u", "controller": true}]),
-    ] {
-        let owners = json!({"metadata": {"ownerReferences": owners}});
-        bench.patch_object(&kinds::MACHINE, &key, owners);
+    select(Value::Null);
+    let owner = machine().value["metadata"]["ownerReferences"][0].clone();
+    let own = |owner: &Value| {
+        let owners = json!({"metadata": {"ownerReferences": [owner]}});
+        bench.patch_object(kind, &key, owners);
+    };
+    for (field, another) in [("uid", "of-an-earlier-set"), ("name", "not-there")] {
+        let mut stranger = owner.clone();
+        stranger[field] = another.into();
+        own(&stranger);
         refused().await;
     }
-    let back = json!({"metadata": {"ownerReferences": [owner]}});
-    bench.patch_object(&kinds::MACHINE, &key, back);
+    own(&owner);
     assert_eq!(
         bench.run(delete(&m, guard())).await,
         Ok(Outcome::MachineDeleted)
