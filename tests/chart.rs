@@ -18,7 +18,7 @@ const HEAD: &str = "# Rendered from deploy/chart by a test: UPDATE_EXPECT=1 carg
 const NATS: &str = "--set=nats.url=nats://nats:4222,nats.insecure=true";
 
 /// Rendered manifests: the file, and Helm's arguments.
-const RENDERED: [(&str, &[&str]); 6] = [
+const RENDERED: [(&str, &[&str]); 7] = [
     (
         "install.yaml",
         &[

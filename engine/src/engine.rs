@@ -419,7 +419,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn passes_of_engines_that_began_together_spread_over_half_an_interval() {
+    fn passes_of_engines_that_began_together_differ_by_half_an_interval() {
         let every = Duration::from_secs(40);
         let pauses: Vec<Duration> = (0..1_000).map(|_| jittered(every)).collect();
         let (least, most) = (pauses.iter().min(), pauses.iter().max());

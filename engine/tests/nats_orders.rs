@@ -113,7 +113,7 @@ impl Site {
         self.shard.turn(batch).await.expect("the engine goes on");
     }
 
-    async fn told(&mut self, to: &str, says: &str) {
+    async fn observe(&mut self, to: &str, says: &str) {
         self.facts += 1;
         let object = ObjectRef {
             cluster: String::new(),
@@ -158,16 +158,16 @@ async fn taken_from(store: &NatsStore<Set>) -> dormer_engine::port::Delivery {
 async fn orders_of_cancelled_exhausted_and_ended_tasks_leave_the_stream_and_no_others() {
     let server = started!(NatsServer::start(NatsOptions::default()));
     let mut site = Site::on(&server).await;
-    site.told("stays", "work").await;
+    site.observe("stays", "work").await;
     assert_eq!(site.orders().await, 1);
     for (key, last) in [("cancelled", "cancel"), ("closed", "end")] {
-        site.told(key, "work").await;
-        site.told(key, "work").await;
+        site.observe(key, "work").await;
+        site.observe(key, "work").await;
         assert_eq!(site.orders().await, 3, "{key}");
-        site.told(key, last).await;
+        site.observe(key, last).await;
         assert_eq!(site.orders().await, 1, "{key}");
     }
-    site.told("exhausted", "once").await;
+    site.observe("exhausted", "once").await;
     assert_eq!(site.orders().await, 2);
     let RetryPolicy {
         attempt_ms_max,
@@ -179,9 +179,9 @@ async fn orders_of_cancelled_exhausted_and_ended_tasks_leave_the_stream_and_no_o
     assert_eq!(site.orders().await, 1, "nobody waits for it any more");
 
     // An attempt without an answer: its order stays until the next attempt, or until the task ends.
-    site.told("retried", "work").await;
+    site.observe("retried", "work").await;
     site.time_passes("retried", unanswered).await;
     assert_eq!(site.orders().await, 2);
-    site.told("retried", "cancel").await;
+    site.observe("retried", "cancel").await;
     assert_eq!(site.orders().await, 1);
 }

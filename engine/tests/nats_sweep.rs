@@ -14,7 +14,7 @@ const IN_A_ROW: usize = 6;
 
 /// Waits until the last passes of each stream are those of one engine: each pass creates a consumer. The answer is this
 /// engine of each stream.
-async fn settled(created: &Created) -> Vec<String> {
+async fn owners(created: &Created) -> Vec<String> {
     let last = |passes: Vec<String>| {
         let by: BTreeSet<&String> = passes.iter().rev().take(IN_A_ROW).collect();
         let one = passes.len() >= IN_A_ROW && by.len() == 1;
@@ -25,7 +25,7 @@ async fn settled(created: &Created) -> Vec<String> {
         by().is_some()
     })
     .await;
-    by().expect("settled")
+    by().expect("one for each")
 }
 
 struct Engine {
@@ -66,7 +66,7 @@ async fn one_engine_sweeps_each_history_stream_and_another_goes_on_after_its_dea
     for _ in 0..3 {
         engines.push(Engine::begin(&server).await);
     }
-    let by = settled(&created).await;
+    let by = owners(&created).await;
     created.forget();
     await_condition("more passes", SOON, || async {
         created.of_streams().iter().all(|it| it.len() > IN_A_ROW)
@@ -79,9 +79,9 @@ async fn one_engine_sweeps_each_history_stream_and_another_goes_on_after_its_dea
     for engine in engines.drain(..2) {
         engine.die().await;
         created.forget();
-        settled(&created).await;
+        owners(&created).await;
     }
-    let by: BTreeSet<String> = settled(&created).await.into_iter().collect();
+    let by: BTreeSet<String> = owners(&created).await.into_iter().collect();
     assert_eq!(by.len(), 1, "{by:?}");
     drop(engines);
 }

@@ -65,8 +65,8 @@ pub(super) enum Followed {
 pub(super) struct LastHeaders {
     name: String,
     consumer: PullConsumer,
-    /// Last sequence that was seen.
-    seen: u64,
+    /// Last sequence that was read.
+    last_read: u64,
     /// Number of the last delivery. Without a gap nothing was missed.
     delivered: u64,
     /// Last sequence of the stream that brought nothing however often it was asked for: its message was deleted.
@@ -113,7 +113,7 @@ impl LastHeaders {
         let mut reader = Self {
             name: name.to_owned(),
             consumer,
-            seen: 0,
+            last_read: 0,
             delivered: 0,
             empty: 0,
         };
@@ -122,7 +122,7 @@ impl LastHeaders {
             if count == 0 {
                 return Err(lost("the page stayed empty".into()));
             }
-            pending = if reader.seen >= end { 0 } else { left };
+            pending = if reader.last_read >= end { 0 } else { left };
         }
         Ok((reader, stream))
     }
@@ -149,12 +149,12 @@ impl LastHeaders {
         let stream = stream.map_err(|e| lost(e.to_string()))?;
         let state = &stream.cached_info().state;
         let last = state.last_sequence;
-        if last < self.seen {
+        if last < self.last_read {
             return Ok(Followed::Lost);
         }
         // A consumer may learn of a message a moment after the stream has it.
         let mut tries = if last == self.empty { 1 } else { EMPTY_MAX };
-        while self.seen < last {
+        while self.last_read < last {
             match self.page(&mut see).await {
                 Err(_) => return Ok(Followed::Lost),
                 Ok((1.., _)) => {}
@@ -171,7 +171,7 @@ impl LastHeaders {
                 }
             }
         }
-        let same = self.seen <= last;
+        let same = self.last_read <= last;
         Ok(Followed::Current(same.then_some(state.subjects_count)))
     }
 
@@ -205,7 +205,7 @@ impl LastHeaders {
                 return Err(lost("a delivery is missing".into()));
             }
             self.delivered = info.consumer_sequence;
-            self.seen = info.stream_sequence;
+            self.last_read = info.stream_sequence;
             (count, left) = (count + 1, info.pending);
             see(&message.message, info.stream_sequence);
         }

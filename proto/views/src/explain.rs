@@ -751,7 +751,7 @@ pub(crate) mod tests {
             );
             found.why.contains(room)
         };
-        let (serves, waits) = (MachinePhase::Joined, MachinePhase::LeaseWait);
+        let (serves, waits) = (MachinePhase::Serving, MachinePhase::LeaseWait);
         assert!(says(serves, json!({"members": 5_000, "turnedAway": ["m"]})));
         assert!(says(waits, json!({"members": 5_000, "turnedAway": ["u"]})));
         // The rollout names sixteen of them.

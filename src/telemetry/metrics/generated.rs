@@ -416,6 +416,10 @@ const PANELS: &[Panel] = &[
                 "sum by (workflow, code) (increase(dormer_runs_quarantined_total[5m]))",
                 "{{workflow}} quarantined in 5 m: {{code}}",
             ),
+            (
+                "sum by (work) (increase(dormer_background_panics_total[5m]))",
+                "panics in 5 m: {{work}}",
+            ),
         ],
     },
     Panel {

@@ -406,7 +406,7 @@ impl World {
         if let Some(id) = self.asked.keys().next() {
             wrong.push(format!("nobody answered the request {id}"));
         }
-        for (id, run) in &self.told {
+        for (id, run) in &self.confirmed_requests {
             if !self.confirmed(run, id) {
                 wrong.push(format!(
                     "the request {id} was confirmed, and is not on record"

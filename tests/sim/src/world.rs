@@ -134,7 +134,7 @@ pub(crate) struct World {
     /// Requests whose senders wait for an answer, each with its run and until when.
     pub(crate) asked: BTreeMap<String, (RunId, Timestamp)>,
     /// Requests whose senders were told that they are on record, each with its run.
-    pub(crate) told: BTreeMap<String, RunId>,
+    pub(crate) confirmed_requests: BTreeMap<String, RunId>,
     /// How far each engine's clock is ahead of the server's, in milliseconds.
     pub(crate) skew: BTreeMap<usize, i64>,
     pub(crate) violation: Option<String>,
@@ -173,7 +173,7 @@ impl World {
             resource: 0,
             requests: 0,
             asked: BTreeMap::new(),
-            told: BTreeMap::new(),
+            confirmed_requests: BTreeMap::new(),
             skew: BTreeMap::new(),
             violation: None,
             digest: 0,
@@ -403,7 +403,7 @@ impl World {
         for (id, (run, until)) in std::mem::take(&mut self.asked) {
             let last = self.last(&run);
             if last.is_some_and(|entry| entry.record.run.requests.contains(&id)) {
-                self.told.insert(id, run);
+                self.confirmed_requests.insert(id, run);
             } else if !at_rest && self.now < until {
                 self.asked.insert(id, (run, until));
             }
@@ -555,7 +555,7 @@ impl World {
             .is_some_and(|entry| entry.revision == revision)
         {
             self.entries.retain(|entry| entry.run != *run);
-            self.told.retain(|_, of| of != run);
+            self.confirmed_requests.retain(|_, of| of != run);
         }
     }
 
@@ -624,7 +624,7 @@ impl World {
             self.tail_lost = true;
         }
         // What is lost was confirmed before.
-        self.told.clear();
+        self.confirmed_requests.clear();
         if reuse {
             self.revision = self.entries.last().map_or(0, |entry| entry.revision.0);
         } else {

@@ -398,19 +398,19 @@ mod tests {
             };
             ClusterConfig::default().with(snapshot, true).0
         };
-        let one = with(mirrored(), pull_secret("7", "b25l"));
+        let one = with(mirrored(), pull_secret("7", "b25lOnA="));
         assert_eq!(
             one.digest(),
-            with(mirrored(), pull_secret("7", "dHdv")).digest()
+            with(mirrored(), pull_secret("7", "dHdvOnA=")).digest()
         );
         assert_ne!(
             one.digest(),
-            with(mirrored(), pull_secret("8", "b25l")).digest()
+            with(mirrored(), pull_secret("8", "b25lOnA=")).digest()
         );
         let mut secrets = Secrets::default();
         one.secrets("aws", &mut secrets);
-        assert_eq!(secrets.get("registry.m.example"), Some("b25l"));
-        assert!(!format!("{one:?}").contains("b25l"));
+        assert_eq!(secrets.get("registry.m.example"), Some("b25lOnA="));
+        assert!(!format!("{one:?}").contains("b25lOnA="));
         let renewed = |revision: &str| {
             let snapshot = ClusterSnapshot {
                 exporter: Ok(Revision(revision.into())),

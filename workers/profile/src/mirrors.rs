@@ -5,7 +5,10 @@
 //! is removed from the mirror. Mirrors that cannot be expressed this way are left out, with a warning.
 
 use crate::profile::{Mirror, MirrorSpec, Named};
-use base64::{Engine as _, engine::general_purpose::STANDARD};
+use base64::{
+    Engine as _, alphabet,
+    engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig, general_purpose::STANDARD},
+};
 use serde::Serialize;
 use serde_json::Value;
 use std::{collections::BTreeMap, fmt};
@@ -29,16 +32,21 @@ pub struct Mirrored {
 
 /// Credentials of a pull secret. They are never printed.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Credentials(BTreeMap<String, Zeroizing<String>>);
+pub struct Credentials {
+    known: BTreeMap<String, Zeroizing<String>>,
+    /// Entries that no registry takes, with the reason.
+    unusable: BTreeMap<String, &'static str>,
+}
 
 impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.0.keys()).finish()
+        f.debug_set().entries(self.known.keys()).finish()
     }
 }
 
 impl Credentials {
-    /// Reads a `.dockerconfigjson`. An entry without credentials is left out.
+    /// Reads a `.dockerconfigjson`. An entry without credentials is left out, and so is one with an `auth` that is no
+    /// base64 of user and password.
     ///
     /// # Errors
     /// The text is not such JSON. The sentence reveals nothing of its content.
@@ -49,39 +57,64 @@ impl Credentials {
             .get("auths")
             .and_then(Value::as_object)
             .ok_or("has no `auths`")?;
-        let entries = auths.iter().filter_map(|(location, entry)| {
+        let mut read = Self::default();
+        for (location, entry) in auths {
             let location = location
                 .trim_start_matches("https://")
                 .trim_end_matches('/');
-            Some((location.to_owned(), basic(entry)?))
-        });
-        Ok(Self(entries.collect()))
+            match basic(entry) {
+                Some(Ok(auth)) => {
+                    read.known.insert(location.to_owned(), auth);
+                }
+                Some(Err(why)) => {
+                    read.unusable.insert(location.to_owned(), why);
+                }
+                None => {}
+            }
+        }
+        Ok(read)
     }
 
     /// Entry for a location (`registry:port/path`): the longest one that equals or contains it.
     fn entry(&self, location: &str) -> Option<&str> {
-        let above = |entry: &&String| {
-            location
-                .strip_prefix(entry.as_str())
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        };
-        self.0
-            .keys()
-            .filter(above)
-            .max_by_key(|entry| entry.len())
-            .map(String::as_str)
+        nearest(self.known.keys(), location)
+    }
+
+    /// The same of the entries that no registry takes, with the reason.
+    fn unusable(&self, location: &str) -> Option<(&str, &'static str)> {
+        let entry = nearest(self.unusable.keys(), location)?;
+        Some((entry, self.unusable[entry]))
     }
 
     /// Each with the name of its secret, as `authorization` texts use it.
     pub fn secrets(&self) -> impl Iterator<Item = (String, &str)> {
-        self.0
+        self.known
             .iter()
             .map(|(location, auth)| (secret_name(location), auth.as_str()))
     }
 }
 
-/// User and password in the form of the header `Authorization: Basic`.
-fn basic(entry: &Value) -> Option<Zeroizing<String>> {
+/// The kubelet reads `auth` with and without the padding at its end.
+const PADDED_OR_NOT: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+/// The longest of these locations that equals this one or contains it.
+fn nearest<'a>(entries: impl Iterator<Item = &'a String>, location: &str) -> Option<&'a str> {
+    let above = |entry: &&String| {
+        location
+            .strip_prefix(entry.as_str())
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    entries
+        .filter(above)
+        .max_by_key(|entry| entry.len())
+        .map(String::as_str)
+}
+
+/// User and password in the form of the header `Authorization: Basic`, or why no registry takes them.
+fn basic(entry: &Value) -> Option<Result<Zeroizing<String>, &'static str>> {
     let text = |key: &str| {
         entry
             .get(key)
@@ -89,10 +122,14 @@ fn basic(entry: &Value) -> Option<Zeroizing<String>> {
             .filter(|text| !text.is_empty())
     };
     if let Some(auth) = text("auth") {
-        return Some(Zeroizing::new(auth.to_owned()));
+        let both = PADDED_OR_NOT.decode(auth.trim()).map(Zeroizing::new);
+        return Some(match both {
+            Ok(both) if both.contains(&b':') => Ok(Zeroizing::new(STANDARD.encode(&**both))),
+            _ => Err("its `auth` is no base64 of user:password"),
+        });
     }
     let both = Zeroizing::new(format!("{}:{}", text("username")?, text("password")?));
-    Some(Zeroizing::new(STANDARD.encode(both.as_bytes())))
+    Some(Ok(Zeroizing::new(STANDARD.encode(both.as_bytes()))))
 }
 
 /// Name of a location's secret. No host name contains `_` and no path `..`, so different locations have different
@@ -134,6 +171,12 @@ pub fn registries(
                     // Credentials for the whole mirror come first: containerd uses them for other repositories as well.
                     let whole = credentials.entry(&location);
                     let known = whole.or_else(|| credentials.entry(mirror));
+                    let unusable = credentials.unusable(mirror).filter(|_| known.is_none());
+                    if let Some((entry, why)) = unusable {
+                        warnings.push(format!(
+                            "the credentials for {entry} are left out: {why}; {mirror} is asked without"
+                        ));
+                    }
                     if !add(spec, &location, entry.tags, known) {
                         warnings.push(format!(
                             "the credentials for {mirror} are left out: containerd has one for all of {location}, and \
@@ -193,6 +236,9 @@ fn add(spec: &mut MirrorSpec, location: &str, tags: bool, entry: Option<&str>) -
 
 /// Reason for which containerd on Windows cannot have a folder for a source.
 fn unfit(registry: &str, path: &str) -> Option<&'static str> {
+    if path.starts_with('/') && registry.ends_with(':') {
+        return Some("it is a URL, and a mirror set has names without https://");
+    }
     if registry.starts_with("*.") {
         return Some("containerd knows registries by their whole names only");
     }
@@ -343,8 +389,8 @@ mod tests {
 
     #[test]
     fn credentials_for_a_repository_are_found_by_its_mirror() {
-        let text = r#"{"auths": {"m.example/team/app": {"auth": "YXBw"}, "m.example/team/web": {"auth": "d2Vi"},
-            "n.example": {"auth": "YWxs"}, "n.example/team/app": {"auth": "YXBw"}}}"#;
+        let text = r#"{"auths": {"m.example/team/app": {"auth": "YTpw"}, "m.example/team/web": {"auth": "dzpw"},
+            "n.example": {"auth": "YWxsOnA="}, "n.example/team/app": {"auth": "YTpw"}}}"#;
         let credentials = Credentials::parse(text).expect("a pull secret");
         let told = |entries: &[Mirrored]| {
             let (found, said) = registries(entries, &credentials);
@@ -365,8 +411,28 @@ mod tests {
     }
 
     #[test]
+    fn an_entry_that_no_registry_takes_is_named_where_a_mirror_needs_it() {
+        let text = r#"{"auths": {"m.example/a": {"auth": "user:password"}, "m.example/b": {"auth": "dXNlcg=="},
+            "elsewhere.example": {"auth": "?"}}}"#;
+        let credentials = Credentials::parse(text).expect("a pull secret");
+        for image in ["a", "b", "c"] {
+            let source = format!("quay.io/{image}");
+            let mirror = format!("m.example/{image}");
+            let (found, said) = registries(&[of(&source, &[&mirror])], &credentials);
+            assert_eq!(found["quay.io"].mirrors[0].authorization, "");
+            let wanted = format!(
+                "the credentials for {mirror} are left out: its `auth` is no base64 of user:password; {mirror} is \
+                 asked without"
+            );
+            let wanted = if image == "c" { vec![] } else { vec![wanted] };
+            assert_eq!(said, wanted, "{image}");
+        }
+        assert_eq!(credentials.secrets().count(), 0);
+    }
+
+    #[test]
     fn credentials_are_those_of_the_nearest_entry() {
-        let text = r#"{"auths": {"m.example:5000": {"auth": "aG9zdA=="}, "m.example:5000/team": {"auth": "dGVhbQ=="},
+        let text = r#"{"auths": {"m.example:5000": {"auth": "aDpw"}, "m.example:5000/team": {"auth": "dDpwdw"},
             "https://other.example/": {"username": "u", "password": "p"}, "empty.example": {}}}"#;
         let credentials = Credentials::parse(text).expect("a pull secret");
         let authorization = |mirror: &str| {
@@ -388,6 +454,7 @@ mod tests {
         assert_eq!(authorization("empty.example"), "");
         let secrets: BTreeMap<_, _> = credentials.secrets().collect();
         assert_eq!(secrets["registry.other.example"], "dTpw");
+        assert_eq!(secrets["registry.m.example_5000..team"], "dDpwdw==");
         assert!(!format!("{credentials:?}").contains("dTpw"));
         assert_eq!(
             Credentials::parse("{").expect_err("no JSON"),

@@ -326,7 +326,7 @@ fn mirror_sets_of_a_cluster_become_hosts_toml() {
         },
         of("quay.example:8443/a", &["mirror.example:5000/b"]),
     ];
-    let auths = r#"{"auths": {"mirror.example:5000": {"auth": "dXNlcjpwYXNz"}, "quay.io": {"auth": "bm8="}}}"#;
+    let auths = r#"{"auths": {"mirror.example:5000": {"auth": "dXNlcjpwYXNz"}, "quay.io": {"auth": "bjpv"}}}"#;
     let credentials = Credentials::parse(auths).expect("a pull secret");
     let pull_secret = Ok((Revision("7".into()), credentials));
     let snapshot = ClusterSnapshot {

@@ -736,9 +736,11 @@ fn one_planted_mistake_for_each_row_of_the_cluster_is_named() {
         ..Mirrored::default()
     };
     let kubelet = json!({"maxPods": 99, "cpuManagerPolicy": "static"});
-    let auths = r#"{"auths": {"mirror.example/team/one": {"auth": "b25l"},
-        "mirror.example/team/two": {"auth": "dHdv"}}}"#;
-    let credentials = Credentials::parse(auths).expect("a pull secret");
+    let pull_secret = |auths: &str| {
+        let text = format!(r#"{{"auths": {{{auths}}}}}"#);
+        let credentials = Credentials::parse(&text).expect("a pull secret");
+        Ok((Revision("1".into()), credentials))
+    };
     let plain = ClusterSnapshot::default;
     let table = [
         (
@@ -757,14 +759,18 @@ fn one_planted_mistake_for_each_row_of_the_cluster_is_named() {
             },
             "KubeletConfig pods: cpuManagerPolicy do not reach Windows nodes",
         ),
-        // An ImageContentSourcePolicy becomes the same entries as the two newer sets.
+        // The API server compares the two newer sets with a pattern, an ImageContentSourcePolicy with none.
         (
             15,
             ClusterSnapshot {
-                mirrors: Ok(vec![of("*.old.example", "mirror.example", false)]),
+                mirrors: Ok(vec![of(
+                    "quay.io/team/one",
+                    "https://mirror.example/team/one",
+                    false,
+                )]),
                 ..plain()
             },
-            "containerd knows registries by their whole names only",
+            "the mirror https://mirror.example/team/one of quay.io/team/one is left out: it is a URL",
         ),
         (
             19,
@@ -774,6 +780,7 @@ fn one_planted_mistake_for_each_row_of_the_cluster_is_named() {
             },
             "NeverContactSource of quay.io/team: containerd knows whole registries only",
         ),
+        // Two repositories of one mirror, each with a robot's account of its own.
         (
             20,
             ClusterSnapshot {
@@ -781,10 +788,28 @@ fn one_planted_mistake_for_each_row_of_the_cluster_is_named() {
                     of("quay.io/team/one", "mirror.example/team/one", false),
                     of("quay.io/team/two", "mirror.example/team/two", false),
                 ]),
-                pull_secret: Ok((Revision("1".into()), credentials)),
+                pull_secret: pull_secret(
+                    r#""mirror.example/team/one": {"auth": "b25lOnA="}, "mirror.example/team/two": {"auth": "dHdvOnA="}"#,
+                ),
                 ..plain()
             },
             "the credentials for mirror.example/team/two are left out",
+        ),
+        // Written by hand, and not in base64.
+        (
+            20,
+            ClusterSnapshot {
+                mirrors: Ok(vec![of(
+                    "quay.io/team/one",
+                    "mirror.example/team/one",
+                    false,
+                )]),
+                pull_secret: pull_secret(
+                    r#""mirror.example/team/one": {"auth": "robot:passw0rd"}"#,
+                ),
+                ..plain()
+            },
+            "the credentials for mirror.example/team/one are left out: its `auth` is no base64",
         ),
     ];
     for (row, snapshot, wanted) in table {
@@ -801,7 +826,9 @@ fn one_planted_mistake_for_each_row_of_the_cluster_is_named() {
         let profile = stack(&layers).expect("a profile");
         let told = serde_json::to_string(&profile).expect("JSON");
         assert!(
-            !told.contains("cpuManagerPolicy") && !told.contains("old.example"),
+            !told.contains("cpuManagerPolicy")
+                && !told.contains("https://https")
+                && !said.contains("passw0rd"),
             "row {row}: {told}"
         );
         // Without any mirror that can be used the registry stays banned.

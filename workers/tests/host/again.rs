@@ -273,3 +273,26 @@ async fn a_cloud_node_manager_has_its_own_token_and_another_before_that_ends() {
     let task = bench.plan(Some(node.clone()), false);
     assert_eq!(bench.found(task).await, (None, vec![]));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_node_is_the_same_to_the_program_of_a_later_dormer() {
+    let mut bench = Bench::start(&[]).await;
+    let node = bench.joined().await;
+    let program = bench.updated();
+    let has = |bench: &Bench| {
+        let host = bench.simulated();
+        let state = host.state();
+        state.disk.read_text_path(&program).is_ok()
+    };
+    assert!(!has(&bench), "it is another one: {program}");
+    let task = bench.plan(Some(node.clone()), false);
+    assert_eq!(bench.found(task).await, (None, vec![]));
+    assert!(has(&bench), "{program} made the plan");
+    let before = bench.counts();
+    for section in [Section::Host, Section::Node] {
+        let task = bench.converge(section, Some(node.clone()));
+        bench.does(task).await;
+    }
+    // Nothing is changed, no service restarts, and no file of the payload is sent again.
+    assert_eq!(done(&before, &bench.counts()), (2, 0, 0, 0));
+}

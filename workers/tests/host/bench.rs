@@ -177,6 +177,7 @@ pub(crate) struct Bench {
     pub(crate) world: World,
     pub(crate) executor: HostExecutor<Plain>,
     pub(crate) cluster: Arc<Plain>,
+    catalog: Catalog,
     pub(crate) desired: Desired,
     pub(crate) seq: u64,
     /// The platform that the machine is said to be on.
@@ -266,6 +267,23 @@ pub(crate) fn program() -> Arc<HostProgram> {
     Arc::new(HostProgram::of(dormer_fleet::host::stand_in()).expect("a program"))
 }
 
+fn executor(
+    world: &World,
+    catalog: &Catalog,
+    program: Arc<HostProgram>,
+    cluster: &Arc<Plain>,
+) -> HostExecutor<Plain> {
+    let key = Key::read(&world.ssh_key.private_pem).expect("a key");
+    HostExecutor::new(
+        Arc::new(Reach(world.host_dialer())),
+        key,
+        Limits::default(),
+        catalog.clone(),
+        program,
+        Arc::clone(cluster),
+    )
+}
+
 impl Bench {
     pub(crate) async fn start(faults: &[&str]) -> Self {
         Self::start_with(faults, payload()).await
@@ -295,26 +313,26 @@ impl Bench {
             own,
             cloud: Mutex::default(),
         });
-        let key = Key::read(&world.ssh_key.private_pem).expect("a key");
-        let reach = Arc::new(Reach(world.host_dialer()));
-        let executor = HostExecutor::new(
-            reach,
-            key,
-            Limits::default(),
-            catalog,
-            program(),
-            Arc::clone(&cluster),
-        );
+        let executor = executor(&world, &catalog, program(), &cluster);
         let bench = Self {
             world,
             executor,
             cluster,
+            catalog,
             desired,
             seq: 0,
             platform: "AWS",
         };
         bench.until("a host", |bench| bench.phase().is_some()).await;
         bench
+    }
+
+    /// dormer is updated: its worker brings another host program. Answers the program's name on the host.
+    pub(crate) fn updated(&mut self) -> String {
+        let program = HostProgram::of(dormer_fleet::host::later_stand_in()).expect("a program");
+        let path = dormer_host::paths::program_path(program.sha256());
+        self.executor = executor(&self.world, &self.catalog, Arc::new(program), &self.cluster);
+        path
     }
 
     /// The simulated host itself.

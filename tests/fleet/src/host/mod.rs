@@ -29,5 +29,5 @@ pub use cloud::{Hosts, Reach};
 pub use computer::{Host, Phase};
 pub use counts::{Execution, HostCounts};
 pub use profile::{Image, Release};
-pub use program::stand_in;
+pub use program::{later_stand_in, stand_in};
 pub use shell::Shell;

@@ -40,24 +40,35 @@ pub(super) const STAND_IN_BODY_AT: usize = 0x90;
 /// The program that simulated hosts take for `dormer-host.exe`.
 #[must_use]
 pub fn stand_in() -> &'static [u8] {
-    static PROGRAM: LazyLock<Vec<u8>> = LazyLock::new(|| {
-        let mut bytes = b"MZ".to_vec();
-        bytes.resize(0x3c, 0);
-        bytes.extend(0x80_u32.to_le_bytes());
-        bytes.resize(0x80, 0);
-        bytes.extend(b"PE\0\0\x64\x86");
-        bytes.resize(STAND_IN_BODY_AT, 0);
-        let (actual, modelled) = STAND_IN_BYTES;
-        bytes.extend(modelled_body("dormer-host.exe", actual, modelled));
-        debug_assert!(bytes[STAND_IN_BODY_AT..].starts_with(MODELLED_MARK.as_bytes()));
-        bytes
-    });
+    static PROGRAM: LazyLock<Vec<u8>> = LazyLock::new(|| stand_in_of("dormer-host.exe"));
     &PROGRAM
 }
 
-fn stand_in_sha256() -> &'static str {
-    static SHA256: LazyLock<String> = LazyLock::new(|| sha256_hex(stand_in()));
-    &SHA256
+/// The one of a later dormer: other bytes, which they take, too.
+#[must_use]
+pub fn later_stand_in() -> &'static [u8] {
+    static PROGRAM: LazyLock<Vec<u8>> = LazyLock::new(|| stand_in_of("a later dormer-host.exe"));
+    &PROGRAM
+}
+
+fn stand_in_of(title: &str) -> Vec<u8> {
+    let mut bytes = b"MZ".to_vec();
+    bytes.resize(0x3c, 0);
+    bytes.extend(0x80_u32.to_le_bytes());
+    bytes.resize(0x80, 0);
+    bytes.extend(b"PE\0\0\x64\x86");
+    bytes.resize(STAND_IN_BODY_AT, 0);
+    let (actual, modelled) = STAND_IN_BYTES;
+    bytes.extend(modelled_body(title, actual, modelled));
+    debug_assert!(bytes[STAND_IN_BODY_AT..].starts_with(MODELLED_MARK.as_bytes()));
+    bytes
+}
+
+/// Whether a program with this hash runs here.
+fn is_stand_in(sha256: &str) -> bool {
+    static SHA256: LazyLock<[String; 2]> =
+        LazyLock::new(|| [stand_in(), later_stand_in()].map(sha256_hex));
+    SHA256.iter().any(|known| known == sha256)
 }
 
 /// The call of a command line; none if it is no line of the program.
@@ -206,7 +217,7 @@ impl Host {
                 "Operation did not complete successfully because the file contains a virus or potentially unwanted software.",
             ));
         }
-        if self.strike(Fault::OtherProcessor) || body.sha256 != stand_in_sha256() {
+        if self.strike(Fault::OtherProcessor) || !is_stand_in(&body.sha256) {
             return Some(Obstacle(
                 216,
                 "This version of the program is not compatible with the version of Windows you're running. Check your computer's system information and then contact the software publisher.",

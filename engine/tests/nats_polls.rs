@@ -1,4 +1,4 @@
-//! Looks at all runs again and again, as a console does while somebody watches it, on a real server.
+//! Polls of all runs, as a console does while somebody watches it, on a real server.
 
 use crate::nats_common;
 
@@ -16,14 +16,14 @@ use futures::StreamExt;
 use nats_common::{append, created::Created, options, run};
 use std::collections::BTreeMap;
 
-/// Looks of a console in ten seconds.
-const LOOKS: u64 = 40;
+/// Polls of a console in ten seconds.
+const POLLS: u64 = 40;
 
 /// Runs with the revision of each.
 type Runs = BTreeMap<RunId, Revision>;
 
 /// All runs, as a reader sees them who asks for pages.
-async fn look(store: &NatsStore) -> Runs {
+async fn poll(store: &NatsStore) -> Runs {
     let mut all = Runs::new();
     let mut after = None;
     loop {
@@ -57,15 +57,15 @@ async fn store_all(store: &NatsStore, runs: &mut Runs, keys: impl Iterator<Item 
 }
 
 #[tokio::test]
-async fn whoever_looks_again_and_again_creates_one_consumer_for_each_stream() {
+async fn who_polls_all_runs_creates_one_consumer_for_each_stream() {
     let server = started!(NatsServer::start(NatsOptions::default()));
     let store = NatsStore::open(&options(&server)).await.expect("a store");
     let other = NatsStore::open(&options(&server)).await.expect("a store");
     let created = Created::on(&server).await;
     let mut runs = Runs::new();
     store_all(&other, &mut runs, (0..200).map(|n| format!("m{n}"))).await;
-    for at in 0..LOOKS {
-        assert_eq!(look(&store).await, runs, "look {at}");
+    for at in 0..POLLS {
+        assert_eq!(poll(&store).await, runs, "poll {at}");
         // What changed, and what is new.
         let keys = [format!("m{at}"), format!("m{}", 200 + at)];
         store_all(&other, &mut runs, keys.into_iter()).await;
@@ -77,7 +77,7 @@ async fn whoever_looks_again_and_again_creates_one_consumer_for_each_stream() {
     let gone = run("m7");
     let at = runs.remove(&gone).expect("stored");
     other.reader().forget(&gone, at).await.expect("deleted");
-    assert_eq!(look(&store).await, runs, "without the deleted run");
+    assert_eq!(poll(&store).await, runs, "without the deleted run");
     // The last message of a stream, too.
     let stream = history_stream_of(&run("m0"));
     let of = runs
@@ -88,7 +88,7 @@ async fn whoever_looks_again_and_again_creates_one_consumer_for_each_stream() {
     runs.remove(&last);
     other.reader().forget(&last, at).await.expect("deleted");
     for _ in 0..3 {
-        assert_eq!(look(&store).await, runs, "without the last one");
+        assert_eq!(poll(&store).await, runs, "without the last one");
     }
     let most = created.counts().await;
     assert!(most.iter().all(|count| *count <= 3), "{most:?}");
@@ -105,5 +105,5 @@ async fn whoever_looks_again_and_again_creates_one_consumer_for_each_stream() {
         }
     }
     store_all(&other, &mut runs, (0..40).map(|n| format!("m{}", 100 + n))).await;
-    assert_eq!(look(&store).await, runs, "after the loss of the consumers");
+    assert_eq!(poll(&store).await, runs, "after the loss of the consumers");
 }
