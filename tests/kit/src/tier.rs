@@ -193,6 +193,21 @@ pub const PARTS: &[Part] = &[
         minutes: 25,
     },
     Part {
+        name: "host-program",
+        what: "dormer-host.exe, built in two folders: the same bytes",
+        select: &[
+            "-p",
+            "dormer-contract",
+            "--test",
+            "integration",
+            "program::two_builds",
+        ],
+        env: &[],
+        needs: None,
+        whole: false,
+        minutes: 10,
+    },
+    Part {
         name: "configurations",
         what: "the profiles' documents, read by the kubelet's, kube-proxy's and containerd's own code; an image, imported by containerd",
         select: &[

@@ -1,9 +1,15 @@
 //! `dormer-host.exe` as it is shipped, on Wine.
 
-use std::{fs, process::Stdio};
+use std::{
+    fs,
+    io::Write,
+    path::Path,
+    process::{Command, Stdio},
+};
 
-use dormer_profile::frame;
-use dormer_testkit::{Wine, host_program, started};
+use dormer_host::ops::{Ask, Pause, Request, Step};
+use dormer_profile::{answer::FailureCode, frame, sha256_hex};
+use dormer_testkit::{Wine, host_program, long, started, test_dir};
 
 const PROGRAM: &str = r"C:\windows\dormer-host.exe";
 /// 1.2 MB, of 2^20 bytes each: every host gets it over SSH.
@@ -63,4 +69,76 @@ fn a_probe_answers_in_its_frame_and_a_wrong_call_exits_with_2() {
     assert_eq!(wrong.status.code(), Some(2));
     let said = String::from_utf8_lossy(&wrong.stderr);
     assert!(said.contains("no mode `fly`"), "{said}");
+}
+
+/// The operation is a pause of an hour, as one would be that Windows does not end.
+#[test]
+fn an_operation_past_its_limit_is_answered_and_ends_the_whole_program() {
+    const PERFORM: &str = r"C:\windows\dormer-host-perform.exe";
+    let program = match host_program() {
+        Ok(program) => program,
+        Err(skipped) => dormer_testkit::skip!(skipped),
+    };
+    let wine = started!(Wine::start());
+    wine.install(&program.perform, PERFORM).expect("installed");
+    let hash = "ab".repeat(32);
+    let call =
+        format!("probe --task machine/1@7.0 --attempt 2 --generation 1 --seq 7 --program {hash}");
+    let mut running = wine.command(PERFORM);
+    running.args(call.split(' '));
+    running.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut running = running.spawn().expect("Wine can be started");
+    let mut requests = running.stdin.take().expect("a pipe");
+    let doing = "kubelet_stops".to_owned();
+    let request = Request {
+        step: Step {
+            doing,
+            limit_ms: 1_000,
+            ..Step::default()
+        },
+        operation: Pause { ms: 3_600_000 }.operation(),
+    };
+    let request = serde_json::to_string(&request).expect("JSON");
+    writeln!(requests, "{request}").expect("it reads");
+    // Its input stays open: it is the limit that ends it.
+    let output = running.wait_with_output().expect("it ends");
+    drop(requests);
+    assert_eq!(output.status.code(), Some(1));
+    let answer = frame::extract(&output.stdout, "machine/1@7.0", 2).expect("an answer");
+    let failure = answer.failure.expect("a failure");
+    assert_eq!(failure.code, FailureCode::TimedOut);
+    assert_eq!(failure.message, "kubelet_stops lasted longer than 1000 ms");
+}
+
+/// Builds the program of the last commit in a folder that holds nothing else, and answers its SHA-256.
+fn built(folder: &Path) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
+    let mut archive = Command::new("git");
+    let archive = archive.args(["archive", "--format=tar", "HEAD"]);
+    let archive = archive.current_dir(root).output().expect("git");
+    assert!(archive.status.success(), "{archive:?}");
+    let unpacked = tar::Archive::new(&*archive.stdout).unpack(folder);
+    unpacked.expect("the committed files");
+    let mut script = Command::new(folder.join("workers/host/win32/build.sh"));
+    let script = script.arg("out").current_dir(folder);
+    // Each builds everything in its own folder.
+    let done = script.env_remove("CARGO_TARGET_DIR").output();
+    let done = done.expect("the script");
+    assert!(
+        done.status.success(),
+        "{}",
+        String::from_utf8_lossy(&done.stderr)
+    );
+    sha256_hex(&fs::read(folder.join("out/dormer-host.exe")).expect("it was built"))
+}
+
+#[test]
+fn two_builds_in_two_folders_are_the_same_bytes() {
+    let part = long!("host-program");
+    let (short, other) = (test_dir("a"), test_dir("host-program"));
+    let longer = other.path().join("a folder with another length");
+    fs::create_dir(&longer).expect("a folder");
+    let first = built(short.path());
+    assert_eq!(first, built(&longer));
+    part.passed(&[("SHA-256", first)]);
 }

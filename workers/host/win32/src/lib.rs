@@ -8,7 +8,7 @@ pub mod http;
 mod win32;
 
 #[cfg(windows)]
-pub use win32::{Win32, as_service, serve};
+pub use win32::{Win32, as_service, serve, watched};
 
 /// What the programs of this package say elsewhere than on Windows.
 pub const ELSEWHERE: &str = "This program runs on Windows only.";

@@ -18,7 +18,7 @@ mod system;
 mod text;
 mod wmi;
 
-pub use program::{as_service, serve};
+pub use program::{as_service, serve, watched};
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},

@@ -43,12 +43,17 @@ const FAILED: u8 = 1;
 pub fn serve(call: Call) -> ExitCode {
     let output = Output::new(std::io::stdout());
     tell_of_panics(call.clone(), output.clone());
-    let watch = Watch::default();
-    let watcher = (watch.clone(), call.clone(), output.clone());
-    thread::spawn(move || give_signs(&watcher.0, &watcher.1, &watcher.2));
-    let host = Watched::new(Win32::new(), watch);
+    let host = watched(call.clone(), output.clone());
     let well = wire::serve(call, std::io::stdin(), &output, host);
     ExitCode::from(if well { 0 } else { FAILED })
+}
+
+/// This Windows, for one call: from its first operation on signs are given, and an operation's limit ends the process.
+pub fn watched(call: Call, output: Output<Stdout>) -> Watched<Win32> {
+    let watch = Watch::default();
+    let watcher = watch.clone();
+    thread::spawn(move || give_signs(&watcher, &call, &output));
+    Watched::new(Win32::new(), watch)
 }
 
 /// A panic is an answer, too; the process aborts after it.
