@@ -72,6 +72,9 @@ fn publishes(role: &str) -> (&'static [&'static str], &'static [&'static str]) {
                 "dormer.inbox2.1.worker.report.machine.a.b",
                 "dormer.heartbeats",
                 "$JS.API.CONSUMER.MSG.NEXT.dormer-tasks.workers-host",
+                // A consumer that is stuck is made anew.
+                "$JS.API.CONSUMER.DELETE.dormer-tasks.workers-host",
+                "$JS.API.CONSUMER.DELETE.dormer-tasks.workers-api",
                 "$JS.ACK.dormer-tasks.workers-api.1.1.1.1.1",
             ],
             &[
@@ -94,6 +97,7 @@ fn publishes(role: &str) -> (&'static [&'static str], &'static [&'static str]) {
             &[
                 "dormer.inbox2.1.approver.approval.machine.a.b",
                 "$JS.API.CONSUMER.MSG.NEXT.dormer-tasks.workers-approve",
+                "$JS.API.CONSUMER.DELETE.dormer-tasks.workers-approve",
             ],
             &[
                 "dormer.inbox2.1.worker.report.machine.a.b",
@@ -120,9 +124,12 @@ fn publishes(role: &str) -> (&'static [&'static str], &'static [&'static str]) {
             &[
                 "dormer.inbox2.1.console.request.machine.a.b",
                 "dormer.changes.v1.machine.a",
+                // dormer unquarantine.
+                "dormer.meta.quarantine.machine.a",
                 "$JS.API.STREAM.MSG.GET.dormer-history-0",
             ],
             &[
+                "$JS.API.STREAM.PURGE.dormer-meta",
                 "dormer.tasks.host.a.1",
                 "dormer.tasks.api.a.1",
                 HISTORY,

@@ -212,7 +212,8 @@ pub struct Guard {
     /// The Machine is deleted after the drain: whoever has a hook before the drain waits for the deletion.
     #[serde(default, skip_serializing_if = "is_false")]
     pub deletes: bool,
-    /// Another client uncordoned the Node meanwhile: the drain starts over with all pods that are there.
+    /// Another client uncordoned the Node meanwhile: the drain starts over with all pods that are there, and a host whose
+    /// Node is Ready is not torn down before.
     #[serde(default, skip_serializing_if = "is_false")]
     pub anew: bool,
     /// A tear-down under this lease was ordered before: the host may not be whole.

@@ -11,9 +11,10 @@ use dormer_proto::{
         ChangeClass, FenceRefusal, Guard, MachineApi, MachineFact, MachineRef, NodeFact, Outcome,
         Section, Signal, Task,
     },
+    message::Failure,
     pool::PoolSettings,
 };
-use dormer_workflows::machine::{Lease, Phase, Timer};
+use dormer_workflows::machine::{Lease, Phase, Timer, Wished};
 
 const OPENED: Outcome = Outcome::FenceOpened {
     was_cordoned: false,
@@ -228,6 +229,80 @@ fn a_tear_down_that_finds_a_schedulable_node_goes_back_to_the_drain() {
     assert!(story.state.lease.token().is_some());
     let note = story.state.note.clone().unwrap_or_default();
     assert!(note.contains("uncordoned"), "{note}");
+}
+
+/// An attempt may have begun: the host is whole if its kubelet stays Ready.
+#[test]
+fn an_uncordon_during_a_tear_down_is_told_to_the_worker() {
+    let mut story = tearing_down();
+    story.tell("an admin uncordons it", uncordoned());
+    assert_eq!(story.names(), ["tear-down"], "{}", story.text);
+    let told = guard(&story, "tear-down");
+    assert!(told.anew && told.begun, "{told:?}");
+    // Cordoned again: the pods of the meantime are still there.
+    story.tell("and cordons it again", cordoned());
+    assert!(guard(&story, "tear-down").anew);
+    story.given_up("tear-down", "NodeUncordoned");
+    assert_eq!(story.names(), ["open-fence"], "{}", story.text);
+    assert!(guard(&story, "open-fence").anew);
+    // The next lease knows nothing of that.
+    let mut story = tearing_down();
+    assert!(!guard(&story, "tear-down").anew);
+    story.tell("its kubelet is stopped", silent());
+    assert!(!guard(&story, "tear-down").anew);
+}
+
+/// The order is made again under another number, for the same tear-down.
+#[test]
+fn a_tear_down_stays_begun_when_the_api_server_was_away() {
+    let mut story = tearing_down();
+    let task = story.task("tear-down");
+    let failure = Failure::transient("ApiUnreachable", "no answer");
+    story.tell(
+        "the API server is away for hours",
+        Input::Exhausted { task, failure },
+    );
+    assert!(guard(&story, "tear-down").begun, "{}", story.text);
+}
+
+/// The open task that cordons again may fail, and a person may cordon it first.
+#[test]
+fn an_uncordon_in_mid_drain_is_known_until_the_node_is_cordoned_again() {
+    let mut story = draining(in_place("v2"));
+    story
+        .tell("an admin uncordons it", uncordoned())
+        .given_up("open-fence", "Forbidden")
+        .tell("and cordons it again", cordoned())
+        .person(Signal::Retry);
+    assert!(story.names().contains(&"open-fence"), "{}", story.text);
+    assert!(guard(&story, "open-fence").anew);
+}
+
+#[test]
+fn a_dead_host_that_is_to_be_made_anew_lets_others_go_first() {
+    let mut story = own_host();
+    story
+        .person(Signal::Recreate)
+        .tell("its kubelet is silent", silent())
+        .granted(7, true)
+        .done("open-fence", OPENED)
+        .done("evict", evicted(0, 0))
+        .given_up("tear-down", "ConnectTimeout")
+        .done("close-fence", Outcome::FenceClosed);
+    assert_eq!(story.state.lease, Lease::None, "{}", story.text);
+    story.tell("ten minutes later", Input::Fired(Timer::Drift));
+    assert_eq!(story.state.lease, Lease::Wanted, "{}", story.text);
+}
+
+/// As a build before this one wrote it, which had no note of the cordon.
+#[test]
+fn an_older_builds_request_overrides_the_cordon_as_it_did() {
+    let mut story = Story::joined(wanting("v1"));
+    story
+        .tell("a person cordons it", cordoned())
+        .person(Signal::Recreate);
+    story.state.wished = Wished::default();
+    assert!(!story.state.report().cordoned);
 }
 
 #[test]

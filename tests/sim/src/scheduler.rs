@@ -165,7 +165,7 @@ impl Scheduler {
             _ => self.trouble(engine),
         }
         let mut world = self.sim.world();
-        world.answer_people(false);
+        world.answer_people();
         world.check_alarms();
     }
 

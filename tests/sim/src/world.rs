@@ -399,12 +399,12 @@ impl World {
 
     /// Whoever asked for something is told that it is on record, or in the end that nobody confirmed it: as the API does
     /// (`src/api/ask.rs`), by the ids that the run remembers.
-    pub(crate) fn answer_people(&mut self, at_rest: bool) {
+    pub(crate) fn answer_people(&mut self) {
         for (id, (run, until)) in std::mem::take(&mut self.asked) {
             let last = self.last(&run);
             if last.is_some_and(|entry| entry.record.run.requests.contains(&id)) {
                 self.confirmed_requests.insert(id, run);
-            } else if !at_rest && self.now < until {
+            } else if self.now < until {
                 self.asked.insert(id, (run, until));
             }
         }

@@ -76,8 +76,8 @@ pub trait Cluster: Send + Sync + 'static {
     /// Reads the host key that is pinned on the Machine, if there is one.
     ///
     /// # Errors
-    /// `MachineGone`, `NotItsAddress`: there is no such Machine, or this is not its host's address. Nothing may be sent
-    /// there.
+    /// `MachineGone`, `NotItsAddress`, `NoAddress`: there is no such Machine, this is not its host's address, or the order
+    /// names none. Nothing may be sent there.
     fn pinned(
         &self,
         host: &HostRef,

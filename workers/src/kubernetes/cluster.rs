@@ -387,7 +387,12 @@ fn is_its_host(host: &HostRef, machine: Option<&DynamicObject>) -> Result<(), Fa
     let message = format!(
         "the order names the host {address}, and the Machine {name} has {has}: nothing was sent to it"
     );
-    Err(Failure::transient("NotItsAddress", message))
+    // A guest agent that restarts reports no address for a while: then an order names none. It names no other host.
+    let code = match address.is_empty() {
+        true => "NoAddress",
+        false => "NotItsAddress",
+    };
+    Err(Failure::transient(code, message))
 }
 
 /// A Machine's addresses or names of that type.

@@ -188,6 +188,12 @@ impl KubernetesExecutor {
         {
             return Ok(refused.outcome());
         }
+        // A drain for a deletion that would be refused is in vain.
+        if pass.guard.deletes
+            && let Some(refused) = self.nobody_replaces(pass.machine, &object).await?
+        {
+            return Ok(refused.outcome());
+        }
         if leaves_for_good(pass.machine, &object) {
             live = self.cordon(live).await?;
         }

@@ -87,7 +87,7 @@ impl Refused {
             FenceRefusal::Cordoned => Failure::transient("NodeCordoned", said),
             FenceRefusal::Uncordoned => Failure::transient("NodeUncordoned", said),
             FenceRefusal::NodeServes => Failure::transient("NodeServes", said),
-            FenceRefusal::Gone => Failure::lasting("MachineGone", said),
+            FenceRefusal::Gone => Failure::transient("MachineGone", said),
             FenceRefusal::NotItsNode => Failure::transient("NotItsNode", said),
         }
     }
@@ -324,7 +324,7 @@ fn gone(machine: &MachineRef) -> Refused {
 /// Whether the Node of a host that was drained under this lease is Ready and schedulable.
 fn serves_again(live: &LiveNode, guard: &Guard) -> bool {
     let ours = mark_of(&live.node).is_some_and(|mark| mark.open && guard.token == Some(mark.token));
-    ours && live.serves()
+    ours && (live.serves() || (guard.anew && live.ready()))
 }
 
 /// Why a drained host is not torn down: its Node is schedulable again, and pods may have come.

@@ -186,9 +186,12 @@ async fn check(link: &NatsLink, consumer: &PullConsumer) -> Result<(), PortError
         pending = info.num_pending,
         "a consumer is stuck"
     );
-    let _ = link
+    let deleted = link
         .js
         .delete_consumer_from_stream(&info.name, &info.stream_name)
         .await;
-    Err(PortError("the consumer was stuck".into()))
+    Err(PortError(match deleted {
+        Ok(_) => "the consumer was stuck".into(),
+        Err(error) => format!("the consumer {} is stuck: {error}", info.name),
+    }))
 }

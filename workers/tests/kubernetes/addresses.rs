@@ -123,6 +123,11 @@ async fn an_order_for_an_address_that_its_machine_does_not_have_calls_nobody() {
     );
     let (called, _) = caller.probe(&machine, "10.0.0.10").await;
     assert_eq!(called, ["10.0.0.10"]);
+    // The guest agent restarts: the order names no host, and no stranger's either.
+    addresses(&bench, &machine, &[]);
+    let (called, refused) = caller.probe(&machine, "").await;
+    assert!(called.is_empty(), "{called:?}");
+    assert_eq!((refused.code.as_str(), refused.retry), ("NoAddress", true));
 }
 
 #[tokio::test]

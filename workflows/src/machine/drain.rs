@@ -67,7 +67,11 @@ impl DrainPhase {
                     why: FenceRefusal::Uncordoned,
                     said,
                 },
-            ) => draft.drain_anew(format!("{said}; it is drained again")),
+            ) => {
+                // The worker says so only of a host that no order has touched.
+                draft.s.host.tearing = None;
+                draft.drain_anew(format!("{said}; it is drained again"));
+            }
             (
                 Self::Opening(_) | Self::Evicting(..) | Self::Deleting | Self::TearingDown,
                 Outcome::FenceRefused { why, said },
@@ -94,7 +98,16 @@ impl DrainPhase {
             // A delayed deletion arrived before the token was closed: the slot waits for the replacement.
             (Self::Undoing, Outcome::MachineDeleted) => draft.enter(Phase::Vanishing),
             // The Node is cordoned again: evictions went on meanwhile.
-            (Self::Evicting(..), Outcome::FenceOpened { .. }) => {}
+            (Self::Evicting(change, drain), Outcome::FenceOpened { .. }) => {
+                let uncordoned = false;
+                draft.s.phase = Phase::Evicting(
+                    change,
+                    Drain {
+                        uncordoned,
+                        ..drain
+                    },
+                );
+            }
             (Self::Leaving, outcome) => removal::answered(draft, outcome),
             // Answer to a task of an earlier phase, or in a phase without tasks.
             (
@@ -135,6 +148,10 @@ impl DrainPhase {
         match self {
             // A failed read does not prove an absence.
             Self::Opening(_) if task == TaskKind::FindNode => give_back_for(draft, &failure),
+            // Ready for as long as the attempts took: its kubelet runs, and pods may have come.
+            Self::TearingDown if failure.code == "NodeUncordoned" => {
+                draft.drain_anew("somebody uncordoned its Node; it is drained again".into());
+            }
             // A dead host must not delay other repairs: it returns the lease, and waits before it asks again.
             Self::TearingDown if (marked || absent) && policy::is_unanswered(&failure.code) => {
                 give_back_for(draft, &failure);
@@ -189,13 +206,34 @@ impl DrainPhase {
             (Self::TearingDown, News::Address) => draft.begin_again(),
             // Repeats the opening of the fence, which is the only task that cordons (docs/decisions/0004-fences.md).
             (
-                Self::Evicting(change, _),
+                Self::Evicting(change, drain),
                 News::Node {
                     cordoned: false, ..
                 },
             ) if !draft.halted() => {
                 draft.s.note = Some("somebody uncordoned the Node; it is cordoned again".into());
                 draft.open(&change.anew());
+                // Until that is done, a retry begins with it.
+                let uncordoned = true;
+                draft.s.phase = Phase::Evicting(
+                    change,
+                    Drain {
+                        uncordoned,
+                        ..drain
+                    },
+                );
+            }
+            // Pods may come. The worker finds out whether the host is whole: its kubelet then stays Ready.
+            (
+                Self::TearingDown,
+                News::Node {
+                    uncordoned: true,
+                    ready: true,
+                    ..
+                },
+            ) => {
+                draft.s.host.uncordoned = true;
+                draft.begin_again();
             }
             // Pods may come until it is resumed, even if the Node is cordoned again.
             (
@@ -350,8 +388,6 @@ impl Draft<'_> {
 
     /// Drains a host once more that was to be torn down, and on which pods may run.
     pub(super) fn drain_anew(&mut self, note: String) {
-        // Nothing of it is torn down.
-        self.s.host.tearing = None;
         self.s.note = Some(note);
         self.enter(Phase::Opening(Change {
             how: self.s.under_lease.unwrap_or(How::InPlace),
@@ -433,6 +469,11 @@ fn drain_anew(draft: &mut Draft<'_>, change: Change, drain: Drain) {
 /// Returns the lease after a failure that should not delay others.
 fn give_back_for(draft: &mut Draft<'_>, failure: &Failure) {
     let cause = cause(&failure.code, None, &failure.message);
+    // A person's request would ask for the lease again at once.
+    if draft.s.wish.is_some() && draft.s.held.is_none() {
+        draft.s.held = Some(format!("dormer: {cause}"));
+        draft.s.held_for_pause = true;
+    }
     draft.s.note = Some(format!("{cause}; the lease is returned"));
     draft.enter(Phase::Undoing);
 }

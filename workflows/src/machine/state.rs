@@ -203,6 +203,9 @@ pub struct Host {
     /// The lease under which its last tear-down was ordered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tearing: Option<LeaseToken>,
+    /// Whether another client uncordoned the Node since that order.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub uncordoned: bool,
     /// Whether a first certificate was approved since the last order to configure it: with that its Node can register.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub certified: bool,
@@ -679,7 +682,8 @@ impl State {
     /// Whether a person's request overrides the cordon of its Node.
     #[must_use]
     pub fn asked_over_cordon(&self) -> bool {
-        self.wish.is_some() && self.wished.over_cordon
+        // An older build kept no note of the cordon: then every request overrode it.
+        self.wish.is_some() && (self.wished.over_cordon || self.wished.at.is_none())
     }
 
     /// Whether its Node is cordoned, and no token says that dormer did it.

@@ -138,8 +138,11 @@ impl Draft<'_> {
     pub(super) fn tear_down(&mut self) {
         let token = self.s.lease.token();
         let before = std::mem::replace(&mut self.s.host.tearing, token);
+        let begun = token.is_some() && before == token;
+        self.s.host.uncordoned &= begun;
         let guard = Guard {
-            begun: token.is_some() && before == token,
+            begun,
+            anew: self.s.host.uncordoned,
             ..self.tear_down_guard()
         };
         self.run(Task::TearDown {

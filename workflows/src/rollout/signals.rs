@@ -23,10 +23,11 @@ impl Draft<'_> {
         };
         match (signal, member) {
             (Signal::Pause, _) => self.pause(from),
-            (Signal::Resume, _) => {
-                self.s.pause = None;
-                self.accept_fewer();
-            }
+            // Who ends a pause has not said anything about the machines that are missing.
+            (Signal::Resume, _) => match self.s.pause.take() {
+                Some(_) => {}
+                None => self.accept_fewer(),
+            },
             (Signal::Rollback { to }, _) => self.roll_back(&from, to),
             (Signal::Member(report), Some(uid)) => self.enrol(uid, &report),
             (Signal::Request { report }, Some(uid)) => self.requested(uid, &report),

@@ -524,7 +524,7 @@ fn cure(code: &str) -> Option<Cure> {
         "ConnectTimeout" | "ConnectRefused" | "ConnectionLost" | "HandshakeFailed" | "NoAnswer" => {
             OPEN_SSH
         }
-        "NotItsAddress" => cured(
+        "NotItsAddress" | "NoAddress" => cured(
             MendCluster,
             "See which address the Machine has: kubectl get machine -o yaml, status.addresses. Once that is the host's own, the \
              next order names it. An order that names another host again and again is old, or forged",
