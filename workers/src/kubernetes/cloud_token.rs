@@ -21,8 +21,9 @@ use zeroize::Zeroizing;
 
 /// The account, in dormer's namespace (`deploy/chart/templates/cloud-nodes.yaml`).
 pub const ACCOUNT: &str = "dormer-cloud-node-manager";
-/// So long a token is asked for; an API server may give a shorter one. Half of it may pass while no dormer runs.
-const LIFE_S: i64 = 7 * 24 * 3_600;
+/// Requested lifetime of a token; an API server may grant less. A comparison of the host renews it after half of that.
+/// No comparison is made while a machine waits for an approval, an owner or the lease, which may take days.
+const LIFE_S: i64 = 30 * 24 * 3_600;
 
 impl KubernetesExecutor {
     pub(super) async fn cloud_token_of(
