@@ -233,7 +233,7 @@ impl OrderOut {
     }
 }
 
-/// Task that ended without a report: nobody waits for its orders.
+/// Task that ended without a report: its orders have no reader.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EndedTask {
     /// Task.

@@ -325,7 +325,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         keyed::believe(self.ports.history_keys(), of, bytes)
     }
 
-    /// Tells the observer. A panic of it harms nobody: it decides nothing.
+    /// Tells the observer. A panic of it changes nothing: it decides nothing.
     fn tell(&self, tell: impl FnOnce(&E)) {
         if let Err(fault) = guarded("the observer", || tell(&self.observer)) {
             tracing::error!(why = fault.why, "what an engine did is not observed");

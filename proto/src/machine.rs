@@ -209,7 +209,7 @@ pub struct Guard {
     /// A person asks for this machine, whose Node another client had cordoned: the cordon does not refuse the lease.
     #[serde(default, skip_serializing_if = "is_false")]
     pub asked: bool,
-    /// The Machine is deleted after the drain: whoever has a hook before the drain waits for the deletion.
+    /// The Machine is deleted after the drain: the owner of a hook before the drain waits for the deletion.
     #[serde(default, skip_serializing_if = "is_false")]
     pub deletes: bool,
     /// Another client uncordoned the Node meanwhile: the drain starts over with all pods that are there, and a host whose

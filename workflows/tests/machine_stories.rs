@@ -1075,7 +1075,7 @@ fn a_certificate_that_does_not_fit_yet() {
 
 /// Why a request was refused may end without a fact for this run: another machine claimed the name, and is gone.
 #[test]
-fn a_refused_request_is_looked_at_again_when_a_node_is_waited_for() {
+fn a_refused_request_is_checked_again_when_a_node_is_awaited() {
     let refused = || Outcome::CsrRefused {
         csr: "csr-0".into(),
         why: "another Machine has this name".into(),
@@ -2310,7 +2310,7 @@ fn given_up() -> MachineFact {
     }
 }
 
-/// Nobody logs in at the address of an instance that is gone: its owner makes another Machine.
+/// dormer does not log in at the address of an instance that is gone: its owner makes another Machine.
 #[test]
 fn a_machine_that_was_given_up_and_has_no_node_is_replaced() {
     let mut story = without_its_node(in_place("v1"), given_up());

@@ -233,7 +233,7 @@ fn a_tear_down_that_finds_a_schedulable_node_goes_back_to_the_drain() {
 
 /// An attempt may have begun: the host is whole if its kubelet stays Ready.
 #[test]
-fn an_uncordon_during_a_tear_down_is_told_to_the_worker() {
+fn an_uncordon_during_a_tear_down_reaches_the_worker() {
     let mut story = tearing_down();
     story.tell("an admin uncordons it", uncordoned());
     assert_eq!(story.names(), ["tear-down"], "{}", story.text);

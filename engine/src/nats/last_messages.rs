@@ -1,5 +1,5 @@
 //! Headers of each subject's last message in one stream, through a consumer that receives only those. A consumer that is
-//! kept goes on with every later message, so that whoever looks again and again creates it once.
+//! kept goes on with every later message, so that a reader that polls creates it once.
 
 use super::{connect::ANSWER_MAX, link::Link};
 use crate::port::StoreError;

@@ -35,7 +35,7 @@ pub(super) async fn exists(link: &Link) -> Result<bool, StoreError> {
 enum Use {
     /// Nobody waits for a message, and only the canary is left, which is never consumed.
     Idle,
-    /// Messages wait, or are in hand.
+    /// Messages wait, or are being processed.
     Messages,
     /// An engine of an earlier build waits for messages.
     Awaited,

@@ -311,7 +311,7 @@ pub fn situation(
     }
     sentences.extend(from_the_machine(machine));
     sentences.extend(rollout.and_then(|rollout| turned_away(machine, rollout)));
-    sentences.extend(rollout.and_then(|rollout| place(machine, rollout)));
+    sentences.extend(rollout.and_then(|rollout| queue_position(machine, rollout)));
     sentences.extend(rollout.and_then(|rollout| numbers(machine, rollout)));
     sentences.extend(version(machine));
     sentences
@@ -335,11 +335,11 @@ fn turned_away(machine: &Machine, rollout: &Rollout) -> Option<String> {
 }
 
 /// Its place in the queue for the lease.
-fn place(machine: &Machine, rollout: &Rollout) -> Option<String> {
-    let place = rollout.queue.iter().find(|it| it.uid == machine.uid)?;
+fn queue_position(machine: &Machine, rollout: &Rollout) -> Option<String> {
+    let waiting = rollout.queue.iter().find(|it| it.uid == machine.uid)?;
     Some(format!(
         "It is number {} of {} in the queue for the lease.",
-        place.position,
+        waiting.position,
         rollout.queue.len()
     ))
 }

@@ -199,7 +199,7 @@ impl TaskQueue for Sim {
         let mut world = self.world();
         for order in orders {
             world.check_order(&order);
-            // A worker may have it in hand.
+            // A worker may be working on it.
             if let Some(old) = order.superseded()
                 && world.chance.percent(50)
             {
@@ -219,7 +219,7 @@ impl TaskQueue for Sim {
         let mut world = self.world();
         for EndedTask { task, .. } in ended {
             world.check_ended(&task);
-            // A worker may have it in hand.
+            // A worker may be working on it.
             if world.chance.percent(50) {
                 world.orders.retain(|(of, _), _| *of != task);
             }

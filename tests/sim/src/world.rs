@@ -20,7 +20,7 @@ use dormer_proto::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How long whoever asks waits for the answer, in milliseconds: as `CONFIRMED_WITHIN` in `src/api/ask.rs`.
+/// How long a caller waits for the answer, in milliseconds: as `CONFIRMED_WITHIN` in `src/api/ask.rs`.
 const CONFIRMED_WITHIN_MS: u64 = 5_000;
 
 /// Faults, one bit each.
@@ -397,7 +397,7 @@ impl World {
         }
     }
 
-    /// Whoever asked for something is told that it is on record, or in the end that nobody confirmed it: as the API does
+    /// A caller learns that its request is on record, or in the end that none confirmed it: as the API does
     /// (`src/api/ask.rs`), by the ids that the run remembers.
     pub(crate) fn answer_people(&mut self) {
         for (id, (run, until)) in std::mem::take(&mut self.asked) {

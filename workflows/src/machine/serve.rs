@@ -531,7 +531,7 @@ fn node_is_absent(draft: &mut Draft<'_>) {
 }
 
 /// Repair of a machine without a Node. The instance of a Machine that the Machine API gave up is gone for good, and its
-/// address may be another's by now: such a Machine is replaced, and nobody logs in there.
+/// address may be another's by now: such a Machine is replaced, and dormer does not log in there.
 fn repair(draft: &Draft<'_>) -> Change {
     let given_up = draft.s.given_up().filter(|_| !draft.s.own_host());
     let (how, why) = match given_up {

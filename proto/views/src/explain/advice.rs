@@ -99,7 +99,7 @@ fn failed(machine: &Machine) -> Vec<Step> {
     let Cure { outside, say } = cure(code).unwrap_or(UNKNOWN);
     match code {
         // A retry meets the same key again. Trust in the new key continues the step. No command for that is ready to be
-        // copied: whoever trusts a key types what the host itself shows, not what the connection shows.
+        // copied: a person who trusts a key types what the host itself shows, not what the connection shows.
         "HostKeyChanged" => {
             let say = say.replace("MACHINE", name);
             vec![Step::outside(outside, say), recreate()]
