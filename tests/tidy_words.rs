@@ -387,7 +387,7 @@ const RIDDLES: &[(&str, usize)] = &[
     ("whom", 8),
     ("signs of life", 5),
     ("sign of life", 7),
-    ("nobody", 119),
+    ("nobody", 118),
     ("somebody", 79),
     ("for so long", 20),
     ("all the same", 4),
