@@ -209,9 +209,9 @@ fn unreadable(error: &DecodeError) -> String {
     }
 }
 
-/// Whether two runs have the same decision, whatever else they remember. Three things do not count, because earlier
-/// builds knew less: what a worker compares a certificate request with, the lease that a worker checks before a tear-down
-/// or a reboot, and the failure of a task's attempt before the present one.
+/// Whether two runs have the same decision, whatever else they remember. Some things do not count, because earlier
+/// builds knew less: what a worker compares a certificate request with, what it checks before a tear-down or a reboot,
+/// whether a drain is followed by a deletion, and the failure of a task's attempt before the present one.
 fn same_decision(ours: &Run<Dormer>, recorded: &Run<Dormer>) -> bool {
     phase(ours) == phase(recorded) && asked(ours) == asked(recorded)
 }
@@ -225,9 +225,19 @@ fn asked(run: &Run<Dormer>) -> Run<Dormer> {
         task.last = None;
         match &mut task.body {
             Task::ApproveCsr { expect, .. } => *expect = CsrExpectation::default(),
-            Task::TearDown { guard, .. } => guard.token = None,
+            Task::TearDown { guard, .. } => (guard.token, guard.begun) = (None, false),
+            Task::Evict { guard, .. } => guard.deletes = false,
             Task::Reboot { token, .. } => *token = None,
-            _ => {}
+            Task::Probe { .. }
+            | Task::Converge { .. }
+            | Task::Plan { .. }
+            | Task::MarkNode { .. }
+            | Task::OpenFence { .. }
+            | Task::CloseFence { .. }
+            | Task::SetPayload { .. }
+            | Task::FindNode { .. }
+            | Task::ForgetHost { .. }
+            | Task::DeleteMachine { .. } => {}
         }
     }
     run
