@@ -275,7 +275,7 @@ fn a_pod_with_a_finalizer_is_named() {
 #[test]
 fn a_node_that_goes_silent_in_its_drain_is_replaced_all_the_same() {
     upgraded(
-        &["not-ready-in-drain/300"],
+        &["not-ready-in-drain/300@1"],
         "both serve the new version",
         both_serve,
     );
@@ -284,7 +284,7 @@ fn a_node_that_goes_silent_in_its_drain_is_replaced_all_the_same() {
 #[test]
 fn a_node_that_stays_silent_in_its_drain_is_replaced_all_the_same() {
     upgraded(
-        &["not-ready-in-drain"],
+        &["not-ready-in-drain@1"],
         "both serve the new version",
         both_serve,
     );

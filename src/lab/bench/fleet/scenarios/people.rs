@@ -139,7 +139,7 @@ fn a_provider_id_in_another_case_is_the_same_machine() {
 #[test]
 fn a_host_that_is_dead_for_good_is_replaced_and_keeps_no_other_waiting() {
     let three = |scenario: &Scenario, all: &[MachineStatus]| scenario.all_serve(all, 3);
-    upgraded(3, &["dead-for-good@2"], "all serve the new version", three);
+    upgraded(3, &["dead-for-good@1"], "all serve the new version", three);
 }
 
 /// Linux nodes of the cluster: their UIDs, provider ids and labels.

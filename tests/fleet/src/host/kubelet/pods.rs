@@ -103,15 +103,17 @@ impl Host {
         };
         let api = api.clone();
         let pod = pod.clone();
-        let ip = settings.ip.clone();
+        let settings = settings.clone();
         let busy = busy.clone();
         let life = self.kubelet_life();
         tokio::spawn(async move {
             let work = async {
                 if ending {
+                    // A drain of a few seconds lies between two beats.
+                    host.may_be_cut_off(&api, &settings).await;
                     host.end_pod(&api, &pod).await
                 } else {
-                    host.start_pod(&api, &pod, &ip).await
+                    host.start_pod(&api, &pod, &settings.ip).await
                 }
             };
             tokio::select! {

@@ -11,6 +11,7 @@ use crate::host::computer::Host;
 use crate::host::scm::flag;
 
 /// Settings of a kubelet.
+#[derive(Clone)]
 pub(super) struct Settings {
     /// Name of its Node.
     pub(super) node: String,
