@@ -123,7 +123,7 @@ async fn mirrors_and_authorities_reach_all_nodes_in_place_and_a_proxy_by_the_lea
     let pull = ("openshift-config", "pull-secret");
     assert!(
         scenario
-            .patched(&kinds::SECRET, pull, &pull_secret("Zmlyc3Q="))
+            .patched(&kinds::SECRET, pull, &pull_secret("dTpmaXJzdA=="))
             .await
     );
     let mut map = bundle(&format!("{one}{two}"));
@@ -137,7 +137,7 @@ async fn mirrors_and_authorities_reach_all_nodes_in_place_and_a_proxy_by_the_lea
             scenario
                 .files(QUAY)
                 .iter()
-                .all(|text| text.contains("Basic Zmlyc3Q="))
+                .all(|text| text.contains("Basic dTpmaXJzdA=="))
                 && scenario.all_trust(&one_hash)
                 && scenario.all_trust(&two_hash)
                 && changes(scenario) >= before.1 + 2
@@ -158,7 +158,7 @@ async fn mirrors_and_authorities_reach_all_nodes_in_place_and_a_proxy_by_the_lea
     // A rotated pull secret, and a bundle without one of the certificates.
     assert!(
         scenario
-            .patched(&kinds::SECRET, pull, &pull_secret("c2Vjb25k"))
+            .patched(&kinds::SECRET, pull, &pull_secret("dTpzZWNvbmQ="))
             .await
     );
     let trusted = (NAMESPACE, "trusted-ca");
@@ -176,7 +176,7 @@ async fn mirrors_and_authorities_reach_all_nodes_in_place_and_a_proxy_by_the_lea
             scenario
                 .files(QUAY)
                 .iter()
-                .all(|text| text.contains("Basic c2Vjb25k"))
+                .all(|text| text.contains("Basic dTpzZWNvbmQ="))
                 && scenario.all_trust(&two_hash)
                 && scenario.all_trust(&other_hash)
                 && scenario.nobody_trusts(&one_hash)
