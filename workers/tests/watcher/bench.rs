@@ -19,7 +19,7 @@ use kube::{
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex},
-    time::Duration,
+    time::{Duration, Instant},
 };
 use tokio::{sync::watch, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
@@ -226,20 +226,19 @@ impl Bench {
         mut read: impl FnMut(&KnownFacts) -> Option<T>,
     ) -> T {
         let mut known = self.known.0.subscribe();
-        let mut answer = None;
-        let wait = known.wait_for(|known| {
-            answer = read(known);
-            answer.is_some()
-        });
-        let waited = tokio::time::timeout(Duration::from_secs(30), wait)
-            .await
-            .map(|r| r.is_ok());
-        assert!(
-            waited == Ok(true),
-            "never: {what}; status {:?}",
-            self.status.borrow()
-        );
-        answer.expect(what)
+        let begun = Instant::now();
+        loop {
+            if let Some(answer) = read(&known.borrow_and_update()) {
+                return answer;
+            }
+            assert!(
+                begun.elapsed() < Duration::from_secs(30),
+                "never: {what}; status {:?}",
+                self.status.borrow()
+            );
+            // A condition may also be about the world, which sends no notice when it changes.
+            let _ = tokio::time::timeout(Duration::from_millis(100), known.changed()).await;
+        }
     }
 
     /// Waits until the watcher's status is so.
