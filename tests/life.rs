@@ -152,14 +152,14 @@ fn six_nodes_that_flap_are_taken_one_by_one() {
         .env_remove("DORMER_HOST_PROGRAM")
         .output()
         .expect("dormer runs");
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    let log = String::from_utf8_lossy(&output.stderr).into_owned();
     let outcome: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
-    assert_eq!(outcome["max_taken_observed"], 1, "{outcome} {told}");
-    assert_eq!(outcome["upgraded"], 6, "{outcome} {told}");
+    assert_eq!(outcome["max_taken_observed"], 1, "{outcome} {log}");
+    assert_eq!(outcome["upgraded"], 6, "{outcome} {log}");
     // The faults did take others.
     assert!(
         outcome["max_unavailable_observed"].as_u64() > Some(1),
         "{outcome}"
     );
-    assert!(output.status.success(), "{outcome} {told}");
+    assert!(output.status.success(), "{outcome} {log}");
 }

@@ -1,4 +1,4 @@
-//! Background work that goes on after a panic: the panic is told, and the work begins again after a pause.
+//! Background work that continues after a panic: the panic is reported, and the work restarts after a pause.
 
 use std::{future::Future, time::Duration};
 use tokio::{
@@ -56,7 +56,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn work_that_panics_begins_again_later_and_later_and_its_end_is_the_end() {
         let begun = Arc::new(AtomicU32::new(0));
-        let told = AtomicU32::new(0);
+        let panics = AtomicU32::new(0);
         let from = Instant::now();
         let ended = supervised(
             "a test",
@@ -69,11 +69,11 @@ mod tests {
             },
             |what| {
                 assert_eq!(what, "a test");
-                told.fetch_add(1, Ordering::SeqCst);
+                panics.fetch_add(1, Ordering::SeqCst);
             },
         );
         assert_eq!(ended.await, 3);
-        assert_eq!(told.load(Ordering::SeqCst), 3);
+        assert_eq!(panics.load(Ordering::SeqCst), 3);
         assert_eq!(from.elapsed().as_secs(), 5 + 10 + 20);
     }
 

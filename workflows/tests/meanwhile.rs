@@ -237,8 +237,8 @@ fn an_uncordon_during_a_tear_down_reaches_the_worker() {
     let mut story = tearing_down();
     story.tell("an admin uncordons it", uncordoned());
     assert_eq!(story.names(), ["tear-down"], "{}", story.text);
-    let told = guard(&story, "tear-down");
-    assert!(told.anew && told.begun, "{told:?}");
+    let asked = guard(&story, "tear-down");
+    assert!(asked.anew && asked.begun, "{asked:?}");
     // Cordoned again: the pods of the meantime are still there.
     story.tell("and cordons it again", cordoned());
     assert!(guard(&story, "tear-down").anew);
