@@ -229,13 +229,37 @@ fn working(machine: &Machine, phase: MachinePhase) -> Vec<Step> {
         _ => None,
     });
     let Some(Cure { outside, say }) = cure else {
-        return Vec::new();
+        return looked_at(machine, phase);
     };
+    // The task is tried again, and no command has to follow.
+    let say = format!("{say}. dormer tries again by itself");
     let mut steps = vec![Step::outside(outside, say)];
     if matches!(phase, MachinePhase::Probing | MachinePhase::KeyWait) {
         steps.push(deleted(machine).instead());
     }
     steps
+}
+
+/// Step of a machine that is stuck without a known failure: where to look.
+fn looked_at(machine: &Machine, phase: MachinePhase) -> Vec<Step> {
+    use MachinePhase::{Adopting, Applying, Checking, ConvergingHost, ConvergingNode, TearingDown};
+    let stuck = trouble::trouble(machine).is_some_and(|it| it.urgency == trouble::Urgency::Stuck);
+    if !stuck {
+        return Vec::new();
+    }
+    let on_host = [
+        Adopting,
+        Applying,
+        Checking,
+        ConvergingHost,
+        ConvergingNode,
+        TearingDown,
+    ];
+    let (say, command) = match on_host.contains(&phase) {
+        true => ("See what the step does on the host", "logs"),
+        false => ("See what was tried", "history"),
+    };
+    vec![Step::command(say, &["dormer", command, &machine.name])]
 }
 
 fn kubectl(machine: &Machine, say: &str, words: &[&str]) -> Step {
@@ -505,6 +529,19 @@ const SCREEN_SHOWS_WHY: Cure = cured(
      there if nothing else helps",
 );
 
+/// Whether a failure means that the host cannot be reached over SSH.
+#[must_use]
+pub fn is_connection(code: &str) -> bool {
+    let codes = [
+        "ConnectTimeout",
+        "ConnectRefused",
+        "ConnectionLost",
+        "HandshakeFailed",
+        "NoAnswer",
+    ];
+    codes.contains(&code)
+}
+
 /// Cure of a failure code. `None`: only the message can say.
 fn cure(code: &str) -> Option<Cure> {
     use Outside::{
@@ -521,9 +558,7 @@ fn cure(code: &str) -> Option<Cure> {
              continues. If it is another key, or nobody reinstalled the host, the connection may be intercepted: replace the \
              machine",
         ),
-        "ConnectTimeout" | "ConnectRefused" | "ConnectionLost" | "HandshakeFailed" | "NoAnswer" => {
-            OPEN_SSH
-        }
+        code if is_connection(code) => OPEN_SSH,
         "NotItsAddress" | "NoAddress" => cured(
             MendCluster,
             "See which address the Machine has: kubectl get machine -o yaml, status.addresses. Once that is the host's own, the \
@@ -856,6 +891,7 @@ mod tests {
                 kind: HaltKind::Paused.into(),
                 by: Some("x".into()),
                 text: "paused by x".into(),
+                since: None,
             }),
             ..machine_in(MachinePhase::Rebooting)
         };
