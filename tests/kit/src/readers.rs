@@ -14,11 +14,12 @@ const KUBERNETES: &[(&str, &str)] = &[
     ),
 ];
 
-/// The Kubernetes with a profile. 1.36 has none here: 1.37 reads what is for it.
-const MINORS: [(&str, GoModule); 4] = [
+/// The Kubernetes with a profile.
+const MINORS: [(&str, GoModule); 5] = [
     ("1.33.13", kubernetes("kubernetes-1.33.13")),
     ("1.34.4", kubernetes("kubernetes-1.34.4")),
     ("1.35.4", kubernetes("kubernetes-1.35.4")),
+    ("1.36.3", kubernetes("kubernetes-1.36.3")),
     ("1.37.2", kubernetes("kubernetes-1.37.2")),
 ];
 

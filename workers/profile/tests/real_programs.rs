@@ -108,7 +108,7 @@ fn record(rendered: &Rendered) -> String {
     format!(
         "Written by `UPDATE_EXPECT=1 cargo tier long configurations`, after every program has read every document.\n\n\
          documents of the kubelet and of kube-proxy: {}\ndocuments of containerd: {}\nSHA-256 of all: {}\n\
-         read by: Kubernetes 1.33.13, 1.34.4, 1.35.4 and 1.37.2, containerd 1.7.35, 2.3.7 and 2.4.2\n",
+         read by: Kubernetes 1.33.13, 1.34.4, 1.35.4, 1.36.3 and 1.37.2, containerd 1.7.35, 2.3.7 and 2.4.2\n",
         rendered.kubernetes.len(),
         rendered.containerd.len(),
         dormer_profile::sha256_hex(text.as_bytes())
