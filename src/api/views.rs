@@ -12,7 +12,7 @@ use dormer_proto::{
 use dormer_views::{
     machine::{
         Blocker, Condition, CordonedBy, Drain, Halt, HaltKind, Machine, MachineKind, PhaseFailure,
-        Refused,
+        Refused, TemplateDifference,
     },
     moment::Moment,
     rollout::{ApprovalMode, Away, Gap, MachineSet, Pool, Rollout, Slot, Waiting},
@@ -56,6 +56,7 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
         pool,
         token,
         zone,
+        template,
         deleting,
         machine_phase,
         machine_error,
@@ -105,6 +106,7 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
         pool,
         token,
         zone,
+        template_differs: template.into_iter().map(template_difference).collect(),
         deleting,
         machine_phase,
         machine_error,
@@ -146,6 +148,22 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
         lacks,
         status,
     })
+}
+
+/// A field that a Machine and the template of its set have otherwise.
+pub(crate) fn template_difference(
+    difference: dormer_proto::machine::TemplateDifference,
+) -> TemplateDifference {
+    let dormer_proto::machine::TemplateDifference {
+        field,
+        machine,
+        template,
+    } = difference;
+    TemplateDifference {
+        field,
+        machine,
+        template,
+    }
 }
 
 fn drain_view(drain: machine::Drain) -> Drain {

@@ -20,7 +20,7 @@ pub(crate) struct Filter {
     #[arg(long, ignore_case = true, value_parser = PossibleValuesParser::new(names()))]
     pub(super) state: Option<String>,
     /// Only those with these fields, comma-separated: KEY=VALUE or KEY!=VALUE; keys are name, kind, namespace, pool,
-    /// state, phase, version, node, owner, zone and code (of the failure)
+    /// state, phase, version, node, owner, zone, template (current, outdated) and code (of the failure)
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     pub(super) selector: Option<Selector>,
 }
@@ -142,7 +142,7 @@ struct Term {
 }
 
 /// Keys of selectors.
-const KEYS: [&str; 11] = [
+const KEYS: [&str; 12] = [
     "name",
     "kind",
     "namespace",
@@ -153,6 +153,7 @@ const KEYS: [&str; 11] = [
     "node",
     "owner",
     "zone",
+    "template",
     "code",
 ];
 
