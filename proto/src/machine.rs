@@ -404,7 +404,19 @@ impl Task {
     pub fn reporter(&self) -> Reporter {
         match self {
             Self::ApproveCsr { .. } => Reporter::Approver,
-            _ => Reporter::Worker,
+            Self::Probe { .. }
+            | Self::Converge { .. }
+            | Self::Reboot { .. }
+            | Self::Plan { .. }
+            | Self::TearDown { .. }
+            | Self::MarkNode { .. }
+            | Self::OpenFence { .. }
+            | Self::CloseFence { .. }
+            | Self::Evict { .. }
+            | Self::SetPayload { .. }
+            | Self::FindNode { .. }
+            | Self::ForgetHost { .. }
+            | Self::DeleteMachine { .. } => Reporter::Worker,
         }
     }
 

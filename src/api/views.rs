@@ -306,9 +306,9 @@ fn machine_set(set: rollout::SetView) -> MachineSet {
 
 /// Names of the machines that have runs, by their UIDs.
 pub fn names(runs: &[SharedRun]) -> BTreeMap<String, String> {
-    let named = runs.iter().filter_map(|run| match &run.state {
-        State::Machine(state) => Some((run.id.key().to_owned(), state.machine_ref().name)),
-        _ => None,
+    let named = runs.iter().filter_map(|run| {
+        let name = run.state.machine()?.machine_ref().name;
+        Some((run.id.key().to_owned(), name))
     });
     named.collect()
 }
@@ -397,10 +397,7 @@ pub(crate) fn remote_command(command: &message::RemoteCommand) -> RemoteCommand 
 
 /// Name of a run for people: a machine's name, a rollout's pool.
 fn name(state: &State) -> Option<String> {
-    match state {
-        State::Machine(state) => Some(state.machine_ref().name),
-        _ => None,
-    }
+    state.machine().map(|state| state.machine_ref().name)
 }
 
 /// Name of a run for people, or else its key.

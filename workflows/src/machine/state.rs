@@ -642,10 +642,10 @@ impl State {
 
     /// Whether the change that it waits for, or has just begun, is a repair of its absent Node.
     fn repairs(&self) -> bool {
-        match &self.phase {
-            Phase::LeaseWait(change) | Phase::Opening(change) => change.repair,
-            _ => false,
+        if let Phase::LeaseWait(change) | Phase::Opening(change) = &self.phase {
+            return change.repair;
         }
+        false
     }
 
     /// Highest token on its Machine and Node that an earlier store wrote.
