@@ -26,7 +26,8 @@ const CONNECT_PAUSE: Duration = Duration::from_secs(1);
 pub async fn open(config: &Config, servers: &str) -> anyhow::Result<Arc<NatsStore>> {
     let options = store_options(config, servers);
     let passing = |error: &store::OpenError| {
-        matches!(error, store::OpenError::Connect { lasting: false, .. })
+        let passes = |error| matches!(error, &store::OpenError::Connect { lasting: false, .. });
+        passes(error) || *error == store::OpenError::NoStore
     };
     let opened = patiently(async || NatsStore::open(&options).await, passing).await;
     Ok(Arc::new(opened?))

@@ -99,7 +99,8 @@ impl<C: Clock> NatsStore<C> {
             .prefix
             .as_deref()
             .map_or_else(Names::default, Names::with_prefix);
-        let incarnation = identity::establish(&js, &names, options.replicas, None).await?;
+        let incarnation =
+            identity::establish(&js, &names, options.origin, options.replicas, None).await?;
         let single = ensure_streams(&js, &names, options.replicas).await?;
         let listening = Post::open(client.clone()).await;
         let post = listening.map_err(|e| OpenError::server("listening for answers", e))?;
