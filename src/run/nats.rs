@@ -109,8 +109,6 @@ pub fn engine(running: &mut Running, store: &Arc<NatsStore>, options: engine::Op
         let store = Arc::clone(&emptied);
         async move { match retire_old_inbox_for_ever(store).await {} }
     });
-    let closed = Arc::clone(store);
-    running.at_end(async move { closed.close().await });
 }
 
 /// Collects every worker's heartbeats in this process.

@@ -182,9 +182,10 @@ impl<C: Clock> NatsStore<C> {
         old_inbox::retire(&self.link, self.clock.now()).await
     }
 
-    /// Stops taking messages and returns waiting ones, so that other engines need not wait for them.
+    /// Stops taking messages and returns waiting ones, so that other engines need not wait for them, and takes away what
+    /// the server keeps for this process.
     pub async fn close(&self) {
-        self.inbox.close().await;
+        futures::join!(self.inbox.close(), self.history.close());
     }
 }
 
