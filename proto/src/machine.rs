@@ -560,7 +560,7 @@ pub enum Outcome {
         token: LeaseToken,
         /// Pods on the node that a drain would move.
         pods: u32,
-        /// Whether a trusted certificate is among what differs. An older worker does not say it.
+        /// Whether a trusted certificate, or a token that ends, is among what differs. An older worker does not say it.
         #[serde(default, skip_serializing_if = "is_false")]
         certificates: bool,
     },
