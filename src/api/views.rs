@@ -411,6 +411,8 @@ pub(crate) fn pool(run: &Run<Dormer>) -> Option<Pool> {
         return None;
     };
     let view = state.view();
+    let wanted = state.payload.as_ref();
+    let rollback_to = wanted.map_or_else(Vec::new, |it| it.terms.installed.clone());
     let approval = if view.manual_approval {
         ApprovalMode::Manual
     } else {
@@ -422,6 +424,7 @@ pub(crate) fn pool(run: &Run<Dormer>) -> Option<Pool> {
         approval: approval.into(),
         paused: view.paused,
         payload: view.payload,
+        rollback_to,
         refused: view.refused.or(view.held),
         members: view.members as u64,
     })
