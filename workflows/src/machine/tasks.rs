@@ -262,7 +262,10 @@ impl Draft<'_> {
     pub(super) fn delete(&mut self) {
         let machine = self.s.machine_ref();
         let token = self.token();
-        let guard = self.guard();
+        let guard = Guard {
+            anew: self.s.host.uncordoned,
+            ..self.guard()
+        };
         self.run(Task::DeleteMachine {
             machine,
             token,
