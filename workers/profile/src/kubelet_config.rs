@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value};
 
+use crate::kubelet_pairs::{PERIODS, contradictions};
+
 /// Settings that mean the same on Windows. Every other one is for Linux (cgroups, CPUs, swap, sysctls), is the
 /// profile's own (certificates, taints, addresses), or counts resources that Windows counts otherwise.
 pub const REACHING: &[&str] = &[
@@ -56,7 +58,30 @@ pub fn reaching(configs: &[(String, Value)]) -> (Map<String, Value>, Vec<String>
             ));
         }
     }
+    ignored.extend(without_contradictions(&mut reaching));
     (reaching, ignored)
+}
+
+/// Takes out pairs that would end a kubelet, and says so. A shutdown's periods come both from here, or none: the cluster's
+/// default of the one that is missing is 0.
+fn without_contradictions(settings: &mut Map<String, Value>) -> Vec<String> {
+    if PERIODS.iter().any(|name| settings.contains_key(*name)) {
+        for name in PERIODS {
+            settings.entry(name).or_insert_with(|| "0s".into());
+        }
+    }
+    let found = contradictions(|name| settings.get(name));
+    let mut said = Vec::new();
+    for (names, reason) in found {
+        for name in names {
+            settings.remove(name);
+        }
+        let [first, second] = names;
+        said.push(format!(
+            "KubeletConfigs: {reason}. Until then {first} and {second} do not reach Windows nodes"
+        ));
+    }
+    said
 }
 
 /// A value whose texts mean themselves in a profile.
@@ -94,5 +119,19 @@ mod tests {
             ignored,
             ["KubeletConfig a: cpuManagerPolicy, kubeReserved do not reach Windows nodes"]
         );
+    }
+
+    #[test]
+    fn what_would_end_a_kubelet_reaches_none() {
+        let of = |settings| reaching(&[("a".to_owned(), settings)]);
+        // The profile's own period for critical pods would be longer.
+        let (settings, said) = of(json!({"shutdownGracePeriod": "10s"}));
+        let both = json!({"shutdownGracePeriod": "10s", "shutdownGracePeriodCriticalPods": "0s"});
+        assert_eq!((Value::Object(settings), said.len()), (both, 0));
+        let (settings, said) = of(json!({"maxPods": 9, "imageGCHighThresholdPercent": 70}));
+        assert_eq!(Value::Object(settings), json!({"maxPods": 9}));
+        let wanted =
+            "`imageGCLowThresholdPercent` (80) is not below `imageGCHighThresholdPercent` (70)";
+        assert!(said.len() == 1 && said[0].contains(wanted), "{said:?}");
     }
 }
