@@ -17,11 +17,14 @@ const GC_THRESHOLDS: Pair = ["imageGCHighThresholdPercent", "imageGCLowThreshold
 const GC_AGES: Pair = ["imageMaximumGCAge", "imageMinimumGCAge"];
 const PULLS: Pair = ["serializeImagePulls", "maxParallelImagePulls"];
 
+/// Reason against a pair, if there is one.
+type Rule = fn(Two<'_>) -> Option<String>;
+
 /// Pairs that contradict themselves, each with the reason.
 pub(crate) fn contradictions<'v>(
     setting: impl Fn(&str) -> Option<&'v Value>,
 ) -> Vec<(Pair, String)> {
-    let pairs: [(Pair, fn(Two<'_>) -> Option<String>); 4] = [
+    let pairs: [(Pair, Rule); 4] = [
         (PERIODS, periods),
         (GC_THRESHOLDS, thresholds),
         (GC_AGES, ages),
@@ -122,7 +125,7 @@ fn pulls(two: Two<'_>) -> Option<String> {
     let serial = two.values[0].and_then(Value::as_bool) == Some(true);
     let [serialize, parallel] = [two.shown(0, "false"), two.shown(1, "1")];
     match two.number(1, 1) {
-        ..1 => Some(format!(
+        ..=0 => Some(format!(
             "{parallel}: the kubelet takes 1 or more, and ends with less"
         )),
         2.. if serial => Some(format!(
