@@ -6,6 +6,7 @@ use dormer_profile::{
     cluster_config::{ClusterConfig, ClusterSnapshot, Revision},
     document::{Document, Section},
     item::{File, FileSource, What},
+    kubelet_config::KubeletConfig,
     layers::{Layer, stack},
     mirrors::{Credentials, Mirrored},
     payload::{Manifest, PayloadFile},
@@ -782,7 +783,11 @@ fn one_planted_mistake_for_each_row_of_the_cluster_is_named() {
         (
             14,
             ClusterSnapshot {
-                kubelet_configs: Ok(vec![("pods".into(), kubelet)]),
+                kubelet_configs: Ok(vec![KubeletConfig {
+                    name: "pods".into(),
+                    settings: kubelet,
+                    ..KubeletConfig::default()
+                }]),
                 ..plain()
             },
             "KubeletConfig pods: cpuManagerPolicy do not reach Windows nodes",
