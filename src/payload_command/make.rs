@@ -2,6 +2,7 @@
 
 use super::{
     collect::{Found, collect},
+    pause::{self, PAUSE},
     size,
 };
 use crate::profile_command::offline::built_in;
@@ -112,7 +113,7 @@ impl Make {
             }
         }
         if !wrong.is_empty() {
-            let what_to_do = "give the programs for 64-bit Windows that belong to this version";
+            let what_to_do = "give programs for 64-bit Windows, of this version, and an image for each of its builds";
             return Err(Failure::refused(wrong.join("\n"), what_to_do));
         }
         if containerd.is_none() && found.contains_key(CONTAINERD) {
@@ -181,6 +182,9 @@ impl Make {
     /// Checks that a program is one for these hosts, and of the version that the manifest will say.
     /// Returns what it says of its own release.
     fn check(&self, name: &str, found: &Found) -> Result<Option<OwnRelease>, String> {
+        if name == PAUSE {
+            pause::check(&found.bytes()?, &self.windows_build)?;
+        }
         if !name.to_ascii_lowercase().ends_with(".exe") {
             return Ok(None);
         }
