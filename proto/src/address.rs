@@ -270,13 +270,13 @@ mod tests {
     }
 
     fn approval() -> Body {
-        match report(12, 3) {
-            Inbound::Reported(report) => Inbound::Reported(TaskReport {
-                by: Reporter::Approver,
-                ..report
-            }),
-            other => other,
-        }
+        let Inbound::Reported(report) = report(12, 3) else {
+            unreachable!("a report is a report");
+        };
+        Inbound::Reported(TaskReport {
+            by: Reporter::Approver,
+            ..report
+        })
     }
 
     fn request(id: &str) -> Body {

@@ -3,6 +3,9 @@
 //! Everything here is a MessagePack map with field names, in an envelope with version, kind and checksum
 //! ([`envelope`]); unknown fields are ignored and new ones have defaults, so builds one version apart can talk.
 
+// A new task or message does not compile before every `match` names it.
+#![warn(clippy::wildcard_enum_match_arm)]
+
 pub mod address;
 pub mod boot;
 pub mod checks;

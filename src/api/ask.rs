@@ -20,7 +20,7 @@ use dormer_proto::{
     message::{Ask, Inbound, InboxMessage, Request, cut},
     phase::MachinePhase,
     rollout,
-    work::{RequestMessage, SCHEMA, Signal},
+    work::{self, RequestMessage, SCHEMA, Signal},
 };
 
 use dormer_views::{actions::TRUST_HOST_KEY, explain::shown_key};
@@ -60,6 +60,8 @@ pub(crate) struct Body {
     layer: Option<String>,
     /// The host key that is trusted from now on.
     fingerprint: Option<String>,
+    /// Only check the request: it is refused as it would be, and otherwise nothing is sent.
+    dry_run: bool,
 }
 
 impl Body {
@@ -232,18 +234,18 @@ pub(crate) fn asked_of_machine(word: &str, body: &Body) -> Result<Signal, ApiErr
 }
 
 /// Signal to a machine for the action in the path, if that needs no body.
-pub(crate) fn of_machine(word: &str) -> Option<Signal> {
-    use machine::Signal as Wish;
-    Some(Signal::Machine(match word {
-        "retry" => Wish::Retry,
-        "pause" => Wish::Pause,
-        "resume" => Wish::Resume,
-        "hold" => Wish::Hold,
-        "drain" => Wish::Drain,
-        "recreate" => Wish::Recreate,
-        "approve" => Wish::Approve,
-        "abort" => Wish::Abort,
-        "remove" => Wish::Remove,
+pub(crate) fn of_machine(word: &str) -> Option<work::Signal> {
+    use dormer_proto::machine::Signal;
+    Some(work::Signal::Machine(match word {
+        "retry" => Signal::Retry,
+        "pause" => Signal::Pause,
+        "resume" => Signal::Resume,
+        "hold" => Signal::Hold,
+        "drain" => Signal::Drain,
+        "recreate" => Signal::Recreate,
+        "approve" => Signal::Approve,
+        "abort" => Signal::Abort,
+        "remove" => Signal::Remove,
         _ => return None,
     }))
 }
@@ -257,19 +259,20 @@ pub(crate) fn of_rollout(word: &str) -> Option<Signal> {
     }))
 }
 
-/// Sends `wish` to `run`, waits until the history holds it, and answers the run.
+/// Sends `signal` to `run`, waits until the history holds it, and answers the run. A dry run ends after the checks.
 ///
 /// # Errors
-/// 409: the run is quarantined, has ended, has left the state of the precondition, or the wish would change nothing. 504: no engine recorded
+/// 409: the run is quarantined, has ended, has left the state of the precondition, or the signal would change nothing. 504: no engine recorded
 /// the request in time.
 pub(crate) async fn ask(
     ports: &dyn Store,
     run_cache: &RunCache,
     run: SharedRun,
-    wish: Ask<Signal>,
+    signal: Ask<Signal>,
     body: Body,
 ) -> Result<SharedRun, ApiError> {
-    let request = body.request(wish);
+    let dry_run = body.dry_run;
+    let request = body.request(signal);
     let against = request.against;
     let reset = matches!(request.ask, Ask::Reset { .. });
     if let Some(run) = taken(&run, &request.id, against, reset)? {
@@ -285,6 +288,9 @@ pub(crate) async fn ask(
     }
     if let Some(found) = run_cache.quarantine(&run.id).await? {
         return Err(ApiError::quarantined(&run.id, &found.code, &found.why));
+    }
+    if dry_run {
+        return Ok(run);
     }
     let id = request.id.clone();
     let to = run.id.clone();
@@ -347,10 +353,10 @@ fn taken(
 }
 
 /// Why the signal would change nothing in the present state, as the workflow itself decides it. `None`: it changes
-/// something, or repeats a wish that holds already.
+/// something, or repeats a request that holds already.
 fn changes_nothing(run: &SharedRun, now: Timestamp, signal: &Signal) -> Option<String> {
-    if let (State::Machine(state), Signal::Machine(wish)) = (&run.state, signal)
-        && let Some(why) = out_of_order(state, wish)
+    if let (State::Machine(state), Signal::Machine(asked)) = (&run.state, signal)
+        && let Some(why) = out_of_order(state, asked)
     {
         return Some(why);
     }
@@ -395,20 +401,20 @@ fn changes_nothing(run: &SharedRun, now: Timestamp, signal: &Signal) -> Option<S
 /// Reason for which a request is too early or already recorded, although the workflow would record it again.
 fn out_of_order(
     state: &dormer_workflows::machine::State,
-    wish: &machine::Signal,
+    signal: &machine::Signal,
 ) -> Option<String> {
-    use machine::Signal as Wish;
-    match wish {
-        Wish::Approve if !state.in_service => {
+    use machine::Signal;
+    match signal {
+        Signal::Approve if !state.in_service => {
             Some("it has not served yet, and what is new needs no approval".into())
         }
-        Wish::Approve => {
+        Signal::Approve => {
             let by = state.held.as_ref()?;
             Some(format!(
                 "it is held by {by}, and nothing is changed on it: dormer resume it first, then approve"
             ))
         }
-        Wish::TrustHostKey { fingerprint: key } => {
+        Signal::TrustHostKey { fingerprint: key } => {
             let same = state.host.pin.as_deref().map(fingerprint);
             let same = same.is_some_and(|pin| pin.ends_with(key.as_str()));
             // After a failure the step continues nevertheless.
@@ -418,14 +424,24 @@ fn out_of_order(
             not_shown(state, key)
         }
         // The resume would only restart the phase, with the same result.
-        Wish::Resume
+        Signal::Resume
             if state.phase.id() == MachinePhase::Serving
                 && state.halts().is_empty()
                 && state.wish.is_none() =>
         {
-            idle(state, wish)
+            idle(state, signal)
         }
-        _ => None,
+        Signal::Retry
+        | Signal::Pause
+        | Signal::Resume
+        | Signal::Hold
+        | Signal::Drain
+        | Signal::Recreate
+        | Signal::Abort
+        | Signal::Remove
+        | Signal::Granted { .. }
+        | Signal::Enrol
+        | Signal::Replaced { .. } => None,
     }
 }
 
@@ -460,20 +476,22 @@ fn not_shown(state: &dormer_workflows::machine::State, key: &str) -> Option<Stri
 
 /// Text about a signal that changes nothing. `None`: it repeats a request that is already in force.
 fn idle(state: &dormer_workflows::machine::State, signal: &machine::Signal) -> Option<String> {
-    use machine::Signal as Wish;
+    use machine::Signal;
     let text = match signal {
-        Wish::Retry => "it has not failed, so there is nothing to retry",
-        Wish::Resume => "it is neither paused nor held nor drained, so there is nothing to resume",
-        Wish::Approve => "nothing waits for approval",
+        Signal::Retry => "it has not failed, so there is nothing to retry",
+        Signal::Resume => {
+            "it is neither paused nor held nor drained, so there is nothing to resume"
+        }
+        Signal::Approve => "nothing waits for approval",
         // Kubernetes takes no deletionTimestamp back.
-        Wish::Abort
+        Signal::Abort
             if state.own_host()
                 && (state.phase.id() == MachinePhase::Leaving || state.phase.removal_failed()) =>
         {
             "too late: its WindowsHost is already deleted, and cannot be kept; label it \
              windowsmachineconfig.openshift.io/ignore=true to let it go as it is"
         }
-        Wish::Abort => match state.phase.id() {
+        Signal::Abort => match state.phase.id() {
             MachinePhase::Vanishing
             | MachinePhase::Leaving
             | MachinePhase::ClosingGone
@@ -482,10 +500,41 @@ fn idle(state: &dormer_workflows::machine::State, signal: &machine::Signal) -> O
                 "too late: its host is already torn down"
             }
             MachinePhase::Undoing => "its upgrade is already being given up",
-            _ => "no upgrade is running, so there is nothing to abort",
+            MachinePhase::AddressWait
+            | MachinePhase::Probing
+            | MachinePhase::KeyWait
+            | MachinePhase::Adopting
+            | MachinePhase::PoolWait
+            | MachinePhase::ConvergingHost
+            | MachinePhase::Rebooting
+            | MachinePhase::NodeWait
+            | MachinePhase::ConvergingNode
+            | MachinePhase::ReadyWait
+            | MachinePhase::Soaking
+            | MachinePhase::Marking
+            | MachinePhase::Serving
+            | MachinePhase::Checking
+            | MachinePhase::Applying
+            | MachinePhase::ApprovalWait
+            | MachinePhase::OwnerWait
+            | MachinePhase::LeaseWait
+            | MachinePhase::Closing
+            | MachinePhase::Opening
+            | MachinePhase::Evicting
+            | MachinePhase::Drained
+            | MachinePhase::Deleting
+            | MachinePhase::Failed
+            | MachinePhase::Gone => "no upgrade is running, so there is nothing to abort",
         },
-        Wish::Remove => "it cannot be removed now",
-        _ => return None,
+        Signal::Remove => "it cannot be removed now",
+        Signal::Pause
+        | Signal::Hold
+        | Signal::Drain
+        | Signal::Recreate
+        | Signal::TrustHostKey { .. }
+        | Signal::Granted { .. }
+        | Signal::Enrol
+        | Signal::Replaced { .. } => return None,
     };
     Some(text.into())
 }
@@ -560,7 +609,7 @@ mod tests {
                 closed: None,
                 sum: Sum(0),
             });
-            changes_nothing(&run, Timestamp(1), &Signal::Machine(signal))
+            changes_nothing(&run, Timestamp(1), &work::Signal::Machine(signal))
         };
         let refused = |phase: Phase, signal: machine::Signal| {
             let state = Machine {
@@ -569,29 +618,29 @@ mod tests {
             };
             refused_of(state, signal)
         };
-        use machine::Signal as Wish;
-        for (phase, wish, part) in [
-            (Phase::Probing, Wish::Abort, "nothing to abort"),
-            (Phase::Probing, Wish::Approve, "has not served"),
-            (Phase::Probing, Wish::Resume, "nothing to resume"),
-            (Phase::Probing, Wish::Retry, "nothing to retry"),
-            (Phase::Vanishing, Wish::Abort, "already deleted"),
+        use machine::Signal;
+        for (phase, signal, part) in [
+            (Phase::Probing, Signal::Abort, "nothing to abort"),
+            (Phase::Probing, Signal::Approve, "has not served"),
+            (Phase::Probing, Signal::Resume, "nothing to resume"),
+            (Phase::Probing, Signal::Retry, "nothing to retry"),
+            (Phase::Vanishing, Signal::Abort, "already deleted"),
         ] {
-            let why = refused(phase, wish).unwrap_or_default();
+            let why = refused(phase, signal).unwrap_or_default();
             assert!(why.contains(part), "{part}: {why}");
         }
         let failed = Phase::Failed {
             from: Box::new(Phase::Probing),
             failure: Failure::lasting("Broken", "it broke"),
         };
-        assert_eq!(refused(failed, Wish::Retry), None);
-        assert_eq!(refused(Phase::Probing, Wish::Pause), None);
+        assert_eq!(refused(failed, Signal::Retry), None);
+        assert_eq!(refused(Phase::Probing, Signal::Pause), None);
         let held = Machine {
             held: Some("ann".into()),
             in_service: true,
             ..Machine::default()
         };
-        let why = refused_of(held, Wish::Approve).unwrap_or_default();
+        let why = refused_of(held, Signal::Approve).unwrap_or_default();
         assert!(why.starts_with("it is held by ann"), "{why}");
         let trusts_of_a_changed_key = |at: usize| {
             let shown = format!("SHA256:{}", "a".repeat(43));
@@ -603,13 +652,13 @@ mod tests {
                 from: Box::new(Phase::Probing),
                 failure: Failure::lasting("HostKeyChanged", message),
             };
-            refused(failed, Wish::TrustHostKey { fingerprint: asked })
+            refused(failed, Signal::TrustHostKey { fingerprint: asked })
         };
         let trusts = |pin: &str| {
             let mut state = Machine::default();
             state.host.pin = Some(pin.to_owned());
             let fingerprint = "SHA256:abc".to_owned();
-            refused_of(state, Wish::TrustHostKey { fingerprint })
+            refused_of(state, Signal::TrustHostKey { fingerprint })
         };
         assert_eq!(
             trusts("SHA256:abc").as_deref(),
@@ -624,11 +673,11 @@ mod tests {
             in_service: true,
             ..Machine::default()
         };
-        let why = refused_of(serving.clone(), Wish::Resume).unwrap_or_default();
+        let why = refused_of(serving.clone(), Signal::Resume).unwrap_or_default();
         assert!(why.contains("nothing to resume"), "{why}");
         serving.host.pin = Some("SHA256:abc".into());
         let fingerprint = "SHA256:def".to_owned();
-        let why = refused_of(serving, Wish::TrustHostKey { fingerprint }).unwrap_or_default();
+        let why = refused_of(serving, Signal::TrustHostKey { fingerprint }).unwrap_or_default();
         assert!(why.contains("the key that dormer knows"), "{why}");
     }
 

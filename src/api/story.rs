@@ -17,7 +17,7 @@ use dormer_views::{
     open_enum::OpenEnum,
     record::{self, Event, EventKind},
 };
-use dormer_workflows::{Dormer, State};
+use dormer_workflows::Dormer;
 use std::collections::HashMap;
 
 /// Narrator of a run's records, in order.
@@ -46,10 +46,8 @@ impl Story {
     pub(crate) fn tell(&mut self, record: &Record<Dormer>) -> record::Record {
         let events = self.events(record);
         self.learn(record);
-        let phase = match &record.run.state {
-            State::Machine(state) => Some(state.phase.id()),
-            _ => None,
-        };
+        let machine = record.run.state.machine();
+        let phase = machine.map(|state| state.phase.id());
         let asks = self.asks(record).into_iter();
         record::Record {
             seq: record.run.seq.0,
@@ -97,7 +95,22 @@ impl Story {
                     Outcome::CsrRefused { .. }
                     | Outcome::FenceRefused { .. }
                     | Outcome::FenceClosedMeanwhile => "ended",
-                    _ => "succeeded",
+                    Outcome::Probed { .. }
+                    | Outcome::Converged { .. }
+                    | Outcome::RebootAsked
+                    | Outcome::Planned { .. }
+                    | Outcome::TornDown
+                    | Outcome::CsrApproved { .. }
+                    | Outcome::NodeMarked
+                    | Outcome::NodeChecked { .. }
+                    | Outcome::FenceOpened { .. }
+                    | Outcome::FenceClosed
+                    | Outcome::Evicted { .. }
+                    | Outcome::PayloadSet
+                    | Outcome::NodeFound { .. }
+                    | Outcome::NodeAbsent
+                    | Outcome::HostForgotten
+                    | Outcome::MachineDeleted => "succeeded",
                 };
                 let text = format!("{task} {ended}{}{}", after(*attempt), what_came(outcome));
                 Event {

@@ -12,7 +12,7 @@ use dormer_proto::{
 use dormer_views::{
     machine::{
         Blocker, Condition, CordonedBy, Drain, Halt, HaltKind, Machine, MachineKind, PhaseFailure,
-        Refused,
+        Refused, TemplateDifference,
     },
     moment::Moment,
     rollout::{ApprovalMode, Away, Gap, MachineSet, Pool, Rollout, Slot, Waiting},
@@ -56,6 +56,7 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
         pool,
         token,
         zone,
+        template,
         deleting,
         machine_phase,
         machine_error,
@@ -105,6 +106,7 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
         pool,
         token,
         zone,
+        template_differs: template.into_iter().map(template_difference).collect(),
         deleting,
         machine_phase,
         machine_error,
@@ -146,6 +148,22 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
         lacks,
         status,
     })
+}
+
+/// A field that a Machine and the template of its set have otherwise.
+pub(crate) fn template_difference(
+    difference: dormer_proto::machine::TemplateDifference,
+) -> TemplateDifference {
+    let dormer_proto::machine::TemplateDifference {
+        field,
+        machine,
+        template,
+    } = difference;
+    TemplateDifference {
+        field,
+        machine,
+        template,
+    }
 }
 
 fn drain_view(drain: machine::Drain) -> Drain {
@@ -288,9 +306,9 @@ fn machine_set(set: rollout::SetView) -> MachineSet {
 
 /// Names of the machines that have runs, by their UIDs.
 pub fn names(runs: &[SharedRun]) -> BTreeMap<String, String> {
-    let named = runs.iter().filter_map(|run| match &run.state {
-        State::Machine(state) => Some((run.id.key().to_owned(), state.machine_ref().name)),
-        _ => None,
+    let named = runs.iter().filter_map(|run| {
+        let name = run.state.machine()?.machine_ref().name;
+        Some((run.id.key().to_owned(), name))
     });
     named.collect()
 }
@@ -379,10 +397,7 @@ pub(crate) fn remote_command(command: &message::RemoteCommand) -> RemoteCommand 
 
 /// Name of a run for people: a machine's name, a rollout's pool.
 fn name(state: &State) -> Option<String> {
-    match state {
-        State::Machine(state) => Some(state.machine_ref().name),
-        _ => None,
-    }
+    state.machine().map(|state| state.machine_ref().name)
 }
 
 /// Name of a run for people, or else its key.
@@ -396,6 +411,8 @@ pub(crate) fn pool(run: &Run<Dormer>) -> Option<Pool> {
         return None;
     };
     let view = state.view();
+    let wanted = state.payload.as_ref();
+    let rollback_to = wanted.map_or_else(Vec::new, |it| it.terms.installed.clone());
     let approval = if view.manual_approval {
         ApprovalMode::Manual
     } else {
@@ -407,6 +424,7 @@ pub(crate) fn pool(run: &Run<Dormer>) -> Option<Pool> {
         approval: approval.into(),
         paused: view.paused,
         payload: view.payload,
+        rollback_to,
         refused: view.refused.or(view.held),
         members: view.members as u64,
     })

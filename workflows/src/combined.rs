@@ -29,6 +29,26 @@ pub enum State {
     Rollout(Box<rollout::State>),
 }
 
+impl State {
+    /// State of a machine's run.
+    #[must_use]
+    pub fn machine(&self) -> Option<&machine::State> {
+        match self {
+            Self::Machine(state) => Some(state),
+            Self::None | Self::Rollout(_) => None,
+        }
+    }
+
+    /// State of a rollout's run.
+    #[must_use]
+    pub fn rollout(&self) -> Option<&rollout::State> {
+        match self {
+            Self::Rollout(state) => Some(state),
+            Self::None | Self::Machine(_) => None,
+        }
+    }
+}
+
 /// Timer of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Timer {

@@ -96,7 +96,9 @@ pub(crate) fn no_run<W: Workflow>(ours: Incarnation, message: &InboxMessageOf<W>
     let answer = match &message.body {
         Inbound::Signalled(signal) => Some(refuse(&message.run, signal, Refusal::Unknown)),
         Inbound::Reported(report) => Some(receipt(report, ReceiptStatus::Late)),
-        _ => None,
+        Inbound::Observed(_) | Inbound::TimerDue | Inbound::Answered(_) | Inbound::Requested(_) => {
+            None
+        }
     };
     Offer {
         verdict: Verdict::Dropped(Dropped::NoRun),
@@ -120,7 +122,7 @@ pub(crate) fn pass<W: Workflow>(
         Inbound::Answered(_) | Inbound::Signalled(_) => usize::MAX,
         // A time limit must not wait for a receiver.
         Inbound::TimerDue => 2 * OUTBOX_MAX,
-        _ => OUTBOX_MAX,
+        Inbound::Observed(_) | Inbound::Reported(_) | Inbound::Requested(_) => OUTBOX_MAX,
     };
     if run.outbox.len() >= outbox_max {
         return FenceResult::Not(Offer {
@@ -148,7 +150,11 @@ fn foreign(ours: Incarnation, theirs: Option<Incarnation>) -> bool {
 fn unknown<W: Workflow>(message: &InboxMessageOf<W>) -> Offer {
     let answer = match &message.body {
         Inbound::Reported(report) => Some(receipt(report, ReceiptStatus::Unknown)),
-        _ => None,
+        Inbound::Observed(_)
+        | Inbound::TimerDue
+        | Inbound::Signalled(_)
+        | Inbound::Answered(_)
+        | Inbound::Requested(_) => None,
     };
     Offer {
         verdict: Verdict::Dropped(Dropped::Unknown),

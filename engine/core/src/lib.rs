@@ -43,6 +43,9 @@
 //! }
 //! ```
 
+// A new kind of message or event does not compile before every `match` names it.
+#![warn(clippy::wildcard_enum_match_arm)]
+
 mod fence;
 mod record;
 mod replay;

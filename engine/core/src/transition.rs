@@ -140,7 +140,12 @@ impl<W: Workflow> Transition<W> {
                 W::start(&message.run, false)
             }
             Inbound::Signalled(_) if known => W::start(&message.run, true),
-            _ => None,
+            Inbound::Observed(_)
+            | Inbound::Signalled(_)
+            | Inbound::Reported(_)
+            | Inbound::TimerDue
+            | Inbound::Answered(_)
+            | Inbound::Requested(_) => None,
         };
         let state = state.ok_or_else(|| fence::no_run::<W>(ours, message))?;
         let mut transition = Self::first(message.run.clone(), at, state);
@@ -725,7 +730,14 @@ fn is_reported<W: Workflow>(events: &[HistoryEvent<W>], key: TaskKey) -> bool {
         | HistoryEvent::TaskFailed { seq, ordinal, .. } => {
             (*seq, *ordinal) == (key.seq, key.ordinal)
         }
-        _ => false,
+        HistoryEvent::Started
+        | HistoryEvent::Observed { .. }
+        | HistoryEvent::TimerDue
+        | HistoryEvent::SignalTaken { .. }
+        | HistoryEvent::SignalReceipted { .. }
+        | HistoryEvent::SignalRefused { .. }
+        | HistoryEvent::Requested { .. }
+        | HistoryEvent::Reset { .. } => false,
     })
 }
 

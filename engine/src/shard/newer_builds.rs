@@ -149,7 +149,10 @@ impl Repeated {
                 self.facts
                     .insert(observation.object.clone(), (observation.version, this()));
             }
-            _ => {}
+            Inbound::Reported(_)
+            | Inbound::Signalled(_)
+            | Inbound::Answered(_)
+            | Inbound::Requested(_) => {}
         }
         Ack::Newer(NEWER_AGAIN_MS)
     }

@@ -313,10 +313,8 @@ pub(super) fn upgradeable(runs: &[SharedRun], server: Option<u32>) -> Condition 
     let slots = runs
         .iter()
         .filter(|run| run.closed.is_none())
-        .flat_map(|run| match &run.state {
-            State::Rollout(state) => state.view().slots,
-            _ => Vec::new(),
-        });
+        .filter_map(|run| run.state.rollout())
+        .flat_map(|state| state.view().slots);
     if let Some(slot) = slots.into_iter().next() {
         let holder = names.get(&slot.holder).unwrap_or(&slot.holder);
         let message = format!("{holder} holds the lease (token {})", slot.token.0);
@@ -430,10 +428,8 @@ pub(super) fn unavailable(status: &mut Value, why: &str, now: Timestamp) {
 fn views(runs: &[SharedRun]) -> impl Iterator<Item = machine::View> {
     runs.iter()
         .filter(|run| run.closed.is_none())
-        .filter_map(|run| match &run.state {
-            State::Machine(state) => Some(state.view()),
-            _ => None,
-        })
+        .filter_map(|run| run.state.machine())
+        .map(|state| state.view())
 }
 
 fn some(names: &[&str]) -> String {

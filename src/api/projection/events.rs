@@ -71,14 +71,18 @@ impl SentEvents {
             let recent = now.since_ms(run.entered.at) < NEWS_MS;
             let entered = known.map_or(recent, |seq| seq != run.entered.seq);
             match &run.state {
-                State::Machine(state) if entered => news.extend(of_machine(run, state)),
+                State::Machine(state) => {
+                    if entered {
+                        news.extend(of_machine(run, state));
+                    }
+                }
                 State::Rollout(state) => {
                     if entered {
                         news.extend(of_pool(run, state, settings));
                     }
                     news.extend(self.granted(run, state, now, settings, &names));
                 }
-                _ => {}
+                State::None => {}
             }
         }
         let there: BTreeSet<&RunId> = runs.iter().map(|run| &run.id).collect();

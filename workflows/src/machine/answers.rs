@@ -91,11 +91,11 @@ impl Draft<'_> {
             // The machine is as it was. An API server that is away for hours is one trouble of the cluster, and no
             // person should have to mend it machine by machine.
             if failure.retry && failure.code == API_UNREACHABLE {
-                return match kind {
-                    // The host may be half torn down by the earlier order.
-                    TaskKind::TearDown if self.s.phase == Phase::TearingDown => self.tear_down(),
-                    _ => self.run(task.clone()),
-                };
+                // The host may be half torn down by the earlier order.
+                if kind == TaskKind::TearDown && self.s.phase == Phase::TearingDown {
+                    return self.tear_down();
+                }
+                return self.run(task.clone());
             }
             self.gave_up(kind, failure);
         }

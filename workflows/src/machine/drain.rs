@@ -378,12 +378,12 @@ impl Draft<'_> {
     /// it is cordoned first.
     pub(super) fn cordoned_first(&self, phase: Phase) -> Phase {
         let uncordoned = self.s.node.as_ref().is_some_and(|node| !node.cordoned);
-        match phase {
-            Phase::Evicting(change, drain) if uncordoned || drain.uncordoned => {
-                Phase::Opening(change.anew())
-            }
-            phase => phase,
+        if let Phase::Evicting(change, drain) = &phase
+            && (uncordoned || drain.uncordoned)
+        {
+            return Phase::Opening(change.anew());
         }
+        phase
     }
 
     /// Drains a host once more that was to be torn down, and on which pods may run.

@@ -182,9 +182,11 @@ impl Draft<'_> {
     /// Continues from the step that failed, as it was begun.
     pub(super) fn go_on_from(&mut self, phase: Phase) {
         let held = self.s.lease.token().is_some();
+        // A lease granted meanwhile is closed and returned, if the step does not use it.
+        if held && phase.joined() && phase != Phase::Closing {
+            return self.give_back();
+        }
         match phase {
-            // A lease granted meanwhile is closed and returned, if the step does not use it.
-            phase if held && phase.joined() && phase != Phase::Closing => self.give_back(),
             // A removal that failed would have requested the lease by itself.
             Phase::Leaving => {
                 self.push(Command::CancelTimer(Timer::Again));
@@ -208,7 +210,35 @@ impl Draft<'_> {
                 true => self.enter(Phase::Reprobing),
                 false => self.enter(Phase::Probing),
             },
-            phase => self.enter(phase),
+            phase @ (Phase::Address
+            | Phase::Probing
+            | Phase::KeyWait { .. }
+            | Phase::Adopting
+            | Phase::PoolWait
+            | Phase::ConvergingHost { .. }
+            | Phase::Rebooting { .. }
+            | Phase::ConvergingNode
+            | Phase::ReadyWait
+            | Phase::Soaking
+            | Phase::Marking
+            | Phase::Serving
+            | Phase::Checking
+            | Phase::Applying { .. }
+            | Phase::ApprovalWait(_)
+            | Phase::OwnerWait(_)
+            | Phase::LeaseWait(_)
+            | Phase::Closing
+            | Phase::Opening(_)
+            | Phase::Drained
+            | Phase::Deleting
+            | Phase::Vanishing
+            | Phase::TearingDown
+            | Phase::Undoing
+            | Phase::Reprobing
+            | Phase::ClosingGone
+            | Phase::ReplacementWait
+            | Phase::Failed { .. }
+            | Phase::Gone) => self.enter(phase),
         }
     }
 
@@ -221,18 +251,21 @@ impl Draft<'_> {
         // Half a tear-down is finished: of a host that was not torn down no certificate of a Node is approved.
         let half_torn = present.step() == &Phase::TearingDown;
         let held = self.s.lease.token().is_some();
-        let phase = match self.s.phase.clone() {
-            Phase::Failed { from, .. } => *from,
-            phase => phase,
-        };
+        let phase = self.s.phase.step().clone();
+        // An earlier record does not know the present lease. The lease is returned, after an incomplete host is set
+        // up again.
+        if held && !same_lease {
+            return self.enter(match (whole, half_torn) {
+                (true, _) => Phase::Undoing,
+                (false, true) => Phase::TearingDown,
+                (false, false) => Phase::Reprobing,
+            });
+        }
+        if held {
+            let back = phase.joined() && phase != Phase::Closing;
+            return self.enter(if back { Phase::Undoing } else { phase });
+        }
         let phase = match phase {
-            // An earlier record does not know the present lease. The lease is returned, after an incomplete host is set
-            // up again.
-            _ if held && !same_lease && whole => Phase::Undoing,
-            _ if held && !same_lease && half_torn => Phase::TearingDown,
-            _ if held && !same_lease => Phase::Reprobing,
-            phase if held && phase.joined() && phase != Phase::Closing => Phase::Undoing,
-            phase if held => phase,
             // A comparison shows its present configuration.
             phase @ (Phase::Address
             | Phase::Probing

@@ -180,25 +180,61 @@ impl Phase {
 
     /// The phase itself, or the one in which it failed.
     pub(super) fn step(&self) -> &Self {
-        match self {
-            Self::Failed { from, .. } => from.step(),
-            phase => phase,
+        if let Self::Failed { from, .. } = self {
+            return from.step();
         }
+        self
     }
 
     /// Whether, under a lease, nothing that the node needs to serve is destroyed yet, so that returning the lease is
     /// enough.
     #[must_use]
     pub fn whole(&self) -> bool {
-        match self {
-            Self::Failed { from, .. } => from.whole(),
-            Self::Opening(_)
-            | Self::Evicting(..)
-            | Self::Drained
-            | Self::Deleting
-            | Self::Undoing => true,
-            phase => phase.joined(),
-        }
+        let Self::Failed { from, .. } = self else {
+            return self.joined() || self.drains();
+        };
+        from.whole()
+    }
+
+    /// Whether a lease is used, and all that the node needs to serve is still there.
+    fn drains(&self) -> bool {
+        matches!(
+            self,
+            Self::Opening(_) | Self::Evicting(..) | Self::Drained | Self::Deleting | Self::Undoing
+        )
+    }
+
+    /// Phase that failed, and its failure.
+    pub(super) fn failed(&self) -> Option<(&Self, &Failure)> {
+        let Self::Failed { from, failure } = self else {
+            return None;
+        };
+        Some((from, failure))
+    }
+
+    /// Change of a node that serves until the change may begin.
+    pub(super) fn awaited_change(&self) -> Option<&Change> {
+        let (Self::ApprovalWait(change) | Self::OwnerWait(change) | Self::LeaseWait(change)) = self
+        else {
+            return None;
+        };
+        Some(change)
+    }
+
+    /// Progress of the drain that runs.
+    pub(super) fn drain(&self) -> Option<&Drain> {
+        let Self::Evicting(_, drain) = self else {
+            return None;
+        };
+        Some(drain)
+    }
+
+    /// Boot identity that a reboot ends.
+    pub(super) fn boot_to_end(&self) -> Option<&str> {
+        let Self::Rebooting { boot_id, .. } = self else {
+            return None;
+        };
+        Some(boot_id)
     }
 
     /// Whether the removal of a host of one's own has failed, and waits for a person.

@@ -144,8 +144,23 @@ pub(super) fn answered(draft: &mut Draft<'_>, outcome: Outcome) {
             draft.forget_host(left);
         }
         Outcome::FenceRefused { why, said } => refused(draft, why, said),
-        // The object is deleted now, and the run ends with it. Other answers belong to earlier steps.
-        _ => {}
+        // The object is deleted now, and the run ends with it.
+        Outcome::HostForgotten
+        // Answers to earlier steps.
+        | Outcome::Converged { .. }
+        | Outcome::RebootAsked
+        | Outcome::Planned { .. }
+        | Outcome::CsrApproved { .. }
+        | Outcome::CsrRefused { .. }
+        | Outcome::NodeMarked
+        | Outcome::NodeChecked { .. }
+        | Outcome::FenceOpened { .. }
+        | Outcome::FenceClosed
+        | Outcome::PayloadSet
+        | Outcome::NodeFound { .. }
+        | Outcome::NodeAbsent
+        | Outcome::FenceClosedMeanwhile
+        | Outcome::MachineDeleted => {}
     }
 }
 
@@ -194,30 +209,26 @@ pub(super) fn gave_up(draft: &mut Draft<'_>, task: TaskKind, failure: Failure) {
     let code = &failure.code;
     let unanswered = policy::is_unanswered(code);
     match task {
-        TaskKind::TearDown if unanswered => {
-            return forget_by_force(
-                draft,
-                format!(
-                    "the host at {address} did not answer ({code}), and was not torn down: {LEFT}"
-                ),
-            );
-        }
         // dormer never logged in to it, so nothing of dormer's is on it.
         TaskKind::Probe if draft.s.node_name().is_none() => {
             draft.s.note = Some(format!("the host at {address} was never reached ({code})"));
-            return draft.forget_host(None);
+            draft.forget_host(None);
         }
-        TaskKind::Probe if unanswered => {
-            return forget_by_force(
-                draft,
-                format!(
-                    "the host at {address} did not answer ({code}), and was not torn down: {LEFT}"
-                ),
-            );
-        }
-        _ => {}
+        TaskKind::TearDown | TaskKind::Probe if unanswered => forget_by_force(
+            draft,
+            format!("the host at {address} did not answer ({code}), and was not torn down: {LEFT}"),
+        ),
+        TaskKind::TearDown | TaskKind::Probe | TaskKind::Evict | TaskKind::ForgetHost
+        // A phase that leaves awaits none of these.
+        | TaskKind::Plan
+        | TaskKind::Converge
+        | TaskKind::Reboot
+        | TaskKind::MarkNode
+        | TaskKind::OpenFence
+        | TaskKind::DeleteMachine
+        | TaskKind::CloseFence
+        | TaskKind::FindNode => try_again(draft, task, failure),
     }
-    try_again(draft, task, failure);
 }
 
 /// The step that this answers, where that is progress.
@@ -226,7 +237,23 @@ fn step_of(outcome: &Outcome) -> Option<TaskKind> {
         Outcome::Evicted { .. } => Some(TaskKind::Evict),
         Outcome::Probed { .. } => Some(TaskKind::Probe),
         Outcome::TornDown => Some(TaskKind::TearDown),
-        _ => None,
+        // The last step, and what is no step of a removal.
+        Outcome::HostForgotten
+        | Outcome::FenceRefused { .. }
+        | Outcome::Converged { .. }
+        | Outcome::RebootAsked
+        | Outcome::Planned { .. }
+        | Outcome::CsrApproved { .. }
+        | Outcome::CsrRefused { .. }
+        | Outcome::NodeMarked
+        | Outcome::NodeChecked { .. }
+        | Outcome::FenceOpened { .. }
+        | Outcome::FenceClosed
+        | Outcome::PayloadSet
+        | Outcome::NodeFound { .. }
+        | Outcome::NodeAbsent
+        | Outcome::FenceClosedMeanwhile
+        | Outcome::MachineDeleted => None,
     }
 }
 

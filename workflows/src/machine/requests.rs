@@ -112,10 +112,8 @@ impl Draft<'_> {
 
     /// Pins this key for the next task and all later ones. A step that failed because of the key continues.
     fn trust(&mut self, from: &Sender, fingerprint: String) {
-        let for_the_key = match &self.s.phase {
-            Phase::Failed { failure, .. } => failure.code == "HostKeyChanged",
-            _ => false,
-        };
+        let failed = self.s.phase.failed();
+        let for_the_key = failed.is_some_and(|(_, failure)| failure.code == "HostKeyChanged");
         if for_the_key {
             self.s.host.pin = Some(fingerprint.clone());
             self.retry();

@@ -526,7 +526,8 @@ impl State {
         }
     }
 
-    /// Whether the pool's pause delays changes that do not disturb pods. Changes of certificates are never delayed.
+    /// Whether the pool's pause delays changes that do not disturb pods. Changes of certificates, and tokens that end,
+    /// are never delayed.
     #[must_use]
     pub(super) fn live_held(&self) -> bool {
         let pool = self.pool.as_ref();
@@ -642,10 +643,10 @@ impl State {
 
     /// Whether the change that it waits for, or has just begun, is a repair of its absent Node.
     fn repairs(&self) -> bool {
-        match &self.phase {
-            Phase::LeaseWait(change) | Phase::Opening(change) => change.repair,
-            _ => false,
+        if let Phase::LeaseWait(change) | Phase::Opening(change) = &self.phase {
+            return change.repair;
         }
+        false
     }
 
     /// Highest token on its Machine and Node that an earlier store wrote.

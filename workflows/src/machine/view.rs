@@ -7,7 +7,7 @@ use super::{
 use dormer_proto::{
     checks::NodeCheck,
     id::Timestamp,
-    machine::{Blocker, ConditionFact, CordonedBy, MachineApi},
+    machine::{Blocker, ConditionFact, CordonedBy, MachineApi, TemplateDifference},
     message::{Failure, cause},
     phase::MachinePhase,
     rollout::NotCompared,
@@ -53,6 +53,8 @@ pub struct View {
     pub token: Option<u64>,
     /// Zone of its cloud.
     pub zone: Option<String>,
+    /// Fields that the template of its MachineSet has otherwise.
+    pub template: Vec<TemplateDifference>,
     /// Whether its Machine is being deleted.
     pub deleting: bool,
     /// The Machine's own phase.
@@ -98,20 +100,12 @@ impl State {
             uid: reference.uid,
             phase: self.phase.id(),
             reason: self.reason(),
-            failure: match &self.phase {
-                Phase::Failed { from, failure } => Some((from.id(), failure.clone())),
-                _ => None,
-            },
-            change: match &self.phase {
-                Phase::ApprovalWait(change)
-                | Phase::OwnerWait(change)
-                | Phase::LeaseWait(change) => Some(change.clone()),
-                _ => None,
-            },
-            drain: match &self.phase {
-                Phase::Evicting(_, drain) => Some(drain.clone()),
-                _ => None,
-            },
+            failure: self
+                .phase
+                .failed()
+                .map(|(from, failure)| (from.id(), failure.clone())),
+            change: self.phase.awaited_change().cloned(),
+            drain: self.phase.drain().cloned(),
             waiting_for: self.waiting_for().map(|text| self.beyond_approval(text)),
             version: self.version.clone(),
             desired_version: self.desired().map(|desired| desired.version.clone()),
@@ -127,6 +121,7 @@ impl State {
             ),
             token: self.lease.token().map(|token| token.0),
             zone: machine.and_then(|m| m.zone.clone()),
+            template: machine.map(|m| m.template.clone()).unwrap_or_default(),
             deleting: machine.is_some_and(|m| m.deleting),
             machine_phase: machine.and_then(|m| m.phase.clone()),
             machine_error: machine.and_then(|m| m.error.clone()),
@@ -170,19 +165,18 @@ impl State {
         if let Some(refusal) = self.refused() {
             return Some(format!("{}: {refusal}", refusal.code()));
         }
-        match &self.phase {
-            Phase::Failed { from, failure } => {
-                Some(cause(&failure.code, Some(from.name()), &failure.message))
-            }
-            Phase::Evicting(_, drain) if !drain.blockers.is_empty() => {
-                let named = drain.blockers.iter().map(held);
-                Some(named.collect::<Vec<_>>().join("; "))
-            }
-            Phase::ApprovalWait(change) | Phase::OwnerWait(change) | Phase::LeaseWait(change) => {
-                Some(format!("to change: {}", change.differs.join(", ")))
-            }
-            _ => self.note.clone(),
+        if let Some((from, failure)) = self.phase.failed() {
+            return Some(cause(&failure.code, Some(from.name()), &failure.message));
         }
+        if let Some(change) = self.phase.awaited_change() {
+            return Some(format!("to change: {}", change.differs.join(", ")));
+        }
+        let blockers = self.phase.drain().map_or(&[][..], |drain| &drain.blockers);
+        if blockers.is_empty() {
+            return self.note.clone();
+        }
+        let named = blockers.iter().map(held);
+        Some(named.collect::<Vec<_>>().join("; "))
     }
 
     /// Text for a machine that manual approval no longer reaches.
@@ -245,12 +239,36 @@ impl State {
                     return Some(format!("its Node to serve: {check}: {said}"));
                 }
             }
-            _ => {}
+            Phase::Address
+            | Phase::Probing
+            | Phase::KeyWait { .. }
+            | Phase::Adopting
+            | Phase::ConvergingHost { .. }
+            | Phase::Rebooting { .. }
+            | Phase::NodeWait
+            | Phase::ConvergingNode
+            | Phase::ReadyWait
+            | Phase::Soaking
+            | Phase::Serving
+            | Phase::Checking
+            | Phase::Applying { .. }
+            | Phase::ApprovalWait(_)
+            | Phase::OwnerWait(_)
+            | Phase::LeaseWait(_)
+            | Phase::Closing
+            | Phase::Opening(_)
+            | Phase::Drained
+            | Phase::Deleting
+            | Phase::Vanishing
+            | Phase::TearingDown
+            | Phase::Undoing
+            | Phase::Leaving
+            | Phase::Reprobing
+            | Phase::ClosingGone
+            | Phase::ReplacementWait
+            | Phase::Failed { .. } => {}
         }
-        let boot = match &self.phase {
-            Phase::Rebooting { boot_id, .. } => boot_id,
-            _ => "?",
-        };
+        let boot = self.phase.boot_to_end().unwrap_or("?");
         let text = self.phase.row().waits_for;
         let text = text.replace("{host}", self.address().unwrap_or("?"));
         let text = text.replace("{node}", self.host.node_name.as_deref().unwrap_or("?"));

@@ -4,7 +4,13 @@
 
 use super::{
     dotless,
-    step::{Outside, Step},
+    step::{
+        Outside::{
+            self, CompareHostKey, CorrectPool, FreeDisk, MakeRoom, MendCluster, MendHost, MendNode,
+            RestoreFile, SetClock,
+        },
+        Step,
+    },
     trouble,
 };
 use crate::{
@@ -505,15 +511,12 @@ const SCREEN_SHOWS_WHY: Cure = cured(
      there if nothing else helps",
 );
 
-/// Cure of a failure code. `None`: only the message can say.
-fn cure(code: &str) -> Option<Cure> {
-    use Outside::{
-        CompareHostKey, CorrectPool, FreeDisk, MakeRoom, MendCluster, MendHost, MendNode,
-        RestoreFile, SetClock,
-    };
-    Some(match code {
-        "AuthRejected" => ACCEPT_KEY,
-        "HostKeyChanged" => cured(
+/// Cures by the codes of the failures that they mend.
+const CURES: &[(&[&str], Cure)] = &[
+    (&["AuthRejected"], ACCEPT_KEY),
+    (
+        &["HostKeyChanged"],
+        cured(
             CompareHostKey,
             "Read the key on the host itself, on its console and not over SSH: ssh-keygen -lf \
              C:\\ProgramData\\ssh\\ssh_host_ed25519_key.pub. If it is the key that the cause names, and you know who reinstalled \
@@ -521,178 +524,309 @@ fn cure(code: &str) -> Option<Cure> {
              continues. If it is another key, or nobody reinstalled the host, the connection may be intercepted: replace the \
              machine",
         ),
-        "ConnectTimeout" | "ConnectRefused" | "ConnectionLost" | "HandshakeFailed" | "NoAnswer" => {
-            OPEN_SSH
-        }
-        "NotItsAddress" | "NoAddress" => cured(
+    ),
+    (
+        &[
+            "ConnectTimeout",
+            "ConnectRefused",
+            "ConnectionLost",
+            "HandshakeFailed",
+            "NoAnswer",
+        ],
+        OPEN_SSH,
+    ),
+    (
+        &["NotItsAddress", "NoAddress"],
+        cured(
             MendCluster,
             "See which address the Machine has: kubectl get machine -o yaml, status.addresses. Once that is the host's own, the \
              next order names it. An order that names another host again and again is old, or forged",
         ),
-        "MachineGone" => cured(
+    ),
+    (
+        &["MachineGone"],
+        cured(
             MendCluster,
             "See whether the Machine is there: kubectl get machine. Without it there is no host to change",
         ),
-        "SftpUnusable" => cured(
+    ),
+    (
+        &["SftpUnusable"],
+        cured(
             MendHost,
             "Remove every output of the profiles of the host's default shell: it mixes with what SFTP sends",
         ),
-        "SftpMissing" => cured(
+    ),
+    (
+        &["SftpMissing"],
+        cured(
             MendHost,
             "Add the line Subsystem sftp sftp-server.exe to sshd_config on the host",
         ),
-        "DiskFull" => cured(
+    ),
+    (
+        &["DiskFull"],
+        cured(
             FreeDisk,
             "Free space on the host's disk C:, or give the Machine a larger one",
         ),
-        "ClockSkew" => cured(SetClock, "Set the host's clock: w32tm /resync on the host"),
-        "NameChanged" => cured(
+    ),
+    (
+        &["ClockSkew"],
+        cured(SetClock, "Set the host's clock: w32tm /resync on the host"),
+    ),
+    (
+        &["NameChanged"],
+        cured(
             MendNode,
             "Give the host its name back; a Machine whose host is to be another node has to be recreated",
         ),
-        "NameMismatch" => cured(
+    ),
+    (
+        &["NameMismatch"],
+        cured(
             MendNode,
             "Give the host the name that its Machine has, or recreate the Machine",
         ),
-        "NoFrame" | "OutputEndless" => cured(
+    ),
+    (
+        &["NoFrame", "OutputEndless"],
+        cured(
             MendHost,
             "Check the host by hand: a program there ends commands, or writes into their output",
         ),
-        "QuarantineSuspected" => cured(
+    ),
+    (
+        &["QuarantineSuspected"],
+        cured(
             RestoreFile,
             "Restore the file in the host's virus scanner and exclude dormer's folder there",
         ),
-        "ProgramBlockedByAppLocker" => cured(
+    ),
+    (
+        &["ProgramBlockedByAppLocker"],
+        cured(
             MendHost,
             "Allow dormer-host.exe in AppLocker for administrators, by its publisher or its hash; the default rules allow all \
              of C:\\Windows",
         ),
-        "ProgramBlockedByWdac" => cured(
+    ),
+    (
+        &["ProgramBlockedByWdac"],
+        cured(
             MendHost,
             "Add dormer-host.exe to the host's application control policy, by its hash or its publisher",
         ),
-        "ProgramQuarantined" => cured(
+    ),
+    (
+        &["ProgramQuarantined"],
+        cured(
             RestoreFile,
             "Restore dormer-host.exe in the host's virus scanner and exclude C:\\Windows\\dormer\\bin there",
         ),
-        "ProgramForOtherProcessor" => cured(
+    ),
+    (
+        &["ProgramForOtherProcessor"],
+        cured(
             MakeRoom,
             "Change the MachineSet to an x86-64 instance type, or remove it from the pool: dormer-host.exe runs only on x86-64",
         ),
-        "UnknownFile" | "ProfileUnusable" | "DocumentUnusable" | "Invalid" => cured(
+    ),
+    (
+        &[
+            "UnknownFile",
+            "ProfileUnusable",
+            "DocumentUnusable",
+            "Invalid",
+        ],
+        cured(
             CorrectPool,
             "Correct the profile: dormer profile render shows its result",
         ),
-        "VersionNotHere" | "PayloadUnreadable" | "PayloadDamaged" => cured(
+    ),
+    (
+        &["VersionNotHere", "PayloadUnreadable", "PayloadDamaged"],
+        cured(
             CorrectPool,
             "Install the payload again: dormer payload verify names each damaged file",
         ),
-        "BootstrapUnusable" => cured(
+    ),
+    (
+        &["BootstrapUnusable"],
+        cured(
             MendCluster,
             "Correct what the message names: a kubelet cannot join without it",
         ),
-        "TokenAwaited" => cured(
+    ),
+    (
+        &["TokenAwaited"],
+        cured(
             MendCluster,
             "Start a dormer with the role approver: it issues the tokens with which kubelets request their first certificate",
         ),
-        "TokenRefused" => cured(
+    ),
+    (
+        &["TokenRefused"],
+        cured(
             MendCluster,
             "Correct what the message names: the approver gives tokens only to Windows Machines that join",
         ),
-        "Forbidden" => cured(
+    ),
+    (
+        &["Forbidden"],
+        cured(
             MendCluster,
             "Grant dormer's ServiceAccount the permission that the message names",
         ),
-        "NodeOverdue" => cured(
+    ),
+    (
+        &["NodeOverdue"],
+        cured(
             MendNode,
             "See with kubectl get csr under which name the kubelet asked, and read the kubelet's log on the host",
         ),
-        "NodeNotWindows" | "NodeIsControlPlane" | "NotItsNode" => cured(
+    ),
+    (
+        &["NodeNotWindows", "NodeIsControlPlane", "NotItsNode"],
+        cured(
             MendNode,
             "Find out which host has the Node's name: compare kubectl get node -o yaml with the Machine's nodeRef and \
              providerID",
         ),
-        "LeaseEnded" => cured(
+    ),
+    (
+        &["LeaseEnded"],
+        cured(
             MendNode,
             "Find out who wrote the annotation dormer.io/fence of Machine and Node: it names a later lease, or this one as \
              closed, so dormer does not reboot the host",
         ),
-        "NodeDownTooShort" => cured(
+    ),
+    (
+        &["NodeDownTooShort"],
+        cured(
             MendNode,
             "Wait until the Node has not been Ready for the pool's repairAfter: before that it is repaired only within the \
              limit",
         ),
-        "PoolStopped" => cured(
+    ),
+    (
+        &["PoolStopped"],
+        cured(
             CorrectPool,
             "End the stop of the pool: kubectl edit windowspool in dormer's namespace",
         ),
-        "OtherDormer" => cured(
+    ),
+    (
+        &["OtherDormer"],
+        cured(
             MendCluster,
             "Decide which dormer manages the machine, and remove the other one: helm uninstall, then delete its WindowsPool. \
              Then remove the annotation dormer.io/installation from the Machines of the removed one",
         ),
-        "MachinePaused" => cured(
+    ),
+    (
+        &["MachinePaused"],
+        cured(
             MendCluster,
             "End the pause of its Machine, MachineSet or Cluster: the annotation cluster.x-k8s.io/paused, or spec.paused of \
              the Cluster",
         ),
-        "WrongKubelet" => cured(
+    ),
+    (
+        &["WrongKubelet"],
+        cured(
             MendHost,
             "Find out who installed or started another kubelet on the host than the payload's",
         ),
-        "WrongOs" | "WrongArchitecture" | "WrongBuild" => cured(
+    ),
+    (
+        &["WrongOs", "WrongArchitecture", "WrongBuild"],
+        cured(
             MendNode,
             "Find out who writes the label: kubectl get node --show-labels --show-managed-fields -o yaml. A restart of the \
              kubelet writes what the host is",
         ),
-        "LabelMissing" => cured(
+    ),
+    (
+        &["LabelMissing"],
+        cured(
             MendNode,
             "See why the Node did not get what its Machine's spec.metadata names: whether the nodelink controller (Cluster \
              API: its machine controller) runs, and whether the Node has another label",
         ),
-        "TaintsAmiss" => cured(
+    ),
+    (
+        &["TaintsAmiss"],
+        cured(
             MendNode,
             "Find out which controller should remove or set the taint: kubectl describe node. The cloud controller manager \
              removes node.cloudprovider.kubernetes.io/uninitialized",
         ),
-        "NoServingCertificate" => cured(
+    ),
+    (
+        &["NoServingCertificate"],
+        cured(
             MendNode,
             "Check the kubelet's request for a serving certificate: kubectl get csr. Open port 10250 of the host to dormer and \
              to the API server",
         ),
-        "DaemonSetPodNotReady" => cured(
+    ),
+    (
+        &["DaemonSetPodNotReady"],
+        cured(
             MendNode,
             "See why the named pods are not Ready: kubectl describe pod. A DaemonSet for Linux alone needs the node selector \
              kubernetes.io/os: linux",
         ),
-        "NotSettled" => cured(
+    ),
+    (
+        &["NotSettled"],
+        cured(
             MendNode,
             "See why the Node does not stay Ready: kubectl describe node, and the kubelet's log on the host",
         ),
-        "NodeCheckFailed" | "NoLogs" => cured(
+    ),
+    (
+        &["NodeCheckFailed", "NoLogs"],
+        cured(
             MendNode,
             "See which check fails: dormer verify NODE runs all of them",
         ),
-        "NotReadyOverdue" => cured(MendNode, "See what the Node lacks: kubectl describe node"),
-        "RebootOverdue" => SCREEN_SHOWS_WHY,
-        "RebootLoop" => cured(
+    ),
+    (
+        &["NotReadyOverdue"],
+        cured(MendNode, "See what the Node lacks: kubectl describe node"),
+    ),
+    (&["RebootOverdue"], SCREEN_SHOWS_WHY),
+    (
+        &["RebootLoop"],
+        cured(
             MendHost,
             "Find out what requests a reboot repeatedly: dormer history names it",
         ),
-        program => {
-            let code = FailureCode::ALL
-                .iter()
-                .find(|known| known.as_str() == program)?;
-            let outside = match code {
-                // The earlier call ends by itself.
-                FailureCode::HostBusy => return None,
-                FailureCode::DiskFull => FreeDisk,
-                FailureCode::QuarantineSuspected => RestoreFile,
-                _ => MendHost,
-            };
-            cured(outside, dotless(code.advice()))
-        }
-    })
+    ),
+];
+
+/// Cure of a failure code. `None`: only the message can say.
+fn cure(code: &str) -> Option<Cure> {
+    let mut rows = CURES.iter();
+    let row = rows.find(|(codes, _)| codes.contains(&code));
+    row.map_or_else(|| of_host_program(code), |&(_, cure)| Some(cure))
+}
+
+/// Cure of a failure that the host program reports: its own advice.
+fn of_host_program(code: &str) -> Option<Cure> {
+    let mut codes = FailureCode::ALL.iter();
+    let code = codes.find(|known| known.as_str() == code)?;
+    let outside = match code {
+        // The earlier call ends by itself.
+        FailureCode::HostBusy => return None,
+        FailureCode::DiskFull => FreeDisk,
+        FailureCode::QuarantineSuspected => RestoreFile,
+        _ => MendHost,
+    };
+    Some(cured(outside, dotless(code.advice())))
 }
 
 #[cfg(test)]
