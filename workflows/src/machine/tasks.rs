@@ -189,6 +189,7 @@ impl Draft<'_> {
         let build = self.s.host.facts.as_ref().map(|it| it.os_build.clone());
         NodeExpectation {
             kubelet_minor: terms.and_then(|terms| terms.kubelet),
+            containerd: terms.and_then(|terms| terms.containerd.clone()),
             os_build: build.filter(|build| !build.is_empty()),
             soak_ms: pool.map_or(0, |pool| pool.soak_ms),
         }
