@@ -5,8 +5,11 @@ use crate::live::Live;
 use dormer_engine::port::QuarantineNote;
 use dormer_engine_core::{OpenTask, Run, Workflow};
 use dormer_proto::{
+    checks::NodeCheck,
     id::{RunId, TaskId, Timestamp},
+    machine::ConditionFact,
     message,
+    phase::MachinePhase,
     work::machine_run,
 };
 use dormer_views::{
@@ -88,12 +91,7 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
         phase: phase.into(),
         phase_text: phase.text().to_owned(),
         reason,
-        failure: failure.map(|(phase, failure)| PhaseFailure {
-            code: failure.code,
-            message: failure.message,
-            phase: phase.into(),
-            phase_text: phase.text().to_owned(),
-        }),
+        failure: failure.map(|(phase, failure)| failure_view(phase, failure)),
         waiting_for,
         differs: change.map(|change| change.differs).unwrap_or_default(),
         drain: drain.map(drain_view),
@@ -108,25 +106,14 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
         deleting,
         machine_phase,
         machine_error,
-        machine_conditions: machine_conditions
-            .into_iter()
-            .map(|condition| Condition {
-                kind: condition.kind,
-                status: condition.status,
-                reason: condition.reason,
-                message: condition.message,
-            })
-            .collect(),
+        machine_conditions: machine_conditions.into_iter().map(condition_view).collect(),
         owner,
         halt: halt.as_ref().map(halt_view),
         not_compared: not_compared.map(|it| TaskFailure {
             code: it.code,
             message: it.message,
         }),
-        unserved: unserved.map(|it| TaskFailure {
-            code: it.code().to_owned(),
-            message: format!("{}: {}", it.check, it.said),
-        }),
+        unserved: unserved.as_ref().map(unserved_view),
         neighbour,
         refused: refused.map(|it| Refused {
             code: it.code().to_owned(),
@@ -146,6 +133,31 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
         lacks,
         status,
     })
+}
+
+fn failure_view(phase: MachinePhase, failure: message::Failure) -> PhaseFailure {
+    PhaseFailure {
+        code: failure.code,
+        message: failure.message,
+        phase: phase.into(),
+        phase_text: phase.text().to_owned(),
+    }
+}
+
+fn condition_view(condition: ConditionFact) -> Condition {
+    Condition {
+        kind: condition.kind,
+        status: condition.status,
+        reason: condition.reason,
+        message: condition.message,
+    }
+}
+
+fn unserved_view(check: &NodeCheck) -> TaskFailure {
+    TaskFailure {
+        code: check.code().to_owned(),
+        message: format!("{}: {}", check.check, check.said),
+    }
 }
 
 fn drain_view(drain: machine::Drain) -> Drain {

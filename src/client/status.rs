@@ -257,36 +257,8 @@ impl Found {
     fn lines(&self, columns: usize, coloured: bool) -> String {
         let mut lines: Vec<String> = Vec::new();
         lines.extend(self.lacks.iter().map(Lack::sentence));
-        let groups = trouble::groups(&self.machines);
+        self.troubles(&mut lines, coloured);
         let all = self.machines.len();
-        for (urgency, heading, style) in [
-            (Urgency::Stuck, "STUCK", Style::Bad),
-            (Urgency::Person, "WAITING FOR A PERSON", Style::Attention),
-            (Urgency::Slow, "SLOW", Style::Attention),
-        ] {
-            let of: Vec<&Group<'_>> = groups
-                .iter()
-                .filter(|group| group.trouble.urgency == urgency)
-                .collect();
-            let count: usize = of.iter().map(|group| group.machines.len()).sum();
-            if count > 0 {
-                section(
-                    &mut lines,
-                    &format!("{heading}: {count} of {all} machines"),
-                    style,
-                    coloured,
-                );
-                for group in of.iter().take(CAUSES_MAX) {
-                    self.group(group, &mut lines);
-                }
-                let more = of.len().saturating_sub(CAUSES_MAX);
-                if more > 0 {
-                    lines.push(format!(
-                        "  and {more} more causes; dormer get machines lists them all"
-                    ));
-                }
-            }
-        }
         let still: Vec<String> = self
             .rollouts
             .iter()
@@ -356,6 +328,40 @@ impl Found {
             }
         });
         fitted.collect::<Vec<_>>().join("\n")
+    }
+
+    /// Machines with a trouble, by their urgency and cause.
+    fn troubles(&self, lines: &mut Vec<String>, coloured: bool) {
+        let groups = trouble::groups(&self.machines);
+        let all = self.machines.len();
+        for (urgency, heading, style) in [
+            (Urgency::Stuck, "STUCK", Style::Bad),
+            (Urgency::Person, "WAITING FOR A PERSON", Style::Attention),
+            (Urgency::Slow, "SLOW", Style::Attention),
+        ] {
+            let of: Vec<&Group<'_>> = groups
+                .iter()
+                .filter(|group| group.trouble.urgency == urgency)
+                .collect();
+            let count: usize = of.iter().map(|group| group.machines.len()).sum();
+            if count > 0 {
+                section(
+                    lines,
+                    &format!("{heading}: {count} of {all} machines"),
+                    style,
+                    coloured,
+                );
+                for group in of.iter().take(CAUSES_MAX) {
+                    self.group(group, lines);
+                }
+                let more = of.len().saturating_sub(CAUSES_MAX);
+                if more > 0 {
+                    lines.push(format!(
+                        "  and {more} more causes; dormer get machines lists them all"
+                    ));
+                }
+            }
+        }
     }
 
     fn group(&self, group: &Group<'_>, lines: &mut Vec<String>) {

@@ -99,14 +99,7 @@ impl DrainPhase {
             (Self::Undoing, Outcome::MachineDeleted) => draft.enter(Phase::Vanishing),
             // The Node is cordoned again: evictions went on meanwhile.
             (Self::Evicting(change, drain), Outcome::FenceOpened { .. }) => {
-                let uncordoned = false;
-                draft.s.phase = Phase::Evicting(
-                    change,
-                    Drain {
-                        uncordoned,
-                        ..drain
-                    },
-                );
+                draft.s.phase = evicting(change, drain, false);
             }
             (Self::Leaving, outcome) => removal::answered(draft, outcome),
             // Answer to a task of an earlier phase, or in a phase without tasks.
@@ -214,14 +207,7 @@ impl DrainPhase {
                 draft.s.note = Some("somebody uncordoned the Node; it is cordoned again".into());
                 draft.open(&change.anew());
                 // Until that is done, a retry begins with it.
-                let uncordoned = true;
-                draft.s.phase = Phase::Evicting(
-                    change,
-                    Drain {
-                        uncordoned,
-                        ..drain
-                    },
-                );
+                draft.s.phase = evicting(change, drain, true);
             }
             // Pods may come. The worker finds out whether the host is whole: its kubelet then stays Ready.
             (
@@ -242,14 +228,7 @@ impl DrainPhase {
                     uncordoned: true, ..
                 },
             ) => {
-                let uncordoned = true;
-                draft.s.phase = Phase::Evicting(
-                    change,
-                    Drain {
-                        uncordoned,
-                        ..drain
-                    },
-                );
+                draft.s.phase = evicting(change, drain, true);
             }
             // Nothing is destroyed yet: it is undone.
             (
@@ -371,6 +350,17 @@ impl DrainPhase {
             },
         }
     }
+}
+
+/// The drain, and whether another client has uncordoned its Node.
+fn evicting(change: Change, drain: Drain, uncordoned: bool) -> Phase {
+    Phase::Evicting(
+        change,
+        Drain {
+            uncordoned,
+            ..drain
+        },
+    )
 }
 
 impl Draft<'_> {
