@@ -632,6 +632,11 @@ pub enum Outcome {
     MachineDeleted,
 }
 
+/// Signer of a kubelet's certificate as a client.
+pub const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
+/// Signer of a kubelet's certificate as a server.
+pub const SERVING_SIGNER: &str = "kubernetes.io/kubelet-serving";
+
 /// Whether two provider ids name the same computer. Azure and vSphere write one id in several cases: Azure's cloud
 /// provider writes the resource group's name in lower case (kubernetes-sigs/cloud-provider-azure,
 /// `ConvertResourceGroupNameToLower`), and vSphere's compares UUIDs in lower case (kubernetes/cloud-provider-vsphere,

@@ -10,7 +10,10 @@ use super::{
     terminal::{self, Style},
 };
 use clap::Args;
-use dormer_proto::phase::{Listed, MachinePhase, MachineState};
+use dormer_proto::{
+    message::listed,
+    phase::{Listed, MachinePhase, MachineState},
+};
 use dormer_views::{
     explain,
     lacks::Lack,
@@ -372,7 +375,7 @@ impl Found {
             group.trouble.cause,
             in_state(&group.machines)
         ));
-        lines.push(format!("    {}", named(&names)));
+        lines.push(format!("    {}", listed(&names, NAMES_MAX)));
         for step in self.steps(group) {
             match step.line() {
                 Some(line) => lines.push(format!("      {line}")),
@@ -423,7 +426,9 @@ impl Found {
                 names.push(&machine.name);
             }
         }
-        let line = |(phase, names): (&&str, &Vec<&str>)| format!("  {phase}: {}", named(names));
+        let line = |(phase, names): (&&str, &Vec<&str>)| {
+            format!("  {phase}: {}", listed(names, NAMES_MAX))
+        };
         phases.iter().map(line).collect()
     }
 }
@@ -455,15 +460,6 @@ fn in_state(machines: &[&Machine]) -> String {
 
 fn machines_text(count: usize) -> String {
     format!("{count} machine{}", if count == 1 { "" } else { "s" })
-}
-
-/// Names, of many the first ones.
-fn named(names: &[&str]) -> String {
-    let shown = &names[..names.len().min(NAMES_MAX)];
-    match names.len() - shown.len() {
-        0 => shown.join(", "),
-        more => format!("{} and {more} more", shown.join(", ")),
-    }
 }
 
 /// Machines by the version that they carry.

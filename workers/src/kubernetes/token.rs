@@ -276,11 +276,7 @@ fn whole(id: &str, half: &str) -> Zeroizing<String> {
 
 /// Labels of a machine's token, which distinguish it from others of its name.
 pub(super) fn labels_of(home: &str, uid: &str) -> BTreeMap<String, String> {
-    let all = [
-        (keys::MANAGED_BY, "dormer"),
-        (keys::INSTANCE, home),
-        (keys::MACHINE_UID, uid),
-    ];
+    let all = [keys::OURS, (keys::INSTANCE, home), (keys::MACHINE_UID, uid)];
     all.into_iter()
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
         .collect()

@@ -8,6 +8,7 @@ use super::{
 };
 use dormer_proto::{
     id::{LeaseToken, Seq, Timestamp},
+    message::listed,
     phase::{RolloutState, Unavailable},
     rollout::NotCompared,
 };
@@ -298,16 +299,8 @@ impl NamedState<'_> {
     }
 
     fn names<'a>(&self, uids: impl Iterator<Item = &'a Uid>) -> String {
-        let uids: Vec<_> = uids.collect();
-        let named: Vec<_> = uids
-            .iter()
-            .take(NAMED_MAX)
-            .map(|uid| self.name(uid))
-            .collect();
-        match uids.len().saturating_sub(NAMED_MAX) {
-            0 => named.join(", "),
-            more => format!("{} and {more} more", named.join(", ")),
-        }
+        let names: Vec<_> = uids.map(|uid| self.name(uid)).collect();
+        listed(&names, NAMED_MAX)
     }
 
     fn slots(&self) -> Vec<SlotView> {
