@@ -322,7 +322,8 @@ pub enum Task {
         /// The lease.
         token: LeaseToken,
         /// A grant over the limit: refused if the Node read is Ready and schedulable.
-        marked: bool,
+        #[serde(rename = "marked")]
+        over_limit: bool,
         /// Whether the Node's patch cordons (a `restart` change keeps it schedulable).
         cordon: bool,
         /// Conditions that have to hold before it.
@@ -829,7 +830,8 @@ pub enum Signal {
         /// Fencing token.
         token: LeaseToken,
         /// Whether it was granted over the limit, because this member is itself unavailable.
-        marked: bool,
+        #[serde(rename = "marked")]
+        over_limit: bool,
     },
     /// From the rollout: the member is unknown; enrol again.
     Enrol,

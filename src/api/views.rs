@@ -256,7 +256,7 @@ pub fn rollout(
                 waits_for: held_back(&slot.holder).or(slot.waits_for),
                 name: name(&slot.holder),
                 holder: slot.holder,
-                marked: slot.marked,
+                marked: slot.over_limit,
                 seq: slot.seq.0,
                 since: slot.since.into(),
             })

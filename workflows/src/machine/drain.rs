@@ -135,7 +135,13 @@ impl DrainPhase {
     }
 
     pub(super) fn gave_up(self, draft: &mut Draft<'_>, task: TaskKind, failure: Failure) {
-        let marked = matches!(draft.s.lease, Lease::Held { marked: true, .. });
+        let over_limit = matches!(
+            draft.s.lease,
+            Lease::Held {
+                over_limit: true,
+                ..
+            }
+        );
         // A repair: within the limit it has no mark.
         let absent = draft.s.node.is_none();
         match self {
@@ -146,7 +152,7 @@ impl DrainPhase {
                 draft.drain_anew("somebody uncordoned its Node; it is drained again".into());
             }
             // A dead host must not delay other repairs: it returns the lease, and waits before it asks again.
-            Self::TearingDown if (marked || absent) && policy::is_unanswered(&failure.code) => {
+            Self::TearingDown if (over_limit || absent) && policy::is_unanswered(&failure.code) => {
                 give_back_for(draft, &failure);
             }
             Self::Leaving => removal::gave_up(draft, task, failure),

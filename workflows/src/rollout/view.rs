@@ -101,7 +101,7 @@ pub struct SlotView {
     /// The holder's Machine's UID.
     pub holder: String,
     /// It was granted over the limit.
-    pub marked: bool,
+    pub over_limit: bool,
     /// The record that granted it.
     pub seq: Seq,
     /// When, by our clock.
@@ -311,7 +311,7 @@ impl NamedState<'_> {
             .map(|slot| SlotView {
                 token: slot.token,
                 holder: slot.uid.to_string(),
-                marked: slot.marked,
+                over_limit: slot.over_limit,
                 seq: slot.seq,
                 since: slot.at,
                 waits_for: vacant(&slot.uid)
