@@ -1,5 +1,10 @@
 //! The integration tests of the binary, one module for each subject. One test binary links once.
 
+#![allow(
+    clippy::too_many_lines,
+    reason = "a story or a table reads from top to bottom"
+)]
+
 #[cfg(feature = "demo")]
 mod api;
 #[cfg(feature = "demo")]

@@ -322,7 +322,8 @@ pub enum Task {
         /// The lease.
         token: LeaseToken,
         /// A grant over the limit: refused if the Node read is Ready and schedulable.
-        marked: bool,
+        #[serde(rename = "marked")]
+        over_limit: bool,
         /// Whether the Node's patch cordons (a `restart` change keeps it schedulable).
         cordon: bool,
         /// Conditions that have to hold before it.
@@ -633,6 +634,11 @@ pub enum Outcome {
     MachineDeleted,
 }
 
+/// Signer of a kubelet's certificate as a client.
+pub const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
+/// Signer of a kubelet's certificate as a server.
+pub const SERVING_SIGNER: &str = "kubernetes.io/kubelet-serving";
+
 /// Whether two provider ids name the same computer. Azure and vSphere write one id in several cases: Azure's cloud
 /// provider writes the resource group's name in lower case (kubernetes-sigs/cloud-provider-azure,
 /// `ConvertResourceGroupNameToLower`), and vSphere's compares UUIDs in lower case (kubernetes/cloud-provider-vsphere,
@@ -841,7 +847,8 @@ pub enum Signal {
         /// Fencing token.
         token: LeaseToken,
         /// Whether it was granted over the limit, because this member is itself unavailable.
-        marked: bool,
+        #[serde(rename = "marked")]
+        over_limit: bool,
     },
     /// From the rollout: the member is unknown; enrol again.
     Enrol,

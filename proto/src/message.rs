@@ -35,6 +35,17 @@ impl<T> Message for TaskOrder<T> {
     const KIND: &'static str = "order";
 }
 
+/// Names for people: the first `max` of them, and the count of the others (`a, b and 2 more`).
+#[must_use]
+pub fn listed<T: AsRef<str>>(names: &[T], max: usize) -> String {
+    let shown: Vec<&str> = names.iter().take(max).map(AsRef::as_ref).collect();
+    let shown = shown.join(", ");
+    match names.len().saturating_sub(max) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
 /// Filler words of a message: [`cause`] skips them when it compares.
 const FILLERS: &[&str] = &["a", "an", "are", "been", "has", "is", "the", "was"];
 
@@ -399,7 +410,15 @@ pub enum NoSignal {}
 
 #[cfg(test)]
 mod tests {
-    use super::cause;
+    use super::{cause, listed};
+
+    #[test]
+    fn of_many_names_the_first_ones_are_listed_and_the_others_counted() {
+        let all = ["a", "b", "c", "d", "e"];
+        assert_eq!(listed(&all[..0], 3), "");
+        assert_eq!(listed(&all[..3], 3), "a, b, c");
+        assert_eq!(listed(&all, 3), "a, b, c and 2 more");
+    }
 
     #[test]
     fn a_cause_leads_with_its_words_and_says_them_once() {

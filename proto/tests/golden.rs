@@ -80,7 +80,7 @@ fn orders_heartbeats_and_receipts() {
                 machine: machine(),
                 node: Some("winworker-a-x2x7p".into()),
                 token: LeaseToken(9),
-                marked: false,
+                over_limit: false,
                 cordon: true,
                 guard: Guard::default(),
             },
@@ -347,7 +347,7 @@ fn signals_answers_and_requests() {
     };
     let granted = Signal::Granted {
         token: LeaseToken(9),
-        marked: false,
+        over_limit: false,
     };
     let from = RunId::new("rollout", "windows").unwrap();
     let signalled = Signalled {

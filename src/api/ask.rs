@@ -2,7 +2,10 @@
 
 use super::{
     ApiError,
-    access::Caller,
+    access::{
+        Caller,
+        origin::{self, WithoutOrigin},
+    },
     run_cache::{RunCache, SharedRun},
     store::Store,
 };
@@ -22,7 +25,6 @@ use dormer_proto::{
     rollout,
     work::{self, RequestMessage, SCHEMA, Signal},
 };
-
 use dormer_views::{actions::TRUST_HOST_KEY, explain::shown_key};
 use dormer_workers::ssh::fingerprint;
 use dormer_workflows::{Dormer, State};
@@ -192,17 +194,12 @@ fn shortened(name: &str) -> String {
     name[..end].to_owned()
 }
 
-/// Rejects cross-site requests. A foreign page cannot forge the origin, and its browser sends JSON only after a CORS
-/// preflight.
+/// Rejects cross-site requests. The browser of a foreign page sends JSON only after a CORS preflight.
 fn guard(headers: &HeaderMap) -> Result<(), ApiError> {
-    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
-    if let Some(origin) = text(header::ORIGIN) {
-        let authority = origin.split_once("://").map(|(_, authority)| authority);
-        if authority.is_none() || authority != text(header::HOST) {
-            return Err(ApiError::foreign(origin));
-        }
-    }
-    let content = text(header::CONTENT_TYPE).unwrap_or_default();
+    origin::check(headers, WithoutOrigin::Allowed)?;
+    let content = headers.get(header::CONTENT_TYPE);
+    let content = content.and_then(|value| value.to_str().ok());
+    let content = content.unwrap_or_default();
     let essence = content.split(';').next().unwrap_or_default().trim();
     if essence.eq_ignore_ascii_case("application/json") {
         Ok(())

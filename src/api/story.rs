@@ -387,9 +387,9 @@ pub(super) fn what_came(outcome: &Outcome) -> String {
 
 pub(crate) fn said(signal: &Signal) -> String {
     match signal {
-        Signal::Machine(machine::Signal::Granted { token, marked }) => {
-            let marked = if *marked { ", over the limit" } else { "" };
-            format!("lease granted, token {token}{marked}")
+        Signal::Machine(machine::Signal::Granted { token, over_limit }) => {
+            let how = if *over_limit { ", over the limit" } else { "" };
+            format!("lease granted, token {token}{how}")
         }
         Signal::Machine(machine::Signal::Replaced { by: Some(by) }) => {
             format!("the Machine {by} has replaced it and serves")

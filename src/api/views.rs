@@ -5,9 +5,12 @@ use crate::live::Live;
 use dormer_engine::port::QuarantineNote;
 use dormer_engine_core::{OpenTask, Run, Workflow};
 use dormer_proto::{
+    checks::NodeCheck,
     id::{RunId, TaskId, Timestamp},
+    machine::ConditionFact,
     message,
     phase::MachinePhase,
+    rollout::NotCompared,
     work::machine_run,
 };
 use dormer_views::{
@@ -95,12 +98,7 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
         phase_text: phase.text().to_owned(),
         phase_since: begins.and_then(|it| it.phase_since).map(Moment),
         reason,
-        failure: failure.map(|(phase, failure)| PhaseFailure {
-            code: failure.code,
-            message: failure.message,
-            phase: phase.into(),
-            phase_text: phase.text().to_owned(),
-        }),
+        failure: failure.map(|(phase, failure)| failure_view(phase, failure)),
         waiting_for,
         differs: change.map(|change| change.differs).unwrap_or_default(),
         drain: drain.map(drain_view),
@@ -116,25 +114,11 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
         deleting,
         machine_phase,
         machine_error,
-        machine_conditions: machine_conditions
-            .into_iter()
-            .map(|condition| Condition {
-                kind: condition.kind,
-                status: condition.status,
-                reason: condition.reason,
-                message: condition.message,
-            })
-            .collect(),
+        machine_conditions: machine_conditions.into_iter().map(condition_view).collect(),
         owner,
         halt: halt.as_ref().map(|halt| halt_view(halt, halt_since)),
-        not_compared: not_compared.map(|it| TaskFailure {
-            code: it.code,
-            message: it.message,
-        }),
-        unserved: unserved.map(|it| TaskFailure {
-            code: it.code().to_owned(),
-            message: format!("{}: {}", it.check, it.said),
-        }),
+        not_compared: not_compared.map(not_compared_view),
+        unserved: unserved.as_ref().map(unserved_view),
         neighbour,
         refused: refused.map(|it| Refused {
             code: it.code().to_owned(),
@@ -185,6 +169,38 @@ pub(crate) fn template_difference(
         field,
         machine,
         template,
+    }
+}
+
+fn failure_view(phase: MachinePhase, failure: message::Failure) -> PhaseFailure {
+    PhaseFailure {
+        code: failure.code,
+        message: failure.message,
+        phase: phase.into(),
+        phase_text: phase.text().to_owned(),
+    }
+}
+
+fn not_compared_view(failure: NotCompared) -> TaskFailure {
+    TaskFailure {
+        code: failure.code,
+        message: failure.message,
+    }
+}
+
+fn condition_view(condition: ConditionFact) -> Condition {
+    Condition {
+        kind: condition.kind,
+        status: condition.status,
+        reason: condition.reason,
+        message: condition.message,
+    }
+}
+
+fn unserved_view(check: &NodeCheck) -> TaskFailure {
+    TaskFailure {
+        code: check.code().to_owned(),
+        message: format!("{}: {}", check.check, check.said),
     }
 }
 
@@ -285,7 +301,7 @@ pub fn rollout(
                 waits_for: held_back(&slot.holder).or(slot.waits_for),
                 name: name(&slot.holder),
                 holder: slot.holder,
-                marked: slot.marked,
+                marked: slot.over_limit,
                 seq: slot.seq.0,
                 since: slot.since.into(),
             })

@@ -2,6 +2,7 @@
 
 use super::{Failure, answer::Answer, items::Kind, server::Server};
 use dormer_profile::near::question;
+use dormer_proto::message;
 use dormer_views::{rollout::Pool, run::List};
 use serde_json::Value;
 
@@ -58,11 +59,7 @@ pub(super) fn failure(kind: Kind, called: &str, names: &[String]) -> Failure {
 
 /// The first names, and the count of the others.
 pub(super) fn listed(names: &[String]) -> String {
-    let shown: Vec<&str> = names.iter().take(NAMES_MAX).map(String::as_str).collect();
-    match names.len().saturating_sub(NAMES_MAX) {
-        0 => shown.join(", "),
-        more => format!("{} and {more} more", shown.join(", ")),
-    }
+    message::listed(names, NAMES_MAX)
 }
 
 /// Failure for a run that is not among the quarantined ones, which are called `names`.

@@ -10,7 +10,10 @@ use super::{
     terminal::{self, Style},
 };
 use clap::Args;
-use dormer_proto::phase::{Listed, MachinePhase};
+use dormer_proto::{
+    message::listed,
+    phase::{Listed, MachinePhase},
+};
 use dormer_views::{
     explain,
     lacks::Lack,
@@ -261,37 +264,9 @@ impl Found {
     fn lines(&self, columns: usize, coloured: bool) -> String {
         let mut lines: Vec<String> = Vec::new();
         lines.extend(self.lacks.iter().map(Lack::sentence));
-        let groups = trouble::groups(&self.machines);
+        self.troubles(&mut lines, coloured);
         let numbers = self.numbers();
         let all = numbers.machines;
-        for (urgency, heading, style) in [
-            (Urgency::Stuck, "STUCK", Style::Bad),
-            (Urgency::Person, "WAITING FOR A PERSON", Style::Attention),
-            (Urgency::Slow, "SLOW", Style::Attention),
-        ] {
-            let of: Vec<&Group<'_>> = groups
-                .iter()
-                .filter(|group| group.trouble.urgency == urgency)
-                .collect();
-            let count: usize = of.iter().map(|group| group.machines.len()).sum();
-            if count > 0 {
-                section(
-                    &mut lines,
-                    &format!("{heading}: {count} of {all} machines"),
-                    style,
-                    coloured,
-                );
-                for group in of.iter().take(CAUSES_MAX) {
-                    self.group(group, &mut lines);
-                }
-                let more = of.len().saturating_sub(CAUSES_MAX);
-                if more > 0 {
-                    lines.push(format!(
-                        "  and {more} more causes; dormer get machines lists them all"
-                    ));
-                }
-            }
-        }
         let still: Vec<String> = self
             .rollouts
             .iter()
@@ -385,6 +360,40 @@ impl Found {
         }
     }
 
+    /// Machines with a trouble, by their urgency and cause.
+    fn troubles(&self, lines: &mut Vec<String>, coloured: bool) {
+        let groups = trouble::groups(&self.machines);
+        let all = self.numbers().machines;
+        for (urgency, heading, style) in [
+            (Urgency::Stuck, "STUCK", Style::Bad),
+            (Urgency::Person, "WAITING FOR A PERSON", Style::Attention),
+            (Urgency::Slow, "SLOW", Style::Attention),
+        ] {
+            let of: Vec<&Group<'_>> = groups
+                .iter()
+                .filter(|group| group.trouble.urgency == urgency)
+                .collect();
+            let count: usize = of.iter().map(|group| group.machines.len()).sum();
+            if count > 0 {
+                section(
+                    lines,
+                    &format!("{heading}: {count} of {all} machines"),
+                    style,
+                    coloured,
+                );
+                for group in of.iter().take(CAUSES_MAX) {
+                    self.group(group, lines);
+                }
+                let more = of.len().saturating_sub(CAUSES_MAX);
+                if more > 0 {
+                    lines.push(format!(
+                        "  and {more} more causes; dormer get machines lists them all"
+                    ));
+                }
+            }
+        }
+    }
+
     fn group(&self, group: &Group<'_>, lines: &mut Vec<String>) {
         let names: Vec<&str> = group.machines.iter().map(|it| it.name.as_str()).collect();
         lines.push(format!(
@@ -393,7 +402,7 @@ impl Found {
             group.trouble.cause,
             for_long(group)
         ));
-        lines.push(format!("    {}", named(&names)));
+        lines.push(format!("    {}", listed(&names, NAMES_MAX)));
         for step in self.steps(group) {
             match step.line() {
                 Some(line) => lines.push(format!("      {line}")),
@@ -446,7 +455,9 @@ impl Found {
                 names.push(&machine.name);
             }
         }
-        let line = |(phase, names): (&&str, &Vec<&str>)| format!("  {phase}: {}", named(names));
+        let line = |(phase, names): (&&str, &Vec<&str>)| {
+            format!("  {phase}: {}", listed(names, NAMES_MAX))
+        };
         phases.iter().map(line).collect()
     }
 }
@@ -466,15 +477,6 @@ fn for_long(group: &Group<'_>) -> String {
 
 fn machines_text(count: usize) -> String {
     format!("{count} machine{}", if count == 1 { "" } else { "s" })
-}
-
-/// Names, of many the first ones.
-fn named(names: &[&str]) -> String {
-    let shown = &names[..names.len().min(NAMES_MAX)];
-    match names.len() - shown.len() {
-        0 => shown.join(", "),
-        more => format!("{} and {more} more", shown.join(", ")),
-    }
 }
 
 /// Machines by the version that they carry.

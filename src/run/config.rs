@@ -138,28 +138,15 @@ impl Config {
             keys = read_keys(&nats, &roles)?;
         }
         let unkeyed = all.history_accept_unkeyed.unwrap_or_default();
-        let history_keys = match all.history_keys.filter(|_| roles.contains(&Role::Engine)) {
-            Some(path) => Some(HistoryKeys::open(&path, unkeyed).context("--history-keys")?),
-            None => None,
-        };
-        let history_keys = history_keys.map(Arc::new);
+        let history_keys = all.history_keys.filter(|_| roles.contains(&Role::Engine));
+        let history_keys = history_keys.map(|path| HistoryKeys::open(&path, unkeyed));
+        let history_keys = history_keys.transpose().context("--history-keys")?;
         let slots = all.slots.unwrap_or_default();
         ensure!(
             (1..=SLOTS_MAX).contains(&slots),
             "--slots {slots}: it must be 1 to {SLOTS_MAX}"
         );
-        let named = (all.private_key, all.private_key_secret);
-        let key = match named {
-            (Some(file), None) => KeyLocation::File(file),
-            (None, Some(secret)) => KeyLocation::Secret(secret),
-            (Some(_), Some(_)) => {
-                bail!("--private-key and --private-key-secret exclude each other: give only one")
-            }
-            (None, None) => bail!(
-                "no private key for Windows hosts is given: set --private-key \
-            or --private-key-secret"
-            ),
-        };
+        let key = key_location(all.private_key, all.private_key_secret)?;
         let listen = all.listen.unwrap_or(LISTEN);
         let authentication = all
             .authentication
@@ -183,11 +170,7 @@ impl Config {
              32 makes one)"
         );
         let session_keys = session_keys(&all.session_key)?;
-        let tls = match (all.tls_certificate, all.tls_key) {
-            (Some(certificate), Some(key)) => Some((certificate, key)),
-            (None, None) => None,
-            _ => bail!("--tls-certificate and --tls-key: give both or neither"),
-        };
+        let tls = tls(all.tls_certificate, all.tls_key)?;
         ensure!(
             tls.is_some()
                 || all.plaintext.unwrap_or_default()
@@ -228,13 +211,40 @@ impl Config {
             join: resolved(join)?,
             nats,
             keys,
-            history_keys,
+            history_keys: history_keys.map(Arc::new),
         })
     }
 
     /// Whether this process has the role.
     pub fn is(&self, role: Role) -> bool {
         self.roles.contains(&role)
+    }
+}
+
+fn key_location(file: Option<PathBuf>, secret: Option<String>) -> anyhow::Result<KeyLocation> {
+    match (file, secret) {
+        (Some(file), None) => Ok(KeyLocation::File(file)),
+        (None, Some(secret)) => Ok(KeyLocation::Secret(secret)),
+        (Some(_), Some(_)) => {
+            bail!("--private-key and --private-key-secret exclude each other: give only one")
+        }
+        (None, None) => bail!(
+            "no private key for Windows hosts is given: set --private-key \
+            or --private-key-secret"
+        ),
+    }
+}
+
+fn tls(
+    certificate: Option<PathBuf>,
+    key: Option<PathBuf>,
+) -> anyhow::Result<Option<(PathBuf, PathBuf)>> {
+    match (certificate, key) {
+        (Some(certificate), Some(key)) => Ok(Some((certificate, key))),
+        (None, None) => Ok(None),
+        (Some(_), None) | (None, Some(_)) => {
+            bail!("--tls-certificate and --tls-key: give both or neither")
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 
 use super::key::{KeySource, POLL_EVERY};
 use dormer_profile::userdata::user_data;
+use dormer_workers::kubernetes::keys::OURS;
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::{
     Api, Client, ResourceExt,
@@ -17,8 +18,6 @@ const NAME: &str = "windows-user-data";
 const DATA: &str = "userData";
 /// Namespace where Cluster API's machines read it, on clusters that have them.
 const CLUSTER_API: &str = "openshift-cluster-api";
-/// Label of Secrets that dormer wrote.
-const OURS: (&str, &str) = ("app.kubernetes.io/managed-by", "dormer");
 /// Time limit of one call.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 

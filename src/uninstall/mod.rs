@@ -6,6 +6,7 @@ mod sweep;
 use crate::cluster_access::{ClusterAccess, failed};
 use clap::Args;
 use dormer_client::{EXIT_CODES, Failure, finish};
+use dormer_proto::message;
 use kube::Client;
 use remains::Remains;
 use std::{
@@ -107,7 +108,10 @@ impl Options {
 /// Refuses while machines are under way, and for nodes that would be left without an owner.
 fn allowed(found: &Remains, keep_nodes: bool, under_way: bool) -> Result<(), Failure> {
     if !under_way && !found.under_way.is_empty() {
-        let error = format!("machines are under way: {}", named(&found.under_way));
+        let error = format!(
+            "machines are under way: {}",
+            message::listed(&found.under_way, NAMED_MAX)
+        );
         return Err(Failure::refused(
             error,
             "let dormer finish them (spec.paused of the pool lets nobody begin), or end them with --under-way: \
@@ -117,7 +121,7 @@ fn allowed(found: &Remains, keep_nodes: bool, under_way: bool) -> Result<(), Fai
     if !keep_nodes && !found.configured.is_empty() {
         let error = format!(
             "dormer configured these nodes: {}",
-            named(&found.configured)
+            message::listed(&found.configured, NAMED_MAX)
         );
         return Err(Failure::refused(
             error,
@@ -134,18 +138,6 @@ fn listed(found: &Remains) -> String {
         lines.join("\n"),
         found.others()
     )
-}
-
-/// The first names of a list, and the count of the others.
-fn named(all: &[String]) -> String {
-    let shown: Vec<&str> = all.iter().take(NAMED_MAX).map(String::as_str).collect();
-    let more = all.len().saturating_sub(NAMED_MAX);
-    let tail = if more > 0 {
-        format!(" and {more} more")
-    } else {
-        String::new()
-    };
-    format!("{}{tail}", shown.join(", "))
 }
 
 /// Waits for an answer of the API server.
@@ -171,13 +163,6 @@ async fn if_there<T>(call: impl Future<Output = kube::Result<T>>) -> Result<Opti
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_long_list_ends_with_a_count() {
-        let all: Vec<String> = (0..7).map(|number| format!("n{number}")).collect();
-        assert_eq!(named(&all[..2]), "n0, n1");
-        assert_eq!(named(&all), "n0, n1, n2, n3, n4 and 2 more");
-    }
 
     #[test]
     fn nodes_without_an_owner_and_open_fences_are_refused() {

@@ -200,7 +200,7 @@ impl Remains {
 
     /// Objects that dormer created beside the machines' own.
     async fn objects(&mut self, client: &Client, home: &str) -> Result<(), Failure> {
-        let ours = ListParams::default().labels(&format!("{}=dormer", keys::MANAGED_BY));
+        let ours = ListParams::default().labels(&format!("{}={}", keys::OURS.0, keys::OURS.1));
         let classes: Api<RuntimeClass> = Api::all(client.clone());
         self.delete_all(listed(&classes, ours.clone()).await?);
         let secrets: Api<Secret> = Api::all(client.clone());

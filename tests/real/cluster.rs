@@ -551,7 +551,7 @@ pub(crate) fn open(machine: &MachineRef, token: u64) -> Task {
         machine: machine.clone(),
         node,
         token,
-        marked: false,
+        over_limit: false,
         cordon: true,
         guard: Guard::default(),
     }
@@ -595,10 +595,10 @@ pub(crate) fn guarded(task: Task, guard: Guard) -> Task {
     match &mut task {
         Task::OpenFence {
             guard: there,
-            marked,
+            over_limit,
             ..
         } => {
-            *marked = guard.down_ms.is_some();
+            *over_limit = guard.down_ms.is_some();
             *there = guard;
         }
         Task::Evict { guard: there, .. } | Task::DeleteMachine { guard: there, .. } => {

@@ -190,7 +190,7 @@ async fn a_fence_without_a_node_is_kept_on_the_machine() {
         machine: m.clone(),
         node: None,
         token,
-        marked: false,
+        over_limit: false,
         cordon: true,
         guard: Guard::default(),
     };

@@ -2,6 +2,8 @@
 //!
 //! `sshd.rs` is a binary of its own: its tests measure the memory of their process.
 
+#![allow(clippy::too_many_lines, reason = "a story reads from top to bottom")]
+
 mod host;
 mod kubernetes;
 mod nats;

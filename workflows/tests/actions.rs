@@ -97,7 +97,7 @@ fn works_in(action: &Action) -> BTreeSet<&'static str> {
     };
     let held = Lease::Held {
         token: LeaseToken(7),
-        marked: false,
+        over_limit: false,
     };
     for phase in phases() {
         for paused in [None, Some("ada".to_owned())] {

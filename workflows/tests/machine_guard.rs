@@ -44,12 +44,12 @@ fn guard(story: &Story, name: &str) -> Guard {
 }
 
 /// A machine that serves, with the lease.
-fn granted(pool: PoolSettings, marked: bool) -> Story {
+fn granted(pool: PoolSettings, over_limit: bool) -> Story {
     let mut story = Story::joined(wanting("v1"));
     story
         .tell("the pool wants v2", pool_is(pool))
         .done("plan", planned(Some(ChangeClass::Drain)))
-        .granted(7, marked);
+        .granted(7, over_limit);
     story
 }
 

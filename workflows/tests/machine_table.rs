@@ -113,11 +113,11 @@ fn story_in(phase: Phase) -> Story {
     let lease = match &phase {
         _ if with_lease => Lease::Held {
             token: LeaseToken(7),
-            marked: false,
+            over_limit: false,
         },
         Phase::Failed { from, .. } if matches!(**from, Phase::Evicting(..)) => Lease::Held {
             token: LeaseToken(7),
-            marked: false,
+            over_limit: false,
         },
         Phase::LeaseWait(_) => Lease::Wanted,
         _ => Lease::None,
@@ -366,7 +366,7 @@ pub(crate) fn inputs() -> Vec<(String, In)> {
         },
         Signal::Granted {
             token: LeaseToken(8),
-            marked: false,
+            over_limit: false,
         },
         Signal::Enrol,
         Signal::Replaced { by: None },

@@ -181,7 +181,7 @@ fn answer(task: Task, chance: &mut Chance) -> (String, In) {
 fn grant(token: u64) -> (String, In) {
     let signal = Signal::Granted {
         token: LeaseToken(token),
-        marked: token.is_multiple_of(3),
+        over_limit: token.is_multiple_of(3),
     };
     let from = dormer_engine_core::Sender::Run(work::rollout_run("windows").expect("short"));
     let signal = work::Signal::Machine(signal);

@@ -1,5 +1,10 @@
 //! The workflows' integration tests, one module for each subject. One test binary links once.
 
+#![allow(
+    clippy::too_many_lines,
+    reason = "a story or a table reads from top to bottom"
+)]
+
 mod actions;
 mod common;
 mod histories;

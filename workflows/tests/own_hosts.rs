@@ -512,7 +512,7 @@ fn a_failed_removal_of_an_earlier_build_returns_its_slot_too() {
         let mut story = failed_removal();
         story.state.lease = Lease::Held {
             token: LeaseToken(7),
-            marked: false,
+            over_limit: false,
         };
         story.text.clear();
         story.tell("something is told", ends).person(Signal::Abort);

@@ -1,9 +1,11 @@
 //! Login and logout for browsers: a one-time link, or a bearer token in a form.
 
 use super::{
-    Caller, Gate, KnownCaller, ShownBy, ask_origin,
+    Caller, Gate, KnownCaller, ShownBy,
     audit::{Entry, How, What},
-    entry, peer,
+    entry,
+    origin::{self, WithoutOrigin},
+    peer,
 };
 use crate::ApiError;
 use axum::{
@@ -87,7 +89,7 @@ async fn by_form(
     parts: Parts,
     Form(word): Form<Word>,
 ) -> Response {
-    if let Err(error) = ask_origin(&headers) {
+    if let Err(error) = origin::check(&headers, WithoutOrigin::Refused) {
         return refused(&error);
     }
     let token = word.token.unwrap_or_default().trim().to_owned();
@@ -155,7 +157,7 @@ fn entered(gate: &Gate, behind: &Option<String>) -> Response {
 }
 
 async fn logout(Of(gate): Of<Arc<Gate>>, headers: HeaderMap, mut parts: Parts) -> Response {
-    if let Err(error) = ask_origin(&headers) {
+    if let Err(error) = origin::check(&headers, WithoutOrigin::Refused) {
         return refused(&error);
     }
     if gate.sessions.of(&headers).is_some() {
@@ -182,7 +184,7 @@ async fn link(
     behind: Option<Extension<Behind>>,
 ) -> Result<Json<Value>, ApiError> {
     if headers.contains_key(axum::http::header::ORIGIN) {
-        ask_origin(&headers)?;
+        origin::check(&headers, WithoutOrigin::Refused)?;
     }
     let path = match behind {
         Some(Extension(Behind(behind))) => gate.sessions.link(behind),

@@ -7,6 +7,7 @@ mod limits;
 mod link_file;
 mod login;
 mod near;
+pub(crate) mod origin;
 mod review;
 pub(crate) mod right;
 mod session;
@@ -21,7 +22,7 @@ use axum::{
     extract::{ConnectInfo, FromRequestParts, MatchedPath, RawPathParams, Request, State},
     http::{
         HeaderMap, HeaderValue, Method,
-        header::{AUTHORIZATION, CONTENT_TYPE, HOST, ORIGIN, STRICT_TRANSPORT_SECURITY},
+        header::{AUTHORIZATION, CONTENT_TYPE, STRICT_TRANSPORT_SECURITY},
         request::Parts,
     },
     middleware::{self, Next},
@@ -32,6 +33,7 @@ use dormer_workflows::State as RunState;
 use futures::{FutureExt, StreamExt};
 use limits::PerUser;
 use login::Behind;
+use origin::WithoutOrigin;
 use right::{GROUP, Needs, Object, Resource, Right};
 use session::Sessions;
 use std::{
@@ -486,7 +488,7 @@ impl Guard {
         };
         parts.extensions.insert(ShownBy("session"));
         if !reads {
-            ask_origin(&parts.headers)?;
+            origin::check(&parts.headers, WithoutOrigin::Refused)?;
         }
         let known = match &behind {
             None => KnownCaller::Holder,
@@ -576,18 +578,6 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     let shown = headers.get(AUTHORIZATION)?.to_str().ok()?;
     let (scheme, token) = shown.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
-}
-
-/// Rejects cross-site requests: a request with a session cookie must come from one of dormer's own pages.
-fn ask_origin(headers: &HeaderMap) -> Result<(), ApiError> {
-    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
-    let origin = text(ORIGIN).unwrap_or("nowhere");
-    let authority = origin.split_once("://").map(|(_, authority)| authority);
-    if authority.is_some() && authority == text(HOST) {
-        Ok(())
-    } else {
-        Err(ApiError::foreign(origin))
-    }
 }
 
 #[cfg(test)]

@@ -56,7 +56,7 @@ async fn browsers_come_back_over_tls_only_where_there_is_tls_and_a_name_of_its_o
     ] {
         let (_, router) = behind_a_gate(secure, None);
         for path in ["/", "/login"] {
-            let request = Request::get(path).header(HOST, host);
+            let request = Request::get(path).header(axum::http::header::HOST, host);
             let response = answer(&router, request).await;
             let header = response.headers().get(STRICT_TRANSPORT_SECURITY);
             assert_eq!(header.is_some(), told, "{secure} {host} {path}");

@@ -9,7 +9,10 @@ use super::{
 };
 use dormer_proto::id::Timestamp;
 use dormer_views::moment::time;
-use dormer_workers::pool::v1beta1::WindowsPool;
+use dormer_workers::{
+    kubernetes::keys::{INSTANCE, OURS},
+    pool::v1beta1::WindowsPool,
+};
 use kube::{
     Api, Client,
     api::{
@@ -24,11 +27,6 @@ use std::{collections::BTreeMap, fmt, future::Future, time::Duration};
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// Objects in one page of a list.
 const PAGE: u32 = 500;
-/// Label of the WindowsMachines that dormer manages. Others are not touched.
-pub(super) const OURS: (&str, &str) = ("app.kubernetes.io/managed-by", "dormer");
-/// Label with the namespace of the dormer that created the object: a cluster may have several, each with its own
-/// machines.
-const INSTANCE: &str = "app.kubernetes.io/instance";
 /// Field manager of the writes.
 pub(super) const MANAGER: &str = "dormer-console";
 /// Longest note of an Event, in bytes; the API server refuses more than 1,024.

@@ -3,6 +3,7 @@
 use crate::SharedRun;
 use dormer_proto::{
     id::Timestamp,
+    message::listed,
     phase::{Listed, MachineState},
     pool::with_remedy,
 };
@@ -135,7 +136,7 @@ fn differing(machines: &[machine::View]) -> Condition {
         "{} of {} machines do not match the spec: {}",
         differ.len(),
         ours.len(),
-        some(&differ)
+        listed(&differ, NAMED_MAX)
     );
     Condition::new("Differing", !differ.is_empty(), "MachinesDiffer", message)
 }
@@ -272,7 +273,7 @@ fn progressing(view: &rollout::View, machines: &[machine::View]) -> Condition {
             "{} of {} machines: {}",
             moving.len(),
             machines.len(),
-            some(&moving)
+            listed(&moving, NAMED_MAX)
         );
         return Condition::new("Progressing", true, "MachinesUnderWay", message);
     }
@@ -297,7 +298,11 @@ fn degraded(view: &rollout::View, machines: &[machine::View], lacks: &[Lack]) ->
     if let Some(first) = failed.first() {
         let names: Vec<&str> = failed.iter().map(|one| one.name.as_str()).collect();
         let why = first.reason.as_deref().unwrap_or("no reason is known");
-        let message = format!("{} failed: {} ({why})", failed.len(), some(&names));
+        let message = format!(
+            "{} failed: {} ({why})",
+            failed.len(),
+            listed(&names, NAMED_MAX)
+        );
         return Condition::new("Degraded", true, "MachineFailed", message);
     }
     match &view.halted {
@@ -429,20 +434,7 @@ fn views(runs: &[SharedRun]) -> impl Iterator<Item = machine::View> {
     runs.iter()
         .filter(|run| run.closed.is_none())
         .filter_map(|run| run.state.machine())
-        .map(|state| state.view())
-}
-
-fn some(names: &[&str]) -> String {
-    let named = names
-        .iter()
-        .take(NAMED_MAX)
-        .copied()
-        .collect::<Vec<_>>()
-        .join(", ");
-    match names.len().saturating_sub(NAMED_MAX) {
-        0 => named,
-        more => format!("{named} and {more} more"),
-    }
+        .map(machine::State::view)
 }
 
 #[cfg(test)]
@@ -527,6 +519,5 @@ mod tests {
     fn names_and_versions_appear_in_conditions() {
         assert_eq!(minor("v1.33.4+abc"), Some(33));
         assert_eq!(minor("nonsense"), None);
-        assert_eq!(some(&["a", "b", "c", "d", "e"]), "a, b, c and 2 more");
     }
 }

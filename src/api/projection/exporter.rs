@@ -1,10 +1,11 @@
 //! EndpointSlices of the nodes' windows_exporter, for a Service without a selector. They are maintained while that
 //! Service exists (`deploy/monitoring/windows-exporter.yaml`).
 
-use super::cluster::{Cluster, Failed, MANAGER, OURS, Trouble, is, object, trouble, within};
+use super::cluster::{Cluster, Failed, MANAGER, Trouble, is, object, trouble, within};
 use crate::SharedRun;
 use dormer_proto::phase::MachineState;
 use dormer_workers::kubernetes::EXPORTER as SERVICE;
+use dormer_workers::kubernetes::keys::OURS;
 use dormer_workflows::State;
 use kube::{
     Api,

@@ -372,6 +372,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::too_many_lines, reason = "a table reads from top to bottom")]
     fn a_mistake_is_reported_with_location_and_reason() {
         let table = [
             (

@@ -2,6 +2,7 @@
 //! delete a Machine during an upgrade in place. Grants within the limit wait until they end.
 
 use super::{
+    cluster_config::{MACHINE_CONFIG_GROUP, WORKER_POOL},
     keys,
     operators::{CALL_MAX, refused, slow},
 };
@@ -24,8 +25,6 @@ use tokio::time::timeout;
 const IN_PLACE: Duration = Duration::from_secs(20 * 60);
 /// The timeout of a MachineHealthCheck's condition that names none (docs/field-notes.md, Machines of OpenShift).
 const TIMEOUT: Duration = Duration::from_secs(300);
-/// MachineConfigPool whose settings Windows nodes follow.
-const WORKER: &str = "worker";
 /// Most health checks that are read.
 const CHECKS_MAX: u32 = 100;
 /// Longest upgrade of the cluster without an Event.
@@ -114,24 +113,20 @@ async fn cluster_version(client: &Client) -> Result<(Option<String>, bool), Stri
 }
 
 async fn worker_pool(client: &Client) -> Result<Option<String>, String> {
-    let kind = (
-        "machineconfiguration.openshift.io",
-        "v1",
-        "MachineConfigPool",
-    );
-    let Some(found) = one(client, kind, WORKER).await? else {
+    let kind = (MACHINE_CONFIG_GROUP, "v1", "MachineConfigPool");
+    let Some(found) = one(client, kind, WORKER_POOL).await? else {
         return Ok(None);
     };
     if found.data["spec"]["paused"] == true {
         return Ok(Some(format!(
-            "the MachineConfigPool {WORKER} is paused: somebody wants no worker to be changed; kubectl patch \
-             machineconfigpool {WORKER} --type=merge -p '{{\"spec\":{{\"paused\":false}}}}' ends that"
+            "the MachineConfigPool {WORKER_POOL} is paused: somebody wants no worker to be changed; kubectl patch \
+             machineconfigpool {WORKER_POOL} --type=merge -p '{{\"spec\":{{\"paused\":false}}}}' ends that"
         )));
     }
     Ok(holds(&found, "Updating").map(|_| {
         format!(
-            "the MachineConfigPool {WORKER} is being updated, so Linux nodes are drained now: kubectl get \
-             machineconfigpool {WORKER} shows how far it is"
+            "the MachineConfigPool {WORKER_POOL} is being updated, so Linux nodes are drained now: kubectl get \
+             machineconfigpool {WORKER_POOL} shows how far it is"
         )
     }))
 }

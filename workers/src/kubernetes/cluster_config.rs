@@ -35,7 +35,7 @@ use x509_cert::der::Decode;
 /// API group of the cluster's configuration.
 const CONFIG_GROUP: &str = "config.openshift.io";
 /// API group of the machine configs.
-const MACHINE_CONFIG_GROUP: &str = "machineconfiguration.openshift.io";
+pub(super) const MACHINE_CONFIG_GROUP: &str = "machineconfiguration.openshift.io";
 /// API group of the operators' configuration.
 const OPERATOR_GROUP: &str = "operator.openshift.io";
 /// Where OpenShift keeps what its administrators give it.
@@ -45,7 +45,7 @@ const PULL_SECRET: (&str, &str) = ("pull-secret", ".dockerconfigjson");
 /// The key of a bundle of authorities in a ConfigMap, as OpenShift injects it.
 const BUNDLE: &str = "ca-bundle.crt";
 /// MachineConfigPool whose settings Windows nodes follow.
-const POOL: &str = "worker";
+pub(super) const WORKER_POOL: &str = "worker";
 /// Number at the end of the name of a KubeletConfig's machine config; the first one has none.
 const MC_NAME_SUFFIX: &str = "machineconfiguration.openshift.io/mc-name-suffix";
 /// Mirror sets, or KubeletConfigs, that are asked for at once; and the most of a kind that are read.
@@ -118,7 +118,7 @@ impl ClusterConfigReader {
             return Ok(Vec::new());
         }
         let pool = self
-            .object(MACHINE_CONFIG_GROUP, "MachineConfigPool", POOL)
+            .object(MACHINE_CONFIG_GROUP, "MachineConfigPool", WORKER_POOL)
             .await?;
         let labels = pool.map(|pool| pool.labels().clone()).unwrap_or_default();
         found.retain(|config| config.metadata.deletion_timestamp.is_none());
@@ -284,11 +284,7 @@ impl ClusterConfigReader {
 
     async fn kubelet(&self) -> Result<KubeletFacts, String> {
         let pool = self
-            .object(
-                "machineconfiguration.openshift.io",
-                "MachineConfigPool",
-                POOL,
-            )
+            .object(MACHINE_CONFIG_GROUP, "MachineConfigPool", WORKER_POOL)
             .await?;
         let Some(pool) = pool else {
             return Ok(KubeletFacts::default());
@@ -316,7 +312,7 @@ impl ClusterConfigReader {
             return Ok(facts);
         }
         let found = self
-            .object("machineconfiguration.openshift.io", "MachineConfig", &name)
+            .object(MACHINE_CONFIG_GROUP, "MachineConfig", &name)
             .await?;
         let found = found.ok_or_else(|| format!("there is no MachineConfig {name}"))?;
         let facts = kubelet_facts(&found.data["spec"]["config"])

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::machine_names::{dns, reached_by};
 use dormer_proto::{
-    machine::{CsrExpectation, Outcome},
+    machine::{CLIENT_SIGNER, CsrExpectation, Outcome, SERVING_SIGNER},
     message::{Failure, cut},
 };
 use k8s_openapi::{
@@ -31,8 +31,6 @@ use x509_cert::{
     request::{CertReq, ExtensionReq},
 };
 
-const CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
-const SERVING: &str = "kubernetes.io/kubelet-serving";
 const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
 const ORGANIZATION: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.10");
 const NODES: &str = "system:nodes";
@@ -125,7 +123,7 @@ impl KubernetesExecutor {
     /// User that may request the first certificate of the machine with this UID.
     async fn asker(&self, csr: &CertificateSigningRequest, uid: &str) -> Result<Asker, Failure> {
         // Only a node itself requests a serving certificate, never the holder of a token.
-        if !self.settings.machine_tokens || csr.spec.signer_name != CLIENT {
+        if !self.settings.machine_tokens || csr.spec.signer_name != CLIENT_SIGNER {
             return Ok(Asker::Shared);
         }
         self.token_user(uid).await.map(Asker::Own)
@@ -136,7 +134,7 @@ impl KubernetesExecutor {
 pub(crate) fn may_ask(signer: &str, user: &str, groups: &[String], node: &str) -> bool {
     let groups: Vec<_> = groups.iter().map(String::as_str).collect();
     let itself = user == format!("system:node:{node}") && groups.contains(&NODES);
-    itself || (signer == CLIENT && may_ask_first(user, &groups, &Asker::Shared).is_ok())
+    itself || (signer == CLIENT_SIGNER && may_ask_first(user, &groups, &Asker::Shared).is_ok())
 }
 
 /// Decision that was made already.
@@ -165,8 +163,8 @@ pub(super) fn check(
     check_subject(&request.info.subject, expect)?;
     let names = names(&request)?;
     let first = match csr.spec.signer_name.as_str() {
-        CLIENT => check_client(csr, expect, asker, &names)?,
-        SERVING => {
+        CLIENT_SIGNER => check_client(csr, expect, asker, &names)?,
+        SERVING_SIGNER => {
             check_server(csr, expect, &names)?;
             false
         }
@@ -174,7 +172,7 @@ pub(super) fn check(
     };
     csr_owner::check(expect, cluster, first)?;
     match csr.spec.signer_name.as_str() {
-        SERVING => check_sans(expect, cluster, &names),
+        SERVING_SIGNER => check_sans(expect, cluster, &names),
         _ => Ok(()),
     }
 }

@@ -5,6 +5,7 @@ use super::{
     KubernetesExecutor,
     api::{call, mark_of},
     error::{FORBIDDEN, NOT_FOUND},
+    guard::CONTROL_PLANE,
     keys,
 };
 use crate::{
@@ -23,11 +24,6 @@ use kube::{
 
 /// Machines in one answer.
 const PAGE: u32 = 500;
-/// Labels of a node that serves the cluster itself.
-const CONTROL_PLANE: [&str; 2] = [
-    "node-role.kubernetes.io/control-plane",
-    "node-role.kubernetes.io/master",
-];
 
 /// Relevant objects of the cluster.
 #[derive(Debug, Clone, Default)]

@@ -42,7 +42,7 @@ fn subject() -> Vec<(DnType, &'static str)> {
 
 fn first() -> Ask {
     Ask {
-        signer: CLIENT,
+        signer: CLIENT_SIGNER,
         user: BOOTSTRAPPER.0,
         groups: vec![
             "system:serviceaccounts",
@@ -66,7 +66,7 @@ fn renewal() -> Ask {
 
 fn serving() -> Ask {
     Ask {
-        signer: SERVING,
+        signer: SERVING_SIGNER,
         sans: vec![dns("win-1"), ip("10.0.0.7")],
         usages: vec!["digital signature", "server auth"],
         ..renewal()
@@ -382,7 +382,7 @@ fn other_usages_and_signers_are_refused() {
     }
     refused(
         Ask {
-            signer: SERVING,
+            signer: SERVING_SIGNER,
             ..first()
         },
         "usages",

@@ -1,5 +1,6 @@
 //! Errors of the API server as failures that a person can act on.
 
+use super::ANSWER_MAX;
 use dormer_proto::message::Failure;
 use kube::{Error, core::Status};
 
@@ -80,7 +81,10 @@ fn wished(status: &Status) -> Option<u64> {
 pub(super) fn silent(verb: &str, what: &str) -> Failure {
     Failure::transient(
         "ApiUnreachable",
-        format!("cannot {verb} {what}: no answer in 30 s"),
+        format!(
+            "cannot {verb} {what}: no answer in {} s",
+            ANSWER_MAX.as_secs()
+        ),
     )
 }
 

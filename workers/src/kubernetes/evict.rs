@@ -165,6 +165,71 @@ enum PodEviction {
     Blocked(Refusal),
 }
 
+/// Pods that remain after a pass.
+#[derive(Default)]
+struct Remaining {
+    /// Count of the pods that must go.
+    left: u32,
+    /// What keeps them.
+    blockers: Vec<Blocker>,
+    /// Pods that are not waited for.
+    skipped: Vec<Blocker>,
+}
+
+impl Remaining {
+    /// Whether the pod is one of them: this pass does not evict it.
+    fn has(&mut self, pod: &Pod, pass: &Pass<'_>, rule: &Rule, live: Option<&LiveNode>) -> bool {
+        if live.is_some_and(|it| came_later(&it.node, pod)) {
+            return self.skip(pod, newcomers::reason(pod));
+        }
+        match wish_of(pass.machine, pod) {
+            Some(PodWish::Skip) => {
+                let why = "its label cluster.x-k8s.io/drain=skip asks for that";
+                return self.skip(pod, why.to_owned());
+            }
+            Some(PodWish::WaitCompleted) if !rule.force => {
+                let why =
+                    "it is waited for until it has ended: cluster.x-k8s.io/drain=wait-completed";
+                return self.wait_for(pod, why.to_owned());
+            }
+            Some(PodWish::WaitCompleted) | None => {}
+        }
+        match rule.of_leaving(pod) {
+            Leaving::Skip(why) => self.skip(pod, why),
+            Leaving::Wait(why) => self.wait_for(pod, why),
+            Leaving::Move => false,
+        }
+    }
+
+    fn skip(&mut self, pod: &Pod, why: String) -> bool {
+        block(&mut self.skipped, pod, why);
+        true
+    }
+
+    fn wait_for(&mut self, pod: &Pod, why: String) -> bool {
+        self.left += 1;
+        block(&mut self.blockers, pod, why);
+        true
+    }
+}
+
+/// Answer of a pass that leaves the drain to the Machine's controller, since a hook comes before it.
+fn left_to_hook(node: &str, hook: &str) -> Outcome {
+    let why = format!(
+        "the hook {hook} comes before the drain: the Machine is deleted, and its controller drains when the hook is gone"
+    );
+    let all = Blocker {
+        pod: format!("the pods of Node {node}"),
+        why: short(why),
+    };
+    Outcome::Evicted {
+        evicted: 0,
+        left: 0,
+        blockers: Vec::new(),
+        skipped: vec![all],
+    }
+}
+
 impl KubernetesExecutor {
     /// Pods that a drain of `node` would move: no DaemonSet's, no mirror pod, none that has ended.
     pub(super) async fn movable(&self, node: &str) -> Result<Vec<Pod>, Failure> {
@@ -201,61 +266,20 @@ impl KubernetesExecutor {
         let deletes = pass.guard.deletes || pass.guard.recreate;
         let hook = pre_drain_hook(pass.machine, &object).filter(|_| deletes);
         if let Some(hook) = hook {
-            let why = format!(
-                "the hook {hook} comes before the drain: the Machine is deleted, and its controller drains when the hook \
-                 is gone"
-            );
-            let all = Blocker {
-                pod: format!("the pods of Node {}", pass.node),
-                why: short(why),
-            };
-            return Ok(Outcome::Evicted {
-                evicted: 0,
-                left: 0,
-                blockers: Vec::new(),
-                skipped: vec![all],
-            });
+            return Ok(left_to_hook(pass.node, &hook));
         }
         let rule = Rule::of(live.as_ref(), pass);
         let pods = self.movable(pass.node).await?;
         live = self.note_newest(live, &pods).await?;
         progress.step("evict", pods.len() as u64, "pods");
         let mut evicted = 0;
-        let mut left = 0;
-        let mut blockers = Vec::new();
-        let mut skipped = Vec::new();
+        let mut rest = Remaining::default();
         for pod in &pods {
             progress.advance(1);
-            if live.as_ref().is_some_and(|it| came_later(&it.node, pod)) {
-                block(&mut skipped, pod, newcomers::reason(pod));
+            if rest.has(pod, pass, &rule, live.as_ref()) {
                 continue;
             }
-            match wish_of(pass.machine, pod) {
-                Some(PodWish::Skip) => {
-                    let why = "its label cluster.x-k8s.io/drain=skip asks for that";
-                    block(&mut skipped, pod, why.to_owned());
-                    continue;
-                }
-                Some(PodWish::WaitCompleted) if !rule.force => {
-                    left += 1;
-                    let why = "it is waited for until it has ended: cluster.x-k8s.io/drain=wait-completed";
-                    block(&mut blockers, pod, why.to_owned());
-                    continue;
-                }
-                Some(PodWish::WaitCompleted) | None => {}
-            }
-            match rule.of_leaving(pod) {
-                Leaving::Skip(why) => {
-                    block(&mut skipped, pod, why);
-                    continue;
-                }
-                Leaving::Wait(why) => {
-                    left += 1;
-                    block(&mut blockers, pod, why);
-                    continue;
-                }
-                Leaving::Move => left += 1,
-            }
+            rest.left += 1;
             // Without budgets nothing else protects the pods, so the fence's token and a person's confirmation about
             // the host are read before each pod.
             if rule.force {
@@ -265,7 +289,7 @@ impl KubernetesExecutor {
                 if rule.off && !live.as_ref().is_some_and(LiveNode::said_to_be_off) {
                     let why =
                         "its node was said to be off, and is not now: the next pass asks again";
-                    block(&mut blockers, pod, why.to_owned());
+                    block(&mut rest.blockers, pod, why.to_owned());
                     continue;
                 }
             }
@@ -277,18 +301,22 @@ impl KubernetesExecutor {
             }
             match self.move_off(pod, &rule).await? {
                 PodEviction::Evicted => evicted += 1,
-                PodEviction::Gone => left -= 1,
+                PodEviction::Gone => rest.left -= 1,
                 PodEviction::Unclear => {}
                 PodEviction::Blocked(why) => {
-                    block(&mut blockers, pod, format!("{why}{}", rule.kept_budgets));
+                    block(
+                        &mut rest.blockers,
+                        pod,
+                        format!("{why}{}", rule.kept_budgets),
+                    );
                 }
             }
         }
         Ok(Outcome::Evicted {
             evicted,
-            left,
-            blockers,
-            skipped,
+            left: rest.left,
+            blockers: rest.blockers,
+            skipped: rest.skipped,
         })
     }
 

@@ -23,7 +23,7 @@ impl KubernetesExecutor {
         machine: &MachineRef,
         node: Option<&str>,
         token: LeaseToken,
-        (marked, guard): (bool, &Guard),
+        (over_limit, guard): (bool, &Guard),
         cordon: bool,
     ) -> Result<Outcome, Failure> {
         let refused = |why| {
@@ -47,7 +47,7 @@ impl KubernetesExecutor {
             }
             // A lease over the limit is for a node that does not serve. One that is Ready again waits in the queue,
             // cordoned or not.
-            if marked {
+            if over_limit {
                 let begun = noted(&live.node, token).is_some();
                 if let Some(refused) = self.not_down(live, guard, begun)? {
                     return Ok(refused.outcome());

@@ -197,8 +197,9 @@ impl KubernetesExecutor {
         let api = self.joining();
         let what = format!("Secrets in {}", namespace(&self.settings.namespace));
         let ours = format!(
-            "{}=dormer,{}={}",
-            keys::MANAGED_BY,
+            "{}={},{}={}",
+            keys::OURS.0,
+            keys::OURS.1,
             keys::INSTANCE,
             self.settings.namespace
         );

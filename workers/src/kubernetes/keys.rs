@@ -43,6 +43,8 @@ pub const CLUSTER_LINK: &str = "cluster.x-k8s.io/machine";
 pub const SUBNET: &str = "k8s.ovn.org/hybrid-overlay-node-subnet";
 /// On an object that dormer creates in addition to the machines' own: `dormer`. Objects of others are not changed.
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+/// That label with its value.
+pub const OURS: (&str, &str) = (MANAGED_BY, "dormer");
 /// On such an object: the namespace of the dormer that made it, where several could be in one cluster.
 pub const INSTANCE: &str = "app.kubernetes.io/instance";
 /// On a machine's bootstrap token: the Machine's UID.

@@ -191,11 +191,11 @@ impl KubernetesExecutor {
                 machine,
                 node,
                 token,
-                marked,
+                over_limit,
                 cordon,
                 guard,
             } => {
-                let limit = (*marked, guard);
+                let limit = (*over_limit, guard);
                 self.open(machine, node.as_deref(), *token, limit, *cordon)
                     .await
             }

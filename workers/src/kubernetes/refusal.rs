@@ -1,5 +1,6 @@
 //! Refusals of evictions: the reason, from the API server's answer.
 
+use dormer_proto::message::listed;
 use k8s_openapi::api::{core::v1::Pod, policy::v1::PodDisruptionBudget};
 use kube::core::{Selector, SelectorExt, Status};
 use std::fmt;
@@ -63,25 +64,12 @@ impl fmt::Display for Refusal {
             Self::Budgets { names, said } if names.is_empty() => {
                 write!(f, "{said} Delete all of its budgets but one")
             }
-            Self::Budgets { names, .. } => {
-                let named: Vec<&str> = names
-                    .iter()
-                    .take(BUDGETS_NAMED_MAX)
-                    .map(String::as_str)
-                    .collect();
-                let more = names.len() - named.len();
-                let more = if more > 0 {
-                    format!(" and {more} more")
-                } else {
-                    String::new()
-                };
-                write!(
-                    f,
-                    "the disruption budgets {}{more} match it, and no pod with more than one can be evicted: \
-                     delete all of them but one",
-                    named.join(", ")
-                )
-            }
+            Self::Budgets { names, .. } => write!(
+                f,
+                "the disruption budgets {} match it, and no pod with more than one can be evicted: delete all of them \
+                 but one",
+                listed(names, BUDGETS_NAMED_MAX)
+            ),
             Self::NamespaceEnds => f.write_str(
                 "its namespace is being deleted and takes no eviction: it goes with the namespace",
             ),

@@ -47,7 +47,7 @@ pub fn id(home: &str, uid: &str, nth: u32) -> String {
     let sum = Sha256::digest(format!("bootstrap token\n{home}\n{uid}\n{nth}"));
     sum.iter()
         .take(ID_LENGTH)
-        .map(|byte| message(usize::from(*byte)))
+        .map(|byte| character(usize::from(*byte)))
         .collect()
 }
 
@@ -57,12 +57,12 @@ pub fn user(id: &str) -> String {
     format!("system:bootstrap:{id}")
 }
 
-fn message(number: usize) -> char {
+fn character(number: usize) -> char {
     char::from(ALPHABET[number % ALPHABET.len()])
 }
 
 /// New secret half, from the operating system's random source.
-fn chance() -> Result<Zeroizing<String>, Failure> {
+fn random_secret() -> Result<Zeroizing<String>, Failure> {
     // Of 256 values 252 (7 × 36) are used, so that every character is equally likely.
     const EVEN: u8 = 252;
     let mut text = Zeroizing::new(String::with_capacity(SECRET_LENGTH));
@@ -78,7 +78,7 @@ fn chance() -> Result<Zeroizing<String>, Failure> {
             })?;
         let fit = bytes.iter().filter(|byte| **byte < EVEN);
         let wanted = SECRET_LENGTH - text.len();
-        text.extend(fit.take(wanted).map(|byte| message(usize::from(*byte))));
+        text.extend(fit.take(wanted).map(|byte| character(usize::from(*byte))));
     }
     Ok(text)
 }
@@ -110,7 +110,7 @@ impl KubernetesExecutor {
         // An extended token keeps its secret: the host may have it already.
         let half = match lasting {
             Some((half, _)) => half,
-            None => chance()?,
+            None => random_secret()?,
         };
         let what = what(&id);
         let made = self.secret(machine, &id, &half, now, found.as_ref());
@@ -276,11 +276,7 @@ fn whole(id: &str, half: &str) -> Zeroizing<String> {
 
 /// Labels of a machine's token, which distinguish it from others of its name.
 pub(super) fn labels_of(home: &str, uid: &str) -> BTreeMap<String, String> {
-    let all = [
-        (keys::MANAGED_BY, "dormer"),
-        (keys::INSTANCE, home),
-        (keys::MACHINE_UID, uid),
-    ];
+    let all = [keys::OURS, (keys::INSTANCE, home), (keys::MACHINE_UID, uid)];
     all.into_iter()
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
         .collect()
@@ -327,8 +323,8 @@ mod tests {
 
     #[test]
     fn a_secret_half_is_never_the_same() {
-        let one = chance().expect("chance");
-        let other = chance().expect("chance");
+        let one = random_secret().expect("chance");
+        let other = random_secret().expect("chance");
         assert_ne!(one, other);
         for half in [one, other] {
             assert!(half.len() == SECRET_LENGTH && half.bytes().all(|b| ALPHABET.contains(&b)));

@@ -14,7 +14,7 @@ use crate::source;
 use dormer_proto::{
     checks::{CheckName, CheckResult, NodeCheck, NodeExpectation},
     machine::{MachineApi, MachineRef, NAMED_ITEMS_MAX},
-    message::{Failure, cut},
+    message::{Failure, cut, listed},
 };
 use k8s_openapi::api::core::v1::{Node, Pod, Taint};
 use kube::{
@@ -130,7 +130,8 @@ impl KubernetesExecutor {
         match timeout(ANSWER_MAX, api.logs(&name, &params)).await {
             Ok(answer) => log_answer(&what, answer.map(drop)),
             Err(_) => failed(format!(
-                "the API server does not answer with {what} in 30 s"
+                "the API server does not answer with {what} in {} s",
+                ANSWER_MAX.as_secs()
             )),
         }
     }
@@ -325,7 +326,7 @@ fn labels(node: &Node, machine: Result<&(MachineApi, &DynamicObject), &String>) 
         )),
         false => failed(format!(
             "the Node lacks labels of its template: {}",
-            named(&differ)
+            listed(&differ, NAMED_ITEMS_MAX)
         )),
     }
 }
@@ -339,7 +340,10 @@ fn taints(node: &Node, machine: Result<&(MachineApi, &DynamicObject), &String>) 
         .map(|taint| taint.key.clone())
         .collect();
     if !waits.is_empty() {
-        return failed(format!("no new pod comes here: {}", named(&waits)));
+        return failed(format!(
+            "no new pod comes here: {}",
+            listed(&waits, NAMED_ITEMS_MAX)
+        ));
     }
     let (api, object) = match machine {
         Ok(found) => found,
@@ -366,7 +370,7 @@ fn taints(node: &Node, machine: Result<&(MachineApi, &DynamicObject), &String>) 
         )),
         false => failed(format!(
             "the Node lacks taints of its template: {}",
-            named(&lacks)
+            listed(&lacks, NAMED_ITEMS_MAX)
         )),
     }
 }
@@ -388,7 +392,7 @@ fn certificate(node: &Node, read: &NodeReading<'_>) -> Checked {
         Presented::Certificate(leaf) if !leaf.names.iter().any(|name| ours.contains(name)) => {
             failed(format!(
                 "the kubelet's certificate is for {}, not for {}",
-                named(&leaf.names),
+                listed(&leaf.names, NAMED_ITEMS_MAX),
                 ours.join(" or ")
             ))
         }
@@ -396,7 +400,10 @@ fn certificate(node: &Node, read: &NodeReading<'_>) -> Checked {
             Some(now) if now > leaf.until_ms => {
                 failed("the kubelet's serving certificate has lapsed")
             }
-            _ => Ok(format!("issued for {}", named(&leaf.names))),
+            _ => Ok(format!(
+                "issued for {}",
+                listed(&leaf.names, NAMED_ITEMS_MAX)
+            )),
         },
     }
 }
@@ -428,7 +435,7 @@ fn daemon_sets(read: &NodeReading<'_>) -> Checked {
         )),
         false => failed(format!(
             "pods of DaemonSets are not ready: {}",
-            named(&waits)
+            listed(&waits, NAMED_ITEMS_MAX)
         )),
     }
 }
@@ -471,21 +478,6 @@ fn count(number: usize, one: &str, more: &str) -> String {
         1 => format!("1 {one}"),
         number => format!("{number} {more}"),
     }
-}
-
-/// The first of them, and how many more there are.
-fn named(all: &[String]) -> String {
-    let shown = all
-        .iter()
-        .take(NAMED_ITEMS_MAX)
-        .cloned()
-        .collect::<Vec<_>>();
-    let more = all.len().saturating_sub(NAMED_ITEMS_MAX);
-    let more = match more {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    format!("{}{more}", shown.join(", "))
 }
 
 #[cfg(test)]

@@ -78,8 +78,8 @@ async fn class(client: &Client, build: &str) -> Result<(), String> {
     if found.is_some_and(|found| {
         found
             .labels()
-            .get(keys::MANAGED_BY)
-            .is_none_or(|by| by != "dormer")
+            .get(keys::OURS.0)
+            .is_none_or(|by| by != keys::OURS.1)
     }) {
         tracing::info!(
             name,
@@ -104,7 +104,7 @@ fn wanted(build: &str) -> Value {
     let tolerates = |value: &str| json!({"key": "os", "operator": "Equal", "value": value, "effect": "NoSchedule"});
     json!({
         "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass",
-        "metadata": {"name": name(build), "labels": {keys::MANAGED_BY: "dormer"}},
+        "metadata": {"name": name(build), "labels": {keys::OURS.0: keys::OURS.1}},
         "handler": HANDLER,
         "scheduling": {
             "nodeSelector": {

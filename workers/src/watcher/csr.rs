@@ -3,7 +3,7 @@
 use super::objects::{UnreadableObject, resource, uid};
 use crate::kubernetes::csr::may_ask;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use dormer_proto::machine::CsrFact;
+use dormer_proto::machine::{CLIENT_SIGNER, CsrFact, SERVING_SIGNER};
 use kube::api::DynamicObject;
 use serde::Deserialize;
 use x509_cert::{
@@ -17,10 +17,7 @@ use x509_cert::{
 /// Longest PKCS#10 request that is looked into, in bytes of base64.
 pub(super) const REQUEST_BYTES_MAX: usize = 64 << 10;
 /// The signers whose requests are a machine's business (docs/field-notes.md, Certificate requests of kubelets).
-pub(super) const SIGNERS: [&str; 2] = [
-    "kubernetes.io/kube-apiserver-client-kubelet",
-    "kubernetes.io/kubelet-serving",
-];
+pub(super) const SIGNERS: [&str; 2] = [CLIENT_SIGNER, SERVING_SIGNER];
 
 const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
 const NODE_PREFIX: &str = "system:node:";

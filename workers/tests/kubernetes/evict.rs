@@ -30,7 +30,7 @@ async fn opened(machines: u32) -> (Bench, MachineRef) {
         machine: machine.clone(),
         node,
         token,
-        marked: false,
+        over_limit: false,
         cordon: true,
         guard: Guard::default(),
     };
@@ -402,7 +402,7 @@ async fn a_pod_that_comes_back_during_a_drain_is_not_evicted_again() {
         machine: m.clone(),
         node: Some(m.name.clone()),
         token: LeaseToken(1),
-        marked: false,
+        over_limit: false,
         cordon: true,
         guard: Guard::default(),
     };

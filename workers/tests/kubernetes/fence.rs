@@ -13,13 +13,13 @@ fn open(machine: &MachineRef, token: u64) -> Task {
     opening(machine, token, false, true)
 }
 
-fn opening(machine: &MachineRef, token: u64, marked: bool, cordon: bool) -> Task {
+fn opening(machine: &MachineRef, token: u64, over_limit: bool, cordon: bool) -> Task {
     let node = Some(machine.name.clone());
     Task::OpenFence {
         machine: machine.clone(),
         node,
         token: LeaseToken(token),
-        marked,
+        over_limit,
         cordon,
         guard: Guard::default(),
     }
@@ -224,7 +224,7 @@ async fn a_node_that_a_person_cordoned_is_not_taken() {
 async fn a_grant_over_the_limit_is_refused_by_a_node_that_serves() {
     let bench = Bench::new(1, false).await;
     let m = &bench.machines()[0];
-    let marked = opening(m, 1, true, true);
+    let over_limit = opening(m, 1, true, true);
     let serves = |outcome| {
         let why = FenceRefusal::NodeServes;
         assert!(
@@ -232,19 +232,19 @@ async fn a_grant_over_the_limit_is_refused_by_a_node_that_serves() {
             "{outcome:?}"
         );
     };
-    serves(bench.run(marked.clone()).await);
+    serves(bench.run(over_limit.clone()).await);
     // A cordon entitles to nothing: the node is Ready, and may be uncordoned at any moment.
     bench.patch_node(m, json!({"spec": {"unschedulable": true}}));
-    serves(bench.run(marked.clone()).await);
+    serves(bench.run(over_limit.clone()).await);
     assert_eq!(bench.marks(m), [None, None], "nothing was written");
     bench.node_says_ready(m, "Unknown");
-    let kept = bench.run(marked.clone()).await;
+    let kept = bench.run(over_limit.clone()).await;
     let Ok(Outcome::FenceRefused { why, .. }) = kept else {
         panic!("{kept:?}");
     };
     assert_eq!(why, FenceRefusal::Cordoned, "a person may be at work on it");
     bench.patch_node(m, json!({"spec": {"unschedulable": null}}));
-    assert_eq!(bench.run(marked).await, Ok(OPENED));
+    assert_eq!(bench.run(over_limit).await, Ok(OPENED));
 }
 
 #[tokio::test]
@@ -302,7 +302,7 @@ async fn a_fence_without_a_node_is_kept_on_the_machine() {
         machine: m.clone(),
         node: None,
         token: LeaseToken(1),
-        marked: false,
+        over_limit: false,
         cordon: true,
         guard: Guard::default(),
     };

@@ -36,7 +36,7 @@ fn open(machine: &MachineRef, guard: Guard) -> Task {
         machine: machine.clone(),
         node: Some(machine.name.clone()),
         token: TOKEN,
-        marked: guard.down_ms.is_some(),
+        over_limit: guard.down_ms.is_some(),
         cordon: true,
         guard,
     }
@@ -442,7 +442,7 @@ async fn a_host_is_torn_down_and_rebooted_under_its_own_lease_alone() {
         machine: m.clone(),
         node: Some(m.name.clone()),
         token: LeaseToken(3),
-        marked: false,
+        over_limit: false,
         cordon: true,
         guard: within_the_limit(),
     };
@@ -562,7 +562,7 @@ async fn a_cordon_that_its_maker_lifts_in_mid_drain_is_not_restored() {
             machine,
             node,
             token: LeaseToken(2),
-            marked: false,
+            over_limit: false,
             cordon: true,
             guard,
         },
@@ -1000,7 +1000,7 @@ fn open_at(machine: &MachineRef, token: u64) -> Task {
         machine: machine.clone(),
         node: Some(machine.name.clone()),
         token: LeaseToken(token),
-        marked: false,
+        over_limit: false,
         cordon: true,
         guard: Guard::default(),
     }

@@ -55,7 +55,7 @@ fn open(machine: &MachineRef, token: u64) -> Task {
         machine: machine.clone(),
         node,
         token,
-        marked: false,
+        over_limit: false,
         cordon: true,
         guard: Guard::default(),
     }

@@ -221,7 +221,7 @@ async fn a_node_that_is_marked_and_a_machine_that_is_deleted_have_no_token() {
         machine: m.clone(),
         node,
         token,
-        marked: false,
+        over_limit: false,
         cordon: true,
         guard: Guard::default(),
     };

@@ -17,7 +17,7 @@ fn tasks(machine: &MachineRef) -> Vec<Task> {
             machine: machine.clone(),
             node: at.clone(),
             token,
-            marked: false,
+            over_limit: false,
             cordon: true,
             guard: Guard::default(),
         },

@@ -9,12 +9,9 @@ use super::{
 use dormer_engine_core::Command;
 use dormer_proto::{
     id::hash64,
-    machine::{CsrExpectation, CsrFact, Task},
+    machine::{CLIENT_SIGNER, CsrExpectation, CsrFact, Task},
     message::ObjectRef,
 };
-
-/// The signer of a kubelet's certificate as a client.
-const CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 
 impl Draft<'_> {
     pub(super) fn on_csr(&mut self, object: &ObjectRef, csr: CsrFact) {
@@ -72,7 +69,7 @@ impl Draft<'_> {
             }
             None => {
                 let uid = uid.clone();
-                self.s.host.certified |= csr.fact.signer == CLIENT && !self.s.phase.joined();
+                self.s.host.certified |= csr.fact.signer == CLIENT_SIGNER && !self.s.phase.joined();
                 self.s.csrs.remove(&uid);
             }
         }

@@ -98,14 +98,7 @@ impl DrainPhase {
             (Self::Undoing, Outcome::MachineDeleted) => draft.enter(Phase::Vanishing),
             // The Node is cordoned again: evictions went on meanwhile.
             (Self::Evicting(change, drain), Outcome::FenceOpened { .. }) => {
-                let uncordoned = false;
-                draft.s.phase = Phase::Evicting(
-                    change,
-                    Drain {
-                        uncordoned,
-                        ..drain
-                    },
-                );
+                draft.s.phase = evicting(change, drain, false);
             }
             (Self::Leaving, outcome) => removal::answered(draft, outcome),
             // Answer to a task of an earlier phase, or in a phase without tasks.
@@ -141,7 +134,13 @@ impl DrainPhase {
     }
 
     pub(super) fn gave_up(self, draft: &mut Draft<'_>, task: TaskKind, failure: Failure) {
-        let marked = matches!(draft.s.lease, Lease::Held { marked: true, .. });
+        let over_limit = matches!(
+            draft.s.lease,
+            Lease::Held {
+                over_limit: true,
+                ..
+            }
+        );
         // A repair: within the limit it has no mark.
         let absent = draft.s.node.is_none();
         match self {
@@ -152,7 +151,7 @@ impl DrainPhase {
                 draft.drain_anew("somebody uncordoned its Node; it is drained again".into());
             }
             // A dead host must not delay other repairs: it returns the lease, and waits before it asks again.
-            Self::TearingDown if (marked || absent) && policy::is_unanswered(&failure.code) => {
+            Self::TearingDown if (over_limit || absent) && policy::is_unanswered(&failure.code) => {
                 give_back_for(draft, &failure);
             }
             Self::Leaving => removal::gave_up(draft, task, failure),
@@ -213,14 +212,7 @@ impl DrainPhase {
                 draft.s.note = Some("somebody uncordoned the Node; it is cordoned again".into());
                 draft.open(&change.anew());
                 // Until that is done, a retry begins with it.
-                let uncordoned = true;
-                draft.s.phase = Phase::Evicting(
-                    change,
-                    Drain {
-                        uncordoned,
-                        ..drain
-                    },
-                );
+                draft.s.phase = evicting(change, drain, true);
             }
             // Pods may come. The worker finds out whether the Machine is deleted already.
             (
@@ -251,14 +243,7 @@ impl DrainPhase {
                     uncordoned: true, ..
                 },
             ) => {
-                let uncordoned = true;
-                draft.s.phase = Phase::Evicting(
-                    change,
-                    Drain {
-                        uncordoned,
-                        ..drain
-                    },
-                );
+                draft.s.phase = evicting(change, drain, true);
             }
             // Nothing is destroyed yet: it is undone.
             (
@@ -380,6 +365,17 @@ impl DrainPhase {
             },
         }
     }
+}
+
+/// The drain, and whether another client has uncordoned its Node.
+fn evicting(change: Change, drain: Drain, uncordoned: bool) -> Phase {
+    Phase::Evicting(
+        change,
+        Drain {
+            uncordoned,
+            ..drain
+        },
+    )
 }
 
 impl Draft<'_> {

@@ -23,7 +23,7 @@ impl Draft<'_> {
             Signal::Abort => self.is_asked(Request::Abort { by: from.clone() }),
             Signal::Remove => self.remove(from),
             Signal::TrustHostKey { fingerprint } => self.trust(from, fingerprint),
-            Signal::Granted { token, marked } => self.granted(token, marked),
+            Signal::Granted { token, over_limit } => self.granted(token, over_limit),
             Signal::Enrol => self.enrol(),
             Signal::Replaced { by } => self.replaced(by),
         }
@@ -125,14 +125,14 @@ impl Draft<'_> {
         self.s.host.pin = Some(fingerprint);
     }
 
-    fn granted(&mut self, token: LeaseToken, marked: bool) {
+    fn granted(&mut self, token: LeaseToken, over_limit: bool) {
         if let Lease::Held { token: held, .. } = self.s.lease
             && held >= token
         {
             return;
         }
         let wanted = self.s.lease == Lease::Wanted;
-        self.s.lease = Lease::Held { token, marked };
+        self.s.lease = Lease::Held { token, over_limit };
         self.is_asked(Request::Granted { wanted });
     }
 

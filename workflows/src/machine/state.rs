@@ -243,7 +243,8 @@ pub enum Lease {
         /// The fencing number.
         token: LeaseToken,
         /// It was granted over the limit.
-        marked: bool,
+        #[serde(rename = "marked")]
+        over_limit: bool,
     },
 }
 

@@ -48,7 +48,13 @@ impl Draft<'_> {
     /// Conditions that the worker checks before it disturbs a node.
     fn guard(&self) -> Guard {
         let pool = self.s.pool.as_ref();
-        let marked = matches!(self.s.lease, Lease::Held { marked: true, .. });
+        let over_limit = matches!(
+            self.s.lease,
+            Lease::Held {
+                over_limit: true,
+                ..
+            }
+        );
         let repair_after = pool.and_then(|pool| pool.repair_after_ms);
         // A person cordoned the Node and removes its host, so the Node may be Ready.
         let leaves = self.s.phase == Phase::Leaving;
@@ -57,9 +63,9 @@ impl Draft<'_> {
             pool: pool
                 .map(|pool| pool.pool.clone())
                 .filter(|pool| pool != DEFAULT_POOL),
-            down_ms: (marked && !out).then(|| repair_after.unwrap_or(REPAIR_AFTER_MS)),
+            down_ms: (over_limit && !out).then(|| repair_after.unwrap_or(REPAIR_AFTER_MS)),
             recreate: false,
-            unless_serving: leaves && (self.s.lease.token().is_none() || (marked && out)),
+            unless_serving: leaves && (self.s.lease.token().is_none() || (over_limit && out)),
             token: None,
             asked: false,
             deletes: false,
@@ -225,7 +231,13 @@ impl Draft<'_> {
     }
 
     pub(super) fn open(&mut self, change: &Change) {
-        let marked = matches!(self.s.lease, Lease::Held { marked: true, .. });
+        let over_limit = matches!(
+            self.s.lease,
+            Lease::Held {
+                over_limit: true,
+                ..
+            }
+        );
         let guard = Guard {
             asked: self.s.asked_over_cordon(),
             anew: change.anew,
@@ -235,7 +247,7 @@ impl Draft<'_> {
             machine: self.s.machine_ref(),
             node: self.node(),
             token: self.token(),
-            marked,
+            over_limit,
             cordon: change.how != How::Restart,
             guard,
         });

@@ -84,7 +84,7 @@ impl State {
         }
         // While another operation changes the cluster, only machines that do not serve are repaired, as over the limit.
         let over = self.unavailable() >= limit || self.waits().is_some();
-        let repairs = self.slots.iter().filter(|slot| slot.marked).count();
+        let repairs = self.slots.iter().filter(|slot| slot.over_limit).count();
         let most = self.settings.and_then(|settings| settings.max_repairs);
         let most = most.map_or(REPAIRS_MAX, |most| most as usize);
         let failures = self.failures();
@@ -122,14 +122,14 @@ impl Draft<'_> {
     /// Grants all leases that are allowed now.
     pub(super) fn grant(&mut self) {
         for _ in 0..GRANTS_MAX {
-            let Some((uid, marked)) = self.s.next_grant() else {
+            let Some((uid, over_limit)) = self.s.next_grant() else {
                 return;
             };
-            self.grant_to(&uid, marked);
+            self.grant_to(&uid, over_limit);
         }
     }
 
-    fn grant_to(&mut self, uid: &Uid, marked: bool) {
+    fn grant_to(&mut self, uid: &Uid, over_limit: bool) {
         self.s.token = self.s.token.next();
         let token = self.s.token;
         let Some(member) = self.s.members.get_mut(uid) else {
@@ -139,11 +139,11 @@ impl Draft<'_> {
         let owner = member.owner;
         let first = member.is(Flag::Open);
         let slot = Slot {
-            marked,
+            over_limit,
             first,
             ..self.slot(uid, token, owner)
         };
         self.s.slots.push(slot);
-        self.tell(uid, machine::Signal::Granted { token, marked });
+        self.tell(uid, machine::Signal::Granted { token, over_limit });
     }
 }

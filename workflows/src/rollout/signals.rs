@@ -217,9 +217,9 @@ impl Draft<'_> {
     fn requested(&mut self, uid: Uid, report: &MemberReport) {
         self.enrol(uid.clone(), report);
         let granted = self.s.slot_of(&uid).filter(|slot| !slot.vacant);
-        if let Some((token, marked)) = granted.map(|slot| (slot.token, slot.marked)) {
+        if let Some((token, over_limit)) = granted.map(|slot| (slot.token, slot.over_limit)) {
             // It requests the lease that it holds: the grant is repeated, which the holder ignores.
-            return self.tell(&uid, machine::Signal::Granted { token, marked });
+            return self.tell(&uid, machine::Signal::Granted { token, over_limit });
         }
         let tick = self.tick();
         if let Some(member) = self.s.members.get_mut(&uid)

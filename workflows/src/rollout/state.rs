@@ -249,7 +249,8 @@ pub struct Slot {
     /// Its owner's number; 0: none.
     pub owner: u16,
     /// It was granted over the limit.
-    pub marked: bool,
+    #[serde(rename = "marked")]
+    pub over_limit: bool,
     /// The holder carried an open token of an earlier store: it finishes before any other.
     pub first: bool,
     /// The record that granted it.

@@ -291,7 +291,7 @@ impl Draft<'_> {
             token,
             uid: uid.clone(),
             owner,
-            marked: false,
+            over_limit: false,
             first: false,
             seq: self.now.seq,
             at: self.now.at,

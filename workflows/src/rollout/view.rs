@@ -8,6 +8,7 @@ use super::{
 };
 use dormer_proto::{
     id::{LeaseToken, Seq, Timestamp},
+    message::listed,
     phase::{RolloutState, Unavailable},
     rollout::NotCompared,
 };
@@ -100,7 +101,7 @@ pub struct SlotView {
     /// The holder's Machine's UID.
     pub holder: String,
     /// It was granted over the limit.
-    pub marked: bool,
+    pub over_limit: bool,
     /// The record that granted it.
     pub seq: Seq,
     /// When, by our clock.
@@ -298,16 +299,8 @@ impl NamedState<'_> {
     }
 
     fn names<'a>(&self, uids: impl Iterator<Item = &'a Uid>) -> String {
-        let uids: Vec<_> = uids.collect();
-        let named: Vec<_> = uids
-            .iter()
-            .take(NAMED_MAX)
-            .map(|uid| self.name(uid))
-            .collect();
-        match uids.len().saturating_sub(NAMED_MAX) {
-            0 => named.join(", "),
-            more => format!("{} and {more} more", named.join(", ")),
-        }
+        let names: Vec<_> = uids.map(|uid| self.name(uid)).collect();
+        listed(&names, NAMED_MAX)
     }
 
     fn slots(&self) -> Vec<SlotView> {
@@ -318,7 +311,7 @@ impl NamedState<'_> {
             .map(|slot| SlotView {
                 token: slot.token,
                 holder: slot.uid.to_string(),
-                marked: slot.marked,
+                over_limit: slot.over_limit,
                 seq: slot.seq,
                 since: slot.at,
                 waits_for: vacant(&slot.uid)

@@ -133,15 +133,15 @@ impl Story {
         )
     }
 
-    pub(crate) fn granted(&mut self, token: u64, marked: bool) -> &mut Self {
+    pub(crate) fn granted(&mut self, token: u64, over_limit: bool) -> &mut Self {
         let from = Sender::Run(work::rollout_run("windows").unwrap());
         let signal = Signal::Granted {
             token: LeaseToken(token),
-            marked,
+            over_limit,
         };
         let what = format!(
             "the lease is granted: token {token}{}",
-            if marked { ", over the limit" } else { "" }
+            if over_limit { ", over the limit" } else { "" }
         );
         self.tell(
             &what,
@@ -236,12 +236,12 @@ fn detail(task: &Task) -> String {
         Task::MarkNode { node, version, .. } => format!(" {node} with {version}"),
         Task::OpenFence {
             token,
-            marked,
+            over_limit,
             cordon,
             ..
         } => format!(
             " {token}{}{}",
-            if *marked { ", over the limit" } else { "" },
+            if *over_limit { ", over the limit" } else { "" },
             if *cordon { ", cordon" } else { "" }
         ),
         Task::CloseFence { token, .. } | Task::DeleteMachine { token, .. } => format!(" {token}"),

@@ -450,7 +450,7 @@ pub(crate) fn carrying(token: u64) -> MemberReport {
 pub(crate) fn granted(token: u64) -> machine::Signal {
     machine::Signal::Granted {
         token: LeaseToken(token),
-        marked: false,
+        over_limit: false,
     }
 }
 
@@ -517,11 +517,11 @@ fn spell_signal(signal: &machine::Signal) -> String {
     match signal {
         machine::Signal::Granted {
             token,
-            marked: false,
+            over_limit: false,
         } => format!("granted {token}"),
         machine::Signal::Granted {
             token,
-            marked: true,
+            over_limit: true,
         } => format!("granted {token}, marked"),
         machine::Signal::Replaced { by: Some(by) } => format!("replaced by {by}"),
         machine::Signal::Replaced { by: None } => "none will come".to_owned(),

@@ -138,7 +138,7 @@ pub(crate) struct Machine {
     pub(crate) on_node: (u64, bool),
     pub(crate) phase: Phase,
     pub(crate) lease: u64,
-    pub(crate) marked: bool,
+    pub(crate) over_limit: bool,
     /// Its Node has served.
     pub(crate) served: bool,
     pub(crate) upgraded: bool,
@@ -196,7 +196,7 @@ pub(crate) enum Say {
 /// What a machine's run hears.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum ToMachine {
-    Granted { token: u64, marked: bool },
+    Granted { token: u64, over_limit: bool },
     Replaced,
     Enrol,
 }
@@ -212,7 +212,7 @@ pub(crate) struct Worker {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Job {
-    Open { token: u64, marked: bool },
+    Open { token: u64, over_limit: bool },
     Delete { token: u64 },
     Close { token: u64 },
 }
@@ -270,7 +270,7 @@ impl Machine {
             on_node: (0, false),
             phase: Phase::Coming,
             lease: 0,
-            marked: false,
+            over_limit: false,
             served: false,
             upgraded,
             task: 0,
@@ -424,16 +424,16 @@ impl World {
                 continue;
             };
             let delivered = match signal {
-                machine::Signal::Granted { token, marked } => {
+                machine::Signal::Granted { token, over_limit } => {
                     if token.0 > granted {
-                        self.judge_marked(who(&to), marked);
+                        self.judge_marked(who(&to), over_limit);
                     }
-                    if token.0 > granted && !marked {
+                    if token.0 > granted && !over_limit {
                         self.judge_grant();
                     }
                     ToMachine::Granted {
                         token: token.0,
-                        marked,
+                        over_limit,
                     }
                 }
                 machine::Signal::Replaced { .. } => ToMachine::Replaced,
@@ -445,15 +445,15 @@ impl World {
 
     /// A grant over the limit is the only one of its kind, and for a node that was down for long. None is for a node that
     /// a person keeps cordoned, as far as the rollout was told: what changed since, a worker sees when it opens the fence.
-    fn judge_marked(&mut self, to: usize, marked: bool) {
+    fn judge_marked(&mut self, to: usize, over_limit: bool) {
         let slots = &self.rollout.state.slots;
         let Some(member) = self.rollout.state.members.get(&Uid::new(&uid(to))) else {
             return;
         };
-        if marked && slots.iter().filter(|slot| slot.marked).count() > 1 {
+        if over_limit && slots.iter().filter(|slot| slot.over_limit).count() > 1 {
             self.wrong = Some("two leases over the limit");
         }
-        if marked && member.is(Flag::HadNode) && !member.is(Flag::Repair) {
+        if over_limit && member.is(Flag::HadNode) && !member.is(Flag::Repair) {
             self.wrong = Some("a lease over the limit for a node that was just NotReady");
         }
         let members = self.rollout.state.members.values();
@@ -533,9 +533,9 @@ impl World {
             return;
         };
         if self.machines[to].phase == Phase::Closed {
-            if let ToMachine::Granted { token, marked } = delivered {
+            if let ToMachine::Granted { token, over_limit } = delivered {
                 let token = LeaseToken(token);
-                let signal = work::Signal::Machine(machine::Signal::Granted { token, marked });
+                let signal = work::Signal::Machine(machine::Signal::Granted { token, over_limit });
                 let to = work::machine_run(&uid(to)).expect("short");
                 self.take_in(Input::Refused {
                     to,
@@ -546,7 +546,7 @@ impl World {
             return;
         }
         match delivered {
-            ToMachine::Granted { token, marked } => self.granted(to, token, marked),
+            ToMachine::Granted { token, over_limit } => self.granted(to, token, over_limit),
             ToMachine::Replaced if self.machines[to].phase == Phase::Replaced => {
                 self.machines[to].phase = Phase::Closed;
             }
@@ -561,12 +561,12 @@ impl World {
         self.machines[to].report_changes();
     }
 
-    fn granted(&mut self, to: usize, token: u64, marked: bool) {
+    fn granted(&mut self, to: usize, token: u64, over_limit: bool) {
         let m = &mut self.machines[to];
         if m.lease >= token {
             return;
         }
-        (m.lease, m.marked) = (token, marked);
+        (m.lease, m.over_limit) = (token, over_limit);
         match m.phase {
             Phase::Wanting => self.open(to),
             Phase::Leaving => {}
@@ -590,8 +590,8 @@ impl World {
         let m = &mut self.machines[to];
         m.phase = Phase::Opening;
         let token = m.lease;
-        let marked = m.marked;
-        self.order(to, Job::Open { token, marked });
+        let over_limit = m.over_limit;
+        self.order(to, Job::Open { token, over_limit });
     }
 
     fn close(&mut self, to: usize, phase: Phase) {
@@ -693,7 +693,7 @@ impl World {
     pub(crate) fn wake(&mut self, at: usize, in_place: bool, close: Close) {
         let worker = self.workers.remove(at);
         let next = match worker.job {
-            Job::Open { token, marked } => self.open_call(worker, token, marked),
+            Job::Open { token, over_limit } => self.open_call(worker, token, over_limit),
             Job::Delete { token } => self.delete_call(worker, token),
             Job::Close { token } => self.close_call(worker, token, close),
         };
@@ -705,7 +705,7 @@ impl World {
         self.judge();
     }
 
-    fn open_call(&mut self, worker: Worker, token: u64, marked: bool) -> Result<Step, Answer> {
+    fn open_call(&mut self, worker: Worker, token: u64, over_limit: bool) -> Result<Step, Answer> {
         let m = &mut self.machines[worker.who];
         let may = |on: (u64, bool)| on.0 < token || on == (token, true);
         let fresh = true;
@@ -717,7 +717,7 @@ impl World {
                 self.written(worker.who, true);
                 Ok(Step::ReadNode)
             }
-            Step::ReadNode if marked && m.ready => Err(Answer::NotOpened),
+            Step::ReadNode if over_limit && m.ready => Err(Answer::NotOpened),
             Step::ReadNode if m.kept => Err(Answer::NotOpened),
             Step::ReadNode if may(m.on_node) => Ok(Step::WriteNode { fresh }),
             Step::WriteNode { fresh: true } => {

@@ -32,8 +32,8 @@ impl DemoScenario {
             .all()
     }
 
-    /// Patches an existing object; returns whether it existed.
-    async fn patched(&self, kind: &kinds::Kind, name: (&str, &str), change: &Value) -> bool {
+    /// Patches an existing object.
+    async fn patch(&self, kind: &kinds::Kind, name: (&str, &str), change: &Value) {
         let gvk = GroupVersionKind::gvk(kind.group, kind.version, kind.kind);
         let resource = ApiResource::from_gvk_with_plural(&gvk, kind.plural);
         let client = self.stage.client();
@@ -43,7 +43,7 @@ impl DemoScenario {
         };
         api.patch(name.1, &PatchParams::default(), &Patch::Merge(change))
             .await
-            .is_ok()
+            .unwrap_or_else(|error| panic!("{name:?}: {error}"));
     }
 
     /// The text of a file on each host, empty where there is none.
@@ -67,6 +67,14 @@ impl DemoScenario {
         assert_eq!(answer.status(), 200, "{path}");
         let body = answer.into_body().collect().await.expect("a body");
         String::from_utf8(body.to_bytes().to_vec()).expect("text")
+    }
+
+    fn an_event_says(&self, words: &str) -> bool {
+        self.stage.world().all(&kinds::EVENT).iter().any(|event| {
+            let note = event.value["note"].as_str();
+            let note = note.or(event.value["message"].as_str());
+            note.is_some_and(|note| note.contains(words))
+        })
     }
 
     fn all_trust(&self, sha256: &str) -> bool {
@@ -121,11 +129,9 @@ async fn mirrors_and_authorities_reach_all_nodes_in_place_and_a_proxy_by_the_lea
 
     // Two authorities and a mirror at once.
     let pull = ("openshift-config", "pull-secret");
-    assert!(
-        scenario
-            .patched(&kinds::SECRET, pull, &pull_secret("dTpmaXJzdA=="))
-            .await
-    );
+    scenario
+        .patch(&kinds::SECRET, pull, &pull_secret("dTpmaXJzdA=="))
+        .await;
     let mut map = bundle(&format!("{one}{two}"));
     map["apiVersion"] = "v1".into();
     map["kind"] = "ConfigMap".into();
@@ -144,11 +150,8 @@ async fn mirrors_and_authorities_reach_all_nodes_in_place_and_a_proxy_by_the_lea
         })
         .await;
     // Each host was converged once; twice, where the watcher looked between the two.
-    assert!(
-        changes(&scenario) - before.1 <= 4,
-        "{}",
-        changes(&scenario) - before.1
-    );
+    let count = changes(&scenario) - before.1;
+    assert!(count <= 4, "{count}");
     let text = scenario.files(QUAY).remove(0);
     assert!(
         text.contains(r#"[host."https://mirror.example:5000/v2/quay"]"#),
@@ -156,21 +159,17 @@ async fn mirrors_and_authorities_reach_all_nodes_in_place_and_a_proxy_by_the_lea
     );
 
     // A rotated pull secret, and a bundle without one of the certificates.
-    assert!(
-        scenario
-            .patched(&kinds::SECRET, pull, &pull_secret("dTpzZWNvbmQ="))
-            .await
-    );
+    scenario
+        .patch(&kinds::SECRET, pull, &pull_secret("dTpzZWNvbmQ="))
+        .await;
     let trusted = (NAMESPACE, "trusted-ca");
-    assert!(
-        scenario
-            .patched(
-                &kinds::CONFIG_MAP,
-                trusted,
-                &bundle(&format!("{two}{other}"))
-            )
-            .await
-    );
+    scenario
+        .patch(
+            &kinds::CONFIG_MAP,
+            trusted,
+            &bundle(&format!("{two}{other}")),
+        )
+        .await;
     scenario
         .until("the new ones are on all hosts", |scenario| {
             scenario
@@ -184,46 +183,28 @@ async fn mirrors_and_authorities_reach_all_nodes_in_place_and_a_proxy_by_the_lea
         .await;
 
     // An unreadable bundle is reported, and the old one stays in force.
-    assert!(
-        scenario
-            .patched(&kinds::CONFIG_MAP, trusted, &bundle("no certificate"))
-            .await
-    );
+    scenario
+        .patch(&kinds::CONFIG_MAP, trusted, &bundle("no certificate"))
+        .await;
     scenario
         .until("it is told", |scenario| {
-            scenario
-                .stage
-                .world()
-                .all(&kinds::EVENT)
-                .iter()
-                .any(|event| {
-                    let note = event.value["note"]
-                        .as_str()
-                        .or(event.value["message"].as_str());
-                    note.is_some_and(|note| {
-                        note.contains("ConfigMap dormer/trusted-ca: ca-bundle.crt cannot be read")
-                    })
-                })
+            scenario.an_event_says("ConfigMap dormer/trusted-ca: ca-bundle.crt cannot be read")
         })
         .await;
     assert!(scenario.all_trust(&two_hash) && scenario.all_trust(&other_hash));
-    assert!(
-        scenario
-            .patched(
-                &kinds::CONFIG_MAP,
-                trusted,
-                &bundle(&format!("{two}{other}"))
-            )
-            .await
-    );
+    scenario
+        .patch(
+            &kinds::CONFIG_MAP,
+            trusted,
+            &bundle(&format!("{two}{other}")),
+        )
+        .await;
 
     // The mirror set is deleted, and the file with it.
     let gone = json!({"spec": {"imageDigestMirrors": []}});
-    assert!(
-        scenario
-            .patched(&kinds::IMAGE_DIGEST_MIRROR_SET, ("", "ours"), &gone)
-            .await
-    );
+    scenario
+        .patch(&kinds::IMAGE_DIGEST_MIRROR_SET, ("", "ours"), &gone)
+        .await;
     scenario
         .until("the file is gone", |scenario| {
             scenario.files(QUAY).iter().all(String::is_empty)
@@ -243,12 +224,16 @@ async fn mirrors_and_authorities_reach_all_nodes_in_place_and_a_proxy_by_the_lea
     assert_eq!(after.machines_deleted, before.0.machines_deleted);
     assert_eq!(after.kubelet_restarts, before.0.kubelet_restarts);
 
-    // A proxy needs a reboot: drained, one at a time.
-    world(
-        &scenario,
-        json!({"apiVersion": "config.openshift.io/v1", "kind": "Proxy", "metadata": {"name": "cluster"},
-            "spec": {}, "status": {"httpProxy": PROXY, "noProxy": ".svc,10.0.0.0/8"}}),
-    );
+    a_proxy_takes_the_lease(&mut scenario).await;
+    nobody_is_shown_the_proxys_password(&scenario).await;
+    scenario.end().await;
+}
+
+/// A proxy needs a reboot, so the hosts are drained one at a time.
+async fn a_proxy_takes_the_lease(scenario: &mut DemoScenario) {
+    let proxy = json!({"apiVersion": "config.openshift.io/v1", "kind": "Proxy", "metadata": {"name": "cluster"},
+            "spec": {}, "status": {"httpProxy": PROXY, "noProxy": ".svc,10.0.0.0/8"}});
+    drop(scenario.stage.world().create(proxy).expect("made"));
     let proxied = |host: &Arc<Host>| {
         let value = host.state().environment.get("HTTP_PROXY").cloned();
         value.as_deref() == Some(PROXY)
@@ -266,8 +251,6 @@ async fn mirrors_and_authorities_reach_all_nodes_in_place_and_a_proxy_by_the_lea
         1,
         "one at a time"
     );
-    nobody_is_shown_the_proxys_password(&scenario).await;
-    scenario.end().await;
 }
 
 /// What the API answers about each machine: the desired configuration has the proxy, and nothing has its password.

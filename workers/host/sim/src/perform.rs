@@ -161,16 +161,7 @@ impl SimulatedHost {
                 steady_ms: self.booted_ms,
                 booted_ms: self.booted_ms,
             }),
-            O::DomainRead(_) => Answer::DomainRead(match &self.domain {
-                Some(name) => Domain {
-                    status: 3,
-                    name: name.clone(),
-                },
-                None => Domain {
-                    status: 2,
-                    name: "WORKGROUP".into(),
-                },
-            }),
+            O::DomainRead(_) => Answer::DomainRead(self.membership()),
             O::HostNameSet(ask) => {
                 // sdk-api, SetComputerNameExW: 87 for these, and nothing before the next boot.
                 if ask.name.is_empty() || ask.name.contains(|c| "\"/\\[]:|<>+=;,?".contains(c)) {
@@ -213,11 +204,7 @@ impl SimulatedHost {
             O::RootAdd(ask) => {
                 let sha256 = dormer_profile::sha256_hex(&ask.der.0);
                 // CERT_STORE_ADD_NEW.
-                if self
-                    .roots
-                    .iter()
-                    .any(|root| root.own && root.sha256 == sha256)
-                {
+                if self.own_root(&sha256).is_some() {
                     return refused(0x8009_2005);
                 }
                 self.roots.push(Root {
@@ -228,20 +215,32 @@ impl SimulatedHost {
                 Answer::RootAdd(())
             }
             O::RootRemove(ask) => {
-                match self
-                    .roots
-                    .iter()
-                    .position(|root| root.own && root.sha256 == ask.sha256)
-                {
-                    Some(at) => {
-                        self.roots.remove(at);
-                    }
-                    None => return refused(0x8009_2004),
-                }
+                let Some(at) = self.own_root(&ask.sha256) else {
+                    return refused(0x8009_2004);
+                };
+                self.roots.remove(at);
                 Answer::RootRemove(())
             }
             other => return self.answer_network(other),
         })
+    }
+
+    /// The host's domain, or the work group of a host without one.
+    fn membership(&self) -> Domain {
+        let (status, name) = match &self.domain {
+            Some(name) => (3, name.as_str()),
+            None => (2, "WORKGROUP"),
+        };
+        Domain {
+            status,
+            name: name.to_owned(),
+        }
+    }
+
+    /// Position of a trusted certificate that dormer added.
+    fn own_root(&self, sha256: &str) -> Option<usize> {
+        let mut roots = self.roots.iter();
+        roots.position(|root| root.own && root.sha256 == sha256)
     }
 
     fn answer_network(&mut self, operation: Operation) -> Outcome {

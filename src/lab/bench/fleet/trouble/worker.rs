@@ -125,7 +125,7 @@ impl World {
             Task::OpenFence {
                 node,
                 token,
-                marked,
+                over_limit,
                 cordon,
                 guard,
                 ..
@@ -134,7 +134,7 @@ impl World {
                     &uid,
                     node.as_deref(),
                     *token,
-                    (*marked, guard.asked),
+                    (*over_limit, guard.asked),
                     *cordon,
                 )
             })),
@@ -330,7 +330,7 @@ impl World {
         uid: &str,
         node: Option<&str>,
         token: LeaseToken,
-        (marked, asked): (bool, bool),
+        (over_limit, asked): (bool, bool),
         cordon: bool,
     ) -> Outcome {
         let refused = |why| refused(why, "");
@@ -346,7 +346,7 @@ impl World {
         }
         let ours = |node: &Node| node.fence.is_some_and(|mark| mark.open) && node.noted.is_some();
         let serves = |node: &Node| node.ready && (!ours(node) || !node.cordoned);
-        if marked && found.is_some_and(serves) {
+        if over_limit && found.is_some_and(serves) {
             return refused(FenceRefusal::NodeServes);
         }
         let taken = |node: &Node| {

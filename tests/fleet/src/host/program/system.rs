@@ -100,16 +100,7 @@ pub(super) async fn answer(process: &mut Process, operation: Operation) -> Answe
             host.sleep(Duration::from_millis(ask.ms)).await;
             Ok(Answer::Pause(()))
         }
-        O::RootList(_) => {
-            // Every certificate of the simulated store is one of ours.
-            let state = host.state();
-            let all = state.certificates.iter().map(|sha256| Root {
-                sha256: sha256.clone(),
-                name: "dormer".into(),
-                own: true,
-            });
-            Ok(Answer::RootList(all.collect()))
-        }
+        O::RootList(_) => Ok(Answer::RootList(roots(&host))),
         O::RootAdd(ask) => {
             let sha256 = dormer_profile::sha256_hex(&ask.der.0);
             // CERT_STORE_ADD_NEW.
@@ -128,6 +119,17 @@ pub(super) async fn answer(process: &mut Process, operation: Operation) -> Answe
         }
         other => return Err(Box::new(other)),
     })
+}
+
+/// Trusted certificates: every one of the simulated store is dormer's.
+fn roots(host: &Host) -> Vec<Root> {
+    let state = host.state();
+    let all = state.certificates.iter().map(|sha256| Root {
+        sha256: sha256.clone(),
+        name: "dormer".into(),
+        own: true,
+    });
+    all.collect()
 }
 
 impl Host {
