@@ -85,9 +85,8 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
     let waiting_for = match (&status.quarantine, &lacks) {
         (Some(quarantine), _) => Some(waits_for_release(&run.id, quarantine)),
         (None, Some(_)) => Some(LACKING.to_owned()),
-        (None, None) => waiting_for,
+        (None, None) => waiting_for.map(|text| probed(text, phase, address.as_deref(), run)),
     };
-    let waiting_for = waiting_for.map(|text| probed(text, phase, address.as_deref(), run));
     Some(Machine {
         kind: Some(MachineKind::from(api).into()),
         name,

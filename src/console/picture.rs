@@ -3,7 +3,7 @@
 
 use super::page::percent;
 use dormer_views::{
-    moment::lasted,
+    moment::{lasted, span},
     open_enum::OpenEnum,
     timeline::{Attempt, AttemptResult, Episode, Phase, Task},
 };
@@ -166,18 +166,12 @@ pub(super) fn axis(from: u64, to: u64, height: usize) -> Markup {
     }
 }
 
-/// Short text of a round duration.
+/// Text of a round duration.
 fn short(ms: u64) -> String {
-    match ms {
-        0..1_000 => format!("{ms} ms"),
-        1_000..60_000 => format!("{} s", ms / 1_000),
-        60_000..3_600_000 => format!("{} min", ms / 60_000),
-        3_600_000..86_400_000 => match ms / 60_000 % 60 {
-            0 => format!("{} h", ms / 3_600_000),
-            minutes => format!("{} h {minutes}", ms / 3_600_000),
-        },
-        _ => format!("{} d", ms / 86_400_000),
+    if ms < 1_000 {
+        return format!("{ms}ms");
     }
+    span(ms / 1_000)
 }
 
 fn bars(row: &Row, y: usize, within: (u64, u64)) -> Markup {
@@ -383,14 +377,14 @@ mod tests {
         assert_eq!(
             drawn.matches("class=\"mark\"").count(),
             2 * 3,
-            "0, 30 s and 1 min: {drawn}"
+            "0, 30s and 60s: {drawn}"
         );
     }
 
     #[test]
     fn marks_between_full_hours_say_the_minutes() {
         let half_hours = [1, 2, 3, 4].map(|it| short(it * 1_800_000));
-        assert_eq!(half_hours, ["30 min", "1 h", "1 h 30", "2 h"]);
+        assert_eq!(half_hours, ["30m", "1h", "1h30m", "2h"]);
     }
 
     #[test]

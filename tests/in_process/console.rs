@@ -20,7 +20,7 @@ async fn the_fleet_page_links_to_machine_pages_with_their_history() {
         "the run began",
         "→ probe",
         "machines/u1/actions/pause",
-        "SSH at 10.0.0.9",
+        "the probe of 10.0.0.9 to succeed",
         "<dt>Do now</dt>",
         "class=\"spot here\" data-state=\"Provisioned\"",
         "bring-up",

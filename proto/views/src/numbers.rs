@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_goes_and_the_one_in_its_place_count_once() {
+    fn a_machine_and_its_replacement_count_once() {
         let gone = updated(MachinePhase::ReplacementWait);
         let serves = updated(MachinePhase::Serving);
         let comes = Machine {

@@ -235,7 +235,7 @@ fn working(machine: &Machine, phase: MachinePhase) -> Vec<Step> {
         _ => None,
     });
     let Some(Cure { outside, say }) = cure else {
-        return looked_at(machine, phase);
+        return more_to_read(machine, phase);
     };
     // The task is tried again, and no command has to follow.
     let say = format!("{say}. dormer tries again by itself");
@@ -247,7 +247,7 @@ fn working(machine: &Machine, phase: MachinePhase) -> Vec<Step> {
 }
 
 /// Step of a machine that is stuck without a known failure: where to look.
-fn looked_at(machine: &Machine, phase: MachinePhase) -> Vec<Step> {
+fn more_to_read(machine: &Machine, phase: MachinePhase) -> Vec<Step> {
     use MachinePhase::{Adopting, Applying, Checking, ConvergingHost, ConvergingNode, TearingDown};
     let stuck = trouble::trouble(machine).is_some_and(|it| it.urgency == trouble::Urgency::Stuck);
     if !stuck {

@@ -25,7 +25,7 @@ impl WorldClock {
         }
     }
 
-    /// The same clock, so many times as fast: for whoever looks at the world with a clock that is as fast.
+    /// The same clock, so many times as fast, for clients whose clock is as fast.
     #[must_use]
     pub fn times_faster(self, rate: f64) -> Self {
         Self { rate, ..self }
