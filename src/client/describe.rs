@@ -144,6 +144,7 @@ const SECTIONS: &[(&str, &[&str])] = &[
             "unavailable",
             "maxUnavailable",
             "manualApproval",
+            "typicalTurnSeconds",
             "machineSets",
         ],
     ),
@@ -174,7 +175,27 @@ const SAID: &[&str] = &[
     "episode",
 ];
 /// Words that are written otherwise than their fields.
-const WORDS: &[(&str, &str)] = &[("uid", "UID"), ("phaseText", "Phase")];
+const WORDS: &[(&str, &str)] = &[
+    ("uid", "UID"),
+    ("phaseText", "Phase"),
+    ("slots", "Holders"),
+    ("away", "Unavailable machines"),
+    ("gaps", "Deleted by others"),
+    ("turnedAway", "Beyond the limit"),
+    ("rollbackTo", "Can go back to"),
+    ("typicalTurnSeconds", "Usual turn (s)"),
+];
+/// The same in a table of things.
+const ITEM_WORDS: &[(&str, &str)] = &[
+    ("away", "Already unavailable"),
+    ("marked", "Over the limit"),
+];
+/// First columns of such a table.
+const FIRST: &[&str] = &[
+    "position", "name", "type", "status", "reason", "why", "since",
+];
+/// Fields of things that are for programs.
+const OF_PROGRAMS: &[&str] = &["uid", "holder", "seq", "token"];
 
 /// Fields in sections, without those that have no value.
 pub(super) fn described(thing: &Value) -> String {
@@ -221,11 +242,11 @@ pub(super) fn described(thing: &Value) -> String {
                 lines.push(format!("{indent}{label}"));
                 let items = value.as_array().map(Vec::as_slice);
                 let items = items.unwrap_or(std::slice::from_ref(value));
-                lines.extend(
-                    items
-                        .iter()
-                        .map(|item| format!("{indent}  {}", in_a_line(item))),
-                );
+                let items = match is_table(value) {
+                    true => rows(items),
+                    false => items.iter().map(in_a_line).collect(),
+                };
+                lines.extend(items.iter().map(|item| format!("{indent}  {item}")));
                 continue;
             }
             let mut text = plain(value);
@@ -254,6 +275,49 @@ fn holds_things(value: &Value) -> bool {
         Value::Array(items) => items.iter().any(Value::is_object),
         other => other.is_object(),
     }
+}
+
+/// Whether a value is a list of things with plain fields, which is written as a table.
+fn is_table(value: &Value) -> bool {
+    let plain = |item: &Value| {
+        let fields = item.as_object();
+        fields.is_some_and(|fields| !fields.values().any(Value::is_object))
+    };
+    value
+        .as_array()
+        .is_some_and(|items| items.iter().all(plain))
+}
+
+/// Table of things, as kubectl's describe has them: a line of headings, and a line for each thing. Columns without any
+/// value are left out, and so are those for programs where the things have names.
+fn rows(items: &[Value]) -> Vec<String> {
+    let mut keys: Vec<&str> = Vec::new();
+    for (key, value) in items.iter().filter_map(Value::as_object).flatten() {
+        if !is_empty(value) && !keys.contains(&key.as_str()) {
+            keys.push(key);
+        }
+    }
+    if keys.contains(&"name") {
+        keys.retain(|key| !OF_PROGRAMS.contains(key));
+    }
+    keys.sort_by_key(|key| FIRST.iter().position(|it| it == key).unwrap_or(FIRST.len()));
+    let column = |key: &&str| -> Vec<String> {
+        let word = ITEM_WORDS.iter().find(|(known, _)| known == key);
+        let heading = word.map_or_else(|| heading(key), |(_, word)| (*word).to_owned());
+        let cells = items.iter().map(|item| plain(&item[*key]));
+        std::iter::once(heading).chain(cells).collect()
+    };
+    let columns: Vec<Vec<String>> = keys.iter().map(column).collect();
+    let width = |column: &Vec<String>| column.iter().map(|it| it.chars().count()).max();
+    let widths: Vec<usize> = columns.iter().filter_map(width).collect();
+    let row = |at: usize| -> String {
+        let cells = columns.iter().zip(&widths);
+        let cells: Vec<String> = cells
+            .map(|(column, width)| format!("{:width$}", column[at]))
+            .collect();
+        cells.join("  ").trim_end().to_owned()
+    };
+    (0..=items.len()).map(row).collect()
 }
 
 fn in_a_line(thing: &Value) -> String {
@@ -324,6 +388,35 @@ mod tests {
     }
 
     #[test]
+    fn a_rollout_is_described_in_tables_without_what_is_for_programs() {
+        let rollout = json!({"pool": "windows",
+            "away": [{"uid": "u1", "name": "win-a", "why": "holds the lease"}],
+            "queue": [{"uid": "u2", "name": "win-b", "position": 1, "away": false},
+                {"uid": "u3", "name": "win-long-c", "position": 2, "away": true}],
+            "slots": [{"token": 5, "holder": "u1", "name": "win-a", "marked": false, "seq": 20,
+                "since": "2026-11-21T07:00:00.000Z", "waitsFor": null}]});
+        let text = described(&rollout);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(
+            lines,
+            [
+                "Pool: windows",
+                "Lease:",
+                "  Holders:",
+                "    Name   Since                     Over the limit",
+                "    win-a  2026-11-21T07:00:00.000Z  no",
+                "  Queue:",
+                "    Position  Name        Already unavailable",
+                "    1         win-b       no",
+                "    2         win-long-c  yes",
+                "  Unavailable machines:",
+                "    Name   Why",
+                "    win-a  holds the lease",
+            ]
+        );
+    }
+
+    #[test]
     fn a_description_has_sections_without_what_has_no_value() {
         let thing = json!({"waitingFor": null, "name": "a", "state": "Failed", "phase": "failed",
             "since": "2026-11-21T07:00:00.000Z", "sinceSeconds": 312, "halt": {"kind": "paused", "by": "ada"},
@@ -344,7 +437,8 @@ mod tests {
                 "    by ada, kind paused",
                 "Tasks:",
                 "  Tasks:",
-                "    task probe",
+                "    Task",
+                "    probe",
                 "More:",
                 "  Colour of tomorrow: blue",
             ]

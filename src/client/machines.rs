@@ -34,12 +34,28 @@ pub(super) async fn answer(server: &Server, called: &str) -> Result<Answer<Machi
         |it: &Answer<Machine>| called.len() >= SHORT_MIN && is_short_for(called, &it.view.name);
     let mut items: Vec<Answer<Machine>> = items.into_iter().filter(short).collect();
     match items.len() {
-        0 => Err(unknown),
+        0 => gone(server, called).await.ok_or(unknown),
         1 => items.pop().ok_or(unknown),
         many => Err(Failure::Usage(format!(
             "{many} machines have names that end in {called}: give the whole name"
         ))),
     }
+}
+
+/// The machine with that end of a name that went last. Its history still explains it.
+async fn gone(server: &Server, called: &str) -> Option<Answer<Machine>> {
+    let all = server.get::<List<Answer<Machine>>>("/machines?all=true");
+    let mut items = all.await.ok()?.items;
+    let views: Vec<&Machine> = items.iter().map(|it| &it.view).collect();
+    last_gone(&views, called).map(|at| items.swap_remove(at))
+}
+
+/// Place of that machine among `all`.
+fn last_gone(all: &[&Machine], called: &str) -> Option<usize> {
+    let fits = |it: &Machine| called.len() >= SHORT_MIN && is_short_for(called, &it.name);
+    let gone = all.iter().enumerate().filter(|(_, it)| fits(it));
+    let gone = gone.filter_map(|(at, it)| Some((it.status.closed?.0, at)));
+    gone.max().map(|(_, at)| at)
 }
 
 /// View of [`answer`].
@@ -107,6 +123,24 @@ pub(super) fn short_names(names: &[&str]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::samples::machine_with;
+    use serde_json::json;
+
+    #[test]
+    fn the_end_of_a_name_finds_the_machine_that_went_last() {
+        let machine = |name: &str, closed: Option<&str>| {
+            machine_with(json!({"name": name, "state": "Gone", "closed": closed}))
+        };
+        let all = [
+            machine("c-win-a-8g4fg", Some("2026-11-21T07:00:00.000Z")),
+            machine("c-win-b-8g4fg", Some("2026-11-21T08:00:00.000Z")),
+            machine("c-win-c-9h5gh", None),
+        ];
+        let all: Vec<&Machine> = all.iter().collect();
+        assert_eq!(last_gone(&all, "8g4fg"), Some(1));
+        assert_eq!(last_gone(&all, "9h5gh"), None, "it is there");
+        assert_eq!(last_gone(&all, "4fg"), None, "too short");
+    }
 
     #[test]
     fn a_name_may_come_with_its_kind() {
