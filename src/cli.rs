@@ -219,6 +219,16 @@ fn mistake(
     mut error: clap::Error,
     line: impl Iterator<Item = String>,
 ) -> Result<String, clap::Error> {
+    let (name, mut asked) = asked(line);
+    if error.get(ContextKind::Usage).is_some() {
+        // clap shows a flag whose value is from a variable as if it were required.
+        let usage = asked.render_usage();
+        error.insert(ContextKind::Usage, ContextValue::StyledStr(usage));
+    }
+    let elsewhere = elsewhere(&error);
+    if elsewhere.is_some() {
+        error.remove(ContextKind::SuggestedSubcommand);
+    }
     // "To pass '--colour' as a value, use '-- --colour'": nobody wants that.
     error.remove(ContextKind::Suggested);
     let pairs = [
@@ -249,7 +259,11 @@ fn mistake(
     let text = error.render().to_string();
     match text.strip_prefix("error: ") {
         Some(text) if without_near_flag(&error) => {
-            Ok(format!("{}\n{}", text.trim_end(), flags(line)))
+            Ok(format!("{}\n{}", text.trim_end(), flags(&name, &asked)))
+        }
+        Some(text) if elsewhere.is_some() => {
+            let elsewhere = elsewhere.unwrap_or_default();
+            Ok(format!("{}\n{elsewhere}", text.trim_end()))
         }
         Some(text) => Ok(text.trim_end().to_owned()),
         None => Err(error),
@@ -264,16 +278,23 @@ fn without_near_flag(error: &clap::Error) -> bool {
         && error.get(ContextKind::SuggestedArg).is_none()
 }
 
-/// Sentence with the flags of the command that `line` calls.
-fn flags(line: impl Iterator<Item = String>) -> String {
-    let mut asked = command();
+/// The command that `line` calls, with its name.
+fn asked(mut line: impl Iterator<Item = String>) -> (String, clap::Command) {
+    let by = line.next().map(std::ffi::OsString::from);
+    let mut asked = shell::called(command(), by.as_deref());
+    asked.build();
     let mut name = "dormer".to_owned();
-    for word in line.skip(1) {
+    for word in line {
         if let Some(inner) = asked.find_subcommand(&word).cloned() {
             name = format!("{name} {}", inner.get_name());
             asked = inner;
         }
     }
+    (name, asked)
+}
+
+/// Sentence with the flags of the command.
+fn flags(name: &str, asked: &clap::Command) -> String {
     let shown = asked.get_arguments().filter(|it| !it.is_hide_set());
     let shown = shown.filter_map(|it| it.get_long().map(|long| format!("--{long}")));
     let shown: Vec<String> = shown.collect();
@@ -281,6 +302,37 @@ fn flags(line: impl Iterator<Item = String>) -> String {
         [] => format!("{name} has no flags of its own"),
         flags => format!("the flags of {name} are: {}", flags.join(", ")),
     }
+}
+
+/// What does the work of a command or an output format that other programs have, and dormer has not.
+fn elsewhere(error: &clap::Error) -> Option<&'static str> {
+    let typed = |kind| words(error.get(kind)).into_iter().next();
+    if let Some(command) = typed(ContextKind::InvalidSubcommand) {
+        return Some(match command.as_str() {
+            "upgrade" | "update" => {
+                "an upgrade starts when the pool's spec.payload names another installed payload: kubectl edit \
+                 windowspool windows\ndormer plan shows what would change, dormer get rollouts how far it is"
+            }
+            "list" | "ls" | "show" => {
+                "lists: dormer get machines; one object: dormer describe machine/NAME"
+            }
+            "rollout" => {
+                "rollouts: dormer get rollouts, dormer pause --pool POOL, dormer rollback POOL --to VERSION"
+            }
+            "cordon" | "uncordon" => {
+                "dormer hold keeps a machine as it is, dormer drain empties it, dormer resume ends both"
+            }
+            "delete" | "rm" => {
+                "dormer recreate replaces a machine, dormer remove forgets it; a Machine is deleted by kubectl delete"
+            }
+            _ => return None,
+        });
+    }
+    let value = typed(ContextKind::InvalidValue)?;
+    let templates = ["jsonpath", "go-template", "custom-columns"];
+    let template = templates.iter().any(|it| value.starts_with(it));
+    template
+        .then_some("single fields come out of JSON: dormer get machines -o json | jq -r '.[].name'")
 }
 
 /// Words in the context of a mistake.
@@ -383,6 +435,25 @@ mod tests {
         assert!(!near.contains("the flags of"), "{near}");
         assert!(near.starts_with("unexpected argument"), "{near}");
         assert!(near.contains("'--sort-by'"), "{near}");
+        let usage = said("dormer why").expect("a mistake");
+        assert!(
+            usage.contains("Usage: dormer why [OPTIONS] <MACHINE>"),
+            "{usage}"
+        );
+        for (line, part) in [
+            (
+                "dormer upgrade",
+                "spec.payload names another installed payload",
+            ),
+            ("dormer ls", "dormer get machines"),
+            (
+                "dormer get machines -o jsonpath={.x}",
+                "dormer get machines -o json | jq",
+            ),
+        ] {
+            let text = said(line).expect("a mistake");
+            assert!(text.contains(part) && !text.contains("similar"), "{text}");
+        }
         for line in [
             "dormer get machines --colour",
             "dormer pause m --force",

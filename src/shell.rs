@@ -1,6 +1,7 @@
 //! Shell integration: the program's name, completions, and man pages.
 //!
-//! Where a command takes a machine, the completions of bash, zsh and fish ask the running dormer for the names.
+//! Where a command takes the name of a machine, a pool or a version, the completions of bash, zsh and fish ask the running
+//! dormer for the names.
 
 use anyhow::Context;
 use clap::{Args, Command};
@@ -22,68 +23,91 @@ impl Completions {
     /// Prints completions of the `whole` command.
     pub(crate) fn run(self, mut whole: Command) -> anyhow::Result<ExitCode> {
         let mut text = Vec::new();
-        let of_machines = machine_commands(&whole);
+        let commands = commands_with_names(&whole);
         clap_complete::generate(self.shell, &mut whole, "dormer", &mut text);
-        let text = with_names(self.shell, &String::from_utf8_lossy(&text), &of_machines);
+        let text = with_names(self.shell, &String::from_utf8_lossy(&text), &commands);
         // A reader that closes the pipe early is no failure.
         let _ = std::io::stdout().write_all(text.as_bytes());
         Ok(ExitCode::SUCCESS)
     }
 }
 
-/// Commands whose first argument is a machine.
-fn machine_commands(whole: &Command) -> Vec<String> {
+/// Commands of a running dormer: their arguments are names that it knows.
+fn commands_with_names(whole: &Command) -> Vec<String> {
+    let named = [
+        "machine", "machines", "name", "names", "node", "pool", "of_pool",
+    ];
     let takes = |command: &&Command| {
-        let first = command.get_positionals().next();
-        first.is_some_and(|it| ["machine", "machines"].contains(&it.get_id().as_str()))
+        let mut arguments = command.get_arguments();
+        command.get_name() != "run" && arguments.any(|it| named.contains(&it.get_id().as_str()))
     };
     let commands = whole.get_subcommands().filter(takes);
     commands.map(|it| it.get_name().to_owned()).collect()
 }
 
-/// Completions `text`, with names of machines for the commands that take one.
+/// Completions `text`, with the names that a running dormer knows, for the commands that take one.
 fn with_names(shell: Shell, text: &str, commands: &[String]) -> String {
-    let ask = format!("dormer {COMPLETE} 2>/dev/null");
+    let ask = format!("dormer {COMPLETE} --");
     let any = commands.join("|");
     match shell {
-        // The generated function completes words; this one adds names where the word is no option.
+        // The generated function completes words; this one puts names in their place where a name belongs.
         Shell::Bash => format!(
             r#"{text}
-_dormer_with_machines() {{
+_dormer_with_names() {{
     _dormer "$@"
-    local word="${{COMP_WORDS[COMP_CWORD]}}"
+    local word="${{COMP_WORDS[COMP_CWORD]}}" names
     case "${{COMP_WORDS[1]}}" in
         {any})
             if [[ ${{COMP_CWORD}} -gt 1 && "${{word}}" != -* ]]; then
-                COMPREPLY+=( $(compgen -W "$({ask})" -- "${{word}}") )
+                names="$({ask} "${{COMP_WORDS[@]:1:COMP_CWORD}}" 2>/dev/null)"
+                [[ "${{word}}" == "=" ]] && word=""
+                names="$(compgen -W "${{names}}" -- "${{word}}")"
+                [[ -n "${{names}}" ]] && COMPREPLY=( ${{names}} )
             fi
             ;;
     esac
+    return 0
 }}
-complete -F _dormer_with_machines -o bashdefault -o default dormer
+complete -F _dormer_with_names -o bashdefault -o default dormer
 "#
         ),
-        // `_arguments` has an action for each argument: that of a machine becomes our own.
+        // `_arguments` has an action for each argument: that of a name becomes our own. A command's `words` begin with it.
         Shell::Zsh => {
-            let of_machine = |line: &str| {
+            let takes_name = |line: &str| {
                 let argument = line.trim_start().trim_start_matches(['\'', '*', ':']);
-                argument.starts_with("machine -- ") || argument.starts_with("machines -- ")
+                let plain = [
+                    "machine -- ",
+                    "machines -- ",
+                    "name -- ",
+                    "names -- ",
+                    "node -- ",
+                    "pool -- ",
+                ];
+                let flags = ["--pool=", "--to="];
+                let value =
+                    line.contains("]:POOL:_default'") || line.contains("]:VERSION:_default'");
+                plain.iter().any(|it| argument.starts_with(it))
+                    || value && flags.iter().any(|it| argument.starts_with(it))
             };
-            let lines = text.lines().map(|line| match of_machine(line) {
-                true => line.replace(":_default'", ":_dormer_machines'"),
+            let lines = text.lines().map(|line| match takes_name(line) {
+                true => line.replace(":_default'", ":_dormer_names'"),
                 false => line.to_owned(),
             });
             let lines: Vec<String> = lines.collect();
             let body = lines.join("\n");
-            let machines = format!(
-                "_dormer_machines() {{\n    local -a names\n    names=(${{(f)\"$({ask})\"}})\n    compadd -a names\n}}\n"
+            let names = format!(
+                "_dormer_names() {{\n    local -a names\n    names=(${{(f)\"$({ask} \"${{(@)words[1,CURRENT]}}\" \
+                 2>/dev/null)\"}})\n    compadd -a names\n}}\n"
             );
-            body.replacen("\n_dormer() {", &format!("\n{machines}\n_dormer() {{"), 1)
+            body.replacen("\n_dormer() {", &format!("\n{names}\n_dormer() {{"), 1)
         }
         Shell::Fish => {
-            let seen = commands.join(" ");
+            let seen = format!("__fish_seen_subcommand_from {}", commands.join(" "));
+            let ask = format!("({ask} (commandline -opc)[2..] (commandline -ct) 2>/dev/null)");
             format!(
-                "{text}complete -c dormer -n \"__fish_seen_subcommand_from {seen}\" -f -a \"({ask})\"\n"
+                "{text}complete -c dormer -n \"{seen}\" -f -a \"{ask}\"\n\
+                 complete -c dormer -n \"{seen}\" -l pool -x -a \"{ask}\"\n\
+                 complete -c dormer -n \"__fish_seen_subcommand_from rollback\" -l to -x -a \"{ask}\"\n"
             )
         }
         _ => text.to_owned(),

@@ -84,7 +84,7 @@ impl Site {
         let last = words.len();
         let script = format!(
             "{script}\nCOMP_WORDS=(dormer \"$@\")\nCOMP_CWORD={last}\n\
-             _dormer_with_machines dormer \"${{COMP_WORDS[{last}]}}\" \"${{COMP_WORDS[{last}-1]}}\"\n\
+             _dormer_with_names dormer \"${{COMP_WORDS[{last}]}}\" \"${{COMP_WORDS[{last}-1]}}\"\n\
              printf '%s\\n' \"${{COMPREPLY[@]}}\""
         );
         let path = std::env::var("PATH").unwrap_or_default();
@@ -278,10 +278,20 @@ async fn the_machine_that_is_stuck_is_found_understood_and_mended() {
     let file = std::fs::File::open(&bundle).expect("a bundle");
     let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(file));
     let mut whole = String::new();
+    let mut count = 0;
     for entry in archive.entries().expect("entries") {
         let mut entry = entry.expect("an entry");
         std::io::Read::read_to_string(&mut entry, &mut whole).expect("text");
+        count += 1;
     }
+    assert!(
+        said.starts_with(&format!("wrote {count} files to ")),
+        "{said}"
+    );
+    let streamed = site.run(&["support-bundle", "--to", "-"]);
+    let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(&streamed.stdout[..]));
+    assert_eq!(archive.entries().expect("entries").count(), count);
+    assert!(!std::path::Path::new("-").exists());
     assert!(
         whole.contains("a freeze") && !whole.contains(secret),
         "{whole}"
@@ -385,6 +395,15 @@ async fn what_cannot_be_done_is_said_with_an_exit_code_of_its_own() {
             3,
             &["there is no pool \"nope\""],
         ),
+        // What is impossible is said before anybody is asked to confirm it.
+        (
+            &["rollback", "windows", "--to", "10.9.9"],
+            1,
+            &[
+                "there is no way back: ",
+                "dormer describe pool/windows shows",
+            ],
+        ),
         (
             &["plan", "--pool", "windwos"],
             2,
@@ -425,6 +444,14 @@ async fn what_cannot_be_done_is_said_with_an_exit_code_of_its_own() {
             2,
             &["did you mean windows?"],
         ),
+        (&["wait"], 2, &["--all, --pool POOL, --state STATE or -l"]),
+        (&["retry"], 2, &["--all-failed, --pool POOL or -l"]),
+        (
+            &["retry", "--pool", "windwos"],
+            2,
+            &["did you mean windows?"],
+        ),
+        (&["wait", "--all", "--timeout", "0"], 1, &["dormer why "]),
         (
             &["wait", "--pool", "windwos"],
             2,
@@ -443,6 +470,19 @@ async fn what_cannot_be_done_is_said_with_an_exit_code_of_its_own() {
             assert!(said.contains(part), "{arguments:?}: {part}: {said}");
         }
     }
+    // bash completes names of machines, also by their ends, and of pools.
+    let end = name.rsplit_once('-').expect("a dash").1;
+    assert_eq!(site.completed(&["logs", &end[..4]]), [end]);
+    assert_eq!(site.completed(&["pause", "--pool", "win"]), ["windows"]);
+    assert_eq!(
+        site.completed(&["pause", "--pool", "=", "win"]),
+        ["windows"]
+    );
+    assert_eq!(site.completed(&["rollback", ""]), ["windows"]);
+    assert_eq!(
+        site.completed(&["history", "rollout/"]),
+        ["rollout/windows"]
+    );
     let (none, said) = code(&["retry", "--all-failed", "--code", "nobody_has_it", "--yes"]);
     assert!(
         none == 1 && said.contains("nothing was done"),

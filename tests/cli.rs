@@ -132,16 +132,17 @@ fn completions_know_every_command_in_every_shell() {
             assert!(script.contains(word), "{word} is missing for {shell}");
         }
     }
-    for shell in ["bash", "zsh", "fish"] {
+    for (shell, times) in [("bash", 1), ("zsh", 1), ("fish", 3)] {
         let script = text(&dormer(&["completions", shell]).stdout);
-        let asks = script.matches("dormer __complete 2>/dev/null").count();
-        assert_eq!(asks, 1, "{shell} asks for the names of machines");
+        let asks = script.matches("dormer __complete -- ").count();
+        assert_eq!(asks, times, "{shell} asks for names");
     }
     let zsh = text(&dormer(&["completions", "zsh"]).stdout);
     assert!(
-        zsh.matches(":_dormer_machines'").count() > 10,
-        "each argument that is a machine: {zsh}"
+        zsh.matches(":_dormer_names'").count() > 20,
+        "each argument that is a name: {zsh}"
     );
+    assert!(zsh.contains("]:VERSION:_dormer_names'"), "{zsh}");
     assert!(!dormer(&["completions", "csh"]).status.success());
 }
 

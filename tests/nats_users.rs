@@ -1,8 +1,19 @@
 //! Users of NATS as the chart renders them: each role's login reaches the subjects of its role on a real server, and no others.
 
 use async_nats::{Client, ConnectOptions, Event, ServerError};
+use dormer_engine::{
+    nats::{self, NatsStore, OpenError, Options, Origin},
+    port::{
+        Append, DeadLetter, DeadLetters, Expected, History, HistoryReader, Inbox, OrderOut, Ports,
+        Quarantine, QuarantineNote, TaskQueue,
+    },
+    quarantine::release,
+};
 use dormer_profile::yaml;
-use dormer_proto::{id::RunId, subject::Names};
+use dormer_proto::{
+    id::{Attempt, RunId, Seq, TaskId, Timestamp},
+    subject::Names,
+};
 use dormer_testkit::{Login, NatsOptions, NatsServer, await_condition, started};
 use std::{
     sync::{Arc, Mutex},
@@ -136,6 +147,10 @@ fn publishes(role: &str) -> (&'static [&'static str], &'static [&'static str]) {
                 "dormer.inbox2.1.worker.report.machine.a.b",
                 "dormer.inbox2.1.engine.timer.machine.a.due",
                 "dormer.engines",
+                // All that dormer does rests on the store's identity.
+                "dormer.meta.identity",
+                "dormer.meta.epoch",
+                "$JS.API.STREAM.DELETE.dormer-meta",
                 "$JS.API.STREAM.DELETE.dormer-history-0",
                 "$JS.API.STREAM.PURGE.dormer-history-0",
                 "$JS.API.STREAM.UPDATE.dormer-tasks",
@@ -232,4 +247,133 @@ async fn no_role_listens_to_anothers_answers() {
         .await;
         assert_eq!(refused(), wrong.len(), "{role}: {refusals:?}");
     }
+}
+
+/// The store as a process of this role opens it.
+async fn opened(server: &NatsServer, role: &str) -> Result<NatsStore, OpenError> {
+    let options = Options {
+        servers: server.url(),
+        sync: nats::Sync::LazyAccepted,
+        login: nats::Login::User {
+            user: format!("dormer-{role}"),
+            password: role.to_owned(),
+        },
+        origin: match role {
+            "engine" => Origin::Engine,
+            _ => Origin::Console,
+        },
+        ..Options::default()
+    };
+    NatsStore::open(&options).await
+}
+
+fn record(run: &RunId, expected: Expected, seq: u64) -> Append {
+    Append {
+        run: run.clone(),
+        expected,
+        bytes: format!("record {seq}").into_bytes(),
+        seq: Seq(seq),
+        deadline: None,
+        closed: None,
+        quiet: false,
+    }
+}
+
+#[tokio::test]
+async fn a_console_reads_releases_and_requeues_and_writes_no_history_no_order_and_no_identity() {
+    let server = started!(NatsServer::start(NatsOptions {
+        login: login(),
+        ..NatsOptions::default()
+    }));
+    let early = opened(&server, "console").await.err();
+    assert_eq!(early, Some(OpenError::NoStore), "engines make stores");
+    let engine = opened(&server, "engine").await.expect("an engine");
+    let console = opened(&server, "console").await.expect("a console");
+    let run = RunId::new("machine", "a").expect("an id");
+    let results = engine
+        .history()
+        .append(vec![record(&run, Expected::Nothing, 1)])
+        .await;
+    let [Ok(revision)] = results[..] else {
+        panic!("{results:?}")
+    };
+
+    // What it reads. Twice: the second time it asks for what is new.
+    for _ in 0..2 {
+        let heads = console.reader().heads(None, 9).await.expect("heads");
+        assert_eq!(heads.len(), 1);
+    }
+    let records = console.reader().records(&run, Seq(1), 9).await;
+    assert_eq!(records.expect("records"), [b"record 1"]);
+
+    // dormer unquarantine.
+    let note = QuarantineNote {
+        run: run.clone(),
+        code: "RecordRefused".into(),
+        why: "no".into(),
+        at: Timestamp(1),
+        builds: vec!["one".into()],
+        released: None,
+        version: 0,
+    };
+    let noted = Quarantine::put(engine.quarantine(), note).await;
+    noted.expect("noted");
+    assert!(release(&console, &run).await.expect("released"));
+    let notes = engine.quarantine().notes().await.expect("notes");
+    assert!(notes[0].released.is_some());
+
+    // dormer dead-letters requeue.
+    let dead = DeadLetter {
+        id: 0,
+        run: Some(run.clone()),
+        reason: "nobody reads it".into(),
+        at: Timestamp(1),
+        origin: "a test".into(),
+        bytes: b"a message".to_vec(),
+    };
+    let put = DeadLetters::put(engine.dead(), dead).await;
+    put.expect("put");
+    let dead = console.dead().list(0, 9).await.expect("dead letters");
+    let [dead] = &dead[..] else {
+        panic!("{dead:?}")
+    };
+    let again = vec![(run.clone(), dead.bytes.clone())];
+    console.inbox().put(again).await.expect("requeued");
+    let removed = DeadLetters::remove(console.dead(), dead.id).await;
+    removed.expect("removed");
+    let left = engine.dead().list(0, 9).await.expect("dead letters");
+    assert_eq!(left, []);
+
+    // What it does not do, whatever it tries.
+    let forged = record(&run, Expected::At(revision), 2);
+    let results = console.history().append(vec![forged]).await;
+    assert!(results[0].is_err(), "{results:?}");
+    let order = OrderOut {
+        task: TaskId {
+            run: run.clone(),
+            seq: Seq(1),
+            ordinal: 0,
+        },
+        attempt: Attempt(1),
+        class: "host",
+        bytes: b"an order".to_vec(),
+    };
+    let ordered = console.tasks().publish(vec![order]).await;
+    assert!(ordered.is_err(), "{ordered:?}");
+    let forgotten = console.reader().forget(&run, revision).await;
+    assert!(forgotten.is_err(), "{forgotten:?}");
+    let (client, refusals) = user(&server, "console").await;
+    let forged = r#"{"incarnation":7,"history_streams":4,"partitions":64}"#;
+    let subject = "dormer.meta.identity";
+    client.publish(subject, forged.into()).await.expect("sent");
+    await_condition("it is refused", IN_TIME, || async {
+        let said = refusals.lock().expect("unpoisoned");
+        said.iter().any(|why| why.contains(subject))
+    })
+    .await;
+    let stored = engine.history().load(&[run]).await.expect("loaded");
+    let stored = stored[0].as_ref().expect("a record");
+    assert_eq!(stored.revision, revision, "the history is as it was");
+    let reopened = opened(&server, "engine").await.expect("an engine");
+    assert_eq!(reopened.incarnation(), engine.incarnation());
 }

@@ -40,6 +40,18 @@ async fn poll(store: &NatsStore) -> Runs {
     }
 }
 
+/// Consumers that the server keeps on the history streams.
+async fn kept(server: &NatsServer) -> usize {
+    let js = jetstream::new(async_nats::connect(server.url()).await.expect("a client"));
+    let mut kept = 0;
+    for index in 0..HISTORY_STREAMS {
+        let name = Names::default().history_stream(index);
+        let stream = js.get_stream(&name).await.expect("a stream");
+        kept += stream.consumer_names().count().await;
+    }
+    kept
+}
+
 /// Stores a record of each of these runs, and notes its revision.
 async fn store_all(store: &NatsStore, runs: &mut Runs, keys: impl Iterator<Item = String>) {
     let batch = keys.map(|key| {
@@ -92,6 +104,8 @@ async fn who_polls_all_runs_creates_one_consumer_for_each_stream() {
     }
     let most = created.counts().await;
     assert!(most.iter().all(|count| *count <= 3), "{most:?}");
+    // Those that were lost on the way are not kept.
+    assert_eq!(kept(&server).await, 4);
 
     // The server forgets its consumers, as a restart does.
     let js = jetstream::new(async_nats::connect(server.url()).await.expect("a client"));
@@ -106,4 +120,8 @@ async fn who_polls_all_runs_creates_one_consumer_for_each_stream() {
     }
     store_all(&other, &mut runs, (0..40).map(|n| format!("m{}", 100 + n))).await;
     assert_eq!(poll(&store).await, runs, "after the loss of the consumers");
+
+    // Nobody looks any more.
+    store.close().await;
+    assert_eq!(kept(&server).await, 0, "closed");
 }

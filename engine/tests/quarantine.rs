@@ -98,8 +98,11 @@ impl Workflow for Shop {
                     "outcast" => OUTCAST,
                     _ => state.facts,
                 };
-                if says == "burns" {
+                if says == "burns" || (says == "burns second" && state.facts == 2) {
                     state.last = Some(Page("written nowhere".into()));
+                }
+                if says == "swells second" && state.facts == 2 {
+                    state.last = Some(Page("x".repeat(2_000_000)));
                 }
                 Decision::to(state).run(task, RetryPolicy::PATIENT)
             }
@@ -680,6 +683,32 @@ async fn a_record_or_an_order_whose_writing_panics_stops_its_run_alone_and_is_ne
     let why = panics_alone(&site, &mut engine, "outcast", "outcast").await;
     assert!(why.contains("nobody does this"), "{why}");
     assert_eq!(engine.counters.quarantined, 2);
+}
+
+#[tokio::test]
+async fn a_record_that_panics_or_is_too_large_on_an_old_state_is_decided_again_on_the_stored_one() {
+    for too_large in [false, true] {
+        let site = site_with(true);
+        let mut engine = shard(&site, "one");
+        put(&site.inbox, vec![fact("shared", 1, "x")]).await;
+        work(&site, &mut engine).await;
+        put(&site.inbox, vec![fact("shared", 2, "x")]).await;
+        work(&site, &mut shard(&site, "another")).await;
+        assert_eq!(stored(&site, "shared").await.state.facts, 2);
+
+        // For the first engine it is still the second fact.
+        let says = if too_large {
+            "swells second"
+        } else {
+            "burns second"
+        };
+        put(&site.inbox, vec![fact("shared", 3, says)]).await;
+        work(&site, &mut engine).await;
+        assert_eq!(noted(&site).await, [], "{says}");
+        let shared = stored(&site, "shared").await.state;
+        assert_eq!((shared.facts, site.inbox.depth()), (3, 0), "{says}");
+        assert_eq!(engine.counters.dead, 0, "{says}");
+    }
 }
 
 #[tokio::test]

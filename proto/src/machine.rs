@@ -561,7 +561,7 @@ pub enum Outcome {
         token: LeaseToken,
         /// Pods on the node that a drain would move.
         pods: u32,
-        /// Whether a trusted certificate is among what differs. An older worker does not say it.
+        /// Whether a trusted certificate, or a token that ends, is among what differs. An older worker does not say it.
         #[serde(default, skip_serializing_if = "is_false")]
         certificates: bool,
     },
@@ -681,6 +681,19 @@ pub struct ConditionFact {
     pub message: String,
 }
 
+/// A field of a Machine that the template of its MachineSet has otherwise. A MachineSet changes no Machine that exists.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TemplateDifference {
+    /// Path of the field, such as `spec.providerSpec.value.ami.id`; or a difference as Cluster API words it.
+    pub field: String,
+    /// Value of the Machine, as JSON; `None`: it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<String>,
+    /// Value of the template, as JSON; `None`: it has none. A difference in words has neither value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<String>,
+}
+
 /// Facts about a Machine object.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct MachineFact {
@@ -728,6 +741,9 @@ pub struct MachineFact {
     /// User for the login, if the object names one; else the platform's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
+    /// Fields that its MachineSet's template has otherwise: it was made from an earlier template.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub template: Vec<TemplateDifference>,
     /// dormer's fence annotation.
     pub token: Option<TokenMark>,
     /// Another operator that configures hosts, in the whole cluster: while it runs, nothing is done on this one.

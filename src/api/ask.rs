@@ -62,6 +62,8 @@ pub(crate) struct Body {
     layer: Option<String>,
     /// The host key that is trusted from now on.
     fingerprint: Option<String>,
+    /// Only check the request: it is refused as it would be, and otherwise nothing is sent.
+    dry_run: bool,
 }
 
 impl Body {
@@ -254,7 +256,7 @@ pub(crate) fn of_rollout(word: &str) -> Option<Signal> {
     }))
 }
 
-/// Sends `signal` to `run`, waits until the history holds it, and answers the run.
+/// Sends `signal` to `run`, waits until the history holds it, and answers the run. A dry run ends after the checks.
 ///
 /// # Errors
 /// 409: the run is quarantined, has ended, has left the state of the precondition, or the signal would change nothing. 504: no engine recorded
@@ -266,6 +268,7 @@ pub(crate) async fn ask(
     signal: Ask<Signal>,
     body: Body,
 ) -> Result<SharedRun, ApiError> {
+    let dry_run = body.dry_run;
     let request = body.request(signal);
     let against = request.against;
     let reset = matches!(request.ask, Ask::Reset { .. });
@@ -282,6 +285,9 @@ pub(crate) async fn ask(
     }
     if let Some(found) = run_cache.quarantine(&run.id).await? {
         return Err(ApiError::quarantined(&run.id, &found.code, &found.why));
+    }
+    if dry_run {
+        return Ok(run);
     }
     let id = request.id.clone();
     let to = run.id.clone();

@@ -190,7 +190,7 @@ mod tests {
     use dormer_engine::{local::Local, memory::MemoryStore, port::SystemClock};
     use dormer_profile::cluster_config::ClusterSnapshot;
     use dormer_proto::{
-        id::Incarnation,
+        id::{Incarnation, Timestamp},
         machine::{HostRef, MachineRef},
     };
     use dormer_workers::{
@@ -231,6 +231,9 @@ mod tests {
             none()
         }
         async fn token(&self, _: &MachineRef) -> Result<Zeroizing<String>, Failure> {
+            none()
+        }
+        async fn note_cloud_token(&self, _: &str, _: Timestamp) -> Result<(), Failure> {
             none()
         }
         async fn cloud_token(&self, _: &str, _: bool) -> Result<CloudToken, Failure> {

@@ -15,7 +15,7 @@ use dormer_proto::{
 use dormer_views::{
     machine::{
         Blocker, Condition, CordonedBy, Drain, Halt, HaltKind, Machine, MachineKind, PhaseFailure,
-        Refused,
+        Refused, TemplateDifference,
     },
     moment::Moment,
     rollout::{ApprovalMode, Away, Gap, MachineSet, Pool, Rollout, Slot, Waiting},
@@ -59,6 +59,7 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
         pool,
         token,
         zone,
+        template,
         deleting,
         machine_phase,
         machine_error,
@@ -103,6 +104,7 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
         pool,
         token,
         zone,
+        template_differs: template.into_iter().map(template_difference).collect(),
         deleting,
         machine_phase,
         machine_error,
@@ -157,6 +159,22 @@ fn unserved_view(check: &NodeCheck) -> TaskFailure {
     TaskFailure {
         code: check.code().to_owned(),
         message: format!("{}: {}", check.check, check.said),
+    }
+}
+
+/// A field that a Machine and the template of its set have otherwise.
+pub(crate) fn template_difference(
+    difference: dormer_proto::machine::TemplateDifference,
+) -> TemplateDifference {
+    let dormer_proto::machine::TemplateDifference {
+        field,
+        machine,
+        template,
+    } = difference;
+    TemplateDifference {
+        field,
+        machine,
+        template,
     }
 }
 
@@ -405,6 +423,8 @@ pub(crate) fn pool(run: &Run<Dormer>) -> Option<Pool> {
         return None;
     };
     let view = state.view();
+    let wanted = state.payload.as_ref();
+    let rollback_to = wanted.map_or_else(Vec::new, |it| it.terms.installed.clone());
     let approval = if view.manual_approval {
         ApprovalMode::Manual
     } else {
@@ -416,6 +436,7 @@ pub(crate) fn pool(run: &Run<Dormer>) -> Option<Pool> {
         approval: approval.into(),
         paused: view.paused,
         payload: view.payload,
+        rollback_to,
         refused: view.refused.or(view.held),
         members: view.members as u64,
     })

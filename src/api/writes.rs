@@ -67,10 +67,10 @@ pub(super) async fn rollback(
         // The rollout would refuse it as well. Checked here because a person waits for the answer.
         let wanted = state.payload.clone().unwrap_or_default();
         wanted.goes_back_to(&to).map_err(|why| {
-            ApiError::conflict(
-                no_earlier_payload(&wanted).unwrap_or(why),
-                "dormer payload list DIR shows which payload may follow which",
-            )
+            let why = not_earlier(&wanted, &to).unwrap_or(why);
+            let to_do =
+                format!("dormer describe pool/{pool} shows the payload, and what it goes back to");
+            ApiError::conflict(why, to_do)
         })?;
     }
     let wish = Signal::Rollout(rollout::Signal::Rollback { to });
@@ -85,9 +85,12 @@ pub(super) async fn rollback(
     api.shown_rollout(&run).await
 }
 
-/// Error text of a pool without a payload to roll back to. `None`: there is one.
-fn no_earlier_payload(wanted: &TargetPayload) -> Option<String> {
+/// Error text of a rollback to the present payload, or of a pool without a payload to roll back to. `None`: neither.
+fn not_earlier(wanted: &TargetPayload, to: &str) -> Option<String> {
     let TargetPayload { payload, terms } = wanted;
+    if payload == to {
+        return Some(format!("the pool's payload is {to} already"));
+    }
     terms.may_follow.is_empty().then(|| match payload.as_str() {
         "" => "there is no way back: the pool names no payload".to_owned(),
         from => format!("from {from} there is no way back: it names no payload that it may follow"),
@@ -138,11 +141,15 @@ mod tests {
     #[test]
     fn a_payload_without_predecessors_has_no_earlier_payload() {
         let mut wanted = TargetPayload::default();
-        let said = |wanted: &TargetPayload| no_earlier_payload(wanted).unwrap_or_default();
+        let said = |wanted: &TargetPayload| not_earlier(wanted, "10.9.0").unwrap_or_default();
         assert!(said(&wanted).contains("the pool names no payload"));
         wanted.payload = "11.0.0".into();
         assert!(said(&wanted).starts_with("from 11.0.0 there is no way back"));
         wanted.terms.may_follow = vec!["10.9.0".into()];
-        assert_eq!(no_earlier_payload(&wanted), None);
+        assert_eq!(not_earlier(&wanted, "10.9.0"), None);
+        assert_eq!(
+            not_earlier(&wanted, "11.0.0").as_deref(),
+            Some("the pool's payload is 11.0.0 already")
+        );
     }
 }

@@ -37,18 +37,18 @@ fn already(action: &str, machine: &machine::Machine) -> Option<String> {
 #[derive(Debug, Args)]
 pub struct Machine {
     /// The machines: names or the ends of them, NAMESPACE/NAME, or UIDs
-    #[arg(required_unless_present_any = ["all_failed", "selector"], conflicts_with_all = ["all_failed", "selector"])]
+    #[arg(conflicts_with_all = ["all_failed", "selector", "of_pool"])]
     machines: Vec<String>,
-    /// All machines that have failed; --code and --pool narrow them
+    /// All machines that have failed; --code, --pool and -l narrow them
     #[arg(long, alias = "failed")]
     all_failed: bool,
-    /// Of those, only the ones that failed with this code
+    /// Of the failed machines, only those with this code
     #[arg(long, requires = "all_failed")]
     code: Option<String>,
-    /// Of those, only the ones of this pool
-    #[arg(long = "pool", value_name = "POOL", conflicts_with = "machines")]
+    /// Only machines of this pool, all of them or those that --all-failed or -l choose
+    #[arg(long = "pool", value_name = "POOL")]
     of_pool: Option<String>,
-    /// All machines with these fields: KEY=VALUE or KEY!=VALUE, as in dormer get
+    /// Only machines with these fields: KEY=VALUE or KEY!=VALUE; dormer get --help has the keys
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     selector: Option<Selector>,
     #[command(flatten)]
@@ -58,16 +58,29 @@ pub struct Machine {
 impl Machine {
     pub(crate) async fn run(self, action: &Action) -> Result<String, Failure> {
         let risk = Risk::of(action);
+        if self.machines.is_empty()
+            && !self.all_failed
+            && self.selector.is_none()
+            && self.of_pool.is_none()
+        {
+            let choose =
+                "name machines, or choose them by --all-failed, --pool POOL or -l KEY=VALUE";
+            return Err(Failure::Usage(choose.into()));
+        }
         let server = self.request.to.server()?;
         if let [only] = self.machines.as_slice() {
             let machine = machines::machine(&server, only).await?;
             if let Some(text) = already(action.name, &machine) {
                 return Ok(text);
             }
-            self.request
-                .confirm(&format!("{} {}", action.name, machine.name), risk)?;
             let path = format!("{}/actions/{}", path_of(&machine), action.name);
             let body = self.request.body();
+            if self.request.asks(risk) {
+                let checked = self.request.check(&server, &path, &body).await;
+                checked.map_err(|failure| failure.about(&machine.name))?;
+            }
+            self.request
+                .confirm(&format!("{} {}", action.name, machine.name), risk)?;
             let posted = self.request.post(&server, action, &path, &body).await;
             return posted.map_err(|failure| failure.about(&machine.name));
         }
@@ -75,7 +88,7 @@ impl Machine {
             let message = "--against names a record of one machine: give one machine";
             return Err(Failure::Usage(message.into()));
         }
-        let chosen = self.chosen(&server).await?;
+        let mut chosen = self.chosen(&server).await?;
         if chosen.is_empty() {
             if let Some(pool) = &self.of_pool {
                 absent::check_pool(&server, pool).await?;
@@ -83,6 +96,15 @@ impl Machine {
             return Err(Failure::refused(
                 "no machine matches, so nothing was done",
                 self.what_matches(&server).await,
+            ));
+        }
+        if self.request.asks(risk) {
+            chosen = self.request.possible(&server, action, chosen).await?;
+        }
+        if chosen.is_empty() {
+            return Err(Failure::refused(
+                format!("{}: nothing was done", action.name),
+                "dormer why says what they wait for",
             ));
         }
         let what = summary(action, &chosen);
@@ -211,12 +233,17 @@ impl TrustHostKey {
         let server = self.request.to.server()?;
         let machine = machines::machine(&server, &self.machine).await?;
         let what = format!("trust {} of {}", self.fingerprint, machine.name);
-        self.request.confirm(&what, Risk::of(&TRUST_HOST_KEY))?;
         let body = RequestBody {
             fingerprint: Some(&self.fingerprint),
             ..self.request.body()
         };
         let path = format!("{}/actions/{}", path_of(&machine), TRUST_HOST_KEY.name);
+        let risk = Risk::of(&TRUST_HOST_KEY);
+        if self.request.asks(risk) {
+            let checked = self.request.check(&server, &path, &body).await;
+            checked.map_err(|failure| failure.about(&machine.name))?;
+        }
+        self.request.confirm(&what, risk)?;
         let posted = self
             .request
             .post(&server, &TRUST_HOST_KEY, &path, &body)
@@ -317,12 +344,16 @@ impl Rollback {
             absent::explained(&server, Kind::Pools, &self.pool, found).await?;
         }
         let what = format!("go back to {} in the pool {}", self.to, self.pool);
-        self.request.confirm(&what, Risk::of(&ROLLBACK))?;
         let body = RequestBody {
             payload: Some(&self.to),
             ..self.request.body()
         };
         let path = format!("/rollouts/{}/actions/rollback", segment(&self.pool));
+        let risk = Risk::of(&ROLLBACK);
+        if self.request.asks(risk) {
+            self.request.check(&server, &path, &body).await?;
+        }
+        self.request.confirm(&what, risk)?;
         let answered = self.request.post(&server, &ROLLBACK, &path, &body).await;
         absent::explained(&server, Kind::Pools, &self.pool, answered).await
     }
@@ -349,14 +380,17 @@ impl Reset {
             in_history(&self.machine, self.to_record, now.status.seq)?;
         }
         let what = format!("reset {} to record {}", self.machine, self.to_record);
-        self.request.confirm(&what, Risk::of(&RESET))?;
         let body = RequestBody {
             to: Some(self.to_record),
             ..self.request.body()
         };
-        self.request
-            .post(&server, &RESET, &format!("{run}/reset"), &body)
-            .await
+        let path = format!("{run}/reset");
+        let risk = Risk::of(&RESET);
+        if self.request.asks(risk) {
+            self.request.check(&server, &path, &body).await?;
+        }
+        self.request.confirm(&what, risk)?;
+        self.request.post(&server, &RESET, &path, &body).await
     }
 }
 

@@ -43,7 +43,8 @@ pub(crate) struct ClusterTarget {
     /// Context in the kubeconfig
     #[arg(long, value_name = "NAME")]
     pub(crate) context: Option<String>,
-    /// Namespace of dormer itself; machines are found in all namespaces [default: the namespace of its Service]
+    /// Namespace that dormer itself runs in, not that of machines, which are found in all namespaces [default: the
+    /// namespace of its Service]
     #[arg(short, long, value_name = "NAME")]
     pub(crate) namespace: Option<String>,
     /// Send requests as this service account, with a token of ten minutes; for kubeconfigs with a client certificate

@@ -115,7 +115,10 @@ const SECTIONS: &[(&str, &[&str])] = &[
             "deleting",
         ],
     ),
-    ("Version", &["version", "desiredVersion", "differs"]),
+    (
+        "Version",
+        &["version", "desiredVersion", "differs", "templateDiffers"],
+    ),
     (
         "Node and Machine",
         &[

@@ -3,6 +3,7 @@
 use super::{
     Failure, absent,
     items::{Item, URGENCIES},
+    machines::one_that_ends_in,
     server::Server,
 };
 use clap::{Args, builder::PossibleValuesParser};
@@ -20,7 +21,7 @@ pub(crate) struct Filter {
     #[arg(long, ignore_case = true, value_parser = PossibleValuesParser::new(names()))]
     pub(super) state: Option<String>,
     /// Only those with these fields, comma-separated: KEY=VALUE or KEY!=VALUE; keys are name, kind, namespace, pool,
-    /// state, phase, version, node, owner, zone and code (of the failure)
+    /// state, phase, version, node, owner, zone, template (current, outdated) and code (of the failure)
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     pub(super) selector: Option<Selector>,
 }
@@ -142,7 +143,7 @@ struct Term {
 }
 
 /// Keys of selectors.
-const KEYS: [&str; 11] = [
+const KEYS: [&str; 12] = [
     "name",
     "kind",
     "namespace",
@@ -153,6 +154,7 @@ const KEYS: [&str; 11] = [
     "node",
     "owner",
     "zone",
+    "template",
     "code",
 ];
 
@@ -197,12 +199,13 @@ impl Selector {
 }
 
 impl Term {
-    /// Whether the item's field has the value. A version also matches without the hash behind it, and a state by its
-    /// urgency.
+    /// Whether the item's field has the value. A name also matches by its end, as commands take it, a version without
+    /// the hash behind it, and a state by its urgency.
     fn fits(&self, item: &impl Item) -> bool {
         let found = item.field(&self.key).unwrap_or_default();
         let same = |text: &str| text.eq_ignore_ascii_case(&self.value);
         match self.key.as_str() {
+            "name" => same(&found) || one_that_ends_in(&self.value, &[found.as_str()]).is_some(),
             "state" => same(&found) || item.urgency().map(Listed::id).is_some_and(same),
             "version" => {
                 let before_hash = found.rsplit_once('-').map(|(number, _)| number);
@@ -239,6 +242,16 @@ mod tests {
         let wrong = "colour=red".parse::<Selector>().unwrap_err();
         assert!(wrong.contains("version"), "{wrong}");
         assert!("version".parse::<Selector>().is_err());
+    }
+
+    #[test]
+    fn a_selector_takes_the_end_of_a_name_as_commands_do() {
+        let machine = machine_with(json!({"name": "c-windows-a-9wgrh"}));
+        assert!(by("name=9wgrh").takes(&machine));
+        assert!(by("name=c-windows-a-9wgrh").takes(&machine));
+        assert!(!by("name!=9wgrh").takes(&machine));
+        assert!(!by("name=grh").takes(&machine), "too short");
+        assert_eq!(by("name=9wgrh").unmatched(&[&machine]), None);
     }
 
     #[test]

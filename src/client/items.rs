@@ -223,12 +223,26 @@ pub(super) trait Item: DeserializeOwned + Clone + 'static {
     }
 }
 
+/// Value of `template` for a machine that was made from an earlier template of its MachineSet.
+const OUTDATED: &str = "outdated";
+/// Value of `template` for every other machine.
+const CURRENT: &str = "current";
+
 /// Age of a machine: since the creation of its Machine or, if that is unknown, since dormer's first record.
 fn age(machine: &Machine) -> String {
     let status = &machine.status;
     let Moment(Timestamp(since)) = status.since;
     let Moment(Timestamp(from)) = machine.created.unwrap_or(status.began);
     span(status.since_seconds + since.saturating_sub(from) / 1_000)
+}
+
+/// Whether a machine equals the template of its MachineSet.
+fn template_text(machine: &Machine) -> &'static str {
+    if machine.outdated() {
+        OUTDATED
+    } else {
+        CURRENT
+    }
 }
 
 impl Item for Machine {
@@ -247,6 +261,7 @@ impl Item for Machine {
         Column::wide("ADDRESS", |it| optional(&it.address)),
         Column::wide("POOL", |it| it.pool.clone()),
         Column::wide("ZONE", |it| optional(&it.zone)),
+        Column::wide("TEMPLATE", |it| template_text(it).to_owned()),
         Column::wide("KIND", |it| optional(&it.kind)),
         Column::wide("NAMESPACE", |it| it.namespace.clone()),
         Column::wide("UID", |it| it.uid.clone()),
@@ -270,6 +285,7 @@ impl Item for Machine {
             "state" => machine_states(),
             "phase" => MachinePhase::ALL.iter().map(|it| it.id()).collect(),
             "kind" => MachineKind::ALL.iter().map(|it| it.id()).collect(),
+            "template" => vec![CURRENT, OUTDATED],
             _ => Vec::new(),
         }
     }
@@ -289,6 +305,7 @@ impl Item for Machine {
             "version" => return self.version.clone(),
             "node" => return self.node.clone(),
             "owner" => return self.owner.clone(),
+            "template" => template_text(self).to_owned(),
             "zone" => return self.zone.clone(),
             "code" => return trouble(self).map(|it| it.code),
             _ => return None,

@@ -65,7 +65,7 @@ fn help_on_either(machine: &Action, pool: &Action) -> String {
     )
 }
 
-/// Command with which shell completions read machine names.
+/// Command with which shell completions read names.
 pub const COMPLETE: &str = "__complete";
 
 /// Commands for a running dormer.
@@ -150,7 +150,7 @@ pub enum Ask {
     /// Print a link that logs a browser in to the console under your name; kubectl dormer also forwards a port
     #[command(after_help = EXIT_CODES)]
     Console(console::Console),
-    /// Print the names of machines, for the completion of a shell
+    /// Print the names that may stand at the end of a command line, for the completion of a shell
     #[command(name = COMPLETE, hide = true)]
     Names(names::Names),
 }

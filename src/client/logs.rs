@@ -36,7 +36,7 @@ pub struct Logs {
     #[arg(long, value_name = "ID")]
     task: Option<String>,
     /// Most attempts; the latest are printed
-    #[arg(long, default_value_t = ATTEMPTS)]
+    #[arg(long, visible_alias = "tail", value_name = "N", default_value_t = ATTEMPTS)]
     limit: usize,
     /// Keep printing new attempts, until you press Ctrl-C
     #[arg(short, long)]
@@ -154,6 +154,13 @@ impl Logs {
     /// Prints each attempt when it ends, and an open one whenever it has progressed.
     async fn follow(&self, server: &Server, run: &str) -> Result<String, Failure> {
         let mut printed: BTreeSet<String> = BTreeSet::new();
+        // What is older than the latest attempts counts as printed.
+        let before = self.lines(server, run).await?;
+        let left_out = before.len().saturating_sub(self.limit);
+        for line in before.into_iter().take(left_out) {
+            printed.insert(line.mark());
+            printed.extend(line.commands);
+        }
         loop {
             for line in self.lines(server, run).await? {
                 let programs = self.to.programs(&line.entry)?;

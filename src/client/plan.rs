@@ -10,6 +10,7 @@ use crate::{
 use clap::Args;
 use dormer_profile::{layers::LAYER_BYTES_MAX, payload::MANIFEST_FILE};
 use dormer_views::{
+    explain,
     moment::lasted,
     plan::{self, ItemChange, MachinePlan},
 };
@@ -101,14 +102,35 @@ fn expected(machine: &MachinePlan) -> String {
 fn table_of(machines: &[MachinePlan], wide: bool) -> String {
     let stays = |machine: &&MachinePlan| machine.unknown.is_none() && machine.class.is_none();
     let (staying, rest): (Vec<&MachinePlan>, Vec<&MachinePlan>) = machines.iter().partition(stays);
+    let templates = templates(machines);
     if rest.is_empty() {
-        return format!("Nothing would change on any of {} machines.", staying.len());
+        return format!(
+            "Nothing would change on any of {} machines.{templates}",
+            staying.len()
+        );
     }
     let mut text = table(rest.iter().copied(), COLUMNS, wide);
     text += &changes(&rest, wide);
     text += &steps(&rest);
     if !staying.is_empty() {
         let _ = write!(text, "\n\n{} machines would not change.", staying.len());
+    }
+    text + &templates
+}
+
+/// Machines that were made from an earlier template of their MachineSet: an upgrade does not change that.
+fn templates(machines: &[MachinePlan]) -> String {
+    let mut text = String::new();
+    for group in explain::outdated(machines.iter().map(|it| (&*it.name, &*it.template_differs))) {
+        let _ = write!(
+            text,
+            "\n\n{} An upgrade in place does not change that.",
+            group.heading()
+        );
+        for difference in group.differs {
+            let _ = write!(text, "\n  {difference}");
+        }
+        let _ = write!(text, "\n  {}", group.remedy());
     }
     text
 }
@@ -194,7 +216,10 @@ fn range(took: impl Iterator<Item = u64> + Clone) -> String {
 mod tests {
     use super::*;
     use dormer_proto::phase::MachinePhase;
-    use dormer_views::plan::{ChangeClass, Step};
+    use dormer_views::{
+        machine::TemplateDifference,
+        plan::{ChangeClass, Step},
+    };
 
     fn machine(name: &str, took: [Option<u64>; 2]) -> MachinePlan {
         let phases = [MachinePhase::Opening, MachinePhase::Evicting];
@@ -244,6 +269,25 @@ mod tests {
         assert!(said.contains("at least 5ms"), "{said}");
         let unknown = format!("{opening}: not known yet");
         assert!(said.contains(&unknown), "{said}");
+    }
+
+    #[test]
+    fn a_plan_names_machines_of_an_earlier_template() {
+        let mut stays = MachinePlan {
+            name: "a".to_owned(),
+            ..MachinePlan::default()
+        };
+        stays.template_differs = vec![TemplateDifference {
+            field: "spec.version".to_owned(),
+            machine: None,
+            template: Some("\"v1.34.0\"".to_owned()),
+        }];
+        let said = table_of(&[stays], false);
+        let wanted = "Nothing would change on any of 1 machines.\n\n\
+             a was made from an earlier template of its MachineSet. An upgrade in place does not change that.\n  \
+             spec.version: absent, the template has \"v1.34.0\"\n  \
+             To replace a machine with one of today's template: dormer recreate a";
+        assert_eq!(said, wanted);
     }
 
     #[test]

@@ -32,8 +32,9 @@ const API: &str = "/api/v1";
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Connection, the same for all commands (all of it: --help)")]
 pub struct Address {
-    /// URL of dormer's API [default: http://127.0.0.1:7080; for kubectl dormer: the one in the cluster]
-    #[arg(long, env = "DORMER_SERVER", value_name = "URL")]
+    /// URL of dormer's API, or the variable DORMER_SERVER, which -n and its like override [default:
+    /// http://127.0.0.1:7080; for kubectl dormer: the one in the cluster]
+    #[arg(long, value_name = "URL")]
     server: Option<String>,
     /// Bearer token of the caller; prefer the environment or a file to the command line
     #[arg(
@@ -85,6 +86,8 @@ struct Ready {
     hint: &'static str,
 }
 
+/// Variable with the URL of dormer's API.
+const SERVER: &str = "DORMER_SERVER";
 /// Address of a dormer on this computer.
 const HERE: &str = "http://127.0.0.1:7080";
 /// Advice for a kubeconfig without a token.
@@ -115,15 +118,23 @@ impl Address {
     }
 
     async fn ready(&self) -> Result<Ready, Failure> {
-        let in_cluster = self.target.named() || plugin::is_plugin();
-        match (&self.server, in_cluster) {
-            (None, true) => self.in_cluster().await,
-            (Some(_), true) if self.target.named() => Err(Failure::Usage(
-                "give either --server (DORMER_SERVER) or a cluster (--kubeconfig, --context, -n), \
-                 not both"
-                    .into(),
+        let variable = std::env::var(SERVER).ok().filter(|url| !url.is_empty());
+        match self.route(variable, plugin::is_plugin())? {
+            Some(url) => self.at(&url),
+            None => self.in_cluster().await,
+        }
+    }
+
+    /// URL of the server, or `None` for the dormer in a cluster. A flag overrides the `variable`.
+    fn route(&self, variable: Option<String>, plugin: bool) -> Result<Option<String>, Failure> {
+        match (&self.server, self.target.named()) {
+            (Some(_), true) => Err(Failure::Usage(
+                "give either --server or a cluster (--kubeconfig, --context, -n, --as-account), not both".into(),
             )),
-            (server, _) => self.at(server.as_deref().unwrap_or(HERE)),
+            (Some(url), false) => Ok(Some(url.clone())),
+            (None, true) => Ok(None),
+            (None, false) if plugin => Ok(variable),
+            (None, false) => Ok(variable.or_else(|| Some(HERE.to_owned()))),
         }
     }
 
@@ -423,6 +434,38 @@ mod tests {
             no_json.contains("check that dormer answers at that address"),
             "{no_json}"
         );
+    }
+
+    #[test]
+    fn a_flag_overrides_the_variable_and_two_flags_are_refused() {
+        let variable = || Some("http://of-the-variable".to_owned());
+        let in_namespace = ClusterTarget {
+            namespace: Some("ns".into()),
+            ..ClusterTarget::default()
+        };
+        let with = |server: Option<&str>, target: &ClusterTarget| Address {
+            server: server.map(str::to_owned),
+            target: target.clone(),
+            ..Address::default()
+        };
+        let none = ClusterTarget::default();
+        for (address, variable, plugin, wanted) in [
+            (with(None, &none), None, false, Some(HERE)),
+            (with(None, &none), None, true, None),
+            (with(None, &none), variable(), true, variable().as_deref()),
+            (with(None, &in_namespace), variable(), false, None),
+            (
+                with(Some("http://x"), &none),
+                variable(),
+                false,
+                Some("http://x"),
+            ),
+        ] {
+            let route = address.route(variable, plugin);
+            assert_eq!(route, Ok(wanted.map(str::to_owned)));
+        }
+        let both = with(Some("http://x"), &in_namespace).route(None, false);
+        assert!(both.is_err_and(|it| it.to_string().contains("not both")));
     }
 
     #[test]

@@ -322,6 +322,7 @@ impl Found {
                 )
             }));
         }
+        self.outdated(&mut lines, coloured);
         let fitted = lines.iter().map(|line| {
             let command = line.starts_with("      ");
             if command || columns == usize::MAX {
@@ -364,6 +365,27 @@ impl Found {
                     ));
                 }
             }
+        }
+    }
+
+    /// Machines that were made from an earlier template of their MachineSet.
+    fn outdated(&self, lines: &mut Vec<String>, coloured: bool) {
+        let machines = self.machines.iter();
+        let groups = explain::outdated(machines.map(|it| (&*it.name, &*it.template_differs)));
+        if groups.is_empty() {
+            return;
+        }
+        section(lines, "EARLIER TEMPLATES", Style::Heading, coloured);
+        for group in groups.iter().take(CAUSES_MAX) {
+            lines.push(format!("  {}", group.heading()));
+            lines.extend(group.differs.iter().map(|it| format!("    {it}")));
+            lines.push(format!("    {}", group.remedy()));
+        }
+        let more = groups.len().saturating_sub(CAUSES_MAX);
+        if more > 0 {
+            lines.push(format!(
+                "  and {more} more differences; dormer get machines -l template=outdated lists the machines"
+            ));
         }
     }
 
@@ -548,6 +570,24 @@ mod tests {
             text.starts_with("STOPPED ROLLOUTS\n  Rollout windows: halted: win-x failed"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn machines_of_an_earlier_template_are_told_without_an_alarm() {
+        let outdated = |name: &str| {
+            let mut machine = serving(name, "v2");
+            machine["templateDiffers"] = json!([{"field": "spec.providerSpec.value.ami.id",
+                "machine": "\"ami-1\"", "template": "\"ami-2\""}]);
+            machine
+        };
+        let machines = [outdated("win-a"), serving("win-b", "v2"), outdated("win-c")];
+        let text = found(&machines, json!({})).lines(usize::MAX, false);
+        assert!(text.starts_with("Nothing is wrong"), "{text}");
+        let section = "\n\nEARLIER TEMPLATES\n  \
+             win-a, win-c were made from an earlier template of their MachineSet.\n    \
+             spec.providerSpec.value.ami.id: \"ami-1\", the template has \"ami-2\"\n    \
+             To replace a machine with one of today's template: dormer recreate win-a";
+        assert!(text.ends_with(section), "{text}");
     }
 
     #[test]

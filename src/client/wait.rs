@@ -19,9 +19,13 @@ const POLL_EVERY: Duration = Duration::from_secs(1);
 
 /// Arguments of `dormer wait`.
 #[derive(Debug, Args)]
+#[command(override_usage = USAGE)]
 pub struct Wait {
     /// The machines: names or the ends of them, NAMESPACE/NAME, or UIDs
     machines: Vec<String>,
+    /// All machines that are there now
+    #[arg(long, conflicts_with = "machines")]
+    all: bool,
     #[command(flatten)]
     filter: Filter,
     /// What to wait for: state=STATE, phase=PHASE, version=VERSION, gone or delete
@@ -60,6 +64,13 @@ impl FromStr for Condition {
         }
     }
 }
+
+/// How machines are chosen.
+const CHOOSE: &str =
+    "name machines, or choose them by --all, --pool POOL, --state STATE or -l KEY=VALUE";
+/// Usage line: without one of the choices there is nothing to wait for.
+pub(super) const USAGE: &str =
+    "dormer wait [OPTIONS] <MACHINE>... | --all | --pool POOL | --state STATE | -l SELECTOR";
 
 /// Forms of a condition.
 const FORMS: &str = "state=STATE, phase=PHASE, version=VERSION, gone or delete";
@@ -111,10 +122,8 @@ fn duration(text: &str) -> Result<Duration, String> {
 impl Wait {
     pub(crate) async fn run(self) -> Result<String, Failure> {
         self.filter.check::<Machine>("machines")?;
-        if self.machines.is_empty() && self.filter.is_empty() {
-            let forms =
-                "name machines, or choose them by --pool POOL, --state STATE or -l KEY=VALUE";
-            return Err(Failure::Usage(forms.into()));
+        if self.machines.is_empty() && self.filter.is_empty() && !self.all {
+            return Err(Failure::Usage(CHOOSE.into()));
         }
         let server = self.address.server();
         let chosen = self.chosen(&server).await?;

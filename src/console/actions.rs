@@ -117,6 +117,7 @@ pub(super) mod tests {
             failure: None,
             waiting_for: None,
             differs: Vec::new(),
+            template_differs: Vec::new(),
             drain: None,
             version: None,
             desired_version: None,

@@ -220,6 +220,9 @@ fn known(machine: &Machine, rollout: Option<&Rollout>) -> Markup {
             @for condition in &machine.machine_conditions {
                 div { dt { "Machine's condition" } dd { (explain::condition_text(condition)) } }
             }
+            @for difference in &machine.template_differs {
+                div { dt { "Earlier template" } dd { (difference) } }
+            }
             @if let Some(set) = set { div { dt { "MachineSet" } dd { (explain::numbers_text(set)) } } }
             @for (name, at) in moments(machine) {
                 @if let Some(at) = at { div { dt { (name) } dd { (time(at)) } } }

@@ -8,6 +8,7 @@ use dormer_api::{Api, ApiError, live::Live};
 use dormer_proto::phase::MachinePhase;
 use dormer_views::{
     actions::APPROVE,
+    explain,
     machine::Machine,
     moment::rough,
     plan::{MachinePlan, Plan},
@@ -135,6 +136,24 @@ fn planned(plan: &Plan, machines: &[Machine]) -> Markup {
             }
         }
         @for group in &groups { (shown(group, &waiting)) }
+        (templates(plan))
+    }
+}
+
+/// Machines that were made from an earlier template of their MachineSet.
+fn templates(plan: &Plan) -> Markup {
+    let machines = plan.items.iter();
+    let groups = explain::outdated(machines.map(|it| (&*it.name, &*it.template_differs)));
+    html! {
+        @for group in &groups {
+            section.card.plan data-key=(format!("template-{}", group.names.first().unwrap_or(&""))) {
+                h2 { (group.names.len()) @if group.names.len() == 1 { " machine" } @else { " machines" }
+                    " of an earlier template" }
+                p { (group.heading()) " An upgrade in place does not change that." }
+                ul { @for difference in group.differs { li { code { (difference) } } } }
+                p { (group.remedy()) }
+            }
+        }
     }
 }
 
@@ -211,7 +230,10 @@ fn shown(group: &Alike<'_>, waiting: &[&Machine]) -> Markup {
 mod tests {
     use super::*;
     use crate::actions::tests::machine_in;
-    use dormer_views::plan::{ChangeClass, ItemChange};
+    use dormer_views::{
+        machine::TemplateDifference,
+        plan::{ChangeClass, ItemChange},
+    };
 
     fn plan_of(name: &str, item: Option<&str>) -> MachinePlan {
         let change = item.map(|item| ItemChange {
@@ -225,6 +247,37 @@ mod tests {
             changes_in_all: change.iter().count() as u64,
             changes: change.into_iter().collect(),
             ..MachinePlan::default()
+        }
+    }
+
+    #[test]
+    fn machines_of_an_earlier_template_have_a_card() {
+        let differs = vec![TemplateDifference {
+            field: "spec.providerSpec.value.ami.id".into(),
+            machine: Some("\"ami-1\"".into()),
+            template: Some("\"ami-2\"".into()),
+        }];
+        let outdated = |name: &str| MachinePlan {
+            template_differs: differs.clone(),
+            ..plan_of(name, None)
+        };
+        let items = vec![outdated("win-a"), plan_of("win-b", None), outdated("win-c")];
+        let plan = Plan {
+            pool: "windows".into(),
+            items,
+        };
+        let page = planned(&plan, &[]).into_string();
+        assert_eq!(
+            page.matches("of an earlier template</h2>").count(),
+            1,
+            "{page}"
+        );
+        for said in [
+            "win-a, win-c were made",
+            "&quot;ami-2&quot;",
+            "dormer recreate win-a",
+        ] {
+            assert!(page.contains(said), "{said}: {page}");
         }
     }
 

@@ -601,7 +601,8 @@ fn nodes(survey: &Survey, found: &mut Findings) {
         if let (Some(kubelet), Some(server)) = (Minor::parse(text("kubeletVersion")), server)
             && let Err(why) = check_skew(kubelet.minor, server.minor, server.minor)
         {
-            let todo = "choose a payload whose kubelet fits the API servers: dormer payload list";
+            let todo =
+                "choose a payload whose kubelet fits the API servers: dormer payload list DIR";
             found.error("NodeSkew", &object, why.to_string(), todo);
         }
         let taints = node["spec"]["taints"].as_array();

@@ -335,6 +335,8 @@ impl Cluster<'_> {
             if self.config.is(Role::Engine) {
                 nats::engine(&mut running, &store, engine::Options::default());
             }
+            let closed = Arc::clone(&store);
+            running.at_end(async move { closed.close().await });
             let changes = store.changes();
             people = self.people(&mut running, store, live, Some(changes))?;
         }

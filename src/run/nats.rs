@@ -26,7 +26,8 @@ const CONNECT_PAUSE: Duration = Duration::from_secs(1);
 pub async fn open(config: &Config, servers: &str) -> anyhow::Result<Arc<NatsStore>> {
     let options = store_options(config, servers);
     let passing = |error: &store::OpenError| {
-        matches!(error, store::OpenError::Connect { lasting: false, .. })
+        let passes = |error| matches!(error, &store::OpenError::Connect { lasting: false, .. });
+        passes(error) || *error == store::OpenError::NoStore
     };
     let opened = patiently(async || NatsStore::open(&options).await, passing).await;
     Ok(Arc::new(opened?))
@@ -108,8 +109,6 @@ pub fn engine(running: &mut Running, store: &Arc<NatsStore>, options: engine::Op
         let store = Arc::clone(&emptied);
         async move { match retire_old_inbox_for_ever(store).await {} }
     });
-    let closed = Arc::clone(store);
-    running.at_end(async move { closed.close().await });
 }
 
 /// Collects every worker's heartbeats in this process.

@@ -12,7 +12,7 @@ use flate2::{Compression, write::GzEncoder};
 use redact::redacted;
 use serde_json::Value;
 use std::{
-    io,
+    io::{self, Write as _},
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -82,7 +82,7 @@ reasons that people typed. Names and addresses of machines stay: read the file b
 #[derive(Debug, Args)]
 #[command(after_help = format!("{AFTER_HELP}\n\n{EXIT_CODES}"))]
 pub(crate) struct Options {
-    /// File to write, an archive (tar.gz)
+    /// File to write, an archive (tar.gz); - is standard output
     #[arg(long, value_name = "FILE", default_value = "dormer-support.tar.gz")]
     to: PathBuf,
     #[command(flatten)]
@@ -98,10 +98,17 @@ impl Options {
     async fn run(&self) -> Result<String, Failure> {
         let server = self.address.server();
         let bundle = Bundle::collected(&server).await?;
+        let to_stdout = self.to == Path::new("-");
         let bytes = bundle.archive();
-        let written = bytes.and_then(|bytes| write(&self.to, &bytes));
+        let written = bytes.and_then(|bytes| match to_stdout {
+            true => io::stdout().write_all(&bytes),
+            false => write(&self.to, &bytes),
+        });
         written
             .map_err(|why| Failure::refused(format!("--to {}: {why}", self.to.display()), ""))?;
+        if to_stdout {
+            return Ok(String::new());
+        }
         let unread = match bundle.unread.len() {
             0 => String::new(),
             count => format!(
@@ -111,7 +118,7 @@ impl Options {
         };
         Ok(format!(
             "wrote {} to {}{unread}\nSecrets were taken out. Read it before you send it: tar -xzf {1}",
-            counted(bundle.files.len(), "file"),
+            counted(bundle.count(), "file"),
             self.to.display()
         ))
     }
@@ -225,6 +232,11 @@ impl Bundle {
             candidate = Path::new(folder).join(format!("{stem}-{count}.json"));
         }
         candidate.display().to_string()
+    }
+
+    /// How many files the archive has: README.txt is one more.
+    fn count(&self) -> usize {
+        self.files.len() + 1
     }
 
     /// The archive, with everything redacted.
@@ -364,6 +376,7 @@ mod tests {
             .push(format!("x: the token={} is refused", PLANTED[3]));
         let files = unpacked(&bundle);
         assert_eq!(files.len(), LISTS.len() + 2);
+        assert_eq!(files.len(), bundle.count());
         for (name, text) in &files {
             for secret in PLANTED {
                 assert!(!text.contains(secret), "{name}: {secret}\n{text}");

@@ -116,6 +116,20 @@ async fn a_request_is_answered_once_it_is_history_and_a_repeat_is_confirmed() {
     let (_, machine) = site.post("/machines/u1/actions/resume", &json!({})).await;
     assert_eq!(machine["halt"], Value::Null, "{machine}");
 
+    let dry = json!({"dryRun": true});
+    let (status, machine) = site.post("/machines/u1/actions/remove", &dry).await;
+    assert_eq!(status, StatusCode::OK, "{machine}");
+    refused(
+        site.post("/machines/u1/actions/retry", &dry).await,
+        409,
+        "not failed",
+    );
+    let far = json!({"dryRun": true, "to": 999});
+    refused(site.post("/runs/machine/u1/reset", &far).await, 400, "999");
+    let (_, history) = site.get("/runs/machine/u1/history").await;
+    let text = history.to_string();
+    assert!(!text.contains("asked: remove"), "{text}");
+
     let (_, machine) = site.post("/runs/machine/u1/reset", &json!({"to": 1})).await;
     assert_eq!(machine["name"], "win-u1", "{machine}");
     refused(

@@ -76,9 +76,13 @@ async fn a_cloud_node_manager_changes_its_own_node_and_no_other() {
     let worker = worker_beside(&site).await;
     let asked = async |renew| worker.cloud_token(&mine, renew).await.expect("an answer");
     assert!(matches!(asked(false).await, CloudToken::Due));
-    let CloudToken::New(token) = asked(true).await else {
+    let CloudToken::New { token, due } = asked(true).await else {
         panic!("a token was asked for")
     };
+    // Until its host has it, the Node says nothing of it.
+    assert!(matches!(asked(false).await, CloudToken::Due));
+    let noted = worker.note_cloud_token(&mine, due).await;
+    noted.expect("noted");
     assert!(matches!(asked(false).await, CloudToken::Lasts));
     let past =
         json!({"metadata": {"annotations": {keys::CLOUD_TOKEN_DUE: "2026-01-01T00:00:00Z"}}});
@@ -144,7 +148,7 @@ async fn a_cloud_node_manager_changes_its_own_node_and_no_other() {
     assert!(refused.is_err_and(|why| why.contains("its own Node only")));
 
     // A token ends with its Node.
-    let Ok(CloudToken::New(token)) = worker.cloud_token(&gone, true).await else {
+    let Ok(CloudToken::New { token, .. }) = worker.cloud_token(&gone, true).await else {
         panic!("a token was asked for")
     };
     site.world.delete(NODE, "", &gone).await;

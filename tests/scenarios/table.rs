@@ -879,4 +879,18 @@ pub(crate) const SCENARIOS: &[(u8, &str, &CoveringTests)] = &[
             "settings_that_allow_grants_come_after_what_machines_learn_of_a_full_list",
         )],
     ),
+    (
+        100,
+        "a person changes the template of a MachineSet",
+        &[
+            (
+                "src/lab/demo/scenarios/scaling.rs",
+                "machines_of_an_earlier_template_are_found_until_others_are_made_from_the_new_one",
+            ),
+            (
+                "workers/src/watcher/messages/tests.rs",
+                "a_changed_template_reaches_the_runs_of_its_machines_and_no_other",
+            ),
+        ],
+    ),
 ];

@@ -19,6 +19,7 @@ use crate::{
 use async_nats::jetstream::context::ContextBuilder;
 use dormer_engine_core::{Record, Workflow};
 use dormer_proto::{
+    address::Origin,
     envelope::{self, DecodeError},
     id::{Epoch, Incarnation, Revision, RunId, Seq, Sum, Timestamp},
     subject::{
@@ -230,7 +231,14 @@ async fn begin(options: &Options, epoch: Epoch) -> Result<NatsStore, BackupError
         .prefix
         .as_deref()
         .map_or_else(Names::default, Names::with_prefix);
-    identity::establish(&js, &names, options.replicas, Some(epoch.0 + 1)).await?;
+    identity::establish(
+        &js,
+        &names,
+        Origin::Engine,
+        options.replicas,
+        Some(epoch.0 + 1),
+    )
+    .await?;
     let store = NatsStore::open_with(options, SystemClock).await?;
     let there = store.reader().heads(None, PAGE).await?.len();
     if there > 0 {

@@ -98,6 +98,12 @@ impl NatsHistory {
         }
     }
 
+    /// Deletes the consumers of who looks again and again.
+    pub(super) async fn close(&self) {
+        let all = self.kept.iter().map(|kept| kept.end(&self.link));
+        join_all(all).await;
+    }
+
     /// History streams that this process sweeps: those of whose first partition it is the first reader. Without word of
     /// other engines it sweeps all.
     async fn streams_to_sweep(&self) -> Vec<u64> {

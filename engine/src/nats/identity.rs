@@ -10,14 +10,17 @@ use async_nats::{
     jetstream::{self, stream::LastRawMessageErrorKind},
 };
 use dormer_proto::{
+    address::Origin,
     id::{Epoch, Incarnation},
     subject::{HISTORY_STREAMS, Identity, META_EPOCH, META_IDENTITY, Names, PARTITIONS},
 };
 
-/// Identity on record, or a new one if there is no store yet. `first_epoch` is the first epoch of a new store.
+/// Identity on record, or a new one if there is no store yet and this process is an engine. `first_epoch` is the first
+/// epoch of a new store.
 pub(super) async fn establish(
     js: &jetstream::Context,
     names: &Names,
+    origin: Origin,
     replicas: Option<usize>,
     first_epoch: Option<u64>,
 ) -> Result<Incarnation, OpenError> {
@@ -36,6 +39,10 @@ pub(super) async fn establish(
              another prefix",
             names.meta_stream()
         )));
+    }
+    // The login of a console may not write the identity: it would be everybody's.
+    if fresh && origin == Origin::Console {
+        return Err(OpenError::NoStore);
     }
     for spec in names.streams() {
         let first = (spec.name == names.meta_stream())
@@ -66,6 +73,9 @@ pub(super) async fn establish(
             )));
         }
         return Ok(identity.incarnation);
+    }
+    if origin == Origin::Console {
+        return Err(OpenError::NoStore);
     }
     // Histories first, identity last: an interrupted creation starts again. It is not part of the store, so it may be
     // missing.

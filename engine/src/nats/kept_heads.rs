@@ -27,13 +27,16 @@ impl KeptHeads {
         // What fails or is cancelled half-way is read from the beginning by the next caller.
         if let Some((mut reader, mut heads)) = kept.take() {
             let see = |message: &Message, sequence| note(&mut heads, message, sequence);
-            if let Followed::Current(subjects) = reader.follow(link, see).await?
+            let followed = reader.follow(link, see).await;
+            if let Ok(Followed::Current(subjects)) = followed
                 && subjects.is_none_or(|subjects| !has_more(&heads, subjects))
             {
                 let present = heads.values().flatten().cloned().collect();
                 *kept = Some((reader, heads));
                 return Ok(present);
             }
+            reader.end(link).await;
+            followed?;
         }
         let name = link.names.history_stream(index);
         let mut heads = Heads::new();
@@ -42,6 +45,14 @@ impl KeptHeads {
         let present = heads.values().flatten().cloned().collect();
         *kept = Some((reader, heads));
         Ok(present)
+    }
+
+    /// Ends the reading. A later caller begins anew.
+    pub(super) async fn end(&self, link: &Link) {
+        let kept = self.kept.lock().await.take();
+        if let Some((reader, _)) = kept {
+            reader.end(link).await;
+        }
     }
 }
 

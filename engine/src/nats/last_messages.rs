@@ -127,6 +127,16 @@ impl LastHeaders {
         Ok((reader, stream))
     }
 
+    /// Deletes the consumer. Where that fails the server deletes it later, because nobody asks it any more.
+    pub(super) async fn end(self, link: &Link) {
+        let deleted = async {
+            let stream = link.js.get_stream_no_info(&self.name).await.ok()?;
+            let name = &self.consumer.cached_info().name;
+            stream.delete_consumer(name).await.ok()
+        };
+        let _ = timeout(ANSWER_MAX, deleted).await;
+    }
+
     /// Reads what came since, and calls `see` with it.
     pub(super) async fn follow(
         &mut self,

@@ -99,7 +99,8 @@ impl<C: Clock> NatsStore<C> {
             .prefix
             .as_deref()
             .map_or_else(Names::default, Names::with_prefix);
-        let incarnation = identity::establish(&js, &names, options.replicas, None).await?;
+        let incarnation =
+            identity::establish(&js, &names, options.origin, options.replicas, None).await?;
         let single = ensure_streams(&js, &names, options.replicas).await?;
         let listening = Post::open(client.clone()).await;
         let post = listening.map_err(|e| OpenError::server("listening for answers", e))?;
@@ -181,9 +182,10 @@ impl<C: Clock> NatsStore<C> {
         old_inbox::retire(&self.link, self.clock.now()).await
     }
 
-    /// Stops taking messages and returns waiting ones, so that other engines need not wait for them.
+    /// Stops taking messages and returns waiting ones, so that other engines need not wait for them, and takes away what
+    /// the server keeps for this process.
     pub async fn close(&self) {
-        self.inbox.close().await;
+        futures::join!(self.inbox.close(), self.history.close());
     }
 }
 

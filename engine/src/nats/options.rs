@@ -98,6 +98,9 @@ pub enum OpenError {
         /// Required setting.
         wanted: String,
     },
+    /// There is no store yet, and this process may not make one.
+    #[error("no store is here yet: an engine makes it")]
+    NoStore,
     /// Part of the store is missing, or it is another kind of store.
     #[error("{0}")]
     Identity(String),

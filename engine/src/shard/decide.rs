@@ -44,6 +44,8 @@ pub(super) struct Plan<W: Workflow, G> {
     pub(super) unknown: u64,
     /// Whether a drop was decided on a possibly old run, which must be read and decided again.
     pub(super) confirm: bool,
+    /// Whether the run is possibly old: what cannot be written of this plan is no verdict on the stored run.
+    pub(super) stale: bool,
     /// Panic of code that works on the run, after which there is no record.
     pub(super) fault: Option<Fault>,
     /// The run's messages.
@@ -65,6 +67,7 @@ impl<W: Workflow, G> Plan<W, G> {
             dropped: 0,
             unknown: 0,
             confirm: false,
+            stale: false,
             fault: None,
             messages: Vec::new(),
         }
@@ -95,11 +98,17 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         open: Open<W>,
         mut messages: Vec<Received<W>>,
     ) -> Plan<W, E::StateBefore> {
-        let (revision, fresh) = (open.revision, open.fresh);
+        let revision = open.revision;
+        let stale = !open.fresh && enforced(Fence::RereadBeforeDrop);
         match self.try_decide(id, open, &mut messages).await {
-            Ok(plan) => Plan { messages, ..plan },
+            Ok(plan) => Plan {
+                stale,
+                messages,
+                ..plan
+            },
             Err(fault) => Plan {
-                confirm: !fresh && enforced(Fence::RereadBeforeDrop),
+                confirm: stale,
+                stale,
                 fault: Some(fault),
                 messages,
                 ..Plan::of(id, revision)

@@ -53,7 +53,7 @@ struct Batch<'a, W: Workflow> {
     unwritten: u64,
     /// Messages whose record is refused for good.
     refused: Vec<RefusedMessages<W>>,
-    /// Messages of runs for which another engine was faster.
+    /// Messages of runs for which another engine was, or may have been, faster.
     conflicted: Vec<(RunId, Vec<Received<W>>)>,
     /// Runs with a record stored in spite of a note.
     freed: Vec<RunId>,
@@ -65,7 +65,7 @@ struct Batch<'a, W: Workflow> {
 pub(super) struct Undone<W: Workflow> {
     /// Messages whose record is refused for good.
     pub(super) refused: Vec<RefusedMessages<W>>,
-    /// Messages of runs for which another engine was faster.
+    /// Messages of runs for which another engine was, or may have been, faster.
     pub(super) conflicted: Vec<(RunId, Vec<Received<W>>)>,
 }
 
@@ -168,6 +168,11 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
                     bytes,
                 };
                 Some((append, sent))
+            }
+            // Another engine may have stored more: the run is read and decided again.
+            Ok(Err(_)) | Err(_) if plan.stale => {
+                batch.conflicted.push((plan.run, plan.messages));
+                None
             }
             Ok(Err(error)) => {
                 batch.unwritten += 1;
@@ -292,6 +297,10 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
             AppendError::Unknown(_) => {
                 tracing::debug!(run = %plan.run, %error, "not appended; the messages come again");
                 batch.acks.extend(again(plan.acks, UNAVAILABLE_AGAIN_MS));
+            }
+            // A store may refuse a record before it compares the revision.
+            AppendError::Refused(_) if plan.stale => {
+                batch.conflicted.push((plan.run, plan.messages));
             }
             AppendError::Refused(why) => self.refuse(plan, Some(bytes), why.clone(), batch),
         }

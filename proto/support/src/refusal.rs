@@ -133,7 +133,7 @@ impl Refusal {
             ),
             Self::PayloadBuild { name, .. } => format!(
                 "Install a payload for {name} and name it in the pool's spec.payload, or give the MachineSet an image \
-                 that the present payload is for; dormer payload list shows what each is for."
+                 that the present payload is for; dormer payload list DIR shows what each is for."
             ),
             Self::Setting { .. } => {
                 "Give its MachineSet an image of a newer Windows Server, and delete this Machine; or change the setting."
@@ -144,7 +144,7 @@ impl Refusal {
                     .to_owned()
             }
             Self::PayloadPlatform { platform, .. } => format!(
-                "Install a payload for {platform} and name it in the pool's spec.payload; dormer payload list shows \
+                "Install a payload for {platform} and name it in the pool's spec.payload; dormer payload list DIR shows \
                  what each is for."
             ),
         }

@@ -4,10 +4,12 @@
 //! The first sentence names the cause, the last ones the next step. A failure's code follows its words.
 
 mod advice;
+mod outdated;
 mod step;
 pub mod trouble;
 
 pub use advice::{shown_key, steps};
+pub use outdated::{OutdatedMachines, outdated};
 pub use step::{Outside, Step};
 
 use crate::{

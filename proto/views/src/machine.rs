@@ -13,6 +13,7 @@ use dormer_proto::{
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 listed! {
     /// Kind of a machine's object, with its API group, as kubectl takes it.
@@ -81,6 +82,9 @@ pub struct Machine {
     /// Zone of its cloud.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zone: Option<String>,
+    /// Fields that the template of its MachineSet has otherwise: the machine was made from an earlier one. At most eight.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub template_differs: Vec<TemplateDifference>,
     /// The lease's token, while it holds the lease.
     pub token: Option<u64>,
     /// Whether its Machine is being deleted.
@@ -128,6 +132,44 @@ pub struct Machine {
     /// Common status of the run.
     #[serde(flatten)]
     pub status: RunStatus,
+}
+
+impl Machine {
+    /// Whether it was made from an earlier template of its MachineSet, such as one with another image.
+    #[must_use]
+    pub fn outdated(&self) -> bool {
+        !self.template_differs.is_empty()
+    }
+}
+
+/// A field of a Machine that the template of its MachineSet has otherwise.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TemplateDifference {
+    /// Path of the field, such as `spec.providerSpec.value.ami.id`; or a difference as Cluster API words it.
+    pub field: String,
+    /// Value of the Machine, as JSON, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<String>,
+    /// Value of the template, as JSON, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<String>,
+}
+
+impl fmt::Display for TemplateDifference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            field,
+            machine,
+            template,
+        } = self;
+        match (machine.as_deref(), template.as_deref()) {
+            (None, None) => f.write_str(field),
+            (Some(has), Some(wanted)) => write!(f, "{field}: {has}, the template has {wanted}"),
+            (None, Some(wanted)) => write!(f, "{field}: absent, the template has {wanted}"),
+            (Some(has), None) => write!(f, "{field}: {has}, the template has none"),
+        }
+    }
 }
 
 /// Who cordoned a Node: a program, as the API server notes it.

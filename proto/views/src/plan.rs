@@ -1,6 +1,6 @@
 //! Plan of a pool: what would change on its machines.
 
-use crate::{moment::Moment, open_enum::OpenEnum};
+use crate::{machine::TemplateDifference, moment::Moment, open_enum::OpenEnum};
 use dormer_proto::{listed, phase::MachinePhase};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -40,6 +40,9 @@ pub struct MachinePlan {
     pub from: Option<String>,
     /// Version that it would carry.
     pub to: Option<String>,
+    /// Fields of the Machine that the template of its MachineSet has otherwise. An upgrade in place does not change them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub template_differs: Vec<TemplateDifference>,
     /// Reason for which the change is not allowed now.
     pub not_allowed: Option<String>,
     /// Reason for which the changes are unknown.

@@ -188,6 +188,9 @@ pub struct Pool {
     /// Payload that its machines should carry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload: Option<String>,
+    /// Versions that a rollback may go back to: the payload may follow them, and they are installed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rollback_to: Vec<String>,
     /// Why the pool's last edit is refused, or why no lease is granted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,

@@ -1,6 +1,7 @@
 //! Comparison of a pool's machines with a plan's candidate: the changes, their class and their method.
 
 use super::PlanRenderer;
+use crate::views::template_difference;
 use dormer_profile::{
     document::ChangeClass,
     drift::{Difference, between, change_class},
@@ -73,6 +74,12 @@ pub(crate) fn compare(
         name: state.machine_ref().name,
         node: state.node_name(),
         from: state.version.clone(),
+        template_differs: state
+            .view()
+            .template
+            .into_iter()
+            .map(template_difference)
+            .collect(),
         ..MachinePlan::default()
     };
     let Some(desired) = state.desired() else {

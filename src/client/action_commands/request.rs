@@ -6,6 +6,7 @@ use clap::Args;
 use dormer_views::actions::{Action, REMOVE};
 use dormer_views::{any_run::AnyRun, machine};
 use serde::Serialize;
+use serde_json::Value;
 use std::io::{BufRead, IsTerminal};
 
 /// Risk of an action.
@@ -28,7 +29,7 @@ impl Risk {
 #[derive(Debug, Args)]
 pub(crate) struct RequestArgs {
     /// Your reason; the history records it
-    #[arg(long, default_value = "")]
+    #[arg(long, default_value = "", hide_default_value = true)]
     pub(super) why: String,
     /// Id of the request; a repeat with the same id is confirmed, not executed again [default: random]
     #[arg(long)]
@@ -60,6 +61,17 @@ pub(super) struct RequestBody<'a> {
     /// The host key that is trusted from now on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) fingerprint: Option<&'a str>,
+    /// Whether the server only checks the request.
+    #[serde(rename = "dryRun", skip_serializing_if = "is_false")]
+    pub(super) dry_run: bool,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 impl RequestArgs {
@@ -73,6 +85,7 @@ impl RequestArgs {
             to: None,
             payload: None,
             fingerprint: None,
+            dry_run: false,
         }
     }
 
@@ -89,6 +102,54 @@ impl RequestArgs {
             return Ok(programs);
         }
         Ok(answer_text(action, body, &answer.view))
+    }
+
+    /// Lets the server check a request before a person is asked to confirm it.
+    pub(super) async fn check(
+        &self,
+        server: &Server,
+        path: &str,
+        body: &RequestBody<'_>,
+    ) -> Result<(), Failure> {
+        let body = RequestBody {
+            id: body.id.clone(),
+            who: body.who.clone(),
+            dry_run: true,
+            ..*body
+        };
+        match server.post::<Value>(path, &body).await {
+            // An older server checks nothing beforehand.
+            Err(Failure::Usage(error)) if error.contains("dryRun") => Ok(()),
+            checked => checked.map(|_| ()),
+        }
+    }
+
+    /// Whether a person is asked before an action of this risk.
+    pub(super) fn asks(&self, risk: Risk) -> bool {
+        !self.yes && matches!(risk, Risk::Moves(_))
+    }
+
+    /// Machines for which the server would take the action. The others are named on standard error.
+    pub(super) async fn possible(
+        &self,
+        server: &Server,
+        action: &Action,
+        machines: Vec<machine::Machine>,
+    ) -> Result<Vec<machine::Machine>, Failure> {
+        let mut possible = Vec::new();
+        for machine in machines {
+            let path = format!("{}/actions/{}", path_of(&machine), action.name);
+            match self.check(server, &path, &self.body()).await {
+                Err(Failure::Refused { error, .. }) => {
+                    terminal::warn(format_args!("{}: {error}", machine.name));
+                }
+                checked => {
+                    checked?;
+                    possible.push(machine);
+                }
+            }
+        }
+        Ok(possible)
     }
 
     /// Posts the action for each of several machines, and continues after a refusal.
@@ -249,6 +310,7 @@ mod tests {
             to: None,
             payload: None,
             fingerprint: None,
+            dry_run: false,
         }
     }
 

@@ -1,7 +1,10 @@
 //! What several rules share.
 
 use crate::{Flavour, documents::Object, finding::Finding, paste};
-use dormer_profile::yaml_tree::{Key, Node, Position, Value};
+use dormer_profile::{
+    near::near,
+    yaml_tree::{Key, Node, Position, Value},
+};
 
 /// Everything that is linted at once.
 pub(crate) struct Site<'a> {
@@ -138,11 +141,19 @@ fn misplaced(
         }
         let message = format!("`{}` is no field of {whole}", key.name);
         let finding = Finding::new("misplaced-field", key.position, message);
-        found.push(match home(&key.name) {
-            Some(home) => finding.mend(format!(
+        let near = near(&key.name, known.iter().copied());
+        found.push(match (home(&key.name), near) {
+            (Some(home), _) => finding.mend(format!(
                 "move it to {home}: its indentation decides where it belongs"
             )),
-            None => finding,
+            (None, Some(near)) => {
+                let finding = finding.mend(format!("did you mean `{near}`?"));
+                match close(near, &key.name) && map.get(near).is_none() {
+                    true => finding.replace(key.position, near),
+                    false => finding,
+                }
+            }
+            (None, None) => finding,
         });
     }
 }
@@ -197,6 +208,21 @@ pub(crate) fn cased(map: &Node, known: &[&str], found: &mut Vec<Finding>) {
             );
         }
     }
+}
+
+/// Whether two words differ by one or two letters at most.
+pub(crate) fn close(one: &str, other: &str) -> bool {
+    let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (i, a) in one.iter().enumerate() {
+        let mut before = std::mem::replace(&mut row[0], i + 1);
+        for (j, b) in other.iter().enumerate() {
+            let cost = before + usize::from(a != b);
+            before = row[j + 1];
+            row[j + 1] = cost.min(row[j] + 1).min(before + 1);
+        }
+    }
+    row[other.len()] <= 2
 }
 
 /// Whether a node is there and not nothing.

@@ -15,6 +15,7 @@ mod paste;
 mod placeholders;
 mod pool;
 mod profile;
+mod provider_fields;
 mod providers;
 mod rules;
 mod runtime_class;

@@ -48,6 +48,10 @@ prints what is left. `-o json` is for programs. `--profile upstream` is for clus
 Linux manifests are checked only for general mistakes: a selector that does not match, a field at a level where nobody
 reads it, an API version that is gone.
 
+The fields that `provider-field` knows are those of openshift/api at commit 2a3d73913 (August 2026): the types
+`AWSMachineProviderConfig`, `AzureMachineProviderSpec`, `GCPMachineProviderSpec` and `VSphereMachineProviderSpec` in
+`machine/v1beta1`, and `NutanixMachineProviderConfig` in `machine/v1`. They are listed in `src/lint/src/provider_fields.rs`.
+
 ## The rules
 
 A test writes this table from the package `src/lint`: `UPDATE_EXPECT=1 cargo test -p dormer-lint page`.

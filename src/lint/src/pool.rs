@@ -1,7 +1,7 @@
 //! Rules for WindowsPools: the schema of the cluster's definition, and what it cannot say.
 
 use crate::{
-    common::{Site, nearest, seconds},
+    common::{Site, close, nearest, seconds},
     documents::Object,
     finding::Finding,
 };
@@ -157,21 +157,6 @@ fn fits(rule: &str, node: &Node) -> bool {
         return text.chars().all(letters) && text.starts_with(|c: char| c.is_ascii_alphanumeric());
     }
     true
-}
-
-/// Whether two words differ by one or two letters at most.
-fn close(one: &str, other: &str) -> bool {
-    let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (i, a) in one.iter().enumerate() {
-        let mut before = std::mem::replace(&mut row[0], i + 1);
-        for (j, b) in other.iter().enumerate() {
-            let cost = before + usize::from(a != b);
-            before = row[j + 1];
-            row[j + 1] = cost.min(row[j] + 1).min(before + 1);
-        }
-    }
-    row[other.len()] <= 2
 }
 
 fn drain(spec: &Node, found: &mut Vec<Finding>) {

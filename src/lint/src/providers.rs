@@ -3,7 +3,7 @@
 use crate::{
     common::{VALUE, filled, is_there, nearest},
     finding::Finding,
-    paste,
+    paste, provider_fields,
 };
 use dormer_profile::yaml_tree::Node;
 use dormer_support::platform::{self, Windows};
@@ -72,6 +72,7 @@ pub(crate) fn check(root: &Node, found: &mut Vec<Finding>) {
                 .replace(place, first),
         );
     }
+    provider_fields::check(value, known.name, kind, found);
     match known.name {
         "aws" => aws(value, found),
         "azure" => azure(value, found),

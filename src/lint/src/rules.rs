@@ -109,7 +109,7 @@ rules! {
     Text Error "indentation" true " selector:"
         "a line that is off by a column belongs to something else, or to nothing"
         "indent it as the lines beside it";
-    Text Error "misplaced-field" false "tolerations: below a container"
+    Text Error "misplaced-field" true "tolerations: below a container"
         "a field where nobody reads it is dropped or refused, and what it says does not happen"
         "move it where it belongs";
     Text Error "field-type" true "replicas: \"2\""
@@ -140,6 +140,9 @@ rules! {
     MachineSet Error "provider" true "kind: AWSMachineProviderSpec"
         "no controller of the Machine API reads that providerSpec, and no machine is created"
         "write kind and apiVersion as an existing MachineSet of the cluster has them";
+    MachineSet Warning "provider-field" true "instanceTyp: m5a.large"
+        "the Machine API ignores a field that it does not know, and takes a default or nothing in its place"
+        "remove it, or look it up in the types of openshift/api: a newer OpenShift may have it";
     MachineSet Error "image" false "ami: {}"
         "without an image of a supported Windows Server there is nothing to start"
         "name an image of Windows Server 2019, 2022 or 2025";

@@ -133,3 +133,60 @@ fn a_text_that_is_no_yaml_is_refused_without_our_own_terms_and_a_misplaced_field
     let mends: Vec<&str> = found.iter().map(|it| it.mend.as_str()).collect();
     assert_eq!(mends, ["write it as `spec.strategy.maxUnavailable`"]);
 }
+
+#[test]
+fn a_mistyped_field_gets_the_near_one_and_a_misplaced_one_its_path() {
+    let aws = include_str!("healthy/01-aws.yaml");
+    let azure = include_str!("healthy/02-azure.yaml");
+    for (text, from, to, message, mend) in [
+        (
+            aws,
+            "  replicas: 1",
+            "  replcas: 1",
+            "`replcas` is no field of a MachineSet's `spec`",
+            "did you mean `replicas`?",
+        ),
+        (
+            aws,
+            "instanceType:",
+            "instanceTyp:",
+            "`instanceTyp` is no field of `AWSMachineProviderConfig`",
+            "did you mean `instanceType`?",
+        ),
+        (
+            aws,
+            "            id: ami-0f3",
+            "            idd: 1\n            id: ami-0f3",
+            "`idd` is no field of `ami`",
+            "did you mean `id`?",
+        ),
+        (
+            aws,
+            "iops: 0",
+            "iopss: 0",
+            "`iopss` is no field of `blockDevices.ebs`",
+            "did you mean `iops`?",
+        ),
+        (
+            azure,
+            "          publicIP: false",
+            "          publicIP: false\n          storageAccountType: Premium_LRS",
+            "`storageAccountType` is no field of `AzureMachineProviderSpec`",
+            "remove it, or look it up in the types of openshift/api: a newer OpenShift may have it",
+        ),
+        (
+            azure,
+            "          publicIP: false",
+            "          publicIP: false\n          offer: WindowsServer",
+            "`offer` is no field of `AzureMachineProviderSpec`",
+            "write it as `image.offer`",
+        ),
+    ] {
+        let found = lint(&text.replacen(from, to, 1), Flavour::OpenShift);
+        let said: Vec<_> = found
+            .iter()
+            .map(|it| (it.message.as_str(), it.mend.as_str()))
+            .collect();
+        assert_eq!(said, [(message, mend)], "{to}");
+    }
+}

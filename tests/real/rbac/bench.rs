@@ -20,7 +20,10 @@ use Step::{
 };
 use dormer_proto::machine::{Outcome, Task};
 use dormer_testkit::{Speaker, await_condition};
-use dormer_workers::{host::cluster::Cluster, kubernetes::KubernetesExecutor};
+use dormer_workers::{
+    host::cluster::{CloudToken, Cluster},
+    kubernetes::KubernetesExecutor,
+};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
 use serde_json::{Value, json};
@@ -135,7 +138,13 @@ impl Bench {
             GivesACloudToken => {
                 let machine = self.site.joined(&format!("k{number}")).await;
                 let given = self.executor.cloud_token(&machine.name, true).await;
-                given.map(drop).map_err(|failure| failure.message)
+                match given.map_err(|failure| failure.message)? {
+                    CloudToken::New { due, .. } => {
+                        let noted = self.executor.note_cloud_token(&machine.name, due).await;
+                        noted.map_err(|failure| failure.message)
+                    }
+                    CloudToken::Lasts | CloudToken::Due => Err("none was given".into()),
+                }
             }
             ReadsTheKey => {
                 let api: Api<Secret> = Api::namespaced(self.worker.clone(), &home(&self.site));

@@ -108,7 +108,7 @@ fn record(rendered: &Rendered) -> String {
     format!(
         "Written by `UPDATE_EXPECT=1 cargo tier long configurations`, after every program has read every document.\n\n\
          documents of the kubelet and of kube-proxy: {}\ndocuments of containerd: {}\nSHA-256 of all: {}\n\
-         read by: Kubernetes 1.33.13 and 1.37.2, containerd 1.7.35, 2.3.7 and 2.4.2\n",
+         read by: Kubernetes 1.33.13, 1.34.4, 1.35.4, 1.36.3 and 1.37.2, containerd 1.7.35, 2.3.7 and 2.4.2\n",
         rendered.kubernetes.len(),
         rendered.containerd.len(),
         dormer_profile::sha256_hex(text.as_bytes())
@@ -197,20 +197,26 @@ fn mistakes() -> Vec<(&'static str, &'static str, Value, &'static str)> {
             json!({"shutdownGracePeriodCriticalPods": "90s"}),
             "shutdownGracePeriodCriticalPods",
         ),
-        // Row 9.
+        // Row 9, each by the first release that no longer knows it.
         (
-            "1.37",
+            "1.34",
             "kubelet.json",
             json!(["--cloud-config=x"]),
             "unknown flag: --cloud-config",
         ),
         (
-            "1.37",
+            "1.35",
             "kubelet.json",
             json!(["--pod-infra-container-image=x"]),
             "unknown flag: --pod-infra",
         ),
-        // Row 7.
+        // Row 7, by the first release that has it locked, and by the newest.
+        (
+            "1.34",
+            "kube-proxy.conf",
+            json!({"featureGates": {"WinDSR": false}}),
+            "WinDSR",
+        ),
         (
             "1.37",
             "kube-proxy.conf",

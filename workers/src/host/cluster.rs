@@ -2,7 +2,7 @@
 
 use dormer_profile::cluster_config::ClusterSnapshot;
 use dormer_proto::{
-    id::LeaseToken,
+    id::{LeaseToken, Timestamp},
     machine::{HostRef, MachineRef},
     message::Failure,
 };
@@ -58,8 +58,13 @@ pub enum CloudToken {
     Lasts,
     /// It has none, or one that ends soon.
     Due,
-    /// A new one. A secret: it goes to the host, and nowhere else.
-    New(Zeroizing<String>),
+    /// A new one, to be noted once the host has it.
+    New {
+        /// A secret: it goes to the host, and nowhere else.
+        token: Zeroizing<String>,
+        /// When it has to be replaced.
+        due: Timestamp,
+    },
 }
 
 /// The cluster, as tasks on a host need it.
@@ -105,11 +110,18 @@ pub trait Cluster: Send + Sync + 'static {
         &self,
         machine: &MachineRef,
     ) -> impl Future<Output = Result<Zeroizing<String>, Failure>> + Send;
-    /// The token with which a Node's cloud-node-manager changes this Node and no other. `renew`: a new one, and it is
-    /// noted when that has to be replaced; else only whether the host needs one.
+    /// The token with which a Node's cloud-node-manager changes this Node and no other. `renew`: a new one; else only
+    /// whether the host needs one.
     fn cloud_token(
         &self,
         node: &str,
         renew: bool,
     ) -> impl Future<Output = Result<CloudToken, Failure>> + Send;
+    /// Notes on the Node that its host has a new token, and when that has to be replaced. A host that never got it
+    /// must not look as if it had.
+    fn note_cloud_token(
+        &self,
+        node: &str,
+        due: Timestamp,
+    ) -> impl Future<Output = Result<(), Failure>> + Send;
 }

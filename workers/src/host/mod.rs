@@ -321,6 +321,11 @@ impl<C: Cluster> HostExecutor<C> {
             let answer = self.ask(order, host, &session, asked, progress).await?;
             if answer.missing_files.is_empty() {
                 let outcome = converged(wanted.section, &answer)?;
+                if let (Some(node), prepare::CloudTokenSent::New(due)) =
+                    (wanted.node, prepared.cloud)
+                {
+                    self.cluster.note_cloud_token(node, due).await?;
+                }
                 self.sent.put(host, prepared.payload_mark());
                 return Ok(outcome);
             }
@@ -348,7 +353,7 @@ impl<C: Cluster> HostExecutor<C> {
         let mut found = Vec::new();
         let mut facts = None;
         let mut whole = None;
-        let mut certificates = false;
+        let mut renewals = false;
         for section in sections(node) {
             let wanted = SectionTarget {
                 desired,
@@ -367,7 +372,9 @@ impl<C: Cluster> HostExecutor<C> {
             let answer = self.ask(order, host, &session, asked, progress).await?;
             let document = &prepared.rendered.document;
             let differ = differences(document, &answer);
-            certificates |= differ.iter().any(|one| is_certificate(document, &one.id));
+            renewals |= differ.iter().any(|one| is_certificate(document, &one.id));
+            renewals |=
+                matches!(prepared.cloud, prepare::CloudTokenSent::Due) && !differ.is_empty();
             found.extend(differ);
             facts = Some(answer.facts);
             whole.get_or_insert(prepared);
@@ -399,7 +406,7 @@ impl<C: Cluster> HostExecutor<C> {
             generation: fence.generation,
             token,
             pods,
-            certificates,
+            certificates: renewals,
         })
     }
 

@@ -26,6 +26,7 @@ use dormer_profile::{
     variables::Variables,
 };
 use dormer_proto::{
+    id::Timestamp,
     machine::{self, HostRef},
     message::Failure,
     pool::Desired,
@@ -49,6 +50,19 @@ pub(super) struct Prepared {
     pub(super) rendered: Rendered,
     payload: Arc<Payload>,
     bytes: Vec<u8>,
+    /// What the document says of the Node's token of its cloud-node-manager.
+    pub(super) cloud: CloudTokenSent,
+}
+
+/// What a document says of a cloud-node-manager's token.
+#[derive(Clone, Copy)]
+pub(super) enum CloudTokenSent {
+    /// Nothing: the host keeps what it has.
+    Nothing,
+    /// The host needs another one.
+    Due,
+    /// It has a new one, which has to be replaced then.
+    New(Timestamp),
 }
 
 impl Prepared {
@@ -118,6 +132,7 @@ impl<C: Cluster> HostExecutor<C> {
         if token.is_none() {
             secrets.withhold(JOIN_TOKEN);
         }
+        let mut cloud = CloudTokenSent::Nothing;
         if let Some(node) = wanted.node
             && wanted.section == machine::Section::Node
             && values.platform == CLOUD_NODES
@@ -131,9 +146,11 @@ impl<C: Cluster> HostExecutor<C> {
                 CloudToken::Lasts => {}
                 // Another content than the host's, so that a comparison finds a difference.
                 CloudToken::Due => {
+                    cloud = CloudTokenSent::Due;
                     secrets.set(CLOUD_TOKEN, "due");
                 }
-                CloudToken::New(token) => {
+                CloudToken::New { token, due } => {
+                    cloud = CloudTokenSent::New(due);
                     self.known.value(&token);
                     secrets.set(CLOUD_TOKEN, token.as_str());
                 }
@@ -169,6 +186,7 @@ impl<C: Cluster> HostExecutor<C> {
             rendered,
             payload: found.payload,
             bytes,
+            cloud,
         })
     }
 

@@ -9,7 +9,7 @@ use super::{
     keys,
 };
 use crate::host::cluster::CloudToken;
-use dormer_proto::message::Failure;
+use dormer_proto::{id, message::Failure};
 use jiff::Timestamp;
 use k8s_openapi::api::{
     authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec},
@@ -38,7 +38,7 @@ impl KubernetesExecutor {
                     format!("Node {node} is not there: its cloud-node-manager gets no token");
                 return Err(Failure::transient("NodeGone", message));
             };
-            return self.new_cloud_token(&found).await.map(CloudToken::New);
+            return self.new_cloud_token(&found).await;
         }
         // A token ends with its Node.
         let due = found.as_ref().and_then(due);
@@ -48,14 +48,31 @@ impl KubernetesExecutor {
         })
     }
 
-    async fn new_cloud_token(&self, node: &Node) -> Result<Zeroizing<String>, Failure> {
-        let name = node.name_any();
+    pub(super) async fn note_cloud_token_of(
+        &self,
+        node: &str,
+        due: id::Timestamp,
+    ) -> Result<(), Failure> {
+        // A token ends with its Node.
+        let Some(found) = self.node(node).await? else {
+            return Ok(());
+        };
+        let id::Timestamp(due) = due;
+        let due = i64::try_from(due / 1_000).map(Timestamp::from_second);
+        let due = due.map(Result::ok).ok().flatten().unwrap_or(Timestamp::MAX);
+        let change = json!({"metadata": {"annotations": {keys::CLOUD_TOKEN_DUE: due.to_string()}}});
+        let what = format!("Node {node}");
+        patch(&self.node_api(), &found, &what, change).await?;
+        Ok(())
+    }
+
+    async fn new_cloud_token(&self, node: &Node) -> Result<CloudToken, Failure> {
         let home = &self.settings.namespace;
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), home);
         let bound = BoundObjectReference {
             api_version: Some("v1".into()),
             kind: Some("Node".into()),
-            name: Some(name.clone()),
+            name: Some(node.name_any()),
             uid: node.uid(),
         };
         let wish = TokenRequest {
@@ -78,11 +95,9 @@ impl KubernetesExecutor {
         let token = Zeroizing::new(given.token);
         let now = Timestamp::now();
         let half = given.expiration_timestamp.0.duration_since(now) / 2;
-        let due = Timestamp::from_second((now + half).as_second()).unwrap_or(now);
-        let change = json!({"metadata": {"annotations": {keys::CLOUD_TOKEN_DUE: due.to_string()}}});
-        let what = format!("Node {name}");
-        patch(&self.node_api(), node, &what, change).await?;
-        Ok(token)
+        let due = (now + half).as_millisecond();
+        let due = id::Timestamp(u64::try_from(due).unwrap_or_default());
+        Ok(CloudToken::New { token, due })
     }
 }
 

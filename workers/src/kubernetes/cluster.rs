@@ -13,6 +13,7 @@ use crate::{
 };
 use dormer_profile::cluster_config::ClusterSnapshot;
 use dormer_proto::{
+    id::Timestamp,
     machine::{HostRef, MachineRef},
     message::Failure,
 };
@@ -208,6 +209,10 @@ impl Cluster for KubernetesExecutor {
 
     async fn cloud_token(&self, node: &str, renew: bool) -> Result<CloudToken, Failure> {
         self.cloud_token_of(node, renew).await
+    }
+
+    async fn note_cloud_token(&self, node: &str, due: Timestamp) -> Result<(), Failure> {
+        self.note_cloud_token_of(node, due).await
     }
 }
 

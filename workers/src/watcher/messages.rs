@@ -4,7 +4,7 @@ use super::{objects::ObservedMachine, view::View};
 use crate::port::EpochStart;
 use dormer_proto::{
     id::RunId,
-    machine::{self, ConditionFact, MachineRef},
+    machine::{self, ConditionFact, MachineRef, TemplateDifference},
     message::{Inbound, InboxMessage, ObjectRef, Observation, Version, cut},
     pool::PoolSettings,
     rollout,
@@ -240,6 +240,7 @@ impl MessageWriter {
         };
         let mut fact = machine.published();
         fact.owner = view.owner_of(machine).cloned();
+        fact.template.extend(outdated(view, machine));
         fact.node_absent = machine.node_uid.is_none()
             && fact
                 .node
@@ -452,6 +453,14 @@ impl MessageWriter {
             body,
         }
     }
+}
+
+/// Fields in which a Machine differs from the template of its set. A Machine that is being deleted has no successor.
+fn outdated(view: &View, machine: &ObservedMachine) -> Vec<TemplateDifference> {
+    let owner = view.owner_of(machine).filter(|_| !machine.fact.deleting);
+    let set = owner.and_then(|owner| view.sets.get(&owner.uid));
+    set.map(|set| set.fields.that_differ_in(&machine.fields))
+        .unwrap_or_default()
 }
 
 /// Two Machines whose Nodes would have the same name: neither receives certificate requests for it, and both report

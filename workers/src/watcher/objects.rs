@@ -4,10 +4,13 @@ mod condition;
 mod machine;
 mod machine_set;
 mod node;
+mod template;
 
 pub(super) use machine::{ObservedMachine, machine};
 pub(super) use machine_set::{ObservedSet, machine_set};
 pub(super) use node::{ObservedNode, node};
+#[cfg(test)]
+pub(super) use template::SpecFields;
 
 use crate::kubernetes::keys;
 use dormer_proto::{id::Timestamp, machine::TokenMark, message::cut};

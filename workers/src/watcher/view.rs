@@ -153,7 +153,10 @@ impl View {
                         set.autoscaled,
                     )
                 });
-                if known.is_none_or(|known| known.selector != set.selector) {
+                let kept = |known: &ObservedSet| {
+                    known.selector == set.selector && known.fields == set.fields
+                };
+                if !known.is_some_and(kept) {
                     self.changed.extend(owned_by(&self.machines, &set.uid));
                 }
                 self.numbers_changed |= known.is_some_and(|known| {

@@ -66,7 +66,7 @@ pub(crate) struct Plain {
 pub(crate) struct CloudTokens {
     /// So many were given.
     pub(crate) given: u32,
-    /// The last one lasts.
+    /// The last one is noted, and lasts.
     pub(crate) lasts: bool,
 }
 
@@ -161,15 +161,22 @@ impl Cluster for Plain {
         let mut cloud = self.cloud.lock().expect("the cloud's tokens");
         if renew {
             cloud.given += 1;
-            cloud.lasts = true;
             let token = format!("cloud-t0ken-{}-of-{node}", cloud.given);
-            return Ok(CloudToken::New(token.into()));
+            return Ok(CloudToken::New {
+                token: token.into(),
+                due: Timestamp(u64::MAX),
+            });
         }
         Ok(if cloud.lasts {
             CloudToken::Lasts
         } else {
             CloudToken::Due
         })
+    }
+
+    async fn note_cloud_token(&self, _: &str, _: Timestamp) -> Result<(), Failure> {
+        self.cloud.lock().expect("the cloud's tokens").lasts = true;
+        Ok(())
     }
 }
 

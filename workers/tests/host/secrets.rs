@@ -217,7 +217,14 @@ impl Cluster for Marked {
     }
 
     async fn cloud_token(&self, _: &str, _: bool) -> Result<CloudToken, Failure> {
-        Ok(CloudToken::New(CLOUD_TOKEN.to_owned().into()))
+        Ok(CloudToken::New {
+            token: CLOUD_TOKEN.to_owned().into(),
+            due: Timestamp(u64::MAX),
+        })
+    }
+
+    async fn note_cloud_token(&self, _: &str, _: Timestamp) -> Result<(), Failure> {
+        Ok(())
     }
 }
 

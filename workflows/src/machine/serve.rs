@@ -32,7 +32,7 @@ pub(super) struct Comparison {
     /// Change class; `None`: nothing differs.
     pub(super) class: Option<ChangeClass>,
     pub(super) differs: Vec<String>,
-    /// Whether a trusted certificate is among it.
+    /// Whether a trusted certificate, or a token that ends, is among it.
     pub(super) certificates: bool,
 }
 

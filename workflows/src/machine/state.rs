@@ -527,7 +527,8 @@ impl State {
         }
     }
 
-    /// Whether the pool's pause delays changes that do not disturb pods. Changes of certificates are never delayed.
+    /// Whether the pool's pause delays changes that do not disturb pods. Changes of certificates, and tokens that end,
+    /// are never delayed.
     #[must_use]
     pub(super) fn live_held(&self) -> bool {
         let pool = self.pool.as_ref();

@@ -7,7 +7,7 @@ use super::{
 use dormer_proto::{
     checks::NodeCheck,
     id::Timestamp,
-    machine::{Blocker, ConditionFact, CordonedBy, MachineApi},
+    machine::{Blocker, ConditionFact, CordonedBy, MachineApi, TemplateDifference},
     message::{Failure, cause},
     phase::MachinePhase,
     rollout::NotCompared,
@@ -53,6 +53,8 @@ pub struct View {
     pub token: Option<u64>,
     /// Zone of its cloud.
     pub zone: Option<String>,
+    /// Fields that the template of its MachineSet has otherwise.
+    pub template: Vec<TemplateDifference>,
     /// Whether its Machine is being deleted.
     pub deleting: bool,
     /// The Machine's own phase.
@@ -119,6 +121,7 @@ impl State {
             ),
             token: self.lease.token().map(|token| token.0),
             zone: machine.and_then(|m| m.zone.clone()),
+            template: machine.map(|m| m.template.clone()).unwrap_or_default(),
             deleting: machine.is_some_and(|m| m.deleting),
             machine_phase: machine.and_then(|m| m.phase.clone()),
             machine_error: machine.and_then(|m| m.error.clone()),

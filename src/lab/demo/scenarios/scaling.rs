@@ -1,15 +1,41 @@
 //! The MachineSet is scaled up and down during an upgrade.
 
-use super::{DemoScenario, larger, of_kind};
+use super::{DemoScenario, MachineRun, larger, of_kind};
 use dormer_fleet::api::kinds;
 use dormer_proto::phase::{MachinePhase, MachineState};
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams};
 use serde_json::json;
 use std::collections::BTreeSet;
 
 impl DemoScenario {
     /// Sets the replicas of the one Windows MachineSet, as `kubectl scale` does.
     pub(super) async fn scale(&self, replicas: u32) {
+        let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
+        let (sets, name) = self.windows_set().await;
+        sets.patch_scale(&name, &PatchParams::default(), &patch)
+            .await
+            .expect("it is scaled");
+    }
+
+    /// Writes another image into the template of the one Windows MachineSet, as `kubectl patch` does.
+    async fn change_image(&self, image: &str) {
+        let value = json!({"ami": {"id": image}});
+        let template = json!({"spec": {"providerSpec": {"value": value}}});
+        let patch = Patch::Merge(json!({"spec": {"template": template}}));
+        let (sets, name) = self.windows_set().await;
+        sets.patch(&name, &PatchParams::default(), &patch)
+            .await
+            .expect("it is changed");
+    }
+
+    /// How many machines that exist were made from an earlier template.
+    fn outdated(&self) -> usize {
+        let outdated = |run: &&MachineRun| !run.view.template.is_empty();
+        self.board.live().filter(outdated).count()
+    }
+
+    /// The one Windows MachineSet, by its name.
+    async fn windows_set(&self) -> (Api<DynamicObject>, String) {
         let sets = of_kind(self.stage.client(), "MachineSet", "machinesets");
         let all = sets
             .list(&ListParams::default())
@@ -23,10 +49,7 @@ impl DemoScenario {
         let name = windows
             .and_then(|set| set.metadata.name)
             .expect("a Windows MachineSet");
-        let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
-        sets.patch_scale(&name, &PatchParams::default(), &patch)
-            .await
-            .expect("it is scaled");
+        (sets, name)
     }
 
     /// UIDs of the Machines that the world has.
@@ -101,4 +124,40 @@ async fn a_set_that_grows_and_shrinks_in_the_middle_of_an_upgrade_ends_upgraded(
     if let Some(larger) = larger {
         larger.passed(&[("machines", many.to_string())]);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn machines_of_an_earlier_template_are_found_until_others_are_made_from_the_new_one() {
+    let mut scenario = DemoScenario::all_joined(2).await;
+    assert_eq!(
+        scenario.outdated(),
+        0,
+        "what the cloud fills in is no difference"
+    );
+    scenario.change_image("ami-of-the-next-month").await;
+    scenario
+        .until("both are found", |scenario| scenario.outdated() == 2)
+        .await;
+    let run = scenario.board.live().next().expect("a machine");
+    let difference = &run.view.template[0];
+    assert_eq!(
+        (difference.field.as_str(), difference.template.as_deref()),
+        (
+            "spec.providerSpec.value.ami.id",
+            Some("\"ami-of-the-next-month\"")
+        )
+    );
+    // The pool replaces machines in its upgrades: the new ones are made from the new template.
+    scenario.stage.install(1).await.expect("a payload");
+    scenario
+        .until("all carry the next payload", |scenario| {
+            scenario.board.serving(scenario.stage.version(1)) == 2
+        })
+        .await;
+    scenario
+        .until("none is left of the earlier template", |scenario| {
+            scenario.outdated() == 0
+        })
+        .await;
+    scenario.end().await;
 }

@@ -3,7 +3,7 @@
 use super::{
     super::{
         csr::{ObservedCsr, Stranger},
-        objects::{ObservedNode, ObservedSet},
+        objects::{ObservedNode, ObservedSet, SpecFields},
         view::{Kind, ObservedObject},
     },
     *,
@@ -12,6 +12,7 @@ use dormer_proto::{
     id::{Epoch, Incarnation},
     machine::{CsrFact, MachineApi, MachineFact, MachineRef, NodeFact, Owner},
 };
+use serde_json::json;
 
 fn machine(
     uid: &str,
@@ -40,6 +41,7 @@ fn machine(
         fact,
         windows: true,
         labels: BTreeMap::from([("of".to_owned(), "set".to_owned())]),
+        fields: SpecFields::default(),
         synced: false,
         twin: false,
         expected,
@@ -103,6 +105,7 @@ fn set(uid: &str, windows: bool, resource: u64) -> ObservedObject {
         ready: 1,
         available: 1,
         selector: None,
+        fields: SpecFields::default(),
         autoscaled: false,
         windows,
         resource,
@@ -432,6 +435,82 @@ fn selecting(of: &str, resource: u64) -> ObservedObject {
         selector: Some(labels.into_iter().collect()),
         ..set
     })
+}
+
+/// Fields that differ from the template of the set, in the facts of machines.
+fn differences_in(messages: &[FactMessage]) -> Vec<String> {
+    let said = messages.iter().filter_map(|message| {
+        let Inbound::Observed(observed) = &message.body else {
+            panic!("the watcher only observes")
+        };
+        let Some(Fact::Machine(machine::Fact::Machine(fact))) = observed.fact.as_ref() else {
+            return None;
+        };
+        let fields: Vec<_> = fact.template.iter().map(|it| it.field.as_str()).collect();
+        Some(format!("{}: {}", fact.machine.uid, fields.join(", ")))
+    });
+    said.collect()
+}
+
+#[test]
+fn a_changed_template_reaches_the_runs_of_its_machines_and_no_other() {
+    let with_image = |image: &str, resource: u64| {
+        let spec = json!({"providerSpec": {"value": {"ami": {"id": image}}}});
+        (SpecFields::of(MachineApi::OpenShift, &spec), resource)
+    };
+    let made = |uid: &str, (fields, resource): (SpecFields, u64)| {
+        ObservedObject::of(ObservedMachine {
+            fields,
+            ..machine(uid, resource, None, None)
+        })
+    };
+    let template = |(fields, resource): (SpecFields, u64)| {
+        let ObservedObject::Set(set) = set("set", true, resource) else {
+            unreachable!("a set")
+        };
+        ObservedObject::Set(ObservedSet { fields, ..set })
+    };
+    let mut harness = Harness::new(&[]);
+    harness.observe(template(with_image("ami-1", 1)));
+    harness.observe(made("old", with_image("ami-1", 2)));
+    let mut other = machine("other", 3, None, None);
+    other.fact.owner = None;
+    harness.observe(ObservedObject::of(other));
+    let all = harness
+        .writer
+        .everything(&mut harness.view, &mut harness.published);
+    assert_eq!(differences_in(&all), ["old: ", "other: "]);
+    let mut next = |observed: Option<ObservedObject>| {
+        observed.into_iter().for_each(|it| harness.observe(it));
+        let news = harness
+            .writer
+            .news(&mut harness.view, &mut harness.published);
+        differences_in(&news)
+    };
+    let image = "spec.providerSpec.value.ami.id";
+    assert_eq!(
+        next(Some(template(with_image("ami-2", 4)))),
+        [format!("old: {image}")]
+    );
+    assert_eq!(next(Some(made("new", with_image("ami-2", 5)))), ["new: "]);
+    assert_eq!(
+        next(Some(template(with_image("ami-2", 6)))),
+        [""; 0],
+        "nothing else"
+    );
+    assert_eq!(
+        next(Some(template(with_image("ami-1", 7)))),
+        [format!("new: {image}"), "old: ".into()]
+    );
+    let mut going = machine("new", 8, None, None);
+    going.fact.deleting = true;
+    let (fields, _) = with_image("ami-2", 8);
+    let going = ObservedMachine { fields, ..going };
+    assert_eq!(
+        next(Some(ObservedObject::of(going))),
+        ["new: "],
+        "it goes anyway"
+    );
 }
 
 /// The owners of machines, and the machines of owners, that these messages tell of.

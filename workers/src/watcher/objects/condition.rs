@@ -1,5 +1,6 @@
 //! Conditions of a Machine that show a problem.
 
+use super::template::UP_TO_DATE;
 use dormer_proto::{machine::ConditionFact, message::cut};
 use serde_json::Value;
 
@@ -35,7 +36,9 @@ fn condition(listed: &Value) -> Option<ConditionFact> {
     } else {
         "True"
     };
-    let amiss = !kind.is_empty() && !status.is_empty() && status != well;
+    // An older Machine is healthy: the fact names its differences.
+    let healthy = status == well || kind == UP_TO_DATE;
+    let amiss = !kind.is_empty() && !status.is_empty() && !healthy;
     amiss.then(|| ConditionFact {
         kind: word(kind),
         status: word(status),
@@ -78,6 +81,7 @@ mod tests {
             {"type": "InstanceExists", "status": "False", "severity": "Warning", "reason": "InstanceNotCreated",
              "message": "Instance has not been created", "lastTransitionTime": "2026-11-21T06:00:00Z"},
             {"type": "Paused", "status": "False", "reason": "AuthoritativeAPIMachineAPI"},
+            {"type": "UpToDate", "status": "False", "reason": "NotUpToDate"},
             {"type": "", "status": "False"}, {"status": 7}, "nothing",
         ]);
         let quota = "VcpuLimitExceeded: 32 vCPU, request id: 0a1b-22, status code: 400";

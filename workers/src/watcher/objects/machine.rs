@@ -3,7 +3,9 @@
 use super::{
     ADDRESSES_MAX, TEXT_BYTES_MAX, UnreadableObject, annotation, body,
     condition::{amiss, without_ids},
-    label, resource, short, time, token, uid,
+    label, resource, short,
+    template::{SpecFields, not_up_to_date},
+    time, token, uid,
 };
 use crate::{kubernetes::keys, source};
 use dormer_proto::{
@@ -23,6 +25,8 @@ pub(in crate::watcher) struct ObservedMachine {
     pub(in crate::watcher) windows: bool,
     /// Its labels: a MachineSet keeps only the Machines that its selector matches.
     pub(in crate::watcher) labels: BTreeMap<String, String>,
+    /// Fields that the template of its MachineSet has, too.
+    pub(in crate::watcher) fields: SpecFields,
     /// The name that its Node will have, as the probe wrote it.
     pub(in crate::watcher) expected: Option<String>,
     /// UID of the Node that `status.nodeRef` names.
@@ -138,6 +142,8 @@ pub(in crate::watcher) fn machine(
     let zone = source::zone(api, &meta, &data["spec"]);
     let zone = zone.filter(|zone| zone.len() <= TEXT_BYTES_MAX);
     let zone = zone.map(str::to_owned);
+    let fields = SpecFields::of(api, &data["spec"]);
+    let template = not_up_to_date(api, &data["status"]);
     let body: MachineBody = body(data)?;
     let spec = body.spec.unwrap_or_default();
     let status = body.status.unwrap_or_default();
@@ -185,6 +191,8 @@ pub(in crate::watcher) fn machine(
         platform,
         zone,
         user: short("spec.user", spec.user.filter(|_| api == MachineApi::Host))?,
+        // The writer of messages adds the fields that differ from its MachineSet.
+        template,
         token: token(&meta),
         // Not the object's: the writer of messages puts it in.
         neighbour: Neighbour::default(),
@@ -193,6 +201,7 @@ pub(in crate::watcher) fn machine(
         fact,
         windows,
         labels: meta.labels.clone().unwrap_or_default(),
+        fields,
         expected: short("metadata.annotations", annotation(&meta, keys::NODE_NAME))?,
         node_uid: short("status.nodeRef.uid", node.uid)?,
         elsewhere,

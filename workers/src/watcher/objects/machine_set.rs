@@ -1,6 +1,6 @@
 //! A MachineSet of either API: how many machines it wants, and whether they run Windows.
 
-use super::{UnreadableObject, annotation, body, odd, resource, short, uid};
+use super::{UnreadableObject, annotation, body, odd, resource, short, template::SpecFields, uid};
 use crate::source;
 use dormer_proto::machine::MachineApi;
 use kube::{
@@ -32,6 +32,8 @@ pub(in crate::watcher) struct ObservedSet {
     pub(in crate::watcher) speaks: Option<String>,
     /// `spec.selector`; `None`: it has none, or one that cannot be read.
     pub(in crate::watcher) selector: Option<Selector>,
+    /// Fields of the Machines that it makes from now on.
+    pub(in crate::watcher) fields: SpecFields,
     /// The cluster autoscaler changes the number of its machines.
     pub(in crate::watcher) autoscaled: bool,
     /// Its template makes Windows machines.
@@ -88,6 +90,7 @@ pub(in crate::watcher) fn machine_set(
         data,
         ..
     } = object;
+    let fields = SpecFields::of(api, &data["spec"]["template"]["spec"]);
     let body: SetBody = body(data)?;
     let spec = body.spec.unwrap_or_default();
     let replicas = u32::try_from(spec.replicas.unwrap_or(1)); // 1 is the API's default
@@ -106,6 +109,7 @@ pub(in crate::watcher) fn machine_set(
         available: count(status.available_replicas),
         windows: source::is_windows(api, &template),
         selector: source::selector(&spec.selector),
+        fields,
         autoscaled: AUTOSCALED
             .iter()
             .any(|key| annotation(&meta, key).is_some()),
