@@ -5,7 +5,7 @@ use dormer_profile::{
     render::EXAMPLE_PAYLOAD,
     sha256_hex,
 };
-use dormer_testkit::{AMD64, ARM64, test_dir, windows_program as program};
+use dormer_testkit::{AMD64, ARM64, go_program, test_dir, windows_program as program};
 use serde_json::Value;
 use std::{
     path::Path,
@@ -188,9 +188,20 @@ const NEEDED: [&str; 4] = [
 
 fn programs(folder: &Path) {
     for name in NEEDED {
-        let version = (name == "kubelet.exe").then_some([1, 35, 2, 0]);
-        std::fs::write(folder.join(name), program(AMD64, version)).expect("written");
+        let bytes = match name {
+            "kubelet.exe" => program(AMD64, Some([1, 35, 2, 0])),
+            "containerd.exe" => containerd("github.com/containerd/containerd", "v1.7.35"),
+            _ => program(AMD64, None),
+        };
+        std::fs::write(folder.join(name), bytes).expect("written");
     }
+}
+
+/// As containerd's Makefile builds it: without a version resource.
+fn containerd(module: &str, version: &str) -> Vec<u8> {
+    go_program(&format!(
+        "path\t{module}/cmd/containerd\nmod\t{module}\t{version}\t\n"
+    ))
 }
 
 fn make(folder: &Path, more: &[&str]) -> Output {
@@ -241,37 +252,55 @@ fn a_payload_is_made_of_programs_and_verified() {
 }
 
 #[test]
-fn the_manifest_names_containerd_by_its_version_resource() {
+fn the_manifest_names_containerd_by_what_the_program_says() {
     let folder = test_dir("payload");
     programs(folder.path());
-    let made_with = |version, more: &[&str]| {
-        let bytes = program(AMD64, version);
+    let made_with = |bytes: Vec<u8>, more: &[&str]| {
         std::fs::write(folder.path().join("containerd.exe"), bytes).expect("written");
         let made = make(folder.path(), &[&["--profile=upstream"], more].concat());
         let text_of = std::fs::read_to_string(folder.path().join(MANIFEST_FILE));
         let manifest = Manifest::parse(&text_of.expect("written")).expect("a manifest");
         (made, manifest.containerd)
     };
-    // Without a resource it is what a person says; a manifest without it counts as 1.7.
-    for (version, more, wanted) in [
-        (None, &[][..], ""),
-        (None, &["--containerd=2.1"][..], "2.1"),
-        (Some([2, 3, 1, 0]), &[][..], "2.3"),
-        (Some([2, 3, 1, 0]), &["--containerd=2.3"][..], "2.3"),
+    let two = |version| containerd("github.com/containerd/containerd/v2", version);
+    let resource = |version| program(AMD64, Some(version));
+    // A program that says nothing is what a person says.
+    for (bytes, more, wanted) in [
+        (program(AMD64, None), &["--containerd=2.1"][..], "2.1"),
+        (two("v2.4.2"), &[][..], "2.4"),
+        (two("(devel)"), &["--containerd=2.1"][..], "2.1"),
+        (resource([2, 3, 1, 0]), &[][..], "2.3"),
+        (resource([2, 3, 1, 0]), &["--containerd=2.3"][..], "2.3"),
     ] {
-        let (made, written) = made_with(version, more);
+        let (made, written) = made_with(bytes, more);
         assert!(made.status.success(), "{}", text(&made.stderr));
         assert_eq!(written, wanted);
     }
-    for (version, said, why) in [
+    for (bytes, more, why) in [
         (
-            Some([2, 4, 0, 0]),
-            "--containerd=2.3",
+            resource([2, 4, 0, 0]),
+            &["--containerd=2.3"][..],
             "2.4.0.0, but --containerd says 2.3",
         ),
-        (None, "--containerd=newest", "not major.minor"),
+        (
+            two("v2.4.2"),
+            &["--containerd=2.1"][..],
+            "its Go build information says v2.4.2, but --containerd says 2.1",
+        ),
+        (
+            two("(devel)"),
+            &["--containerd=1.7"][..],
+            "its Go module is github.com/containerd/containerd/v2",
+        ),
+        (two("(devel)"), &[][..], "name it with --containerd"),
+        (program(AMD64, None), &[][..], "does not say which release"),
+        (
+            program(AMD64, None),
+            &["--containerd=newest"][..],
+            "not major.minor",
+        ),
     ] {
-        let (made, before) = made_with(version, &[said]);
+        let (made, before) = made_with(bytes, more);
         assert!(!made.status.success(), "{why}");
         assert!(text(&made.stderr).contains(why), "{}", text(&made.stderr));
         assert_eq!(before, "2.3", "the manifest from before stays");

@@ -104,6 +104,9 @@ pub struct NodeExpectation {
     /// Minor version of its payload's kubelet; `None`: unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kubelet_minor: Option<u32>,
+    /// Release of its payload's containerd (`2.1`); `None`: unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub containerd: Option<String>,
     /// Windows build that a login to its host found (`10.0.20348`); `None`: unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub os_build: Option<String>,

@@ -9,6 +9,7 @@
 pub mod address;
 pub mod boot;
 pub mod checks;
+pub mod duration;
 pub mod envelope;
 pub mod id;
 pub mod machine;

@@ -213,7 +213,7 @@ pub struct Guard {
     #[serde(default, skip_serializing_if = "is_false")]
     pub deletes: bool,
     /// Another client uncordoned the Node meanwhile: the drain starts over with all pods that are there, and a host whose
-    /// Node is Ready is not torn down before.
+    /// Node is Ready is not torn down before, nor its Machine deleted.
     #[serde(default, skip_serializing_if = "is_false")]
     pub anew: bool,
     /// A tear-down under this lease was ordered before: the host may not be whole.
@@ -509,7 +509,8 @@ pub enum FenceRefusal {
     NoOwner,
     /// Another client cordoned the Node, and no person asks for this machine.
     Cordoned,
-    /// Another client uncordoned the Node of a host that is to be torn down, and it serves.
+    /// Another client uncordoned the drained Node of a host that is to be torn down, or of a Machine that is to be deleted,
+    /// and it serves.
     Uncordoned,
 }
 

@@ -176,6 +176,7 @@ fn a_payload_is_written_and_comes_with_its_terms() {
         skew: Some("kubelet 1.34 is newer than the oldest API server, 1.33".into()),
         platforms: Vec::new(),
         kubelet: None,
+        containerd: None,
         refused_builds: std::collections::BTreeMap::new(),
     };
     let pool = PoolSettings {

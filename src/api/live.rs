@@ -1,11 +1,14 @@
-//! Latest heartbeat of every attempt, the latest remote commands, and the notes about quarantined runs. They are for
-//! people: no decision depends on them, and they end with the process.
+//! Latest heartbeat of every attempt, the latest remote commands, the notes about quarantined runs, and since when a
+//! machine is in its phase. They are for people: no decision depends on them, and they end with the process.
 
 use dormer_engine::port::QuarantineNote;
+use dormer_engine_core::Run;
 use dormer_proto::{
-    id::{Attempt, RunId, Seq, TaskId},
+    id::{Attempt, RunId, Seq, TaskId, Timestamp},
     message::{Heartbeat, RemoteCommand},
+    phase::MachinePhase,
 };
+use dormer_workflows::{Dormer, State};
 use std::{
     collections::{BTreeMap, VecDeque},
     sync::{Mutex, MutexGuard, PoisonError},
@@ -22,6 +25,9 @@ const COMMANDS_BYTES_MAX: usize = 8 << 20;
 /// Most remote commands of one task. Beyond it its oldest are dropped.
 const TASK_COMMANDS_MAX: usize = 64;
 
+/// Time after a read of all runs for which a change counts as seen when it happened.
+const FRESH: Duration = Duration::from_secs(30);
+
 /// End of a command whose worker sends no heartbeats any more.
 const NO_REPORT: &str = "unknown: its worker is silent";
 
@@ -36,6 +42,61 @@ pub struct Live {
     command_count: watch::Sender<u64>,
     /// Notes about quarantined runs at the last read. Lock held as the ones above.
     notes: Mutex<BTreeMap<RunId, QuarantineNote>>,
+    /// Begin of each machine's phase and halt. Lock held as the ones above.
+    begins: Mutex<BTreeMap<RunId, Begins>>,
+    /// Time at which all runs were read last. Lock held as the ones above.
+    read: Mutex<Option<Instant>>,
+}
+
+/// Times at which a machine's phase and its halt began. `None`: before this process read the run first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Begins {
+    seq: Seq,
+    phase: MachinePhase,
+    pub(crate) phase_since: Option<Timestamp>,
+    halt: Option<String>,
+    pub(crate) halt_since: Option<Timestamp>,
+}
+
+impl Begins {
+    /// What a record of this time says, after the one `before` it. `fresh`: the runs were read shortly before, so a change
+    /// is not much older than the record.
+    fn after(before: Option<&Self>, run: &Run<Dormer>, at: Timestamp, fresh: bool) -> Option<Self> {
+        let State::Machine(state) = &run.state else {
+            return None;
+        };
+        let phase = state.phase.id();
+        let halt = state.view().halt.map(|halt| halt.to_string());
+        let known = match before {
+            _ if run.entered.seq == run.seq => Some(at),
+            Some(before) if before.phase == phase => before.phase_since,
+            Some(_) if fresh => Some(at),
+            _ => None,
+        };
+        // The phase may have ended and begun again since the runs were read.
+        let ordered = first_order(run, phase);
+        let phase_since = known.map(|known| known.max(run.entered.at)).max(ordered);
+        let halt_since = match before {
+            Some(before) if before.halt == halt => before.halt_since,
+            Some(_) if fresh => Some(at),
+            _ => None,
+        };
+        Some(Self {
+            seq: run.seq,
+            phase,
+            phase_since,
+            halt_since: halt_since.filter(|_| halt.is_some()),
+            halt,
+        })
+    }
+}
+
+/// First order of the phase's only task. Other phases have several tasks, or none.
+fn first_order(run: &Run<Dormer>, phase: MachinePhase) -> Option<Timestamp> {
+    use MachinePhase::{Applying, Checking, Closing};
+    let orders = run.tasks.iter().map(|task| task.first_at);
+    let first = orders.min();
+    first.filter(|_| [Applying, Checking, Closing].contains(&phase))
 }
 
 /// Remote commands by task, with their order of arrival.
@@ -114,12 +175,40 @@ fn size(command: &RemoteCommand) -> usize {
 }
 
 impl Live {
+    /// Takes over what a record of this time says about its run.
+    pub(crate) fn saw(&self, run: &Run<Dormer>, at: Timestamp) {
+        let fresh = lock(&self.read).is_some_and(|read| read.elapsed() < FRESH);
+        let mut begins = lock(&self.begins);
+        let known = begins.get(&run.id);
+        if known.is_some_and(|known| known.seq >= run.seq) {
+            return;
+        }
+        if let Some(next) = Begins::after(known, run, at, fresh) {
+            begins.insert(run.id.clone(), next);
+        }
+    }
+
+    /// All runs were read now.
+    pub(crate) fn saw_all(&self) {
+        *lock(&self.read) = Some(Instant::now());
+    }
+
+    /// Forgets runs that are stored no more.
+    pub(crate) fn forget(&self, stored: impl Fn(&RunId) -> bool) {
+        lock(&self.begins).retain(|run, _| stored(run));
+    }
+
+    /// When the phase and the halt of a run began.
+    pub(crate) fn begins(&self, run: &RunId) -> Option<Begins> {
+        lock(&self.begins).get(run).cloned()
+    }
+
     fn beats(&self) -> MutexGuard<'_, BTreeMap<TaskId, (Instant, Heartbeat)>> {
-        self.beats.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.beats)
     }
 
     fn notes(&self) -> MutexGuard<'_, BTreeMap<RunId, QuarantineNote>> {
-        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.notes)
     }
 
     /// Replaces the notes about quarantined runs. Released ones are left out.
@@ -157,7 +246,7 @@ impl Live {
 
     /// Stores a remote command. If there are too many, it replaces the oldest.
     pub fn ran(&self, command: RemoteCommand) {
-        let mut commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut commands = lock(&self.commands);
         commands.put(command);
         drop(commands);
         self.command_count
@@ -176,7 +265,7 @@ impl Live {
             seq: Seq(0),
             ordinal: 0,
         };
-        let commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner);
+        let commands = lock(&self.commands);
         let ours = commands
             .of
             .range(first..)
@@ -200,7 +289,7 @@ impl Live {
             seq: Seq(0),
             ordinal: 0,
         };
-        let commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner);
+        let commands = lock(&self.commands);
         let ours = commands
             .of
             .range(first..)
@@ -237,6 +326,10 @@ impl Live {
             .map(|(_, (_, heartbeat))| heartbeat.clone())
             .collect()
     }
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -346,5 +439,74 @@ mod tests {
         assert_eq!((of("a"), of("b")), (vec![4], Vec::new()));
         tokio::time::advance(SHOWN_FOR).await;
         assert!(of("a").is_empty());
+    }
+
+    /// A machine's run at record `seq`, which entered its state at record 1.
+    fn run_in(
+        phase: dormer_workflows::machine::Phase,
+        held: Option<&str>,
+        seq: u64,
+    ) -> Run<Dormer> {
+        use dormer_workflows::machine::State as Machine;
+        let state = Machine {
+            phase,
+            held: held.map(str::to_owned),
+            ..Machine::default()
+        };
+        Run {
+            id: "machine/u1".parse().expect("an id"),
+            seq: Seq(seq),
+            began: Timestamp(0),
+            state: state.into(),
+            entered: dormer_engine_core::Entered {
+                seq: Seq(1),
+                at: Timestamp(1),
+            },
+            tasks: Vec::new(),
+            timers: BTreeMap::new(),
+            outbox: Vec::new(),
+            taken: BTreeMap::new(),
+            numbered: Seq(0),
+            requests: VecDeque::new(),
+            facts: BTreeMap::new(),
+            episodes: VecDeque::new(),
+            closed: None,
+            sum: dormer_proto::id::Sum(0),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_phase_and_a_halt_are_as_old_as_their_own_records() {
+        use dormer_workflows::machine::Phase;
+        let live = Live::default();
+        let times = |run: &Run<Dormer>| {
+            let begins = live.begins(&run.id).expect("it was read");
+            (begins.phase_since, begins.halt_since)
+        };
+        let joined = run_in(Phase::Serving, None, 5);
+        live.saw(&joined, Timestamp(50));
+        assert_eq!(
+            times(&joined),
+            (None, None),
+            "it is older than this process"
+        );
+        live.saw_all();
+        let held = run_in(Phase::Serving, Some("ann"), 6);
+        live.saw(&held, Timestamp(60));
+        assert_eq!(times(&held), (None, Some(Timestamp(60))));
+        let checked = run_in(Phase::Checking, Some("ann"), 7);
+        live.saw(&checked, Timestamp(70));
+        assert_eq!(times(&checked), (Some(Timestamp(70)), Some(Timestamp(60))));
+        live.saw(&held, Timestamp(60));
+        assert_eq!(
+            times(&held).0,
+            Some(Timestamp(70)),
+            "an older record is read late"
+        );
+        // Nobody looked for an hour: the phase began at some time in it.
+        tokio::time::advance(Duration::from_secs(3_600)).await;
+        let serves = run_in(Phase::Serving, None, 90);
+        live.saw(&serves, Timestamp(3_600_070));
+        assert_eq!(times(&serves), (None, None));
     }
 }

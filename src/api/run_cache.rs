@@ -71,7 +71,7 @@ impl RunCache {
             .collect();
         for page in changed.chunks(PAGE) {
             for stored in self.ports.load(page).await?.into_iter().flatten() {
-                match read(&stored.bytes) {
+                match self.read(&stored.bytes) {
                     Ok(run) => drop(runs.insert(run.id.clone(), (stored.revision, run))),
                     // One record of a newer build must not hide all the others.
                     Err(error) => tracing::warn!(%error, "a run is not shown"),
@@ -79,8 +79,11 @@ impl RunCache {
             }
         }
         if runs.len() > heads.len() {
-            runs.retain(|run, _| heads.binary_search_by(|head| head.run.cmp(run)).is_ok());
+            let stored = |run: &RunId| heads.binary_search_by(|head| head.run.cmp(run)).is_ok();
+            runs.retain(|run, _| stored(run));
+            self.live.forget(stored);
         }
+        self.live.saw_all();
         Ok(runs.values().map(|(_, run)| Arc::clone(run)).collect())
     }
 
@@ -115,7 +118,15 @@ impl RunCache {
         self.read_notes(NOTES_FOR).await?;
         let stored = self.ports.load(std::slice::from_ref(run)).await?;
         let stored = stored.into_iter().flatten().next();
-        Ok(stored.map(|stored| read(&stored.bytes)).transpose()?)
+        Ok(stored.map(|stored| self.read(&stored.bytes)).transpose()?)
+    }
+
+    fn read(&self, bytes: &[u8]) -> Result<SharedRun, envelope::DecodeError> {
+        let (record, sum) = envelope::decode::<Record<Dormer>>(bytes, SCHEMA)?;
+        let mut run = record.run;
+        run.sealed(sum);
+        self.live.saw(&run, record.at);
+        Ok(Arc::new(run))
     }
 
     /// Run of a machine, by its UID, its name, or `namespace/name`. Of several with one name, the open run counts, or
@@ -143,13 +154,6 @@ impl RunCache {
             .pop()
             .ok_or_else(|| ApiError::absent("machine", called, "dormer get machines"))
     }
-}
-
-fn read(bytes: &[u8]) -> Result<SharedRun, envelope::DecodeError> {
-    let (record, sum) = envelope::decode::<Record<Dormer>>(bytes, SCHEMA)?;
-    let mut run = record.run;
-    run.sealed(sum);
-    Ok(Arc::new(run))
 }
 
 fn is_called(run: &Run<Dormer>, called: &str) -> bool {

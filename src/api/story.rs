@@ -229,10 +229,12 @@ fn observed(object: &ObjectRef, fact: Option<&Fact>) -> String {
             format!("the MachineSet {name} has {has} of {wants} Machines")
         }
         Some(Fact::Rollout(rollout::Fact::Listed { with_node, .. })) => {
-            format!(
-                "the watcher listed all Machines: {} have a Node",
-                with_node.len()
-            )
+            let count = match with_node.len() {
+                0 => "none had a Node then".to_owned(),
+                1 => "1 had a Node then".to_owned(),
+                count => format!("{count} had a Node then"),
+            };
+            format!("the watcher listed all Machines; {count}")
         }
     }
 }
@@ -271,7 +273,7 @@ fn csr_text(fact: &CsrFact) -> String {
     let pending = if fact.pending {
         "waits for approval"
     } else {
-        "was approved or denied"
+        "waits no longer: somebody approved or denied it"
     };
     let kind = fact.signer.rsplit('/').next().unwrap_or_default();
     format!("the CSR {} ({kind}) {pending}", fact.name)

@@ -10,9 +10,11 @@ use dormer_proto::{
     machine::ConditionFact,
     message,
     phase::MachinePhase,
+    rollout::NotCompared,
     work::machine_run,
 };
 use dormer_views::{
+    explain,
     machine::{
         Blocker, Condition, CordonedBy, Drain, Halt, HaltKind, Machine, MachineKind, PhaseFailure,
         Refused, TemplateDifference,
@@ -78,11 +80,14 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
     } = state.view();
     let lacks = lacks::of(run, live);
     let status = status(run, live, now);
+    let begins = live.begins(&run.id);
+    let halt_since = begins.as_ref().and_then(|it| it.halt_since);
     let waiting_for = match (&status.quarantine, &lacks) {
         (Some(quarantine), _) => Some(waits_for_release(&run.id, quarantine)),
         (None, Some(_)) => Some(LACKING.to_owned()),
         (None, None) => waiting_for,
     };
+    let waiting_for = waiting_for.map(|text| probed(text, phase, address.as_deref(), run));
     Some(Machine {
         kind: Some(MachineKind::from(api).into()),
         name,
@@ -91,6 +96,7 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
         state: phase.state().into(),
         phase: phase.into(),
         phase_text: phase.text().to_owned(),
+        phase_since: begins.and_then(|it| it.phase_since).map(Moment),
         reason,
         failure: failure.map(|(phase, failure)| failure_view(phase, failure)),
         waiting_for,
@@ -110,11 +116,8 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
         machine_error,
         machine_conditions: machine_conditions.into_iter().map(condition_view).collect(),
         owner,
-        halt: halt.as_ref().map(halt_view),
-        not_compared: not_compared.map(|it| TaskFailure {
-            code: it.code,
-            message: it.message,
-        }),
+        halt: halt.as_ref().map(|halt| halt_view(halt, halt_since)),
+        not_compared: not_compared.map(not_compared_view),
         unserved: unserved.as_ref().map(unserved_view),
         neighbour,
         refused: refused.map(|it| Refused {
@@ -137,28 +140,19 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
     })
 }
 
-fn failure_view(phase: MachinePhase, failure: message::Failure) -> PhaseFailure {
-    PhaseFailure {
-        code: failure.code,
-        message: failure.message,
-        phase: phase.into(),
-        phase_text: phase.text().to_owned(),
-    }
-}
-
-fn condition_view(condition: ConditionFact) -> Condition {
-    Condition {
-        kind: condition.kind,
-        status: condition.status,
-        reason: condition.reason,
-        message: condition.message,
-    }
-}
-
-fn unserved_view(check: &NodeCheck) -> TaskFailure {
-    TaskFailure {
-        code: check.code().to_owned(),
-        message: format!("{}: {}", check.check, check.said),
+/// What a machine that is probed waits for: SSH or, once SSH works and the probe fails, its success.
+fn probed(text: String, phase: MachinePhase, address: Option<&str>, run: &Run<Dormer>) -> String {
+    use dormer_engine_core::TaskPhase as Phase;
+    let last = run.tasks.iter().find_map(|task| match &task.phase {
+        Phase::Waiting { failure, .. } => Some(failure),
+        Phase::InFlight { .. } => task.last.as_ref(),
+    });
+    let probing = [MachinePhase::Probing, MachinePhase::Reprobing].contains(&phase);
+    match (last, address) {
+        (Some(failure), Some(address)) if probing && !explain::is_connection(&failure.code) => {
+            format!("the probe of {address} to succeed")
+        }
+        _ => text,
     }
 }
 
@@ -178,6 +172,38 @@ pub(crate) fn template_difference(
     }
 }
 
+fn failure_view(phase: MachinePhase, failure: message::Failure) -> PhaseFailure {
+    PhaseFailure {
+        code: failure.code,
+        message: failure.message,
+        phase: phase.into(),
+        phase_text: phase.text().to_owned(),
+    }
+}
+
+fn not_compared_view(failure: NotCompared) -> TaskFailure {
+    TaskFailure {
+        code: failure.code,
+        message: failure.message,
+    }
+}
+
+fn condition_view(condition: ConditionFact) -> Condition {
+    Condition {
+        kind: condition.kind,
+        status: condition.status,
+        reason: condition.reason,
+        message: condition.message,
+    }
+}
+
+fn unserved_view(check: &NodeCheck) -> TaskFailure {
+    TaskFailure {
+        code: check.code().to_owned(),
+        message: format!("{}: {}", check.check, check.said),
+    }
+}
+
 fn drain_view(drain: machine::Drain) -> Drain {
     let blockers = drain.blockers.into_iter();
     Drain {
@@ -193,7 +219,7 @@ fn drain_view(drain: machine::Drain) -> Drain {
     }
 }
 
-fn halt_view(halt: &machine::Halt) -> Halt {
+fn halt_view(halt: &machine::Halt, since: Option<Timestamp>) -> Halt {
     let (kind, by) = match halt {
         machine::Halt::Paused { by } => (HaltKind::Paused, Some(by)),
         machine::Halt::Held { by } => (HaltKind::Held, Some(by)),
@@ -203,6 +229,7 @@ fn halt_view(halt: &machine::Halt) -> Halt {
         kind: kind.into(),
         by: by.cloned(),
         text: halt.to_string(),
+        since: since.map(Moment),
     }
 }
 
@@ -367,6 +394,7 @@ fn open_task(id: &TaskId, task: &OpenTask<Dormer>, now: Timestamp) -> Task {
         machine: None,
         attempt: task.attempt.0,
         attempts_max: task.policy.attempts_max,
+        ends: ends(task, now).map(Moment),
         phase: phase.into(),
         since: since.map(Moment),
         since_seconds: since.map(|since| now.since_ms(since) / 1_000),
@@ -377,6 +405,17 @@ fn open_task(id: &TaskId, task: &OpenTask<Dormer>, now: Timestamp) -> Task {
         }),
         heartbeat: None,
     }
+}
+
+/// Time limit of a task. `None`: its attempts are used up earlier, at the rate of the attempts so far or of the longest
+/// pause between two.
+fn ends(task: &OpenTask<Dormer>, now: Timestamp) -> Option<Timestamp> {
+    let policy = &task.policy;
+    let left = policy.attempts_max.saturating_sub(task.attempt.0);
+    let each = now.since_ms(task.first_at) / task.attempt.0.max(1);
+    let attempts_ms = left.saturating_mul(each.max(policy.delay_ms_max));
+    let ends = task.overall();
+    (attempts_ms > ends.since_ms(now)).then_some(ends)
 }
 
 fn heartbeat_view(beat: &message::Heartbeat) -> Heartbeat {

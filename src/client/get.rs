@@ -26,7 +26,9 @@ use std::cmp::Ordering;
 /// Text below the help: columns that do not explain themselves.
 pub(super) const COLUMNS_HELP: &str = "\
 Columns of machines: VERSION is what the node carries, DESIRED what it should carry; SINCE is the age of the state, AGE \
-that of the Machine. Of rollouts: UPDATED counts machines that serve with the version that they should carry; HOLDER \
+that of the Machine. Of rollouts: SERVING counts machines whose Node is in service, held ones too; UPDATED \
+counts machines that carry the version that they should carry; MACHINES counts one that goes and the one in its place \
+once; HOLDER \
 names those that hold the lease, several where maxUnavailable is above 1; TIME LEFT counts a usual turn for each machine \
 in the queue, and is empty while nothing is granted or a turn takes more than three times as long as usual.";
 

@@ -8,7 +8,7 @@ use super::{
     server::Server,
 };
 use clap::Args;
-use dormer_views::record::{Event, EventKind, Record};
+use dormer_views::record::{Record, shown};
 use std::path::PathBuf;
 
 /// Records in one request.
@@ -75,26 +75,14 @@ async fn records(
     Ok(records)
 }
 
-/// Whether an event is only for dormer itself: runs confirm each other's signals, and a timer leads to what follows it.
-fn is_internal(event: &Event) -> bool {
-    event.kind == EventKind::SignalReceipted || event.kind == EventKind::TimerDue
-}
-
 /// Each record with its number, time and phase, and its events below. Without `all`, records that only dormer needs are
-/// left out and counted.
+/// left out and counted, and equal failures in a row are one.
 fn story<'a>(records: impl IntoIterator<Item = &'a Record>, all: bool) -> String {
     let mut lines = Vec::new();
     let mut day = String::new();
-    let mut left_out = 0_usize;
-    let mut state = None;
-    for record in records {
-        let said = (label(record), record.asks.is_empty());
-        let same = state.as_ref() == Some(&said.0) && said.1;
-        state = Some(said.0);
-        if !all && same && record.events.iter().all(is_internal) {
-            left_out += 1;
-            continue;
-        }
+    let (rows, left_out) = shown(records, all);
+    for row in &rows {
+        let record = row.record;
         let at = record.at.to_string();
         let (date, time) = at.split_once('T').unwrap_or(("", &at));
         if date != day {
@@ -103,13 +91,14 @@ fn story<'a>(records: impl IntoIterator<Item = &'a Record>, all: bool) -> String
         }
         let time = time.trim_end_matches('Z');
         lines.push(format!("{:>5}  {time}  {}", record.seq, label(record)));
-        // A cause without other events is named: the time limit of a step.
-        let alone = record.events.iter().all(is_internal);
-        let events = record
-            .events
-            .iter()
-            .filter(|event| all || alone || !is_internal(event));
+        let events = row.events(all);
         lines.extend(events.map(|event| format!("{:21}{}", "", event.text)));
+        if row.times > 1 {
+            lines.push(format!(
+                "{:21}{} times so, first at {} (record {})",
+                "", row.times, row.first.at, row.first.seq
+            ));
+        }
         if !record.asks.is_empty() {
             lines.push(format!("{:21}-> {}", "", record.asks.join(", ")));
         }

@@ -16,6 +16,7 @@ use dormer_proto::{
 use dormer_views::{
     machine::{Machine, MachineKind},
     moment::{Moment, span},
+    numbers::Numbers,
     rollout::{Pool, Rollout},
     run::{QuarantinedRun, Run, Task},
     trouble::{self, Urgency, trouble},
@@ -355,9 +356,9 @@ impl Item for Run {
 pub(super) struct Progress {
     #[serde(flatten)]
     rollout: Rollout,
-    /// Machines that serve with the version that they should carry; unknown without the machines.
+    /// Numbers of its machines; zero without them.
     #[serde(skip)]
-    pub(super) updated: Option<u64>,
+    pub(super) numbers: Numbers,
     /// Time until the queue is empty, in seconds.
     #[serde(skip)]
     pub(super) left: Option<u64>,
@@ -366,10 +367,8 @@ pub(super) struct Progress {
 impl Progress {
     /// Progress of `rollout` with the known `machines`; the server estimates the duration of a turn.
     pub(super) fn of(rollout: Rollout, machines: &[Machine]) -> Self {
-        let ours = machines.iter().filter(|it| it.pool == rollout.pool);
-        let updated = ours.filter(|it| it.is_updated());
         Self {
-            updated: Some(updated.count() as u64),
+            numbers: Numbers::of_pool(machines, &rollout.pool),
             left: trouble::seconds_left(&rollout),
             rollout,
         }
@@ -380,10 +379,10 @@ impl Item for Progress {
     const COLUMNS: &'static [Column<Self>] = &[
         Column::new("POOL", |it| it.rollout.pool.clone()),
         Column::new("STATE", |it| it.rollout.state.to_string()),
-        Column::new("MEMBERS", |it| it.rollout.members.to_string()),
-        Column::new("UPDATED", |it| optional(&it.updated)),
-        Column::new("JOINED", |it| it.rollout.joined.to_string()),
-        Column::new("FAILED", |it| it.rollout.failed.to_string()),
+        Column::new("MACHINES", |it| it.numbers.machines.to_string()),
+        Column::new("SERVING", |it| it.numbers.serving.to_string()),
+        Column::new("UPDATED", |it| it.numbers.updated.to_string()),
+        Column::new("FAILED", |it| it.numbers.failed.to_string()),
         Column::new("UNAVAILABLE", |it| {
             let allowed = it.rollout.max_unavailable;
             let allowed = allowed.map_or_else(|| "?".to_owned(), |it| it.to_string());
@@ -599,7 +598,7 @@ mod tests {
         let queued = json!({"queue": [waiting.clone(), waiting], "maxUnavailable": 1,
             "typicalTurnSeconds": 600});
         let queued = rollout(queued);
-        assert_eq!((queued.updated, queued.left), (Some(1), Some(1_200)));
+        assert_eq!((queued.numbers.updated, queued.left), (1, Some(1_200)));
         assert_eq!(rollout(json!({})).left, None);
     }
 }

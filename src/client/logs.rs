@@ -332,6 +332,7 @@ mod tests {
             machine: None,
             attempt,
             attempts_max: 5,
+            ends: None,
             phase: TaskPhase::InFlight.into(),
             since: None,
             since_seconds: None,

@@ -2,7 +2,7 @@
 
 use dormer_proto::id::Timestamp;
 use dormer_views::{
-    moment::{Moment, length},
+    moment::{Moment, span},
     run::RunStatus,
 };
 use std::time::SystemTime;
@@ -38,7 +38,7 @@ fn beside(server: Timestamp, here: Timestamp) -> Option<String> {
     Some(format!(
         "times are by the server's clock: there it is {}, {} {order} this computer's (a simulated world runs faster)",
         Moment(server).clock(here),
-        length(apart / 1_000)
+        span(apart / 1_000)
     ))
 }
 
@@ -54,11 +54,11 @@ mod tests {
         assert_eq!(
             beside(server, here).as_deref(),
             Some(
-                "times are by the server's clock: there it is 2025-11-27 07:00 UTC, 6 days ahead of this computer's \
+                "times are by the server's clock: there it is 2025-11-27 07:00 UTC, 6d ahead of this computer's \
                  (a simulated world runs faster)"
             )
         );
         let behind = beside(Timestamp(here.0 - 600_000), here).expect("a remark");
-        assert!(behind.contains("06:50 UTC, 10 minutes behind"), "{behind}");
+        assert!(behind.contains("06:50 UTC, 10m behind"), "{behind}");
     }
 }

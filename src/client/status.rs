@@ -12,13 +12,14 @@ use super::{
 use clap::Args;
 use dormer_proto::{
     message::listed,
-    phase::{Listed, MachinePhase, MachineState},
+    phase::{Listed, MachinePhase},
 };
 use dormer_views::{
     explain,
     lacks::Lack,
     machine::{Machine, Machines},
-    moment::{length, rough},
+    moment::span,
+    numbers::Numbers,
     rollout::Rollout,
     run::{DeadLetter, List},
     trouble::{self, Group, Urgency},
@@ -63,8 +64,8 @@ struct Found {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Screen<'a> {
-    machines: usize,
-    serving: usize,
+    machines: u64,
+    serving: u64,
     causes: Vec<Cause<'a>>,
     rollouts: Vec<Lease<'a>>,
     versions: Vec<Version>,
@@ -79,8 +80,9 @@ struct Cause<'a> {
     code: String,
     cause: String,
     machines: Vec<&'a str>,
-    /// Seconds for which the first of them is in its state.
-    seconds: u64,
+    /// Seconds for which the first of them has this trouble; without the field, that is unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seconds: Option<u64>,
     #[serde(rename = "do")]
     steps: Vec<explain::Step>,
 }
@@ -92,6 +94,8 @@ struct Lease<'a> {
     pool: &'a str,
     state: &'a str,
     members: u64,
+    machines: u64,
+    serving: u64,
     updated: Option<u64>,
     holders: Vec<&'a str>,
     queue: usize,
@@ -185,15 +189,13 @@ impl Found {
         let causes = groups.into_iter().map(|group| {
             let steps = self.steps(&group);
             let machines = group.machines.iter().map(|it| it.name.as_str()).collect();
+            let seconds = group.seconds();
             Cause {
                 urgency: group.trouble.urgency.id(),
                 code: group.trouble.code,
                 cause: group.trouble.cause,
                 machines,
-                seconds: group
-                    .machines
-                    .first()
-                    .map_or(0, |it| it.status.since_seconds),
+                seconds,
                 steps,
             }
         });
@@ -203,7 +205,9 @@ impl Found {
                 pool: &rollout.pool,
                 state: rollout.state.id(),
                 members: rollout.members,
-                updated: progress.updated,
+                machines: progress.numbers.machines,
+                serving: progress.numbers.serving,
+                updated: Some(progress.numbers.updated),
                 holders: rollout.slots.iter().map(|it| it.name.as_str()).collect(),
                 queue: rollout.queue.len(),
                 stands_still: trouble::stands_still(rollout),
@@ -211,9 +215,10 @@ impl Found {
                 seconds_left: progress.left,
             }
         });
+        let numbers = self.numbers();
         Screen {
-            machines: self.machines.len(),
-            serving: self.serving(),
+            machines: numbers.machines,
+            serving: numbers.serving,
             causes: causes.collect(),
             rollouts: rollouts.collect(),
             versions: versions(&self.machines),
@@ -221,9 +226,8 @@ impl Found {
         }
     }
 
-    fn serving(&self) -> usize {
-        let serving = |it: &&Machine| it.state == MachineState::Joined && !down(it);
-        self.machines.iter().filter(serving).count()
+    fn numbers(&self) -> Numbers {
+        Numbers::of(&self.machines)
     }
 
     /// Next steps for a group. One command retries all machines that failed with one code.
@@ -261,7 +265,8 @@ impl Found {
         let mut lines: Vec<String> = Vec::new();
         lines.extend(self.lacks.iter().map(Lack::sentence));
         self.troubles(&mut lines, coloured);
-        let all = self.machines.len();
+        let numbers = self.numbers();
+        let all = numbers.machines;
         let still: Vec<String> = self
             .rollouts
             .iter()
@@ -304,7 +309,7 @@ impl Found {
             });
         }
         section(&mut lines, "IN PROGRESS", Style::Heading, coloured);
-        lines.push(format!("  {} of {all} machines serve", self.serving()));
+        lines.push(format!("  {} of {all} machines serve", numbers.serving));
         lines.extend(self.rollouts.iter().map(|it| self.rollout(it)));
         lines.extend(self.changing());
         let versions = versions(&self.machines);
@@ -334,10 +339,31 @@ impl Found {
         fitted.collect::<Vec<_>>().join("\n")
     }
 
+    /// Machines that were made from an earlier template of their MachineSet.
+    fn outdated(&self, lines: &mut Vec<String>, coloured: bool) {
+        let machines = self.machines.iter();
+        let groups = explain::outdated(machines.map(|it| (&*it.name, &*it.template_differs)));
+        if groups.is_empty() {
+            return;
+        }
+        section(lines, "EARLIER TEMPLATES", Style::Heading, coloured);
+        for group in groups.iter().take(CAUSES_MAX) {
+            lines.push(format!("  {}", group.heading()));
+            lines.extend(group.differs.iter().map(|it| format!("    {it}")));
+            lines.push(format!("    {}", group.remedy()));
+        }
+        let more = groups.len().saturating_sub(CAUSES_MAX);
+        if more > 0 {
+            lines.push(format!(
+                "  and {more} more differences; dormer get machines -l template=outdated lists the machines"
+            ));
+        }
+    }
+
     /// Machines with a trouble, by their urgency and cause.
     fn troubles(&self, lines: &mut Vec<String>, coloured: bool) {
         let groups = trouble::groups(&self.machines);
-        let all = self.machines.len();
+        let all = self.numbers().machines;
         for (urgency, heading, style) in [
             (Urgency::Stuck, "STUCK", Style::Bad),
             (Urgency::Person, "WAITING FOR A PERSON", Style::Attention),
@@ -368,34 +394,13 @@ impl Found {
         }
     }
 
-    /// Machines that were made from an earlier template of their MachineSet.
-    fn outdated(&self, lines: &mut Vec<String>, coloured: bool) {
-        let machines = self.machines.iter();
-        let groups = explain::outdated(machines.map(|it| (&*it.name, &*it.template_differs)));
-        if groups.is_empty() {
-            return;
-        }
-        section(lines, "EARLIER TEMPLATES", Style::Heading, coloured);
-        for group in groups.iter().take(CAUSES_MAX) {
-            lines.push(format!("  {}", group.heading()));
-            lines.extend(group.differs.iter().map(|it| format!("    {it}")));
-            lines.push(format!("    {}", group.remedy()));
-        }
-        let more = groups.len().saturating_sub(CAUSES_MAX);
-        if more > 0 {
-            lines.push(format!(
-                "  and {more} more differences; dormer get machines -l template=outdated lists the machines"
-            ));
-        }
-    }
-
     fn group(&self, group: &Group<'_>, lines: &mut Vec<String>) {
         let names: Vec<&str> = group.machines.iter().map(|it| it.name.as_str()).collect();
         lines.push(format!(
             "  {}: {}{}",
             machines_text(names.len()),
             group.trouble.cause,
-            in_state(&group.machines)
+            for_long(group)
         ));
         lines.push(format!("    {}", listed(&names, NAMES_MAX)));
         for step in self.steps(group) {
@@ -408,8 +413,10 @@ impl Found {
 
     fn rollout(&self, rollout: &Rollout) -> String {
         let progress = self.progress(rollout);
-        let updated = progress.updated.unwrap_or(0);
-        let mut parts = vec![format!("{updated} of {} updated", rollout.members)];
+        let Numbers {
+            machines, updated, ..
+        } = progress.numbers;
+        let mut parts = vec![format!("{updated} of {machines} updated")];
         let limit = rollout.max_unavailable;
         let limit = limit.map_or_else(|| "?".to_owned(), |it| it.to_string());
         parts.push(format!("{} of {limit} unavailable", rollout.unavailable));
@@ -428,7 +435,7 @@ impl Found {
             parts.push(format!("waits for {waits}"));
         }
         if let Some(left) = progress.left {
-            parts.push(format!("about {} left", length(left)));
+            parts.push(format!("about {} left", span(left)));
         }
         format!(
             "  Rollout {} is {}: {}",
@@ -455,11 +462,6 @@ impl Found {
     }
 }
 
-/// Whether a machine that has joined serves no more.
-fn down(machine: &Machine) -> bool {
-    machine.phase == MachinePhase::Serving && machine.waiting_for.is_some()
-}
-
 fn section(lines: &mut Vec<String>, heading: &str, style: Style, coloured: bool) {
     if !lines.is_empty() {
         lines.push(String::new());
@@ -467,17 +469,10 @@ fn section(lines: &mut Vec<String>, heading: &str, style: Style, coloured: bool)
     lines.push(style.paint(heading, coloured));
 }
 
-/// State of the machines, and how long the first one has been in it. The age of a cause is unknown.
-fn in_state(machines: &[&Machine]) -> String {
-    let Some(first) = machines.first() else {
-        return String::new();
-    };
-    let long = rough(first.status.since_seconds);
-    if machines.iter().all(|it| it.state == first.state) {
-        format!(" ({} for {long})", first.state)
-    } else {
-        format!(" (in this state for {long})")
-    }
+/// How long the first machine has had the trouble, if that is known.
+fn for_long(group: &Group<'_>) -> String {
+    let text = |seconds| format!(" (for {})", span(seconds));
+    group.seconds().map_or_else(String::new, text)
 }
 
 fn machines_text(count: usize) -> String {
@@ -543,7 +538,7 @@ mod tests {
             lines,
             [
                 "STUCK: 2 of 3 machines",
-                "  2 machines: access denied: No right (access_denied) (Failed for 22 min)",
+                "  2 machines: access denied: No right (access_denied) (for 22m)",
                 "    win-a, win-b",
                 "    Make the SSH user an administrator of the host.",
                 "      dormer retry --all-failed --code access_denied",
@@ -563,7 +558,7 @@ mod tests {
     fn a_quiet_fleet_says_so_and_a_halted_rollout_does_not() {
         let quiet = found(&[serving("win-a", "v2")], json!({})).lines(usize::MAX, false);
         assert!(quiet.starts_with("Nothing is wrong"), "{quiet}");
-        assert!(quiet.contains("1 of 3 updated"), "{quiet}");
+        assert!(quiet.contains("1 of 1 updated"), "{quiet}");
         let halted = found(&[serving("win-a", "v2")], json!({"halted": "win-x failed"}));
         let text = halted.lines(usize::MAX, false);
         assert!(

@@ -466,7 +466,7 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "bring-up (record 1), 1970-01-01T00:00:00.000Z to now, 1m20s: under way",
+                "bring-up (record 1), 1970-01-01T00:00:00.000Z to now, 80s: under way",
                 "|- Provisioned: probing               ------           30.0s",
                 "|  `- probe 2.0                       ------           30.0s  2 attempts, succeeded",
                 "|     |- attempt 1                    xx               10.0s  failed by worker w1 (NoAnswer: nobody)",

@@ -113,6 +113,7 @@ pub(super) mod tests {
             state: phase.state().into(),
             phase: phase.into(),
             phase_text: phase.text().into(),
+            phase_since: None,
             reason: None,
             failure: None,
             waiting_for: None,
@@ -179,6 +180,7 @@ pub(super) mod tests {
             kind: HaltKind::Paused.into(),
             by: Some("ann".into()),
             text: "paused by ann".into(),
+            since: None,
         };
         let paused = Machine {
             halt: Some(halt),

@@ -15,7 +15,8 @@ use dormer_views::actions::{APPROVE, RETRY};
 use dormer_views::{
     explain,
     machine::Machine,
-    moment::rough,
+    moment::span,
+    numbers::Numbers,
     rollout::Rollout,
     trouble::{self, Group, Urgency},
 };
@@ -194,6 +195,7 @@ pub(super) fn fleet(snapshot: &Snapshot, live: &Live, filter: &Filter) -> Conten
         .iter()
         .filter_map(|run| views::rollout(run, &names, live, snapshot.now))
         .collect();
+    let numbers = |pool: &str| Numbers::of_pool(all.iter().map(|item| &item.machine), pool);
     let main = html! {
         div.top {
             h1 { "Fleet" }
@@ -203,7 +205,7 @@ pub(super) fn fleet(snapshot: &Snapshot, live: &Live, filter: &Filter) -> Conten
             p.lack role="alert" data-key="lack" { (lack.sentence()) }
         }
         (needs(&all, stuck, &rollouts))
-        div.rollouts { @for rollout in &rollouts { (rollout_line(rollout)) } }
+        div.rollouts { @for rollout in &rollouts { (rollout_line(rollout, numbers(&rollout.pool))) } }
         (list(&all, filter))
     };
     Content {
@@ -287,7 +289,6 @@ fn cause(group: &Group<'_>, rollouts: &[Rollout]) -> Markup {
     let steps = first.map(|first| explain::steps(first, rollout));
     let steps = steps.unwrap_or_default();
     let code = group.trouble.code.as_str();
-    let longest = first.map_or(0, |it| it.status.since_seconds);
     let others = group.machines.len().saturating_sub(NAMES_MAX);
     let one = group.machines.len() == 1;
     html! {
@@ -310,7 +311,7 @@ fn cause(group: &Group<'_>, rollouts: &[Rollout]) -> Markup {
                 @if others > 0 {
                     a href=(format!("/{}", query(&[("cause", Some(code))]))) { "and " (others) " more" }
                 }
-                span.quiet { " for " (rough(longest)) }
+                @if let Some(seconds) = group.seconds() { span.quiet { " for " (span(seconds)) } }
             }
             // What to do outside; the button and the machine's page have the commands of one machine.
             @for step in steps.iter().filter(|step| !step.instead) {

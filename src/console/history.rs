@@ -3,13 +3,13 @@
 use super::page::{query, state, time};
 use dormer_api::{Api, ApiError, SharedRun};
 use dormer_views::actions::RESET;
-use dormer_views::record::{EventKind, Record};
+use dormer_views::record::{EventKind, Record, Shown, shown};
 use maud::{Markup, html};
 use serde::Deserialize;
 use std::sync::Arc;
 
-/// Records on a page.
-const ROWS: u64 = 40;
+/// Records on a page. Equal failures are one row, and what only dormer needs is left out.
+const ROWS: u64 = 100;
 
 /// Part of a history that a page shows, from the query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Deserialize)]
@@ -19,6 +19,34 @@ pub(super) struct Part {
     before: Option<u64>,
     /// First record of the episode to draw.
     pub(super) episode: Option<u64>,
+    /// Shows each record, also those that only dormer needs.
+    all: Option<bool>,
+    /// Offers to go back to a record.
+    back: Option<bool>,
+}
+
+impl Part {
+    fn all(self) -> bool {
+        self.all == Some(true)
+    }
+
+    fn back(self) -> bool {
+        self.back == Some(true)
+    }
+
+    /// Address of this part.
+    fn address(self) -> String {
+        let number = |it: Option<u64>| it.map(|it| it.to_string());
+        let (before, episode) = (number(self.before), number(self.episode));
+        let query = query(&[
+            ("before", before.as_deref()),
+            ("episode", episode.as_deref()),
+            ("all", self.all().then_some("true")),
+            ("back", self.back().then_some("true")),
+        ]);
+        let query = if query.is_empty() { "?" } else { &query };
+        format!("{query}#history")
+    }
 }
 
 /// Reads the records of a part, newest last.
@@ -47,35 +75,42 @@ pub(super) fn table(
     let first = records.first().map_or(1, |record| record.seq);
     let last = records.last().map_or(0, |record| record.seq);
     let address = |before: u64| {
-        let before = (before <= run.seq.0).then(|| before.to_string());
-        let episode = part.episode.map(|episode| episode.to_string());
-        let query = query(&[
-            ("before", before.as_deref()),
-            ("episode", episode.as_deref()),
-        ]);
-        if query.is_empty() {
-            "?#history".to_owned()
-        } else {
-            format!("{query}#history")
-        }
+        let before = (before <= run.seq.0).then_some(before);
+        Part { before, ..part }.address()
     };
+    let (rows, _) = shown(records, part.all());
+    let reset = reset.filter(|_| run.closed.is_none());
+    let all = (Some(!part.all())).filter(|all| *all);
+    let back = (Some(!part.back())).filter(|back| *back);
     html! {
         section.card aria-labelledby="history" {
         h2 #history { "What happened" }
         table.history {
-            thead { tr { th { "Record" } th { "When" } th { "State" } th { "What" } th { "Action" } } }
-            tbody { @for record in records.iter().rev() { (row(record, run, reset)) } }
+            thead { tr {
+                th { "Record" } th { "When" } th { "State" } th { "What" }
+                @if part.back() { th { "Action" } }
+            } }
+            tbody { @for shown in rows.iter().rev() { (row(shown, run, reset, part)) } }
         }
         nav.pager aria-label="Pages of the history" {
             @if last < run.seq.0 { a href=(address(last + ROWS + 1)) { "← newer" } }
             span { "records " (first) " to " (last) " of " (run.seq.0) }
             @if first > 1 { a href=(address(first)) { "older →" } }
+            a href=(Part { all, ..part }.address()) {
+                @if part.all() { "Show what matters" } @else { "Show all" }
+            }
+            @if reset.is_some() {
+                a href=(Part { back, ..part }.address()) {
+                    @if part.back() { "Do not go back" } @else { "Go back to a record…" }
+                }
+            }
         }
         }
     }
 }
 
-fn row(record: &Record, run: &SharedRun, reset: Option<&str>) -> Markup {
+fn row(shown: &Shown<'_>, run: &SharedRun, reset: Option<&str>, part: Part) -> Markup {
+    let record = shown.record;
     let seq = record.seq;
     html! {
         tr data-key=(format!("record-{seq}")) {
@@ -86,13 +121,16 @@ fn row(record: &Record, run: &SharedRun, reset: Option<&str>) -> Markup {
                 @if let Some(phase) = record.phase_beside_state() { " " span.phase { (phase) } }
             }
             td data-label="What" {
-                @for event in &record.events {
+                @for event in shown.events(part.all()) {
                     div.event.bad[event.kind == EventKind::TaskFailed] { (event.text) }
+                }
+                @if shown.times > 1 {
+                    div.asks { (shown.times) " times so, first " (time(shown.first.at)) ", last " (time(record.at)) }
                 }
                 @for task in &record.asks { div.asks { "→ " (task) } }
             }
-            td data-label="" {
-                @if let Some(path) = reset.filter(|_| seq < run.seq.0 && run.closed.is_none()) {
+            @if part.back() { td data-label="" {
+                @if let Some(path) = reset.filter(|_| seq < run.seq.0) {
                     button.small.danger type="button" title=(RESET.what) aria-label=(format!("go back here, to record {seq}"))
                         data-key=(format!("reset-{seq}"))
                         data-post=(format!("/api/v1/{path}/reset")) data-to=(seq)
@@ -101,7 +139,29 @@ fn row(record: &Record, run: &SharedRun, reset: Option<&str>) -> Markup {
                         "go back here"
                     }
                 }
-            }
+            } }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_of_a_part_has_what_was_asked_for_and_no_more() {
+        assert_eq!(Part::default().address(), "?#history");
+        let part = Part {
+            before: Some(9),
+            back: Some(true),
+            ..Part::default()
+        };
+        assert_eq!(part.address(), "?before=9&back=true#history");
+        let shown = Part {
+            back: None,
+            all: Some(true),
+            ..part
+        };
+        assert_eq!(shown.address(), "?before=9&all=true#history");
     }
 }

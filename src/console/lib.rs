@@ -189,7 +189,7 @@ impl Console {
             Page::Fleet(filter) => Ok(fleet::fleet(snapshot, self.api.live(), filter)),
             Page::Machine(called, part) => machine::read(&self.api, snapshot, called, *part).await,
             Page::Rollout(pool, part) => rollout::read(&self.api, snapshot, pool, *part).await,
-            Page::Rollouts => Ok(rollouts::rollouts(snapshot, self.api.live())),
+            Page::Rollouts => rollouts::read(&self.api, snapshot).await,
             Page::Plan(chosen) => Ok(plan::read(&self.api, snapshot, chosen).await),
             Page::Activity => activity::read(&self.api, snapshot, &self.activity).await,
             Page::Settings => Ok(settings::settings(&self.api, snapshot)),

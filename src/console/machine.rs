@@ -16,7 +16,7 @@ use dormer_proto::{
     work::{machine_run, rollout_run},
 };
 use dormer_views::{
-    explain::{self, Explanation},
+    explain::{self, Explanation, Step},
     machine::Machine,
     moment::{Moment, lasted},
     record::Record,
@@ -114,30 +114,28 @@ fn page(content: &MachinePage<'_>) -> Markup {
     }
 }
 
-/// Cause in a few words, then State, Cause, Do now, as `dormer why` has them.
+/// State, Cause, Do now, as `dormer why` has them.
 fn situation(machine: &Machine, explanation: &Explanation) -> Markup {
     let Explanation {
-        headline,
-        phase,
         cause,
         code,
-        since: _,
         steps,
         heals_by,
         details,
         ..
     } = explanation;
+    // An alternative is no further step.
+    let (instead, steps): (Vec<&Step>, Vec<&Step>) = steps.iter().partition(|step| step.instead);
     let urgency = trouble(machine).map(|it| it.urgency);
     let bad = urgency == Some(Urgency::Stuck);
     // The code follows the words of the cause; it is set small.
     let small = code.as_ref().map(|code| format!("({code})"));
     html! {
         section.why.failed[bad].amber[urgency.is_some() && !bad] aria-label="Present state and its cause" {
-            @if let Some(headline) = headline { p { b { (headline) } } }
             dl {
                 div { dt { "State" } dd {
-                    (machine.state) ", for " (since(&machine.status)) ", since " (time(machine.status.since))
-                    @if let Some(phase) = phase { ", " (phase) }
+                    (machine.state) " for " (since(&machine.status)) ", since " (time(machine.status.since))
+                    (explanation.times())
                 } }
                 @if let Some(cause) = cause {
                     div { dt { "Cause" } dd {
@@ -152,18 +150,25 @@ fn situation(machine: &Machine, explanation: &Explanation) -> Markup {
                         "Nothing before " (time(*by)) ": dormer continues by itself."
                         @if !steps.is_empty() { " If it does not:" }
                     }
-                    @else if steps.is_empty() { "Nothing. There is nothing to do." }
-                    @if !steps.is_empty() { ol.steps {
-                        @for step in steps { li.instead[step.instead] {
-                            @if step.instead { "Or: " }
-                            (step.say.trim_end_matches('.'))
-                            @match step.line() { Some(line) => { ": " (command(&line)) } None => "." }
-                        } }
-                    } }
+                    @else if steps.is_empty() && instead.is_empty() { "Nothing." }
+                    @match steps.as_slice() {
+                        [] => {}
+                        [one] => { p { (step(one)) } }
+                        many => { ol.steps { @for it in many { li { (step(it)) } } } }
+                    }
+                    @for it in instead { p.instead { "Or: " (step(it)) } }
                 } }
             }
             @if !details.is_empty() { p.quiet { @for sentence in details { (sentence) " " } } }
         }
+    }
+}
+
+/// A step with its command.
+fn step(step: &Step) -> Markup {
+    html! {
+        (step.say.trim_end_matches('.'))
+        @match step.line() { Some(line) => { ": " (command(&line)) } None => "." }
     }
 }
 
@@ -288,18 +293,24 @@ mod tests {
         let rejected = shown(&rejected);
         for expected in [
             "class=\"why failed\"",
-            "<p><b>the key is not accepted (&lt;b&gt;) (AuthRejected)</b></p>",
-            "<dt>State</dt><dd>Failed, for ",
+            "<dt>State</dt><dd>Failed for ",
             "<b>the key is not accepted (&lt;b&gt;)</b> <span class=\"code\">(AuthRejected)</span>",
             "<code>dormer retry win-a</code>",
             "data-copy=\"dormer retry win-a\"",
-            "Or: Replace it",
+            "<p class=\"instead\">Or: Replace it",
         ] {
             assert!(rejected.contains(expected), "{expected}: {rejected}");
         }
+        let cause = "the key is not accepted";
+        assert_eq!(rejected.matches(cause).count(), 1, "once: {rejected}");
+        assert_eq!(
+            rejected.matches("<li>").count(),
+            2,
+            "an alternative is no step"
+        );
         let serving = shown(&machine_in(MachinePhase::Serving));
         assert!(
-            serving.contains("class=\"why\"") && serving.contains("There is nothing to do."),
+            serving.contains("class=\"why\"") && serving.contains("<dd>Nothing.</dd>"),
             "{serving}"
         );
         let asked = shown(&machine_in(MachinePhase::ApprovalWait));
@@ -318,15 +329,12 @@ mod tests {
         };
         let now = under_way.from + 60_000;
         let line = episode_line(&under_way, now).into_string();
-        assert!(line.ends_with("2025-11-21 07:00:00</time> to now, 1m0s: under way.</p>"));
+        assert!(line.ends_with("2025-11-21 07:00:00</time> to now, 60s: under way.</p>"));
         let ended = Episode {
             to: Some(now),
             ..under_way
         };
         let line = episode_line(&ended, now).into_string();
-        assert!(
-            line.ends_with("07:01:00</time>, 1m0s: ended.</p>"),
-            "{line}"
-        );
+        assert!(line.ends_with("07:01:00</time>, 60s: ended.</p>"), "{line}");
     }
 }

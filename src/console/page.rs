@@ -5,7 +5,7 @@ use dormer_api::ApiError;
 use dormer_views::actions::Action;
 use dormer_views::{
     machine::Machine,
-    moment::{Moment, rough},
+    moment::{Moment, span},
     run::{RunStatus, Task},
 };
 use maud::{DOCTYPE, Markup, html};
@@ -123,7 +123,7 @@ pub(super) fn or_dash(text: Option<&str>) -> &str {
 /// Time that a run has been in its state.
 pub(super) fn since(status: &RunStatus) -> Markup {
     let since = status.since.to_string();
-    html! { time datetime=(since) title=(since) { (rough(status.since_seconds)) } }
+    html! { time datetime=(since) title=(since) { (span(status.since_seconds)) } }
 }
 
 /// Time in UTC, to the second: `2026-11-21 07:00:00`.
@@ -365,6 +365,7 @@ mod tests {
             machine: None,
             attempt: 2,
             attempts_max: 60,
+            ends: None,
             phase: TaskPhase::InFlight.into(),
             since: None,
             since_seconds: None,

@@ -10,7 +10,7 @@ use dormer_views::{
     actions::APPROVE,
     explain,
     machine::Machine,
-    moment::rough,
+    moment::span,
     plan::{MachinePlan, Plan},
 };
 use maud::{Markup, html};
@@ -194,7 +194,7 @@ fn shown(group: &Alike<'_>, waiting: &[&Machine]) -> Markup {
             @if let Some(how) = &plan.how { p { "How: " (how) } }
             @if let Some(ms) = plan.expected_ms {
                 p.quiet {
-                    "Each takes about " (rough(ms / 1_000))
+                    "Each takes about " (span(ms / 1_000))
                     @match plan.unknown_steps {
                         0 => {},
                         1 => ", without one step that no machine has taken yet",

@@ -15,8 +15,8 @@ use dormer_api::{
 use dormer_proto::{id::Timestamp, phase::Unavailable, work::rollout_run};
 use dormer_views::{
     actions::{PAUSE_POOL, RESUME_POOL},
-    machine::Machine,
-    moment::{lasted, rough},
+    moment::{lasted, span},
+    numbers::Numbers,
     open_enum::OpenEnum,
     rollout::{LATE, Rollout, Slot},
     trouble,
@@ -50,11 +50,11 @@ pub(super) async fn read(
     };
     let records = history::read(api, run, part).await?;
     let names = views::names(&snapshot.runs);
-    let updated = updated(&snapshot.machines(api.live()), pool);
+    let numbers = Numbers::of_pool(&snapshot.machines(api.live()), pool);
     let main = html! {
         div.top { h1 { "Rollout " (pool) } (state(rollout.state.id())) }
         (status_section(&rollout))
-        (progress(&rollout, updated, &turns, snapshot.now.0))
+        (progress(&rollout, numbers, &turns, snapshot.now.0))
         (actions(&rollout, pool))
         (turns_picture(&turns, &names, snapshot.now.0))
         (machines(&rollout))
@@ -92,43 +92,40 @@ fn status_section(rollout: &Rollout) -> Markup {
     }
 }
 
-/// Number of the pool's machines that serve with the version that they should carry.
-pub(super) fn updated(machines: &[Machine], pool: &str) -> usize {
-    let ours = machines.iter().filter(|it| it.pool == pool);
-    ours.filter(|it| it.is_updated()).count()
-}
-
 /// Progress: machines with the desired version, and an estimate for the rest. A rollout that stands still has none.
-/// `updated`: the machines with that version.
-fn progress(rollout: &Rollout, updated: usize, turns: &[Turn], now: u64) -> Markup {
-    let members = usize::try_from(rollout.members).unwrap_or(usize::MAX);
-    let updated = updated.min(members);
-    let others = members - updated;
-    let left = trouble::seconds_left(rollout);
+fn progress(rollout: &Rollout, numbers: Numbers, turns: &[Turn], now: u64) -> Markup {
+    let Numbers {
+        machines,
+        serving,
+        updated,
+        failed,
+    } = numbers;
+    let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+    let others = count(machines.saturating_sub(updated));
     let still = trouble::stands_still(rollout).is_some();
     html! {
         section.card aria-labelledby="progress" {
             h2 #progress { "Progress" }
-            @if members > 0 {
-                (bar("Machines that carry the desired version, to scale", &[("Joined", updated), ("todo", others)], members))
+            @if machines > 0 {
+                (bar("Machines that carry the desired version, to scale", &[("Joined", count(updated)), ("todo", others)],
+                    count(machines)))
             }
             p {
-                b { (updated) " of " (rollout.members) } " updated"
+                b { (updated) " of " (machines) } " updated"
                 @if let Some(payload) = &rollout.payload { " to payload " code { (payload) } }
-                ", " (rollout.joined) " joined, " (rollout.failed) " failed, "
-                (rollout.unavailable) " of at most " (limit(rollout)) " unavailable"
-                @if others == 0 { "." }
-                @else if still { ". There is no estimate, because the rollout is stopped." }
-                @else if let Some(left) = left {
-                    ". About " b { (rough(left)) } " remain if each machine takes as long \
-                     as the last ones."
-                } @else { "." }
-                " " a href=(format!("/plan?pool={}", rollout.pool)) { "What would change" }
+                ", " (serving) " of " (machines) " serve, "
+                @if failed > 0 { (failed) " failed, " }
+                (rollout.unavailable) " of at most " (limit(rollout)) " unavailable. "
+                @if others > 0 && still { "There is no estimate, because the rollout is stopped. " }
+                @else if let Some(left) = trouble::seconds_left(rollout).filter(|_| others > 0) {
+                    "About " b { (span(left)) } " remain if each machine takes as long as the last ones. "
+                }
+                a href=(format!("/plan?pool={}", rollout.pool)) { "What would change" }
             }
             @if let Some((name, took, typical)) = late(&rollout.slots, turns, now) {
                 p.amber {
-                    (name) " has held the lease for " (rough(took / 1_000)) "; "
-                    (rough(typical / 1_000)) " is usual. See what it waits for."
+                    (name) " has held the lease for " (span(took / 1_000)) "; "
+                    (span(typical / 1_000)) " is usual. See what it waits for."
                 }
             }
         }

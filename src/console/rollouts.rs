@@ -3,21 +3,21 @@
 use super::{
     Content, Snapshot,
     page::{Section, or_dash, state},
-    rollout::{limit, updated},
+    rollout::limit,
 };
-use dormer_api::{live::Live, views};
-use dormer_views::{machine::Machine, rollout::Rollout, trouble};
+use axum::extract::State as Of;
+use dormer_api::{Api, ApiError, reads};
+use dormer_views::{machine::Machine, moment::span, numbers::Numbers, rollout::Rollout, trouble};
 use maud::{Markup, html};
+use std::sync::Arc;
 
-/// Content of the page.
-pub(super) fn rollouts(snapshot: &Snapshot, live: &Live) -> Content {
-    let names = views::names(&snapshot.runs);
-    let rollouts: Vec<Rollout> = snapshot
-        .runs
-        .iter()
-        .filter_map(|run| views::rollout(run, &names, live, snapshot.now))
-        .collect();
-    let machines = snapshot.machines(live);
+/// Reads the page's data and renders it.
+pub(super) async fn read(api: &Arc<Api>, snapshot: &Snapshot) -> Result<Content, ApiError> {
+    let rollouts = reads::rollouts(Of(Arc::clone(api))).await?.0.items;
+    Ok(rollouts_page(&rollouts, &snapshot.machines(api.live())))
+}
+
+fn rollouts_page(rollouts: &[Rollout], machines: &[Machine]) -> Content {
     let main = html! {
         div.top { h1 { "Rollouts" } }
         @if rollouts.is_empty() {
@@ -25,10 +25,10 @@ pub(super) fn rollouts(snapshot: &Snapshot, live: &Live) -> Content {
         } @else {
             div.card.flush { table {
                 thead { tr {
-                    th { "Pool" } th { "State" } th { "Updated" } th { "Unavailable" } th { "Holder of the lease" }
-                    th { "Queue" } th { "Waits for" }
+                    th { "Pool" } th { "State" } th { "Updated" } th { "Serving" } th { "Unavailable" }
+                    th { "Holder of the lease" } th { "Queue" } th { "Time left" } th { "Waits for" }
                 } }
-                tbody { @for rollout in &rollouts { (row(rollout, &machines)) } }
+                tbody { @for rollout in rollouts { (row(rollout, machines)) } }
             } }
         }
     };
@@ -41,6 +41,8 @@ pub(super) fn rollouts(snapshot: &Snapshot, live: &Live) -> Content {
 
 fn row(rollout: &Rollout, machines: &[Machine]) -> Markup {
     let pool = &rollout.pool;
+    let numbers = Numbers::of_pool(machines, pool);
+    let left = trouble::seconds_left(rollout).map(span);
     let still = trouble::stands_still(rollout);
     let stands = still.is_some();
     let waits = still.or_else(|| rollout.waiting_for.clone());
@@ -48,7 +50,8 @@ fn row(rollout: &Rollout, machines: &[Machine]) -> Markup {
         tr data-key=(pool) {
             td data-label="Pool" { a href=(format!("/rollouts/{pool}")) { (pool) } }
             td data-label="State" { (state(rollout.state.id())) }
-            td data-label="Updated" { (updated(machines, pool)) " of " (rollout.members) }
+            td data-label="Updated" { (numbers.updated) " of " (numbers.machines) }
+            td data-label="Serving" { (numbers.serving) " of " (numbers.machines) }
             td data-label="Unavailable" { (rollout.unavailable) " of at most " (limit(rollout)) }
             td data-label="Holder of the lease" {
                 @if rollout.slots.is_empty() { "–" }
@@ -58,20 +61,28 @@ fn row(rollout: &Rollout, machines: &[Machine]) -> Markup {
                 }
             }
             td data-label="Queue" { (rollout.queue.len()) }
+            td data-label="Time left" { (or_dash(left.as_deref())) }
             td data-label="Waits for" { span.amber[stands] { (or_dash(waits.as_deref())) } }
         }
     }
 }
 
 /// Rollout in one line.
-pub(super) fn rollout_line(rollout: &Rollout) -> Markup {
+pub(super) fn rollout_line(rollout: &Rollout, numbers: Numbers) -> Markup {
     let pool = &rollout.pool;
+    let Numbers {
+        machines,
+        serving,
+        updated,
+        ..
+    } = numbers;
     let queue = rollout.queue.len();
     html! {
         p.line data-key=(format!("rollout-{pool}")) {
             a href=(format!("/rollouts/{pool}")) { "Rollout " (pool) } " "
             (state(rollout.state.id())) " "
-            span { (rollout.joined) " of " (rollout.members) " joined" } ", "
+            span { (serving) " of " (machines) " serve" } ", "
+            span { (updated) " of " (machines) " updated" } ", "
             span { (rollout.unavailable) " of at most " (limit(rollout)) " unavailable" }
             @for slot in &rollout.slots {
                 ", " span { a href=(format!("/machines/{}", slot.holder)) { (slot.name) } " holds \
@@ -82,5 +93,42 @@ pub(super) fn rollout_line(rollout: &Rollout) -> Markup {
             @if let Some(who) = &rollout.paused { ", " b { "paused by " (who) } }
             @if let Some(why) = &rollout.halted { ": " span.reason { (why) } }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::actions::tests::machine_in;
+    use dormer_proto::phase::MachinePhase;
+
+    #[test]
+    fn a_machine_that_is_replaced_counts_once_in_every_number() {
+        let machine = |phase, served| Machine {
+            served,
+            owner: Some("MachineSet/w".into()),
+            ..machine_in(phase)
+        };
+        let goes = machine(MachinePhase::ReplacementWait, true);
+        let comes = machine(MachinePhase::Probing, false);
+        let serves = machine(MachinePhase::Serving, true);
+        let rollout = serde_json::from_value(serde_json::json!({
+            "pool": "windows", "state": "Open", "members": 3, "joined": 1, "failed": 0, "unavailable": 1,
+            "maxUnavailable": 1, "manualApproval": false, "token": 4, "away": [], "queue": [], "slots": [],
+            "gaps": [], "awaited": [], "turnedAway": [], "machineSets": [], "run": "rollout/windows", "seq": 3,
+            "enteredSeq": 1, "began": "2026-11-21T06:00:00.000Z", "since": "2026-11-21T07:00:00.000Z",
+            "sinceSeconds": 312, "typicalTurnSeconds": 60,
+        }));
+        let rollout: Rollout = rollout.expect("a rollout");
+        let machines = [goes, comes, serves];
+        let line = rollout_line(&rollout, Numbers::of_pool(&machines, "windows")).into_string();
+        assert!(
+            line.contains("1 of 2 serve") && line.contains("0 of 2 updated"),
+            "{line}"
+        );
+        let page = rollouts_page(&[rollout], &machines).main.into_string();
+        assert!(page.contains("data-label=\"Updated\">0 of 2<"), "{page}");
+        assert!(page.contains("data-label=\"Serving\">1 of 2<"), "{page}");
+        assert!(page.contains("data-label=\"Time left\""), "{page}");
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{
     collect::{Found, collect},
+    pause::{self, PAUSE},
     size,
 };
 use crate::profile_command::offline::built_in;
@@ -14,7 +15,7 @@ use dormer_profile::{
 };
 use dormer_workers::{
     catalog::{CONTAINERD, Folder},
-    program_file::{ProductVersion, Program},
+    program_file::{OwnRelease, Program},
 };
 use std::{
     collections::BTreeMap,
@@ -22,6 +23,7 @@ use std::{
 };
 
 const KUBELET: &str = "kubelet.exe";
+const KUBE_PROXY: &str = "kube-proxy.exe";
 
 /// Destinations of files that conditions keep out of the example of a manifest.
 const FURTHER: [(&str, &str); 3] = [
@@ -42,7 +44,7 @@ pub(crate) struct Make {
     /// Version of its kubelet, MAJOR.MINOR
     #[arg(long, value_name = "VERSION")]
     kubelet: String,
-    /// Version of its containerd, MAJOR.MINOR [default: of the program's version resource; without one it counts as 1.7]
+    /// Version of its containerd, MAJOR.MINOR [default: what the program itself says; needed if it says nothing]
     #[arg(long, value_name = "VERSION")]
     containerd: Option<String>,
     /// Windows builds that it runs on, separated by commas
@@ -103,16 +105,24 @@ impl Make {
         let mut containerd = self.containerd.clone();
         for (name, found) in &found {
             match self.check(name, found) {
-                Ok(Some(version)) if name == CONTAINERD => {
-                    containerd = Some(version.release().to_string())
+                Ok(Some(own)) if name == CONTAINERD && own.release().is_some() => {
+                    containerd = own.release().map(|release| release.to_string())
                 }
                 Ok(_) => {}
                 Err(why) => wrong.push(format!("{name}: {why}")),
             }
         }
         if !wrong.is_empty() {
-            let what_to_do = "give the programs for 64-bit Windows that belong to this version";
+            let what_to_do = "give programs for 64-bit Windows, of this version, and an image for each of its builds";
             return Err(Failure::refused(wrong.join("\n"), what_to_do));
+        }
+        if containerd.is_none() && found.contains_key(CONTAINERD) {
+            return Err(Failure::refused(
+                format!(
+                    "{CONTAINERD}: it does not say which release it is, and its settings depend on that"
+                ),
+                "name it with --containerd MAJOR.MINOR; `containerd.exe --version` on a Windows machine shows it",
+            ));
         }
         self.fill(&found)?;
         let manifest = self.manifest(found.keys(), &destinations, containerd)?;
@@ -170,24 +180,31 @@ impl Make {
     }
 
     /// Checks that a program is one for these hosts, and of the version that the manifest will say.
-    /// Returns the version of its resource.
-    fn check(&self, name: &str, found: &Found) -> Result<Option<ProductVersion>, String> {
+    /// Returns what it says of its own release.
+    fn check(&self, name: &str, found: &Found) -> Result<Option<OwnRelease>, String> {
+        if name == PAUSE {
+            pause::check(&found.bytes()?, &self.windows_build)?;
+        }
         if !name.to_ascii_lowercase().ends_with(".exe") {
             return Ok(None);
         }
-        let Some(version) = Program::parse(&found.bytes()?)?.version else {
-            return Ok(None);
+        let program = Program::parse(&found.bytes()?)?;
+        let (own, option, said) = match name {
+            KUBELET | KUBE_PROXY => (program.kubernetes(), "--kubelet", Some(&self.kubelet)),
+            CONTAINERD => (
+                program.containerd(),
+                "--containerd",
+                self.containerd.as_ref(),
+            ),
+            _ => return Ok(None),
         };
-        let said = match name {
-            KUBELET => Some(("--kubelet", &self.kubelet)),
-            CONTAINERD => self.containerd.as_ref().map(|said| ("--containerd", said)),
-            _ => None,
+        let other = |own: &&OwnRelease| {
+            let release = said.and_then(|said| said.parse().ok());
+            release.is_some_and(|release| !own.fits(release))
         };
-        match said {
-            Some((option, said)) if version.release().to_string() != *said => Err(format!(
-                "its version resource says {version}, but {option} says {said}"
-            )),
-            _ => Ok(Some(version)),
+        match (own.as_ref().filter(other), said) {
+            (Some(own), Some(said)) => Err(format!("{}, but {option} says {said}", own.said)),
+            _ => Ok(own),
         }
     }
 

@@ -4,6 +4,7 @@ mod collect;
 mod copy;
 mod list;
 mod make;
+mod pause;
 mod verify;
 
 use clap::{Args, Subcommand};

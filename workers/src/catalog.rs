@@ -2,7 +2,7 @@
 
 use crate::{
     pool::{Edges, Installed},
-    program_file::{ProductVersion, Program},
+    program_file::Program,
     sum::sum,
 };
 use bytes::Bytes;
@@ -54,12 +54,12 @@ pub enum CatalogError {
         error: io::Error,
     },
     /// Its containerd is of another release than the manifest says, and the configuration would be for the wrong one.
-    #[error("{location}: its version resource says {is}, but the manifest {said}")]
+    #[error("{location}: {is}, but the manifest {said}")]
     Containerd {
         /// The program.
         location: String,
-        /// Version in its resource.
-        is: ProductVersion,
+        /// What the program says of its release.
+        is: String,
         /// What the manifest says.
         said: String,
     },
@@ -196,7 +196,7 @@ impl Folder {
         })
     }
 
-    /// Compares the manifest's `containerd` with the version resource of the program. One without a resource is what the
+    /// Compares the manifest's `containerd` with what the program says of its release. One that says nothing is what the
     /// manifest says.
     ///
     /// # Errors
@@ -212,15 +212,19 @@ impl Folder {
             error,
         })?;
         // What is no program at all is refused by `payload make`, which sees all of them.
-        let version = Program::parse(&bytes).ok().and_then(|it| it.version);
-        let Some(is) = version else { return Ok(()) };
+        let own = Program::parse(&bytes).ok().and_then(|it| it.containerd());
+        let Some(own) = own else { return Ok(()) };
         let said = match manifest.containerd.is_empty() {
-            true if is.release() < CONTAINERD_NAMED_FROM => return Ok(()),
+            true if own.release().is_none_or(|it| it < CONTAINERD_NAMED_FROM) => return Ok(()),
             true => format!("has no `containerd`, which counts as {CONTAINERD_UNNAMED}"),
-            false if is.release() == manifest.containerd() => return Ok(()),
+            false if own.fits(manifest.containerd()) => return Ok(()),
             false => format!("says `containerd: {}`", manifest.containerd),
         };
-        Err(CatalogError::Containerd { location, is, said })
+        Err(CatalogError::Containerd {
+            location,
+            is: own.said,
+            said,
+        })
     }
 
     /// Files that are in the folder and not in the manifest, sorted by name.
@@ -517,9 +521,11 @@ impl Installed for Catalog {
             .iter()
             .find(|known| known.manifest.version == payload)?;
         let kubelet = found.manifest.kubelet_minor();
+        let containerd = found.manifest.containerd.clone();
         Some(Edges {
             may_follow: found.manifest.may_follow.clone(),
             kubelet,
+            containerd: Some(containerd).filter(|it| !it.is_empty()),
             platforms: found.manifest.platforms.clone(),
         })
     }
@@ -685,9 +691,13 @@ mod tests {
 
     /// A folder whose containerd has that version resource, and whose manifest says that release.
     fn with_containerd(version: Option<[u16; 4]>, said: &str) -> Result<Payload, CatalogError> {
-        let folder = tempfile::tempdir().expect("a folder");
         let bytes = dormer_testkit::windows_program(dormer_testkit::AMD64, version);
-        std::fs::write(folder.path().join(CONTAINERD), &bytes).expect("written");
+        with_program(&bytes, said)
+    }
+
+    fn with_program(bytes: &[u8], said: &str) -> Result<Payload, CatalogError> {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join(CONTAINERD), bytes).expect("written");
         let mut manifest = Manifest::parse(EXAMPLE_PAYLOAD).expect("a manifest");
         said.clone_into(&mut manifest.containerd);
         manifest.files.retain(|file| file.name == CONTAINERD);
@@ -727,6 +737,28 @@ mod tests {
         for (version, said, wanted) in refused {
             let why = with_containerd(Some(version), said).expect_err(wanted);
             assert!(matches!(why, CatalogError::Containerd { .. }), "{why:?}");
+            assert!(why.to_string().contains(wanted), "{why}");
+        }
+        // As containerd is built: without a resource, by Go.
+        let module = "github.com/containerd/containerd/v2";
+        let built = |version| dormer_testkit::go_program(&format!("mod\t{module}\t{version}\t\n"));
+        assert!(with_program(&built("v2.4.2"), "2.4").is_ok());
+        assert!(with_program(&built("v2.3.7"), "").is_ok());
+        assert!(with_program(&built("(devel)"), "2.1").is_ok());
+        for (version, said, wanted) in [
+            (
+                "v2.4.2",
+                "2.1",
+                "its Go build information says v2.4.2, but the manifest says",
+            ),
+            ("v2.4.2", "", "but the manifest has no `containerd`"),
+            (
+                "(devel)",
+                "1.7",
+                "its Go module is github.com/containerd/containerd/v2",
+            ),
+        ] {
+            let why = with_program(&built(version), said).expect_err(wanted);
             assert!(why.to_string().contains(wanted), "{why}");
         }
     }

@@ -3,6 +3,7 @@
 pub mod any;
 pub mod catalog;
 pub mod execute;
+pub mod go_build;
 pub mod host;
 pub mod kubernetes;
 mod machine_names;

@@ -102,6 +102,8 @@ pub struct Edges {
     pub may_follow: Vec<String>,
     /// Minor version of its kubelet.
     pub kubelet: Option<u32>,
+    /// Release of its containerd, where the manifest names it.
+    pub containerd: Option<String>,
     /// Platforms that it is for; empty: all.
     pub platforms: Vec<String>,
 }
@@ -306,6 +308,7 @@ impl PoolSpec {
             skew,
             platforms: edges.platforms,
             kubelet: edges.kubelet,
+            containerd: edges.containerd,
             refused_builds: installed.refused_builds(&self.profile, payload),
         }
     }

@@ -1,5 +1,6 @@
-//! Header and version resource of a Windows program.
+//! Header and version resource of a Windows program, and what it says of its release.
 
+use crate::go_build::GoBuild;
 use dormer_profile::release::Release;
 use object::{
     LittleEndian as LE,
@@ -15,11 +16,51 @@ const FIXED_FILE_INFO: [u8; 4] = 0xFEEF_04BD_u32.to_le_bytes();
 /// Where the product's version stands after it: after the structure's own version and the file's.
 const PRODUCT_VERSION: usize = 16;
 
+/// Module of containerd, in front of the number of its major version.
+const CONTAINERD_MODULE: &str = "github.com/containerd/containerd";
+/// Module of the kubelet and kube-proxy.
+const KUBERNETES_MODULE: &str = "k8s.io/kubernetes";
+
 /// A program for 64-bit Windows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
     /// Product version in its resource; most programs written in Go have none.
     pub version: Option<ProductVersion>,
+    /// What Go's linker wrote into it.
+    pub go: Option<GoBuild>,
+}
+
+/// What a program says of its own release.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnRelease {
+    /// Its major version.
+    pub major: u32,
+    /// Its minor version; `None`: it tells the major one only.
+    pub minor: Option<u32>,
+    /// How it says so, for people.
+    pub said: String,
+}
+
+impl OwnRelease {
+    /// `major.minor`, if it says both.
+    #[must_use]
+    pub fn release(&self) -> Option<Release> {
+        Some(Release::new(self.major, self.minor?))
+    }
+
+    /// Whether it can be a program of that release.
+    #[must_use]
+    pub fn fits(&self, release: Release) -> bool {
+        self.major == release.major && self.minor.is_none_or(|minor| minor == release.minor)
+    }
+
+    fn of(release: Release, said: String) -> Self {
+        Self {
+            major: release.major,
+            minor: Some(release.minor),
+            said,
+        }
+    }
 }
 
 /// Product version in a version resource.
@@ -64,8 +105,75 @@ impl Program {
             .resource_directory(bytes, &file.section_table())
             .map_err(|error| format!("its resources cannot be read: {error}"))?;
         let version = resources.and_then(|directory| version(&file, bytes, directory));
-        Ok(Self { version })
+        let go = GoBuild::find(bytes);
+        Ok(Self { version, go })
     }
+
+    /// What containerd says of its release: in its resource, by the variable that its Makefile sets, by the version of its
+    /// module, or at least by the module's name.
+    #[must_use]
+    pub fn containerd(&self) -> Option<OwnRelease> {
+        let go = || {
+            let go = self.go.as_ref()?;
+            let (module, version) = go.module()?;
+            let major = match module.strip_prefix(CONTAINERD_MODULE)? {
+                "" => 1,
+                rest => rest.strip_prefix("/v")?.parse().ok()?,
+            };
+            let named = || OwnRelease {
+                major,
+                minor: None,
+                said: format!("its Go module is {module}"),
+            };
+            Some(told(go, "/version.Version", version).unwrap_or_else(named))
+        };
+        self.by_resource().or_else(go)
+    }
+
+    /// What a program of Kubernetes says of its release.
+    #[must_use]
+    pub fn kubernetes(&self) -> Option<OwnRelease> {
+        let go = || {
+            let go = self.go.as_ref()?;
+            let (module, version) = go.module()?;
+            (module == KUBERNETES_MODULE).then_some(())?;
+            told(go, "component-base/version.gitVersion", version)
+        };
+        self.by_resource().or_else(go)
+    }
+
+    fn by_resource(&self) -> Option<OwnRelease> {
+        let version = self.version?;
+        let said = format!("its version resource says {version}");
+        Some(OwnRelease::of(version.release(), said))
+    }
+}
+
+/// Release that the linker set, else the version of the module, in Go's build information.
+fn told(go: &GoBuild, variable: &str, module: &str) -> Option<OwnRelease> {
+    let linked = go.linked(variable).and_then(|it| Some((it, plain(it)?)));
+    // A version that Go made up for a commit says which tag came before, in whichever repository it was.
+    let of_module = || Some((module, plain(module).filter(|_| !is_made_up(module))?));
+    let (text, release) = linked.or_else(of_module)?;
+    let said = format!("its Go build information says {text}");
+    Some(OwnRelease::of(release, said))
+}
+
+/// `major.minor` of a version such as `v2.4.2-rc.1`.
+fn plain(version: &str) -> Option<Release> {
+    let mut parts = version.strip_prefix('v')?.splitn(3, '.');
+    let mut number = || parts.next()?.parse().ok();
+    let release = Release::new(number()?, number()?);
+    (release.major > 0 && parts.next().is_some()).then_some(release)
+}
+
+/// Whether it is a pseudo-version of Go's: it ends with a time and a commit.
+fn is_made_up(version: &str) -> bool {
+    let version = version.split('+').next().unwrap_or_default();
+    let mut parts = version.rsplit(['-', '.']);
+    let commit = parts.next().unwrap_or_default();
+    let time = parts.next().unwrap_or_default();
+    commit.len() == 12 && time.len() == 14 && time.bytes().all(|b| b.is_ascii_digit())
 }
 
 /// Product version of the first version resource.
@@ -94,4 +202,74 @@ fn version(
     let word = |n: usize| u16::from_le_bytes([numbers[n], numbers[n + 1]]);
     // Two numbers of 32 bits, each with its upper half first in meaning.
     Some(ProductVersion([word(2), word(0), word(6), word(4)]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dormer_testkit::{AMD64, go_program, windows_program};
+
+    fn program(bytes: &[u8]) -> Program {
+        Program::parse(bytes).expect("a program")
+    }
+
+    #[test]
+    fn containerd_tells_its_release_as_its_builds_write_it() {
+        let of = |module: &str, version: &str, flags: &str| {
+            let flags = match flags {
+                "" => String::new(),
+                flags => format!("build\t-ldflags=\"-X {flags} -s -w\"\n"),
+            };
+            let lines =
+                format!("path\t{module}/cmd/containerd\nmod\t{module}\t{version}\t\n{flags}");
+            let told = program(&go_program(&lines)).containerd();
+            told.map(|it| (it.major, it.minor))
+        };
+        let (one, two) = (CONTAINERD_MODULE, "github.com/containerd/containerd/v2");
+        let linked = "github.com/containerd/containerd/v2/version.Version=";
+        let table = [
+            (of(one, "v1.7.35", ""), Some((1, Some(7)))),
+            (of(two, "v2.4.2", ""), Some((2, Some(4)))),
+            (of(two, "v2.4.0-rc.1+dirty", ""), Some((2, Some(4)))),
+            (
+                of(two, "(devel)", &format!("{linked}v2.1.4")),
+                Some((2, Some(1))),
+            ),
+            (
+                of(two, "(devel)", &format!("{linked}v2.1.4-12-g0a1b2c3.m")),
+                Some((2, Some(1))),
+            ),
+            (
+                of(two, "(devel)", &format!("{linked}0a1b2c3d")),
+                Some((2, None)),
+            ),
+            (of(two, "(devel)", ""), Some((2, None))),
+            (of(one, "(devel)", ""), Some((1, None))),
+            // The tag before a commit of a fork says nothing.
+            (
+                of(two, "v2.0.1-0.20260822101112-301026e58aaa", ""),
+                Some((2, None)),
+            ),
+            (of("example.com/other", "v2.4.2", ""), None),
+        ];
+        for (n, (told, wanted)) in table.into_iter().enumerate() {
+            assert_eq!(told, wanted, "row {n}");
+        }
+        let resource = program(&windows_program(AMD64, Some([2, 3, 1, 0]))).containerd();
+        assert_eq!(
+            resource.and_then(|it| it.release()),
+            Some(Release::new(2, 3))
+        );
+        assert_eq!(program(&windows_program(AMD64, None)).containerd(), None);
+    }
+
+    #[test]
+    fn kubernetes_tells_its_release_by_what_the_linker_set() {
+        let lines = "mod\tk8s.io/kubernetes\t(devel)\t\n\
+                     build\t-ldflags=\"-X 'k8s.io/component-base/version.gitVersion=v1.33.13' -s\"\n";
+        let told = program(&go_program(lines)).kubernetes().expect("a release");
+        assert_eq!(told.release(), Some(Release::new(1, 33)));
+        let quiet = "mod\tk8s.io/kubernetes\t(devel)\t\n";
+        assert_eq!(program(&go_program(quiet)).kubernetes(), None);
+    }
 }

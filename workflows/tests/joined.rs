@@ -17,6 +17,7 @@ fn checked() -> PoolSettings {
     let payload = wanted.desired.values().next().expect("one").payload.clone();
     let terms = Terms {
         kubelet: Some(33),
+        containerd: Some("2.1".into()),
         ..Terms::default()
     };
     PoolSettings {
@@ -71,6 +72,7 @@ fn it_joins_once_no_check_fails_and_one_that_cannot_be_made_holds_nothing() {
     };
     let expect = expect.expect("what it has to pass");
     assert_eq!(expect.kubelet_minor, Some(33));
+    assert_eq!(expect.containerd.as_deref(), Some("2.1"));
     assert!(expect.os_build.is_some());
     assert_eq!(expect.soak_ms, checked().soak_ms);
     let missing = all_but(CheckName::Certificate, CheckResult::Failed);

@@ -2382,6 +2382,55 @@ fn a_machine_that_was_given_up_and_has_no_owner_waits() {
     assert_eq!(story.state.lease, Lease::None, "{}", story.text);
 }
 
+/// The Machine API may take back that it gave a Machine up: its host is set up again, and needs no owner.
+#[test]
+fn a_machine_that_is_given_up_no_longer_needs_no_owner() {
+    let orphan = |machine| MachineFact {
+        owner: None,
+        node: Some("win-a".into()),
+        ..machine
+    };
+    let mut story = without_its_node(in_place("v1"), orphan(given_up()));
+    assert!(matches!(story.state.phase, Phase::OwnerWait(_)));
+    story.tell("it is not given up any more", saw(orphan(machine())));
+    assert!(
+        matches!(&story.state.phase, Phase::LeaseWait(change) if change.how == How::InPlace),
+        "{}",
+        story.text
+    );
+}
+
+/// Between the grant and the last search for its Node.
+#[test]
+fn a_machine_that_is_given_up_after_the_grant_is_not_logged_in_to() {
+    let opened = || Outcome::FenceOpened {
+        was_cordoned: false,
+    };
+    let granted = || {
+        let mut story = without_its_node(in_place("v1"), machine());
+        story.granted(7, false).done("open-fence", opened());
+        story
+    };
+    let mut story = granted();
+    story
+        .tell("it is given up", saw(given_up()))
+        .done("find-node", Outcome::NodeAbsent);
+    assert_eq!(story.names(), ["delete-machine"], "{}", story.text);
+    // Nobody would replace it.
+    let orphan = MachineFact {
+        owner: None,
+        ..given_up()
+    };
+    let mut story = granted();
+    story
+        .tell("it is given up, and has no owner", saw(orphan))
+        .done("find-node", Outcome::NodeAbsent);
+    assert_eq!(story.names(), ["close-fence"], "{}", story.text);
+    let mut story = granted();
+    story.done("find-node", Outcome::NodeAbsent);
+    assert_eq!(story.names(), ["tear-down"], "{}", story.text);
+}
+
 /// A provider id that another writes in another case is the same computer's.
 #[test]
 fn a_provider_id_in_another_case_is_the_same_machines() {

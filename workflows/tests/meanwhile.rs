@@ -433,3 +433,59 @@ fn a_tear_down_that_was_begun_stays_begun_under_another_order() {
         .done("evict", evicted(1, 0));
     assert!(!guard(&story, "tear-down").begun, "{}", story.text);
 }
+
+/// A machine whose pods have left, and which is to be deleted.
+fn deleting() -> Story {
+    let mut story = draining(wanting("v2"));
+    story
+        .tell("five seconds later", Input::Fired(Timer::Again))
+        .done("evict", evicted(3, 0));
+    assert_eq!(story.names(), ["delete-machine"], "{}", story.text);
+    story
+}
+
+/// The worker reads the Node before it deletes the Machine.
+#[test]
+fn a_deletion_that_finds_a_schedulable_node_goes_back_to_the_drain() {
+    let mut story = deleting();
+    let refused = Outcome::FenceRefused {
+        why: FenceRefusal::Uncordoned,
+        said: "somebody uncordoned the Node win-a, and it is Ready".into(),
+    };
+    story.done("delete-machine", refused);
+    assert_eq!(story.names(), ["open-fence"], "{}", story.text);
+    assert!(guard(&story, "open-fence").anew);
+    assert!(story.state.lease.token().is_some());
+    story
+        .done("open-fence", OPENED)
+        .done("evict", evicted(1, 0));
+    assert_eq!(story.names(), ["delete-machine"], "{}", story.text);
+    assert!(!guard(&story, "delete-machine").anew, "it is drained");
+}
+
+/// The order waits for a worker, or for a person: the worker looks for pods of the meantime also if the Node is
+/// cordoned again.
+#[test]
+fn an_uncordon_before_the_deletion_reaches_the_worker() {
+    let mut story = deleting();
+    assert!(!guard(&story, "delete-machine").anew);
+    story
+        .tell("an admin uncordons it", uncordoned())
+        .tell("and cordons it again", cordoned());
+    assert_eq!(story.names(), ["delete-machine"], "{}", story.text);
+    assert!(guard(&story, "delete-machine").anew);
+    let mut story = deleting();
+    story
+        .given_up("delete-machine", "Forbidden")
+        .tell("an admin uncordons it", uncordoned())
+        .tell("and cordons it again", cordoned())
+        .person(Signal::Retry);
+    assert!(guard(&story, "delete-machine").anew, "{}", story.text);
+    let mut story = deleting();
+    story
+        .person(Signal::Pause)
+        .tell("an admin uncordons it", uncordoned())
+        .tell("and cordons it again", cordoned())
+        .person(Signal::Resume);
+    assert!(guard(&story, "delete-machine").anew, "{}", story.text);
+}

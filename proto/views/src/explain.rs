@@ -8,13 +8,13 @@ mod outdated;
 mod step;
 pub mod trouble;
 
-pub use advice::{shown_key, steps};
+pub use advice::{is_connection, shown_key, steps};
 pub use outdated::{OutdatedMachines, outdated};
 pub use step::{Outside, Step};
 
 use crate::{
     machine::{Condition, Machine, MachineKind},
-    moment::{Moment, length},
+    moment::{Moment, span},
     open_enum::OpenEnum,
     record::{EventKind, Record},
     rollout::{MachineSet, Rollout},
@@ -104,6 +104,12 @@ pub struct Explanation {
     /// Whether it is paused, held or ignored: `since` is that of the state, which may be older.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub halted: bool,
+    /// Seconds for which it is paused, held or ignored, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub halted_seconds: Option<u64>,
+    /// Seconds in its phase, where the phase is younger than the state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase_seconds: Option<u64>,
     /// How urgently it needs a person; absent without trouble.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub urgency: Option<OpenEnum<Urgency>>,
@@ -156,14 +162,43 @@ pub fn explanation(
         headline: trouble.as_ref().map(trouble::shortened),
         cause,
         urgency: trouble.as_ref().map(|it| it.urgency.into()),
-        code: trouble.map(|it| it.code),
         since: machine.status.since,
         since_seconds: machine.status.since_seconds,
         halted: machine.halt.is_some(),
+        halted_seconds: trouble
+            .as_ref()
+            .filter(|_| machine.halt.is_some())
+            .and_then(|it| it.seconds(machine)),
+        phase_seconds: machine
+            .phase_since
+            .map(|_| machine.phase_seconds())
+            .filter(|seconds| *seconds < machine.status.since_seconds),
+        code: trouble.map(|it| it.code),
         steps: steps(machine, rollout),
         heals_by: trouble::heals_by(machine),
         details,
         why: paragraph(machine, last_failure, rollout),
+    }
+}
+
+impl Explanation {
+    /// What follows the age of the state: the phase, and the ages of what is younger than the state.
+    pub fn times(&self) -> String {
+        let mut text = String::new();
+        if let Some(phase) = &self.phase {
+            text += &format!(", {phase}");
+        }
+        if let Some(seconds) = self.phase_seconds {
+            text += &format!(" for {}", span(seconds));
+        }
+        match self.halted_seconds {
+            Some(seconds) => text += &format!("; stopped for {}", span(seconds)),
+            None if self.halted => {
+                text += &format!("; dormer history {} shows when it was stopped", self.name);
+            }
+            None => {}
+        }
+        text
     }
 }
 
@@ -183,23 +218,18 @@ impl Explanation {
             Some(headline) => format!("{}: {headline}", self.name),
             None => self.name.clone(),
         };
-        let phase = self.phase.as_ref();
-        let mut phase = phase.map_or_else(String::new, |phase| format!(", {phase}"));
-        if self.halted {
-            // The state may be much older than the halt.
-            phase += &format!(" (the state; dormer history {} has the halt)", self.name);
-        }
+        let phase = self.times();
         let mut lines = vec![first, row("State", &self.state_word)];
         lines.extend(self.cause.as_ref().map(|cause| row("Cause", cause)));
         lines.push(row(
             "Since",
-            &format!("{since}, for {}{phase}", length(self.since_seconds)),
+            &format!("{since}, for {}{phase}", span(self.since_seconds)),
         ));
         let now = Timestamp(self.since.0.0 + self.since_seconds.saturating_mul(1_000));
         let first = first_line(self.heals_by, now, self.steps.is_empty());
         let steps = self.steps.iter().flat_map(Step::lines);
         let steps = first.into_iter().chain(steps);
-        lines.extend(block("Do now", steps, "Nothing. There is nothing to do."));
+        lines.extend(block("Do now", steps, "Nothing."));
         if !self.details.is_empty() {
             lines.extend(block("Details", self.details.iter().cloned(), ""));
         }
@@ -349,7 +379,7 @@ fn queue_position(machine: &Machine, rollout: &Rollout) -> Option<String> {
 /// Its state, and since when; for a failed machine, the cause.
 fn headline(machine: &Machine) -> String {
     let name = &machine.name;
-    let long = length(machine.status.since_seconds);
+    let long = span(machine.status.since_seconds);
     let since = machine.status.since.clock(now(machine));
     if let Some(failure) = &machine.failure {
         let cause = cause(&failure.code, &failure.message);
@@ -376,7 +406,7 @@ pub fn in_words(message: &str) -> Cow<'_, str> {
     match ms.and_then(|ms| ms.parse::<u64>().ok()) {
         Some(ms) => Cow::Owned(format!(
             "{NO_REPORT}; the first attempt began {} before",
-            length(ms / 1_000)
+            span(ms / 1_000)
         )),
         None => Cow::Borrowed(message),
     }
@@ -428,21 +458,30 @@ fn what_differs(differs: &[String]) -> String {
 /// The current attempt, or the last one.
 fn task_text(task: &Task, now: Timestamp) -> String {
     let Task { name, attempt, .. } = task;
-    let of = task.limit();
+    // Of its limits, the one that ends it first.
+    let of = task.limit().filter(|_| task.ends.is_none());
     let of = of.map_or_else(String::new, |max| format!(" of {max}"));
     if let Some(failure) = &task.failure {
         let cause = cause(&failure.code, &failure.message);
         let due = task.until.0.0.saturating_sub(now.0) / 1_000;
         let next = if due > 0 {
-            format!("The next attempt is due in {}.", length(due))
+            format!("The next attempt is due in {}.", span(due))
         } else {
             "The next attempt is due now.".to_owned()
         };
-        return format!("Attempt {attempt}{of} of {name} failed: {cause}. {next}");
+        let ends = task.ends.map_or_else(String::new, |ends| {
+            let left = ends.0.0.saturating_sub(now.0) / 1_000;
+            format!(
+                " If none succeeds, the step fails at {}, in {}.",
+                ends.clock(now),
+                span(left)
+            )
+        });
+        return format!("Attempt {attempt}{of} of {name} failed: {cause}. {next}{ends}");
     }
     let long = task
         .since_seconds
-        .map_or_else(String::new, |seconds| format!(" for {}", length(seconds)));
+        .map_or_else(String::new, |seconds| format!(" for {}", span(seconds)));
     let progress = task.heartbeat.as_ref().map(progress);
     let progress = progress.unwrap_or_default();
     format!("{name} has been running{long}, attempt {attempt}{of}{progress}.")
@@ -607,7 +646,7 @@ pub(crate) mod tests {
         };
         assert_eq!(
             paragraph(&machine, None, None),
-            "win-1 failed 5 minutes ago (07:00 UTC) while probing: the key is not accepted (AuthRejected). \
+            "win-1 failed 5m12s ago (07:00 UTC) while probing: the key is not accepted (AuthRejected). \
              Its Machine is in phase Provisioned. Its desired version is v2. \
              Make the host accept dormer's key: check the user, the public key in the user data (which may not have run \
              yet), and that only Administrators and SYSTEM can access administrators_authorized_keys. Then continue: \
@@ -628,7 +667,7 @@ pub(crate) mod tests {
             "m\n\
              State:   Failed\n\
              Cause:   access denied: No right (access_denied)\n\
-             Since:   07:00 UTC, for 5 minutes, while converging the host\n\
+             Since:   07:00 UTC, for 5m12s, while converging the host\n\
              Do now:  Make the SSH user an administrator of the host.\n         \
              Then continue:\n           \
              dormer retry m\n         \
@@ -682,11 +721,21 @@ pub(crate) mod tests {
         let since = lines.lines().find(|it| it.starts_with("Since:"));
         let since = since.unwrap_or_default();
         assert!(
-            since.ends_with("(the state; dormer history m has the halt)"),
+            since.ends_with("serving; dormer history m shows when it was stopped"),
+            "{lines}"
+        );
+        let mut known = machine;
+        let now = now(&known);
+        if let Some(halt) = &mut known.halt {
+            halt.since = Some(Moment(Timestamp(now.0 - 4_000)));
+        }
+        let lines = explanation(&known, None, None).lines();
+        assert!(
+            lines.contains("for 5m12s, serving; stopped for 4s"),
             "{lines}"
         );
         let serving = explanation(&machine_in(MachinePhase::Serving), None, None);
-        assert!(!serving.lines().contains("the halt"));
+        assert!(!serving.lines().contains("stopped"));
     }
 
     #[test]
@@ -777,6 +826,7 @@ pub(crate) mod tests {
             machine: None,
             attempt: 2,
             attempts_max: 60,
+            ends: None,
             phase: crate::run::TaskPhase::InFlight.into(),
             since: Some(since),
             since_seconds: Some(75),
@@ -793,7 +843,7 @@ pub(crate) mod tests {
         let now = Timestamp(1_075_000);
         assert_eq!(
             task_text(&task, now),
-            "converge-host has been running for 75 seconds, attempt 2 of 60, on worker w1, step upload, 3 of 9 bytes."
+            "converge-host has been running for 75s, attempt 2 of 60, on worker w1, step upload, 3 of 9 bytes."
         );
         let failure = TaskFailure {
             code: "ConnectRefused".into(),
@@ -801,13 +851,14 @@ pub(crate) mod tests {
         };
         let task = Task {
             attempts_max: 65_535,
+            ends: None,
             failure: Some(failure),
             ..task
         };
         assert_eq!(
             task_text(&task, now),
             "Attempt 2 of converge-host failed: 10.0.0.9:22 refuses (ConnectRefused). \
-             The next attempt is due in 15 seconds."
+             The next attempt is due in 15s."
         );
     }
 
@@ -882,7 +933,7 @@ pub(crate) mod tests {
     #[test]
     fn what_went_wrong_stays_known_after_the_time_for_it_is_over() {
         let over = "no report within the limits; 7200000 ms since the first attempt";
-        let words = "no worker has reported on it in time; the first attempt began 2 hours before";
+        let words = "no worker has reported on it in time; the first attempt began 2h before";
         assert_eq!(in_words(over), words);
         for other in ["nobody", "no report within the limits; soon"] {
             assert_eq!(in_words(other), other);

@@ -8,6 +8,7 @@ pub mod export;
 pub mod lacks;
 pub mod machine;
 pub mod moment;
+pub mod numbers;
 pub mod open_enum;
 pub mod plan;
 pub mod record;

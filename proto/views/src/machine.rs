@@ -7,6 +7,7 @@ use crate::{
     run::{RunStatus, Task, TaskFailure},
 };
 use dormer_proto::{
+    id::Timestamp,
     listed,
     machine::MachineApi,
     phase::{MachinePhase, MachineState},
@@ -56,6 +57,9 @@ pub struct Machine {
     pub phase: OpenEnum<MachinePhase>,
     /// The phase in words.
     pub phase_text: String,
+    /// Time at which it entered its phase; absent if that is older than the dormer process that answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase_since: Option<Moment>,
     /// Cause of its state, in words.
     pub reason: Option<String>,
     /// Failure of a machine that is Failed.
@@ -184,6 +188,15 @@ pub struct CordonedBy {
 }
 
 impl Machine {
+    /// Seconds in its phase: since the phase was entered or, while that is unknown, since the state was.
+    pub fn phase_seconds(&self) -> u64 {
+        let Moment(Timestamp(state)) = self.status.since;
+        self.phase_since.map_or(self.status.since_seconds, |it| {
+            let Moment(Timestamp(phase)) = it;
+            (state + self.status.since_seconds * 1_000).saturating_sub(phase) / 1_000
+        })
+    }
+
     /// Phase in words, if it says more than the state (not for `Failed` and `failed`).
     pub fn phase_beside_state(&self) -> Option<&str> {
         let more =
@@ -205,7 +218,13 @@ impl Machine {
         self.owner.as_deref()?.strip_prefix("MachineSet/")
     }
 
-    /// Whether it serves with the version that it should carry.
+    /// Whether it is in service: its Node has joined, and is not known to be down.
+    pub fn serves(&self) -> bool {
+        let here = self.state == MachineState::Joined && self.status.closed.is_none();
+        here && self.down_since.is_none()
+    }
+
+    /// Whether its Node has served and carries the version that it should carry.
     pub fn is_updated(&self) -> bool {
         let same = self.version.is_some() && self.version == self.desired_version;
         self.served && same && self.status.closed.is_none()
@@ -299,6 +318,9 @@ pub struct Halt {
     pub by: Option<String>,
     /// All of it in words.
     pub text: String,
+    /// Time at which it began; absent if it is older than the dormer process that answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Moment>,
 }
 
 /// List of machines, with prerequisites that dormer lacks.

@@ -1,5 +1,7 @@
 //! Times and durations for people.
 
+pub use dormer_proto::duration::span;
+
 use dormer_proto::id::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
@@ -68,47 +70,12 @@ pub fn time(at: Timestamp) -> String {
     format!("{moment:.3}")
 }
 
-/// Duration in two units: `5m12s`, `3h5m`, `12d1h`.
-pub fn span(seconds: u64) -> String {
-    let minutes = seconds / 60;
-    let hours = seconds / 3_600;
-    let days = seconds / 86_400;
-    match seconds {
-        0..60 => format!("{seconds}s"),
-        60..3_600 => format!("{minutes}m{}s", seconds % 60),
-        3_600..86_400 => format!("{hours}h{}m", minutes % 60),
-        _ => format!("{days}d{}h", hours % 24),
-    }
-}
-
 /// Duration for people; with fractions below a minute.
 pub fn lasted(from: u64, to: u64) -> String {
     match to.saturating_sub(from) {
         ms @ 0..1_000 => format!("{ms}ms"),
         ms @ 1_000..60_000 => format!("{}.{}s", ms / 1_000, ms % 1_000 / 100),
         ms => span(ms / 1_000),
-    }
-}
-
-/// Duration in one unit, for a sentence: `8 minutes`, `1 hour`, `3 days`.
-pub fn length(seconds: u64) -> String {
-    let (amount, unit) = match seconds {
-        0..120 => (seconds, "second"),
-        120..7_200 => (seconds / 60, "minute"),
-        7_200..172_800 => (seconds / 3_600, "hour"),
-        _ => (seconds / 86_400, "day"),
-    };
-    let plural = if amount == 1 { "" } else { "s" };
-    format!("{amount} {unit}{plural}")
-}
-
-/// Duration in one unit: `12 s`, `5 min`, `3 h`, `2 d`.
-pub fn rough(seconds: u64) -> String {
-    match seconds {
-        0..120 => format!("{seconds} s"),
-        120..7_200 => format!("{} min", seconds / 60),
-        7_200..172_800 => format!("{} h", seconds / 3_600),
-        _ => format!("{} d", seconds / 86_400),
     }
 }
 
@@ -137,13 +104,8 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_printed_as_people_say_them() {
-        let told = [2, 312, 11_100, 1_040_400].map(span);
-        assert_eq!(told, ["2s", "5m12s", "3h5m", "12d1h"]);
-        let lengths = [1, 119, 480, 11_100, 1_040_400].map(length);
-        assert_eq!(
-            lengths,
-            ["1 second", "119 seconds", "8 minutes", "3 hours", "12 days"]
-        );
+    fn short_durations_have_fractions() {
+        let lasts = [40, 11_130, 59_999, 60_000, 312_000].map(|ms| lasted(0, ms));
+        assert_eq!(lasts, ["40ms", "11.1s", "59.9s", "60s", "5m12s"]);
     }
 }

@@ -59,6 +59,13 @@ impl Event {
     }
 }
 
+impl Event {
+    /// Whether it is only for dormer itself: runs confirm each other's signals, and a timer leads to what follows it.
+    pub fn is_internal(&self) -> bool {
+        self.kind == EventKind::SignalReceipted || self.kind == EventKind::TimerDue
+    }
+}
+
 /// A record of a history.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -90,6 +97,69 @@ impl Record {
     }
 }
 
+/// Records that people read, oldest first: without those that only dormer needs, and with equal failures in a row as one.
+#[derive(Debug, PartialEq)]
+pub struct Shown<'a> {
+    /// The last of its records.
+    pub record: &'a Record,
+    /// The first of its records.
+    pub first: &'a Record,
+    /// Number of its records.
+    pub times: usize,
+}
+
+impl Shown<'_> {
+    /// Its events: without internal ones, unless it has no others or `all` are asked for. A cause without other events is
+    /// named: the time limit of a step.
+    pub fn events(&self, all: bool) -> impl Iterator<Item = &Event> {
+        let alone = self.record.events.iter().all(Event::is_internal);
+        let events = self.record.events.iter();
+        events.filter(move |event| all || alone || !event.is_internal())
+    }
+}
+
+/// The records that people read, and how many were left out. With `all`, each record is there by itself.
+pub fn shown<'a>(
+    records: impl IntoIterator<Item = &'a Record>,
+    all: bool,
+) -> (Vec<Shown<'a>>, usize) {
+    let mut rows: Vec<Shown<'a>> = Vec::new();
+    let mut left_out = 0;
+    let mut state = None;
+    for record in records {
+        let now = (&record.state, &record.phase_text);
+        let same = state == Some(now) && record.asks.is_empty();
+        state = Some(now);
+        if !all && same && record.events.iter().all(Event::is_internal) {
+            left_out += 1;
+            continue;
+        }
+        match rows.last_mut() {
+            Some(last) if !all && same && is_again(last.record, record) => {
+                last.record = record;
+                last.times += 1;
+            }
+            _ => rows.push(Shown {
+                record,
+                first: record,
+                times: 1,
+            }),
+        }
+    }
+    (rows, left_out)
+}
+
+/// Whether two records in a row are about the same failure of the same task.
+fn is_again(before: &Record, record: &Record) -> bool {
+    let failure = |record: &'_ Record| {
+        let mut told = record.events.iter().filter(|event| !event.is_internal());
+        let first = told.next().filter(|it| it.kind == EventKind::TaskFailed)?;
+        let only = told.next().is_none() && record.asks.is_empty();
+        only.then(|| (first.task.clone(), first.code.clone()))
+    };
+    failure(record).is_some_and(|failed| failure(before) == Some(failed))
+}
+
 /// A part of a history, oldest record first.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct History {
@@ -108,4 +178,50 @@ pub struct History {
     /// Version of the dormer that answers; only with the envelopes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub build: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn record(seq: u64, events: Value) -> Record {
+        let record = json!({"seq": seq, "at": "2026-11-21T07:00:00.000Z", "state": "Provisioned",
+            "phase": "probing", "phaseText": "probing", "events": events, "asks": []});
+        serde_json::from_value(record).expect("a record")
+    }
+
+    fn failed(seq: u64, code: &str) -> Record {
+        let text = format!("probe failed at attempt {seq}: no");
+        record(
+            seq,
+            json!([{"kind": "task-failed", "task": "probe", "code": code, "attempt": seq, "text": text}]),
+        )
+    }
+
+    fn due(seq: u64) -> Record {
+        record(seq, json!([{"kind": "timer-due", "text": "a timer"}]))
+    }
+
+    #[test]
+    fn equal_failures_in_a_row_are_one_and_timers_between_them_are_left_out() {
+        let records = [
+            record(1, json!([{"kind": "started", "text": "the run began"}])),
+            failed(2, "DiskFull"),
+            due(3),
+            failed(4, "DiskFull"),
+            due(5),
+            failed(6, "DiskFull"),
+            failed(7, "NoAnswer"),
+        ];
+        let (rows, left_out) = shown(&records, false);
+        let seen: Vec<(u64, u64, usize)> = rows
+            .iter()
+            .map(|row| (row.first.seq, row.record.seq, row.times))
+            .collect();
+        assert_eq!(seen, [(1, 1, 1), (2, 6, 3), (7, 7, 1)]);
+        assert_eq!(left_out, 2);
+        let (rows, left_out) = shown(&records, true);
+        assert_eq!((rows.len(), left_out), (7, 0), "all of them");
+    }
 }

@@ -118,6 +118,9 @@ pub struct Task {
     pub attempts_max: u64,
     /// Whether a worker has it.
     pub phase: OpenEnum<TaskPhase>,
+    /// Time at which its step fails unless an attempt succeeds; absent where `attemptsMax` ends it earlier.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ends: Option<Moment>,
     /// Time at which the attempt was ordered; null between attempts.
     pub since: Option<Moment>,
     /// Seconds since then, by the server's clock.

@@ -64,7 +64,7 @@ pub use skip::{Skipped, Start};
 pub use sshd::{KeyKind, SshKey, Sshd, SshdOptions};
 pub use tempfile::TempDir;
 pub use wait::{await_condition, await_some, block_until};
-pub use windows_program::{AMD64, ARM64, windows_program};
+pub use windows_program::{AMD64, ARM64, go_build_information, go_program, windows_program};
 pub use wine::Wine;
 
 /// A folder of the test's own, removed when the value is dropped.

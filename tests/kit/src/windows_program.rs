@@ -44,6 +44,39 @@ pub fn windows_program(machine: u16, version: Option<[u16; 4]>) -> Vec<u8> {
     headers
 }
 
+/// A program as Go's linker makes it: its build information has these lines, and it has no version resource.
+///
+/// # Panics
+/// Never: its parts are small.
+#[must_use]
+pub fn go_program(lines: &str) -> Vec<u8> {
+    let mut bytes = windows_program(AMD64, None);
+    bytes.resize(bytes.len().next_multiple_of(16), 0);
+    bytes.extend(go_build_information(lines));
+    bytes
+}
+
+/// Build information as `debug/buildinfo` of Go 1.18 and later reads it.
+///
+/// # Panics
+/// Never: its parts are small.
+#[must_use]
+pub fn go_build_information(lines: &str) -> Vec<u8> {
+    let mut bytes = b"\xff Go buildinf:\x08\x02".to_vec();
+    bytes.resize(32, 0);
+    let modules = format!("0w\u{1}{:13}{lines}{:16}", "", "");
+    for text in ["go1.26.8", &modules] {
+        let mut length = text.len();
+        while length >= 0x80 {
+            bytes.push(u8::try_from(length & 0x7f).expect("seven bits") | 0x80);
+            length >>= 7;
+        }
+        bytes.push(u8::try_from(length).expect("seven bits"));
+        bytes.extend(text.as_bytes());
+    }
+    bytes
+}
+
 /// A resource section with one version resource: tables of types, of names and of languages, each with one entry.
 fn version_resource([major, minor, patch, build]: [u16; 4]) -> Vec<u8> {
     let mut bytes = Vec::new();

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use serde::Deserialize as _;
 use serde_json::Value;
 
 use crate::{
     document::Section,
     problem::{Problem, Problems},
-    profile::{EvidenceSpec, FileSpec, Profile, SectionSpec, ServiceSpec},
+    profile::{EvidenceSpec, FileSpec, Profile, SectionSpec, ServiceSpec, When},
     render::text::conditional,
     variables::{Piece, TAINTS, known, log_setting, pieces},
 };
@@ -207,10 +208,16 @@ fn shapes(section: &str, spec: &SectionSpec, found: &mut Vec<Problem>) {
         if let Some(reason) = content(file) {
             wrong(format!("files.{path}"), reason);
         }
+        if let Some(json) = &file.json {
+            conditions(json, format!("files.{path}.json"), &mut wrong);
+        }
     }
     for (path, file) in spec.network.iter().flat_map(|network| &network.files) {
         if let Some(reason) = content(file) {
             wrong(format!("network.files.{path}"), reason);
+        }
+        if let Some(json) = &file.json {
+            conditions(json, format!("network.files.{path}.json"), &mut wrong);
         }
     }
     for (
@@ -273,6 +280,37 @@ fn shapes(section: &str, spec: &SectionSpec, found: &mut Vec<Problem>) {
                 "the section has no network",
             );
         }
+    }
+}
+
+/// A condition in a `json` file belongs to one value. Half of the pair, or more than it, would reach the program as it is.
+fn conditions(value: &Value, location: String, wrong: &mut impl FnMut(String, &str)) {
+    match value {
+        Value::Array(all) => {
+            for (n, one) in all.iter().enumerate() {
+                conditions(one, format!("{location}[{n}]"), wrong);
+            }
+        }
+        Value::Object(all) => {
+            let when = all.get("when").filter(|when| when.is_object());
+            let when = when.and_then(|when| When::deserialize(when).ok());
+            match (when, all.contains_key("value")) {
+                (Some(_), true) if all.len() > 2 => {
+                    let reason = "has `when`, `value` and other keys: the program would get all of them as they are. Write \
+                                  each key with a condition as `KEY: {when: …, value: …}`";
+                    wrong(location.clone(), reason);
+                }
+                (Some(when), false) if !when.is_always() => {
+                    let reason = "has `when` without `value`: write `{when: …, value: …}`";
+                    wrong(location.clone(), reason);
+                }
+                _ => {}
+            }
+            for (key, one) in all {
+                conditions(one, format!("{location}.{key}"), wrong);
+            }
+        }
+        Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
@@ -386,6 +424,14 @@ mod tests {
             (
                 "host: {files: {'C:\\a': {json: [{when: {set: X}, value: 1}]}}}",
                 "json[0].when.set: there is no variable `X`",
+            ),
+            (
+                "host: {files: {'C:\\a': {json: {k: {when: {set: NO_PROXY}, value: 1, other: 2}}}}}",
+                "host.files.C:\\a.json.k: has `when`, `value` and other keys",
+            ),
+            (
+                "host: {files: {'C:\\a': {json: [{k: {when: {set: NO_PROXY}}}]}}}",
+                "host.files.C:\\a.json[0].k: has `when` without `value`",
             ),
             (
                 "host: {files: {'C:\\a': {}}}",

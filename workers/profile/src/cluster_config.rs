@@ -4,7 +4,8 @@
 
 use crate::{
     ignition::KubeletFacts,
-    kubelet_config::reaching,
+    kubelet_config::{KubeletConfig, reaching},
+    kubelet_pairs::PERIODS,
     layers::Layer,
     mirrors::{Credentials, Mirrored, registries},
     platform,
@@ -13,7 +14,7 @@ use crate::{
     variables::{Secrets, is_of_variable, of_variable},
 };
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// Name of the secret with additional CAs in the built-in profiles.
 pub const TRUSTED_CA: &str = "trusted-ca";
@@ -43,8 +44,8 @@ pub struct ClusterSnapshot {
     pub exporter: Result<Revision, String>,
     /// UDP port of the hybrid overlay, where it is not 4789.
     pub vxlan_port: Result<Option<u16>, String>,
-    /// KubeletConfigs of the machine config pool: name and settings, the later over the earlier.
-    pub kubelet_configs: Result<Vec<(String, Value)>, String>,
+    /// KubeletConfigs of the machine config pool. Of those that are not refused, the last one counts.
+    pub kubelet_configs: Result<Vec<KubeletConfig>, String>,
 }
 
 impl Default for ClusterSnapshot {
@@ -73,7 +74,7 @@ pub struct ClusterConfig {
     kubelet: KubeletFacts,
     exporter: Revision,
     vxlan_port: Option<u16>,
-    kubelet_configs: Vec<(String, Value)>,
+    kubelet_configs: Vec<KubeletConfig>,
     /// Parts that could not be read yet, a sentence each.
     pub unknown: Vec<String>,
 }
@@ -131,7 +132,7 @@ impl ClusterConfig {
             Ok(configs) => next.kubelet_configs = configs,
             Err(why) => refuse("kubelet configs", why),
         }
-        warnings.extend(reaching(&next.kubelet_configs).1);
+        warnings.extend(next.reaching().1);
         warnings.extend(registries(&next.mirrors, &next.credentials).1);
         (next, warnings)
     }
@@ -157,6 +158,10 @@ impl ClusterConfig {
         Some(crate::sha256_hex(said.to_string().as_bytes()))
     }
 
+    fn reaching(&self) -> (Map<String, Value>, Vec<String>) {
+        reaching(&self.kubelet_configs, self.kubelet.settings.as_ref())
+    }
+
     fn used_credentials(&self) -> bool {
         let (found, _) = registries(&self.mirrors, &self.credentials);
         found
@@ -177,7 +182,13 @@ impl ClusterConfig {
         // Only present settings; the layers below decide the rest.
         let mirrors = serde_json::to_value(host.mirrors).unwrap_or_default();
         let mut layer = json!({"host": {"mirrors": mirrors}});
-        let (settings, _) = reaching(&self.kubelet_configs);
+        let (mut settings, _) = self.reaching();
+        for name in PERIODS {
+            // Before, it does nothing on Windows (docs/settings.md).
+            if let Some(value) = settings.get_mut(name) {
+                *value = json!({"when": {"kubelet": ">=1.34"}, "value": value.take()});
+            }
+        }
         if !settings.is_empty() {
             layer["host"]["files"][KUBELET_CONFIG] = json!({"json": settings});
         }
@@ -347,7 +358,11 @@ mod tests {
     fn a_kubelet_config_reaches_the_kubelet_of_a_windows_node() {
         let settings = json!({"maxPods": 100, "cpuManagerPolicy": "static"});
         let snapshot = ClusterSnapshot {
-            kubelet_configs: Ok(vec![("a".into(), settings)]),
+            kubelet_configs: Ok(vec![KubeletConfig {
+                name: "a".into(),
+                settings,
+                ..KubeletConfig::default()
+            }]),
             ..ClusterSnapshot::default()
         };
         let (config, warnings) = ClusterConfig::default().with(snapshot, true);

@@ -43,7 +43,7 @@ pub fn between(from: &Document, to: &Document) -> Vec<Difference> {
     let before = |id: &str| from.items.iter().find(|item| item.id == id);
     let differs = to.items.iter().filter_map(|item| {
         let detail = match before(&item.id) {
-            None => "not there yet".to_owned(),
+            None => missing(&item.what).to_owned(),
             Some(before) if before.what == item.what => return None,
             Some(before) => fields(&before.what, &item.what),
         };
@@ -54,6 +54,18 @@ pub fn between(from: &Document, to: &Document) -> Vec<Difference> {
         })
     });
     differs.collect()
+}
+
+/// What a host that lacks the item is found to be, in the host program's words.
+fn missing(what: &What) -> &'static str {
+    match what {
+        What::DefenderExclusion(_) => "is not excluded",
+        What::DisabledService(_) => "is not disabled",
+        What::Feature(_) => "is not enabled",
+        What::File(_) => "not uploaded",
+        What::Image(_) => "is not in containerd's store",
+        _ => "is not there",
+    }
 }
 
 /// Names of the fields in which two items differ; never their values, which may be secrets.
@@ -151,7 +163,7 @@ mod tests {
             names,
             [
                 ("b", ChangeClass::Drain, "another keep"),
-                ("c", ChangeClass::Restart, "not there yet")
+                ("c", ChangeClass::Restart, "is not there")
             ]
         );
         assert!(between(&to, &to).is_empty());

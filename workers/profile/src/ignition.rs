@@ -5,12 +5,14 @@ use base64::{
     engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
 };
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// Path of the cloud configuration on Linux nodes.
 const CLOUD_CONFIG: &str = "/etc/kubernetes/cloud.conf";
 /// Path of the kubelet's credential provider configuration for ECR on Linux nodes of AWS.
 const ECR_CONFIG: &str = "/etc/kubernetes/credential-providers/ecr-credential-provider.yaml";
+/// Path of the kubelet's configuration on Linux nodes.
+const KUBELET_CONF: &str = "/etc/kubernetes/kubelet.conf";
 /// Largest file read from it, in bytes.
 const FILE_BYTES_MAX: usize = 256 << 10;
 
@@ -23,6 +25,10 @@ pub struct KubeletFacts {
     pub cloud_config: Option<String>,
     /// Configuration of the credential provider for ECR, adapted to Windows.
     pub ecr_config: Option<String>,
+    /// Content of the kubelet's configuration. `None`: the machine config has none. It is in a node's version by the layer
+    /// that it becomes.
+    #[serde(skip)]
+    pub settings: Option<Map<String, Value>>,
 }
 
 /// Reads the Ignition configuration of a rendered MachineConfig (its `spec.config`).
@@ -57,7 +63,16 @@ pub fn kubelet_facts(config: &Value) -> Result<KubeletFacts, String> {
         cloud_provider,
         cloud_config,
         ecr_config,
+        settings: file(config, KUBELET_CONF)?
+            .map(|text| settings(&text))
+            .transpose()?,
     })
+}
+
+/// The kubelet's configuration, in JSON or YAML.
+fn settings(text: &str) -> Result<Map<String, Value>, String> {
+    crate::yaml::from_str(text)
+        .map_err(|_| format!("its {KUBELET_CONF} is no configuration of a kubelet"))
 }
 
 /// Words of a unit's command: from `ExecStart=` to the first line end without `\`.

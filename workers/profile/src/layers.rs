@@ -1,12 +1,14 @@
 //! Layers: stacked profiles, each a JSON merge patch over those below.
 //!
-//! Objects merge by key, lists and scalars replace, `null` removes (RFC 7386).
+//! Objects merge by key, lists and scalars replace, `null` removes (RFC 7386). In a `json` file a value can have a
+//! condition (`{when: …, value: …}`): there a layer changes the value, and never the condition by accident.
 
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 use crate::check::check;
 use crate::problem::Problems;
 use crate::profile::Profile;
+use crate::render::text::is_conditional;
 use crate::yaml::{self, YamlError};
 
 /// Largest layer, in bytes.
@@ -69,9 +71,9 @@ impl Layer {
 /// # Errors
 /// Problems that [`check`] finds.
 pub fn stack(layers: &[Layer]) -> Result<Profile, Problems> {
-    let mut whole = Value::Object(serde_json::Map::new());
+    let mut whole = Value::Object(Map::new());
     for layer in layers {
-        merge(&mut whole, &layer.value);
+        merge(&mut whole, &layer.value, &mut Vec::new());
     }
     let profile: Profile =
         serde_json::from_value(whole).map_err(|e| Problems::one("layers", e.to_string()))?;
@@ -79,22 +81,71 @@ pub fn stack(layers: &[Layer]) -> Result<Profile, Problems> {
     Ok(profile)
 }
 
-fn merge(below: &mut Value, patch: &Value) {
-    let Value::Object(patch) = patch else {
+/// Merges a layer into what lies below it. `path` is the way to here.
+fn merge<'v>(below: &mut Value, patch: &'v Value, path: &mut Vec<&'v str>) {
+    if let [.., "files", _, "json"] = path[..] {
+        return merge_json(below, patch);
+    }
+    let Some(patch) = patch.as_object() else {
         *below = patch.clone();
         return;
     };
-    if !below.is_object() {
-        *below = Value::Object(serde_json::Map::new());
-    }
-    if let Value::Object(below) = below {
-        for (key, value) in patch {
-            if value.is_null() {
-                below.remove(key);
-            } else {
-                merge(below.entry(key.clone()).or_insert(Value::Null), value);
-            }
+    let mut merged = taken(below);
+    for (key, value) in patch {
+        if value.is_null() {
+            merged.remove(key);
+        } else {
+            path.push(key);
+            merge(merged.entry(key).or_insert(Value::Null), value, path);
+            path.pop();
         }
+    }
+    *below = Value::Object(merged);
+}
+
+/// The same in a `json` file. An entry with a condition replaces what is below. An entry without one merges into the
+/// value below: what the layer names is there always, and the rest under the condition that it has.
+fn merge_json(below: &mut Value, patch: &Value) {
+    let Some(entries) = patch.as_object() else {
+        *below = patch.clone();
+        return;
+    };
+    if is_conditional(patch) {
+        *below = Value::Null;
+    } else if is_conditional(below) {
+        let part = |key: &str| entries.get(key).filter(|_| entries.len() == 1);
+        if let Some(value) = part("value") {
+            return merge_json(&mut below["value"], value);
+        }
+        match part("when") {
+            Some(Value::Null) => return *below = below["value"].take(),
+            Some(when) => return below["when"] = when.clone(),
+            None => *below = spread(&below["when"], &below["value"]),
+        }
+    }
+    let mut merged = taken(below);
+    for (key, value) in entries {
+        if value.is_null() {
+            merged.remove(key);
+        } else {
+            merge_json(merged.entry(key).or_insert(Value::Null), value);
+        }
+    }
+    *below = Value::Object(merged);
+}
+
+/// An object's entries, each under that condition.
+fn spread(when: &Value, value: &Value) -> Value {
+    let entries = value.as_object().into_iter().flatten();
+    let each = |(key, value): (&String, _)| (key.clone(), json!({"when": when, "value": value}));
+    Value::Object(entries.map(each).collect())
+}
+
+/// The entries of an object, to be put back. What is no object has none.
+fn taken(value: &mut Value) -> Map<String, Value> {
+    match value.take() {
+        Value::Object(entries) => entries,
+        _ => Map::new(),
     }
 }
 
@@ -141,5 +192,62 @@ mod tests {
             text.contains("user") && text.contains("line 2") && text.contains("firewal"),
             "{text}"
         );
+    }
+
+    /// What a `json` file says after a layer on one with conditions.
+    fn layered(below: &str, layer: &str) -> Value {
+        let file = |json: &str| format!(r"host: {{files: {{'C:\a': {{json: {json}}}}}}}");
+        let one = |name, json| Layer::parse(name, &file(json)).expect("a layer");
+        let profile = stack(&[one("base", below), one("user", layer)]).expect("a profile");
+        profile.host.files[r"C:\a"].json.clone().expect("JSON")
+    }
+
+    #[test]
+    fn a_layer_never_joins_its_entries_with_a_condition() {
+        const OLD: &str = "{kubelet: '<1.34'}";
+        let below = format!("{{g: {{when: {OLD}, value: {{a: 1, b: {{c: 2}}}}}}}}");
+        let when = json!({"kubelet": "<1.34"});
+        let aws = json!({"platform": ["aws"]});
+        let table = [
+            // A key more is there always; the others as before.
+            (
+                "{g: {d: 3}}",
+                json!({"g": {"a": {"when": when, "value": 1}, "b": {"when": when, "value": {"c": 2}}, "d": 3}}),
+            ),
+            ("{g: {b: {c: null}, a: null}}", json!({"g": {"b": {}}})),
+            // A condition of its own replaces both.
+            (
+                "{g: {when: {platform: [aws]}, value: {d: 3, e: null}}}",
+                json!({"g": {"when": aws, "value": {"d": 3}}}),
+            ),
+            // One of the two alone.
+            (
+                "{g: {value: {d: 3}}}",
+                json!({"g": {"when": when, "value": {"a": 1, "b": {"c": 2}, "d": 3}}}),
+            ),
+            (
+                "{g: {when: {platform: [aws]}}}",
+                json!({"g": {"when": aws, "value": {"a": 1, "b": {"c": 2}}}}),
+            ),
+            ("{g: {when: null}}", json!({"g": {"a": 1, "b": {"c": 2}}})),
+            ("{g: 4}", json!({"g": 4})),
+            ("{g: null}", json!({})),
+        ];
+        for (layer, wanted) in table {
+            assert_eq!(layered(&below, layer), wanted, "{layer}");
+        }
+        let scalar = format!("{{g: {{when: {OLD}, value: 60s}}}}");
+        let replaced = layered(&scalar, "{g: {when: {platform: [aws]}, value: 30s}}");
+        assert_eq!(replaced, json!({"g": {"when": aws, "value": "30s"}}));
+        assert_eq!(layered(&scalar, "{g: {d: 3}}"), json!({"g": {"d": 3}}));
+        // Elsewhere `value` and `when` are names as others are.
+        let base = Layer::parse(
+            "base",
+            "host: {environment: {A: {value: x, when: {platform: [aws]}}}}",
+        );
+        let user = Layer::parse("user", "host: {environment: {A: {reboot: true}}}");
+        let profile = stack(&[base.expect("one"), user.expect("one")]).expect("a profile");
+        let kept = &profile.host.environment["A"];
+        assert!(kept.reboot && kept.value == "x" && kept.when.platform == ["aws"]);
     }
 }

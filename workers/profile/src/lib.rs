@@ -13,6 +13,7 @@ pub mod ignition;
 pub mod invocation;
 pub mod item;
 pub mod kubelet_config;
+mod kubelet_pairs;
 pub mod layers;
 pub mod mirrors;
 pub mod near;

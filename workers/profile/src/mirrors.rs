@@ -14,6 +14,8 @@ use serde_json::Value;
 use std::{collections::BTreeMap, fmt};
 use zeroize::Zeroizing;
 
+/// Docker Hub, as images name it.
+const DOCKER_HUB: &str = "docker.io";
 /// Most entries of mirror sets that are used.
 pub const MIRRORED_MAX: usize = 1_000;
 
@@ -59,9 +61,7 @@ impl Credentials {
             .ok_or("has no `auths`")?;
         let mut read = Self::default();
         for (location, entry) in auths {
-            let location = location
-                .trim_start_matches("https://")
-                .trim_end_matches('/');
+            let location = place(location);
             match basic(entry) {
                 Some(Ok(auth)) => {
                     read.known.insert(location.to_owned(), auth);
@@ -92,6 +92,28 @@ impl Credentials {
             .iter()
             .map(|(location, auth)| (secret_name(location), auth.as_str()))
     }
+}
+
+/// A registry, or a path in one, as images name it. Docker's own tools write a URL, and one of another name for Docker Hub.
+fn place(location: &str) -> &str {
+    let plain = location
+        .strip_prefix("https://")
+        .or_else(|| location.strip_prefix("http://"));
+    let plain = plain.unwrap_or(location).trim_end_matches('/');
+    match plain {
+        "index.docker.io/v1" | "index.docker.io" | "registry-1.docker.io" => DOCKER_HUB,
+        other => other,
+    }
+}
+
+/// URL at which a registry's API is. Images of Docker Hub name a host that answers with pages for people
+/// (containerd#7400).
+fn server(registry: &str) -> String {
+    let host = match registry {
+        DOCKER_HUB => "registry-1.docker.io",
+        other => other,
+    };
+    format!("https://{host}")
 }
 
 /// The kubelet reads `auth` with and without the padding at its end.
@@ -163,7 +185,7 @@ pub fn registries(
             continue;
         }
         let spec = found.entry(registry.to_owned()).or_default();
-        spec.server = format!("https://{registry}");
+        spec.server = server(registry);
         for mirror in &entry.mirrors {
             let mirror = mirror.trim_end_matches('/');
             match prefix(mirror, path) {
@@ -188,6 +210,12 @@ pub fn registries(
                     "the mirror {mirror} of {source} is left out: {why}"
                 )),
             }
+        }
+        if entry.tags && !path.is_empty() && !spec.mirrors.is_empty() {
+            warnings.push(format!(
+                "the mirrors for tags of {source}: containerd knows whole registries only, so they are asked first for the \
+                 tags of everything of {registry}"
+            ));
         }
         if entry.never_source && !path.is_empty() {
             warnings.push(format!(
@@ -215,8 +243,8 @@ fn add(spec: &mut MirrorSpec, location: &str, tags: bool, entry: Option<&str>) -
     let authorization = authorization.unwrap_or_default();
     // After a registry's address comes the API version, then the path.
     let url = match location.split_once('/') {
-        None => format!("https://{location}"),
-        Some((registry, path)) => format!("https://{registry}/v2/{path}"),
+        None => server(location),
+        Some((registry, path)) => format!("{}/v2/{path}", server(registry)),
     };
     if let Some(there) = spec.mirrors.iter_mut().find(|there| there.url == url) {
         there.resolve_tags |= tags;
@@ -337,6 +365,50 @@ mod tests {
     }
 
     #[test]
+    fn docker_hub_is_asked_where_its_api_is() {
+        let text = r#"{"auths": {"https://index.docker.io/v1/": {"auth": "YTpw"}, "http://m.example:5000/": {"auth": "YTpw"}}}"#;
+        let credentials = Credentials::parse(text).expect("a pull secret");
+        let (found, said) = registries(
+            &[
+                of("docker.io/team", &["m.example:5000/team"]),
+                of("quay.io", &["docker.io/quay"]),
+            ],
+            &credentials,
+        );
+        assert_eq!(said, Vec::<String>::new());
+        assert_eq!(found["docker.io"].server, "https://registry-1.docker.io");
+        let mirrors = ["docker.io", "quay.io"].map(|source| &found[source].mirrors[0]);
+        let told = mirrors.map(|it| (it.url.as_str(), it.authorization.as_str()));
+        let wanted = [
+            (
+                "https://m.example:5000",
+                "Basic ${secret:registry.m.example_5000}",
+            ),
+            (
+                "https://registry-1.docker.io/v2/quay",
+                "Basic ${secret:registry.docker.io}",
+            ),
+        ];
+        assert_eq!(told, wanted);
+    }
+
+    #[test]
+    fn a_mirror_for_the_tags_of_one_path_is_named() {
+        let tags = |source: &str, mirror: &str| Mirrored {
+            tags: true,
+            ..of(source, &[mirror])
+        };
+        let said = |entry| registries(&[entry], &Credentials::default()).1;
+        let path = said(tags("quay.io/team/app", "m.example/team/app"));
+        assert!(
+            path.len() == 1 && path[0].ends_with("the tags of everything of quay.io"),
+            "{path:?}"
+        );
+        assert!(said(tags("quay.io", "m.example")).is_empty());
+        assert!(said(of("quay.io/team", &["m.example/team"])).is_empty());
+    }
+
+    #[test]
     fn sets_about_one_registry_are_one_file_and_mirrors_keep_their_order() {
         let never = Mirrored {
             never_source: true,
@@ -350,7 +422,9 @@ mod tests {
         assert_eq!(found.len(), 1);
         let said = "NeverContactSource of quay.io/b: containerd knows whole registries only, so nothing of quay.io is \
             contacted";
-        assert_eq!(warnings, [said]);
+        let tags_too = "the mirrors for tags of quay.io/a: containerd knows whole registries only, so they are asked first \
+            for the tags of everything of quay.io";
+        assert_eq!(warnings, [said, tags_too]);
         let quay = &found["quay.io"];
         assert!(quay.blocked, "one of them says so");
         let warnings: Vec<_> = quay

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::{
     item::{File, FileSource, Item, Service, What},
+    kubelet_pairs::contradictions,
     payload::Manifest,
     problem::Problem,
     release::Release,
@@ -405,6 +406,14 @@ fn kubernetes_config(item: &Item, payload: &Manifest, found: &mut Vec<Problem>) 
         {
             found.push(Problem::new(&item.id, reason));
         }
+    }
+    if reader == Reader::Kubelet {
+        let wrong = contradictions(|name| value.get(name));
+        found.extend(
+            wrong
+                .into_iter()
+                .map(|(_, reason)| Problem::new(&item.id, reason)),
+        );
     }
 }
 

@@ -118,22 +118,35 @@ pub(crate) fn log_setting(name: &str, text: &str) -> Option<Result<String, Strin
 
 /// Whether Go's `time.ParseDuration` takes it. Negative ones make no sense here.
 fn is_duration(text: &str) -> bool {
+    seconds(text).is_some()
+}
+
+/// Seconds of a duration that is not negative, as Go's `time.ParseDuration` reads it.
+pub(crate) fn seconds(text: &str) -> Option<f64> {
     let mut rest = text;
+    let mut sum = 0.0;
     while !rest.is_empty() {
         let digits = rest
             .find(|c: char| !c.is_ascii_digit() && c != '.')
             .unwrap_or(rest.len());
         let (number, after) = rest.split_at(digits);
-        let units = ["ns", "us", "ms", "s", "m", "h"];
         let letters = after
             .find(|c: char| !c.is_ascii_alphabetic())
             .unwrap_or(after.len());
-        if number.parse::<f64>().is_err() || !units.contains(&&after[..letters]) {
-            return text == "0";
-        }
-        rest = &after[letters..];
+        let (unit, after) = after.split_at(letters);
+        let one = match unit {
+            "ns" => 1e-9,
+            "us" => 1e-6,
+            "ms" => 1e-3,
+            "s" => 1.0,
+            "m" => 60.0,
+            "h" => 3_600.0,
+            _ => return (text == "0").then_some(0.0),
+        };
+        sum += number.parse::<f64>().ok()? * one;
+        rest = after;
     }
-    !text.is_empty()
+    (!text.is_empty()).then_some(sum)
 }
 
 /// Whether it is a plain quantity of bytes: a number with one of Kubernetes' suffixes.
@@ -338,6 +351,23 @@ mod tests {
             assert_eq!(read.as_deref(), wanted, "{name} {text}");
         }
         assert_eq!(log_setting("NO_PROXY", " x"), None);
+    }
+
+    #[test]
+    fn a_duration_has_its_length() {
+        let table = [
+            ("1h30m", Some(5_400.0)),
+            ("10s", Some(10.0)),
+            ("0", Some(0.0)),
+            ("0s", Some(0.0)),
+            ("1.5s", Some(1.5)),
+            ("10", None),
+            ("-1s", None),
+            ("", None),
+        ];
+        for (text, wanted) in table {
+            assert_eq!(seconds(text), wanted, "{text}");
+        }
     }
 
     #[test]

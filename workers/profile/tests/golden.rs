@@ -377,6 +377,7 @@ fn each_platform_has_its_own_rules() {
             cloud_provider,
             cloud_config,
             ecr_config: ecr.clone(),
+            settings: None,
         };
         let snapshot = ClusterSnapshot {
             kubelet: Ok(kubelet),

@@ -6,6 +6,7 @@ use dormer_profile::{
     cluster_config::{ClusterConfig, ClusterSnapshot, Revision},
     document::{Document, Section},
     item::{File, FileSource, What},
+    kubelet_config::KubeletConfig,
     layers::{Layer, stack},
     mirrors::{Credentials, Mirrored},
     payload::{Manifest, PayloadFile},
@@ -469,6 +470,24 @@ host:
     assert_eq!(told("1.36", "2.0", SERVER_2025).3, "abc");
 }
 
+/// A layer's gate is there beside the built-in ones, and for releases that those are not for.
+#[test]
+fn a_layer_adds_a_gate_to_those_of_a_release() {
+    let layer = r"node: {network: {files: {'C:\k\kube-proxy.conf': {json: {featureGates: {TopologyAwareHints: true}}}}}}";
+    let told = |kubelet| {
+        let documents = Node {
+            kubelet,
+            layer,
+            ..NODE
+        }
+        .rendered();
+        json(&documents, r"C:\k\kube-proxy.conf")["featureGates"].clone()
+    };
+    let old = json!({"WinDSR": true, "WinOverlay": true, "TopologyAwareHints": true});
+    assert_eq!(told("1.33"), old);
+    assert_eq!(told("1.34"), json!({"TopologyAwareHints": true}));
+}
+
 /// One mistake for each row that a release, a build or a layer can make.
 #[test]
 fn one_planted_mistake_for_each_row_is_refused() {
@@ -503,6 +522,7 @@ fn one_planted_mistake_for_each_row_is_refused() {
     let infra = flag("--pod-infra-container-image=pause");
     let log_query =
         r"host: {files: {'C:\k\kubelet.conf': {json: {featureGates: {NodeLogQuery: true}}}}}";
+    let periods = r"host: {files: {'C:\k\kubelet.conf': {json: {shutdownGracePeriod: {when: {platform: [aws]}, value: 30s}}}}}";
     let pause = "variables: {PAUSE_IMAGE: 'mcr.microsoft.com/oss/kubernetes/pause:3.9'}";
     let depends = "host: {services: {csi-proxy: {depends: [kube-proxy]}}}";
     let logs = "variables: {LOG_FILE_AGE: notaduration}";
@@ -632,6 +652,15 @@ fn one_planted_mistake_for_each_row_is_refused() {
             "`featureGates/NodeLogQuery`",
         ),
         (
+            6,
+            Node {
+                kubelet: "1.34",
+                layer: periods,
+                ..NODE
+            },
+            "`shutdownGracePeriodCriticalPods` (20s) is longer than `shutdownGracePeriod` (0s)",
+        ),
+        (
             10,
             Node {
                 profile: "upstream",
@@ -754,7 +783,11 @@ fn one_planted_mistake_for_each_row_of_the_cluster_is_named() {
         (
             14,
             ClusterSnapshot {
-                kubelet_configs: Ok(vec![("pods".into(), kubelet)]),
+                kubelet_configs: Ok(vec![KubeletConfig {
+                    name: "pods".into(),
+                    settings: kubelet,
+                    ..KubeletConfig::default()
+                }]),
                 ..plain()
             },
             "KubeletConfig pods: cpuManagerPolicy do not reach Windows nodes",

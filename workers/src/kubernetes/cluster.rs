@@ -327,8 +327,9 @@ impl KubernetesExecutor {
         }
         let found = self.openshift("config.openshift.io", "Network").await?;
         let named = |part: &str| {
-            let network = &found.as_ref()?.data[part]["serviceNetwork"][0];
-            network.as_str().map(str::to_owned)
+            let networks = found.as_ref()?.data[part]["serviceNetwork"].as_array()?;
+            let networks: Vec<&str> = networks.iter().filter_map(|it| it.as_str()).collect();
+            (!networks.is_empty()).then(|| networks.join(","))
         };
         named("status").or_else(|| named("spec")).ok_or_else(|| {
             let message = "the cluster does not say what its services' network is \
@@ -410,8 +411,14 @@ fn of_type(machine: &DynamicObject, wanted: &str) -> Vec<String> {
         .collect()
 }
 
-/// The services' network, and the cluster's DNS: its tenth address, by OpenShift's custom.
-fn services_of(cidr: &str) -> Result<(String, String), Failure> {
+/// The services' network, and the cluster's DNS: its tenth address, by OpenShift's custom. Of the two networks of a dual stack,
+/// with a comma between them, the one of IPv4.
+fn services_of(cidrs: &str) -> Result<(String, String), Failure> {
+    let mut all = cidrs.split(',').map(str::trim);
+    let cidr = all.find(|one| !one.contains(':')).ok_or_else(|| {
+        let message = format!("{cidrs} is no IPv4 network: Windows nodes need services with IPv4");
+        Failure::lasting("BootstrapUnusable", message)
+    })?;
     let refuse = |why: &str| Failure::lasting("BootstrapUnusable", format!("{cidr} {why}"));
     let (base, prefix) = cidr
         .split_once('/')
@@ -456,6 +463,14 @@ mod tests {
             ("10.0.0.0/0", None),
             ("10.0.0.0/33", None),
             ("fd00::/112", None),
+            (
+                "fd02::/112,172.30.0.0/16",
+                Some(("172.30.0.0/16", "172.30.0.10")),
+            ),
+            (
+                "10.96.0.0/12, fd02::/112",
+                Some(("10.96.0.0/12", "10.96.0.10")),
+            ),
         ];
         for (cidr, wanted) in table {
             let found = services_of(cidr);

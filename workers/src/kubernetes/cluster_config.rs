@@ -10,6 +10,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use dormer_profile::{
     cluster_config::{ClusterSnapshot, Revision, TRUSTED_CA},
     ignition::{KubeletFacts, kubelet_facts},
+    kubelet_config::KubeletConfig,
     mirrors::{Credentials, Mirrored},
     proxy::Proxy,
 };
@@ -45,8 +46,11 @@ const PULL_SECRET: (&str, &str) = ("pull-secret", ".dockerconfigjson");
 const BUNDLE: &str = "ca-bundle.crt";
 /// MachineConfigPool whose settings Windows nodes follow.
 pub(super) const WORKER_POOL: &str = "worker";
-/// Most mirror sets of a kind that are read.
-const SETS_MAX: u32 = 500;
+/// Number at the end of the name of a KubeletConfig's machine config; the first one has none.
+const MC_NAME_SUFFIX: &str = "machineconfiguration.openshift.io/mc-name-suffix";
+/// Mirror sets, or KubeletConfigs, that are asked for at once; and the most of a kind that are read.
+const SETS_PAGE: u32 = 500;
+const SETS_MAX: usize = 5_000;
 /// Most certificates that are taken; OpenShift's own bundle of all has about 150.
 const CERTIFICATES_MAX: usize = 500;
 
@@ -106,8 +110,9 @@ impl ClusterConfigReader {
         }
     }
 
-    /// KubeletConfigs of the pool whose settings Windows nodes follow, oldest first: the newest overrides the others.
-    async fn kubelet_configs(&self) -> Result<Vec<(String, Value)>, String> {
+    /// KubeletConfigs of the pool whose settings Windows nodes follow. The last one is the one that OpenShift's own order
+    /// puts last: each becomes a machine config whose name ends with the number in an annotation.
+    async fn kubelet_configs(&self) -> Result<Vec<KubeletConfig>, String> {
         let mut found = self.sets(MACHINE_CONFIG_GROUP, "KubeletConfig").await?;
         if found.is_empty() {
             return Ok(Vec::new());
@@ -116,15 +121,14 @@ impl ClusterConfigReader {
             .object(MACHINE_CONFIG_GROUP, "MachineConfigPool", WORKER_POOL)
             .await?;
         let labels = pool.map(|pool| pool.labels().clone()).unwrap_or_default();
+        found.retain(|config| config.metadata.deletion_timestamp.is_none());
         found.retain(|config| selects(&config.data["spec"]["machineConfigPoolSelector"], &labels));
-        found.sort_by_key(|config| (config.creation_timestamp(), config.name_any()));
-        let settings = |config: &DynamicObject| {
-            (
-                config.name_any(),
-                config.data["spec"]["kubeletConfig"].clone(),
-            )
-        };
-        Ok(found.iter().map(settings).collect())
+        found.sort_by_key(|config| {
+            let number = config.annotations().get(MC_NAME_SUFFIX);
+            let number: u32 = number.and_then(|it| it.parse().ok()).unwrap_or(0);
+            (number, config.creation_timestamp(), config.name_any())
+        });
+        Ok(found.iter().map(kubelet_config).collect())
     }
 
     /// UDP port of the hybrid overlay, where the cluster's network operator has another one than 4789.
@@ -178,10 +182,24 @@ impl ClusterConfigReader {
     async fn sets(&self, group: &str, kind: &str) -> Result<Vec<DynamicObject>, String> {
         let resource = resource(group, kind);
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
-        let params = ListParams::default().limit(SETS_MAX);
+        let mut params = ListParams::default().limit(SETS_PAGE);
         let group = format!(".{group}");
-        let listed = self.within("list", (&resource.plural, &group), api.list(&params));
-        Ok(listed.await?.map(|list| list.items).unwrap_or_default())
+        let mut found = Vec::new();
+        loop {
+            let listed = self.within("list", (&resource.plural, &group), api.list(&params));
+            let Some(page) = listed.await? else {
+                return Ok(found);
+            };
+            found.extend(page.items);
+            if found.len() > SETS_MAX {
+                let plural = &resource.plural;
+                return Err(format!("there are more than {SETS_MAX} {plural}{group}"));
+            }
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => params = params.continue_token(&token),
+                None => return Ok(found),
+            }
+        }
     }
 
     async fn pull_secret(&self) -> Result<(Revision, Credentials), String> {
@@ -402,6 +420,29 @@ fn resource(group: &str, kind: &str) -> ApiResource {
         // kube would derive a wrong plural.
         "Proxy" => ApiResource::from_gvk_with_plural(&gvk, "proxies"),
         _ => ApiResource::from_gvk(&gvk),
+    }
+}
+
+fn kubelet_config(config: &DynamicObject) -> KubeletConfig {
+    let spec = config.data["spec"].as_object();
+    let further = spec.into_iter().flatten().filter(|(name, value)| {
+        !value.is_null() && !["kubeletConfig", "machineConfigPoolSelector"].contains(&name.as_str())
+    });
+    // The newest condition is the last one. That of a refusal has the type Failure, whatever its status.
+    let conditions = config.data["status"]["conditions"].as_array();
+    let newest = conditions.and_then(|all| all.last());
+    let refusal = newest.filter(|condition| condition["type"] == "Failure");
+    let why = |condition: &Value| {
+        condition["message"]
+            .as_str()
+            .unwrap_or("no reason")
+            .to_owned()
+    };
+    KubeletConfig {
+        name: config.name_any(),
+        settings: config.data["spec"]["kubeletConfig"].clone(),
+        further: further.map(|(name, _)| name.clone()).collect(),
+        refused: refusal.map(why),
     }
 }
 

@@ -4,6 +4,7 @@ use super::{
     ANSWER_MAX, KubernetesExecutor,
     api::{mark_of, what},
     error::{failure, is_gone, silent},
+    guard::pods_may_have_come,
 };
 use dormer_proto::{
     id::LeaseToken,
@@ -39,6 +40,9 @@ impl KubernetesExecutor {
             return Ok(refused.outcome());
         }
         if let Some(refused) = self.nobody_replaces(machine, &object).await? {
+            return Ok(refused.outcome());
+        }
+        if let Some(refused) = live.and_then(|live| pods_may_have_come(&live, token, guard)) {
             return Ok(refused.outcome());
         }
         let preconditions = Preconditions {

@@ -311,8 +311,8 @@ impl KubernetesExecutor {
             };
         }
         let refused = self.refusal(machine, &object, live.as_ref(), guard).await?;
-        let again = live.as_ref().filter(|live| serves_again(live, guard));
-        Ok(refused.or_else(|| again.map(|live| was_uncordoned(&live.node))))
+        let came = |token| pods_may_have_come(live.as_ref()?, token, guard);
+        Ok(refused.or_else(|| guard.token.and_then(came)))
     }
 }
 
@@ -321,17 +321,20 @@ fn gone(machine: &MachineRef) -> Refused {
     Refused::new(FenceRefusal::Gone, said)
 }
 
-/// Whether the Node of a host that was drained under this lease is Ready and schedulable.
-fn serves_again(live: &LiveNode, guard: &Guard) -> bool {
-    let ours = mark_of(&live.node).is_some_and(|mark| mark.open && guard.token == Some(mark.token));
-    ours && (live.serves() || (guard.anew && live.ready()))
-}
-
-/// Why a drained host is not torn down: its Node is schedulable again, and pods may have come.
-fn was_uncordoned(node: &Node) -> Refused {
-    let name = node.name_any();
-    let said = format!("somebody uncordoned the Node {name}, and it is Ready");
-    Refused::new(FenceRefusal::Uncordoned, said)
+/// A refusal if pods may have come to a Node that was drained under this lease: it is Ready, and it is schedulable or was
+/// meanwhile.
+pub(super) fn pods_may_have_come(
+    live: &LiveNode,
+    token: LeaseToken,
+    guard: &Guard,
+) -> Option<Refused> {
+    let ours = mark_of(&live.node) == Some(TokenMark { token, open: true });
+    let came = ours && (live.serves() || (guard.anew && live.ready()));
+    came.then(|| {
+        let name = live.node.name_any();
+        let said = format!("somebody uncordoned the Node {name}, and it is Ready");
+        Refused::new(FenceRefusal::Uncordoned, said)
+    })
 }
 
 /// A refusal if Machine or Node say that the lease has ended: an order that a worker carries out long after its attempt

@@ -254,12 +254,32 @@ fn version(node: &Node, expect: &NodeExpectation) -> Checked {
     let Some(wanted) = expect.kubelet_minor else {
         return not_checked("the minor version of the payload's kubelet is not known here");
     };
-    match runs.starts_with(&format!("v1.{wanted}.")) {
-        true => Ok(format!("kubelet {runs}")),
-        false => failed(format!(
+    if !runs.starts_with(&format!("v1.{wanted}.")) {
+        return failed(format!(
             "the kubelet is {runs}, and the payload's is 1.{wanted}"
+        ));
+    }
+    let Some(wanted) = &expect.containerd else {
+        return Ok(format!("kubelet {runs}"));
+    };
+    // The settings of containerd are written for the manifest's release (docs/settings.md).
+    let runtime = info.map_or("", |info| info.container_runtime_version.as_str());
+    match runtime.strip_prefix("containerd://") {
+        Some(is) if is_of(is, wanted) => Ok(format!("kubelet {runs}, containerd {is}")),
+        Some(is) => failed(format!(
+            "containerd is {is}, and the payload's is {wanted}: `containerd:` of payload.yaml names another release than \
+             the program's"
+        )),
+        None => failed(format!(
+            "the runtime is {runtime}, and the payload's is containerd {wanted}"
         )),
     }
+}
+
+/// Whether a version such as `v2.1.4` is of the release `2.1`.
+fn is_of(version: &str, release: &str) -> bool {
+    let rest = version.trim_start_matches('v').strip_prefix(release);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '-', '+']))
 }
 
 fn label_is(node: &Node, key: &str, wanted: &str) -> Checked {

@@ -28,7 +28,7 @@ fn healthy() -> World {
                 "team": "blue"}},
             "spec": {"taints": [{"key": "os", "value": "Windows", "effect": "NoSchedule"}]},
             "status": {"nodeInfo": {"kubeletVersion": "v1.33.4", "architecture": "amd64",
-                "bootID": "", "containerRuntimeVersion": "", "kernelVersion": "",
+                "bootID": "", "containerRuntimeVersion": "containerd://2.1.4", "kernelVersion": "",
                 "kubeProxyVersion": "", "machineID": "", "operatingSystem": "windows",
                 "osImage": "", "systemUUID": ""},
                 "addresses": [{"type": "InternalIP", "address": "10.0.0.5"}],
@@ -44,6 +44,7 @@ fn healthy() -> World {
         kubelet: Presented::Certificate(leaf()),
         expect: NodeExpectation {
             kubelet_minor: Some(33),
+            containerd: Some("2.1".into()),
             os_build: Some("10.0.20348".into()),
             soak_ms: 30_000,
         },
@@ -156,6 +157,26 @@ fn labels_and_versions_of_the_node_are_compared() {
     breaks("version", "v1.3.3", |world| {
         world.node["status"]["nodeInfo"]["kubeletVersion"] = "v1.3.3".into();
     });
+    for (runs, part) in [
+        (
+            "containerd://2.3.7",
+            "containerd is 2.3.7, and the payload's is 2.1",
+        ),
+        ("containerd://2.10.0", "containerd is 2.10.0"),
+        ("docker://20.10.9", "the runtime is docker://20.10.9"),
+    ] {
+        breaks("version", part, |world| {
+            world.node["status"]["nodeInfo"]["containerRuntimeVersion"] = runs.into();
+        });
+    }
+    let mut unnamed = healthy();
+    unnamed.expect.containerd = None;
+    unnamed.node["status"]["nodeInfo"]["containerRuntimeVersion"] = "containerd://2.3.7".into();
+    let checks = unnamed.checks();
+    assert!(
+        checks.iter().all(|one| one.result == CheckResult::Ok),
+        "{checks:?}"
+    );
     hides("version", "payload", |world| {
         world.expect.kubelet_minor = None
     });

@@ -31,6 +31,7 @@ impl Installed for Newest {
         Some(Edges {
             may_follow,
             kubelet: Some(34),
+            containerd: None,
             platforms: vec!["aws".into()],
         })
     }

@@ -9,6 +9,8 @@ use dormer_profile::{
     document::{ChangeClass, Section},
     drift::between,
     ignition::KubeletFacts,
+    kubelet_config::KubeletConfig,
+    layers::stack,
     payload::Manifest,
     render::{EXAMPLE_PAYLOAD, Inputs, render},
     shown::readable,
@@ -174,7 +176,11 @@ async fn what_openshift_says_of_its_nodes_is_read() {
     assert_eq!(snapshot.vxlan_port, Ok(Some(9898)));
     assert_eq!(
         snapshot.kubelet_configs,
-        Ok(vec![("ours".to_owned(), json!({"maxPods": 100}))]),
+        Ok(vec![KubeletConfig {
+            name: "ours".to_owned(),
+            settings: json!({"maxPods": 100}),
+            ..KubeletConfig::default()
+        }]),
         "of the pool worker alone"
     );
     let (cluster_config, warnings) = ClusterConfig::default().with(snapshot, true);
@@ -295,6 +301,99 @@ async fn of_a_paused_pool_counts_what_its_nodes_have() {
     assert_eq!(read().await.as_deref(), Some("aws"));
     paused(false);
     assert_eq!(read().await.as_deref(), Some("external"));
+}
+
+/// Windows nodes follow the file that the Linux nodes of the pool have, and the one KubeletConfig that OpenShift itself takes.
+#[tokio::test]
+async fn windows_nodes_follow_the_kubelet_conf_of_the_pool() {
+    let bench = Bench::new(1, false).await;
+    let label = "pools.operator.machineconfiguration.openshift.io/worker";
+    let create = |name: &str, number: Option<&str>, spec: Value, status: Value| {
+        let annotations = number.map(|it| ("machineconfiguration.openshift.io/mc-name-suffix", it));
+        let annotations: std::collections::BTreeMap<_, _> = annotations.into_iter().collect();
+        let mut object = json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "KubeletConfig",
+            "metadata": {"name": name, "annotations": annotations}, "spec": spec, "status": status});
+        object["spec"]["machineConfigPoolSelector"] = json!({"matchLabels": {label: ""}});
+        drop(bench.world.create(object).expect("made"));
+    };
+    let pods = |pods: u32| json!({"kubeletConfig": {"maxPods": pods}});
+    create("second", Some("1"), pods(200), json!({}));
+    create("first", None, pods(100), json!({}));
+    let modern = json!({"kubeletConfig": {"clusterDNS": ["10.0.0.1"]}, "tlsSecurityProfile": {"type": "Modern"}});
+    let conditions = json!([{"type": "Success", "status": "True"},
+        {"type": "Failure", "status": "False", "message": "clusterDNS is not allowed to be set"}]);
+    create(
+        "third",
+        Some("2"),
+        modern,
+        json!({"conditions": conditions}),
+    );
+    machine_config(&bench, "rendered-worker-1", "external");
+    let pods_of = async || {
+        let snapshot = bench.executor.read_cluster().await;
+        let (config, said) = ClusterConfig::default().with(snapshot, true);
+        let below = builtin::layer("openshift").expect("a layer");
+        let profile = stack(&[below, config.layer()]).expect("a profile");
+        let json = profile.host.files[r"C:\k\kubelet.conf"].json.clone();
+        let json = json.expect("JSON");
+        (json["maxPods"].clone(), json["tlsMinVersion"].clone(), said)
+    };
+    // Without the file, the last that OpenShift takes.
+    let (pods, _, said) = pods_of().await;
+    assert_eq!(pods, 200);
+    let wanted = [
+        "second comes later",
+        "OpenShift refused it (clusterDNS is not",
+    ];
+    assert_eq!(said.len(), 2, "{said:?}");
+    assert!(
+        wanted
+            .iter()
+            .zip(&said)
+            .all(|(part, said)| said.contains(part)),
+        "{said:?}"
+    );
+    // With it, the file; of a paused pool the one that its nodes have.
+    let rendered = |name: &str, pods: u32| {
+        let file = json!({"kind": "KubeletConfiguration", "maxPods": pods, "tlsMinVersion": "VersionTLS13"});
+        let source = format!(
+            "data:text/plain;charset=utf-8;base64,{}",
+            STANDARD.encode(file.to_string())
+        );
+        machine_config(&bench, name, "external");
+        let files =
+            json!([{"path": "/etc/kubernetes/kubelet.conf", "contents": {"source": source}}]);
+        let spec = json!({"spec": {"config": {"storage": {"files": files}}}});
+        patch(
+            &bench.world,
+            &kinds::MACHINE_CONFIG,
+            &Key::new("", name),
+            spec,
+        );
+    };
+    rendered("rendered-worker-2", 210);
+    let (pods, tls, _) = pods_of().await;
+    assert_eq!((pods, tls), (json!(210), json!("VersionTLS13")));
+    let key = Key::new("", "worker");
+    let status = json!({"status": {"configuration": {"name": "rendered-worker-2"}}});
+    patch_part(
+        &bench.world,
+        &kinds::MACHINE_CONFIG_POOL,
+        &key,
+        Part::Status,
+        status,
+    );
+    rendered("rendered-worker-3", 220);
+    let paused = json!({"spec": {"paused": true}});
+    patch(&bench.world, &kinds::MACHINE_CONFIG_POOL, &key, paused);
+    assert_eq!(pods_of().await.0, 210);
+    patch(
+        &bench.world,
+        &kinds::MACHINE_CONFIG_POOL,
+        &key,
+        json!({"spec": {"paused": false}}),
+    );
+    assert_eq!(pods_of().await.0, 220);
 }
 
 #[tokio::test]

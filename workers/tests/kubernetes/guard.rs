@@ -297,6 +297,35 @@ async fn over_the_limit_a_node_that_is_ready_again_is_not_taken() {
     );
 }
 
+/// Pods may have come since the drain, and the Machine API would kill them.
+#[tokio::test]
+async fn a_machine_whose_node_was_uncordoned_is_not_deleted() {
+    let bench = Bench::new(1, false).await;
+    let m = bench.machines().remove(0);
+    let cordon = |on: Option<bool>| bench.patch_node(&m, json!({"spec": {"unschedulable": on}}));
+    bench
+        .run(open(&m, within_the_limit()))
+        .await
+        .expect("it opens");
+    cordon(None);
+    let outcome = bench.run(delete(&m, within_the_limit())).await;
+    assert_eq!(why(outcome), FenceRefusal::Uncordoned);
+    // Cordoned again: the pods of the meantime are still there.
+    cordon(Some(true));
+    let anew = Guard {
+        anew: true,
+        ..within_the_limit()
+    };
+    let outcome = bench.run(delete(&m, anew.clone())).await;
+    assert_eq!(why(outcome), FenceRefusal::Uncordoned);
+    assert!(!bench.machine(&m).deleting());
+    // No pod runs on a silent Node.
+    bench.node_says_ready(&m, "Unknown");
+    cordon(None);
+    let outcome = bench.run(delete(&m, anew)).await;
+    assert_eq!(outcome, Ok(Outcome::MachineDeleted));
+}
+
 /// An admin needs the capacity, or a retry comes days later: pods run on the Node that was drained.
 #[tokio::test]
 async fn a_host_whose_node_was_uncordoned_is_not_torn_down() {

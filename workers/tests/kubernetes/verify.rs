@@ -22,6 +22,7 @@ fn mark(machine: &MachineRef) -> Task {
 fn expect() -> NodeExpectation {
     NodeExpectation {
         kubelet_minor: Some(33),
+        containerd: None,
         os_build: Some("10.0.20348".into()),
         soak_ms: 0,
     }

@@ -6,6 +6,7 @@ use super::{
     phase::{Phase, Timer},
     policy, removal,
     requests::name,
+    serve::repair,
     stage::{News, Request},
     state::{Change, Drain, How, Lease, LeasedRequest},
     table::TaskKind,
@@ -54,15 +55,13 @@ impl DrainPhase {
             // A paused machine waits here, with its Node cordoned. On resume the fence is opened again.
             (Self::Opening(_), Outcome::FenceOpened { .. }) if draft.halted() => {}
             (Self::Opening(change), Outcome::FenceOpened { .. }) => opened(draft, change),
-            (Self::Opening(change), Outcome::NodeAbsent) if change.repair => {
-                emptied(draft, change.how);
-            }
+            (Self::Opening(change), Outcome::NodeAbsent) if change.repair => repaired(draft),
             (Self::Opening(change), Outcome::NodeFound { .. }) if change.repair => {
                 draft.s.note = Some("its Node is back".into());
                 draft.enter(Phase::Undoing);
             }
             (
-                Self::TearingDown,
+                Self::TearingDown | Self::Deleting,
                 Outcome::FenceRefused {
                     why: FenceRefusal::Uncordoned,
                     said,
@@ -214,6 +213,16 @@ impl DrainPhase {
                 draft.open(&change.anew());
                 // Until that is done, a retry begins with it.
                 draft.s.phase = evicting(change, drain, true);
+            }
+            // Pods may come. The worker finds out whether the Machine is deleted already.
+            (
+                Self::Deleting,
+                News::Node {
+                    uncordoned: true, ..
+                },
+            ) => {
+                draft.s.host.uncordoned = true;
+                draft.begin_again();
             }
             // Pods may come. The worker finds out whether the host is whole: its kubelet then stays Ready.
             (
@@ -382,16 +391,30 @@ impl Draft<'_> {
         phase
     }
 
-    /// Drains a host once more that was to be torn down, and on which pods may run.
+    /// Drains a Node once more whose host was to be torn down or whose Machine was to be deleted, and on which pods may
+    /// run.
     pub(super) fn drain_anew(&mut self, note: String) {
         self.s.note = Some(note);
         self.enter(Phase::Opening(Change {
             how: self.s.under_lease.unwrap_or(How::InPlace),
-            differs: vec!["it was to be torn down".into()],
+            differs: vec!["its pods may have come back".into()],
             repair: false,
             anew: true,
         }));
     }
+}
+
+/// Continues a repair whose Node is still absent. Since the grant the Machine API may have given the Machine up, or taken
+/// that back.
+fn repaired(draft: &mut Draft<'_>) {
+    let how = repair(draft).how;
+    draft.s.under_lease = Some(how);
+    if how == How::Recreate && draft.s.owner().is_none() {
+        let note = "the Machine API gave the Machine up, and nobody would replace it: the repair is given up";
+        draft.s.note = Some(note.into());
+        return draft.give_back();
+    }
+    emptied(draft, how);
 }
 
 /// Continues after the fence was opened and, if the change needs it, the Node cordoned.
@@ -486,7 +509,7 @@ fn refused(draft: &mut Draft<'_>, why: FenceRefusal, said: String) {
             draft.enter(Phase::Undoing);
         }
         FenceRefusal::Gone => draft.enter(Phase::Leaving),
-        // Uncordoned: the worker says so of a tear-down alone, which is drained again before this.
+        // Uncordoned: the worker says so of what is drained again before this.
         FenceRefusal::Stopped | FenceRefusal::Uncordoned => {
             draft.s.note = Some(format!("given back: {said}"));
             draft.enter(Phase::Undoing);
@@ -556,6 +579,7 @@ fn pass_done(
 
 /// Continues after the last pod, or when there was nothing to drain.
 fn emptied(draft: &mut Draft<'_>, how: How) {
+    draft.s.host.uncordoned = false;
     match how {
         How::Recreate => draft.enter(Phase::Deleting),
         How::InPlace | How::Restart => {

@@ -79,6 +79,14 @@ impl EndedPhase {
                     uncordoned: true, ..
                 },
             ) => draft.uncordoned_meanwhile(),
+            (
+                Self::Failed {
+                    from: Phase::Deleting,
+                },
+                News::Node {
+                    uncordoned: true, ..
+                },
+            ) => draft.s.host.uncordoned = true,
             // The host is ignored: if nothing is destroyed yet, the change is undone.
             (Self::Failed { from }, News::Ignored) if from.whole() => draft.give_back(),
             // Inputs that give no reason to try again.

@@ -84,7 +84,7 @@ impl Draft<'_> {
     fn approve(&mut self) {
         let waits = matches!(self.s.phase, Phase::ApprovalWait(_));
         if !waits && !self.s.differs() {
-            self.s.note = Some("there was nothing to approve".into());
+            self.s.note = Some("nothing waits for an approval: its host is as it should be".into());
             return;
         }
         self.s.approved = true;

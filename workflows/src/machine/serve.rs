@@ -211,7 +211,11 @@ impl ServePhase {
 
     fn machine_observed(self, draft: &mut Draft<'_>) {
         match self {
-            // It may have an owner now.
+            // It may have an owner now, or need none any more.
+            Self::OwnerWait(change) if change.repair => {
+                let now = repair(draft);
+                draft.want(now);
+            }
             Self::OwnerWait(change) => draft.want(change),
             // It may have been given up, or have lost its owner, since the search for its Node.
             Self::LeaseWait(change) if change.repair => {
@@ -532,7 +536,7 @@ fn node_is_absent(draft: &mut Draft<'_>) {
 
 /// Repair of a machine without a Node. The instance of a Machine that the Machine API gave up is gone for good, and its
 /// address may be another's by now: such a Machine is replaced, and dormer does not log in there.
-fn repair(draft: &Draft<'_>) -> Change {
+pub(super) fn repair(draft: &Draft<'_>) -> Change {
     let given_up = draft.s.given_up().filter(|_| !draft.s.own_host());
     let (how, why) = match given_up {
         Some(error) => (

@@ -203,7 +203,7 @@ pub struct Host {
     /// The lease under which its last tear-down was ordered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tearing: Option<LeaseToken>,
-    /// Whether another client uncordoned the Node since that order.
+    /// Whether another client uncordoned the Node since that order, or since the drain before the Machine's deletion.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub uncordoned: bool,
     /// Whether a first certificate was approved since the last order to configure it: with that its Node can register.

@@ -151,7 +151,11 @@ pub static PHASES: [PhaseRow; MachinePhase::ALL.len()] = [
         // From the kubelet's start to its Node.
         (Timer::Deadline, Length::Ms(20 * MINUTE)),
     ]),
-    row(MachinePhase::ConvergingNode, "the node's second section").awaits(&[TaskKind::Converge]),
+    row(
+        MachinePhase::ConvergingNode,
+        "{host} to be configured for its Node",
+    )
+    .awaits(&[TaskKind::Converge]),
     row(MachinePhase::ReadyWait, "the Node {node} to be Ready").timers(&[
         // From the Node to Ready.
         (Timer::Deadline, Length::Ms(20 * MINUTE)),
@@ -171,7 +175,7 @@ pub static PHASES: [PhaseRow; MachinePhase::ALL.len()] = [
         (Timer::Deadline, Length::Ms(10 * MINUTE)),
     ]),
     row(MachinePhase::Checking, "{host} to be compared").awaits(&[TaskKind::Plan]),
-    row(MachinePhase::Applying, "the node's second section").awaits(&[TaskKind::Converge]),
+    row(MachinePhase::Applying, "{host} to be changed in place").awaits(&[TaskKind::Converge]),
     row(MachinePhase::ApprovalWait, "approval (dormer approve)"),
     row(
         MachinePhase::OwnerWait,

@@ -195,6 +195,7 @@ impl Draft<'_> {
         let build = self.s.host.facts.as_ref().map(|it| it.os_build.clone());
         NodeExpectation {
             kubelet_minor: terms.and_then(|terms| terms.kubelet),
+            containerd: terms.and_then(|terms| terms.containerd.clone()),
             os_build: build.filter(|build| !build.is_empty()),
             soak_ms: pool.map_or(0, |pool| pool.soak_ms),
         }
@@ -274,7 +275,10 @@ impl Draft<'_> {
     pub(super) fn delete(&mut self) {
         let machine = self.s.machine_ref();
         let token = self.token();
-        let guard = self.guard();
+        let guard = Guard {
+            anew: self.s.host.uncordoned,
+            ..self.guard()
+        };
         self.run(Task::DeleteMachine {
             machine,
             token,

@@ -6,6 +6,7 @@ use super::{
 };
 use dormer_proto::{
     checks::NodeCheck,
+    duration::span,
     id::Timestamp,
     machine::{Blocker, ConditionFact, CordonedBy, MachineApi, TemplateDifference},
     message::{Failure, cause},
@@ -291,7 +292,7 @@ fn leaving(drain: &Drain, past_ms: Option<u64>) -> String {
         left => format!("{left} pods"),
     };
     let past = past_ms.map_or_else(String::new, |ms| {
-        format!(", past the drain's limit of {}", minutes(ms))
+        format!(", past the drain's limit of {}", span(ms.div_ceil(1_000)))
     });
     let pods = format!("{pods} to leave{past}");
     match drain.blockers.split_first() {
@@ -299,13 +300,6 @@ fn leaving(drain: &Drain, past_ms: Option<u64>) -> String {
         Some((first, [])) => format!("{pods}: {}", held(first)),
         Some((first, [_])) => format!("{pods}: {} and 1 more pod", held(first)),
         Some((first, more)) => format!("{pods}: {} and {} more pods", held(first), more.len()),
-    }
-}
-
-fn minutes(ms: u64) -> String {
-    match ms {
-        _ if ms.is_multiple_of(60_000) => format!("{} min", ms / 60_000),
-        _ => format!("{} s", ms.div_ceil(1_000)),
     }
 }
 

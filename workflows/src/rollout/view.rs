@@ -434,7 +434,7 @@ impl NamedState<'_> {
             return Some(format!("a pool that grants: {held}"));
         }
         if let Some(by) = state.paused_by() {
-            return Some(format!("an end of the pause ({by})"));
+            return Some(format!("a resume (paused by {by})"));
         }
         if let Some(to) = state.going_back() {
             return Some(format!("the rollback to {to} to be in the pool's settings"));
@@ -521,9 +521,9 @@ impl NamedState<'_> {
             0 => String::new(),
             more => format!(", and {more} more"),
         };
-        let count = away.len();
+        let machines = if limit == 1 { "machine" } else { "machines" };
         format!(
-            "room: {count} of at most {limit} unavailable: {}{more}",
+            "a free place: {}{more}, and at most {limit} {machines} may be unavailable",
             named.join(", ")
         )
     }

@@ -235,13 +235,37 @@ fn working(machine: &Machine, phase: MachinePhase) -> Vec<Step> {
         _ => None,
     });
     let Some(Cure { outside, say }) = cure else {
-        return Vec::new();
+        return looked_at(machine, phase);
     };
+    // The task is tried again, and no command has to follow.
+    let say = format!("{say}. dormer tries again by itself");
     let mut steps = vec![Step::outside(outside, say)];
     if matches!(phase, MachinePhase::Probing | MachinePhase::KeyWait) {
         steps.push(deleted(machine).instead());
     }
     steps
+}
+
+/// Step of a machine that is stuck without a known failure: where to look.
+fn looked_at(machine: &Machine, phase: MachinePhase) -> Vec<Step> {
+    use MachinePhase::{Adopting, Applying, Checking, ConvergingHost, ConvergingNode, TearingDown};
+    let stuck = trouble::trouble(machine).is_some_and(|it| it.urgency == trouble::Urgency::Stuck);
+    if !stuck {
+        return Vec::new();
+    }
+    let on_host = [
+        Adopting,
+        Applying,
+        Checking,
+        ConvergingHost,
+        ConvergingNode,
+        TearingDown,
+    ];
+    let (say, command) = match on_host.contains(&phase) {
+        true => ("See what the step does on the host", "logs"),
+        false => ("See what was tried", "history"),
+    };
+    vec![Step::command(say, &["dormer", command, &machine.name])]
 }
 
 fn kubectl(machine: &Machine, say: &str, words: &[&str]) -> Step {
@@ -511,6 +535,21 @@ const SCREEN_SHOWS_WHY: Cure = cured(
      there if nothing else helps",
 );
 
+/// Codes of failures which mean that the host cannot be reached over SSH.
+const CONNECTION: &[&str] = &[
+    "ConnectTimeout",
+    "ConnectRefused",
+    "ConnectionLost",
+    "HandshakeFailed",
+    "NoAnswer",
+];
+
+/// Whether a failure means that the host cannot be reached over SSH.
+#[must_use]
+pub fn is_connection(code: &str) -> bool {
+    CONNECTION.contains(&code)
+}
+
 /// Cures by the codes of the failures that they mend.
 const CURES: &[(&[&str], Cure)] = &[
     (&["AuthRejected"], ACCEPT_KEY),
@@ -525,16 +564,7 @@ const CURES: &[(&[&str], Cure)] = &[
              machine",
         ),
     ),
-    (
-        &[
-            "ConnectTimeout",
-            "ConnectRefused",
-            "ConnectionLost",
-            "HandshakeFailed",
-            "NoAnswer",
-        ],
-        OPEN_SSH,
-    ),
+    (CONNECTION, OPEN_SSH),
     (
         &["NotItsAddress", "NoAddress"],
         cured(
@@ -990,6 +1020,7 @@ mod tests {
                 kind: HaltKind::Paused.into(),
                 by: Some("x".into()),
                 text: "paused by x".into(),
+                since: None,
             }),
             ..machine_in(MachinePhase::Rebooting)
         };

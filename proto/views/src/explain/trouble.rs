@@ -43,6 +43,16 @@ pub struct Trouble {
     pub code: String,
     /// The cause, in one sentence without a full stop.
     pub cause: String,
+    /// Time at which it began. `None`: unknown.
+    pub since: Option<Moment>,
+}
+
+impl Trouble {
+    /// Seconds for which the machine has it.
+    pub fn seconds(&self, machine: &Machine) -> Option<u64> {
+        let Moment(Timestamp(since)) = self.since?;
+        Some(now(machine).0.saturating_sub(since) / 1_000)
+    }
 }
 
 /// Seconds after which a machine in `phase` is slow, and after which it is stuck. `None`: the phase has no limit of
@@ -66,7 +76,28 @@ pub fn trouble(machine: &Machine) -> Option<Trouble> {
         urgency,
         code,
         cause: cause.trim_end_matches('.').to_owned(),
+        since: since(machine),
     })
+}
+
+/// Begin of the machine's trouble, in the order of [`found`]. The age of its state is another one: a machine that has
+/// served for a day may be held for a minute.
+fn since(machine: &Machine) -> Option<Moment> {
+    if let Some(quarantine) = &machine.status.quarantine {
+        return Some(quarantine.since);
+    }
+    if machine.lacks.is_some() || machine.neighbour.is_some() {
+        return None;
+    }
+    if let Some(halt) = &machine.halt {
+        return halt.since;
+    }
+    if machine.phase == MachinePhase::Serving {
+        return machine.down_since;
+    }
+    // A state is as old as its phase, or older. Only a machine that has joined stays in its state for good.
+    let state = (machine.state != MachineState::Joined).then_some(machine.status.since);
+    machine.phase_since.or(state)
 }
 
 /// Time until which the machine usually continues by itself. `None`: it does not, it serves, or it waits for its turn.
@@ -84,8 +115,10 @@ pub fn heals_by(machine: &Machine) -> Option<Moment> {
         MachinePhase::Evicting if held_up(machine).is_some() => HELD_UP_SECONDS,
         phase => limits(phase)?.1,
     };
-    let Moment(since) = machine.status.since;
-    Some(Moment(Timestamp(since.0 + limit * 1_000)))
+    let begun = now(machine)
+        .0
+        .saturating_sub(machine.phase_seconds() * 1_000);
+    Some(Moment(Timestamp(begun + limit * 1_000)))
 }
 
 /// Time until which a Node that served and is not Ready is usually back.
@@ -132,6 +165,7 @@ pub fn in_rollout(machine: &Machine, rollout: &Rollout) -> Option<Trouble> {
         urgency,
         code: code.to_owned(),
         cause: cause.trim_end_matches('.').to_owned(),
+        since: None,
     })
 }
 
@@ -268,7 +302,7 @@ fn held_up(machine: &Machine) -> Option<(Urgency, String, String)> {
         more => format!(" and {more} more pods"),
     };
     let text = format!("{} holds up its drain: {}{more}", first.pod, first.why);
-    let urgency = if machine.status.since_seconds >= HELD_UP_SECONDS {
+    let urgency = if machine.phase_seconds() >= HELD_UP_SECONDS {
         Urgency::Stuck
     } else {
         Urgency::Slow
@@ -279,7 +313,7 @@ fn held_up(machine: &Machine) -> Option<(Urgency, String, String)> {
 /// Machine whose phase lasts longer than usual, with its last failure if there is one.
 fn overdue(machine: &Machine) -> Option<(Urgency, String, String)> {
     let (slow, stuck) = limits(machine.phase.known()?)?;
-    let seconds = machine.status.since_seconds;
+    let seconds = machine.phase_seconds();
     let urgency = match seconds {
         _ if seconds >= stuck => Urgency::Stuck,
         _ if seconds >= slow => Urgency::Slow,
@@ -307,6 +341,13 @@ pub struct Group<'a> {
     pub machines: Vec<&'a Machine>,
 }
 
+impl Group<'_> {
+    /// Seconds for which the first of its machines has the trouble, if that is known.
+    pub fn seconds(&self) -> Option<u64> {
+        self.trouble.seconds(self.machines.first()?)
+    }
+}
+
 /// Machines in trouble, grouped by equal causes: the most urgent first, then the largest group.
 pub fn groups<'a>(machines: impl IntoIterator<Item = &'a Machine>) -> Vec<Group<'a>> {
     let mut groups: Vec<Group<'a>> = Vec::new();
@@ -326,9 +367,10 @@ pub fn groups<'a>(machines: impl IntoIterator<Item = &'a Machine>) -> Vec<Group<
         }
     }
     for group in &mut groups {
-        group
-            .machines
-            .sort_by_key(|it| (std::cmp::Reverse(it.status.since_seconds), it.name.clone()));
+        group.machines.sort_by_cached_key(|it| {
+            let seconds = trouble(it).and_then(|trouble| trouble.seconds(it));
+            (std::cmp::Reverse(seconds), it.name.clone())
+        });
         if let Some(first) = group.machines.first().and_then(|first| trouble(first)) {
             group.trouble = first;
         }
@@ -479,6 +521,42 @@ mod tests {
             ..down
         };
         assert_eq!(urgency(&serves), None, "somebody else asked in its name");
+    }
+
+    #[test]
+    fn a_check_is_as_late_as_itself_and_not_as_its_state() {
+        // It has been Joined for a day, and is compared for 12 s.
+        let mut checked = after(machine_in(MachinePhase::Checking), 26 * 60);
+        let Moment(Timestamp(joined)) = checked.status.since;
+        let begun = joined + (26 * 3_600 - 12) * 1_000;
+        checked.phase_since = Some(Moment(Timestamp(begun)));
+        assert_eq!(trouble(&checked), None);
+        let until = Moment(Timestamp(begun + 3_600 * 1_000));
+        assert_eq!(heals_by(&checked), Some(until));
+        checked.phase_since = Some(Moment(Timestamp(begun - 2 * 3_600 * 1_000)));
+        let found = trouble(&checked).expect("trouble");
+        assert_eq!(found.urgency, Urgency::Stuck);
+        assert_eq!(found.seconds(&checked), Some(2 * 3_600 + 12));
+        let steps = crate::explain::steps(&checked, None);
+        assert_eq!(steps[0].argv, ["dormer", "logs", "m"], "{steps:?}");
+    }
+
+    #[test]
+    fn a_hold_is_as_old_as_itself_and_not_as_its_state() {
+        let held = |since| Machine {
+            halt: Some(crate::machine::Halt {
+                kind: HaltKind::Held.into(),
+                by: Some("ann".into()),
+                text: "held by ann".into(),
+                since,
+            }),
+            ..after(machine_in(MachinePhase::Serving), 37)
+        };
+        let seconds = |machine: &Machine| trouble(machine).and_then(|it| it.seconds(machine));
+        assert_eq!(seconds(&held(None)), None, "nobody knows");
+        let now = now(&held(None));
+        let since = Moment(Timestamp(now.0 - 4_000));
+        assert_eq!(seconds(&held(Some(since))), Some(4));
     }
 
     #[test]

@@ -146,10 +146,14 @@ impl<'a> Values<'a> {
 
     /// A value of a `json` file, if its condition holds.
     fn present<'v>(&self, value: &'v Value) -> Result<Option<&'v Value>, String> {
-        Ok(match conditional(value)? {
-            None => Some(value),
-            Some((when, value)) => self.holds(&when).then_some(value),
-        })
+        let mut value = value;
+        while let Some((when, below)) = conditional(value)? {
+            if !self.holds(&when) {
+                return Ok(None);
+            }
+            value = below;
+        }
+        Ok(Some(value))
     }
 
     fn taints(&self) -> Value {
@@ -160,19 +164,22 @@ impl<'a> Values<'a> {
     }
 }
 
+/// Whether an object of a `json` file is a value under a condition.
+pub(crate) fn is_conditional(value: &Value) -> bool {
+    let object = value.as_object().filter(|object| object.len() == 2);
+    object.is_some_and(|object| object.contains_key("when") && object.contains_key("value"))
+}
+
 /// Condition and value of an object of the form `{when: …, value: …}`.
 ///
 /// # Errors
 /// It has that form, but its condition cannot be read.
 pub(crate) fn conditional(value: &Value) -> Result<Option<(When, &Value)>, String> {
-    let Some(object) = value.as_object().filter(|object| object.len() == 2) else {
+    if !is_conditional(value) {
         return Ok(None);
-    };
-    let (Some(when), Some(value)) = (object.get("when"), object.get("value")) else {
-        return Ok(None);
-    };
-    let when = serde_json::from_value(when.clone()).map_err(|e| format!("when: {e}"))?;
-    Ok(Some((when, value)))
+    }
+    let when = serde_json::from_value(value["when"].clone()).map_err(|e| format!("when: {e}"))?;
+    Ok(Some((when, &value["value"])))
 }
 
 /// One word of a Windows command line, quoted where it has to be (`CommandLineToArgvW`'s rules).

@@ -1,0 +1,147 @@
+//! Numbers of a fleet, each counted in one way: `dormer status`, `dormer get rollouts` and the console show these.
+//! docs/glossary.md says in words what they count.
+
+use crate::machine::Machine;
+use dormer_proto::phase::{MachinePhase, MachineState};
+use std::collections::BTreeMap;
+
+/// Numbers of some machines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Numbers {
+    /// Machines. One that goes and the one in its place count once.
+    pub machines: u64,
+    /// Machines that serve.
+    pub serving: u64,
+    /// Machines that have served and carry the version that they should carry.
+    pub updated: u64,
+    /// Machines that failed.
+    pub failed: u64,
+}
+
+impl Numbers {
+    /// Numbers of these machines; ended ones do not count.
+    pub fn of<'a>(machines: impl IntoIterator<Item = &'a Machine>) -> Self {
+        let mut numbers = Self::default();
+        // By owner: machines that go, and machines that have not served yet.
+        let mut changes: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+        for machine in machines {
+            if machine.status.closed.is_some() {
+                continue;
+            }
+            numbers.machines += 1;
+            numbers.serving += u64::from(machine.serves());
+            numbers.updated += u64::from(machine.is_updated());
+            numbers.failed += u64::from(machine.state == MachineState::Failed);
+            let owner = machine.owner.as_deref().unwrap_or_default();
+            let (going, coming) = changes.entry(owner).or_default();
+            *going += u64::from(goes(machine));
+            *coming += u64::from(!machine.served && !goes(machine));
+        }
+        let twice = |(going, coming): &(u64, u64)| *going.min(coming);
+        numbers.machines -= changes.values().map(twice).sum::<u64>();
+        numbers
+    }
+
+    /// Numbers of the machines of one pool.
+    pub fn of_pool<'a>(machines: impl IntoIterator<Item = &'a Machine>, pool: &str) -> Self {
+        Self::of(machines.into_iter().filter(|it| it.pool == pool))
+    }
+}
+
+/// Whether its Machine is being deleted, or is gone.
+fn goes(machine: &Machine) -> bool {
+    let gone = [MachinePhase::ClosingGone, MachinePhase::ReplacementWait];
+    machine.deleting || gone.iter().any(|phase| machine.phase == *phase)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        explain::tests::machine_in,
+        machine::{Halt, HaltKind},
+    };
+
+    fn updated(phase: MachinePhase) -> Machine {
+        Machine {
+            served: true,
+            version: Some("v2".into()),
+            desired_version: Some("v2".into()),
+            owner: Some("MachineSet/windows".into()),
+            ..machine_in(phase)
+        }
+    }
+
+    #[test]
+    fn a_machine_that_is_held_serves() {
+        let held = Machine {
+            halt: Some(Halt {
+                kind: HaltKind::Held.into(),
+                by: Some("ann".into()),
+                text: "held by ann".into(),
+                since: None,
+            }),
+            waiting_for: Some("resume (held by ann)".into()),
+            ..updated(MachinePhase::Serving)
+        };
+        let numbers = Numbers::of(&[updated(MachinePhase::LeaseWait), held]);
+        assert_eq!(
+            (numbers.serving, numbers.updated, numbers.machines),
+            (2, 2, 2)
+        );
+    }
+
+    #[test]
+    fn a_machine_whose_node_is_down_does_not_serve() {
+        let down = Machine {
+            down_since: Some(machine_in(MachinePhase::Serving).status.since),
+            ..updated(MachinePhase::Serving)
+        };
+        let numbers = Numbers::of(&[down, updated(MachinePhase::Checking)]);
+        assert_eq!(
+            (numbers.serving, numbers.updated, numbers.machines),
+            (1, 2, 2)
+        );
+    }
+
+    #[test]
+    fn a_machine_that_goes_and_the_one_in_its_place_count_once() {
+        let gone = updated(MachinePhase::ReplacementWait);
+        let serves = updated(MachinePhase::Serving);
+        let comes = Machine {
+            served: false,
+            ..updated(MachinePhase::Probing)
+        };
+        let of = |machines: &[&Machine]| Numbers::of(machines.iter().copied()).machines;
+        assert_eq!(of(&[&serves, &gone]), 2, "nothing is in its place yet");
+        assert_eq!(of(&[&serves, &gone, &comes]), 2);
+        assert_eq!(
+            of(&[&serves, &gone, &comes, &comes]),
+            3,
+            "one more than before"
+        );
+        let deleted = Machine {
+            deleting: true,
+            ..updated(MachinePhase::Vanishing)
+        };
+        assert_eq!(of(&[&serves, &deleted, &comes]), 2);
+        let other = Machine {
+            owner: Some("MachineSet/other".into()),
+            ..comes.clone()
+        };
+        assert_eq!(of(&[&serves, &gone, &other]), 3, "it is in nobody's place");
+    }
+
+    #[test]
+    fn ended_machines_and_other_pools_do_not_count() {
+        let mut ended = updated(MachinePhase::Gone);
+        ended.status.closed = Some(ended.status.since);
+        let other = Machine {
+            pool: "other".into(),
+            ..updated(MachinePhase::Serving)
+        };
+        let all = [ended, other, machine_in(MachinePhase::Failed)];
+        let numbers = Numbers::of_pool(&all, "windows");
+        assert_eq!((numbers.machines, numbers.failed), (1, 1));
+    }
+}
