@@ -28,7 +28,7 @@ pub(super) const COLUMNS_HELP: &str = "\
 Columns of machines: VERSION is what the node carries, DESIRED what it should carry; SINCE is the age of the state, AGE \
 that of the Machine. Of rollouts: UPDATED counts machines that serve with the version that they should carry; HOLDER \
 names those that hold the lease, several where maxUnavailable is above 1; TIME LEFT counts a usual turn for each machine \
-in the queue, and is empty while nothing is granted or a turn takes more than three times as long as usual.";
+in the queue (until one has ended: what its steps took last), and is empty while nothing is granted or a turn takes more than three times as long as usual.";
 
 /// Output format of `dormer get`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
