@@ -165,7 +165,7 @@ impl Api {
         Ok(turns.into_values().collect())
     }
 
-    /// Usual duration of a turn in seconds. The records are read only where somebody waits for the lease or holds it.
+    /// Usual duration of a turn in seconds; until one has ended, the sum of its steps' last durations. The records are read only where somebody waits for the lease or holds it.
     ///
     /// # Errors
     /// As [`Api::timeline_of`].
@@ -178,7 +178,11 @@ impl Api {
             return Ok(None);
         }
         let turns = self.turns_of(run).await?;
-        Ok(typical_turn(&turns).map(|ms| ms / 1_000))
+        let ms = match typical_turn(&turns) {
+            Some(ms) => Some(ms),
+            None => planned::expected_turn(self, &of.pool).await?,
+        };
+        Ok(ms.map(|ms| ms / 1_000))
     }
 
     /// At most `limit` records of a run from `from` on, as the history endpoint answers them.

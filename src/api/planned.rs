@@ -1,13 +1,15 @@
 //! Endpoints of plans and rendered configurations.
 
 use super::{Api, ApiError, ask::Body, run_cache::SharedRun};
-use crate::plan::{Candidate, PlanRenderer, Times, add_steps, compare, merge, times};
+use crate::plan::{
+    Candidate, ChangeMethod, PlanRenderer, Times, add_steps, compare, expected_ms, merge, times,
+};
 use axum::{
     Json,
     extract::{Path, State as Of},
 };
 use dormer_profile::{layers::Layer, payload::Manifest, problem::Problems, shown::readable};
-use dormer_proto::{id::RunId, message::Failure};
+use dormer_proto::{id::RunId, machine::ChangeClass, message::Failure};
 use dormer_views::plan::Plan;
 use dormer_workflows::{State, machine};
 use futures::future::try_join_all;
@@ -125,6 +127,26 @@ async fn planned(api: &Api, pool: &str, candidate: Candidate) -> Answer<Plan> {
         pool: pool.to_owned(),
         items: items.collect(),
     }))
+}
+
+/// Expected duration of a turn with the lease in a pool, in milliseconds: the sum of its steps' last durations. `None`: no
+/// step is known yet.
+pub(crate) async fn expected_turn(api: &Api, pool: &str) -> Result<Option<u64>, ApiError> {
+    let runs = api.run_cache.all().await?;
+    let ours = |run: &&SharedRun| machine(run).is_some_and(|state| state.view().pool == pool);
+    let mut ours: Vec<&SharedRun> = runs.iter().filter(ours).collect();
+    let under_lease = ours.iter().find_map(|run| machine(run)?.under_lease);
+    let how = under_lease.or_else(|| {
+        let any = ours.first().and_then(|run| machine(run))?;
+        Some(any.how(ChangeClass::Drain))
+    });
+    let Some(how) = how else { return Ok(None) };
+    ours.sort_by_key(|run| std::cmp::Reverse(run.entered.at));
+    ours.truncate(READ_AT_ONCE);
+    let mut all = Times::new();
+    let times = last_times(api, ours).await?;
+    times.values().for_each(|one| merge(&mut all, one));
+    Ok(expected_ms(ChangeMethod::Leased(how), &all))
 }
 
 /// Last step durations of these machines, with ended ones: only the history of a replaced machine shows how long its

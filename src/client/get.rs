@@ -30,7 +30,7 @@ that of the Machine. Of rollouts: SERVING counts machines whose Node is in servi
 counts machines that carry the version that they should carry; MACHINES counts one that goes and the one in its place \
 once; HOLDER \
 names those that hold the lease, several where maxUnavailable is above 1; TIME LEFT counts a usual turn for each machine \
-in the queue, and is empty while nothing is granted or a turn takes more than three times as long as usual.";
+in the queue (until one has ended: what its steps took last), and is empty while nothing is granted or a turn takes more than three times as long as usual.";
 
 /// Output format of `dormer get`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]

@@ -5,6 +5,7 @@ use clap::Args;
 use dormer_fleet::{
     Fault, Pace, World, WorldConfig,
     api::kinds,
+    faults::LEGEND,
     manifest,
     world::{SSH_PORT, Tally, WorldError},
 };
@@ -237,6 +238,12 @@ async fn write_payload(folder: &Path, n: usize) -> anyhow::Result<()> {
 
 pub(crate) fn list_faults() {
     for fault in Fault::ALL {
-        println!("{:24} {}", fault.name(), fault.about());
+        println!(
+            "{:24} {:7} {}",
+            fault.name(),
+            fault.end().word(),
+            fault.about()
+        );
     }
+    println!("\n{LEGEND}");
 }

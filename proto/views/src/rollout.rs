@@ -63,8 +63,8 @@ pub struct Rollout {
     pub machine_sets: Vec<MachineSet>,
     /// What the next grant waits for; null if no machine waits, or if the next decision grants.
     pub waiting_for: Option<String>,
-    /// Usual duration of a turn with the lease, in seconds: the median of those that have ended. Absent while nobody
-    /// waits for the lease or holds it, and until a turn has ended.
+    /// Usual duration of a turn with the lease, in seconds: the median of those that have ended, or before that the sum of
+    /// its steps' last durations. Absent while no machine waits for the lease or holds it, and while no step is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub typical_turn_seconds: Option<u64>,
     /// Where it is in its life.

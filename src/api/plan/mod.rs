@@ -4,6 +4,6 @@ mod compare;
 mod renderer;
 mod steps;
 
-pub(crate) use compare::{Candidate, compare};
+pub(crate) use compare::{Candidate, ChangeMethod, compare};
 pub use renderer::PlanRenderer;
-pub(crate) use steps::{Times, add_steps, merge, times};
+pub(crate) use steps::{Times, add_steps, expected_ms, merge, times};

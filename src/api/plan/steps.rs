@@ -47,6 +47,14 @@ fn parts(method: ChangeMethod) -> &'static [ChangePart] {
     }
 }
 
+/// Sum of the last durations of a change's steps, in milliseconds. `None`: none is known.
+pub(crate) fn expected_ms(method: ChangeMethod, times: &Times) -> Option<u64> {
+    let known: Vec<u64> = steps(method)
+        .filter_map(|step| times.get(&step.phase).map(|took| took.ms))
+        .collect();
+    (!known.is_empty()).then(|| known.iter().sum())
+}
+
 /// Last success of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Took {
@@ -289,6 +297,12 @@ mod tests {
         let drain = plan(ChangeMethod::Leased(How::Drain), &own, &pool);
         assert_eq!((drain.expected_ms, drain.unknown_steps), (Some(7), 0));
         assert_eq!(drain.steps[1].machine.as_deref(), Some("a"));
+        // A turn is expected to last as long, before the first one has ended.
+        assert_eq!(
+            expected_ms(ChangeMethod::Leased(How::Drain), &pool),
+            Some(11)
+        );
+        assert_eq!(expected_ms(ChangeMethod::Mark, &pool), None);
         let recreate = plan(ChangeMethod::Leased(How::Recreate), &own, &pool);
         assert_eq!((recreate.expected_ms, recreate.unknown_steps), (Some(7), 8));
         let mark = plan(ChangeMethod::Mark, &Times::new(), &Times::new());

@@ -12,7 +12,10 @@ mod stage;
 use crate::fleet;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
-use dormer_fleet::manifest;
+use dormer_fleet::{
+    faults::{End, FaultOrder},
+    manifest,
+};
 use dormer_run::{outside::asked_to_stop, usage::checked};
 use futures::future::LocalBoxFuture;
 use std::{
@@ -45,8 +48,8 @@ pub struct Options {
     /// Value of a placeholder in the manifests: KEY=VALUE (may be given several times)
     #[arg(long = "set")]
     sets: Vec<String>,
-    /// Faults, comma-separated: `NAME[=MACHINES][xTIMES][@MACHINE]`, or `none`; see --list-faults. By default one
-    /// machine's configuration fails until it is retried
+    /// Faults, comma-separated: `NAME[=MACHINES][xTIMES][@MACHINE]`, or `none`; --list-faults says which heal by
+    /// themselves. By default one machine's configuration fails until it is retried
     #[arg(long, alias = "fault", value_delimiter = ',')]
     faults: Vec<String>,
     /// List the available faults, and exit
@@ -74,7 +77,8 @@ pub struct Options {
     /// simulated world's
     #[arg(long, value_name = "URL")]
     otlp_endpoint: Option<String>,
-    /// Do not retry failed machines: you retry them in the browser, or with dormer retry
+    /// Do not retry failed machines: you retry them in the browser, or with dormer retry. A fault that heals by itself
+    /// leaves none
     #[arg(long)]
     leave_failed: bool,
     /// Keep everything running afterwards, until Ctrl-C
@@ -131,6 +135,11 @@ async fn demonstrate(options: Options) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     checked(check(&options))?;
+    if options.leave_failed
+        && let Some(note) = nothing_left(&options.faults())
+    {
+        eprintln!("{note}");
+    }
     let begun = Instant::now();
     let sets = checked(manifest::sets(&options.sets))?;
     let mut stage = stage::Stage::set(&options, sets).await?;
@@ -162,6 +171,27 @@ async fn demonstrate(options: Options) -> anyhow::Result<ExitCode> {
     }
     stage.clear().await?;
     result
+}
+
+/// Note on `--leave-failed` where each fault heals by itself. `None`: one stays, or cannot be read, which is told later.
+fn nothing_left(faults: &[String]) -> Option<String> {
+    let orders: Vec<FaultOrder> = faults.iter().filter_map(|it| it.parse().ok()).collect();
+    if orders.len() < faults.len() || orders.iter().any(|it| it.end() == End::Person) {
+        return None;
+    }
+    let names: Vec<&str> = orders.iter().map(|it| it.fault.name()).collect();
+    let counted = orders.iter().find(|it| it.end() == End::Count);
+    let example = counted.map_or("configure-fails=1".to_owned(), |it| {
+        format!("{}=1x9999", it.fault)
+    });
+    Some(match names.as_slice() {
+        [] => "--leave-failed: no machine will fail, as no fault is ordered".to_owned(),
+        names => format!(
+            "--leave-failed: no machine will stay failed, as dormer gets over {} by itself\n--faults {example} stays \
+             until you mend it; --list-faults says which do",
+            names.join(", ")
+        ),
+    })
 }
 
 fn check(options: &Options) -> anyhow::Result<()> {
@@ -199,4 +229,28 @@ fn finish(
     } else {
         ExitCode::FAILURE
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_that_heals_by_itself_leaves_no_failed_machine_and_the_demo_says_so() {
+        let note = |faults: &[&str]| {
+            let faults: Vec<String> = faults.iter().map(|it| (*it).to_owned()).collect();
+            nothing_left(&faults)
+        };
+        let disk = note(&["disk-full"]).expect("a note");
+        assert!(
+            disk.contains("gets over disk-full by itself")
+                && disk.contains("--faults disk-full=1x9999"),
+            "{disk}"
+        );
+        assert_eq!(note(&["disk-full=1x9999"]), None);
+        assert_eq!(note(&["configure-fails=1", "disk-full"]), None);
+        assert!(note(&["flapping"]).is_some_and(|it| it.contains("configure-fails=1")));
+        assert!(note(&[]).is_some_and(|it| it.contains("no fault is ordered")));
+        assert_eq!(note(&["earthquake"]), None);
+    }
 }

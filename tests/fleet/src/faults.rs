@@ -144,6 +144,87 @@ faults! {
     PowerOff "power-off" 0 Host 1 "the host loses its power for 1 min: at its first step, or at the one that power-off/STEP names",
 }
 
+/// What ends a fault that is ordered without a count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// Time, or dormer's next attempt.
+    Itself,
+    /// Its count: dormer's next attempt succeeds, unless `xTIMES` orders more strikes.
+    Count,
+    /// A person.
+    Person,
+}
+
+impl End {
+    /// Word in the list of faults.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Itself => "heals",
+            Self::Count => "heals*",
+            Self::Person => "stays",
+        }
+    }
+}
+
+/// Faults that a person ends.
+const BY_A_PERSON: [Fault; 14] = [
+    Fault::BudgetNever,
+    Fault::ReplacementNever,
+    Fault::Dead,
+    Fault::AuthRefused,
+    Fault::HostKeyChanged,
+    Fault::ProfileNoise,
+    Fault::SshdDeadAfterReboot,
+    Fault::Quarantine,
+    Fault::OldNode,
+    Fault::TwoBudgets,
+    Fault::FinalizerHolds,
+    Fault::HostClaimsName,
+    Fault::ConfigureFails,
+    Fault::InstanceVanishes,
+];
+/// Faults that strike as often as they are counted, and once without a count.
+const BY_COUNT: [Fault; 10] = [
+    Fault::ClockSkew,
+    Fault::DiskFull,
+    Fault::NameMismatch,
+    Fault::ServingNever,
+    Fault::WrongBuild,
+    Fault::AppLocker,
+    Fault::Wdac,
+    Fault::ScannerBlocks,
+    Fault::SftpMissing,
+    Fault::OtherProcessor,
+];
+
+impl Fault {
+    /// What ends it. The table of verdicts has the same.
+    pub fn end(self) -> End {
+        if BY_COUNT.contains(&self) {
+            End::Count
+        } else if BY_A_PERSON.contains(&self) {
+            End::Person
+        } else {
+            End::Itself
+        }
+    }
+}
+
+impl FaultOrder {
+    /// What ends this one: a count of its own makes a fault stay.
+    pub fn end(&self) -> End {
+        match self.fault.end() {
+            End::Count if self.times > self.fault.times() => End::Person,
+            end => end,
+        }
+    }
+}
+
+/// What a person reads below the list of faults.
+pub const LEGEND: &str = "\
+heals: dormer gets over it by itself. heals*: dormer's next attempt succeeds; NAMEx9999 strikes until a person ends it. stays: it
+lasts until a person ends it; dormer why says how.";
+
 impl std::fmt::Display for Fault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.name())

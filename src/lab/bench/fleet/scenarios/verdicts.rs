@@ -9,7 +9,10 @@ mod table;
 
 use super::stage::{self, Scenario};
 use dormer_api::{Api, views};
-use dormer_fleet::{Fault, faults::Owner};
+use dormer_fleet::{
+    Fault,
+    faults::{End, Owner},
+};
 use dormer_proto::phase::{Listed, MachinePhase};
 use dormer_views::{
     explain::{self, Explanation, Outside, trouble::Urgency},
@@ -385,6 +388,16 @@ fn each_fault_has_a_verdict() {
     for row in ROWS {
         let fault = Fault::ALL.iter().find(|it| it.name() == row.fault());
         let fault = fault.unwrap_or_else(|| panic!("{} is a fault", row.faults));
+        // With its usual count and length it ends by itself, unless a person ends it also then.
+        let own = row.faults.split(' ').next().unwrap_or_default();
+        let longer = own.contains("x9999") && fault.end() != End::Person;
+        let end = match row.verdict {
+            Verdict::Heals => End::Itself,
+            Verdict::Command(_) | Verdict::Outside(_) if longer => End::Count,
+            Verdict::Command(_) | Verdict::Outside(_) if own.contains("/86400") => End::Itself,
+            Verdict::Command(_) | Verdict::Outside(_) => End::Person,
+        };
+        assert_eq!(fault.end(), end, "{}", row.faults);
         let of_scenario = fault.owner() == Owner::Scenario;
         assert_eq!(of_scenario, row.during == During::Killed, "{}", row.faults);
     }
