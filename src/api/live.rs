@@ -503,7 +503,7 @@ mod tests {
             Some(Timestamp(70)),
             "an older record is read late"
         );
-        // Nobody looked for an hour: the phase began at some time in it.
+        // The runs were not read for an hour: the phase began at some time in it.
         tokio::time::advance(Duration::from_secs(3_600)).await;
         let serves = run_in(Phase::Serving, None, 90);
         live.saw(&serves, Timestamp(3_600_070));
