@@ -89,7 +89,7 @@ mod tests {
     use dormer_testkit::go_build_information;
 
     #[test]
-    fn build_information_is_found_behind_a_text_that_looks_like_its_mark() {
+    fn build_information_is_found_behind_a_text_with_its_mark() {
         let lines = "path\tgithub.com/containerd/containerd/v2/cmd/containerd\n\
                      mod\tgithub.com/containerd/containerd/v2\tv2.4.2\th1:x=\n\
                      build\t-ldflags=\"-X github.com/containerd/containerd/v2/version.Version=v2.4.2 -s\"\n";

@@ -125,7 +125,7 @@ impl Program {
                 minor: None,
                 said: format!("its Go module is {module}"),
             };
-            Some(told(go, "/version.Version", version).unwrap_or_else(named))
+            Some(published(go, "/version.Version", version).unwrap_or_else(named))
         };
         self.by_resource().or_else(go)
     }
@@ -137,7 +137,7 @@ impl Program {
             let go = self.go.as_ref()?;
             let (module, version) = go.module()?;
             (module == KUBERNETES_MODULE).then_some(())?;
-            told(go, "component-base/version.gitVersion", version)
+            published(go, "component-base/version.gitVersion", version)
         };
         self.by_resource().or_else(go)
     }
@@ -150,7 +150,7 @@ impl Program {
 }
 
 /// Release that the linker set, else the version of the module, in Go's build information.
-fn told(go: &GoBuild, variable: &str, module: &str) -> Option<OwnRelease> {
+fn published(go: &GoBuild, variable: &str, module: &str) -> Option<OwnRelease> {
     let linked = go.linked(variable).and_then(|it| Some((it, plain(it)?)));
     // A version that Go made up for a commit says which tag came before, in whichever repository it was.
     let of_module = || Some((module, plain(module).filter(|_| !is_made_up(module))?));

@@ -74,7 +74,7 @@ pub fn reaching(
             .map(literally)
             .collect(),
         Some(file) => {
-            // The file has a length of 0 for each that nobody set.
+            // The file has a length of 0 for each that is not set.
             let set = |(name, value): &(&String, &Value)| {
                 let zero = ["0s", "0"].iter().any(|zero| *value == zero);
                 !value.is_null() && (!zero || settings.is_some_and(|own| own.contains_key(*name)))

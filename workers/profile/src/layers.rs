@@ -120,7 +120,7 @@ fn merge_json(below: &mut Value, patch: &Value) {
         match part("when") {
             Some(Value::Null) => return *below = below["value"].take(),
             Some(when) => return below["when"] = when.clone(),
-            None => *below = spread(&below["when"], &below["value"]),
+            None => *below = distributed(&below["when"], &below["value"]),
         }
     }
     let mut merged = taken(below);
@@ -135,7 +135,7 @@ fn merge_json(below: &mut Value, patch: &Value) {
 }
 
 /// An object's entries, each under that condition.
-fn spread(when: &Value, value: &Value) -> Value {
+fn distributed(when: &Value, value: &Value) -> Value {
     let entries = value.as_object().into_iter().flatten();
     let each = |(key, value): (&String, _)| (key.clone(), json!({"when": when, "value": value}));
     Value::Object(entries.map(each).collect())

@@ -61,7 +61,7 @@ impl Credentials {
             .ok_or("has no `auths`")?;
         let mut read = Self::default();
         for (location, entry) in auths {
-            let location = place(location);
+            let location = registry_path(location);
             match basic(entry) {
                 Some(Ok(auth)) => {
                     read.known.insert(location.to_owned(), auth);
@@ -95,7 +95,7 @@ impl Credentials {
 }
 
 /// A registry, or a path in one, as images name it. Docker's own tools write a URL, and one of another name for Docker Hub.
-fn place(location: &str) -> &str {
+fn registry_path(location: &str) -> &str {
     let plain = location
         .strip_prefix("https://")
         .or_else(|| location.strip_prefix("http://"));

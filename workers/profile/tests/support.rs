@@ -879,6 +879,11 @@ A profile writes a setting only for the programs that understand it. The payload
 `kubelet:` (kube-proxy is of the same release) and `containerd:`. A manifest without `containerd:` is read as
 containerd 1.7. 2.0 to 2.3 understand that configuration, too; 2.4 does not.
 
+`dormer payload make` reads the release of containerd out of the program: its version resource, the version that its
+Makefile sets (`-X …/version.Version`), the version of its Go module, or the module's name, which tells 1 from 2 (containerd
+v2.4.2 `Makefile.windows` writes no resource). dormer refuses a payload whose manifest says another release. After the join
+the check `version` compares the manifest with `containerRuntimeVersion` of the Node.
+
 A layer that has one of these settings for another release is refused when it is rendered, with the reason.
 
 ";
@@ -892,7 +897,13 @@ Also refused:
   later). Where a payload is for other builds, too, the machines of Server 2019 wait with that reason, and the others go
   on;
 - dynamic ports that Windows does not take: fewer than 255, or below 1025;
-- containerd 1.7 for a kubelet from 1.38 on.
+- containerd 1.7 for a kubelet from 1.38 on;
+- settings of a kubelet that contradict each other, and would end it (kubernetes v1.33.13 and v1.37.2
+  `pkg/kubelet/apis/config/validation/validation.go`): a `shutdownGracePeriodCriticalPods` longer than
+  `shutdownGracePeriod`, or a period below 1s; an `imageGCLowThresholdPercent` that is not below
+  `imageGCHighThresholdPercent`; an `imageMaximumGCAge` that is not longer than `imageMinimumGCAge`;
+  `maxParallelImagePulls` above 1 with `serializeImagePulls: true`. A setting that is missing counts with the kubelet's
+  default. To switch the graceful shutdown off, set both periods to `0s`.
 
 ## How a profile says so
 
@@ -912,6 +923,19 @@ host:
 
 A range is `>=2.1`, `<1.34`, `>=2.0 <2.1`, or one release. `platform`, `set` and `secret` are conditions, too. All given
 conditions must hold. A value of the registry can be for some Windows builds only (`windows_builds`); the host compares.
+
+### A layer over a value with a condition
+
+| the layer has | what comes out |
+|---|---|
+| `KEY: {when: …, value: …}` | this replaces what is below, on every machine: where its condition does not hold, nothing is there |
+| `KEY: {A: 1}` over `KEY: {when: …, value: {B: 2}}` | `A` is always there, and `B` under the condition that it has |
+| `KEY: {value: …}` or `KEY: {when: …}` | the value alone, or the condition alone, is changed |
+| `KEY: {when: null}` | the value is there without a condition |
+| `KEY: 1`, `KEY: null` | as everywhere: it replaces, it removes |
+
+So a gate more for kube-proxy is `featureGates: { TopologyAwareHints: true }`, for every release. An object with `when`,
+`value` and another key is refused, and so is one with a `when` and no `value`.
 ";
     let page = format!("{introduction}{}{after}", settings::page());
     expect_file!["../../../docs/settings.md"].assert_eq(&page);
