@@ -121,7 +121,7 @@ async fn who_polls_all_runs_creates_one_consumer_for_each_stream() {
     store_all(&other, &mut runs, (0..40).map(|n| format!("m{}", 100 + n))).await;
     assert_eq!(poll(&store).await, runs, "after the loss of the consumers");
 
-    // Nobody looks any more.
+    // The view is gone.
     store.close().await;
     assert_eq!(kept(&server).await, 0, "closed");
 }

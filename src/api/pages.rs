@@ -165,7 +165,8 @@ impl Api {
         Ok(turns.into_values().collect())
     }
 
-    /// Usual duration of a turn in seconds; until one has ended, the sum of its steps' last durations. The records are read only where somebody waits for the lease or holds it.
+    /// Usual duration of a turn in seconds; until one has ended, the sum of its steps' last durations. The records are
+    /// read only where a machine waits for the lease or holds it.
     ///
     /// # Errors
     /// As [`Api::timeline_of`].

@@ -568,7 +568,7 @@ mod tests {
     }
 
     #[test]
-    fn machines_of_an_earlier_template_are_told_without_an_alarm() {
+    fn machines_of_an_earlier_template_raise_no_alarm() {
         let outdated = |name: &str| {
             let mut machine = serving(name, "v2");
             machine["templateDiffers"] = json!([{"field": "spec.providerSpec.value.ami.id",

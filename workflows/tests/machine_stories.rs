@@ -2416,7 +2416,7 @@ fn a_machine_that_is_given_up_after_the_grant_is_not_logged_in_to() {
         .tell("it is given up", saw(given_up()))
         .done("find-node", Outcome::NodeAbsent);
     assert_eq!(story.names(), ["delete-machine"], "{}", story.text);
-    // Nobody would replace it.
+    // It has no owner that would replace it.
     let orphan = MachineFact {
         owner: None,
         ..given_up()

@@ -127,7 +127,7 @@ impl LastHeaders {
         Ok((reader, stream))
     }
 
-    /// Deletes the consumer. Where that fails the server deletes it later, because nobody asks it any more.
+    /// Deletes the consumer. Where that fails the server deletes it later, because no request comes any more.
     pub(super) async fn end(self, link: &Link) {
         let deleted = async {
             let stream = link.js.get_stream_no_info(&self.name).await.ok()?;
