@@ -384,8 +384,6 @@ fn config(options: &Options, sets: Sets) -> WorldConfig {
         sets,
         faults: options.faults(),
         seed: options.seed,
-        // Objects are as old as dormer's clock makes them.
-        clock_rate: options.speed,
         ..WorldConfig::on_loopback(0, pace)
     }
 }
@@ -430,27 +428,4 @@ fn version(catalog: &Catalog) -> anyhow::Result<String> {
     Ok(first
         .context("the demonstration's payload supports no Windows build")?
         .version)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use clap::Parser;
-
-    #[derive(Debug, Parser)]
-    struct Line {
-        #[command(flatten)]
-        options: Options,
-    }
-
-    /// Else a machine seems older than the world: dormer measures the age of its object by its own clock.
-    #[test]
-    fn the_cluster_has_dormers_clock() {
-        let line = Line::parse_from(["demo", "--speed", "20"]);
-        let config = config(&line.options, Sets::new());
-        assert_eq!(
-            (config.clock_rate, config.pace),
-            (20.0, Pace::times_faster(20.0))
-        );
-    }
 }

@@ -11,8 +11,6 @@ use tokio::time::Instant;
 pub struct WorldClock {
     base: Timestamp,
     start: Instant,
-    /// Seconds of the world per second of tokio's clock.
-    rate: f64,
 }
 
 impl WorldClock {
@@ -21,14 +19,7 @@ impl WorldClock {
         Self {
             base,
             start: Instant::now(),
-            rate: 1.0,
         }
-    }
-
-    /// The same clock, so many times as fast, for clients whose clock is as fast.
-    #[must_use]
-    pub fn times_faster(self, rate: f64) -> Self {
-        Self { rate, ..self }
     }
 
     /// A clock that agrees with the system's now.
@@ -38,8 +29,7 @@ impl WorldClock {
 
     /// What time it is in the world.
     pub fn now(&self) -> Timestamp {
-        let run = self.elapsed().mul_f64(self.rate);
-        let run = SignedDuration::try_from(run).unwrap_or(SignedDuration::MAX);
+        let run = SignedDuration::try_from(self.elapsed()).unwrap_or(SignedDuration::MAX);
         self.base.checked_add(run).unwrap_or(Timestamp::MAX)
     }
 
@@ -133,7 +123,5 @@ mod tests {
         tokio::time::advance(Duration::from_millis(61_500)).await;
         assert_eq!(clock.stamp(), "2026-11-21T01:01:01Z");
         assert_eq!(clock.stamp_micro(), "2026-11-21T01:01:01.500000Z");
-        let fast = clock.times_faster(20.0);
-        assert_eq!(fast.stamp(), "2026-11-21T01:20:30Z");
     }
 }

@@ -58,8 +58,6 @@ pub struct WorldConfig {
     pub seed: u64,
     /// How fast the world runs.
     pub pace: Pace,
-    /// How many times as fast as tokio's clock the API server's clock is. It stays 1 where the clients' clock does.
-    pub clock_rate: f64,
     /// Where the API server listens; `None`: nowhere, pipes in memory only, for the hosts too.
     pub listen: Option<SocketAddr>,
     /// The port that stands for 22 where hosts have real sockets, each on an address of its own.
@@ -80,7 +78,6 @@ impl Default for WorldConfig {
             faults: Vec::new(),
             seed: 1,
             pace: Pace::LIFE,
-            clock_rate: 1.0,
             listen: None,
             ssh_port: SSH_PORT,
             image: Image::default(),
@@ -219,7 +216,7 @@ impl World {
         config: WorldConfig,
         make_hosts: impl FnOnce(HostContext, &ApiServer) -> Arc<C>,
     ) -> Result<Self, WorldError> {
-        let clock = WorldClock::system().times_faster(config.clock_rate);
+        let clock = WorldClock::system();
         let api = ApiServer::new(clock, config.seed)?;
         let record = Record::new(clock, config.pace);
         api.set_record(record.clone());
