@@ -240,7 +240,10 @@ impl MessageWriter {
         };
         let mut fact = machine.published();
         fact.owner = view.owner_of(machine).cloned();
-        fact.template.extend(outdated(view, machine));
+        // Where Cluster API says itself what differs, it compares more than the template has.
+        if fact.template.is_empty() {
+            fact.template = outdated(view, machine);
+        }
         fact.node_absent = machine.node_uid.is_none()
             && fact
                 .node

@@ -53,9 +53,16 @@ impl OutdatedMachines<'_> {
         format!("{names}{more} {was} made from an earlier template of {set}.")
     }
 
-    /// How such a machine is replaced.
+    /// How such a machine is replaced. Differences in Cluster API's words are those of a MachineDeployment's Machines: their
+    /// MachineSet keeps the earlier template, so a deleted one would come back as it was.
     #[must_use]
     pub fn remedy(&self) -> String {
+        let in_words = |it: &TemplateDifference| it.machine.is_none() && it.template.is_none();
+        if self.differs.iter().all(in_words) {
+            return "Cluster API replaces the machines of a MachineDeployment by itself. If it does not: is the \
+                    MachineDeployment paused, or its strategy OnDelete?"
+                .to_owned();
+        }
         let name = self.names.first().copied().unwrap_or("MACHINE");
         format!("To replace a machine with one of today's template: dormer recreate {name}")
     }
@@ -99,5 +106,12 @@ mod tests {
         let remedy = groups[1].remedy();
         assert!(remedy.ends_with("dormer recreate big"), "{remedy}");
         assert!(outdated([("a", &[][..])]).is_empty());
+        let words = [TemplateDifference {
+            field: "Version v1.33.1, v1.34.0 required".to_owned(),
+            machine: None,
+            template: None,
+        }];
+        let group = &outdated([("a", &words[..])])[0];
+        assert!(!group.remedy().contains("dormer"), "{}", group.remedy());
     }
 }

@@ -502,6 +502,19 @@ fn a_changed_template_reaches_the_runs_of_its_machines_and_no_other() {
         next(Some(template(with_image("ami-1", 7)))),
         [format!("new: {image}"), "old: ".into()]
     );
+    let mut words = machine("old", 8, None, None);
+    words.fact.template = vec![TemplateDifference {
+        field: "Version v1.33.1, v1.34.0 required".into(),
+        machine: None,
+        template: None,
+    }];
+    let (fields, _) = with_image("ami-2", 8);
+    let words = ObservedObject::of(ObservedMachine { fields, ..words });
+    assert_eq!(
+        next(Some(words)),
+        ["old: Version v1.33.1, v1.34.0 required"],
+        "what Cluster API says stands alone"
+    );
     let mut going = machine("new", 8, None, None);
     going.fact.deleting = true;
     let (fields, _) = with_image("ami-2", 8);
