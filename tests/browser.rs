@@ -186,7 +186,7 @@ fn the_machine_that_is_stuck_is_found_understood_and_mended_without_a_reload() {
     let why = browser.until("why it is stuck", SOON, why);
     let why = why.as_str().unwrap_or_default();
     assert!(
-        why.contains("Failed, for")
+        why.contains("Failed for")
             && why.contains(", while ")
             && why.contains("Do now")
             && why.contains("dormer retry"),

@@ -230,14 +230,16 @@ impl Dormer {
     }
 }
 
-/// Without what a moment has of its own: how long ago something was, and how far a task is.
+/// Without what a moment has of its own: how long ago something was, how far a task is, and what one console saw begin.
 fn timeless(value: Value) -> Value {
     match value {
         Value::Object(fields) => {
-            let own = |name: &str| name == "sinceSeconds" || name == "heartbeat";
+            let own = |name: &str| ["sinceSeconds", "heartbeat", "phaseSince"].contains(&name);
+            // A halt's beginning is likewise known to consoles that saw it.
+            let halt = fields.contains_key("kind") && fields.contains_key("by");
             fields
                 .into_iter()
-                .filter(|(name, _)| !own(name))
+                .filter(|(name, _)| !own(name) && !(halt && name == "since"))
                 .map(|(k, v)| (k, timeless(v)))
                 .collect()
         }
