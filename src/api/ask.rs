@@ -116,6 +116,11 @@ impl Body {
         (self.payload, self.layer)
     }
 
+    /// Whether the request is only checked.
+    pub(crate) fn is_dry_run(&self) -> bool {
+        self.dry_run
+    }
+
     /// Record that a reset goes back to.
     pub(crate) fn reset(&self) -> Option<Seq> {
         self.to.map(Seq)

@@ -30,11 +30,11 @@ pub(crate) async fn one(ports: &dyn Store, id: u64) -> Result<DeadLetter, ApiErr
     })
 }
 
-/// Moves a dead letter back into the inbox.
+/// Moves a dead letter back into the inbox. A dry run ends after the checks.
 ///
 /// # Errors
 /// 404: the id is unknown. 409: the dead letter names no run, or is a person's request.
-pub(crate) async fn requeue(ports: &dyn Store, id: u64) -> Result<Value, ApiError> {
+pub(crate) async fn requeue(ports: &dyn Store, id: u64, dry_run: bool) -> Result<Value, ApiError> {
     let dead_letter = find(ports, id).await?;
     let Some(run) = dead_letter.run.clone() else {
         return Err(ApiError::conflict(
@@ -52,9 +52,11 @@ pub(crate) async fn requeue(ports: &dyn Store, id: u64) -> Result<Value, ApiErro
             "it cannot be requeued, because nobody can prove who asked; ask again: dormer help",
         ));
     }
-    ports.put(run.clone(), dead_letter.bytes).await?;
-    ports.remove_dead_letter(id).await?;
-    Ok(json!({"id": id, "run": run.as_str(), "requeued": true}))
+    if !dry_run {
+        ports.put(run.clone(), dead_letter.bytes).await?;
+        ports.remove_dead_letter(id).await?;
+    }
+    Ok(json!({"id": id, "run": run.as_str(), "requeued": !dry_run}))
 }
 
 async fn find(ports: &dyn Store, id: u64) -> Result<port::DeadLetter, ApiError> {

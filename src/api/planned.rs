@@ -129,8 +129,8 @@ async fn planned(api: &Api, pool: &str, candidate: Candidate) -> Answer<Plan> {
     }))
 }
 
-/// Expected duration of a turn with the lease in a pool, in milliseconds: the sum of its steps' last durations. `None`: no
-/// step is known yet.
+/// Expected duration of a turn with the lease in a pool, in milliseconds: the sum of its steps' last durations. `None`: not
+/// all of its steps are known yet.
 pub(crate) async fn expected_turn(api: &Api, pool: &str) -> Result<Option<u64>, ApiError> {
     let runs = api.run_cache.all().await?;
     let ours = |run: &&SharedRun| machine(run).is_some_and(|state| state.view().pool == pool);

@@ -128,8 +128,12 @@ pub(super) async fn reset(
     Ok(Json(api.shown(&run).await?))
 }
 
-pub(super) async fn requeue(Of(api): Of<Arc<Api>>, Path(id): Path<u64>, _: Body) -> Answer<Value> {
-    dead_letters::requeue(api.ports.as_ref(), id)
+pub(super) async fn requeue(
+    Of(api): Of<Arc<Api>>,
+    Path(id): Path<u64>,
+    body: Body,
+) -> Answer<Value> {
+    dead_letters::requeue(api.ports.as_ref(), id, body.is_dry_run())
         .await
         .map(Json)
 }

@@ -64,7 +64,7 @@ pub struct Rollout {
     /// What the next grant waits for; null if no machine waits, or if the next decision grants.
     pub waiting_for: Option<String>,
     /// Usual duration of a turn with the lease, in seconds: the median of those that have ended, or before that the sum of
-    /// its steps' last durations. Absent while no machine waits for the lease or holds it, and while no step is known.
+    /// its steps' last durations. Absent while no machine waits for the lease or holds it, and while a step is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub typical_turn_seconds: Option<u64>,
     /// Where it is in its life.

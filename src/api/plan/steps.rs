@@ -47,12 +47,17 @@ fn parts(method: ChangeMethod) -> &'static [ChangePart] {
     }
 }
 
-/// Sum of the last durations of a change's steps, in milliseconds. `None`: none is known.
+/// Sum of the last durations of a change's steps, in milliseconds. `None`: a step that every such change has is not known.
 pub(crate) fn expected_ms(method: ChangeMethod, times: &Times) -> Option<u64> {
-    let known: Vec<u64> = steps(method)
-        .filter_map(|step| times.get(&step.phase).map(|took| took.ms))
-        .collect();
-    (!known.is_empty()).then(|| known.iter().sum())
+    let mut sum = 0;
+    for step in steps(method) {
+        match times.get(&step.phase) {
+            Some(took) => sum += took.ms,
+            None if step.optional => {}
+            None => return None,
+        }
+    }
+    Some(sum)
 }
 
 /// Last success of a step.
@@ -303,6 +308,18 @@ mod tests {
             Some(11)
         );
         assert_eq!(expected_ms(ChangeMethod::Mark, &pool), None);
+        // Of a machine that was adopted, only the fence is known. That is no turn.
+        assert_eq!(
+            expected_ms(ChangeMethod::Leased(How::InPlace), &pool),
+            None,
+            "a sum without the unknown steps is too short"
+        );
+        let mut all = pool.clone();
+        for row in steps(ChangeMethod::Leased(How::Restart)).filter(|row| !row.optional) {
+            all.insert(row.phase, took(3, 3, "c"));
+        }
+        let restart = expected_ms(ChangeMethod::Leased(How::Restart), &all);
+        assert_eq!(restart, Some(18), "an optional step may be unknown");
         let recreate = plan(ChangeMethod::Leased(How::Recreate), &own, &pool);
         assert_eq!((recreate.expected_ms, recreate.unknown_steps), (Some(7), 8));
         let mark = plan(ChangeMethod::Mark, &Times::new(), &Times::new());
