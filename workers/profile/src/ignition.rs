@@ -29,6 +29,9 @@ pub struct KubeletFacts {
     /// that it becomes.
     #[serde(skip)]
     pub settings: Option<Map<String, Value>>,
+    /// Why that content cannot be read; its settings then reach no Windows node.
+    #[serde(skip)]
+    pub unread: Option<String>,
 }
 
 /// Reads the Ignition configuration of a rendered MachineConfig (its `spec.config`).
@@ -59,13 +62,16 @@ pub fn kubelet_facts(config: &Value) -> Result<KubeletFacts, String> {
         .map(|text| for_windows(&text))
         .transpose()?;
     let cloud_provider = Some(flag("--cloud-provider").unwrap_or_default());
+    // What Linux reads and this build does not must not keep every other setting away.
+    let conf =
+        file(config, KUBELET_CONF).and_then(|text| text.map(|text| settings(&text)).transpose());
+    let unread = conf.as_ref().err().cloned();
     Ok(KubeletFacts {
         cloud_provider,
         cloud_config,
         ecr_config,
-        settings: file(config, KUBELET_CONF)?
-            .map(|text| settings(&text))
-            .transpose()?,
+        settings: conf.ok().flatten(),
+        unread,
     })
 }
 
@@ -228,6 +234,28 @@ mod tests {
             ..KubeletFacts::default()
         };
         assert_eq!(kubelet_facts(&config(unit, &files)), Ok(none));
+    }
+
+    #[test]
+    fn a_kubelet_conf_that_cannot_be_read_keeps_nothing_else_away() {
+        for (source, wanted) in [
+            ("https://elsewhere", "no data URL"),
+            ("data:,maxPods:%20%5B", "no configuration of a kubelet"),
+        ] {
+            let files = [
+                (CLOUD_CONFIG, "data:,a".to_owned()),
+                (KUBELET_CONF, source.to_owned()),
+            ];
+            let facts = kubelet_facts(&config(UNIT, &files)).expect("the rest");
+            assert_eq!(facts.cloud_config.as_deref(), Some("a"));
+            assert_eq!(facts.settings, None);
+            let why = facts.unread.expect("why");
+            assert!(why.contains(KUBELET_CONF) && why.contains(wanted), "{why}");
+        }
+        let files = [(KUBELET_CONF, "data:,maxPods:%20250".to_owned())];
+        let facts = kubelet_facts(&config(UNIT, &files)).expect("facts");
+        assert_eq!(facts.unread, None);
+        assert_eq!(facts.settings.expect("settings")["maxPods"], 250);
     }
 
     #[test]

@@ -412,13 +412,16 @@ fn of_type(machine: &DynamicObject, wanted: &str) -> Vec<String> {
 }
 
 /// The services' network, and the cluster's DNS: its tenth address, by OpenShift's custom. Of the two networks of a dual stack,
-/// with a comma between them, the one of IPv4.
+/// with a comma between them, the first: in it the cluster's DNS has its address (cluster-dns-operator,
+/// `pkg/operator/controller/controller_dns_service.go`).
 fn services_of(cidrs: &str) -> Result<(String, String), Failure> {
-    let mut all = cidrs.split(',').map(str::trim);
-    let cidr = all.find(|one| !one.contains(':')).ok_or_else(|| {
-        let message = format!("{cidrs} is no IPv4 network: Windows nodes need services with IPv4");
-        Failure::lasting("BootstrapUnusable", message)
-    })?;
+    let cidr = cidrs.split(',').next().unwrap_or_default().trim();
+    if cidr.contains(':') {
+        let message = format!(
+            "{cidrs} begins with no IPv4 network, in which the cluster's DNS would have an address for Windows nodes"
+        );
+        return Err(Failure::lasting("BootstrapUnusable", message));
+    }
     let refuse = |why: &str| Failure::lasting("BootstrapUnusable", format!("{cidr} {why}"));
     let (base, prefix) = cidr
         .split_once('/')
@@ -463,10 +466,7 @@ mod tests {
             ("10.0.0.0/0", None),
             ("10.0.0.0/33", None),
             ("fd00::/112", None),
-            (
-                "fd02::/112,172.30.0.0/16",
-                Some(("172.30.0.0/16", "172.30.0.10")),
-            ),
+            ("fd02::/112,172.30.0.0/16", None),
             (
                 "10.96.0.0/12, fd02::/112",
                 Some(("10.96.0.0/12", "10.96.0.10")),

@@ -317,6 +317,11 @@ impl ClusterConfigReader {
         let found = found.ok_or_else(|| format!("there is no MachineConfig {name}"))?;
         let facts = kubelet_facts(&found.data["spec"]["config"])
             .map_err(|why| format!("MachineConfig {name} {why}"))?;
+        if let Some(why) = &facts.unread {
+            tracing::warn!(
+                "MachineConfig {name}: {why}. Its settings of the kubelet do not reach Windows nodes"
+            );
+        }
         *self
             .machine_config
             .lock()

@@ -265,6 +265,10 @@ fn version(node: &Node, expect: &NodeExpectation) -> Checked {
     // The settings of containerd are written for the manifest's release (docs/settings.md).
     let runtime = info.map_or("", |info| info.container_runtime_version.as_str());
     match runtime.strip_prefix("containerd://") {
+        // A build without tags has a commit in place of a version.
+        Some(is) if !is_release(is) => Ok(format!(
+            "kubelet {runs}, containerd {is}, which names no release"
+        )),
         Some(is) if is_of(is, wanted) => Ok(format!("kubelet {runs}, containerd {is}")),
         Some(is) => failed(format!(
             "containerd is {is}, and the payload's is {wanted}: `containerd:` of payload.yaml names another release than \
@@ -274,6 +278,17 @@ fn version(node: &Node, expect: &NodeExpectation) -> Checked {
             "the runtime is {runtime}, and the payload's is containerd {wanted}"
         )),
     }
+}
+
+/// Whether a version begins with a release, such as `v2.1.4` and `2.0.5+azure`; a commit such as `0a1b2c3d` does not.
+fn is_release(version: &str) -> bool {
+    let mut parts = version.trim_start_matches('v').split('.');
+    let number =
+        |part: Option<&str>| part.is_some_and(|it| it.starts_with(|c: char| c.is_ascii_digit()));
+    let major = parts
+        .next()
+        .is_some_and(|it| !it.is_empty() && it.bytes().all(|b| b.is_ascii_digit()));
+    major && number(parts.next())
 }
 
 /// Whether a version such as `v2.1.4` is of the release `2.1`.

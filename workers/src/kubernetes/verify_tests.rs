@@ -169,6 +169,17 @@ fn labels_and_versions_of_the_node_are_compared() {
             world.node["status"]["nodeInfo"]["containerRuntimeVersion"] = runs.into();
         });
     }
+    // `git describe --always` of a source without tags, and vendors' own endings.
+    for runs in ["0a1b2c3d", "v2.1.5+azure", "2.1.0-rc.1"] {
+        let mut vendor = healthy();
+        let runtime = format!("containerd://{runs}").into();
+        vendor.node["status"]["nodeInfo"]["containerRuntimeVersion"] = runtime;
+        let checks = vendor.checks();
+        assert!(
+            checks.iter().all(|one| one.result == CheckResult::Ok),
+            "{checks:?}"
+        );
+    }
     let mut unnamed = healthy();
     unnamed.expect.containerd = None;
     unnamed.node["status"]["nodeInfo"]["containerRuntimeVersion"] = "containerd://2.3.7".into();
