@@ -378,6 +378,7 @@ fn each_platform_has_its_own_rules() {
             cloud_config,
             ecr_config: ecr.clone(),
             settings: None,
+            unread: None,
         };
         let snapshot = ClusterSnapshot {
             kubelet: Ok(kubelet),
