@@ -239,7 +239,7 @@ fn timeless(value: Value) -> Value {
             let halt = fields.contains_key("kind") && fields.contains_key("by");
             fields
                 .into_iter()
-                .filter(|(name, _)| !own(name) && !(halt && name == "since"))
+                .filter(|(name, _)| !(own(name) || halt && name == "since"))
                 .map(|(k, v)| (k, timeless(v)))
                 .collect()
         }
