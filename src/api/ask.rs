@@ -17,13 +17,12 @@ use axum::{
 };
 use dormer_engine_core::{Decision, Input, Now, Sender, Workflow};
 use dormer_proto::{
-    envelope,
     id::{Seq, Timestamp},
     machine,
     message::{Ask, Inbound, InboxMessage, Request, cut},
     phase::MachinePhase,
     rollout,
-    work::{self, RequestMessage, SCHEMA, Signal},
+    work::{self, RequestMessage, Signal},
 };
 use dormer_views::{actions::TRUST_HOST_KEY, explain::shown_key};
 use dormer_workers::ssh::fingerprint;
@@ -301,7 +300,7 @@ pub(crate) async fn ask(
         incarnation: None,
         body: Inbound::Requested(request),
     };
-    let (bytes, _) = envelope::encode(&message, SCHEMA)?;
+    let bytes = Dormer::encode_message(&message)?;
     ports.put(to.clone(), bytes).await?;
     let deadline = Instant::now() + CONFIRMED_WITHIN;
     while Instant::now() < deadline {

@@ -2,9 +2,8 @@
 
 use super::{ApiError, store::Store};
 use dormer_engine::port;
-use dormer_engine_core::InboxMessageOf;
+use dormer_engine_core::Workflow as _;
 use dormer_proto::{
-    envelope,
     message::{Inbound, cut},
     work::SCHEMA,
 };
@@ -44,8 +43,8 @@ pub(crate) async fn requeue(ports: &dyn Store, id: u64, dry_run: bool) -> Result
         ));
     };
     // A dead letter has no signature, and the request in it may be anybody's: its sender's name is only text.
-    let asks = envelope::decode::<InboxMessageOf<Dormer>>(&dead_letter.bytes, SCHEMA)
-        .is_ok_and(|(message, _)| matches!(message.body, Inbound::Requested(_)));
+    let asks = Dormer::decode_message(&dead_letter.bytes, SCHEMA)
+        .is_ok_and(|message| matches!(message.body, Inbound::Requested(_)));
     if asks {
         return Err(ApiError::conflict(
             format!("dead letter {id} is a person's request"),
@@ -82,8 +81,8 @@ fn head(dead_letter: &port::DeadLetter) -> DeadLetter {
 
 /// Readable part of a message.
 fn says(bytes: &[u8]) -> String {
-    match envelope::decode::<InboxMessageOf<Dormer>>(bytes, SCHEMA) {
-        Ok((dead_letter, _)) => cut(format!("{:#?}", dead_letter.body)),
+    match Dormer::decode_message(bytes, SCHEMA) {
+        Ok(dead_letter) => cut(format!("{:#?}", dead_letter.body)),
         Err(error) => format!("it cannot be read: {error}"),
     }
 }

@@ -5,7 +5,6 @@ use super::{Api, ApiError, planned, reads, story, timeline};
 use axum::extract::{Path, Query, State as Of};
 use dormer_engine_core::{HistoryEvent, Record, Workflow};
 use dormer_proto::{
-    envelope,
     id::{RunId, Seq, Timestamp},
     work::SCHEMA,
 };
@@ -221,7 +220,7 @@ impl Api {
             let stored = self.ports.records(run, from, PAGE).await?;
             let whole = stored.len() < PAGE;
             for bytes in stored {
-                let (record, _) = envelope::decode::<Record<Dormer>>(&bytes, SCHEMA)?;
+                let (record, _) = Dormer::decode_record(&bytes, SCHEMA)?;
                 from = record.run.seq.next();
                 take(&record);
             }

@@ -12,9 +12,8 @@ use axum::{
     extract::{Path, Query, State as Of},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use dormer_engine_core::Record;
+use dormer_engine_core::Workflow as _;
 use dormer_proto::{
-    envelope,
     id::{RunId, Seq, Timestamp},
     work::{ROLLOUT, SCHEMA, rollout_run},
 };
@@ -263,7 +262,7 @@ async fn history(api: &Api, run: &RunId, part: &Part) -> Answer<History> {
     let mut items = Vec::new();
     let mut next = None;
     for bytes in stored {
-        let (record, _) = envelope::decode::<Record<Dormer>>(&bytes, SCHEMA)?;
+        let (record, _) = Dormer::decode_record(&bytes, SCHEMA)?;
         let seq = record.run.seq.0;
         if seq < from {
             story.learn(&record);
@@ -317,7 +316,7 @@ pub(super) async fn run_timeline(
         let stored = api.ports.records(&run, from, RECORDS_MAX).await?;
         let whole = stored.len() < RECORDS_MAX;
         for bytes in stored {
-            let (record, _) = envelope::decode::<Record<Dormer>>(&bytes, SCHEMA)?;
+            let (record, _) = Dormer::decode_record(&bytes, SCHEMA)?;
             from = record.run.seq.next();
             fold.take(&record);
         }

@@ -1,9 +1,10 @@
 //! Workflow trait, with the inputs, commands and decisions of a workflow.
 
-use crate::retry::RetryPolicy;
+use crate::{codec, record::Record, retry::RetryPolicy};
 use dormer_proto::{
-    id::{RunId, Seq, Timestamp},
-    message::{Failure, InboxMessage, ObjectRef, Refusal, Reporter},
+    envelope::{DecodeError, EncodeError},
+    id::{RunId, Seq, Sum, Timestamp},
+    message::{Failure, InboxMessage, ObjectRef, Refusal, Reporter, TaskOrder},
     subject::DEFAULT_CLASS,
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -85,6 +86,50 @@ pub trait Workflow: Sized + Clone + Debug + PartialEq + Send + Sync + 'static {
     fn class(task: &Self::Task) -> &'static str {
         let _ = task;
         DEFAULT_CLASS
+    }
+
+    /// Decodes a record of this workflow. `known_schema`: the highest schema number that the caller accepts. The [`Sum`]
+    /// is the record's checksum.
+    ///
+    /// # Errors
+    /// [`DecodeError`] with the reason.
+    fn decode_record(bytes: &[u8], known_schema: u16) -> Result<(Record<Self>, Sum), DecodeError> {
+        codec::decode_record(bytes, known_schema)
+    }
+
+    /// Encodes a record of this workflow. The [`Sum`] is the record's checksum.
+    ///
+    /// # Errors
+    /// [`EncodeError`]: the result would be too large.
+    fn encode_record(record: &Record<Self>) -> Result<(Vec<u8>, Sum), EncodeError> {
+        codec::encode_record(record)
+    }
+
+    /// Decodes a message to a run. `known_schema`: the highest schema number that the caller accepts.
+    ///
+    /// # Errors
+    /// [`DecodeError`] with the reason.
+    fn decode_message(
+        bytes: &[u8],
+        known_schema: u16,
+    ) -> Result<InboxMessageOf<Self>, DecodeError> {
+        codec::decode_message::<Self>(bytes, known_schema)
+    }
+
+    /// Encodes a message to a run.
+    ///
+    /// # Errors
+    /// [`EncodeError`]: the result would be too large.
+    fn encode_message(message: &InboxMessageOf<Self>) -> Result<Vec<u8>, EncodeError> {
+        codec::encode_message::<Self>(message)
+    }
+
+    /// Encodes an order for a worker.
+    ///
+    /// # Errors
+    /// [`EncodeError`]: the result would be too large.
+    fn encode_order(order: &TaskOrder<Self::Task>) -> Result<Vec<u8>, EncodeError> {
+        codec::encode_order::<Self>(order)
     }
 }
 

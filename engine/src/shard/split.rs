@@ -9,7 +9,6 @@ use crate::{
 };
 use dormer_engine_core::Workflow;
 use dormer_proto::{
-    envelope,
     id::{RunId, hash64},
     message::{Failure, Inbound},
 };
@@ -197,7 +196,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         if let Inbound::Reported(report) = &mut message.body {
             let why = "the report of this attempt does not fit into the history; dormer dead-letters has it";
             report.result = Err(Failure::lasting(REPORT_TOO_LARGE, why));
-            if let Ok((bytes, _)) = envelope::encode(&message, W::SCHEMA) {
+            if let Ok(bytes) = W::encode_message(&message) {
                 let instead = Received {
                     message,
                     token,

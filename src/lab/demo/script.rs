@@ -8,14 +8,15 @@ use super::{
 };
 use anyhow::Context;
 use dormer_engine::port::Inbox;
+use dormer_engine_core::Workflow as _;
 use dormer_proto::{
-    envelope,
     id::{RunId, Seq},
     machine,
     message::{Ask, Inbound, InboxMessage, Request},
     phase::MachinePhase,
-    work::{self, RequestMessage, SCHEMA},
+    work::{self, RequestMessage},
 };
+use dormer_workflows::Dormer;
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::{Duration, Instant},
@@ -204,7 +205,7 @@ impl<'a> Script<'a> {
                 ask: Ask::Signal(work::Signal::Machine(machine::Signal::Retry)),
             }),
         };
-        let (bytes, _) = envelope::encode(&message, SCHEMA)?;
+        let bytes = Dormer::encode_message(&message)?;
         self.stage
             .ports()
             .inbox
