@@ -263,6 +263,8 @@ struct Inner {
     /// Whether the cluster was read yet.
     cluster_read: bool,
     profiles: BTreeMap<String, Arc<Profile>>,
+    /// Sentences about settings of the cluster that the layers contradict.
+    contradicted: Vec<String>,
     payloads: Vec<Arc<Payload>>,
     /// Sentences about payloads that cannot be used, by their places.
     unusable: BTreeMap<String, String>,
@@ -286,7 +288,7 @@ impl Catalog {
     /// # Errors
     /// A layer has mistakes.
     pub fn new(layers: &[Layer]) -> Result<Self, Problems> {
-        let profiles = profiles(layers, &ClusterConfig::default())?;
+        let (profiles, _) = profiles(layers, &ClusterConfig::default())?;
         let inner = Inner {
             profiles,
             layers: layers.to_vec(),
@@ -305,7 +307,7 @@ impl Catalog {
     pub fn set_layers(&self, layers: &[Layer]) -> Result<(), Problems> {
         {
             let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
-            inner.profiles = profiles(layers, &inner.cluster_config)?;
+            (inner.profiles, inner.contradicted) = profiles(layers, &inner.cluster_config)?;
             inner.layers = layers.to_vec();
             inner.renew();
         }
@@ -325,8 +327,9 @@ impl Catalog {
             let renewed = cluster_config != *inner.cluster_config;
             if renewed {
                 match profiles(&inner.layers, &cluster_config) {
-                    Ok(profiles) => {
+                    Ok((profiles, contradicted)) => {
                         inner.profiles = profiles;
+                        inner.contradicted = contradicted;
                         inner.cluster_config = Arc::new(cluster_config);
                         inner.renew();
                     }
@@ -335,6 +338,7 @@ impl Catalog {
                     }
                 }
             }
+            warnings.extend(inner.contradicted.iter().cloned());
             (renewed, warnings)
         };
         if renewed {
@@ -549,23 +553,29 @@ impl Installed for Catalog {
     }
 }
 
+/// Profiles by name, and sentences about settings of the cluster that the layers contradict.
+type Profiles = (BTreeMap<String, Arc<Profile>>, Vec<String>);
+
 /// The built-in profiles, each completed with the cluster's values, if it has fields for them, and the layers that fit
 /// it.
-fn profiles(
-    layers: &[Layer],
-    cluster_config: &ClusterConfig,
-) -> Result<BTreeMap<String, Arc<Profile>>, Problems> {
+fn profiles(layers: &[Layer], cluster_config: &ClusterConfig) -> Result<Profiles, Problems> {
     let mut profiles = BTreeMap::new();
+    let mut contradicted = Vec::new();
     for name in builtin::NAMES {
-        let mut all = vec![builtin::layer(name)?];
-        if !stack(&all)?.host.mirrors_folder.is_empty() {
-            all.push(cluster_config.layer());
-        }
-        all.extend(layers.iter().filter(|layer| layer.fits(name)).cloned());
-        let profile = stack(&all).map_err(|problems| problems.below(name))?;
+        let below = builtin::layer(name)?;
+        let above: Vec<Layer> = layers.iter().filter(|it| it.fits(name)).cloned().collect();
+        let followed = !stack(std::slice::from_ref(&below))?
+            .host
+            .mirrors_folder
+            .is_empty();
+        let none = ClusterConfig::default();
+        let cluster_config = if followed { cluster_config } else { &none };
+        let layered = cluster_config.layered(&below, &above);
+        let (profile, said) = layered.map_err(|problems| problems.below(name))?;
         profiles.insert(name.to_owned(), Arc::new(profile));
+        contradicted.extend(said);
     }
-    Ok(profiles)
+    Ok((profiles, contradicted))
 }
 
 /// The code of a failure: this process does not have that version.
@@ -687,6 +697,78 @@ mod tests {
         assert!(
             catalog.read_cluster(proxied).is_empty() && !changed.has_changed().expect("a catalog")
         );
+    }
+
+    #[test]
+    fn a_setting_of_the_cluster_that_a_layer_contradicts_is_named_and_stops_no_other() {
+        use dormer_profile::kubelet_config::KubeletConfig;
+        let low = r"host: {files: {'C:\k\kubelet.conf': {json: {imageGCLowThresholdPercent: 75}}}}";
+        let layer = |text: &str| Layer::parse("user", text).expect("a layer");
+        let catalog = Catalog::new(&[layer(low)]).expect("a catalog");
+        let of = |settings| ClusterSnapshot {
+            kubelet_configs: Ok(vec![KubeletConfig {
+                name: "a".into(),
+                settings,
+                ..KubeletConfig::default()
+            }]),
+            ..ClusterSnapshot::default()
+        };
+        let both = of(
+            serde_json::json!({"maxPods": 99, "imageGCHighThresholdPercent": 70, "imageGCLowThresholdPercent": 60}),
+        );
+        // The sentence stays as long as it holds.
+        for _ in 0..2 {
+            let said = catalog.read_cluster(both.clone());
+            assert!(
+                said.len() == 1 && said[0].contains("The layers count"),
+                "{said:?}"
+            );
+        }
+        catalog.add(payload("11.0.0"));
+        let desired = catalog.desired("openshift", None).expect("a version");
+        let found = catalog.find(&desired["10.0.20348"]).expect("found");
+        let json = found.profile.host.files[r"C:\k\kubelet.conf"].json.clone();
+        let json = json.expect("JSON");
+        assert_eq!(
+            (&json["maxPods"], &json["imageGCLowThresholdPercent"]),
+            (&99.into(), &75.into())
+        );
+        catalog.set_layers(&[]).expect("taken");
+        assert!(catalog.read_cluster(both).is_empty());
+    }
+
+    /// Within 2.0 to 2.2 the folders of CNI's programs are written in two ways, so that a release in between is another one.
+    #[test]
+    fn a_containerd_of_2_0_to_2_2_is_installed_as_what_it_is() {
+        let module = "github.com/containerd/containerd/v2";
+        let built = |version| dormer_testkit::go_program(&format!("mod\t{module}\t{version}\t\n"));
+        let programs = [
+            ("v2.0.7", "2.0"),
+            ("v2.1.5", "2.1"),
+            ("v2.2.1", "2.2"),
+            ("v2.3.7", "2.3"),
+        ];
+        for (version, own) in programs {
+            for (_, said) in programs {
+                let taken = with_program(&built(version), said);
+                assert_eq!(taken.is_ok(), said == own, "{version} {said}");
+                if let Err(why) = taken {
+                    let wanted = format!(
+                        "its Go build information says {version}, but the manifest says `containerd: {said}`"
+                    );
+                    assert!(why.to_string().contains(&wanted), "{why}");
+                }
+            }
+            // A patch is no release.
+            let patch = version.trim_start_matches('v');
+            let why = with_program(&built(version), patch)
+                .expect_err("refused")
+                .to_string();
+            assert!(
+                why.contains(&format!("containerd: `{patch}` is not major.minor")),
+                "{why}"
+            );
+        }
     }
 
     /// A folder whose containerd has that version resource, and whose manifest says that release.

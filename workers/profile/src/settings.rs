@@ -106,6 +106,15 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         reader: Reader::Containerd,
+        path: &["plugins", CRI_1, "cni", "bin_dirs"],
+        value: None,
+        first: release(2, 1),
+        last: None,
+        outside: "it is ignored, no CNI plugin is found, and the node stays NotReady",
+        source: "containerd v1.7.27 pkg/cri/config/config.go; v2.1.4 internal/cri/config/config.go; containerd#11311",
+    },
+    Setting {
+        reader: Reader::Containerd,
         path: &["plugins", CRI_RUNTIME, "cni", "bin_dir"],
         value: None,
         first: release(2, 0),
