@@ -301,13 +301,9 @@ impl ClusterConfigReader {
                 .as_str()
                 .map(str::to_owned)
         };
-        // Nodes of a paused pool do not have its latest configuration, so the one in use counts: our nodes match the
-        // Linux nodes.
-        let named = match pool.data["spec"]["paused"] == true {
-            true => name("status").or_else(|| name("spec")),
-            false => name("spec").or_else(|| name("status")),
-        };
-        let Some(name) = named else {
+        // `spec` names what the pool shall have, `status` what all its nodes have (machine-config-operator
+        // pkg/controller/node/status.go, calculateStatus). What no Linux node has run yet reaches no Windows node.
+        let Some(name) = name("status").or_else(|| name("spec")) else {
             return Ok(KubeletFacts::default());
         };
         let known = self
