@@ -27,8 +27,14 @@ use tokio::{io::AsyncRead, sync::watch};
 
 /// Largest manifest that is read, in bytes.
 const MANIFEST_BYTES_MAX: u64 = 4 << 20;
-/// The program whose release decides how its configuration is written.
+/// The container runtime, by its name in a payload.
 pub const CONTAINERD: &str = "containerd.exe";
+/// The kubelet, by its name in a payload.
+pub const KUBELET: &str = "kubelet.exe";
+/// kube-proxy, by its name in a payload.
+pub const KUBE_PROXY: &str = "kube-proxy.exe";
+/// Programs whose release decides how their configuration is written.
+pub const RELEASED: [&str; 3] = [CONTAINERD, KUBELET, KUBE_PROXY];
 /// First containerd that does not understand the configuration of an unnamed one (docs/settings.md).
 const CONTAINERD_NAMED_FROM: Release = Release::new(2, 4);
 /// Number of outdated versions that are still found.
@@ -53,9 +59,9 @@ pub enum CatalogError {
         /// Why not.
         error: io::Error,
     },
-    /// Its containerd is of another release than the manifest says, and the configuration would be for the wrong one.
+    /// A program is of another release than the manifest says, and its configuration would be for the wrong one.
     #[error("{location}: {is}, but the manifest {said}")]
-    Containerd {
+    Release {
         /// The program.
         location: String,
         /// What the program says of its release.
@@ -85,7 +91,7 @@ impl Payload {
     ///
     /// # Errors
     /// The manifest is missing, has mistakes, names a file that is not there or has another size, or another release of
-    /// containerd than the program's own.
+    /// the kubelet, kube-proxy or containerd than the program's own.
     pub fn in_folder(folder: &Path) -> Result<Self, CatalogError> {
         let manifest = Folder(folder.to_owned()).manifest()?;
         for file in &manifest.files {
@@ -101,7 +107,9 @@ impl Payload {
                 return Err(CatalogError::Io { location, error });
             }
         }
-        Folder(folder.to_owned()).check_containerd(&manifest)?;
+        for name in RELEASED {
+            Folder(folder.to_owned()).check_release(&manifest, name)?;
+        }
         Ok(Self {
             manifest,
             source: PayloadSource::Folder(folder.to_owned()),
@@ -196,31 +204,39 @@ impl Folder {
         })
     }
 
-    /// Compares the manifest's `containerd` with what the program says of its release. One that says nothing is what the
-    /// manifest says.
+    /// Compares the manifest's `kubelet` or `containerd` with what the program of that name says of its release. One that
+    /// says nothing is what the manifest says.
     ///
     /// # Errors
     /// The program cannot be read, or is of another release.
-    pub fn check_containerd(&self, manifest: &Manifest) -> Result<(), CatalogError> {
-        if manifest.file(CONTAINERD).is_none() {
+    pub fn check_release(&self, manifest: &Manifest, name: &str) -> Result<(), CatalogError> {
+        if manifest.file(name).is_none() {
             return Ok(());
         }
-        let path = self.0.join(CONTAINERD);
+        let path = self.0.join(name);
         let location = path.display().to_string();
         let bytes = std::fs::read(path).map_err(|error| CatalogError::Io {
             location: location.clone(),
             error,
         })?;
         // What is no program at all is refused by `payload make`, which sees all of them.
-        let own = Program::parse(&bytes).ok().and_then(|it| it.containerd());
+        let Some(program) = Program::parse(&bytes).ok() else {
+            return Ok(());
+        };
+        let own = match name {
+            CONTAINERD => program.containerd(),
+            _ => program.kubernetes(),
+        };
         let Some(own) = own else { return Ok(()) };
         let said = match manifest.containerd.is_empty() {
+            _ if name != CONTAINERD && own.fits(manifest.kubelet()) => return Ok(()),
+            _ if name != CONTAINERD => format!("says `kubelet: {}`", manifest.kubelet),
             true if own.release().is_none_or(|it| it < CONTAINERD_NAMED_FROM) => return Ok(()),
             true => format!("has no `containerd`, which counts as {CONTAINERD_UNNAMED}"),
             false if own.fits(manifest.containerd()) => return Ok(()),
             false => format!("says `containerd: {}`", manifest.containerd),
         };
-        Err(CatalogError::Containerd {
+        Err(CatalogError::Release {
             location,
             is: own.said,
             said,
@@ -737,6 +753,28 @@ mod tests {
         assert!(catalog.read_cluster(both).is_empty());
     }
 
+    #[test]
+    fn a_kubernetes_of_another_minor_than_the_manifest_says_is_not_installed() {
+        let built = |version: &str| {
+            let flag = format!("-X k8s.io/component-base/version.gitVersion={version}");
+            let lines = format!("mod\tk8s.io/kubernetes\t(devel)\t\nbuild\t-ldflags=\"{flag}\"\n");
+            dormer_testkit::go_program(&lines)
+        };
+        for name in [KUBELET, KUBE_PROXY] {
+            let with = |version| {
+                let of_manifest = |manifest: &mut Manifest| manifest.kubelet = "1.36".into();
+                with_named(name, &built(version), of_manifest)
+            };
+            for right in ["v1.36.2", "v1.36.0-rc.1+abc", "0a1b2c3d"] {
+                assert!(with(right).is_ok(), "{name} {right}");
+            }
+            let why = with("v1.37.0").expect_err("refused").to_string();
+            let wanted =
+                "its Go build information says v1.37.0, but the manifest says `kubelet: 1.36`";
+            assert!(why.contains(name) && why.contains(wanted), "{why}");
+        }
+    }
+
     /// Within 2.0 to 2.2 the folders of CNI's programs are written in two ways, so that a release in between is another one.
     #[test]
     fn a_containerd_of_2_0_to_2_2_is_installed_as_what_it_is() {
@@ -778,11 +816,21 @@ mod tests {
     }
 
     fn with_program(bytes: &[u8], said: &str) -> Result<Payload, CatalogError> {
+        with_named(CONTAINERD, bytes, |manifest| {
+            said.clone_into(&mut manifest.containerd);
+        })
+    }
+
+    fn with_named(
+        name: &str,
+        bytes: &[u8],
+        change: impl FnOnce(&mut Manifest),
+    ) -> Result<Payload, CatalogError> {
         let folder = tempfile::tempdir().expect("a folder");
-        std::fs::write(folder.path().join(CONTAINERD), bytes).expect("written");
+        std::fs::write(folder.path().join(name), bytes).expect("written");
         let mut manifest = Manifest::parse(EXAMPLE_PAYLOAD).expect("a manifest");
-        said.clone_into(&mut manifest.containerd);
-        manifest.files.retain(|file| file.name == CONTAINERD);
+        change(&mut manifest);
+        manifest.files.retain(|file| file.name == name);
         manifest.files[0].size = bytes.len() as u64;
         let text = dormer_profile::yaml::to_string(&manifest).expect("YAML");
         std::fs::write(folder.path().join(MANIFEST_FILE), text).expect("written");
@@ -818,7 +866,7 @@ mod tests {
         ];
         for (version, said, wanted) in refused {
             let why = with_containerd(Some(version), said).expect_err(wanted);
-            assert!(matches!(why, CatalogError::Containerd { .. }), "{why:?}");
+            assert!(matches!(why, CatalogError::Release { .. }), "{why:?}");
             assert!(why.to_string().contains(wanted), "{why}");
         }
         // As containerd is built: without a resource, by Go.

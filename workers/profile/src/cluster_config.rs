@@ -442,6 +442,22 @@ mod tests {
     }
 
     #[test]
+    fn registries_are_in_the_version_as_far_as_they_reach_windows_nodes() {
+        let of = |sources: Value| {
+            let snapshot = ClusterSnapshot {
+                registry_sources: Ok(RegistrySources::parse(&sources)),
+                ..ClusterSnapshot::default()
+            };
+            ClusterConfig::default().with(snapshot, true)
+        };
+        let (allowed, said) = of(json!({"allowedRegistries": ["quay.io"]}));
+        assert_eq!((allowed.digest(), said.len()), (None, 1));
+        let blocked = |name: &str| of(json!({"blockedRegistries": [name]})).0.digest();
+        assert!(blocked("bad.example").is_some());
+        assert_ne!(blocked("bad.example"), blocked("worse.example"));
+    }
+
+    #[test]
     fn a_kubelet_config_reaches_the_kubelet_of_a_windows_node() {
         let settings = json!({"maxPods": 100, "cpuManagerPolicy": "static"});
         let snapshot = ClusterSnapshot {

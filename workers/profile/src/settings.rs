@@ -431,9 +431,11 @@ fn containerd(path: &str, text: &str, payload: &Manifest, found: &mut Vec<Proble
     let release = payload.containerd();
     if release.major < 2 && payload.kubelet() >= CONTAINERD_2_NEEDED {
         let kubelet = payload.kubelet();
-        wrong(format!(
-            "kubelet {kubelet} needs containerd 2, and the payload has {release}"
-        ));
+        let has = match payload.containerd.is_empty() {
+            true => format!("the manifest has no `containerd`, which counts as {release}"),
+            false => format!("the payload has {release}"),
+        };
+        wrong(format!("kubelet {kubelet} needs containerd 2, and {has}"));
     }
     let config: toml::Table = match text.parse() {
         Ok(config) => config,

@@ -696,7 +696,16 @@ fn one_planted_mistake_for_each_row_is_refused() {
                 kubelet: "1.38",
                 ..NODE
             },
-            "kubelet 1.38 needs containerd 2",
+            "kubelet 1.38 needs containerd 2, and the payload has 1.7",
+        ),
+        (
+            6,
+            Node {
+                kubelet: "1.38",
+                containerd: "",
+                ..NODE
+            },
+            "and the manifest has no `containerd`, which counts as 1.7",
         ),
         (
             7,
@@ -1412,7 +1421,7 @@ containerd 1.7. 2.0 to 2.3 understand that configuration, too; 2.4 does not.
 `dormer payload make` reads the release of containerd out of the program: the version of its Go module, the version that its
 Makefile sets (`-X …/version.Version`), its version resource, or the module's name, which tells 1 from 2 (containerd v2.4.2
 `Makefile.windows` writes no resource; a vendor's may have the vendor's own numbers). dormer refuses a payload whose manifest
-says another release, also within 2.0 to 2.2. After the join the check `version` compares the manifest with
+says another release than containerd, the kubelet or kube-proxy, also within 2.0 to 2.2. After the join the check `version` compares the manifest with
 `containerRuntimeVersion` of the Node.
 
 A layer that has one of these settings for another release is refused when it is rendered, with the reason.
