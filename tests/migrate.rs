@@ -237,6 +237,8 @@ async fn moved_over_and_back(machines: u32, back: usize, speed: f64) {
         "it runs",
         "replicas: 1",
         VERSION,
+        "mcr.microsoft.com/oss/kubernetes/pause:3.9 (WMCO's own; no node lists one); dormer's first upgrade: \
+         registry.k8s.io/pause:3.10.2",
         "Nothing stands in the way",
     ] {
         assert!(said.contains(part), "{part}: {said}");
@@ -403,15 +405,24 @@ async fn a_cluster_of_wmcos_is_checked_and_nothing_is_done_out_of_order() {
         let marks = json!({KEY_ANNOTATION: hash, VERSION_ANNOTATION: VERSION});
         let node = json!({"apiVersion": "v1", "kind": "Node",
             "metadata": {"name": name, "annotations": marks, "labels": {"kubernetes.io/os": "windows"}},
-            "status": {"conditions": [{"type": "Ready", "status": "True"}]}});
+            "status": {"conditions": [{"type": "Ready", "status": "True"}],
+                "images": [{"names": ["mcr.microsoft.com/oss/kubernetes/pause:3.9"]}]}});
         site.world.create(node).expect("a Node");
     }
+    let mirrored = json!({"apiVersion": "config.openshift.io/v1", "kind": "ImageTagMirrorSet", "metadata": {"name": "all"},
+        "spec": {"imageTagMirrors": [{"source": "mcr.microsoft.com", "mirrors": ["m.example/mcr"]}]}});
+    site.world.create(mirrored).expect("a set");
     let (code, said) = site.run(&["migrate", "check", "-o", "json"]);
     let report: Value = serde_json::from_str(&said).expect("JSON");
     let found = report["findings"].as_array().expect("findings").iter();
     let found: Vec<&str> = found.filter_map(|it| it["code"].as_str()).collect();
     assert_eq!(code, Some(1), "{said}");
-    let wanted = ["NodeWithoutMachine", "NodeWithoutMachine", "ServicesAbsent"];
+    let wanted = [
+        "NodeWithoutMachine",
+        "NodeWithoutMachine",
+        "ServicesAbsent",
+        "PauseImage",
+    ];
     assert_eq!(found, wanted, "{said}");
     assert_eq!(
         report["cluster"]["subscriptions"].as_array().map(Vec::len),

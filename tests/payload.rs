@@ -328,6 +328,17 @@ fn a_manifest_that_says_another_containerd_than_the_program_is_wrong() {
         shown.contains("says 2.4.0.0, but the manifest says"),
         "{shown}"
     );
+    // And another kubelet.
+    let said = std::fs::read_to_string(&manifest).expect("read");
+    let said = said.replace("1.7", "2.4").replace("1.35", "1.36");
+    std::fs::write(&manifest, said).expect("written");
+    let verified = dormer(&["verify", &path]);
+    assert!(!verified.status.success());
+    let shown = text(&verified.stdout);
+    assert!(
+        shown.contains("says 1.35.2.0, but the manifest says `kubelet: 1.36`"),
+        "{shown}"
+    );
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! What stands in the way of a move from WMCO: a table of data, each row with what to do.
 
+use super::pause;
 use super::survey::{INSTANCES, KEY, KeySecret, POOL, Survey, WindowsNode};
 use dormer_lint::Severity;
 use serde::Serialize;
@@ -296,6 +297,16 @@ const TABLE: &[Row] = &[
         todo: "to keep the hosts: kubectl -n DORMER patch windowspool windows --type merge -p \
                '{\"spec\":{\"strategy\":{\"type\":\"InPlace\"}}}'",
     },
+    Row {
+        code: "PauseImage",
+        severity: Severity::Warning,
+        judge: |it| {
+            let found = pause::judge(it).into_iter();
+            found.map(|message| (String::new(), message)).collect()
+        },
+        todo: "see which mirrors there are, and choose a way in docs/migrate-from-wmco.md, The pause image: kubectl get \
+               imagetagmirrorsets -o yaml",
+    },
 ];
 
 fn nodes(survey: &Survey, judge: impl Fn(&WindowsNode) -> Option<String>) -> Vec<Said> {
@@ -425,6 +436,12 @@ pub(super) mod tests {
         ("PoolNotPaused", |it| it.pool = pool(false, true, true)),
         ("PoolNotPaused", |it| it.pool = pool(true, false, true)),
         ("PoolRecreates", |it| it.pool = pool(true, true, false)),
+        ("PauseImage", |it| {
+            it.tag_mirrors = vec!["mcr.microsoft.com/oss".into()];
+        }),
+        ("PauseImage", |it| {
+            it.blocked_registries = vec!["registry.k8s.io".into()];
+        }),
     ];
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod back;
 mod findings;
+mod pause;
 mod report;
 mod steps;
 mod survey;
@@ -22,8 +23,8 @@ Examples:
   dormer migrate check
   dormer migrate check -n dormer -o json
 
-The command reads WMCO's Deployment, lock, Subscription, ClusterServiceVersion, ConfigMaps, account and key, and the Windows \
-nodes with their annotations. It writes nothing, and needs no running dormer. It says what stands in the way of a move, and \
+The command reads WMCO's Deployment, lock, Subscription, ClusterServiceVersion, ConfigMaps, account and key, the \
+Windows nodes with their annotations and lists of images, the tag mirror sets and the blocked registries. It writes nothing, and needs no running dormer. It says what stands in the way of a move, and \
 what to do about each. Warnings alone leave the exit code at 0.";
 
 /// Text below the flags of `next` in `--help`.

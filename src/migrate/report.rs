@@ -2,6 +2,7 @@
 
 use super::{
     findings::Finding,
+    pause,
     steps::Step,
     survey::{KeySecret, Survey, WindowsNode},
 };
@@ -112,6 +113,7 @@ fn there(survey: &Survey) -> Vec<(&'static str, String)> {
         ("account of WICD", account.to_owned()),
         ("SSH key", key(&survey.key)),
         ("dormer's copy of it", key(&survey.key_copy)),
+        ("pause image", pause::shown(survey)),
     ]
 }
 

@@ -1,6 +1,7 @@
 //! Survey of a cluster that the Windows Machine Config Operator (WMCO) runs, or ran: what it has there, and how far dormer
 //! has taken its nodes over. It writes nothing.
 
+use super::pause;
 use crate::cluster_access::{failed, silent};
 use base64::{Engine, prelude::BASE64_STANDARD};
 use dormer_client::Failure;
@@ -78,6 +79,8 @@ pub(super) struct WindowsNode {
     pub(super) address: Option<String>,
     /// Host key that dormer pinned on it.
     pub(super) host_key: Option<String>,
+    /// Pause images in its list of images.
+    pub(super) pause_images: Vec<String>,
     #[serde(skip)]
     pub(super) resource_version: String,
 }
@@ -155,6 +158,10 @@ pub(super) struct Survey {
     /// Process that holds the Lease of dormer's watcher.
     pub(super) watcher: Option<String>,
     pub(super) nodes: Vec<WindowsNode>,
+    /// Sources of the ImageTagMirrorSets.
+    pub(super) tag_mirrors: Vec<String>,
+    /// `blockedRegistries` of the cluster.
+    pub(super) blocked_registries: Vec<String>,
     /// What could not be read, with the reason.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) unread: Vec<String>,
@@ -216,6 +223,7 @@ pub(super) async fn read(client: &Client, namespace: &str) -> Result<Survey, Fai
     reader.operator(&mut survey).await;
     reader.dormer(&mut survey).await;
     reader.nodes(&mut survey).await;
+    reader.registries(&mut survey).await;
     survey.unread = reader.unread;
     Ok(survey)
 }
@@ -287,6 +295,7 @@ pub(super) fn node(node: &Value) -> WindowsNode {
             .is_some_and(|mark| mark.open),
         address: address.and_then(|it| Some(it["address"].as_str()?.to_owned())),
         host_key: annotation(node, keys::HOST_KEY),
+        pause_images: pause::on_node(node),
         resource_version: node["metadata"]["resourceVersion"]
             .as_str()
             .unwrap_or_default()
@@ -446,6 +455,22 @@ impl Reader<'_> {
             let holder = lease["spec"]["holderIdentity"].as_str()?;
             (!holder.is_empty()).then(|| holder.to_owned())
         });
+    }
+
+    async fn registries(&mut self, survey: &mut Survey) {
+        let config = "config.openshift.io/v1";
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let sets = self.many(config, "ImageTagMirrorSet", None, None).await;
+        let entries = sets
+            .iter()
+            .flat_map(|set| set["spec"]["imageTagMirrors"].as_array());
+        let sources = entries.flatten().filter_map(|entry| text(&entry["source"]));
+        survey.tag_mirrors = sources.collect();
+        let images = self.many(config, "Image", None, Some("cluster")).await;
+        let image = images.iter().find(|it| name(it) == "cluster");
+        let blocked =
+            image.and_then(|it| it["spec"]["registrySources"]["blockedRegistries"].as_array());
+        survey.blocked_registries = blocked.into_iter().flatten().filter_map(text).collect();
     }
 
     async fn nodes(&mut self, survey: &mut Survey) {

@@ -14,16 +14,13 @@ use dormer_profile::{
     yaml,
 };
 use dormer_workers::{
-    catalog::{CONTAINERD, Folder},
+    catalog::{CONTAINERD, Folder, KUBE_PROXY, KUBELET},
     program_file::{OwnRelease, Program},
 };
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
 };
-
-const KUBELET: &str = "kubelet.exe";
-const KUBE_PROXY: &str = "kube-proxy.exe";
 
 /// Destinations of files that conditions keep out of the example of a manifest.
 const FURTHER: [(&str, &str); 3] = [

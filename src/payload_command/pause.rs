@@ -2,7 +2,10 @@
 //! its configuration has; containerd asks no registry for a name that it knows.
 
 use serde::Deserialize;
-use std::{collections::BTreeMap, io::Read};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::Read,
+};
 
 /// Its name in a payload.
 pub(super) const PAUSE: &str = "pause.tar";
@@ -11,6 +14,20 @@ const JSON_BYTES_MAX: u64 = 4 << 20;
 /// Deepest nesting of indices, and most descriptors in one.
 const DEPTH_MAX: usize = 4;
 const DESCRIPTORS_MAX: usize = 1_000;
+/// First bytes of what gzip and zstd compressed.
+const COMPRESSED: [&[u8]; 2] = [&[0x1f, 0x8b], &[0x28, 0xb5, 0x2f, 0xfd]];
+/// Files that the host needs in an archive.
+const LAYOUT: [&str; 2] = ["oci-layout", "index.json"];
+/// The list of images in an archive of Docker's own form.
+const OF_DOCKER: &str = "manifest.json";
+/// How one makes an archive that hosts can import.
+const MAKE: &str =
+    "`skopeo copy --all docker://IMAGE oci-archive:pause.tar` writes one that hosts can import";
+/// Annotations with an image's name, as the host reads them.
+const NAMES: [&str; 2] = [
+    "io.containerd.image.name",
+    "org.opencontainers.image.ref.name",
+];
 
 /// Reference to a blob, in an index or a manifest.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -18,6 +35,7 @@ const DESCRIPTORS_MAX: usize = 1_000;
 struct Descriptor {
     digest: String,
     platform: Option<Platform>,
+    annotations: BTreeMap<String, String>,
 }
 
 /// System that an image is for.
@@ -36,94 +54,172 @@ struct Platform {
 struct Names {
     manifests: Vec<Descriptor>,
     config: Option<Descriptor>,
+    layers: Vec<Descriptor>,
+}
+
+/// An image in the archive.
+#[derive(Debug)]
+struct Image {
+    platform: Platform,
+    /// Why no host can use it.
+    wrong: Option<String>,
+}
+
+/// Files of an archive.
+#[derive(Debug, Default)]
+struct Files {
+    /// Names of all of them.
+    all: BTreeSet<String>,
+    /// Content of the small ones.
+    small: BTreeMap<String, Vec<u8>>,
 }
 
 /// Checks it against the Windows builds of the payload.
 ///
 /// # Errors
-/// It is no OCI layout, or has no image for a build, in a sentence.
+/// Hosts cannot import it, or it has no image for a build, in a sentence.
 pub(super) fn check(bytes: &[u8], builds: &[String]) -> Result<(), String> {
-    let files = small_files(bytes)?;
+    if COMPRESSED.iter().any(|mark| bytes.starts_with(mark)) {
+        return Err(
+            "it is compressed, and hosts import a plain tar: unpack it with gunzip or unzstd"
+                .into(),
+        );
+    }
+    let files = files(bytes)?;
+    if let Some(missing) = LAYOUT.iter().find(|name| !files.all.contains(**name)) {
+        return Err(no_layout(&files, missing));
+    }
     let index = files
-        .get("index.json")
-        .ok_or("no OCI layout: it has no index.json")?;
+        .small
+        .get(LAYOUT[1])
+        .ok_or("its index.json is too large")?;
+    let top: Names = read(index)?;
+    let named = |one: &Descriptor| NAMES.iter().any(|key| one.annotations.contains_key(*key));
+    if top.manifests.len() != 1 && !top.manifests.iter().any(named) {
+        return Err(format!(
+            "its index.json has {} images without a name, and hosts import one image; {MAKE}",
+            top.manifests.len()
+        ));
+    }
     let mut found = Vec::new();
-    platforms(&files, index, 0, &mut found)?;
+    images(&files, index, 0, &mut found)?;
     for build in builds {
-        let fits = |it: &Platform| {
-            let rest = it.version.strip_prefix(build.as_str());
-            it.os == "windows"
-                && it.architecture == "amd64"
+        let fits = |it: &Image| {
+            let rest = it.platform.version.strip_prefix(build.as_str());
+            it.wrong.is_none()
+                && it.platform.os == "windows"
+                && it.platform.architecture == "amd64"
                 && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         };
         if !found.iter().any(fits) {
             let has: Vec<String> = found.iter().map(shown).collect();
-            return Err(format!(
-                "it has no image for Windows {build}, only for {}; `skopeo copy --all` takes those of all systems",
+            let has = if has.is_empty() {
+                "none".into()
+            } else {
                 has.join(", ")
+            };
+            return Err(format!(
+                "it has no image for Windows {build}, only for {has}; `skopeo copy --all` takes those of all systems"
             ));
         }
     }
     Ok(())
 }
 
-fn shown(platform: &Platform) -> String {
+/// Why an archive without that file is none that hosts can import.
+fn no_layout(files: &Files, missing: &str) -> String {
+    let inner = |name: &&String| name.ends_with(&format!("/{missing}"));
+    if files.all.contains(OF_DOCKER) {
+        format!(
+            "it is an archive of Docker's own form (`docker save` before Docker 25), and hosts import an OCI layout; {MAKE}"
+        )
+    } else if let Some(inner) = files.all.iter().find(inner) {
+        format!("no OCI layout: its {missing} is {inner}, and has to be at the top of the tar")
+    } else {
+        format!("no OCI layout: it has no {missing}; {MAKE}")
+    }
+}
+
+fn shown(image: &Image) -> String {
     let Platform {
         os,
         architecture,
         version,
-    } = platform;
-    format!("{os}/{architecture} {version}")
-        .trim_end()
-        .to_owned()
+    } = &image.platform;
+    let system = format!("{os}/{architecture} {version}");
+    let system = system.trim_end();
+    match &image.wrong {
+        None => system.to_owned(),
+        Some(why) => format!("{system} ({why})"),
+    }
 }
 
-fn small_files(bytes: &[u8]) -> Result<BTreeMap<String, Vec<u8>>, String> {
+fn files(bytes: &[u8]) -> Result<Files, String> {
     let broken = |error: std::io::Error| format!("it is no tar that can be read: {error}");
-    let mut files = BTreeMap::new();
+    let mut files = Files::default();
     let mut archive = tar::Archive::new(bytes);
     for entry in archive.entries().map_err(broken)? {
         let mut entry = entry.map_err(broken)?;
-        if entry.size() > JSON_BYTES_MAX {
-            continue;
-        }
         let name = entry.path().map_err(broken)?.to_string_lossy().into_owned();
-        let mut content = Vec::new();
-        entry.read_to_end(&mut content).map_err(broken)?;
-        files.insert(name.trim_start_matches("./").to_owned(), content);
+        let name = name.trim_start_matches("./").to_owned();
+        if entry.size() <= JSON_BYTES_MAX {
+            let mut content = Vec::new();
+            entry.read_to_end(&mut content).map_err(broken)?;
+            files.small.insert(name.clone(), content);
+        }
+        files.all.insert(name);
     }
     Ok(files)
 }
 
-/// Adds the systems of the images that an index references and that are there.
-fn platforms(
-    files: &BTreeMap<String, Vec<u8>>,
-    index: &[u8],
-    depth: usize,
-    found: &mut Vec<Platform>,
-) -> Result<(), String> {
+/// Adds the images that an index references and that are there.
+fn images(files: &Files, index: &[u8], depth: usize, found: &mut Vec<Image>) -> Result<(), String> {
     let index: Names = read(index)?;
     for one in index.manifests.iter().take(DESCRIPTORS_MAX) {
         // An index may reference images that are not there.
-        let Some(bytes) = blob(files, &one.digest) else {
+        let Some(bytes) = files.small.get(&path(&one.digest)) else {
             continue;
         };
         let names: Names = read(bytes)?;
-        let Some(config) = names.config else {
+        let Some(config) = &names.config else {
             if depth < DEPTH_MAX {
-                platforms(files, bytes, depth + 1, found)?;
+                images(files, bytes, depth + 1, found)?;
             }
             continue;
         };
-        let own = blob(files, &config.digest).and_then(|bytes| read(bytes).ok());
-        found.extend(own.or_else(|| one.platform.clone()));
+        let own = files.small.get(&path(&config.digest));
+        let own = own.and_then(|bytes| read(bytes).ok());
+        let mut image = image(one.platform.clone().unwrap_or_default(), own);
+        let mut blobs = names.config.iter().chain(&names.layers);
+        if let Some(blob) = blobs.find(|blob| !files.all.contains(&path(&blob.digest))) {
+            image.wrong = Some(format!("its blob {} is missing", blob.digest));
+        }
+        found.push(image);
     }
     Ok(())
 }
 
-fn blob<'f>(files: &'f BTreeMap<String, Vec<u8>>, digest: &str) -> Option<&'f [u8]> {
-    let path = format!("blobs/{}", digest.replace(':', "/"));
-    files.get(&path).map(Vec::as_slice)
+/// System of an image, by the index that names it and by its own configuration. containerd goes by the index where that
+/// says one, and Windows by what is in the image: both have to agree.
+fn image(by_index: Platform, own: Option<Platform>) -> Image {
+    let own = own.unwrap_or_default();
+    let mut wrong = None;
+    let mut of = |what: &str, index: String, own: String| {
+        if !index.is_empty() && !own.is_empty() && index != own {
+            wrong = Some(format!("its own configuration has the {what} {own}"));
+        }
+        if index.is_empty() { own } else { index }
+    };
+    let platform = Platform {
+        os: of("system", by_index.os, own.os),
+        architecture: of("architecture", by_index.architecture, own.architecture),
+        version: of("build", by_index.version, own.version),
+    };
+    Image { platform, wrong }
+}
+
+fn path(digest: &str) -> String {
+    format!("blobs/{}", digest.replace(':', "/"))
 }
 
 fn read<T: for<'de> Deserialize<'de>>(bytes: &[u8]) -> Result<T, String> {
@@ -135,64 +231,165 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    /// A layout with one image for each system, below an index of its own as `skopeo copy --all` writes it, or directly.
-    fn layout(systems: &[(&str, &str)], nested: bool) -> Vec<u8> {
+    fn tar_of(files: &[(&str, Value)]) -> Vec<u8> {
         let mut archive = tar::Builder::new(Vec::new());
-        let mut put = |name: &str, value: &Value| {
+        for (name, value) in files {
             let bytes = value.to_string();
             let mut header = tar::Header::new_gnu();
             header.set_size(bytes.len() as u64);
             archive
                 .append_data(&mut header, name, bytes.as_bytes())
                 .expect("packed");
-        };
+        }
+        archive.into_inner().expect("packed")
+    }
+
+    /// An image: the system in the index, and the one in its own configuration.
+    type System<'a> = (&'a Value, &'a Value);
+
+    fn system(version: &str) -> Value {
+        json!({"os": "windows", "architecture": "amd64", "os.version": version})
+    }
+
+    /// A layout with one image for each system, below an index of its own as `skopeo copy --all` writes it.
+    fn layout(systems: &[System<'_>], change: impl Fn(&mut Vec<(&str, Value)>)) -> Vec<u8> {
+        let names: Vec<_> = (0..systems.len())
+            .map(|n| ["c", "m", "l"].map(|kind| format!("blobs/sha256/{kind}{n}")))
+            .collect();
+        let mut files = vec![("oci-layout", json!({"imageLayoutVersion": "1.0.0"}))];
         let mut manifests = Vec::new();
-        for (n, (os, version)) in systems.iter().enumerate() {
-            let config = json!({"os": os, "architecture": "amd64", "os.version": version});
-            put(&format!("blobs/sha256/c{n}"), &config);
-            let manifest = json!({"config": {"digest": format!("sha256:c{n}")}, "layers": []});
-            put(&format!("blobs/sha256/m{n}"), &manifest);
-            manifests.push(json!({"digest": format!("sha256:m{n}")}));
+        for (n, (by_index, own)) in systems.iter().enumerate() {
+            let digest = |kind: &str| format!("sha256:{kind}{n}");
+            let manifest =
+                json!({"config": {"digest": digest("c")}, "layers": [{"digest": digest("l")}]});
+            let [config, of_manifest, layer] = &names[n];
+            files.extend([
+                (config.as_str(), (*own).clone()),
+                (of_manifest, manifest),
+                (layer, json!("a layer")),
+            ]);
+            manifests.push(json!({"digest": digest("m"), "platform": by_index}));
         }
         manifests.push(json!({"digest": "sha256:absent", "platform": {"os": "linux", "architecture": "arm64"}}));
-        let mut index = json!({"manifests": manifests});
-        if nested {
-            put("blobs/sha256/i", &index);
-            index = json!({"manifests": [{"digest": "sha256:i"}]});
-        }
-        put("index.json", &index);
-        archive.into_inner().expect("packed")
+        files.push(("blobs/sha256/i", json!({"manifests": manifests})));
+        files.push(("index.json", json!({"manifests": [{"digest": "sha256:i"}]})));
+        change(&mut files);
+        tar_of(&files)
+    }
+
+    fn builds() -> [String; 2] {
+        ["10.0.17763".to_owned(), "10.0.20348".to_owned()]
     }
 
     #[test]
     fn every_windows_build_needs_an_image() {
-        let builds = ["10.0.17763".to_owned(), "10.0.20348".to_owned()];
-        let both = [
-            ("windows", "10.0.17763.8147"),
-            ("linux", ""),
-            ("windows", "10.0.20348.4529"),
-        ];
-        for nested in [false, true] {
-            assert_eq!(check(&layout(&both, nested), &builds), Ok(()), "{nested}");
+        let none = Value::Null;
+        let linux = json!({"os": "linux", "architecture": "amd64"});
+        let [old, new] = ["10.0.17763.8147", "10.0.20348.4529"].map(system);
+        let plain = |_: &mut Vec<(&str, Value)>| {};
+        // The build is in the index, in the image's own configuration, or in both.
+        let bare = json!({"os": "windows", "architecture": "amd64"});
+        for (by_index, own) in [(&none, &new), (&new, &bare), (&new, &new), (&bare, &new)] {
+            let archive = layout(&[(&old, &old), (&linux, &linux), (by_index, own)], plain);
+            assert_eq!(check(&archive, &builds()), Ok(()), "{by_index} {own}");
         }
+        let other = system("10.0.177631");
         let table = [
             (
-                layout(&[("linux", "")], false),
+                layout(&[(&linux, &linux)], plain),
                 "no image for Windows 10.0.17763, only for linux/amd64;",
             ),
             (
-                layout(&both[..2], true),
+                layout(&[(&none, &old), (&linux, &linux)], plain),
                 "no image for Windows 10.0.20348, only for windows/amd64 10.0.17763.8147,",
             ),
             (
-                layout(&[("windows", "10.0.177631")], false),
+                layout(&[(&none, &other)], plain),
                 "no image for Windows 10.0.17763,",
             ),
-            (b"no tar".to_vec(), "no"),
+            (
+                layout(&[(&bare, &bare)], plain),
+                "no image for Windows 10.0.17763, only for windows/amd64;",
+            ),
+            // What containerd would take for this build is another one inside.
+            (
+                layout(&[(&old, &new), (&new, &new)], plain),
+                "no image for Windows 10.0.17763, only for windows/amd64 10.0.17763.8147 (its own configuration has the \
+                 build 10.0.20348.4529), windows/amd64 10.0.20348.4529;",
+            ),
+            (
+                layout(&[(&old, &old)], |files| {
+                    files.retain(|(name, _)| *name != "blobs/sha256/l0");
+                }),
+                "no image for Windows 10.0.17763, only for windows/amd64 10.0.17763.8147 (its blob sha256:l0 is missing);",
+            ),
         ];
         for (bytes, wanted) in table {
-            let why = check(&bytes, &builds).expect_err(wanted);
+            let why = check(&bytes, &builds()).expect_err(wanted);
             assert!(why.contains(wanted), "{why}");
         }
+    }
+
+    #[test]
+    fn what_no_host_can_import_is_said() {
+        let old = system("10.0.17763.8147");
+        let both = [(&old, &old), (&old, &old)];
+        let packed = {
+            let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+            std::io::Write::write_all(&mut gzip, &layout(&both, |_| {})).expect("packed");
+            gzip.finish().expect("packed")
+        };
+        // Docker before 25: the manifest names files, and there is no index.
+        let docker = json!([{"Config": "c.json", "RepoTags": ["registry.k8s.io/pause:3.10.2"], "Layers": ["l/layer.tar"]}]);
+        let of_docker = tar_of(&[
+            ("c.json", old.clone()),
+            ("l/layer.tar", json!("a layer")),
+            ("manifest.json", docker),
+        ]);
+        let in_folder = tar_of(&[
+            ("pause/oci-layout", json!({})),
+            ("pause/index.json", json!({})),
+        ]);
+        let table = [
+            (packed, "it is compressed, and hosts import a plain tar"),
+            (of_docker, "`docker save` before Docker 25"),
+            (in_folder, "its oci-layout is pause/oci-layout"),
+            (
+                tar_of(&[("index.json", json!({}))]),
+                "it has no oci-layout; `skopeo copy --all",
+            ),
+            (
+                layout(&both, |files| {
+                    let two = json!([{"digest": "sha256:m0"}, {"digest": "sha256:m1"}]);
+                    files.retain(|(name, _)| *name != "index.json");
+                    files.push(("index.json", json!({"manifests": two})));
+                }),
+                "its index.json has 2 images without a name",
+            ),
+            (b"no tar".to_vec(), "no"),
+            (
+                layout(&both, |files| {
+                    for (name, value) in files {
+                        if *name == "index.json" {
+                            *value = json!("x");
+                        }
+                    }
+                }),
+                "no OCI layout: ",
+            ),
+        ];
+        for (bytes, wanted) in table {
+            let why = check(&bytes, &builds()).expect_err(wanted);
+            assert!(why.contains(wanted), "wanted {wanted}, told {why}");
+        }
+        // Docker from 25 on writes both, and names the images.
+        let archive = layout(&[(&old, &old)], |files| {
+            let named = json!({"digest": "sha256:m0", "annotations": {"io.containerd.image.name": "registry.k8s.io/pause:3.10.2"}});
+            let other = json!({"digest": "sha256:m0", "annotations": {"io.containerd.image.name": "other.example/x:1"}});
+            files.retain(|(name, _)| *name != "index.json");
+            files.push(("index.json", json!({"manifests": [named, other]})));
+            files.push(("manifest.json", json!([])));
+        });
+        assert_eq!(check(&archive, &builds()[..1]), Ok(()));
     }
 }

@@ -8,7 +8,7 @@ use dormer_client::{
     output::{Column, Output, optional, table},
 };
 use dormer_profile::{payload::Manifest, profile::Profile};
-use dormer_workers::catalog::{CONTAINERD, CatalogError, Folder};
+use dormer_workers::catalog::{CatalogError, Folder, RELEASED};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -37,11 +37,9 @@ impl Verify {
             .iter()
             .map(|file| {
                 let mut why = file.compare(&folder);
-                if why.is_none() && file.name == CONTAINERD {
-                    why = folder
-                        .check_containerd(&manifest)
-                        .err()
-                        .map(|e| e.to_string());
+                if why.is_none() && RELEASED.contains(&file.name.as_str()) {
+                    let checked = folder.check_release(&manifest, &file.name);
+                    why = checked.err().map(|error| error.to_string());
                 }
                 let state = if why.is_none() { "right" } else { "wrong" };
                 Row {

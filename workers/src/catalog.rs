@@ -27,8 +27,14 @@ use tokio::{io::AsyncRead, sync::watch};
 
 /// Largest manifest that is read, in bytes.
 const MANIFEST_BYTES_MAX: u64 = 4 << 20;
-/// The program whose release decides how its configuration is written.
+/// The container runtime, by its name in a payload.
 pub const CONTAINERD: &str = "containerd.exe";
+/// The kubelet, by its name in a payload.
+pub const KUBELET: &str = "kubelet.exe";
+/// kube-proxy, by its name in a payload.
+pub const KUBE_PROXY: &str = "kube-proxy.exe";
+/// Programs whose release decides how their configuration is written.
+pub const RELEASED: [&str; 3] = [CONTAINERD, KUBELET, KUBE_PROXY];
 /// First containerd that does not understand the configuration of an unnamed one (docs/settings.md).
 const CONTAINERD_NAMED_FROM: Release = Release::new(2, 4);
 /// Number of outdated versions that are still found.
@@ -53,9 +59,9 @@ pub enum CatalogError {
         /// Why not.
         error: io::Error,
     },
-    /// Its containerd is of another release than the manifest says, and the configuration would be for the wrong one.
+    /// A program is of another release than the manifest says, and its configuration would be for the wrong one.
     #[error("{location}: {is}, but the manifest {said}")]
-    Containerd {
+    Release {
         /// The program.
         location: String,
         /// What the program says of its release.
@@ -85,7 +91,7 @@ impl Payload {
     ///
     /// # Errors
     /// The manifest is missing, has mistakes, names a file that is not there or has another size, or another release of
-    /// containerd than the program's own.
+    /// the kubelet, kube-proxy or containerd than the program's own.
     pub fn in_folder(folder: &Path) -> Result<Self, CatalogError> {
         let manifest = Folder(folder.to_owned()).manifest()?;
         for file in &manifest.files {
@@ -101,7 +107,9 @@ impl Payload {
                 return Err(CatalogError::Io { location, error });
             }
         }
-        Folder(folder.to_owned()).check_containerd(&manifest)?;
+        for name in RELEASED {
+            Folder(folder.to_owned()).check_release(&manifest, name)?;
+        }
         Ok(Self {
             manifest,
             source: PayloadSource::Folder(folder.to_owned()),
@@ -196,31 +204,39 @@ impl Folder {
         })
     }
 
-    /// Compares the manifest's `containerd` with what the program says of its release. One that says nothing is what the
-    /// manifest says.
+    /// Compares the manifest's `kubelet` or `containerd` with what the program of that name says of its release. One that
+    /// says nothing is what the manifest says.
     ///
     /// # Errors
     /// The program cannot be read, or is of another release.
-    pub fn check_containerd(&self, manifest: &Manifest) -> Result<(), CatalogError> {
-        if manifest.file(CONTAINERD).is_none() {
+    pub fn check_release(&self, manifest: &Manifest, name: &str) -> Result<(), CatalogError> {
+        if manifest.file(name).is_none() {
             return Ok(());
         }
-        let path = self.0.join(CONTAINERD);
+        let path = self.0.join(name);
         let location = path.display().to_string();
         let bytes = std::fs::read(path).map_err(|error| CatalogError::Io {
             location: location.clone(),
             error,
         })?;
         // What is no program at all is refused by `payload make`, which sees all of them.
-        let own = Program::parse(&bytes).ok().and_then(|it| it.containerd());
+        let Some(program) = Program::parse(&bytes).ok() else {
+            return Ok(());
+        };
+        let own = match name {
+            CONTAINERD => program.containerd(),
+            _ => program.kubernetes(),
+        };
         let Some(own) = own else { return Ok(()) };
         let said = match manifest.containerd.is_empty() {
+            _ if name != CONTAINERD && own.fits(manifest.kubelet()) => return Ok(()),
+            _ if name != CONTAINERD => format!("says `kubelet: {}`", manifest.kubelet),
             true if own.release().is_none_or(|it| it < CONTAINERD_NAMED_FROM) => return Ok(()),
             true => format!("has no `containerd`, which counts as {CONTAINERD_UNNAMED}"),
             false if own.fits(manifest.containerd()) => return Ok(()),
             false => format!("says `containerd: {}`", manifest.containerd),
         };
-        Err(CatalogError::Containerd {
+        Err(CatalogError::Release {
             location,
             is: own.said,
             said,
@@ -263,6 +279,8 @@ struct Inner {
     /// Whether the cluster was read yet.
     cluster_read: bool,
     profiles: BTreeMap<String, Arc<Profile>>,
+    /// Sentences about settings of the cluster that the layers contradict.
+    contradicted: Vec<String>,
     payloads: Vec<Arc<Payload>>,
     /// Sentences about payloads that cannot be used, by their places.
     unusable: BTreeMap<String, String>,
@@ -286,7 +304,7 @@ impl Catalog {
     /// # Errors
     /// A layer has mistakes.
     pub fn new(layers: &[Layer]) -> Result<Self, Problems> {
-        let profiles = profiles(layers, &ClusterConfig::default())?;
+        let (profiles, _) = profiles(layers, &ClusterConfig::default())?;
         let inner = Inner {
             profiles,
             layers: layers.to_vec(),
@@ -305,7 +323,7 @@ impl Catalog {
     pub fn set_layers(&self, layers: &[Layer]) -> Result<(), Problems> {
         {
             let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
-            inner.profiles = profiles(layers, &inner.cluster_config)?;
+            (inner.profiles, inner.contradicted) = profiles(layers, &inner.cluster_config)?;
             inner.layers = layers.to_vec();
             inner.renew();
         }
@@ -325,8 +343,9 @@ impl Catalog {
             let renewed = cluster_config != *inner.cluster_config;
             if renewed {
                 match profiles(&inner.layers, &cluster_config) {
-                    Ok(profiles) => {
+                    Ok((profiles, contradicted)) => {
                         inner.profiles = profiles;
+                        inner.contradicted = contradicted;
                         inner.cluster_config = Arc::new(cluster_config);
                         inner.renew();
                     }
@@ -335,6 +354,7 @@ impl Catalog {
                     }
                 }
             }
+            warnings.extend(inner.contradicted.iter().cloned());
             (renewed, warnings)
         };
         if renewed {
@@ -549,23 +569,29 @@ impl Installed for Catalog {
     }
 }
 
+/// Profiles by name, and sentences about settings of the cluster that the layers contradict.
+type Profiles = (BTreeMap<String, Arc<Profile>>, Vec<String>);
+
 /// The built-in profiles, each completed with the cluster's values, if it has fields for them, and the layers that fit
 /// it.
-fn profiles(
-    layers: &[Layer],
-    cluster_config: &ClusterConfig,
-) -> Result<BTreeMap<String, Arc<Profile>>, Problems> {
+fn profiles(layers: &[Layer], cluster_config: &ClusterConfig) -> Result<Profiles, Problems> {
     let mut profiles = BTreeMap::new();
+    let mut contradicted = Vec::new();
     for name in builtin::NAMES {
-        let mut all = vec![builtin::layer(name)?];
-        if !stack(&all)?.host.mirrors_folder.is_empty() {
-            all.push(cluster_config.layer());
-        }
-        all.extend(layers.iter().filter(|layer| layer.fits(name)).cloned());
-        let profile = stack(&all).map_err(|problems| problems.below(name))?;
+        let below = builtin::layer(name)?;
+        let above: Vec<Layer> = layers.iter().filter(|it| it.fits(name)).cloned().collect();
+        let followed = !stack(std::slice::from_ref(&below))?
+            .host
+            .mirrors_folder
+            .is_empty();
+        let none = ClusterConfig::default();
+        let cluster_config = if followed { cluster_config } else { &none };
+        let layered = cluster_config.layered(&below, &above);
+        let (profile, said) = layered.map_err(|problems| problems.below(name))?;
         profiles.insert(name.to_owned(), Arc::new(profile));
+        contradicted.extend(said);
     }
-    Ok(profiles)
+    Ok((profiles, contradicted))
 }
 
 /// The code of a failure: this process does not have that version.
@@ -689,6 +715,100 @@ mod tests {
         );
     }
 
+    #[test]
+    fn a_setting_of_the_cluster_that_a_layer_contradicts_is_named_and_stops_no_other() {
+        use dormer_profile::kubelet_config::KubeletConfig;
+        let low = r"host: {files: {'C:\k\kubelet.conf': {json: {imageGCLowThresholdPercent: 75}}}}";
+        let layer = |text: &str| Layer::parse("user", text).expect("a layer");
+        let catalog = Catalog::new(&[layer(low)]).expect("a catalog");
+        let of = |settings| ClusterSnapshot {
+            kubelet_configs: Ok(vec![KubeletConfig {
+                name: "a".into(),
+                settings,
+                ..KubeletConfig::default()
+            }]),
+            ..ClusterSnapshot::default()
+        };
+        let both = of(
+            serde_json::json!({"maxPods": 99, "imageGCHighThresholdPercent": 70, "imageGCLowThresholdPercent": 60}),
+        );
+        // The sentence stays as long as it holds.
+        for _ in 0..2 {
+            let said = catalog.read_cluster(both.clone());
+            assert!(
+                said.len() == 1 && said[0].contains("The layers count"),
+                "{said:?}"
+            );
+        }
+        catalog.add(payload("11.0.0"));
+        let desired = catalog.desired("openshift", None).expect("a version");
+        let found = catalog.find(&desired["10.0.20348"]).expect("found");
+        let json = found.profile.host.files[r"C:\k\kubelet.conf"].json.clone();
+        let json = json.expect("JSON");
+        assert_eq!(
+            (&json["maxPods"], &json["imageGCLowThresholdPercent"]),
+            (&99.into(), &75.into())
+        );
+        catalog.set_layers(&[]).expect("taken");
+        assert!(catalog.read_cluster(both).is_empty());
+    }
+
+    #[test]
+    fn a_kubernetes_of_another_minor_than_the_manifest_says_is_not_installed() {
+        let built = |version: &str| {
+            let flag = format!("-X k8s.io/component-base/version.gitVersion={version}");
+            let lines = format!("mod\tk8s.io/kubernetes\t(devel)\t\nbuild\t-ldflags=\"{flag}\"\n");
+            dormer_testkit::go_program(&lines)
+        };
+        for name in [KUBELET, KUBE_PROXY] {
+            let with = |version| {
+                let of_manifest = |manifest: &mut Manifest| manifest.kubelet = "1.36".into();
+                with_named(name, &built(version), of_manifest)
+            };
+            for right in ["v1.36.2", "v1.36.0-rc.1+abc", "0a1b2c3d"] {
+                assert!(with(right).is_ok(), "{name} {right}");
+            }
+            let why = with("v1.37.0").expect_err("refused").to_string();
+            let wanted =
+                "its Go build information says v1.37.0, but the manifest says `kubelet: 1.36`";
+            assert!(why.contains(name) && why.contains(wanted), "{why}");
+        }
+    }
+
+    /// Within 2.0 to 2.2 the folders of CNI's programs are written in two ways, so that a release in between is another one.
+    #[test]
+    fn a_containerd_of_2_0_to_2_2_is_installed_as_what_it_is() {
+        let module = "github.com/containerd/containerd/v2";
+        let built = |version| dormer_testkit::go_program(&format!("mod\t{module}\t{version}\t\n"));
+        let programs = [
+            ("v2.0.7", "2.0"),
+            ("v2.1.5", "2.1"),
+            ("v2.2.1", "2.2"),
+            ("v2.3.7", "2.3"),
+        ];
+        for (version, own) in programs {
+            for (_, said) in programs {
+                let taken = with_program(&built(version), said);
+                assert_eq!(taken.is_ok(), said == own, "{version} {said}");
+                if let Err(why) = taken {
+                    let wanted = format!(
+                        "its Go build information says {version}, but the manifest says `containerd: {said}`"
+                    );
+                    assert!(why.to_string().contains(&wanted), "{why}");
+                }
+            }
+            // A patch is no release.
+            let patch = version.trim_start_matches('v');
+            let why = with_program(&built(version), patch)
+                .expect_err("refused")
+                .to_string();
+            assert!(
+                why.contains(&format!("containerd: `{patch}` is not major.minor")),
+                "{why}"
+            );
+        }
+    }
+
     /// A folder whose containerd has that version resource, and whose manifest says that release.
     fn with_containerd(version: Option<[u16; 4]>, said: &str) -> Result<Payload, CatalogError> {
         let bytes = dormer_testkit::windows_program(dormer_testkit::AMD64, version);
@@ -696,11 +816,21 @@ mod tests {
     }
 
     fn with_program(bytes: &[u8], said: &str) -> Result<Payload, CatalogError> {
+        with_named(CONTAINERD, bytes, |manifest| {
+            said.clone_into(&mut manifest.containerd);
+        })
+    }
+
+    fn with_named(
+        name: &str,
+        bytes: &[u8],
+        change: impl FnOnce(&mut Manifest),
+    ) -> Result<Payload, CatalogError> {
         let folder = tempfile::tempdir().expect("a folder");
-        std::fs::write(folder.path().join(CONTAINERD), bytes).expect("written");
+        std::fs::write(folder.path().join(name), bytes).expect("written");
         let mut manifest = Manifest::parse(EXAMPLE_PAYLOAD).expect("a manifest");
-        said.clone_into(&mut manifest.containerd);
-        manifest.files.retain(|file| file.name == CONTAINERD);
+        change(&mut manifest);
+        manifest.files.retain(|file| file.name == name);
         manifest.files[0].size = bytes.len() as u64;
         let text = dormer_profile::yaml::to_string(&manifest).expect("YAML");
         std::fs::write(folder.path().join(MANIFEST_FILE), text).expect("written");
@@ -736,7 +866,7 @@ mod tests {
         ];
         for (version, said, wanted) in refused {
             let why = with_containerd(Some(version), said).expect_err(wanted);
-            assert!(matches!(why, CatalogError::Containerd { .. }), "{why:?}");
+            assert!(matches!(why, CatalogError::Release { .. }), "{why:?}");
             assert!(why.to_string().contains(wanted), "{why}");
         }
         // As containerd is built: without a resource, by Go.

@@ -109,37 +109,45 @@ impl Program {
         Ok(Self { version, go })
     }
 
-    /// What containerd says of its release: in its resource, by the variable that its Makefile sets, by the version of its
-    /// module, or at least by the module's name.
+    /// What containerd says of its release: by the version of its Go module, by the variable that its Makefile sets, in
+    /// its version resource, or at least by the module's name. A vendor's resource may have the vendor's own numbers.
     #[must_use]
     pub fn containerd(&self) -> Option<OwnRelease> {
-        let go = || {
-            let go = self.go.as_ref()?;
-            let (module, version) = go.module()?;
-            let major = match module.strip_prefix(CONTAINERD_MODULE)? {
-                "" => 1,
-                rest => rest.strip_prefix("/v")?.parse().ok()?,
-            };
-            let named = || OwnRelease {
-                major,
-                minor: None,
-                said: format!("its Go module is {module}"),
-            };
-            Some(published(go, "/version.Version", version).unwrap_or_else(named))
+        let major = |module: &str| match module.strip_prefix(CONTAINERD_MODULE)? {
+            "" => Some(1),
+            rest => rest.strip_prefix("/v")?.parse().ok(),
         };
-        self.by_resource().or_else(go)
+        let of_go = self.go.as_ref().and_then(|go| {
+            let (module, version) = go.module()?;
+            Some((go, module, version, major(module)?))
+        });
+        let Some((go, module, version, major)) = of_go else {
+            return self.by_resource();
+        };
+        let found = published(go, major, "/version.Version", version);
+        let named = || OwnRelease {
+            major,
+            minor: None,
+            said: format!("its Go module is {module}"),
+        };
+        Some(
+            found
+                .or_else(|| self.by_resource().filter(|own| own.major == major))
+                .unwrap_or_else(named),
+        )
     }
 
     /// What a program of Kubernetes says of its release.
     #[must_use]
     pub fn kubernetes(&self) -> Option<OwnRelease> {
-        let go = || {
+        let of_go = || {
             let go = self.go.as_ref()?;
             let (module, version) = go.module()?;
             (module == KUBERNETES_MODULE).then_some(())?;
-            published(go, "component-base/version.gitVersion", version)
+            published(go, 1, "component-base/version.gitVersion", version)
         };
-        self.by_resource().or_else(go)
+        let of_kubernetes = |own: &OwnRelease| own.major == 1;
+        of_go().or_else(|| self.by_resource().filter(of_kubernetes))
     }
 
     fn by_resource(&self) -> Option<OwnRelease> {
@@ -149,12 +157,14 @@ impl Program {
     }
 }
 
-/// Release that the linker set, else the version of the module, in Go's build information.
-fn published(go: &GoBuild, variable: &str, module: &str) -> Option<OwnRelease> {
-    let linked = go.linked(variable).and_then(|it| Some((it, plain(it)?)));
+/// Release in Go's build information, of a program with that major version: the version of the module, else what the
+/// linker set.
+fn published(go: &GoBuild, major: u32, variable: &str, module: &str) -> Option<OwnRelease> {
+    let of = |text| Some((text, plain(text).filter(|release| release.major == major)?));
     // A version that Go made up for a commit says which tag came before, in whichever repository it was.
-    let of_module = || Some((module, plain(module).filter(|_| !is_made_up(module))?));
-    let (text, release) = linked.or_else(of_module)?;
+    let of_module = Some(module).filter(|text| !is_made_up(text));
+    let found = of_module.and_then(of);
+    let (text, release) = found.or_else(|| go.linked(variable).and_then(of))?;
     let said = format!("its Go build information says {text}");
     Some(OwnRelease::of(release, said))
 }
@@ -207,7 +217,7 @@ fn version(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dormer_testkit::{AMD64, go_program, windows_program};
+    use dormer_testkit::{AMD64, go_build_information, go_program, windows_program};
 
     fn program(bytes: &[u8]) -> Program {
         Program::parse(bytes).expect("a program")
@@ -261,6 +271,48 @@ mod tests {
             Some(Release::new(2, 3))
         );
         assert_eq!(program(&windows_program(AMD64, None)).containerd(), None);
+    }
+
+    /// A vendor's build has a resource of the vendor's, and Go's information besides.
+    #[test]
+    fn go_knows_a_release_better_than_a_vendors_resource() {
+        let of = |resource, version: &str, linked: &str| {
+            let module = "github.com/containerd/containerd/v2";
+            let lines = format!(
+                "mod\t{module}\t{version}\t\nbuild\t-ldflags=\"-X {module}/version.Version={linked}\"\n"
+            );
+            let mut bytes = windows_program(AMD64, Some(resource));
+            bytes.resize(bytes.len().next_multiple_of(16), 0);
+            bytes.extend(go_build_information(&lines));
+            let told = program(&bytes).containerd().expect("a release");
+            (told.major, told.minor)
+        };
+        let table = [
+            (of([4, 22, 0, 0], "v2.1.4", ""), (2, Some(1))),
+            (of([2, 4, 0, 0], "v2.1.4", "v2.2.0"), (2, Some(1))),
+            (of([4, 22, 0, 0], "(devel)", "v2.2.1"), (2, Some(2))),
+            // What the linker was told is of another counting than the module's.
+            (of([2, 2, 5, 0], "(devel)", "v4.22.0"), (2, Some(2))),
+            (of([4, 22, 0, 0], "(devel)", "v4.22.0"), (2, None)),
+            (of([2, 0, 7, 0], "(devel)", ""), (2, Some(0))),
+            (
+                of(
+                    [2, 0, 7, 0],
+                    "v2.0.8-0.20260822101112-301026e58aaa",
+                    "301026e58aaa",
+                ),
+                (2, Some(0)),
+            ),
+        ];
+        for (n, (told, wanted)) in table.into_iter().enumerate() {
+            assert_eq!(told, wanted, "row {n}");
+        }
+        let lines = "mod\tk8s.io/kubernetes\tv1.36.2\t\n";
+        let mut bytes = windows_program(AMD64, Some([4, 22, 0, 0]));
+        bytes.resize(bytes.len().next_multiple_of(16), 0);
+        bytes.extend(go_build_information(lines));
+        let told = program(&bytes).kubernetes().expect("a release");
+        assert_eq!(told.release(), Some(Release::new(1, 36)));
     }
 
     #[test]

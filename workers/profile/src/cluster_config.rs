@@ -5,11 +5,15 @@
 use crate::{
     ignition::KubeletFacts,
     kubelet_config::{KubeletConfig, reaching},
-    kubelet_pairs::PERIODS,
-    layers::Layer,
+    kubelet_pairs::{Contradiction, PERIODS, contradictions},
+    layers::{Layer, stack},
     mirrors::{Credentials, Mirrored, registries},
     platform,
+    problem::Problems,
+    profile::{MirrorSpec, Named, Profile},
     proxy::Proxy,
+    registry_sources::RegistrySources,
+    render::text::is_conditional,
     values::Values,
     variables::{Secrets, is_of_variable, of_variable},
 };
@@ -46,6 +50,8 @@ pub struct ClusterSnapshot {
     pub vxlan_port: Result<Option<u16>, String>,
     /// KubeletConfigs of the machine config pool. Of those that are not refused, the last one counts.
     pub kubelet_configs: Result<Vec<KubeletConfig>, String>,
+    /// Registries that are blocked, or whose certificates are not checked.
+    pub registry_sources: Result<RegistrySources, String>,
 }
 
 impl Default for ClusterSnapshot {
@@ -59,6 +65,7 @@ impl Default for ClusterSnapshot {
             exporter: Ok(Revision::default()),
             vxlan_port: Ok(None),
             kubelet_configs: Ok(Vec::new()),
+            registry_sources: Ok(RegistrySources::default()),
         }
     }
 }
@@ -75,6 +82,7 @@ pub struct ClusterConfig {
     exporter: Revision,
     vxlan_port: Option<u16>,
     kubelet_configs: Vec<KubeletConfig>,
+    registry_sources: RegistrySources,
     /// Parts that could not be read yet, a sentence each.
     pub unknown: Vec<String>,
 }
@@ -132,16 +140,22 @@ impl ClusterConfig {
             Ok(configs) => next.kubelet_configs = configs,
             Err(why) => refuse("kubelet configs", why),
         }
+        match snapshot.registry_sources {
+            Ok(sources) => next.registry_sources = sources,
+            Err(why) => refuse("image registries", why),
+        }
         warnings.extend(next.reaching().1);
-        warnings.extend(registries(&next.mirrors, &next.credentials).1);
+        warnings.extend(next.registries().1);
         (next, warnings)
     }
 
     /// Digest for a version. `None`: there are no settings.
     #[must_use]
     pub fn digest(&self) -> Option<String> {
+        let registry_sources = self.registry_sources.reaching();
         let plain = Self {
             unknown: Vec::new(),
+            registry_sources: registry_sources.clone(),
             ..self.clone()
         };
         if plain == Self::default() {
@@ -155,6 +169,9 @@ impl ClusterConfig {
         if let Some(port) = self.vxlan_port {
             said["vxlanPort"] = json!(port);
         }
+        if registry_sources != RegistrySources::default() {
+            said["registrySources"] = json!([registry_sources.blocked, registry_sources.insecure]);
+        }
         Some(crate::sha256_hex(said.to_string().as_bytes()))
     }
 
@@ -162,8 +179,15 @@ impl ClusterConfig {
         reaching(&self.kubelet_configs, self.kubelet.settings.as_ref())
     }
 
+    /// What containerd is told of registries, and a sentence for each setting that it cannot be told.
+    fn registries(&self) -> (Named<MirrorSpec>, Vec<String>) {
+        let (mut found, mut said) = registries(&self.mirrors, &self.credentials);
+        said.extend(self.registry_sources.add_to(&mut found));
+        (found, said)
+    }
+
     fn used_credentials(&self) -> bool {
-        let (found, _) = registries(&self.mirrors, &self.credentials);
+        let (found, _) = self.registries();
         found
             .values()
             .flat_map(|spec| &spec.mirrors)
@@ -173,7 +197,53 @@ impl ClusterConfig {
     /// Layer between a built-in profile and the users' own.
     #[must_use]
     pub fn layer(&self) -> Layer {
-        let (found, _) = registries(&self.mirrors, &self.credentials);
+        self.layer_without(&[])
+    }
+
+    /// A built-in profile with the cluster's settings and the users' layers on top, and a sentence for each setting of a
+    /// kubelet that stays away: a layer has another one that it contradicts, and both together end a kubelet.
+    ///
+    /// # Errors
+    /// A layer has mistakes.
+    pub fn layered(
+        &self,
+        below: &Layer,
+        above: &[Layer],
+    ) -> Result<(Profile, Vec<String>), Problems> {
+        let with = |cluster: Layer| {
+            let all = [below.clone(), cluster];
+            stack(&[&all[..], above].concat())
+        };
+        let profile = with(self.layer())?;
+        let (settings, _) = self.reaching();
+        let of_cluster =
+            |pair: &&Contradiction| pair.0.iter().any(|name| settings.contains_key(*name));
+        let found = contradicted(&profile);
+        let found: Vec<_> = found.iter().filter(of_cluster).collect();
+        if found.is_empty() {
+            return Ok((profile, Vec::new()));
+        }
+        let names: Vec<&str> = found.iter().flat_map(|(names, _)| *names).collect();
+        let without = with(self.layer_without(&names))?;
+        // What the layers themselves contradict is refused where it is rendered.
+        let still = contradicted(&without);
+        let mended = found
+            .iter()
+            .filter(|(names, _)| !still.iter().any(|(other, _)| other == names));
+        let said = mended.map(|(names, reason)| {
+            let own = names.iter().filter(|name| settings.contains_key(**name));
+            let own: Vec<&str> = own.copied().collect();
+            let own = own.join(" and ");
+            format!(
+                "KubeletConfigs and the layers: {reason}. The layers count, and {own} of the cluster do not reach Windows \
+                 nodes"
+            )
+        });
+        Ok((without, said.collect()))
+    }
+
+    fn layer_without(&self, names: &[&str]) -> Layer {
+        let (found, _) = self.registries();
         let mirrors = found.into_iter().collect();
         let host = crate::profile::SectionSpec {
             mirrors,
@@ -183,6 +253,7 @@ impl ClusterConfig {
         let mirrors = serde_json::to_value(host.mirrors).unwrap_or_default();
         let mut layer = json!({"host": {"mirrors": mirrors}});
         let (mut settings, _) = self.reaching();
+        settings.retain(|name, _| !names.contains(&name.as_str()));
         for name in PERIODS {
             // Before, it does nothing on Windows (docs/settings.md).
             if let Some(value) = settings.get_mut(name) {
@@ -258,6 +329,22 @@ impl ClusterConfig {
     pub fn proxy_passwords(&self) -> impl Iterator<Item = &str> {
         self.proxy.passwords()
     }
+}
+
+/// Pairs of the kubelet's settings in a profile that contradict themselves, whatever their conditions are.
+fn contradicted(profile: &Profile) -> Vec<Contradiction> {
+    let file = profile.host.files.get(KUBELET_CONFIG);
+    let Some(json) = file.and_then(|file| file.json.as_ref()) else {
+        return Vec::new();
+    };
+    contradictions(|name| {
+        let there = json.get(name)?;
+        Some(if is_conditional(there) {
+            &there["value"]
+        } else {
+            there
+        })
+    })
 }
 
 #[cfg(test)]
@@ -355,6 +442,22 @@ mod tests {
     }
 
     #[test]
+    fn registries_are_in_the_version_as_far_as_they_reach_windows_nodes() {
+        let of = |sources: Value| {
+            let snapshot = ClusterSnapshot {
+                registry_sources: Ok(RegistrySources::parse(&sources)),
+                ..ClusterSnapshot::default()
+            };
+            ClusterConfig::default().with(snapshot, true)
+        };
+        let (allowed, said) = of(json!({"allowedRegistries": ["quay.io"]}));
+        assert_eq!((allowed.digest(), said.len()), (None, 1));
+        let blocked = |name: &str| of(json!({"blockedRegistries": [name]})).0.digest();
+        assert!(blocked("bad.example").is_some());
+        assert_ne!(blocked("bad.example"), blocked("worse.example"));
+    }
+
+    #[test]
     fn a_kubelet_config_reaches_the_kubelet_of_a_windows_node() {
         let settings = json!({"maxPods": 100, "cpuManagerPolicy": "static"});
         let snapshot = ClusterSnapshot {
@@ -381,6 +484,63 @@ mod tests {
             (&json!(100), &json!(50))
         );
         assert!(json.get("cpuManagerPolicy").is_none());
+    }
+
+    /// The cluster's administrators and those of dormer write one file, and neither sees the other's part.
+    #[test]
+    fn a_kubelet_config_that_contradicts_a_layer_stays_away_and_stops_nothing() {
+        let below = crate::builtin::layer("openshift").expect("a layer");
+        let told = |settings: &Value, layer: &str| {
+            let snapshot = ClusterSnapshot {
+                kubelet_configs: Ok(vec![KubeletConfig {
+                    name: "a".into(),
+                    settings: settings.clone(),
+                    ..KubeletConfig::default()
+                }]),
+                ..ClusterSnapshot::default()
+            };
+            let (config, said) = ClusterConfig::default().with(snapshot, true);
+            assert_eq!(said, Vec::<String>::new());
+            let layer = format!(r"host: {{files: {{'C:\k\kubelet.conf': {{json: {layer}}}}}}}");
+            let layer = Layer::parse("user", &layer).expect("a layer");
+            let (profile, said) = config.layered(&below, &[layer]).expect("a profile");
+            let json = profile.host.files[KUBELET_CONFIG].json.clone();
+            (json.expect("JSON"), said)
+        };
+        let both = json!({"imageGCHighThresholdPercent": 70, "imageGCLowThresholdPercent": 60, "maxPods": 99});
+        let (json, said) = told(&both, "{imageGCLowThresholdPercent: 75}");
+        let of = |name: &str| json.get(name).cloned().unwrap_or_default();
+        assert_eq!(of("imageGCLowThresholdPercent"), 75);
+        assert_eq!(of("imageGCHighThresholdPercent"), Value::Null);
+        assert_eq!(of("maxPods"), 99, "everything else of it reaches the node");
+        let wanted = "KubeletConfigs and the layers: `imageGCLowThresholdPercent` (75) is not below \
+            `imageGCHighThresholdPercent` (70)";
+        assert!(said.len() == 1 && said[0].starts_with(wanted), "{said:?}");
+        assert!(
+            said[0].ends_with(
+                "The layers count, and imageGCHighThresholdPercent and imageGCLowThresholdPercent of the cluster do not \
+                 reach Windows nodes"
+            ),
+            "{said:?}"
+        );
+        // The profile's own periods come back, with their condition.
+        let short = json!({"shutdownGracePeriod": "10s"});
+        let (json, said) = told(&short, "{shutdownGracePeriodCriticalPods: {value: 15s}}");
+        assert_eq!(json["shutdownGracePeriod"]["value"], "60s");
+        assert_eq!(json["shutdownGracePeriodCriticalPods"]["value"], "15s");
+        assert_eq!(said.len(), 1, "{said:?}");
+        // What agrees is merged, and what a layer contradicts by itself is the layer's matter.
+        let (json, said) = told(&both, "{imageGCLowThresholdPercent: 65}");
+        assert_eq!(
+            (&json["imageGCHighThresholdPercent"], said.len()),
+            (&json!(70), 0)
+        );
+        let pulls = json!({"serializeImagePulls": false});
+        let (json, said) = told(
+            &pulls,
+            "{serializeImagePulls: true, maxParallelImagePulls: 5}",
+        );
+        assert_eq!((&json["maxParallelImagePulls"], said.len()), (&json!(5), 0));
     }
 
     #[test]

@@ -2,7 +2,10 @@
 
 use serde_json::{Map, Value};
 
-use crate::kubelet_pairs::{PERIODS, contradictions};
+use crate::{
+    kubelet_pairs::{PERIODS, contradictions},
+    variables::seconds,
+};
 
 /// Settings that mean the same on Windows. Every other one is for Linux (cgroups, CPUs, swap, sysctls), is the
 /// profile's own (certificates, taints, addresses), or counts resources that Windows counts otherwise.
@@ -74,10 +77,11 @@ pub fn reaching(
             .map(literally)
             .collect(),
         Some(file) => {
-            // The file has a length of 0 for each that is not set.
+            // The file has a length of 0 for each that is not set, and for one that OpenShift has not rendered yet. A
+            // KubeletConfig that says 0 itself means it.
             let set = |(name, value): &(&String, &Value)| {
-                let zero = ["0s", "0"].iter().any(|zero| *value == zero);
-                !value.is_null() && (!zero || settings.is_some_and(|own| own.contains_key(*name)))
+                let own = || settings.and_then(|own| own.get(*name));
+                !value.is_null() && (!is_zero(value) || own().is_some_and(is_zero))
             };
             file.iter().filter(set).map(literally).collect()
         }
@@ -85,6 +89,11 @@ pub fn reaching(
     reaching.retain(|name, _| REACHING.contains(&name.as_str()));
     said.extend(without_contradictions(&mut reaching));
     (reaching, said)
+}
+
+/// Whether a setting is a length of time of 0, however it is written (Go's `time.ParseDuration`).
+fn is_zero(value: &Value) -> bool {
+    value.as_str().and_then(seconds) == Some(0.0)
 }
 
 fn literally((name, value): (&String, &Value)) -> (String, Value) {
@@ -232,6 +241,30 @@ mod tests {
         let (settings, _) = reaching(&[off], Some(file));
         assert_eq!(settings["shutdownGracePeriodCriticalPods"], "0s");
         assert_eq!(settings["shutdownGracePeriod"], "0s");
+    }
+
+    /// Between a KubeletConfig and the file that OpenShift renders of it lie minutes, and of a paused pool weeks.
+    #[test]
+    fn a_duration_that_is_not_rendered_yet_is_not_taken_for_zero() {
+        let asked = json!({"shutdownGracePeriod": "60s", "shutdownGracePeriodCriticalPods": "1m",
+            "streamingConnectionIdleTimeout": "1h30m"});
+        let of = |own: &Value, file: &Value| {
+            let own = named("a", own.clone());
+            Value::Object(reaching(&[own], file.as_object()).0)
+        };
+        let before = json!({"shutdownGracePeriod": "0s", "shutdownGracePeriodCriticalPods": "0s",
+            "streamingConnectionIdleTimeout": "0s", "maxPods": 250});
+        assert_eq!(of(&asked, &before), json!({"maxPods": 250}));
+        let after = json!({"shutdownGracePeriod": "1m0s", "shutdownGracePeriodCriticalPods": "1m0s",
+            "streamingConnectionIdleTimeout": "1h30m0s"});
+        assert_eq!(of(&asked, &after), after);
+        // Off, however a person writes it.
+        for off in ["0", "0s", "0m0s"] {
+            let asked = json!({"shutdownGracePeriod": off});
+            let both = json!({"shutdownGracePeriod": "0s", "shutdownGracePeriodCriticalPods": "0s", "maxPods": 250});
+            let file = json!({"shutdownGracePeriod": "0s", "shutdownGracePeriodCriticalPods": "0s", "maxPods": 250});
+            assert_eq!(of(&asked, &file), both, "{off}");
+        }
     }
 
     #[test]

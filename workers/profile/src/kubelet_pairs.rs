@@ -10,6 +10,9 @@ use crate::variables::seconds;
 /// Two settings that a kubelet reads together.
 pub(crate) type Pair = [&'static str; 2];
 
+/// A pair that contradicts itself, with the reason.
+pub(crate) type Contradiction = (Pair, String);
+
 /// How long a shutdown waits for all pods, and how much of that is for critical ones.
 pub(crate) const PERIODS: Pair = ["shutdownGracePeriod", "shutdownGracePeriodCriticalPods"];
 
@@ -23,7 +26,7 @@ type Rule = fn(Two<'_>) -> Option<String>;
 /// Pairs that contradict themselves, each with the reason.
 pub(crate) fn contradictions<'v>(
     setting: impl Fn(&str) -> Option<&'v Value>,
-) -> Vec<(Pair, String)> {
+) -> Vec<Contradiction> {
     let pairs: [(Pair, Rule); 4] = [
         (PERIODS, periods),
         (GC_THRESHOLDS, thresholds),

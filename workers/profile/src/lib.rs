@@ -22,6 +22,7 @@ pub mod platform;
 pub mod problem;
 pub mod profile;
 pub mod proxy;
+pub mod registry_sources;
 pub mod release;
 pub mod render;
 pub mod settings;

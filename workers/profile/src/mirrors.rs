@@ -60,14 +60,19 @@ impl Credentials {
             .and_then(Value::as_object)
             .ok_or("has no `auths`")?;
         let mut read = Self::default();
-        for (location, entry) in auths {
-            let location = registry_path(location);
+        let mut entries: Vec<_> = auths
+            .iter()
+            .map(|(location, entry)| (spelling(location), registry_path(location), entry))
+            .collect();
+        // Of several entries for one registry the first that can be used counts.
+        entries.sort_by_key(|(spelling, ..)| *spelling);
+        for (_, location, entry) in entries {
             match basic(entry) {
                 Some(Ok(auth)) => {
-                    read.known.insert(location.to_owned(), auth);
+                    read.known.entry(location).or_insert(auth);
                 }
                 Some(Err(why)) => {
-                    read.unusable.insert(location.to_owned(), why);
+                    read.unusable.entry(location).or_insert(why);
                 }
                 None => {}
             }
@@ -94,23 +99,55 @@ impl Credentials {
     }
 }
 
-/// A registry, or a path in one, as images name it. Docker's own tools write a URL, and one of another name for Docker Hub.
-fn registry_path(location: &str) -> &str {
+/// Docker Hub's own name in what Docker's tools write, `https://index.docker.io/v1/`.
+const DOCKER_INDEX: &str = "index.docker.io";
+/// Host of Docker Hub's API.
+const DOCKER_API: &str = "registry-1.docker.io";
+
+/// An entry's location without scheme, and without the API's version at the begin of its path: `/v1/` and `/v2/` mean the
+/// whole registry (kubernetes v1.37.2 `pkg/credentialprovider/keyring.go`, `Add`).
+fn plain_location(location: &str) -> (&str, &str) {
     let plain = location
         .strip_prefix("https://")
         .or_else(|| location.strip_prefix("http://"));
     let plain = plain.unwrap_or(location).trim_end_matches('/');
-    match plain {
-        "index.docker.io/v1" | "index.docker.io" | "registry-1.docker.io" => DOCKER_HUB,
-        other => other,
+    let (host, path) = plain.split_once('/').unwrap_or((plain, ""));
+    let version = path.split('/').next().unwrap_or_default();
+    match version {
+        "v1" | "v2" => (host, path[version.len()..].trim_start_matches('/')),
+        _ => (host, path),
     }
+}
+
+/// A registry, or a path in one, as images name it. Docker's own tools write a URL, and one of another name for Docker Hub.
+/// That name with a path is no path of Docker Hub's: no image is named so.
+fn registry_path(location: &str) -> String {
+    match plain_location(location) {
+        (DOCKER_INDEX | DOCKER_API, "") => DOCKER_HUB.to_owned(),
+        (host, "") => host.to_owned(),
+        (host, path) => format!("{host}/{path}"),
+    }
+}
+
+/// Order of entries for one registry: the name that images have comes first, as in the kubelet's keyring (`Lookup`: what
+/// matches an image's name, and behind it `index.docker.io`). The rest is only to be the same each time: the keyring's own
+/// order is that of a Go map.
+fn spelling(location: &str) -> u8 {
+    let hub = match plain_location(location).0 {
+        DOCKER_INDEX => 10,
+        DOCKER_API => 20,
+        _ => 0,
+    };
+    // Of Docker Hub's index the URL is what Docker's tools write.
+    let url = location.starts_with("https://") == (hub == 0);
+    hub + u8::from(url) + 2 * u8::from(location.starts_with("http://"))
 }
 
 /// URL at which a registry's API is. Images of Docker Hub name a host that answers with pages for people
 /// (containerd#7400).
-fn server(registry: &str) -> String {
+pub(crate) fn server(registry: &str) -> String {
     let host = match registry {
-        DOCKER_HUB => "registry-1.docker.io",
+        DOCKER_HUB => DOCKER_API,
         other => other,
     };
     format!("https://{host}")
@@ -190,19 +227,20 @@ pub fn registries(
             let mirror = mirror.trim_end_matches('/');
             match prefix(mirror, path) {
                 Ok(location) => {
-                    // Credentials for the whole mirror come first: containerd uses them for other repositories as well.
-                    let whole = credentials.entry(&location);
-                    let known = whole.or_else(|| credentials.entry(mirror));
+                    // The nearest entry, as in the kubelet's keyring.
+                    let known = credentials.entry(mirror);
                     let unusable = credentials.unusable(mirror).filter(|_| known.is_none());
                     if let Some((entry, why)) = unusable {
                         warnings.push(format!(
                             "the credentials for {entry} are left out: {why}; {mirror} is asked without"
                         ));
                     }
-                    if !add(spec, &location, entry.tags, known) {
+                    // Where two repositories differ, an entry for the whole mirror is right for both.
+                    let whole = credentials.entry(&location);
+                    if let Some(used) = add(spec, &location, entry.tags, known, whole) {
                         warnings.push(format!(
                             "the credentials for {mirror} are left out: containerd has one for all of {location}, and \
-                             another entry of the pull secret came first"
+                             {used}"
                         ));
                     }
                 }
@@ -236,11 +274,21 @@ pub fn registries(
     (found, warnings)
 }
 
-/// Appends a mirror with the credentials of the pull secret's `entry`. An existing one may resolve tags if either entry
-/// permits it, and keeps its credentials: then those of `entry` are left out, and the answer is `false`.
-fn add(spec: &mut MirrorSpec, location: &str, tags: bool, entry: Option<&str>) -> bool {
-    let authorization = entry.map(|entry| format!("Basic ${{secret:{}}}", secret_name(entry)));
-    let authorization = authorization.unwrap_or_default();
+/// Appends a mirror with the credentials of the pull secret's entry `known`. An existing one may resolve tags if either entry
+/// permits it. If it has other credentials, those of the entry `whole` are used for both; without one it keeps its own. The
+/// answer says then why `known` is left out.
+fn add(
+    spec: &mut MirrorSpec,
+    location: &str,
+    tags: bool,
+    known: Option<&str>,
+    whole: Option<&str>,
+) -> Option<&'static str> {
+    let of = |entry: Option<&str>| {
+        let text = entry.map(|entry| format!("Basic ${{secret:{}}}", secret_name(entry)));
+        text.unwrap_or_default()
+    };
+    let authorization = of(known);
     // After a registry's address comes the API version, then the path.
     let url = match location.split_once('/') {
         None => server(location),
@@ -250,20 +298,27 @@ fn add(spec: &mut MirrorSpec, location: &str, tags: bool, entry: Option<&str>) -
         there.resolve_tags |= tags;
         if there.authorization.is_empty() {
             there.authorization = authorization;
-            return true;
+        } else if !authorization.is_empty() && there.authorization != authorization {
+            if whole.is_none() {
+                return Some("another entry of the pull secret came first");
+            }
+            there.authorization = of(whole);
+            return (there.authorization != authorization)
+                .then_some("the entry of the pull secret for all of it is used");
         }
-        return authorization.is_empty() || there.authorization == authorization;
+        return None;
     }
     spec.mirrors.push(Mirror {
         url,
         resolve_tags: tags,
         authorization,
+        insecure: false,
     });
-    true
+    None
 }
 
 /// Reason for which containerd on Windows cannot have a folder for a source.
-fn unfit(registry: &str, path: &str) -> Option<&'static str> {
+pub(crate) fn unfit(registry: &str, path: &str) -> Option<&'static str> {
     if path.starts_with('/') && registry.ends_with(':') {
         return Some("it is a URL, and a mirror set has names without https://");
     }
@@ -480,8 +535,96 @@ mod tests {
         let (first, said) = told(&[app, web]);
         assert_eq!(first, wanted);
         assert!(said[0].starts_with("the credentials for m.example/team/web are left out"));
-        let all = of("quay.io/team/app", &["n.example/team/app"]);
-        assert_eq!(told(&[all]).0, "Basic ${secret:registry.n.example}");
+        // The nearest entry, and where two repositories differ the one for the whole mirror, in every order.
+        let near = of("quay.io/team/app", &["n.example/team/app"]);
+        let far = of("quay.io/team/web", &["n.example/team/web"]);
+        let nearest = "Basic ${secret:registry.n.example..team..app}".to_owned();
+        let whole = "Basic ${secret:registry.n.example}".to_owned();
+        assert_eq!(told(std::slice::from_ref(&near)), (nearest, vec![]));
+        assert_eq!(told(&[near.clone(), far.clone()]), (whole.clone(), vec![]));
+        let (used, said) = told(&[far, near]);
+        assert_eq!(used, whole);
+        let wanted = "the credentials for n.example/team/app are left out: containerd has one for all of n.example, and the \
+            entry of the pull secret for all of it is used";
+        assert_eq!(said, [wanted]);
+    }
+
+    /// One registry under several names: those that images have come first, as in the kubelet's keyring.
+    #[test]
+    fn of_docker_hubs_names_the_one_of_images_comes_first() {
+        let used = |auths: &str, mirror: &str| {
+            let text = format!(r#"{{"auths": {{{auths}}}}}"#);
+            let credentials = Credentials::parse(&text).expect("a pull secret");
+            let (found, _) = registries(&[of("quay.io", &[mirror])], &credentials);
+            let authorization = &found["quay.io"].mirrors[0].authorization;
+            let name = authorization
+                .strip_prefix("Basic ${secret:")?
+                .strip_suffix('}')?;
+            let secrets: BTreeMap<_, _> = credentials.secrets().collect();
+            let decoded = STANDARD.decode(secrets[name]).expect("base64");
+            Some(String::from_utf8(decoded).expect("text"))
+        };
+        let auth = |location: &str, user: &str| {
+            let auth = STANDARD.encode(format!("{user}:p"));
+            format!(r#""{location}": {{"auth": "{auth}"}}"#)
+        };
+        let url = auth("https://index.docker.io/v1/", "url");
+        let index = auth("index.docker.io", "index");
+        let hub = auth("docker.io", "hub");
+        let api = auth("registry-1.docker.io", "api");
+        let team = auth("docker.io/team", "team");
+        let all = [&url, &index, &hub, &api, &team]
+            .map(String::as_str)
+            .join(",");
+        let table = [
+            (all.as_str(), "docker.io/team/app", Some("team:p")),
+            (&all, "docker.io/other", Some("hub:p")),
+            (&all, "docker.io", Some("hub:p")),
+            (
+                &format!("{api},{index},{url}"),
+                "docker.io/team/app",
+                Some("url:p"),
+            ),
+            (&format!("{api},{index}"), "docker.io/team", Some("index:p")),
+            (&api, "docker.io", Some("api:p")),
+            (&team, "docker.io/other", None),
+            // No image is named index.docker.io/team.
+            (&auth("index.docker.io/team", "x"), "docker.io/team", None),
+            (
+                &auth("https://index.docker.io/v2/", "v2"),
+                "docker.io",
+                Some("v2:p"),
+            ),
+            // Any registry, as Docker's tools write it, and its plain name.
+            (
+                &auth("https://m.example/v1/", "m"),
+                "m.example/a",
+                Some("m:p"),
+            ),
+            (
+                &auth("http://m.example:5000/v2/team/", "t"),
+                "m.example:5000/team/a",
+                Some("t:p"),
+            ),
+            (
+                &format!(
+                    "{},{}",
+                    auth("https://m.example", "url"),
+                    auth("m.example", "plain")
+                ),
+                "m.example",
+                Some("plain:p"),
+            ),
+            // One that cannot be used stands against none that can.
+            (
+                &format!(r#""docker.io": {{"auth": "x"}},{url}"#),
+                "docker.io/team",
+                Some("url:p"),
+            ),
+        ];
+        for (auths, mirror, wanted) in table {
+            assert_eq!(used(auths, mirror).as_deref(), wanted, "{mirror}: {auths}");
+        }
     }
 
     #[test]

@@ -414,6 +414,9 @@ pub struct Mirror {
     pub resolve_tags: bool,
     /// Value of the `Authorization` header, in practice a `${secret:…}`; empty: none.
     pub authorization: String,
+    /// Whether its certificate is not checked.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub insecure: bool,
 }
 
 /// The HNS network and what is written about it.

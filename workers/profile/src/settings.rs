@@ -106,6 +106,15 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         reader: Reader::Containerd,
+        path: &["plugins", CRI_1, "cni", "bin_dirs"],
+        value: None,
+        first: release(2, 1),
+        last: None,
+        outside: "it is ignored, no CNI plugin is found, and the node stays NotReady",
+        source: "containerd v1.7.27 pkg/cri/config/config.go; v2.1.4 internal/cri/config/config.go; containerd#11311",
+    },
+    Setting {
+        reader: Reader::Containerd,
         path: &["plugins", CRI_RUNTIME, "cni", "bin_dir"],
         value: None,
         first: release(2, 0),
@@ -422,9 +431,11 @@ fn containerd(path: &str, text: &str, payload: &Manifest, found: &mut Vec<Proble
     let release = payload.containerd();
     if release.major < 2 && payload.kubelet() >= CONTAINERD_2_NEEDED {
         let kubelet = payload.kubelet();
-        wrong(format!(
-            "kubelet {kubelet} needs containerd 2, and the payload has {release}"
-        ));
+        let has = match payload.containerd.is_empty() {
+            true => format!("the manifest has no `containerd`, which counts as {release}"),
+            false => format!("the payload has {release}"),
+        };
+        wrong(format!("kubelet {kubelet} needs containerd 2, and {has}"));
     }
     let config: toml::Table = match text.parse() {
         Ok(config) => config,

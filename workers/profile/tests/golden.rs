@@ -15,11 +15,13 @@ use dormer_profile::{
     mirrors::{Credentials, Mirrored},
     payload::{Manifest, PayloadFile},
     profile::Profile,
+    registry_sources::RegistrySources,
     render::{EXAMPLE_PAYLOAD, Inputs, Rendered, render},
     values::{Values, join_secrets},
     variables::Secrets,
 };
 use expect_test::expect_file;
+use serde_json::json;
 
 fn values(platform: &str) -> Values {
     Values {
@@ -362,6 +364,76 @@ fn mirror_sets_of_a_cluster_become_hosts_toml() {
             .expect("JSON")
             .contains("dXNlcjpwYXNz")
     );
+}
+
+/// Registries that a cluster blocks, or whose certificates it does not check: the registry itself, and mirrors there.
+#[test]
+fn blocked_and_insecure_registries_of_a_cluster_become_hosts_toml() {
+    let sources = json!({
+        "blockedRegistries": ["bad.example", "quay.io/team"],
+        "insecureRegistries": ["own.example:5000", "mirror.example:5000"],
+        "allowedRegistries": ["quay.io"],
+    });
+    let mirrored = Mirrored {
+        source: "quay.io/a".into(),
+        mirrors: vec!["mirror.example:5000/x/a".into()],
+        ..Mirrored::default()
+    };
+    let auths = r#"{"auths": {"mirror.example:5000": {"auth": "dXNlcjpwYXNz"}}}"#;
+    let credentials = Credentials::parse(auths).expect("a pull secret");
+    let snapshot = ClusterSnapshot {
+        mirrors: Ok(vec![mirrored]),
+        pull_secret: Ok((Revision("7".into()), credentials)),
+        registry_sources: Ok(RegistrySources::parse(&sources)),
+        ..ClusterSnapshot::default()
+    };
+    let (cluster_config, warnings) = ClusterConfig::default().with(snapshot, true);
+    let mut secrets = secrets();
+    cluster_config.secrets("aws", &mut secrets);
+    let below = builtin::layer("openshift").expect("a layer");
+    let profile = stack(&[below, cluster_config.layer()]).expect("a profile");
+    let text = warnings.join("\n") + "\n" + &registries(&profile, &secrets);
+    expect_file!["golden/cluster-registries.txt"].assert_eq(&text);
+}
+
+/// A list of the only registries that nodes may contact does not reach Windows nodes by itself. The layer that does it is in
+/// docs/openshift.md.
+#[test]
+fn a_layer_bars_every_registry_but_those_that_it_names() {
+    let layer = r#"
+host:
+  mirrors:
+    "*": { blocked: true }
+    registry.k8s.io: { server: "https://registry.k8s.io" }
+    mcr.microsoft.com: { server: "https://mcr.microsoft.com" }
+"#;
+    let page = include_str!("../../../docs/openshift.md");
+    assert!(
+        page.contains(layer.trim()),
+        "docs/openshift.md has this layer"
+    );
+    let told = registries(&profile("openshift", layer), &secrets());
+    let wanted = [
+        r"_default\hosts.toml",
+        r#"server = "https://never-contact-source.invalid""#,
+        r"registry.k8s.io\hosts.toml",
+        r#"server = "https://registry.k8s.io""#,
+    ];
+    for part in wanted {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+}
+
+/// The `hosts.toml` of an openshift node.
+fn registries(profile: &Profile, secrets: &Secrets) -> String {
+    let host = rendered(profile, &values("aws"), secrets, Section::Host);
+    let of_registries = |item: &&Item| item.id.contains("registries\\");
+    let mut text = String::new();
+    for item in host.document.items.iter().filter(of_registries) {
+        let _ = writeln!(text, "{} [{:?}]", item.id, item.change);
+        details(item, &mut text);
+    }
+    text
 }
 
 /// The whole documents of each platform: the computer's name, the kubelet's flags, the cloud's own service, credentials

@@ -287,9 +287,30 @@ fn real_kubernetes_reads_every_document_and_refuses_mistakes() {
         let told = told.unwrap_or_else(|| panic!("{release} {whole} was taken: {said}"));
         assert!(told.contains(wanted), "wanted {wanted}, told {told}");
     }
+    // Rows 8 and 17: the service's flags of 1.34 before the kubelet of 1.33, and a wrong length of time.
+    let flags = &rendered.log_runner["1.34"];
+    let wrong = [
+        (
+            "1.33",
+            flags.clone(),
+            "flag provided but not defined: -log-file-size",
+        ),
+        (
+            "1.34",
+            flags.replace("168h", "notaduration"),
+            "invalid value \"notaduration\" for flag -log-file-age",
+        ),
+    ];
+    for (release, flags, wanted) in &wrong {
+        let one = reader(&readers, |one| one.version, release);
+        let (name, (_, case)) = rendered.kubernetes.iter().next().expect("a case");
+        let flags = BTreeMap::from([(*release, flags.clone())]);
+        let said = read(&wine, one, &[(name, case)], &flags);
+        assert!(said.contains(wanted), "wanted {wanted}, told {said}");
+    }
     part.passed(&[
         ("files", count.to_string()),
-        ("mistakes", mistakes().len().to_string()),
+        ("mistakes", (mistakes().len() + wrong.len()).to_string()),
     ]);
 }
 
@@ -333,6 +354,7 @@ fn lost(wanted: &toml::Value, there: Option<&toml::Value>, at: &str, found: &mut
 fn has(value: &toml::Value, text: &str) -> bool {
     match value {
         toml::Value::Table(table) => table.values().any(|value| has(value, text)),
+        toml::Value::Array(all) => all.iter().any(|value| has(value, text)),
         value => value.as_str() == Some(text),
     }
 }
@@ -435,6 +457,7 @@ fn real_containerd_reads_every_document_and_refuses_mistakes() {
             "row {row}: wanted {wanted}, told {why}"
         );
     }
+    unnamed_is_understood(of("2.3"), of("2.4"), folder.path(), text("1.7"));
     part.passed(&[
         ("files", known.len().to_string()),
         ("mistakes", table.len().to_string()),
@@ -442,4 +465,27 @@ fn real_containerd_reads_every_document_and_refuses_mistakes() {
     if std::env::var_os("UPDATE_EXPECT").is_some() {
         expect_file!["golden/read.txt"].assert_eq(&record(&rendered));
     }
+}
+
+/// A manifest without `containerd:` counts as 1.7 (docs/settings.md). 2.0 to 2.3 take that file over, and 2.4 does not: it has no
+/// folder of the CNI's programs then.
+fn unnamed_is_understood(newest: &Containerd, not: &Containerd, folder: &Path, text: &str) {
+    let config: toml::Table = text.parse().expect("TOML");
+    let cri = &config["plugins"]["io.containerd.grpc.v1.cri"];
+    let shim = &cri["containerd"]["runtimes"]["runhcs-wcow-process"]["runtime_path"];
+    let programs = &cri["cni"]["bin_dir"];
+    let values = [
+        programs,
+        &cri["cni"]["conf_dir"],
+        shim,
+        &cri["sandbox_image"],
+    ];
+    let taken = |containerd: &Containerd| {
+        let (whole, _) = dumped(containerd, folder, text).expect("it is read");
+        let whole = toml::Value::Table(whole);
+        let there = |value: &&toml::Value| has(&whole, value.as_str().expect("a text"));
+        values.into_iter().filter(there).collect::<Vec<_>>()
+    };
+    assert_eq!(taken(newest), values);
+    assert!(!taken(not).contains(&programs));
 }

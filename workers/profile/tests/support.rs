@@ -33,18 +33,26 @@ fn payload(kubelet: &str, containerd: &str, build: &str) -> Manifest {
         windows_builds: vec![build.into()],
         ..Manifest::parse(EXAMPLE_PAYLOAD).expect("a manifest")
     };
-    for name in ["windows_exporter.exe", "ecr-credential-provider.exe"] {
-        manifest.files.push(PayloadFile {
-            name: name.into(),
-            sha256: dormer_profile::sha256_hex(name.as_bytes()),
-            size: 1,
-            destination: name.into(),
-        });
-    }
+    let names = ["windows_exporter.exe", "ecr-credential-provider.exe"];
+    manifest.files.extend(names.map(further));
     manifest
 }
 
+fn further(name: &str) -> PayloadFile {
+    PayloadFile {
+        name: name.into(),
+        sha256: dormer_profile::sha256_hex(name.as_bytes()),
+        size: 1,
+        destination: name.into(),
+    }
+}
+
+/// Text of a built-in profile, and what it is replaced by, so that a row is not there.
+pub(crate) type Change = (&'static str, &'static str);
+const NO_CHANGE: Change = ("", "");
+
 /// One node, with every secret that a cluster can have.
+#[derive(Clone, Copy)]
 pub(crate) struct Node<'a> {
     pub(crate) profile: &'a str,
     pub(crate) kubelet: &'a str,
@@ -53,6 +61,7 @@ pub(crate) struct Node<'a> {
     pub(crate) build: &'a str,
     pub(crate) layer: &'a str,
     pub(crate) vxlan_port: &'a str,
+    pub(crate) change: Change,
 }
 
 pub(crate) const NODE: Node<'static> = Node {
@@ -63,6 +72,7 @@ pub(crate) const NODE: Node<'static> = Node {
     build: SERVER_2022,
     layer: "",
     vxlan_port: "",
+    change: NO_CHANGE,
 };
 
 impl Node<'_> {
@@ -71,7 +81,15 @@ impl Node<'_> {
     }
 
     fn render_with(&self, payload: &Manifest) -> Result<[Document; 2], Problems> {
-        let mut layers = vec![builtin::layer(self.profile)?];
+        let text = match self.profile {
+            "upstream" => builtin::UPSTREAM,
+            _ => builtin::OPENSHIFT,
+        };
+        let (from, to) = self.change;
+        let mut layers = vec![match from {
+            "" => builtin::layer(self.profile)?,
+            from => Layer::parse(self.profile, &text.replace(from, to))?,
+        }];
         if !self.layer.is_empty() {
             layers.push(Layer::parse("user", self.layer)?);
         }
@@ -159,6 +177,10 @@ fn toml(documents: &[Document]) -> toml::Table {
 /// Every pair renders on every platform and Windows build, and containerd is told what its release understands.
 #[test]
 fn every_pair_of_the_support_table_renders_for_every_platform() {
+    every_pair_renders(NO_CHANGE);
+}
+
+fn every_pair_renders(change: Change) {
     for profile in ["openshift", "upstream"] {
         for platform in ["aws", "azure", "gcp", "vsphere", "none"] {
             // What a Windows build changes is the same on every platform.
@@ -175,6 +197,7 @@ fn every_pair_of_the_support_table_renders_for_every_platform() {
                             containerd,
                             platform,
                             build,
+                            change,
                             ..NODE
                         };
                         let documents = node.rendered();
@@ -269,12 +292,17 @@ fn kube_proxy_gets_what_it_knows(documents: &[Document], release: &str) {
 /// Where it still has a meaning, it is there (row 9), and the logs of both are turned over (row 8).
 #[test]
 fn a_flag_of_old_kubelets_and_the_settings_of_logs_reach_them() {
-    let old = command(&NODE.rendered(), "kubelet");
+    flags_reach_what_knows_them(NO_CHANGE);
+}
+
+fn flags_reach_what_knows_them(change: Change) {
+    let node = Node { change, ..NODE };
+    let old = command(&node.rendered(), "kubelet");
     assert!(old.contains(r"--cloud-config=C:\k\cloud.conf"), "{old}");
-    assert!(file(&NODE.rendered(), r"C:\k\cloud.conf").is_some());
+    assert!(file(&node.rendered(), r"C:\k\cloud.conf").is_some());
     let new = Node {
         kubelet: "1.34",
-        ..NODE
+        ..node
     }
     .rendered();
     assert!(file(&new, r"C:\k\cloud.conf").is_none(), "nobody reads it");
@@ -283,11 +311,11 @@ fn a_flag_of_old_kubelets_and_the_settings_of_logs_reach_them() {
     let documents = Node {
         kubelet,
         layer,
-        ..NODE
+        ..node
     }
     .rendered();
     // kube-log-runner of 1.33 ends with them.
-    let oldest = Node { layer, ..NODE }.rendered();
+    let oldest = Node { layer, ..node }.rendered();
     for name in ["kubelet", "kube-proxy"] {
         let told = command(&documents, name);
         let wanted = " -log-file-size=100Mi -log-file-age=168h -flush-interval=5s ";
@@ -300,9 +328,14 @@ fn a_flag_of_old_kubelets_and_the_settings_of_logs_reach_them() {
 /// Row 10: the folders of sig-windows-tools, and what is kept free for Windows.
 #[test]
 fn an_upstream_node_has_the_folders_that_its_daemon_sets_expect() {
+    upstream_has_its_folders(NO_CHANGE);
+}
+
+fn upstream_has_its_folders(change: Change) {
     let documents = Node {
         profile: "upstream",
         platform: "none",
+        change,
         ..NODE
     }
     .rendered();
@@ -321,8 +354,17 @@ fn an_upstream_node_has_the_folders_that_its_daemon_sets_expect() {
 /// Rows 11 and 21: by the build of Windows, which the host itself compares.
 #[test]
 fn windows_itself_is_set_by_its_build() {
+    windows_is_set(NO_CHANGE);
+}
+
+fn windows_is_set(change: Change) {
     for profile in ["openshift", "upstream"] {
-        let documents = Node { profile, ..NODE }.rendered();
+        let documents = Node {
+            profile,
+            change,
+            ..NODE
+        }
+        .rendered();
         let items = documents[0]
             .items
             .iter()
@@ -362,8 +404,19 @@ fn windows_itself_is_set_by_its_build() {
 /// Row 12: a tool that starts containers past the kubelet stays away.
 #[test]
 fn ctr_is_not_installed() {
+    no_ctr(NO_CHANGE);
+}
+
+fn no_ctr(change: Change) {
     for profile in ["openshift", "upstream"] {
-        let documents = Node { profile, ..NODE }.rendered();
+        let node = Node {
+            profile,
+            change,
+            ..NODE
+        };
+        let mut manifest = payload(node.kubelet, node.containerd, node.build);
+        manifest.files.push(further("ctr.exe"));
+        let documents = node.render_with(&manifest).expect("it renders");
         let text = serde_json::to_string(&documents).expect("JSON");
         assert!(!text.contains("ctr.exe"), "{profile}");
     }
@@ -372,6 +425,10 @@ fn ctr_is_not_installed() {
 /// Row 5: a payload with the pause image brings it to the host, before the kubelet starts; one without it asks a registry.
 #[test]
 fn the_pause_image_comes_with_the_payload_where_that_has_it() {
+    pause_comes_with_the_payload(NO_CHANGE);
+}
+
+fn pause_comes_with_the_payload(change: Change) {
     for profile in ["openshift", "upstream"] {
         for pause in [
             "registry.k8s.io/pause:3.10.2",
@@ -381,6 +438,7 @@ fn the_pause_image_comes_with_the_payload_where_that_has_it() {
             let node = Node {
                 profile,
                 layer: &layer,
+                change,
                 ..NODE
             };
             let without = node.rendered();
@@ -391,12 +449,7 @@ fn the_pause_image_comes_with_the_payload_where_that_has_it() {
             };
             assert_eq!(images(&without), 0);
             let mut manifest = payload(node.kubelet, node.containerd, node.build);
-            manifest.files.push(PayloadFile {
-                name: "pause.tar".into(),
-                sha256: dormer_profile::sha256_hex(b"pause"),
-                size: 5,
-                destination: "pause.tar".into(),
-            });
+            manifest.files.push(further("pause.tar"));
             let with = node.render_with(&manifest).expect("it renders");
             let ids: Vec<&str> = with[0].items.iter().map(|item| item.id.as_str()).collect();
             let at = |id: &str| ids.iter().position(|one| *one == id).expect("it is there");
@@ -507,7 +560,10 @@ fn one_planted_mistake_for_each_row_is_refused() {
     let both = cni("bin_dir = 'C:\\a'\nbin_dirs = ['C:\\a']");
     let single = cni("bin_dir = 'C:\\a'");
     let list = cni("bin_dirs = ['C:\\a']");
+    let old_list =
+        toml("version = 2\n[plugins.'io.containerd.grpc.v1.cri'.cni]\nbin_dirs = ['C:\\a']");
     let three = toml("version = 3");
+    let four = toml("version = 4");
     let on = toml(&format!("version = 3\n{runtime}"));
     let path = toml(&format!(
         "version = 3\n{nri}[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.a]\nruntime_type = 'x'"
@@ -548,11 +604,46 @@ fn one_planted_mistake_for_each_row_is_refused() {
         (
             1,
             Node {
+                containerd: "2.1",
+                layer: &single,
+                ..NODE
+            },
+            "a setting of 2.0 only",
+        ),
+        (
+            1,
+            Node {
+                containerd: "2.2",
+                layer: &both,
+                ..NODE
+            },
+            "are both there, which containerd refuses",
+        ),
+        (
+            1,
+            Node {
                 containerd: "2.0",
                 layer: &list,
                 ..NODE
             },
             "a setting of 2.1 and later",
+        ),
+        (
+            1,
+            Node {
+                layer: &old_list,
+                ..NODE
+            },
+            "`plugins/io.containerd.grpc.v1.cri/cni/bin_dirs` is a setting of 2.1 and later",
+        ),
+        (
+            2,
+            Node {
+                containerd: "2.2",
+                layer: &four,
+                ..NODE
+            },
+            "`version = 4` is a setting of 2.3 and later",
         ),
         (
             2,
@@ -605,7 +696,16 @@ fn one_planted_mistake_for_each_row_is_refused() {
                 kubelet: "1.38",
                 ..NODE
             },
-            "kubelet 1.38 needs containerd 2",
+            "kubelet 1.38 needs containerd 2, and the payload has 1.7",
+        ),
+        (
+            6,
+            Node {
+                kubelet: "1.38",
+                containerd: "",
+                ..NODE
+            },
+            "and the manifest has no `containerd`, which counts as 1.7",
         ),
         (
             7,
@@ -743,8 +843,14 @@ fn one_planted_mistake_for_each_row_is_refused() {
         .render()
         .is_ok()
     );
+    vxlan_port_reaches_the_overlay(NO_CHANGE);
+}
+
+/// Row 13.
+fn vxlan_port_reaches_the_overlay(change: Change) {
     let documents = Node {
         vxlan_port: "9898",
+        change,
         ..NODE
     }
     .rendered();
@@ -753,6 +859,439 @@ fn one_planted_mistake_for_each_row_is_refused() {
         command.ends_with("--hybrid-overlay-vxlan-port 9898"),
         "{command}"
     );
+}
+
+/// A row that is taken out of a built-in profile is missed by the row's own test. (Rows 14 to 20 are no part of a profile.)
+#[test]
+fn a_row_that_is_taken_away_is_missed() {
+    type Check = fn(Change);
+    const SHIM: &str = r"runtime_path = '${PAYLOAD_DIR}\containerd\containerd-shim-runhcs-v1.exe'";
+    let table: [(u32, Check, Change); 27] = [
+        (1, every_pair_renders, ("bin_dirs = [", "dirs = [")),
+        (
+            1,
+            every_pair_renders,
+            ("containerd: \">=2.0 <2.1\"", "containerd: \">=2.0\""),
+        ),
+        (
+            1,
+            every_pair_renders,
+            ("containerd: \">=2.0 <2.1\"", "containerd: \">=2.0 <2.2\""),
+        ),
+        (
+            1,
+            every_pair_renders,
+            (
+                "- when: { containerd: \">=2.1\" }",
+                "- when: { containerd: \">=2.2\" }",
+            ),
+        ),
+        (2, every_pair_renders, ("version = 3", "version = 2")),
+        (2, every_pair_renders, ("version = 2", "version = 3")),
+        (3, every_pair_renders, ("disable = true", "disable = false")),
+        (4, every_pair_renders, (SHIM, "")),
+        (5, every_pair_renders, ("pause:3.10.2", "pause:3.10.1")),
+        (
+            5,
+            pause_comes_with_the_payload,
+            (
+                "archive: pause.tar, when: { payload: pause.tar }",
+                "archive: pause.tar, when: { payload: p.tar }",
+            ),
+        ),
+        (
+            5,
+            pause_comes_with_the_payload,
+            (
+                "sandbox_image = \"${PAUSE_IMAGE}\"",
+                "sandbox_image = \"a/pause:3.10.2\"",
+            ),
+        ),
+        (
+            6,
+            every_pair_renders,
+            (
+                "shutdownGracePeriod: { when: { kubelet: \">=1.34\" }",
+                "shutdownGracePeriod: { when: { kubelet: \">=1.35\" }",
+            ),
+        ),
+        (
+            6,
+            every_pair_renders,
+            (
+                "NodeLogQuery: { when: { kubelet: \"<1.36\" }",
+                "NodeLogQuery: { when: { kubelet: \"<1.37\" }",
+            ),
+        ),
+        (
+            7,
+            every_pair_renders,
+            (
+                "featureGates: { when: { kubelet: \"<1.34\" }",
+                "featureGates: { when: { kubelet: \"<1.35\" }",
+            ),
+        ),
+        (
+            7,
+            every_pair_renders,
+            (
+                "featureGates: { when: { kubelet: \"<1.34\" }",
+                "featureGates: { when: { kubelet: \"<1.33\" }",
+            ),
+        ),
+        (
+            8,
+            flags_reach_what_knows_them,
+            ("words: [\"-log-file-age=${LOG_FILE_AGE}\"]", "words: []"),
+        ),
+        (
+            8,
+            flags_reach_what_knows_them,
+            (
+                "set: LOG_FILE_SIZE, kubelet: \">=1.34\"",
+                "set: LOG_FILE_SIZE",
+            ),
+        ),
+        (
+            9,
+            flags_reach_what_knows_them,
+            (r"words: ['--cloud-config=C:\k\cloud.conf']", "words: []"),
+        ),
+        (
+            9,
+            every_pair_renders,
+            (
+                "secret: cloud-config, kubelet: \"<1.34\"",
+                "secret: cloud-config",
+            ),
+        ),
+        (
+            10,
+            upstream_has_its_folders,
+            (r"    C:\etc\kubernetes\manifests: {}", ""),
+        ),
+        (
+            10,
+            upstream_has_its_folders,
+            ("systemReserved:", "kubeReserved:"),
+        ),
+        (
+            11,
+            windows_is_set,
+            ("name: NoAutoUpdate", "name: AutoUpdate"),
+        ),
+        (
+            11,
+            windows_is_set,
+            (
+                "windows_builds: [10.0.20348]",
+                "windows_builds: [10.0.26100]",
+            ),
+        ),
+        (11, windows_is_set, ("count: 31536", "count: 16384")),
+        (
+            12,
+            no_ctr,
+            (
+                "containerd.exe: { change: drain }",
+                "containerd.exe: { change: drain }\n    ctr.exe: {}",
+            ),
+        ),
+        (
+            13,
+            vxlan_port_reaches_the_overlay,
+            ("set: VXLAN_PORT", "set: NO_PROXY"),
+        ),
+        (
+            21,
+            windows_is_set,
+            ("static_address: true", "static_address: false"),
+        ),
+    ];
+    for (row, check, change) in table {
+        let texts = [builtin::OPENSHIFT, builtin::UPSTREAM];
+        let mut changed = texts
+            .iter()
+            .filter(|text| text.contains(change.0))
+            .peekable();
+        assert!(changed.peek().is_some(), "row {row}: {change:?}");
+        // It is a profile still: another one than it should be.
+        for text in changed {
+            let layer = Layer::parse("changed", &text.replace(change.0, change.1));
+            let profile = layer.and_then(|layer| stack(&[layer]));
+            assert!(profile.is_ok(), "row {row}: {change:?}: {profile:?}");
+        }
+        let missed = std::panic::catch_unwind(|| check(change)).is_err();
+        assert!(missed, "row {row} can go, and no test sees it: {change:?}");
+    }
+}
+
+/// Rows of nodes' configuration: the tests that fail without them, a mistake that is planted, and the program that refuses
+/// it, or why none can.
+struct Row {
+    number: u32,
+    setting: &'static str,
+    /// File of each test, and its name.
+    tests: &'static [(&'static str, &'static str)],
+    mistake: &'static str,
+    program: &'static str,
+}
+
+const SUPPORT: &str = "workers/profile/tests/support.rs";
+const PAIRS: (&str, &str) = (
+    SUPPORT,
+    "every_pair_of_the_support_table_renders_for_every_platform",
+);
+const FLAGS: (&str, &str) = (
+    SUPPORT,
+    "a_flag_of_old_kubelets_and_the_settings_of_logs_reach_them",
+);
+const WINDOWS: (&str, &str) = (SUPPORT, "windows_itself_is_set_by_its_build");
+const OF_THE_CLUSTER: &str = "workers/tests/kubernetes/cluster_config.rs";
+const NO_PROGRAM: &str = "none: Windows takes any value; a simulated and a Wine host read it back";
+const OF_DORMER: &str = "none: dormer alone reads it";
+
+const ROWS: &[Row] = &[
+    Row {
+        number: 1,
+        setting: "containerd's CNI folders",
+        tests: &[PAIRS],
+        mistake: "the wrong one for 1.7, 2.0, 2.1 and 2.4; both for 2.2 and 2.3",
+        program: "containerd 1.7 and 2.4",
+    },
+    Row {
+        number: 2,
+        setting: "containerd's version of its file",
+        tests: &[PAIRS],
+        mistake: "3 for 1.7, 4 for 2.2, no TOML",
+        program: "containerd 1.7",
+    },
+    Row {
+        number: 3,
+        setting: "NRI is off",
+        tests: &[PAIRS],
+        mistake: "on in 2.3",
+        program: "containerd 2.4, a misspelt key",
+    },
+    Row {
+        number: 4,
+        setting: "the shim's path",
+        tests: &[PAIRS],
+        mistake: "none in 2.3",
+        program: "containerd 2.4, a misspelt key",
+    },
+    Row {
+        number: 5,
+        setting: "the pause image",
+        tests: &[
+            PAIRS,
+            (
+                SUPPORT,
+                "the_pause_image_comes_with_the_payload_where_that_has_it",
+            ),
+            (
+                "tests/fleet/tests/host/profile.rs",
+                "a_host_without_egress_starts_pods_where_the_payload_or_a_mirror_has_the_pause_image",
+            ),
+            (
+                "src/payload_command/pause.rs",
+                "every_windows_build_needs_an_image",
+            ),
+        ],
+        mistake: "3.9 for Server 2025; a tar without the build, of Docker's form, or compressed",
+        program: "containerd 1.7 and 2.4, a misspelt table",
+    },
+    Row {
+        number: 6,
+        setting: "Kubernetes 1.33 to 1.37, grace periods",
+        tests: &[PAIRS],
+        mistake: "1.38 with containerd 1.7; a period for one of two platforms; NodeLogQuery in 1.36",
+        program: "the kubelet of 1.37",
+    },
+    Row {
+        number: 7,
+        setting: "kube-proxy's gates",
+        tests: &[PAIRS],
+        mistake: "WinDSR in 1.37",
+        program: "kube-proxy of 1.34 and 1.37",
+    },
+    Row {
+        number: 8,
+        setting: "log rotation",
+        tests: &[FLAGS],
+        mistake: "a flag in 1.33",
+        program: "kube-log-runner of 1.33",
+    },
+    Row {
+        number: 9,
+        setting: "`--cloud-config`, `--cloud-provider`",
+        tests: &[PAIRS, FLAGS],
+        mistake: "the flag in 1.34, another in 1.35",
+        program: "the kubelet of 1.34 and 1.35",
+    },
+    Row {
+        number: 10,
+        setting: "paths of an upstream node, what is kept for Windows",
+        tests: &[(
+            SUPPORT,
+            "an_upstream_node_has_the_folders_that_its_daemon_sets_expect",
+        )],
+        mistake: "a path without a root",
+        program: "none: a path is any text to them",
+    },
+    Row {
+        number: 11,
+        setting: "the registry, by build; dynamic ports",
+        tests: &[
+            WINDOWS,
+            (
+                "workers/host/tests/system.rs",
+                "a_value_of_the_registry_is_made_mended_and_removed_and_one_of_somebody_else_stays",
+            ),
+        ],
+        mistake: "too many ports; a number as a text",
+        program: NO_PROGRAM,
+    },
+    Row {
+        number: 12,
+        setting: "no `ctr.exe`",
+        tests: &[(SUPPORT, "ctr_is_not_installed")],
+        mistake: "a layer wants it, and the payload has none",
+        program: "none: a program that is not there",
+    },
+    Row {
+        number: 13,
+        setting: "port of VXLAN",
+        tests: &[
+            (SUPPORT, "one_planted_mistake_for_each_row_is_refused"),
+            (OF_THE_CLUSTER, "what_openshift_says_of_its_nodes_is_read"),
+        ],
+        mistake: "another on Server 2019; 70000",
+        program: "none: hybrid-overlay-node has no strict reader",
+    },
+    Row {
+        number: 14,
+        setting: "KubeletConfigs",
+        tests: &[
+            (
+                "workers/profile/src/kubelet_config.rs",
+                "what_means_the_same_reaches_windows_and_the_rest_is_named",
+            ),
+            (
+                "workers/profile/src/kubelet_config.rs",
+                "a_duration_that_is_not_rendered_yet_is_not_taken_for_zero",
+            ),
+            (OF_THE_CLUSTER, "of_a_pool_counts_what_all_its_nodes_have"),
+        ],
+        mistake: "cpuManagerPolicy; a pair that a layer contradicts",
+        program: "the kubelet of 1.33 and 1.37, a misspelt field and a wrong type",
+    },
+    Row {
+        number: 15,
+        setting: "ImageContentSourcePolicy",
+        tests: &[(OF_THE_CLUSTER, "what_openshift_says_of_its_nodes_is_read")],
+        mistake: "a mirror that is a URL",
+        program: OF_DORMER,
+    },
+    Row {
+        number: 16,
+        setting: "cluster DNS",
+        tests: &[(
+            "workers/src/kubernetes/cluster.rs",
+            "the_dns_is_the_tenth_of_the_network_that_an_address_lies_in",
+        )],
+        mistake: "/32, no mask, IPv6",
+        program: "none: any address is valid",
+    },
+    Row {
+        number: 17,
+        setting: "settings of logs are trimmed and checked",
+        tests: &[
+            FLAGS,
+            (
+                "workers/profile/src/variables.rs",
+                "log_settings_are_trimmed_and_read_as_go_reads_them",
+            ),
+        ],
+        mistake: "`notaduration`",
+        program: "kube-log-runner of 1.34",
+    },
+    Row {
+        number: 18,
+        setting: "services of the two sections",
+        tests: &[(SUPPORT, "one_planted_mistake_for_each_row_is_refused")],
+        mistake: "csi-proxy depends on kube-proxy",
+        program: OF_DORMER,
+    },
+    Row {
+        number: 19,
+        setting: "NeverContactSource without a mirror",
+        tests: &[(
+            "workers/profile/src/mirrors.rs",
+            "a_ban_outlives_its_mirrors",
+        )],
+        mistake: "every mirror is left out; a ban of a path",
+        program: OF_DORMER,
+    },
+    Row {
+        number: 20,
+        setting: "pull secrets",
+        tests: &[
+            (
+                "workers/profile/src/mirrors.rs",
+                "credentials_for_a_repository_are_found_by_its_mirror",
+            ),
+            (
+                "workers/profile/src/mirrors.rs",
+                "of_docker_hubs_names_the_one_of_images_comes_first",
+            ),
+        ],
+        mistake: "two repositories of one mirror; no base64",
+        program: OF_DORMER,
+    },
+    Row {
+        number: 21,
+        setting: "a static address",
+        tests: &[
+            WINDOWS,
+            (
+                "workers/host/tests/system.rs",
+                "a_value_for_static_addresses_is_set_on_hosts_that_have_one",
+            ),
+        ],
+        mistake: "a key with its root",
+        program: NO_PROGRAM,
+    },
+];
+
+/// The rows for people. Each test that they name is there.
+fn rows() -> String {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut text = String::from(
+        "| row | what | test that fails without it | planted mistakes that are refused | real program that refuses one |\n\
+         |---|---|---|---|---|\n",
+    );
+    for row in ROWS {
+        let names = row.tests.iter().map(|(path, name)| {
+            let source = std::fs::read_to_string(root.join(path)).expect(path);
+            assert!(
+                source.contains(&format!("fn {name}(")),
+                "row {}: {path} has no {name}",
+                row.number
+            );
+            format!("`{name}`")
+        });
+        let names: Vec<String> = names.collect();
+        text += &format!(
+            "| {} | {} | {} | {} | {} |\n",
+            row.number,
+            row.setting,
+            names.join(", "),
+            row.mistake,
+            row.program
+        );
+    }
+    text
 }
 
 /// The same for rows that come out of the cluster's objects: what is wrong there is named, and reaches no node.
@@ -879,10 +1418,11 @@ A profile writes a setting only for the programs that understand it. The payload
 `kubelet:` (kube-proxy is of the same release) and `containerd:`. A manifest without `containerd:` is read as
 containerd 1.7. 2.0 to 2.3 understand that configuration, too; 2.4 does not.
 
-`dormer payload make` reads the release of containerd out of the program: its version resource, the version that its
-Makefile sets (`-X …/version.Version`), the version of its Go module, or the module's name, which tells 1 from 2 (containerd
-v2.4.2 `Makefile.windows` writes no resource). dormer refuses a payload whose manifest says another release. After the join
-the check `version` compares the manifest with `containerRuntimeVersion` of the Node.
+`dormer payload make` reads the release of containerd out of the program: the version of its Go module, the version that its
+Makefile sets (`-X …/version.Version`), its version resource, or the module's name, which tells 1 from 2 (containerd v2.4.2
+`Makefile.windows` writes no resource; a vendor's may have the vendor's own numbers). dormer refuses a payload whose manifest
+says another release than containerd, the kubelet or kube-proxy, also within 2.0 to 2.2. After the join the check `version` compares the manifest with
+`containerRuntimeVersion` of the Node.
 
 A layer that has one of these settings for another release is refused when it is rendered, with the reason.
 
@@ -903,7 +1443,8 @@ Also refused:
   `shutdownGracePeriod`, or a period below 1s; an `imageGCLowThresholdPercent` that is not below
   `imageGCHighThresholdPercent`; an `imageMaximumGCAge` that is not longer than `imageMinimumGCAge`;
   `maxParallelImagePulls` above 1 with `serializeImagePulls: true`. A setting that is missing counts with the kubelet's
-  default. To switch the graceful shutdown off, set both periods to `0s`.
+  default. To switch the graceful shutdown off, set both periods to `0s`. Where the cluster's KubeletConfig has one of a pair
+  and a layer the other, the layer counts, the cluster's is left out, and an Event says so.
 
 ## How a profile says so
 
@@ -936,7 +1477,14 @@ conditions must hold. A value of the registry can be for some Windows builds onl
 
 So a gate more for kube-proxy is `featureGates: { TopologyAwareHints: true }`, for every release. An object with `when`,
 `value` and another key is refused, and so is one with a `when` and no `value`.
+
+## What holds each row
+
+Each row of a node's configuration has a test that fails when the row is taken away
+(`a_row_that_is_taken_away_is_missed` takes them out of the profiles), and mistakes that are planted and refused. The real
+programs read every document, and refuse the mistakes that they can see ([Tests](testing.md)).
+
 ";
-    let page = format!("{introduction}{}{after}", settings::page());
+    let page = format!("{introduction}{}{after}{}", settings::page(), rows());
     expect_file!["../../../docs/settings.md"].assert_eq(&page);
 }

@@ -3,16 +3,17 @@
 
 use super::{
     ANSWER_MAX,
+    authorities::{certificates, pem_of},
     cluster::EXPORTER_TLS,
     error::{failure, is_gone, silent},
 };
-use base64::{Engine as _, engine::general_purpose::STANDARD};
 use dormer_profile::{
     cluster_config::{ClusterSnapshot, Revision, TRUSTED_CA},
     ignition::{KubeletFacts, kubelet_facts},
     kubelet_config::KubeletConfig,
     mirrors::{Credentials, Mirrored},
     proxy::Proxy,
+    registry_sources::RegistrySources,
 };
 use k8s_openapi::{
     api::core::v1::{ConfigMap, Secret},
@@ -26,11 +27,9 @@ use kube::{
 use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt::Write as _,
     sync::{Mutex, PoisonError},
 };
 use tokio::time::timeout;
-use x509_cert::der::Decode;
 
 /// API group of the cluster's configuration.
 const CONFIG_GROUP: &str = "config.openshift.io";
@@ -51,8 +50,6 @@ const MC_NAME_SUFFIX: &str = "machineconfiguration.openshift.io/mc-name-suffix";
 /// Mirror sets, or KubeletConfigs, that are asked for at once; and the most of a kind that are read.
 const SETS_PAGE: u32 = 500;
 const SETS_MAX: usize = 5_000;
-/// Most certificates that are taken; OpenShift's own bundle of all has about 150.
-const CERTIFICATES_MAX: usize = 500;
 
 /// Reader of cluster settings.
 pub(crate) struct ClusterConfigReader {
@@ -79,14 +76,20 @@ impl ClusterConfigReader {
 
     /// Reads once.
     pub(crate) async fn read(&self) -> ClusterSnapshot {
-        let (mirrors, proxy, kubelet, exporter, vxlan_port, kubelet_configs) = tokio::join!(
+        let (mirrors, proxy, kubelet, exporter, vxlan_port, kubelet_configs, image) = tokio::join!(
             self.mirrors(),
             self.proxy(),
             self.kubelet(),
             self.exporter(),
             self.vxlan_port(),
-            self.kubelet_configs()
+            self.kubelet_configs(),
+            self.cluster("Image")
         );
+        // Also on plain Kubernetes, which has no such object.
+        let image = image.map(|image| image.map_or(Value::Null, |image| image.data));
+        let registry_sources = image.as_ref().map_err(Clone::clone);
+        let registry_sources =
+            registry_sources.map(|image| RegistrySources::parse(&image["spec"]["registrySources"]));
         let mirrored = mirrors.as_ref().is_ok_and(|sets| !sets.is_empty());
         let pull_secret = if mirrored {
             self.pull_secret().await
@@ -97,7 +100,7 @@ impl ClusterConfigReader {
             Ok((proxy, bundle)) => (Ok(proxy), Ok(bundle)),
             Err(why) => (Err(why.clone()), Err(why)),
         };
-        let trusted_ca = self.trusted_ca(bundle).await;
+        let trusted_ca = self.trusted_ca(bundle, image).await;
         ClusterSnapshot {
             mirrors,
             pull_secret,
@@ -107,6 +110,7 @@ impl ClusterConfigReader {
             exporter,
             vxlan_port,
             kubelet_configs,
+            registry_sources,
         }
     }
 
@@ -248,7 +252,11 @@ impl ClusterConfigReader {
 
     /// A ConfigMap `trusted-ca` at home wins over the one that the proxy names; the authorities of registries come on
     /// top.
-    async fn trusted_ca(&self, named: Result<Option<String>, String>) -> Result<String, String> {
+    async fn trusted_ca(
+        &self,
+        named: Result<Option<String>, String>,
+        image: Result<Value, String>,
+    ) -> Result<String, String> {
         let bundle = match self.map(&self.home, TRUSTED_CA).await? {
             Some(own) => Some((format!("{}/{TRUSTED_CA}", self.home), own)),
             // Without the proxy, the authorities that it names are unknown as well.
@@ -270,8 +278,7 @@ impl ClusterConfigReader {
             certificates(pem, &mut found)
                 .map_err(|why| format!("ConfigMap {key}: {BUNDLE} {why}"))?;
         }
-        if let Some(image) = self.cluster("Image").await?
-            && let Some(name) = image.data["spec"]["additionalTrustedCA"]["name"].as_str()
+        if let Some(name) = image?["spec"]["additionalTrustedCA"]["name"].as_str()
             && !name.is_empty()
         {
             for (registry, pem) in self.map(CONFIG, name).await?.unwrap_or_default() {
@@ -294,13 +301,9 @@ impl ClusterConfigReader {
                 .as_str()
                 .map(str::to_owned)
         };
-        // Nodes of a paused pool do not have its latest configuration, so the one in use counts: our nodes match the
-        // Linux nodes.
-        let named = match pool.data["spec"]["paused"] == true {
-            true => name("status").or_else(|| name("spec")),
-            false => name("spec").or_else(|| name("status")),
-        };
-        let Some(name) = named else {
+        // `spec` names what the pool shall have, `status` what all its nodes have (machine-config-operator
+        // pkg/controller/node/status.go, calculateStatus). What no Linux node has run yet reaches no Windows node.
+        let Some(name) = name("status").or_else(|| name("spec")) else {
             return Ok(KubeletFacts::default());
         };
         let known = self
@@ -480,87 +483,5 @@ fn mirrored(entry: &Value, tags: bool) -> Mirrored {
         mirrors: mirrors.iter().map(text).collect(),
         never_source: entry["mirrorSourcePolicy"] == "NeverContactSource",
         tags,
-    }
-}
-
-/// The certificates of a bundle, each once, by its bytes.
-fn certificates(pem: &str, found: &mut BTreeMap<Vec<u8>, String>) -> Result<(), String> {
-    const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
-    const END: &str = "-----END CERTIFICATE-----";
-    let mut rest = pem;
-    let mut number = 0;
-    while let Some((_, body)) = rest.split_once(BEGIN) {
-        number += 1;
-        let broken = |why: &str| format!("cannot be read: its certificate {number} {why}");
-        let (body, after) = body.split_once(END).ok_or_else(|| broken("has no end"))?;
-        let text: String = body.split_whitespace().collect();
-        let der = STANDARD
-            .decode(&text)
-            .map_err(|_| broken("is not base64"))?;
-        x509_cert::Certificate::from_der(&der).map_err(|_| broken("is no certificate"))?;
-        found.insert(der, text);
-        rest = after;
-    }
-    if number == 0 && !pem.trim().is_empty() {
-        return Err("cannot be read: there is no certificate in it".into());
-    }
-    if found.len() > CERTIFICATES_MAX {
-        return Err(format!("has more than {CERTIFICATES_MAX} certificates"));
-    }
-    Ok(())
-}
-
-fn pem_of(certificates: impl Iterator<Item = String>) -> String {
-    certificates.fold(String::new(), |mut pem, base64| {
-        let _ = writeln!(
-            pem,
-            "-----BEGIN CERTIFICATE-----\n{base64}\n-----END CERTIFICATE-----"
-        );
-        pem
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn read(pem: &str) -> Result<usize, String> {
-        let mut found = BTreeMap::new();
-        certificates(pem, &mut found).map(|()| found.len())
-    }
-
-    #[test]
-    fn a_certificate_bundle_is_whole_or_refused_with_its_location() {
-        let named = |name: &str| {
-            rcgen::generate_simple_self_signed(vec![name.to_owned()])
-                .expect("one")
-                .cert
-                .pem()
-        };
-        let one = named("one.example");
-        let other = named("other.example");
-        let comment = format!("# ours\n{one}\nand\n{other}{one}");
-        assert_eq!(read(&comment), Ok(2), "each once");
-        assert_eq!(read("\n"), Ok(0));
-        let half = &other[..other.len() / 2];
-        let table = [
-            ("no certificate", "there is no certificate in it"),
-            (&format!("{one}{half}"), "its certificate 2 has no end"),
-            (
-                "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----",
-                "certificate 1 is not base64",
-            ),
-            (
-                "-----BEGIN CERTIFICATE-----\naGVsbG8=\n-----END CERTIFICATE-----",
-                "1 is no certificate",
-            ),
-        ];
-        for (pem, wanted) in table {
-            let warnings = read(pem).expect_err(wanted);
-            assert!(warnings.contains(wanted), "{warnings}");
-        }
-        let mut found = BTreeMap::new();
-        certificates(&comment, &mut found).expect("read");
-        assert_eq!(read(&pem_of(found.into_values())), Ok(2));
     }
 }

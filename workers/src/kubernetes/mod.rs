@@ -1,6 +1,7 @@
 //! Tasks at the Kubernetes API: fences, evictions, deletions, certificates, annotations.
 
 mod api;
+mod authorities;
 pub mod changing;
 pub mod cloud_token;
 mod cluster;

@@ -274,33 +274,48 @@ async fn a_proxys_password_reaches_the_host_and_no_view() {
     assert_eq!(differences, [wanted], "a plan shows that it changes");
 }
 
+/// A configuration that the Machine Config Operator has rendered and no Linux node has run yet reaches no Windows node, be
+/// the pool paused, being updated, or degraded by it.
 #[tokio::test]
-async fn of_a_paused_pool_counts_what_its_nodes_have() {
+async fn of_a_pool_counts_what_all_its_nodes_have() {
     let bench = Bench::new(1, false).await;
-    machine_config(&bench, "rendered-worker-1", "aws");
-    machine_config(&bench, "rendered-worker-2", "external");
     let key = Key::new("", "worker");
     let read = async || {
         let snapshot = bench.executor.read_cluster().await;
         snapshot.kubelet.expect("facts").cloud_provider
     };
-    let status = json!({"status": {"configuration": {"name": "rendered-worker-1"}}});
+    machine_config(&bench, "rendered-worker-1", "aws");
+    // A pool that no node has ever finished has nothing else to say.
+    assert_eq!(read().await.as_deref(), Some("aws"));
+    all_nodes_have(&bench, "rendered-worker-1");
+    machine_config(&bench, "rendered-worker-2", "external");
+    for (paused, updated) in [(false, 0), (false, 2), (true, 0), (true, 2)] {
+        let spec = json!({"spec": {"paused": paused}});
+        patch(&bench.world, &kinds::MACHINE_CONFIG_POOL, &key, spec);
+        let counts = json!({"status": {"machineCount": 3, "updatedMachineCount": updated}});
+        let status = Part::Status;
+        patch_part(
+            &bench.world,
+            &kinds::MACHINE_CONFIG_POOL,
+            &key,
+            status,
+            counts,
+        );
+        assert_eq!(read().await.as_deref(), Some("aws"), "{paused} {updated}");
+    }
+    all_nodes_have(&bench, "rendered-worker-2");
+    assert_eq!(read().await.as_deref(), Some("external"));
+}
+
+/// What the Machine Config Operator writes when the last node of the pool has finished.
+fn all_nodes_have(bench: &Bench, name: &str) {
     patch_part(
         &bench.world,
         &kinds::MACHINE_CONFIG_POOL,
-        &key,
+        &Key::new("", "worker"),
         Part::Status,
-        status,
+        json!({"status": {"configuration": {"name": name}}}),
     );
-    assert_eq!(read().await.as_deref(), Some("external"));
-    let paused = |paused: bool| {
-        let spec = json!({"spec": {"paused": paused}});
-        patch(&bench.world, &kinds::MACHINE_CONFIG_POOL, &key, spec);
-    };
-    paused(true);
-    assert_eq!(read().await.as_deref(), Some("aws"));
-    paused(false);
-    assert_eq!(read().await.as_deref(), Some("external"));
 }
 
 /// Windows nodes follow the file that the Linux nodes of the pool have, and the one KubeletConfig that OpenShift itself takes.
@@ -353,7 +368,7 @@ async fn windows_nodes_follow_the_kubelet_conf_of_the_pool() {
             .all(|(part, said)| said.contains(part)),
         "{said:?}"
     );
-    // With it, the file; of a paused pool the one that its nodes have.
+    // With it, the file: the one that all nodes of the pool have.
     let rendered = |name: &str, pods: u32| {
         let file = json!({"kind": "KubeletConfiguration", "maxPods": pods, "tlsMinVersion": "VersionTLS13"});
         let source = format!(
@@ -374,25 +389,10 @@ async fn windows_nodes_follow_the_kubelet_conf_of_the_pool() {
     rendered("rendered-worker-2", 210);
     let (pods, tls, _) = pods_of().await;
     assert_eq!((pods, tls), (json!(210), json!("VersionTLS13")));
-    let key = Key::new("", "worker");
-    let status = json!({"status": {"configuration": {"name": "rendered-worker-2"}}});
-    patch_part(
-        &bench.world,
-        &kinds::MACHINE_CONFIG_POOL,
-        &key,
-        Part::Status,
-        status,
-    );
+    all_nodes_have(&bench, "rendered-worker-2");
     rendered("rendered-worker-3", 220);
-    let paused = json!({"spec": {"paused": true}});
-    patch(&bench.world, &kinds::MACHINE_CONFIG_POOL, &key, paused);
     assert_eq!(pods_of().await.0, 210);
-    patch(
-        &bench.world,
-        &kinds::MACHINE_CONFIG_POOL,
-        &key,
-        json!({"spec": {"paused": false}}),
-    );
+    all_nodes_have(&bench, "rendered-worker-3");
     assert_eq!(pods_of().await.0, 220);
 }
 

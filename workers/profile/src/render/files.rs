@@ -195,6 +195,9 @@ impl Items<'_> {
             // Otherwise containerd appends `/v2` to the path.
             let _ = writeln!(text, "{indent}override_path = true");
         }
+        if mirror.insecure {
+            let _ = writeln!(text, "{indent}skip_verify = true");
+        }
         let authorization = self.fill(location, &mirror.authorization);
         if !authorization.is_empty() {
             let value = toml_string(&authorization);
