@@ -150,6 +150,12 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Your shell", &["completions", "man", "version", "help"]),
 ];
 
+/// Words that are near in meaning. docs/glossary.md has them, too.
+const WORDS: &str = "\
+To hold a machine is to keep it as it is: it serves, and gets no upgrade. To pause is to stop work: of a machine
+after its present step, of a pool before the next lease. A rollout is halted by dormer itself, when a machine
+fails while it holds the lease.";
+
 /// Column of a command's description.
 const ABOUT_AT: usize = 18;
 
@@ -177,8 +183,9 @@ fn command() -> clap::Command {
             text += &format!("{heading}:\n{}\n", lines.concat());
         }
     }
-    let template =
-        format!("{{about}}\n\n{{usage-heading}} {{usage}}\n\n{text}Options:\n{{options}}");
+    let template = format!(
+        "{{about}}\n\n{{usage-heading}} {{usage}}\n\n{text}{WORDS}\n\nOptions:\n{{options}}"
+    );
     whole.help_template(template)
 }
 
@@ -317,7 +324,12 @@ fn elsewhere(error: &clap::Error) -> Option<&'static str> {
                 "lists: dormer get machines; one object: dormer describe machine/NAME"
             }
             "rollout" => {
-                "rollouts: dormer get rollouts, dormer pause --pool POOL, dormer rollback POOL --to VERSION"
+                "dormer get rollouts -w follows a rollout, dormer history rollout/POOL shows what happened\n\
+                 dormer pause --pool POOL and dormer resume --pool POOL stop it and let it continue\n\
+                 dormer rollback POOL shows what it can go back to"
+            }
+            "check" | "validate" | "test" => {
+                "dormer verify NODE checks a Node, dormer preflight --cluster a cluster, dormer lint FILE manifests"
             }
             "cordon" | "uncordon" => {
                 "dormer hold keeps a machine as it is, dormer drain empties it, dormer resume ends both"

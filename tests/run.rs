@@ -290,6 +290,41 @@ fn each_role_shows_its_own_metrics(engine: &Dormer, watcher: &Dormer, worker: &D
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_console_that_starts_before_any_engine_says_so_and_waits() {
+    let server = started!(NatsServer::start(NatsOptions {
+        sync_always: true,
+        monitor: true,
+        ..NatsOptions::default()
+    }));
+    let site = Site::new(1).await;
+    let url = server.url();
+    let monitor = server.monitor_url().expect("a page");
+    let role = |role| {
+        [
+            ("--store", &*url),
+            ("--nats-monitor", &*monitor),
+            ("--role", role),
+        ]
+    };
+    let mut console = site.dormer(&role("console"));
+    await_condition("the console's probe", IN_TIME, || async {
+        let said = get(console.port, "/readyz");
+        said.is_some_and(|(status, text)| {
+            status == 503 && text.contains("no engine has made the store yet")
+        })
+    })
+    .await;
+    let alive = get(console.port, "/healthz").map(|(status, _)| status);
+    assert_eq!(alive, Some(200), "nothing restarts it");
+    let engine = site.dormer(&role("engine"));
+    engine.ready().await;
+    console.ready().await;
+    let pools = get(console.port, "/api/v1/pools").map(|(status, _)| status);
+    assert_eq!(pools, Some(200));
+    console.process.terminate().expect("it ends");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn roles_split_over_processes_meet_on_nats_and_a_worker_that_is_killed_is_no_loss() {
     dormer_testkit::full!();
     let server = started!(NatsServer::start(NatsOptions {

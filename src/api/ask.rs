@@ -1,9 +1,11 @@
 //! Requests to runs: each is put into the inbox as a message, and confirmed once the run's history holds it.
 
+mod no_effect;
+
 use super::{
     ApiError,
     access::{
-        Caller,
+        Caller, DryRun,
         origin::{self, WithoutOrigin},
     },
     run_cache::{RunCache, SharedRun},
@@ -15,18 +17,17 @@ use axum::{
     http::{HeaderMap, header},
     response::{IntoResponse, Response},
 };
-use dormer_engine_core::{Decision, Input, Now, Sender, Workflow};
+use dormer_engine_core::Workflow;
 use dormer_proto::{
-    id::{Seq, Timestamp},
+    id::Seq,
     machine,
     message::{Ask, Inbound, InboxMessage, Request, cut},
-    phase::MachinePhase,
     rollout,
     work::{self, RequestMessage, Signal},
 };
-use dormer_views::{actions::TRUST_HOST_KEY, explain::shown_key};
-use dormer_workers::ssh::fingerprint;
-use dormer_workflows::{Dormer, State};
+use dormer_views::actions::TRUST_HOST_KEY;
+use dormer_workflows::Dormer;
+use no_effect::changes_nothing;
 use serde::Deserialize;
 use serde_json::Value;
 use std::time::Duration;
@@ -182,10 +183,16 @@ impl<S: Send + Sync> FromRequest<S> for Body {
     async fn from_request(request: HttpRequest, state: &S) -> Result<Self, Response> {
         let headers = request.headers().clone();
         let caller = request.extensions().get::<Caller>().cloned();
+        let checked = request.extensions().get::<DryRun>().cloned();
         let bytes = Bytes::from_request(request, state)
             .await
             .map_err(IntoResponse::into_response)?;
-        Self::read(&headers, &bytes, caller.as_ref()).map_err(IntoResponse::into_response)
+        let body = Self::read(&headers, &bytes, caller.as_ref());
+        let body = body.map_err(IntoResponse::into_response)?;
+        if let Some(checked) = checked.filter(|_| body.dry_run) {
+            checked.note();
+        }
+        Ok(body)
     }
 }
 
@@ -353,193 +360,6 @@ fn taken(
     Ok(None)
 }
 
-/// Why the signal would change nothing in the present state, as the workflow itself decides it. `None`: it changes
-/// something, or repeats a request that holds already.
-fn changes_nothing(run: &SharedRun, now: Timestamp, signal: &Signal) -> Option<String> {
-    if let (State::Machine(state), Signal::Machine(asked)) = (&run.state, signal)
-        && let Some(why) = out_of_order(state, asked)
-    {
-        return Some(why);
-    }
-    let from = Sender::Person {
-        who: "somebody".into(),
-        why: String::new(),
-    };
-    let seq = run.seq.next();
-    let now = Now {
-        run: &run.id,
-        seq,
-        at: now,
-    };
-    let signalled = Input::Signalled {
-        from,
-        signal: signal.clone(),
-    };
-    let Decision {
-        state: after,
-        commands,
-    } = Dormer::decide(now, run.state.clone(), signalled);
-    if !commands.is_empty() {
-        return None;
-    }
-    match (&run.state, after, signal) {
-        (State::Machine(before), State::Machine(mut after), Signal::Machine(signal)) => {
-            let note = after
-                .note
-                .take()
-                .filter(|it| Some(it) != before.note.as_ref());
-            after.note.clone_from(&before.note);
-            (*before == after).then(|| note.or_else(|| idle(before, signal)))?
-        }
-        (State::Rollout(before), State::Rollout(after), Signal::Rollout(signal)) => {
-            let resumes = *signal == rollout::Signal::Resume;
-            (resumes && *before == after).then(|| "nobody has paused it with dormer pause".into())
-        }
-        _ => None,
-    }
-}
-
-/// Reason for which a request is too early or already recorded, although the workflow would record it again.
-fn out_of_order(
-    state: &dormer_workflows::machine::State,
-    signal: &machine::Signal,
-) -> Option<String> {
-    use machine::Signal;
-    match signal {
-        Signal::Approve if !state.in_service => {
-            Some("it has not served yet, and what is new needs no approval".into())
-        }
-        Signal::Approve => {
-            let by = state.held.as_ref()?;
-            Some(format!(
-                "it is held by {by}, and nothing is changed on it: dormer resume it first, then approve"
-            ))
-        }
-        Signal::TrustHostKey { fingerprint: key } => {
-            let same = state.host.pin.as_deref().map(fingerprint);
-            let same = same.is_some_and(|pin| pin.ends_with(key.as_str()));
-            // After a failure the step continues nevertheless.
-            if same && state.phase.id() != MachinePhase::Failed {
-                return Some(format!("the host key {key} is already trusted"));
-            }
-            not_shown(state, key)
-        }
-        // The resume would only restart the phase, with the same result.
-        Signal::Resume
-            if state.phase.id() == MachinePhase::Serving
-                && state.halts().is_empty()
-                && state.wish.is_none() =>
-        {
-            idle(state, signal)
-        }
-        Signal::Retry
-        | Signal::Pause
-        | Signal::Resume
-        | Signal::Hold
-        | Signal::Drain
-        | Signal::Recreate
-        | Signal::Abort
-        | Signal::Remove
-        | Signal::Granted { .. }
-        | Signal::Enrol
-        | Signal::Replaced { .. } => None,
-    }
-}
-
-/// Why a host key is not the one that the host presents. A wrong key locks dormer out: it sends nothing to a
-/// host with another key. `None`: the host presents this key, or dormer does not know which key it presents.
-fn not_shown(state: &dormer_workflows::machine::State, key: &str) -> Option<String> {
-    let view = state.view();
-    let failed = view.failure.as_ref().map(|(_, it)| (&it.code, &it.message));
-    let compared = state
-        .not_compared
-        .as_ref()
-        .map(|it| (&it.code, &it.message));
-    let changed = [failed, compared]
-        .into_iter()
-        .flatten()
-        .find(|(code, _)| *code == "HostKeyChanged");
-    match changed {
-        Some((_, message)) => {
-            let shown = shown_key(message).filter(|shown| *shown != key)?;
-            Some(format!(
-                "the host shows {shown}, and not {key}. Compare the key on the host itself: ssh-keygen -lf \
-                 C:\\ProgramData\\ssh\\ssh_host_ed25519_key.pub"
-            ))
-        }
-        None => (state.phase.id() == MachinePhase::Serving && state.host.pin.is_some()).then(|| {
-            "the host shows the key that dormer knows. If it is reinstalled, the next comparison notices, and dormer \
-             why names its new key"
-                .to_owned()
-        }),
-    }
-}
-
-/// Text about a signal that changes nothing. `None`: it repeats a request that is already in force.
-fn idle(state: &dormer_workflows::machine::State, signal: &machine::Signal) -> Option<String> {
-    use machine::Signal;
-    let text = match signal {
-        Signal::Retry => "it has not failed, so there is nothing to retry",
-        Signal::Resume => {
-            "it is neither paused nor held nor drained, so there is nothing to resume"
-        }
-        Signal::Approve => "nothing waits for approval",
-        // Kubernetes takes no deletionTimestamp back.
-        Signal::Abort
-            if state.own_host()
-                && (state.phase.id() == MachinePhase::Leaving || state.phase.removal_failed()) =>
-        {
-            "too late: its WindowsHost is already deleted, and cannot be kept; label it \
-             windowsmachineconfig.openshift.io/ignore=true to let it go as it is"
-        }
-        Signal::Abort => match state.phase.id() {
-            MachinePhase::Vanishing
-            | MachinePhase::Leaving
-            | MachinePhase::ClosingGone
-            | MachinePhase::ReplacementWait => "too late: its Machine is already deleted",
-            MachinePhase::TearingDown | MachinePhase::Reprobing => {
-                "too late: its host is already torn down"
-            }
-            MachinePhase::Undoing => "its upgrade is already being given up",
-            MachinePhase::AddressWait
-            | MachinePhase::Probing
-            | MachinePhase::KeyWait
-            | MachinePhase::Adopting
-            | MachinePhase::PoolWait
-            | MachinePhase::ConvergingHost
-            | MachinePhase::Rebooting
-            | MachinePhase::NodeWait
-            | MachinePhase::ConvergingNode
-            | MachinePhase::ReadyWait
-            | MachinePhase::Soaking
-            | MachinePhase::Marking
-            | MachinePhase::Serving
-            | MachinePhase::Checking
-            | MachinePhase::Applying
-            | MachinePhase::ApprovalWait
-            | MachinePhase::OwnerWait
-            | MachinePhase::LeaseWait
-            | MachinePhase::Closing
-            | MachinePhase::Opening
-            | MachinePhase::Evicting
-            | MachinePhase::Drained
-            | MachinePhase::Deleting
-            | MachinePhase::Failed
-            | MachinePhase::Gone => "no upgrade is running, so there is nothing to abort",
-        },
-        Signal::Remove => "it cannot be removed now",
-        Signal::Pause
-        | Signal::Hold
-        | Signal::Drain
-        | Signal::Recreate
-        | Signal::TrustHostKey { .. }
-        | Signal::Granted { .. }
-        | Signal::Enrol
-        | Signal::Replaced { .. } => return None,
-    };
-    Some(text.into())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -583,103 +403,55 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_wish_that_changes_nothing_is_refused_with_its_reason() {
-        use dormer_engine_core::{Entered, Run};
-        use dormer_proto::{id::Sum, message::Failure};
-        use dormer_workflows::machine::{Phase, State as Machine};
-        use std::{collections::VecDeque, sync::Arc};
-        let refused_of = |state: Machine, signal: machine::Signal| {
-            let run: SharedRun = Arc::new(Run {
-                id: "machine/u1".parse().expect("an id"),
-                seq: Seq(1),
-                began: Timestamp(0),
-                state: state.into(),
-                entered: Entered {
-                    seq: Seq(1),
-                    at: Timestamp(0),
-                },
-                tasks: Vec::new(),
-                timers: Default::default(),
-                outbox: Vec::new(),
-                taken: Default::default(),
-                numbered: Seq(0),
-                requests: VecDeque::new(),
-                facts: Default::default(),
-                episodes: VecDeque::new(),
-                closed: None,
-                sum: Sum(0),
-            });
-            changes_nothing(&run, Timestamp(1), &work::Signal::Machine(signal))
+    #[tokio::test]
+    async fn the_audit_tells_a_check_from_the_action() {
+        use crate::access::{
+            Gate, LoginMode, RightNamespaces, around,
+            audit::{Audit, AuditTarget},
         };
-        let refused = |phase: Phase, signal: machine::Signal| {
-            let state = Machine {
-                phase,
-                ..Machine::default()
-            };
-            refused_of(state, signal)
-        };
-        use machine::Signal;
-        for (phase, signal, part) in [
-            (Phase::Probing, Signal::Abort, "nothing to abort"),
-            (Phase::Probing, Signal::Approve, "has not served"),
-            (Phase::Probing, Signal::Resume, "nothing to resume"),
-            (Phase::Probing, Signal::Retry, "nothing to retry"),
-            (Phase::Vanishing, Signal::Abort, "already deleted"),
-        ] {
-            let why = refused(phase, signal).unwrap_or_default();
-            assert!(why.contains(part), "{part}: {why}");
+        use axum::{Router, routing::post};
+        use dormer_engine::{local::Local, memory::MemoryStore, port::SystemClock};
+        use std::sync::Arc;
+        use tower::ServiceExt;
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("audit.log");
+        let audit = Audit::open(&AuditTarget::File(file.clone()), true).expect("open");
+        let homes = RightNamespaces::default();
+        let gate = Gate::new(LoginMode::Nobody, homes, false, &[], Some(audit));
+        let store = Arc::new(MemoryStore::new(dormer_proto::id::Incarnation(1)));
+        let ports = Arc::new(Local::new(store, SystemClock));
+        let api = crate::Api::over(ports, Arc::default(), None);
+        let act = post(|_: Body| async { "done" });
+        let actions = "/api/v1/machines/{machine}/actions/{action}";
+        let router = around(Router::new().route(actions, act), api, gate);
+        for body in ["{\"dryRun\": true}", "{\"dryRun\": false}", "{}"] {
+            let request = HttpRequest::post("/api/v1/machines/win-1/actions/drain")
+                .header(header::CONTENT_TYPE, "application/json")
+                .body(body.into())
+                .expect("a request");
+            let answered = router.clone().oneshot(request).await.expect("an answer");
+            assert_eq!(answered.status(), 200);
         }
-        let failed = Phase::Failed {
-            from: Box::new(Phase::Probing),
-            failure: Failure::lasting("Broken", "it broke"),
-        };
-        assert_eq!(refused(failed, Signal::Retry), None);
-        assert_eq!(refused(Phase::Probing, Signal::Pause), None);
-        let held = Machine {
-            held: Some("ann".into()),
-            in_service: true,
-            ..Machine::default()
-        };
-        let why = refused_of(held, Signal::Approve).unwrap_or_default();
-        assert!(why.starts_with("it is held by ann"), "{why}");
-        let trusts_of_a_changed_key = |at: usize| {
-            let shown = format!("SHA256:{}", "a".repeat(43));
-            let asked = [shown.clone(), format!("SHA256:{}", "b".repeat(43))][at].clone();
-            let message = format!(
-                "10.0.0.9 shows the host key ssh-ed25519 {shown}, not the pinned ssh-ed25519 SHA256:x: nothing was sent"
-            );
-            let failed = Phase::Failed {
-                from: Box::new(Phase::Probing),
-                failure: Failure::lasting("HostKeyChanged", message),
-            };
-            refused(failed, Signal::TrustHostKey { fingerprint: asked })
-        };
-        let trusts = |pin: &str| {
-            let mut state = Machine::default();
-            state.host.pin = Some(pin.to_owned());
-            let fingerprint = "SHA256:abc".to_owned();
-            refused_of(state, Signal::TrustHostKey { fingerprint })
-        };
+        let text = std::fs::read_to_string(&file).expect("a file");
+        let lines = text.lines().map(|line| {
+            let line: Value = serde_json::from_str(line).expect("JSON");
+            format!(
+                "{} {}",
+                line["outcome"].as_str().unwrap_or_default(),
+                line["dryRun"]
+            )
+        });
         assert_eq!(
-            trusts("SHA256:abc").as_deref(),
-            Some("the host key SHA256:abc is already trusted")
+            lines.collect::<Vec<_>>(),
+            [
+                "allowed null",
+                "answered true",
+                "allowed null",
+                "answered null",
+                "allowed null",
+                "answered null",
+            ]
         );
-        assert_eq!(trusts("SHA256:def"), None);
-        assert_eq!(trusts_of_a_changed_key(0), None, "the shown one");
-        let other = trusts_of_a_changed_key(1).unwrap_or_default();
-        assert!(other.starts_with("the host shows SHA256:aaa"), "{other}");
-        let mut serving = Machine {
-            phase: Phase::Serving,
-            in_service: true,
-            ..Machine::default()
-        };
-        let why = refused_of(serving.clone(), Signal::Resume).unwrap_or_default();
-        assert!(why.contains("nothing to resume"), "{why}");
-        serving.host.pin = Some("SHA256:abc".into());
-        let fingerprint = "SHA256:def".to_owned();
-        let why = refused_of(serving, Signal::TrustHostKey { fingerprint }).unwrap_or_default();
-        assert!(why.contains("the key that dormer knows"), "{why}");
     }
 
     #[test]

@@ -20,6 +20,7 @@ mod run_cache;
 mod store;
 mod story;
 mod timeline;
+pub mod turns;
 pub mod views;
 mod writes;
 
@@ -55,6 +56,8 @@ pub struct Api {
     renderer: Option<Arc<PlanRenderer>>,
     /// Slots of plans: each renders every machine of a pool.
     planning: Semaphore,
+    /// Usual durations of turns with the lease.
+    estimates: turns::Estimates,
 }
 
 impl Api {
@@ -73,6 +76,7 @@ impl Api {
             changes: changes::Changes::default(),
             renderer,
             planning: Semaphore::new(PLANS_MAX),
+            estimates: turns::Estimates::default(),
         })
     }
 }
@@ -128,7 +132,7 @@ pub fn router(api: Arc<Api>) -> Router {
         .route("/runs/{workflow}/{key}/timeline", get(reads::run_timeline))
         .route("/runs/{workflow}/{key}/reset", post(writes::reset))
         .route("/rollouts", get(reads::rollouts))
-        .route("/rollouts/{pool}", get(reads::rollout_with_turns))
+        .route("/rollouts/{pool}", get(reads::rollout))
         .route("/rollouts/{pool}/history", get(reads::rollout_history))
         .route("/rollouts/{pool}/actions/rollback", post(writes::rollback))
         .route("/rollouts/{pool}/actions/{action}", post(writes::rollout))

@@ -1,5 +1,4 @@
-//! Data for the console's pages beside the endpoints' answers: a run's episodes, a rollout's turns with the
-//! lease, requests of people, and payloads.
+//! Data for the console's pages beside the endpoints' answers: a run's episodes, requests of people, and payloads.
 
 use super::{Api, ApiError, planned, reads, story, timeline};
 use axum::extract::{Path, Query, State as Of};
@@ -8,36 +7,12 @@ use dormer_proto::{
     id::{RunId, Seq, Timestamp},
     work::SCHEMA,
 };
-use dormer_views::{plan::Plan, record::History, rollout::Rollout, timeline::Episode};
-use dormer_workflows::{Dormer, State};
-use std::{collections::BTreeMap, sync::Arc};
+use dormer_views::{plan::Plan, record::History, timeline::Episode};
+use dormer_workflows::Dormer;
+use std::sync::Arc;
 
 /// Records read at once.
 const PAGE: usize = 1_000;
-
-/// A machine's turn with the lease.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Turn {
-    /// Token of the lease.
-    pub token: u64,
-    /// UID of the machine that held the lease.
-    pub holder: String,
-    /// Time of the grant, in milliseconds by the engine's clock.
-    pub from: u64,
-    /// Time at which the turn ended. `None`: the machine still holds the lease.
-    pub to: Option<u64>,
-}
-
-/// Median duration of the finished turns, in milliseconds. `None`: none has ended.
-#[must_use]
-pub fn typical_turn(turns: &[Turn]) -> Option<u64> {
-    let took = turns
-        .iter()
-        .filter_map(|turn| turn.to.map(|to| to.saturating_sub(turn.from)));
-    let mut took: Vec<u64> = took.collect();
-    took.sort_unstable();
-    took.get(took.len() / 2).copied()
-}
 
 /// Request of a person.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -153,38 +128,6 @@ impl Api {
         Ok((fold.done(), self.now().0))
     }
 
-    /// Turns with the lease in a rollout's stored records, oldest first.
-    ///
-    /// # Errors
-    /// As [`Api::timeline_of`].
-    pub async fn turns_of(&self, run: &RunId) -> Result<Vec<Turn>, ApiError> {
-        let mut turns = BTreeMap::new();
-        self.each_record(run, |record| turned(&mut turns, record))
-            .await?;
-        Ok(turns.into_values().collect())
-    }
-
-    /// Usual duration of a turn in seconds; until one has ended, the sum of its steps' last durations. The records are
-    /// read only where a machine waits for the lease or holds it.
-    ///
-    /// # Errors
-    /// As [`Api::timeline_of`].
-    pub(super) async fn typical_turn(
-        &self,
-        run: &RunId,
-        of: &Rollout,
-    ) -> Result<Option<u64>, ApiError> {
-        if of.queue.is_empty() && of.slots.is_empty() {
-            return Ok(None);
-        }
-        let turns = self.turns_of(run).await?;
-        let ms = match typical_turn(&turns) {
-            Some(ms) => Some(ms),
-            None => planned::expected_turn(self, &of.pool).await?,
-        };
-        Ok(ms.map(|ms| ms / 1_000))
-    }
-
     /// At most `limit` records of a run from `from` on, as the history endpoint answers them.
     ///
     /// # Errors
@@ -202,7 +145,7 @@ impl Api {
             .0)
     }
 
-    async fn each_record(
+    pub(super) async fn each_record(
         &self,
         run: &RunId,
         take: impl FnMut(&Record<Dormer>) + Send,
@@ -228,29 +171,5 @@ impl Api {
                 return Ok(());
             }
         }
-    }
-}
-
-/// Updates `turns` from a record: new slots begin a turn, missing slots end one.
-fn turned(turns: &mut BTreeMap<u64, Turn>, record: &Record<Dormer>) {
-    let State::Rollout(state) = &record.run.state else {
-        return;
-    };
-    let slots = state.view().slots;
-    for turn in turns.values_mut().filter(|turn| turn.to.is_none()) {
-        if slots.iter().all(|slot| slot.token.0 != turn.token) {
-            turn.to = Some(record.at.0);
-        }
-    }
-    for slot in slots {
-        let token = slot.token.0;
-        let from = slot.since.0;
-        let holder = slot.holder;
-        turns.entry(token).or_insert(Turn {
-            token,
-            holder,
-            from,
-            to: None,
-        });
     }
 }

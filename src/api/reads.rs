@@ -138,31 +138,22 @@ pub async fn rollouts(Of(api): Asked) -> Answer<List<Rollout>> {
     let mut shown = Vec::new();
     for run in runs.iter() {
         if let Some(mut rollout) = views::rollout(run, &names, &api.live, now) {
-            rollout.typical_turn_seconds = api.typical_turn(&run.id, &rollout).await?;
+            rollout.typical_turn_seconds = api.typical_turn(&run.id, &rollout).await;
             shown.push(rollout);
         }
     }
     items(shown)
 }
 
-/// Answers the rollout of a pool, with the usual duration of its turns.
-pub(super) async fn rollout_with_turns(
-    Of(api): Asked,
-    Path(pool): Path<String>,
-) -> Answer<Rollout> {
-    let run = api.found_rollout(&pool).await?;
-    let Json(mut shown) = api.shown_rollout(&run).await?;
-    shown.typical_turn_seconds = api.typical_turn(&run.id, &shown).await?;
-    Ok(Json(shown))
-}
-
-/// Rollout of a pool, for a page that reads its turns itself.
+/// Rollout of a pool, with the usual duration of its turns.
 ///
 /// # Errors
 /// The pool has no rollout, or the store does not answer.
 pub async fn rollout(Of(api): Asked, Path(pool): Path<String>) -> Answer<Rollout> {
     let run = api.found_rollout(&pool).await?;
-    api.shown_rollout(&run).await
+    let Json(mut shown) = api.shown_rollout(&run).await?;
+    shown.typical_turn_seconds = api.typical_turn(&run.id, &shown).await;
+    Ok(Json(shown))
 }
 
 pub(super) async fn pools(Of(api): Asked) -> Answer<List<Pool>> {

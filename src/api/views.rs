@@ -264,6 +264,7 @@ pub fn rollout(
     };
     Some(Rollout {
         typical_turn_seconds: None,
+        eroded: view.eroded,
         pool: run.id.key().to_owned(),
         state: view.state.into(),
         members: view.members as u64,

@@ -1,6 +1,10 @@
 //! Commands of actions: each sends the caller's name and reason, and ends once the history holds the request.
 
+mod bulk;
 mod request;
+mod rollback;
+
+pub(crate) use rollback::Rollback;
 
 use super::{
     Failure, absent,
@@ -9,9 +13,10 @@ use super::{
     machines::{self, path_of},
     server::{Server, segment},
 };
+use bulk::Bulk;
 use clap::Args;
 use dormer_proto::phase::MachineState;
-use dormer_views::actions::{Action, PAUSE_POOL, RESET, ROLLBACK, TRUST_HOST_KEY};
+use dormer_views::actions::{Action, PAUSE_POOL, RESET, TRUST_HOST_KEY};
 use dormer_views::{
     machine::{self, HaltKind},
     rollout,
@@ -98,8 +103,9 @@ impl Machine {
                 self.what_matches(&server).await,
             ));
         }
+        let mut bulk = Bulk::new(&self.request, &server, action);
         if self.request.asks(risk) {
-            chosen = self.request.possible(&server, action, chosen).await?;
+            chosen = bulk.possible(chosen).await?;
         }
         if chosen.is_empty() {
             return Err(Failure::refused(
@@ -112,7 +118,7 @@ impl Machine {
             Risk::None if self.machines.is_empty() => self.request.asked(&format!("{what}."))?,
             risk => self.request.confirm(&what, risk)?,
         }
-        self.request.post_all(&server, action, &chosen).await
+        bulk.post(&chosen).await
     }
 
     /// Remedy if no machine matches: for `--all-failed`, the codes of failed machines.
@@ -142,6 +148,7 @@ impl Machine {
         };
         filter.check::<machine::Machine>("machines")?;
         filter.check_pool(server).await?;
+        let filter = filter.for_items(&items.iter().collect::<Vec<_>>())?;
         items.retain(|it| filter.takes(it) && self.has_failed(it));
         items.sort_by(|one, other| one.name.cmp(&other.name));
         Ok(items)
@@ -268,10 +275,7 @@ pub struct MachineOrPool {
 impl MachineOrPool {
     pub(crate) async fn run(self, action: &Action) -> Result<String, Failure> {
         let server = self.request.to.server()?;
-        let pool = self.machine.as_deref().and_then(|name| {
-            let kinds = ["rollout/", "rollouts/", "pool/", "pools/"];
-            kinds.iter().find_map(|kind| name.strip_prefix(kind))
-        });
+        let pool = self.machine.as_deref().and_then(pool_in);
         let (of, name) = match (&self.machine, pool.or(self.pool.as_deref())) {
             (_, Some(pool)) => {
                 if action.name == PAUSE_POOL.name
@@ -316,47 +320,18 @@ impl MachineOrPool {
     }
 }
 
+/// The pool in `pool/POOL` or `rollout/POOL`.
+fn pool_in(called: &str) -> Option<&str> {
+    let kinds = ["rollout/", "rollouts/", "pool/", "pools/"];
+    let found = kinds.iter().find_map(|kind| called.strip_prefix(kind));
+    found.filter(|pool| !pool.is_empty())
+}
+
 /// Failure for a pool's name instead of a machine's.
 fn a_pool(action: &str, pool: &str) -> Failure {
     Failure::Usage(format!(
         "{pool} is a pool and no machine: dormer {action} --pool {pool}"
     ))
-}
-
-/// Arguments of a rollback.
-#[derive(Debug, Args)]
-pub struct Rollback {
-    /// The pool
-    pool: String,
-    /// Version of the payload to go back to; the present payload must be allowed to follow it
-    #[arg(long, value_name = "VERSION")]
-    to: String,
-    #[command(flatten)]
-    request: RequestArgs,
-}
-
-impl Rollback {
-    pub(crate) async fn run(self) -> Result<String, Failure> {
-        let server = self.request.to.server()?;
-        let found = server.get::<Value>(&Kind::Pools.one(&self.pool)).await;
-        // Who may not read pools may be allowed to roll one back.
-        if !matches!(found, Err(Failure::Refused { .. })) {
-            absent::explained(&server, Kind::Pools, &self.pool, found).await?;
-        }
-        let what = format!("go back to {} in the pool {}", self.to, self.pool);
-        let body = RequestBody {
-            payload: Some(&self.to),
-            ..self.request.body()
-        };
-        let path = format!("/rollouts/{}/actions/rollback", segment(&self.pool));
-        let risk = Risk::of(&ROLLBACK);
-        if self.request.asks(risk) {
-            self.request.check(&server, &path, &body).await?;
-        }
-        self.request.confirm(&what, risk)?;
-        let answered = self.request.post(&server, &ROLLBACK, &path, &body).await;
-        absent::explained(&server, Kind::Pools, &self.pool, answered).await
-    }
 }
 
 /// Arguments of a reset.
@@ -404,15 +379,15 @@ fn in_history(name: &str, to: u64, last: u64) -> Result<(), Failure> {
     )))
 }
 
-/// Path of the run of a machine, by its name, UID or `rollout/POOL`.
+/// Path of the run of a machine, by its name or UID, or of a pool's rollout, by `pool/POOL` or `rollout/POOL`.
 ///
 /// # Errors
 /// The run does not exist, or the server does not answer.
 pub(crate) async fn run_of(server: &Server, called: &str) -> Result<String, Failure> {
-    if let Some(pool) = called.strip_prefix("rollout/") {
+    if let Some(pool) = pool_in(called) {
         let answered = server.get::<Value>(&Kind::Rollouts.one(pool)).await;
         absent::explained(server, Kind::Rollouts, pool, answered).await?;
-        return Ok(run_path(called));
+        return Ok(run_path(&format!("rollout/{pool}")));
     }
     let called = called.strip_prefix("machine/").unwrap_or(called);
     let machine = machines::machine(server, called).await?;

@@ -1,17 +1,9 @@
 //! `dormer describe`: all fields of one object, including those that only a newer server knows.
 
-use super::{
-    Failure, To, absent,
-    items::{Kind, Target, TargetParser},
-    machines,
-    output::one_line,
-};
+use super::{Failure, To, absent, items::Kind, machines, output::one_line, server::Server};
 use clap::{Args, ValueEnum};
-use dormer_views::{
-    explain::{self, Step},
-    machine::Machine,
-    moment::span,
-};
+use dormer_profile::near::question;
+use dormer_views::{explain, machine::Machine, moment::span};
 use serde_json::Value;
 
 /// Kinds of objects.
@@ -21,43 +13,75 @@ pub(crate) enum Described {
     #[value(aliases = ["machines", "m"])]
     Machine,
     /// A pool's rollout
-    #[value(aliases = ["rollouts", "pool"])]
+    #[value(aliases = ["rollouts"])]
     Rollout,
+    /// The same
+    #[value(aliases = ["pools"])]
+    Pool,
 }
 
 /// Arguments of `dormer describe`.
 #[derive(Debug, Args)]
 pub struct Describe {
-    /// Kind of object, or KIND/NAME
-    #[arg(value_name = "KIND", value_parser = TargetParser::<Described>::new())]
-    target: Target<Described>,
+    /// Kind of object (machine, rollout or pool), KIND/NAME, or the name alone
+    #[arg(value_name = "KIND|NAME")]
+    target: String,
     /// Name; a machine also goes by the end of its name, or its UID
     name: Option<String>,
     #[command(flatten)]
     to: To,
 }
 
+/// Kind and name in the words of the command line. No kind: a machine, or else a pool.
+fn chosen(first: &str, second: Option<&str>) -> Result<(Option<Described>, String), Failure> {
+    let kind = |word: &str| Described::from_str(word, true).ok();
+    let of_kind = first.split_once('/').filter(|(_, name)| !name.is_empty());
+    let of_kind = of_kind.and_then(|(word, name)| Some((kind(word)?, name)));
+    match (of_kind, kind(first), second) {
+        (Some((kind, name)), _, None) | (None, Some(kind), Some(name)) => {
+            Ok((Some(kind), name.to_owned()))
+        }
+        (None, None, None) => Ok((None, first.to_owned())),
+        (None, None, Some(_)) => Err(no_kind(first)),
+        (Some(_), _, Some(_)) | (None, Some(_), None) => {
+            let message = "give one name: KIND NAME, or KIND/NAME, or NAME alone";
+            Err(Failure::Usage(message.into()))
+        }
+    }
+}
+
+/// Failure for a word that is no kind, with the near one.
+fn no_kind(word: &str) -> Failure {
+    let kinds = Described::value_variants().iter();
+    let kinds = kinds.filter_map(|it| Some(it.to_possible_value()?.get_name().to_owned()));
+    let kinds: Vec<String> = kinds.collect();
+    let near = question(word, kinds.iter().map(String::as_str));
+    Failure::Usage(format!(
+        "{word} is no kind of object{near}\nthe kinds are: {}",
+        kinds.join(", ")
+    ))
+}
+
 impl Describe {
     pub(crate) async fn run(self) -> Result<String, Failure> {
-        let name = match (self.target.name, self.name) {
-            (Some(name), None) | (None, Some(name)) => name,
-            _ => {
-                return Err(Failure::Usage(
-                    "give one name: KIND NAME, or KIND/NAME".into(),
-                ));
-            }
-        };
+        let (kind, name) = chosen(&self.target, self.name.as_deref())?;
         let server = self.to.server()?;
         let mut steps = Vec::new();
-        let found: Value = match self.target.kind {
-            Described::Machine => {
-                let answer = machines::answer(&server, &name).await?;
-                steps = do_now(&answer.view);
-                answer.raw().clone()
-            }
-            Described::Rollout => {
-                let answered = server.get(&Kind::Rollouts.one(&name)).await;
-                absent::explained(&server, Kind::Rollouts, &name, answered).await?
+        let found: Value = match kind {
+            Some(Described::Rollout | Described::Pool) => rollout(&server, &name).await?,
+            Some(Described::Machine) | None => {
+                let machine = machines::answer(&server, &name).await;
+                match (machine, kind) {
+                    (Ok(answer), _) => {
+                        steps = do_now(&answer.view);
+                        answer.raw().clone()
+                    }
+                    (Err(absent @ Failure::Absent { .. }), None) => {
+                        let pool = server.get(&Kind::Rollouts.one(&name)).await;
+                        pool.map_err(|_| absent)?
+                    }
+                    (Err(failure), _) => return Err(failure),
+                }
             }
         };
         let programs = self.to.programs(&found)?;
@@ -69,10 +93,16 @@ impl Describe {
     }
 }
 
+/// The rollout of a pool.
+async fn rollout(server: &Server, pool: &str) -> Result<Value, Failure> {
+    let answered = server.get(&Kind::Rollouts.one(pool)).await;
+    absent::explained(server, Kind::Rollouts, pool, answered).await
+}
+
 /// Section with the next steps, as `dormer why` has them; none for a machine that serves.
 fn do_now(machine: &Machine) -> Vec<String> {
     let steps = explain::steps(machine, None);
-    let lines = steps.iter().flat_map(Step::lines);
+    let lines = explain::step_lines(&steps).into_iter();
     let lines: Vec<String> = lines.map(|line| format!("  {line}")).collect();
     match lines.is_empty() {
         true => lines,
@@ -173,6 +203,7 @@ const SAID: &[&str] = &[
     "seq",
     "enteredSeq",
     "episode",
+    "eroded",
 ];
 /// Words that are written otherwise than their fields.
 const WORDS: &[(&str, &str)] = &[
@@ -380,11 +411,49 @@ mod tests {
         let lines = do_now(&failed);
         assert_eq!(lines[0], "Do now:");
         assert!(
-            lines.contains(&"    dormer retry win-1".to_owned()),
+            lines.contains(&"       dormer retry win-1".to_owned()),
             "{lines:?}"
         );
         let serving = json!({"state": "Joined", "phase": "serving", "phaseText": "serving"});
         assert_eq!(do_now(&machine_with(serving)), Vec::<String>::new());
+    }
+
+    #[test]
+    fn an_object_is_named_with_its_kind_or_without() {
+        let machine = Some(Described::Machine);
+        for (first, second, kind, name) in [
+            ("win-1", None, None, "win-1"),
+            ("ns/win-1", None, None, "ns/win-1"),
+            ("machine", Some("win-1"), machine, "win-1"),
+            ("machine", Some("ns/win-1"), machine, "ns/win-1"),
+            ("machine/win-1", None, machine, "win-1"),
+            ("pool/windows", None, Some(Described::Pool), "windows"),
+            (
+                "rollouts",
+                Some("windows"),
+                Some(Described::Rollout),
+                "windows",
+            ),
+        ] {
+            assert_eq!(
+                chosen(first, second),
+                Ok((kind, name.to_owned())),
+                "{first}"
+            );
+        }
+        for (first, second, said) in [
+            ("machnie", Some("win-1"), "did you mean machine?"),
+            (
+                "node",
+                Some("win-1"),
+                "the kinds are: machine, rollout, pool",
+            ),
+            ("machine", None, "give one name"),
+            ("machine/a", Some("b"), "give one name"),
+        ] {
+            let failed = chosen(first, second).expect_err(first).to_string();
+            assert!(failed.contains(said), "{failed}");
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::{
 use clap::{Args, builder::PossibleValuesParser};
 use dormer_profile::near::question;
 use dormer_proto::phase::{Listed, MachinePhase, MachineState, RolloutState};
-use std::str::FromStr;
+use std::{collections::BTreeSet, str::FromStr};
 
 /// Filter of a list.
 #[derive(Debug, Clone, Default, Args)]
@@ -72,6 +72,34 @@ impl Filter {
             absent::check_pool(server, pool).await?;
         }
         Ok(())
+    }
+
+    /// The filter with each version that only begins one of those of `all` written out.
+    ///
+    /// # Errors
+    /// [`Failure::Usage`]: several versions begin so.
+    pub(super) fn for_items<T: Item>(&self, all: &[&T]) -> Result<Self, Failure> {
+        let mut filter = self.clone();
+        let terms = filter.selector.iter_mut().flat_map(|it| &mut it.0);
+        for term in terms.filter(|it| it.key == "version") {
+            if all.iter().any(|it| term.fits(*it)) {
+                continue;
+            }
+            let found = all.iter().filter_map(|it| it.field("version"));
+            let found: BTreeSet<String> = found.filter(|it| it.starts_with(&term.value)).collect();
+            if found.len() > 1 {
+                let found: Vec<String> = found.into_iter().collect();
+                return Err(Failure::Usage(format!(
+                    "--selector version={}: several versions begin so: {}",
+                    term.value,
+                    absent::listed(&found)
+                )));
+            }
+            if let Some(only) = found.into_iter().next() {
+                term.value = only;
+            }
+        }
+        Ok(filter)
     }
 
     /// Reason for which no item matches: a value of the selector that none of `all` has, and the values that they have.
@@ -200,7 +228,7 @@ impl Selector {
 
 impl Term {
     /// Whether the item's field has the value. A name also matches by its end, as commands take it, a version without
-    /// the hash behind it, and a state by its urgency.
+    /// the hash behind it, and a state by its urgency. [`Filter::for_items`] writes the beginning of a version out.
     fn fits(&self, item: &impl Item) -> bool {
         let found = item.field(&self.key).unwrap_or_default();
         let same = |text: &str| text.eq_ignore_ascii_case(&self.value);
@@ -278,6 +306,35 @@ mod tests {
             Some("--selector version=12: nothing has it\nthere are: 11.0.0-9fc46aca439d")
         );
         assert_eq!(by("version=11.0.0").unmatched(&[&machine]), None);
+    }
+
+    #[test]
+    fn a_version_may_be_given_by_a_beginning_that_only_one_has() {
+        let machines = [
+            "11.0.0-9fc46aca439d",
+            "11.0.1-0a1b2c3d4e5f",
+            "10.9.0-37cb91f94d5f",
+        ]
+        .map(|it| machine_with(json!({"version": it})));
+        let all: Vec<_> = machines.iter().collect();
+        let takes = |text: &str| {
+            let filter = by(text).for_items(&all).expect("a filter");
+            machines.each_ref().map(|it| filter.takes(it))
+        };
+        assert_eq!(takes("version=10"), [false, false, true]);
+        assert_eq!(takes("version=11.0.0-9fc4"), [true, false, false]);
+        assert_eq!(takes("version!=10.9"), [true, true, false]);
+        assert_eq!(
+            takes("version=11.0.1"),
+            [false, true, false],
+            "before the hash"
+        );
+        assert_eq!(takes("version=12"), [false; 3]);
+        let several = by("version=11").for_items(&all).unwrap_err().to_string();
+        assert!(
+            several.contains("11.0.0-9fc46aca439d, 11.0.1-0a1b2c3d4e5f"),
+            "{several}"
+        );
     }
 
     #[test]

@@ -166,13 +166,14 @@ impl Get {
         if self.names.is_empty() {
             let mut listing: Listing<T> = server.get(&self.path()).await?;
             let views: Vec<&T> = listing.items.iter().map(|it| &it.view).collect();
-            if !views.iter().any(|it| self.filter.takes(*it)) {
-                self.filter.check_pool(server).await?;
-                if let Some(why) = self.filter.unmatched(&views) {
+            let filter = self.filter.for_items(&views)?;
+            if !views.iter().any(|it| filter.takes(*it)) {
+                filter.check_pool(server).await?;
+                if let Some(why) = filter.unmatched(&views) {
                     return Err(Failure::Usage(why));
                 }
             }
-            listing.items.retain(|item| self.filter.takes(&item.view));
+            listing.items.retain(|item| filter.takes(&item.view));
             return self.listed(server, listing).await;
         }
         let mut items = Vec::new();

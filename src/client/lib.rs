@@ -94,9 +94,10 @@ pub enum Ask {
     Wait(wait::Wait),
     /// Show a machine's tasks, attempt by attempt: the worker, the result, and the latest remote commands
     ///
-    /// Attempts come from the history. Remote commands, with the beginning and end of their output, come from the
-    /// memory of the dormer process that answers: it has those that it received since it started. Secrets are
-    /// removed.
+    /// Attempts come from the history: order time, report time, worker, and outcome or error. Remote commands, with the
+    /// first and last 2 KiB of their output, come from the memory of the dormer process that answers: the latest 64 of a
+    /// task and 8 MiB in all, of those that it received since it started. Secrets are removed. For each step in a
+    /// worker's log, set DORMER_LOG=dormer_workers=debug.
     #[command(after_help = EXIT_CODES)]
     Logs(logs::Logs),
     /// Explain a machine's state: what it waits for, what failed, and what to do next

@@ -17,11 +17,9 @@ use dormer_views::{
 use serde::Serialize;
 use std::{collections::BTreeSet, time::Duration};
 
-/// Note on stored and discarded data.
-const KEPT: &str = "Each attempt is stored with its order time, report time, worker, and outcome \
-or error. Remote commands, with the first and last 2 KiB of output and secrets removed, are in \
-the memory of the answering process only: the latest 64 of a task and 8 MiB in all. They are lost \
-when it ends. For each step in a worker's log, set DORMER_LOG=dormer_workers=debug.";
+/// Note below attempts without any remote command.
+const NO_COMMANDS: &str = "No remote commands: dormer keeps the latest ones in memory, and has none since it started. \
+dormer logs --help says what is kept.";
 /// Poll interval of open attempts.
 const POLL_EVERY: Duration = Duration::from_millis(500);
 /// Default number of printed attempts.
@@ -124,7 +122,9 @@ impl Logs {
         if left_out > 0 {
             text.insert(0, &more);
         }
-        text.extend(["", KEPT]);
+        if !lines.is_empty() && lines.iter().all(|it| it.commands.is_empty()) {
+            text.extend(["", NO_COMMANDS]);
+        }
         Ok(text.join("\n"))
     }
 

@@ -107,6 +107,8 @@ fn named(words: &[String]) -> Option<(Named, String)> {
         (None, "get" | "describe" | "watch") => match (plain.first(), word.split_once('/')) {
             (Some(kind), _) => of_kind(kind)?,
             (None, Some((kind, _))) => of_kind(kind)?,
+            // The name alone is enough there.
+            (None, None) if name == "describe" => Named::Machine { or_rollout: false },
             (None, None) => return None,
         },
         (None, "history" | "reset") if plain.is_empty() => Named::Machine { or_rollout: true },
@@ -209,6 +211,7 @@ mod tests {
             ("history |", Some(Named::Machine { or_rollout: true })),
             ("reset --to |", None),
             ("describe machine |", machine()),
+            ("describe |", machine()),
             ("describe rollout |", Some(Named::Pool)),
             ("get pools |", Some(Named::Pool)),
             ("get machine/|", machine()),

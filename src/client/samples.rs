@@ -16,7 +16,7 @@ fn run_with(run: &str, mut common: Value, fields: Value) -> Value {
 }
 
 /// A machine's JSON with these fields.
-fn machine_json(fields: Value) -> Value {
+pub(super) fn machine_json(fields: Value) -> Value {
     let common = json!({
         "name": "win-1", "namespace": "", "uid": "u", "state": "Reachable", "phase": "converging-host",
         "phaseText": "converging the host", "differs": [], "pool": "windows", "deleting": false,

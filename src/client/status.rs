@@ -19,7 +19,7 @@ use dormer_views::{
     lacks::Lack,
     machine::{Machine, Machines},
     moment::span,
-    numbers::Numbers,
+    numbers::{self, Numbers},
     rollout::Rollout,
     run::{DeadLetter, List},
     trouble::{self, Group, Urgency},
@@ -310,7 +310,7 @@ impl Found {
         }
         section(&mut lines, "IN PROGRESS", Style::Heading, coloured);
         lines.push(format!("  {} of {all} machines serve", numbers.serving));
-        lines.extend(self.rollouts.iter().map(|it| self.rollout(it)));
+        lines.extend(self.rollouts.iter().flat_map(|it| self.rollout(it)));
         lines.extend(self.changing());
         let versions = versions(&self.machines);
         if !versions.is_empty() {
@@ -411,38 +411,41 @@ impl Found {
         }
     }
 
-    fn rollout(&self, rollout: &Rollout) -> String {
+    /// A rollout in numbers, and below them who holds the lease and what the next grant waits for.
+    fn rollout(&self, rollout: &Rollout) -> Vec<String> {
         let progress = self.progress(rollout);
         let Numbers {
             machines, updated, ..
         } = progress.numbers;
-        let mut parts = vec![format!("{updated} of {machines} updated")];
         let limit = rollout.max_unavailable;
         let limit = limit.map_or_else(|| "?".to_owned(), |it| it.to_string());
-        parts.push(format!("{} of {limit} unavailable", rollout.unavailable));
-        if !rollout.slots.is_empty() {
+        let mut numbers = vec![
+            format!("{updated} of {machines} updated"),
+            format!("{} of {limit} unavailable", rollout.unavailable),
+        ];
+        if !rollout.queue.is_empty() {
+            numbers.push(format!("{} in the queue", rollout.queue.len()));
+        }
+        if let Some(left) = progress.left {
+            numbers.push(format!("about {} left", span(left)));
+        }
+        let first = format!(
+            "  Rollout {} is {}: {}",
+            rollout.pool,
+            rollout.state,
+            numbers.join(", ")
+        );
+        let holds = (!rollout.slots.is_empty()).then(|| {
             let verb = if rollout.slots.len() == 1 {
                 "holds"
             } else {
                 "hold"
             };
-            parts.push(format!("{} {verb} the lease", holders(rollout)));
-        }
-        if !rollout.queue.is_empty() {
-            parts.push(format!("{} in the queue", rollout.queue.len()));
-        }
-        if let Some(waits) = &rollout.waiting_for {
-            parts.push(format!("waits for {waits}"));
-        }
-        if let Some(left) = progress.left {
-            parts.push(format!("about {} left", span(left)));
-        }
-        format!(
-            "  Rollout {} is {}: {}",
-            rollout.pool,
-            rollout.state,
-            parts.join(", ")
-        )
+            format!("    {} {verb} the lease", holders(rollout))
+        });
+        let waits = rollout.waiting_for.as_ref();
+        let waits = waits.map(|what| format!("    The next grant waits for {what}"));
+        [Some(first), holds, waits].into_iter().flatten().collect()
     }
 
     /// Machines that change without trouble, by phase.
@@ -479,14 +482,16 @@ fn machines_text(count: usize) -> String {
     format!("{count} machine{}", if count == 1 { "" } else { "s" })
 }
 
-/// Machines by the version that they carry.
+/// Machines by the version that they carry. A machine that goes is to carry none any more: the one in its place is.
 fn versions(machines: &[Machine]) -> Vec<Version> {
+    let replaced = numbers::replaced(machines);
     let mut counts: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
     for machine in machines {
         if let Some(version) = &machine.version {
             counts.entry(version).or_default().0 += 1;
         }
-        if let Some(version) = &machine.desired_version {
+        let goes = replaced.iter().any(|it| it.uid == machine.uid);
+        if let Some(version) = machine.desired_version.as_ref().filter(|_| !goes) {
             counts.entry(version).or_default().1 += 1;
         }
     }
@@ -551,6 +556,53 @@ mod tests {
                 "  v1: carried by 1 machine, desired on 0",
                 "  v2: carried by 0 machines, desired on 1",
             ]
+        );
+    }
+
+    #[test]
+    fn a_rollouts_line_is_short_and_its_machines_and_versions_add_up() {
+        let owned = |name: &str, fields: Value| {
+            let mut machine = serving(name, "v1");
+            machine["uid"] = json!(name);
+            machine["desiredVersion"] = json!("v2");
+            machine["owner"] = json!("MachineSet/windows");
+            for (key, value) in fields.as_object().expect("fields") {
+                machine[key] = value.clone();
+            }
+            machine
+        };
+        let machines = [
+            owned("demo-x7k2p-windows-worker-us-east-1a-9dg4j", json!({})),
+            owned(
+                "demo-x7k2p-windows-worker-us-east-1a-vn94g",
+                json!({"deleting": true, "state": "Draining",
+                "phase": "vanishing", "phaseText": "waiting for the Machine to be gone"}),
+            ),
+            owned(
+                "demo-x7k2p-windows-worker-us-east-1a-zzzzz",
+                json!({"version": null, "served": false,
+                "state": "Provisioned", "phase": "probing", "phaseText": "probing"}),
+            ),
+        ];
+        let rollout = json!({"maxUnavailable": 1, "waitingFor": "a slot: at most 1 machine may be unavailable",
+            "queue": [{"uid": "u", "name": "u", "position": 1, "away": false}],
+            "slots": [{"token": 5, "holder": "h", "name": "demo-x7k2p-windows-worker-us-east-1a-vn94g",
+                "marked": false, "seq": 20, "since": "2026-11-21T07:00:00.000Z", "waitsFor": null}]});
+        let text = found(&machines, rollout).lines(usize::MAX, false);
+        for line in [
+            "  Rollout windows is Open: 0 of 2 updated, 1 of 1 unavailable, 1 in the queue",
+            "    demo-x7k2p-windows-worker-us-east-1a-vn94g holds the lease",
+            "    The next grant waits for a slot: at most 1 machine may be unavailable",
+            "  v1: carried by 2 machines, desired on 0",
+            "  v2: carried by 0 machines, desired on 2",
+        ] {
+            assert!(text.lines().any(|it| it == line), "{line}\n{text}");
+        }
+        let short = text.lines().filter(|line| line.contains("ollout"));
+        assert!(short.clone().count() > 0);
+        assert!(
+            short.clone().all(|line| line.chars().count() <= 100),
+            "{text}"
         );
     }
 

@@ -19,6 +19,8 @@ const NOTE_MAX: usize = 100;
 const NOTE_MIN: usize = 30;
 /// Indent of such lines.
 const NOTE_INDENT: &str = "      ";
+/// Note behind a bar that ends with [`Pen::cut`].
+const NOT_TO_SCALE: &str = "longer than its bar";
 /// Most tasks of one name within a phase with rows of their own. Of more, the middle ones share one row.
 const ALIKE_MAX: usize = 6;
 
@@ -129,6 +131,8 @@ struct Pen {
     bad: char,
     wait: char,
     ongoing: char,
+    /// End of a bar that is shorter than its time.
+    cut: char,
     fork: &'static str,
     last: &'static str,
     down: &'static str,
@@ -146,6 +150,7 @@ impl Pen {
             let bad = 'x';
             let wait = '.';
             let ongoing = '>';
+            let cut = '/';
             Self {
                 width,
                 phase,
@@ -153,6 +158,7 @@ impl Pen {
                 bad,
                 wait,
                 ongoing,
+                cut,
                 fork,
                 last,
                 down,
@@ -167,6 +173,7 @@ impl Pen {
             let bad = '▓';
             let wait = '░';
             let ongoing = '▒';
+            let cut = '╱';
             Self {
                 width,
                 phase,
@@ -174,6 +181,7 @@ impl Pen {
                 bad,
                 wait,
                 ongoing,
+                cut,
                 fork,
                 last,
                 down,
@@ -203,7 +211,10 @@ struct Row {
 
 /// Tree of an episode, in a terminal with so many columns.
 fn draw(episode: &Episode, now: u64, pen: &Pen, columns: Option<usize>) -> String {
-    let to = episode.to.unwrap_or(now).max(episode.from);
+    // What was never closed ended with its episode.
+    let now = episode.to.unwrap_or(now);
+    let to = now.max(episode.from);
+    let scale_end = episode.scale_end(now);
     let long = lasted(episode.from, to);
     let moment = |at: u64| time(Timestamp(at));
     let head = format!(
@@ -228,20 +239,25 @@ fn draw(episode: &Episode, now: u64, pen: &Pen, columns: Option<usize>) -> Strin
         .unwrap_or(0);
     let mut text = head;
     for (label, row) in lines {
-        let bar = bar(row, (episode.from, episode.scale_end(now)), pen);
+        let bar = bar(row, (episode.from, scale_end), pen);
+        let note = match (row.to > scale_end, row.note.as_str()) {
+            (false, note) => note.to_owned(),
+            (true, "") => NOT_TO_SCALE.to_owned(),
+            (true, note) => format!("{note}; {NOT_TO_SCALE}"),
+        };
         let long = lasted(row.from, row.to);
         let line = format!("{label:width$}  {bar}  {long:>6}  ");
         text.push('\n');
         let room = columns.map(|most| most.saturating_sub(line.chars().count()));
-        let narrow = room.filter(|room| *room < NOTE_MIN.min(row.note.chars().count()));
+        let narrow = room.filter(|room| *room < NOTE_MIN.min(note.chars().count()));
         match columns.filter(|_| narrow.is_some()) {
             Some(most) => {
                 text.push_str(line.trim_end());
-                let note = format!("{NOTE_INDENT}{}", row.note);
+                let note = format!("{NOTE_INDENT}{note}");
                 text.push('\n');
                 text.push_str(&terminal::wrap(&note, most, NOTE_INDENT));
             }
-            None => text.push_str((line + &row.note).trim_end()),
+            None => text.push_str((line + &note).trim_end()),
         }
     }
     text
@@ -402,14 +418,17 @@ fn attempt(it: &Attempt, now: u64, pen: &Pen) -> Row {
     }
 }
 
-/// Bar of the row within the episode, to scale, at least one cell wide.
+/// Bar of the row within the episode, to scale, at least one cell wide. A bar that does not reach its row's end shows that
+/// in its last cell.
 fn bar(row: &Row, (from, to): (u64, u64), pen: &Pen) -> String {
     let whole = to.saturating_sub(from).max(1) as f64;
     let column = |at: u64| (at.clamp(from, to) - from) as f64 / whole * pen.width as f64;
     let begin = (column(row.from).floor() as usize).min(pen.width - 1);
     let end = (column(row.to).round() as usize).clamp(begin + 1, pen.width);
     let cells = (0..pen.width).map(|at| {
-        if (begin..end).contains(&at) {
+        if row.to > to && at + 1 == end {
+            pen.cut
+        } else if (begin..end).contains(&at) {
             row.cell
         } else {
             ' '
@@ -481,6 +500,27 @@ mod tests {
             text.contains("└─ converge-host 5.0") && text.contains("▒▒▒▒▒▒▒▒"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_bar_that_is_cut_says_so_and_what_was_left_open_ends_with_its_episode() {
+        let phase = |name: &str, from: u64, to: Option<u64>| json!({"state": "Failed", "phase": name, "text": name, "from": from, "to": to, "tasks": []});
+        let episode = |to: Option<u64>, last: &str| -> Episode {
+            let phases = [phase("probing", 0, Some(70_000)), phase(last, 70_000, None)];
+            let left = json!({"kind": "bring-up", "seq": 1, "from": 0, "to": to, "result": "", "phases": phases});
+            serde_json::from_value(left).unwrap()
+        };
+        let day = 86_400_000;
+        let drawn = |episode: &Episode| draw(episode, day, &Pen::new(16, true), None);
+        let text = drawn(&episode(None, "failed"));
+        let expected = [
+            "|- Failed: probing  --------------       70s",
+            "`- Failed                         -/     23h  longer than its bar",
+        ];
+        let lines: Vec<&str> = text.lines().skip(1).collect();
+        assert_eq!(lines, expected);
+        let text = drawn(&episode(Some(80_000), "probing"));
+        assert!(text.ends_with("--   10.0s"), "{text}");
     }
 
     #[test]

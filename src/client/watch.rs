@@ -37,7 +37,7 @@ pub(crate) enum Watched {
     #[value(aliases = ["machine", "m"])]
     Machines,
     /// Rollouts, one for each pool
-    #[value(aliases = ["rollout"])]
+    #[value(aliases = ["rollout", "pools", "pool"])]
     Rollouts,
 }
 

@@ -283,5 +283,5 @@ document.addEventListener("click", (event) => {
 
 nameZone();
 localize(document);
-live("no", "connecting");
+live("wait", "connecting");
 follow();

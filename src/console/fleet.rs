@@ -11,10 +11,10 @@ use super::{
 };
 use dormer_api::{lacks, live::Live, views};
 use dormer_proto::phase::{Listed, MachineState};
-use dormer_views::actions::{APPROVE, RETRY};
+use dormer_views::actions::{APPROVE, RESUME, RETRY};
 use dormer_views::{
     explain,
-    machine::Machine,
+    machine::{HaltKind, Machine},
     moment::span,
     numbers::Numbers,
     rollout::Rollout,
@@ -40,6 +40,8 @@ const STUCK: &str = "stuck";
 enum StateFilter {
     /// Machines that need a person.
     Stuck,
+    /// Those that a person, or a label, stopped in this way.
+    Halted(HaltKind),
     /// Those in this state.
     In(MachineState),
     /// No machine: this build does not know the state.
@@ -52,13 +54,16 @@ impl StateFilter {
         if id == STUCK {
             return Self::Stuck;
         }
-        MachineState::of_id(id).map_or_else(|| Self::Unknown(id.to_owned()), Self::In)
+        let halted = || HaltKind::of_id(id).map(Self::Halted);
+        let found = MachineState::of_id(id).map(Self::In).or_else(halted);
+        found.unwrap_or_else(|| Self::Unknown(id.to_owned()))
     }
 
     /// Text in the query.
     fn id(&self) -> &str {
         match self {
             Self::Stuck => STUCK,
+            Self::Halted(kind) => kind.id(),
             Self::In(state) => state.id(),
             Self::Unknown(id) => id,
         }
@@ -67,6 +72,7 @@ impl StateFilter {
     fn takes(&self, item: &Item) -> bool {
         match self {
             Self::Stuck => item.is_stuck(),
+            Self::Halted(kind) => (item.machine.halt.as_ref()).is_some_and(|it| it.kind == *kind),
             Self::In(state) => item.machine.state == *state,
             Self::Unknown(_) => false,
         }
@@ -228,6 +234,15 @@ fn counts(all: &[Item], stuck: usize, dead: usize, filter: &Filter) -> Markup {
         .map(|state| (state, in_state(state)))
         .filter(|(state, count)| *count > 0 || chosen(Some(&StateFilter::In(*state))))
         .collect();
+    let halts: Vec<(StateFilter, usize)> = HaltKind::ALL
+        .iter()
+        .map(|kind| StateFilter::Halted(*kind))
+        .map(|by| {
+            let count = all.iter().filter(|item| by.takes(item)).count();
+            (by, count)
+        })
+        .filter(|(by, count)| *count > 0 || chosen(Some(by)))
+        .collect();
     let shares: Vec<(&str, usize)> = states.iter().map(|(it, count)| (it.id(), *count)).collect();
     let chip = |by: Option<StateFilter>, count: usize, label: Markup| {
         let here = chosen(by.as_ref());
@@ -243,6 +258,7 @@ fn counts(all: &[Item], stuck: usize, dead: usize, filter: &Filter) -> Markup {
             @if stuck > 0 || chosen(Some(&StateFilter::Stuck)) {
                 (chip(Some(StateFilter::Stuck), stuck, html! { span.bad { "stuck" } }))
             }
+            @for (by, count) in &halts { (chip(Some(by.clone()), *count, html! { span.amber { (by.id()) } })) }
             @for (it, count) in &states { (chip(Some(StateFilter::In(*it)), *count, state(it.id()))) }
             @if dead > 0 { li { a.chip href="/dead-letters" { b { (dead) } " " span.bad { "dead letters" } } } }
         } }
@@ -341,6 +357,16 @@ fn for_all(group: &Group<'_>) -> Option<Markup> {
         if let Some(button) = button_for_all(&RETRY, &failed, Weight::Primary) {
             return Some(button);
         }
+    }
+    // A resume is valid in any state: no record is named that the machine has to be at. A label is removed by kubectl.
+    let stopped = |machine: &&&Machine| {
+        let halt = machine.halt.as_ref();
+        halt.is_some_and(|it| it.kind == HaltKind::Held || it.kind == HaltKind::Paused)
+    };
+    let stopped = group.machines.iter().filter(stopped).take(AT_ONCE_MAX);
+    let stopped: Vec<(&str, u64)> = stopped.map(|it| (it.uid.as_str(), 0)).collect();
+    if let Some(button) = button_for_all(&RESUME, &stopped, Weight::Secondary) {
+        return Some(button);
     }
     let asked = machines(&|it| it.phase == MachinePhase::ApprovalWait);
     let button = button_for_all(&APPROVE, &asked, Weight::Secondary)?;
@@ -497,6 +523,36 @@ mod tests {
     }
 
     #[test]
+    fn a_held_machine_has_a_chip_and_a_button() {
+        use crate::actions::tests::machine_in;
+        use dormer_proto::phase::MachinePhase;
+        use dormer_views::machine::Halt;
+        let held = Machine {
+            halt: Some(Halt {
+                kind: HaltKind::Held.into(),
+                by: Some("ann".into()),
+                text: "held by ann".into(),
+                since: None,
+            }),
+            ..machine_in(MachinePhase::Serving)
+        };
+        let items = [held, machine_in(MachinePhase::Serving)].map(|machine| {
+            let trouble = trouble::trouble(&machine);
+            Item { machine, trouble }
+        });
+        let chips = counts(&items, 0, 0, &Filter::default()).into_string();
+        assert!(chips.contains("href=\"/?state=held\""), "{chips}");
+        assert!(!chips.contains("state=paused"), "{chips}");
+        let shown = needs(&items, 0, &[]).into_string();
+        assert!(
+            shown.contains("data-all=\"u1@0\" data-action=\"resume\""),
+            "{shown}"
+        );
+        let only = filter_of(&[("state", "held")]);
+        assert_eq!(items.iter().filter(|it| only.takes(it, &[])).count(), 1);
+    }
+
+    #[test]
     fn equal_causes_are_one_entry_with_one_button() {
         use crate::actions::tests::machine_in;
         use dormer_proto::phase::MachinePhase;
@@ -564,6 +620,7 @@ mod tests {
         for (id, filter) in [
             ("stuck", StateFilter::Stuck),
             ("Joined", StateFilter::In(MachineState::Joined)),
+            ("held", StateFilter::Halted(HaltKind::Held)),
             ("joined", StateFilter::Unknown("joined".into())),
         ] {
             assert_eq!(StateFilter::of_id(id), filter);

@@ -147,8 +147,9 @@ fn situation(machine: &Machine, explanation: &Explanation) -> Markup {
                 }
                 div { dt { "Do now" } dd {
                     @if let Some(by) = heals_by {
-                        "Nothing before " (time(*by)) ": dormer continues by itself."
-                        @if !steps.is_empty() { " If it does not:" }
+                        @if steps.is_empty() { "Nothing" } @else { "Nothing yet" }
+                        ": dormer continues by itself. It counts as stuck at " (time(*by))
+                        @if steps.is_empty() { "." } @else { "; then:" }
                     }
                     @else if steps.is_empty() && instead.is_empty() { "Nothing." }
                     @match steps.as_slice() {

@@ -8,13 +8,17 @@ use super::{
 };
 use axum::extract::{Path, State as Of};
 use dormer_api::{
-    Api, ApiError,
-    pages::{Turn, typical_turn},
-    reads, views,
+    Api, ApiError, reads,
+    turns::{Turn, typical_turn},
+    views,
 };
-use dormer_proto::{id::Timestamp, phase::Unavailable, work::rollout_run};
+use dormer_proto::{
+    id::Timestamp,
+    phase::Unavailable,
+    work::{machine_run, rollout_run},
+};
 use dormer_views::{
-    actions::{PAUSE_POOL, RESUME_POOL},
+    actions::{Action, PAUSE_POOL, RESUME_POOL},
     moment::{lasted, span},
     numbers::Numbers,
     open_enum::OpenEnum,
@@ -44,10 +48,6 @@ pub(super) async fn read(
     let run = rollout_run(pool).ok().and_then(|id| snapshot.run(&id));
     let run = run.ok_or_else(|| ApiError::absent("rollout", pool, "dormer get rollouts"))?;
     let turns = api.turns_of(&run.id).await?;
-    let rollout = Rollout {
-        typical_turn_seconds: typical_turn(&turns).map(|ms| ms / 1_000),
-        ..rollout
-    };
     let records = history::read(api, run, part).await?;
     let names = views::names(&snapshot.runs);
     let numbers = Numbers::of_pool(&snapshot.machines(api.live()), pool);
@@ -56,7 +56,7 @@ pub(super) async fn read(
         (status_section(&rollout))
         (progress(&rollout, numbers, &turns, snapshot.now.0))
         (actions(&rollout, pool))
-        (turns_picture(&turns, &names, snapshot.now.0))
+        (turns_picture(&turns, &names, &|turn| given_up(snapshot, turn), snapshot.now.0))
         (machines(&rollout))
         (named("Not enrolled yet", &rollout.awaited))
         (named("Beyond the limit of members", &rollout.turned_away))
@@ -142,13 +142,20 @@ fn late<'a>(slots: &'a [Slot], turns: &[Turn], now: u64) -> Option<(&'a str, u64
 }
 
 fn actions(rollout: &Rollout, pool: &str) -> Markup {
-    let (action, weight) = match rollout.paused {
-        Some(_) => (&RESUME_POOL, Weight::Primary),
-        None => (&PAUSE_POOL, Weight::Secondary),
+    let shown = |action: &Action, weight| {
+        let path = format!("rollouts/{pool}/actions/{}", action.name);
+        button(&path, action, pool, None, weight)
     };
-    let path = format!("rollouts/{pool}/actions/{}", action.name);
+    let paused = rollout.paused.is_some();
     html! {
-        div.actions role="group" aria-label="Actions" { (button(&path, action, pool, None, weight)) (why()) }
+        div.actions role="group" aria-label="Actions" {
+            @if paused || rollout.eroded { (shown(&RESUME_POOL, Weight::Primary)) }
+            @if !paused { (shown(&PAUSE_POOL, Weight::Secondary)) }
+            (why())
+        }
+        @if rollout.eroded && !paused {
+            p.quiet { "Resume if the MachineSet wants fewer machines for good: then nothing waits for the missing one." }
+        }
     }
 }
 
@@ -240,8 +247,42 @@ fn named(title: &str, names: &[String]) -> Markup {
     html! { @if !names.is_empty() { p.note.amber { (title) ": " (names.join(", ")) "." } } }
 }
 
+/// Most characters of a label beside a bar on a narrow screen.
+const LABEL_MAX: usize = 22;
+
+/// Names as labels on a narrow screen: of long ones the ends, in which they differ. A label that is cut at its end would be
+/// the same for all.
+fn ends(names: &[String]) -> Vec<String> {
+    let end = |name: &String| {
+        let over = name.chars().count().saturating_sub(LABEL_MAX);
+        match name.char_indices().nth(over + 1) {
+            Some((at, _)) if over > 0 => format!("…{}", &name[at..]),
+            _ => name.clone(),
+        }
+    };
+    names.iter().map(end).collect()
+}
+
+/// Result of an upgrade that was given up, as the machine's own run has it.
+const GIVEN_UP: &str = "given up";
+
+/// Whether the change of a turn was given up: the machine left it as it was.
+fn given_up(snapshot: &Snapshot, turn: &Turn) -> bool {
+    let run = machine_run(&turn.holder).ok();
+    let run = run.and_then(|id| snapshot.run(&id));
+    let episodes = run.into_iter().flat_map(|run| &run.episodes);
+    let within = |at: u64| (turn.from..=turn.to.unwrap_or(u64::MAX)).contains(&at);
+    let mut ended = episodes.filter(|it| it.to.is_some_and(|to| within(to.0)));
+    ended.any(|it| it.result == GIVEN_UP)
+}
+
 /// Turns with the lease, to scale.
-fn turns_picture(turns: &[Turn], names: &BTreeMap<String, String>, now: u64) -> Markup {
+fn turns_picture(
+    turns: &[Turn],
+    names: &BTreeMap<String, String>,
+    given_up: &dyn Fn(&Turn) -> bool,
+    now: u64,
+) -> Markup {
     let shown = &turns[turns.len().saturating_sub(TURNS)..];
     let from = shown.iter().map(|turn| turn.from).min().unwrap_or(now);
     let to = shown
@@ -252,6 +293,8 @@ fn turns_picture(turns: &[Turn], names: &BTreeMap<String, String>, now: u64) -> 
         .max(from + 1);
     let offset = |at: u64| at.saturating_sub(from) as f64 * 100.0 / (to - from) as f64;
     let height = AXIS + shown.len() * ROW;
+    let name = |turn: &Turn| names.get(&turn.holder).unwrap_or(&turn.holder).clone();
+    let labels = ends(&shown.iter().map(name).collect::<Vec<_>>());
     html! {
         @if !shown.is_empty() {
             section.card aria-labelledby="turns" {
@@ -263,11 +306,15 @@ fn turns_picture(turns: &[Turn], names: &BTreeMap<String, String>, now: u64) -> 
                             (axis(from, to, height))
                             @for (at, turn) in shown.iter().enumerate() {
                                 @let end = turn.to.unwrap_or(now);
-                                @let kind = if turn.to.is_some() { "good" } else { "busy" };
+                                @let kind = match turn.to {
+                                    None => "busy",
+                                    Some(_) if given_up(turn) => "wait",
+                                    Some(_) => "good",
+                                };
                                 rect data-kind=(kind) x=(percent(offset(turn.from))) y=(AXIS + at * ROW + 4)
                                     width=(percent((offset(end) - offset(turn.from)).max(0.25))) height="14" rx="2" {
                                     title {
-                                        (names.get(&turn.holder).unwrap_or(&turn.holder)) ", token " (turn.token) ", "
+                                        (name(turn)) ", token " (turn.token) ", "
                                         (lasted(turn.from, end))
                                     }
                                 }
@@ -275,12 +322,13 @@ fn turns_picture(turns: &[Turn], names: &BTreeMap<String, String>, now: u64) -> 
                         }
                         @for (at, turn) in shown.iter().enumerate() {
                             @let end = turn.to.unwrap_or(now);
-                            @let name = names.get(&turn.holder).unwrap_or(&turn.holder);
                             svg width="30%" height=(AXIS + (at + 1) * ROW) {
-                                text.label x="4" y=(AXIS + at * ROW + 15) { (name) title { (name) } }
+                                text.label.whole x="4" y=(AXIS + at * ROW + 15) { (name(turn)) title { (name(turn)) } }
+                                text.label.end x="4" y=(AXIS + at * ROW + 15) { (labels[at]) title { (name(turn)) } }
                             }
                             text.long x="99.5%" y=(AXIS + at * ROW + 15) text-anchor="end" {
-                                (lasted(turn.from, end)) @if turn.to.is_none() { ", holds it" }
+                                (lasted(turn.from, end))
+                                @if turn.to.is_none() { ", holds it" } @else if given_up(turn) { ", given up" }
                             }
                         }
                     }
@@ -349,6 +397,49 @@ mod tests {
             from,
             to,
         }
+    }
+
+    #[test]
+    fn a_long_name_beside_a_bar_keeps_its_end() {
+        let names = ["demo-x7k2p-windows-worker-us-east-1a-9dg4j", "win-1"].map(str::to_owned);
+        assert_eq!(
+            ends(&names),
+            ["…rker-us-east-1a-9dg4j".to_owned(), "win-1".into()]
+        );
+    }
+
+    #[test]
+    fn a_turn_that_was_given_up_is_no_success() {
+        let turns = [
+            turn(1, 0, Some(100)),
+            turn(2, 100, Some(220)),
+            turn(3, 220, None),
+        ];
+        let drawn = turns_picture(&turns, &BTreeMap::new(), &|turn| turn.token == 2, 300);
+        let drawn = drawn.into_string();
+        let kinds = ["good", "wait", "busy"]
+            .map(|it| drawn.matches(&format!("data-kind=\"{it}\"")).count());
+        assert_eq!(kinds, [1, 1, 1], "{drawn}");
+        assert!(drawn.contains("120ms, given up"), "{drawn}");
+    }
+
+    #[test]
+    fn a_rollout_that_waits_for_a_set_to_grow_again_may_be_resumed() {
+        let rollout = |paused: Option<&str>, eroded: bool| {
+            let rollout = serde_json::json!({
+                "pool": "windows", "state": "Open", "members": 3, "joined": 2, "failed": 0, "unavailable": 1,
+                "manualApproval": false, "token": 4, "away": [], "queue": [], "slots": [], "gaps": [], "awaited": [],
+                "turnedAway": [], "machineSets": [], "run": "rollout/windows", "seq": 9, "enteredSeq": 7,
+                "began": "2026-11-21T06:00:00.000Z", "since": "2026-11-21T07:00:00.000Z", "sinceSeconds": 61,
+                "paused": paused, "eroded": eroded,
+            });
+            let rollout = serde_json::from_value(rollout).expect("a rollout");
+            let shown = actions(&rollout, "windows").into_string();
+            ["pause", "resume"].map(|it| shown.contains(&format!("windows/actions/{it}\"")))
+        };
+        assert_eq!(rollout(None, false), [true, false]);
+        assert_eq!(rollout(Some("ann"), false), [false, true]);
+        assert_eq!(rollout(None, true), [true, true]);
     }
 
     #[test]

@@ -110,7 +110,13 @@ async fn run_until_stopped(options: Options) -> anyhow::Result<ExitCode> {
     }
     // Every TLS library here installs ring. A second installation fails, which is harmless.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let mut running = start(&config).await?;
+    let mut running = tokio::select! {
+        started = start(&config) => started?,
+        signal = outside::asked_to_stop() => {
+            tracing::info!(signal = signal?, "dormer ends before it has started");
+            return Ok(ExitCode::SUCCESS);
+        }
+    };
     let why = tokio::select! {
         signal = outside::asked_to_stop() => Ok(signal?),
         error = running.ended() => Err(error),
@@ -134,6 +140,7 @@ async fn start(config: &Config) -> anyhow::Result<Running> {
         .map(|(certificate, key)| tls::acceptor(certificate, key));
     let (tls, renewed) = tls.transpose()?.unzip();
     let address = listener.local_addr()?;
+    let mut front = serve::Front::new(listener, tls);
     let client = client(config).await?;
     let catalog = Arc::new(outside::catalog(config)?);
     let payloads = Payloads::load(&config.payloads, &catalog)?;
@@ -148,7 +155,7 @@ async fn start(config: &Config) -> anyhow::Result<Running> {
     let live = Arc::<Live>::default();
     let (mut running, people) = match &config.store {
         Store::Folder(folder) => cluster.on_folder(folder, &live).await?,
-        Store::Nats(servers) => cluster.on_nats(servers, &live).await?,
+        Store::Nats(servers) => cluster.on_nats(servers, &live, &mut front).await?,
     };
     running.beside(PAYLOADS, async move {
         payloads.follow(catalog.as_ref().clone()).await;
@@ -184,7 +191,7 @@ async fn start(config: &Config) -> anyhow::Result<Running> {
     let router = health::router(running.health())
         .merge(metrics::router(running.telemetry(), running.health()))
         .merge(people);
-    serve::serve(&mut running, listener, router, tls);
+    front.serve(&mut running, router);
     if let Some(gate) = cluster.gate.get() {
         let scheme = if config.tls.is_some() {
             "https"
@@ -311,7 +318,12 @@ impl Cluster<'_> {
     }
 
     /// Starts the configured roles on a NATS store, which other processes share.
-    async fn on_nats(&self, servers: &str, live: &Arc<Live>) -> anyhow::Result<(Running, Router)> {
+    async fn on_nats(
+        &self,
+        servers: &str,
+        live: &Arc<Live>,
+        front: &mut serve::Front,
+    ) -> anyhow::Result<(Running, Router)> {
         let mut running = Running::observed_by(self.telemetry()?);
         if let Some(keys) = &self.config.keys {
             let telemetry = running.telemetry();
@@ -331,7 +343,9 @@ impl Cluster<'_> {
         }
         let mut people = Router::new();
         if nats::needs_store(self.config) {
-            let store = nats::open(self.config, servers).await?;
+            let health = running.health();
+            let opening = nats::open_for_role(self.config, servers, &health);
+            let store = front.meanwhile(running.health(), opening).await?;
             if self.config.is(Role::Engine) {
                 nats::engine(&mut running, &store, engine::Options::default());
             }

@@ -9,6 +9,7 @@ use dormer_engine::{
     nats::{self as store, NatsChanges, NatsStore, retire_old_inbox_for_ever},
 };
 use dormer_nats::{Login, Tls};
+use dormer_telemetry::health::{Health, RoleStatus};
 use dormer_workers::nats::{self as link, NatsLink, Sign};
 use futures::StreamExt;
 use std::{sync::Arc, time::Duration};
@@ -24,14 +25,43 @@ const CONNECT_PAUSE: Duration = Duration::from_secs(1);
 /// # Errors
 /// What to change on the server, or in the settings.
 pub async fn open(config: &Config, servers: &str) -> anyhow::Result<Arc<NatsStore>> {
+    opened(config, servers, Trouble::Passing, || ()).await
+}
+
+/// Opens the engine's side of the store for a role that runs on. A console waits for an engine to make it, however long
+/// that takes, and says so in `health`.
+///
+/// # Errors
+/// As [`open`].
+pub async fn open_for_role(
+    config: &Config,
+    servers: &str,
+    health: &Health,
+) -> anyhow::Result<Arc<NatsStore>> {
+    let waits = || health.tell(CONSOLE, RoleStatus::Waiting(NO_STORE.into()));
+    opened(config, servers, Trouble::NoStore, waits).await
+}
+
+/// Opens the store; without one, as `no_store` says.
+async fn opened(
+    config: &Config,
+    servers: &str,
+    no_store: Trouble,
+    waits: impl Fn(),
+) -> anyhow::Result<Arc<NatsStore>> {
     let options = store_options(config, servers);
-    let passing = |error: &store::OpenError| {
-        let passes = |error| matches!(error, &store::OpenError::Connect { lasting: false, .. });
-        passes(error) || *error == store::OpenError::NoStore
+    let kind = |error: &store::OpenError| match error {
+        store::OpenError::NoStore => no_store,
+        store::OpenError::Connect { lasting: false, .. } => Trouble::Passing,
+        _ => Trouble::Lasting,
     };
-    let opened = patiently(async || NatsStore::open(&options).await, passing).await;
+    let opened = patiently(async || NatsStore::open(&options).await, kind, waits).await;
     Ok(Arc::new(opened?))
 }
+
+/// What a console waits for that starts before any engine.
+const NO_STORE: &str = "no engine has made the store yet: start `dormer run --role engine` with the same --store and \
+     --nats-prefix; this console then continues by itself";
 
 /// Options of the store: connection and required durability.
 pub fn store_options(config: &Config, servers: &str) -> store::Options {
@@ -72,27 +102,47 @@ pub async fn connect(config: &Config, servers: &str) -> anyhow::Result<Arc<NatsL
         tls: tls(nats, servers),
         keys: config.keys.clone(),
     };
-    Ok(patiently(
-        async || NatsLink::connect(&options).await,
-        |error| !error.lasting,
-    )
-    .await?)
+    let kind = |error: &dormer_nats::ConnectError| match error.lasting {
+        true => Trouble::Lasting,
+        false => Trouble::Passing,
+    };
+    Ok(patiently(async || NatsLink::connect(&options).await, kind, || ()).await?)
 }
 
-/// Retries for [`CONNECT_FOR`]: in a cluster, NATS and dormer often start together.
+/// Kind of a failure at the start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Trouble {
+    /// Another try would fail in the same way.
+    Lasting,
+    /// The server does not answer yet.
+    Passing,
+    /// The server answers, and no engine has made the store yet.
+    NoStore,
+}
+
+/// Retries for [`CONNECT_FOR`]: in a cluster, NATS and dormer often start together. For a store that no engine has made
+/// it waits without a limit, and calls `waits`: an engine may be installed an hour later.
 async fn patiently<T, E: std::fmt::Display>(
     open: impl AsyncFn() -> Result<T, E>,
-    passing: impl Fn(&E) -> bool,
+    kind: impl Fn(&E) -> Trouble,
+    waits: impl Fn(),
 ) -> Result<T, E> {
-    let until = Instant::now() + CONNECT_FOR;
+    let mut until = Instant::now() + CONNECT_FOR;
     loop {
         match open().await {
-            Err(error) if passing(&error) && Instant::now() < until => {
-                tracing::warn!(%error, "NATS does not answer yet");
-                sleep(CONNECT_PAUSE).await;
-            }
-            result => return result,
+            Err(error) => match kind(&error) {
+                Trouble::NoStore => {
+                    waits();
+                    until = Instant::now() + CONNECT_FOR;
+                }
+                Trouble::Passing if Instant::now() < until => {
+                    tracing::warn!(%error, "NATS does not answer yet");
+                }
+                Trouble::Passing | Trouble::Lasting => return Err(error),
+            },
+            opened => return opened,
         }
+        sleep(CONNECT_PAUSE).await;
     }
 }
 
@@ -173,21 +223,36 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicU32, Ordering};
 
+    /// Number of tries until `patiently` gives up, of a server that fails so `times` times and then lastingly.
+    async fn tries(trouble: Trouble, times: u32) -> (u32, u32) {
+        let (tries, told) = (AtomicU32::new(0), AtomicU32::new(0));
+        let open = async || {
+            let failed = match tries.fetch_add(1, Ordering::Relaxed) < times {
+                true => trouble,
+                false => Trouble::Lasting,
+            };
+            Err::<(), _>(format!("{failed:?}"))
+        };
+        let kind = |error: &String| match error.as_str() {
+            "NoStore" => Trouble::NoStore,
+            "Passing" => Trouble::Passing,
+            _ => Trouble::Lasting,
+        };
+        let waits = || {
+            told.fetch_add(1, Ordering::Relaxed);
+        };
+        assert!(patiently(open, kind, waits).await.is_err());
+        (tries.into_inner(), told.into_inner())
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_server_that_starts_is_waited_for_and_a_refused_login_ends_the_start() {
-        for (lasting, most) in [(false, 31), (true, 1)] {
-            let tries = AtomicU32::new(0);
-            let open = async || {
-                tries.fetch_add(1, Ordering::Relaxed);
-                Err::<(), _>(if lasting {
-                    "authorization violation"
-                } else {
-                    "timed out"
-                })
-            };
-            let result = patiently(open, |_| !lasting).await;
-            assert!(result.is_err());
-            assert_eq!(tries.load(Ordering::Relaxed), most, "lasting: {lasting}");
-        }
+        assert_eq!(tries(Trouble::Passing, 1_000).await, (31, 0));
+        assert_eq!(tries(Trouble::Lasting, 1_000).await, (1, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_console_that_starts_before_any_engine_waits_for_it_without_a_limit() {
+        assert_eq!(tries(Trouble::NoStore, 5_000).await, (5_001, 5_000));
     }
 }

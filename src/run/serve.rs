@@ -10,12 +10,14 @@ use axum::{
     Router,
     body::Body,
     extract::{ConnectInfo, Request},
+    http::{HeaderValue, StatusCode, header::CONNECTION},
+    response::Response,
 };
-use dormer_telemetry::health::RoleStatus;
+use dormer_telemetry::health::{self, Health, RoleStatus};
 use futures::StreamExt;
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use std::{convert::Infallible, net::SocketAddr, time::Duration};
+use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpListener,
@@ -43,25 +45,64 @@ pub async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
     })
 }
 
-/// Serves on `listener` until the roles end, over TLS if there is a certificate.
-pub fn serve(
-    running: &mut Running,
-    listener: TcpListener,
-    router: Router,
-    tls: Option<TlsAcceptor>,
-) {
-    running.health().tell(CONSOLE, RoleStatus::Up);
-    let limited = Limited::new(listener);
-    running.beside(CONSOLE, async move {
-        match tls {
-            Some(acceptor) => match accept(Tls::over(limited, acceptor), router).await {},
-            None => match accept(limited, router).await {},
+/// Bound listener that is not served yet.
+pub struct Front(Source);
+
+/// Source of a front's connections.
+enum Source {
+    Plain(Limited),
+    Tls(Tls),
+}
+
+impl Front {
+    /// Front on `listener`, over TLS if there is a certificate.
+    pub fn new(listener: TcpListener, tls: Option<TlsAcceptor>) -> Self {
+        let limited = Limited::new(listener);
+        Self(match tls {
+            Some(acceptor) => Source::Tls(Tls::over(limited, acceptor)),
+            None => Source::Plain(limited),
+        })
+    }
+
+    /// Serves `router` until the roles end.
+    pub fn serve(mut self, running: &mut Running, router: Router) {
+        running.health().tell(CONSOLE, RoleStatus::Up);
+        running.beside(CONSOLE, async move { match self.accept(router).await {} });
+    }
+
+    /// Serves the health endpoints alone while `starting` is not done, so that probes see what this process waits for.
+    pub async fn meanwhile<T>(
+        &mut self,
+        health: Arc<Health>,
+        starting: impl Future<Output = T>,
+    ) -> T {
+        // No connection of this time may last: the next request on it belongs to the whole router.
+        let early = || async {
+            let text = "dormer starts; /readyz shows what it waits for\n";
+            (StatusCode::SERVICE_UNAVAILABLE, text)
+        };
+        let last = axum::middleware::map_response(async |mut response: Response| {
+            let close = HeaderValue::from_static("close");
+            response.headers_mut().insert(CONNECTION, close);
+            response
+        });
+        let router = health::router(health).fallback(early).layer(last);
+        tokio::select! {
+            started = starting => started,
+            never = self.accept(router) => match never {},
         }
-    });
+    }
+
+    async fn accept(&mut self, router: Router) -> Infallible {
+        match &mut self.0 {
+            Source::Plain(source) => accept(source, router).await,
+            Source::Tls(source) => accept(source, router).await,
+        }
+    }
 }
 
 /// Serves every connection, within the limits of this module.
-async fn accept<A>(mut source: A, router: Router) -> Infallible
+async fn accept<A>(source: &mut A, router: Router) -> Infallible
 where
     A: Accept<Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static>,
 {
@@ -123,8 +164,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_never_ends_the_headers_is_let_go() {
-        let (listener, address) = listener(usize::MAX).await;
-        tokio::spawn(accept(listener, Router::new()));
+        let (mut listener, address) = listener(usize::MAX).await;
+        tokio::spawn(async move { accept(&mut listener, Router::new()).await });
         let mut slow = TcpStream::connect(address).await.expect("connected");
         slow.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n")
             .await
@@ -136,9 +177,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_never_ends_the_body_is_let_go_and_who_ends_it_is_answered() {
-        let (listener, address) = listener(usize::MAX).await;
+        let (mut listener, address) = listener(usize::MAX).await;
         let echo = axum::routing::post(|body: String| async move { body });
-        tokio::spawn(accept(listener, Router::new().route("/", echo)));
+        let router = Router::new().route("/", echo);
+        tokio::spawn(async move { accept(&mut listener, router).await });
         let head = "POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 5\r\n\r\n";
         for (body, expected, ending) in [
             ("hello", "HTTP/1.1 200", "hello"),
@@ -159,9 +201,37 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn while_a_role_waits_at_the_start_its_probes_are_answered_and_no_connection_stays() {
+        let (limited, address) = listener(usize::MAX).await;
+        let mut front = Front(Source::Plain(limited));
+        let health = Arc::<Health>::default();
+        health.tell(CONSOLE, RoleStatus::Waiting("no engine".into()));
+        let asked = async {
+            let mut answers = Vec::new();
+            for path in ["/readyz", "/healthz", "/api/v1/machines"] {
+                let mut peer = TcpStream::connect(address).await.expect("connected");
+                let head = format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n");
+                peer.write_all(head.as_bytes()).await.expect("sent");
+                let mut said = String::new();
+                peer.read_to_string(&mut said).await.expect("it ends");
+                answers.push(said);
+            }
+            answers
+        };
+        let answers = front.meanwhile(health, asked).await;
+        for (said, (status, text)) in answers.iter().zip([
+            ("HTTP/1.1 503", "no engine"),
+            ("HTTP/1.1 200", "no engine"),
+            ("HTTP/1.1 503", "/readyz shows"),
+        ]) {
+            assert!(said.starts_with(status) && said.contains(text), "{said}");
+        }
+    }
+
+    #[tokio::test]
     async fn a_peer_beyond_its_limit_is_refused_until_one_of_its_connections_ends() {
-        let (listener, address) = listener(2).await;
-        tokio::spawn(accept(listener, Router::new()));
+        let (mut listener, address) = listener(2).await;
+        tokio::spawn(async move { accept(&mut listener, Router::new()).await });
         let connected = || async { TcpStream::connect(address).await.expect("connected") };
         let head = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
         let (first, mut second) = (connected().await, connected().await);

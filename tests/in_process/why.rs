@@ -409,6 +409,8 @@ fn hosts() -> Vec<(&'static str, Trouble)> {
         administrators_authorized_keys is open to others than Administrators and SYSTEM";
     let key = "10.0.0.9 shows the host key ssh-ed25519 SHA256:DRwR6J, not the pinned ssh-ed25519 SHA256:nL6KI7: \
         nothing was sent to it; if the host was rightfully reinstalled: dormer trust-host-key";
+    let clock = "its clock is 10m behind: 2026-11-23 07:52:00 UTC on the host, 2026-11-23 08:02:00 UTC here, and 5m is \
+        the limit. Run w32tm /resync on the host";
     let reboot = || Phase::Rebooting { boot_id: "b1".into(), asked: true };
     let host = || Phase::ConvergingHost { rebooted: false };
     vec![
@@ -417,7 +419,7 @@ fn hosts() -> Vec<(&'static str, Trouble)> {
         ("auth-refused-a-while", waits(Phase::KeyWait { since: ENTERED }, probe(), 3, "AuthRejected", rejected)),
         ("auth-refused", failed(Phase::Probing, "AuthRejected", rejected)),
         ("host-key-changed", failed(Phase::ConvergingNode, "HostKeyChanged", key)),
-        ("clock-skew", failed(Phase::Probing, "ClockSkew", "its clock is -600 s off: run w32tm /resync")),
+        ("clock-skew", failed(Phase::Probing, "ClockSkew", clock)),
         ("half-open", converging(1, "ConnectionLost", "the connection to 10.0.0.9 broke: Keepalive timeout")),
         ("no-frame", converging(1, "NoFrame", "the output holds no answer (exit 0); the host is looked at anew")),
         ("profile-noise", failed(host(), "SftpUnusable", "SFTP of 10.0.0.9 begins with the text \"Load\": a profile of its default shell writes output; let it write none")),
@@ -521,6 +523,9 @@ fn begins(line: &str) -> Option<&str> {
         .strip_prefix("  Do now:  ")
         .or(line.strip_prefix("           "))?;
     let line = line.strip_prefix("Or ").unwrap_or(line);
+    let numbered = line.split_once(". ");
+    let numbered = numbered.filter(|(number, _)| number.parse::<u8>().is_ok());
+    let line = numbered.map_or(line, |(_, step)| step);
     (!line.starts_with(' ')).then_some(line)
 }
 
@@ -528,7 +533,7 @@ fn begins(line: &str) -> Option<&str> {
 const IMPERATIVES: &[&str] = &[
     "add", "allow", "approve", "change", "check", "close", "compare", "correct", "create", "end",
     "find", "free", "give", "install", "let", "make", "mend", "nothing", "open", "read", "remove",
-    "replace", "restore", "see", "set", "start", "then", "uncordon", "wait",
+    "replace", "restore", "see", "set", "start", "then", "trust", "uncordon", "wait",
 ];
 
 #[test]

@@ -893,4 +893,18 @@ pub(crate) const SCENARIOS: &[(u8, &str, &CoveringTests)] = &[
             ),
         ],
     ),
+    (
+        101,
+        "a person rolls back while pods hold a drain up",
+        &[
+            (
+                "workflows/tests/meanwhile.rs",
+                "a_rollback_to_what_it_carries_undoes_its_drain",
+            ),
+            (
+                "workflows/tests/meanwhile.rs",
+                "a_drain_goes_on_to_the_version_that_is_desired_when_it_ends",
+            ),
+        ],
+    ),
 ];

@@ -252,6 +252,60 @@ fn an_uncordon_during_a_tear_down_reaches_the_worker() {
     assert!(!guard(&story, "tear-down").anew);
 }
 
+/// A pod may hold a drain for days. After a rollback to what the machine carries, nothing is left to do.
+#[test]
+fn a_rollback_to_what_it_carries_undoes_its_drain() {
+    let mut story = draining(wanting("v2"));
+    story.tell("the pool goes back to v1", pool_is(wanting("v1")));
+    assert_eq!(story.names(), ["close-fence"], "{}", story.text);
+    let note = story.state.note.clone().unwrap_or_default();
+    assert!(note.contains("went back to v1"), "{note}");
+    story.done("close-fence", Outcome::FenceClosed);
+    assert_eq!(story.state.phase, Phase::Serving, "{}", story.text);
+    assert_eq!(story.state.lease, Lease::None, "the next one may go");
+    assert_eq!(story.state.held, None, "it follows the next upgrade");
+
+    // Before the Node is cordoned.
+    let mut story = Story::joined(wanting("v1"));
+    story
+        .tell("the pool wants v2", pool_is(wanting("v2")))
+        .done("plan", planned(Some(ChangeClass::Drain)))
+        .granted(7, false)
+        .tell("the pool goes back to v1", pool_is(wanting("v1")));
+    assert_eq!(story.names(), ["close-fence"], "{}", story.text);
+}
+
+/// What it carries is not desired either, or its pods are gone already: the change ends with what is desired then.
+#[test]
+fn a_drain_goes_on_to_the_version_that_is_desired_when_it_ends() {
+    let mut story = draining(wanting("v2"));
+    story.tell("the pool wants v3", pool_is(wanting("v3")));
+    assert_eq!(story.names(), Vec::<&str>::new(), "{}", story.text);
+    assert!(matches!(story.state.phase, Phase::Evicting(..)));
+    let mut story = tearing_down();
+    story.tell("the pool goes back to v1", pool_is(in_place("v1")));
+    assert_eq!(story.names(), ["tear-down"], "{}", story.text);
+    story
+        .done("tear-down", Outcome::TornDown)
+        .done("probe", probed());
+    assert_eq!(story.state.target.version, "v1", "{}", story.text);
+}
+
+/// A person wants it for its own sake, whatever its version.
+#[test]
+fn a_rollback_ends_no_drain_that_a_person_asked_for() {
+    let mut story = Story::joined(wanting("v1"));
+    story
+        .person(Signal::Recreate)
+        .granted(7, false)
+        .done("open-fence", OPENED)
+        .tell("the Node is cordoned", cordoned())
+        .done("evict", evicted(1, 3))
+        .tell("the pool wants v2", pool_is(wanting("v2")))
+        .tell("the pool goes back to v1", pool_is(wanting("v1")));
+    assert!(matches!(story.state.phase, Phase::Evicting(..)));
+}
+
 /// The order is made again under another number, for the same tear-down.
 #[test]
 fn a_tear_down_stays_begun_when_the_api_server_was_away() {

@@ -99,7 +99,7 @@ pub enum OpenError {
         wanted: String,
     },
     /// There is no store yet, and this process may not make one.
-    #[error("no store is here yet: an engine makes it")]
+    #[error("no engine has made the store yet: start `dormer run --role engine` on these servers")]
     NoStore,
     /// Part of the store is missing, or it is another kind of store.
     #[error("{0}")]

@@ -10,7 +10,7 @@ pub mod trouble;
 
 pub use advice::{is_connection, shown_key, steps};
 pub use outdated::{OutdatedMachines, outdated};
-pub use step::{Outside, Step};
+pub use step::{Outside, Step, step_lines};
 
 use crate::{
     machine::{Condition, Machine, MachineKind},
@@ -23,6 +23,7 @@ use crate::{
 use dormer_profile::answer::FailureCode;
 use dormer_proto::{
     id::Timestamp,
+    machine::NAMED_ITEMS_MAX,
     phase::{MachinePhase, MachineState},
     rollout::MEMBERS_MAX,
 };
@@ -116,7 +117,8 @@ pub struct Explanation {
     /// Next steps, in their order.
     #[serde(rename = "do")]
     pub steps: Vec<Step>,
-    /// Time until which it usually continues by itself; the steps are for after that. Absent: they are for now.
+    /// Limit of its phase: until then dormer continues by itself, and the steps are for after that. It is no forecast: most
+    /// are done long before. Absent: the steps are for now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heals_by: Option<Moment>,
     /// Everything else that is known, one sentence each.
@@ -227,8 +229,7 @@ impl Explanation {
         ));
         let now = Timestamp(self.since.0.0 + self.since_seconds.saturating_mul(1_000));
         let first = first_line(self.heals_by, now, self.steps.is_empty());
-        let steps = self.steps.iter().flat_map(Step::lines);
-        let steps = first.into_iter().chain(steps);
+        let steps = first.into_iter().chain(step_lines(&self.steps));
         lines.extend(block("Do now", steps, "Nothing."));
         if !self.details.is_empty() {
             lines.extend(block("Details", self.details.iter().cloned(), ""));
@@ -259,9 +260,9 @@ fn block(heading: &str, texts: impl Iterator<Item = String>, none: &str) -> Vec<
 fn first_line(heals_by: Option<Moment>, now: Timestamp, no_steps: bool) -> Option<String> {
     let by = heals_by?.clock(now);
     Some(if no_steps {
-        format!("Nothing: dormer continues by itself, usually before {by}.")
+        format!("Nothing: dormer continues by itself. It counts as stuck at {by}.")
     } else {
-        format!("Nothing before {by}: dormer continues by itself. If it does not:")
+        format!("Nothing yet: dormer continues by itself. It counts as stuck at {by}; then:")
     })
 }
 
@@ -289,7 +290,7 @@ fn next_step(machine: &Machine, rollout: Option<&Rollout>) -> String {
     let prose = prose.join(" ");
     match (heals_by, steps.is_empty()) {
         (Some(by), false) => format!(
-            "dormer continues by itself. If it does not before {}: {prose}",
+            "dormer continues by itself. It counts as stuck at {}; then: {prose}",
             by.clock(now(machine))
         ),
         (_, true) => format!(
@@ -447,10 +448,13 @@ fn reason(machine: &Machine) -> Option<String> {
 fn what_differs(differs: &[String]) -> String {
     let named = &differs[..differs.len().min(DIFFERENCES_MAX)];
     let more = differs.len() - named.len();
-    let more = if more > 0 {
-        format!(" and {more} more (dormer plan)")
-    } else {
-        String::new()
+    let more = match more {
+        0 => String::new(),
+        // A worker names no more.
+        more if differs.len() >= NAMED_ITEMS_MAX => {
+            format!(" and {more} or more others (dormer plan)")
+        }
+        more => format!(" and {more} more (dormer plan)"),
     };
     format!("What is to change: {}{more}.", named.join(", "))
 }
@@ -668,8 +672,8 @@ pub(crate) mod tests {
              State:   Failed\n\
              Cause:   access denied: No right (access_denied)\n\
              Since:   07:00 UTC, for 5m12s, while converging the host\n\
-             Do now:  Make the SSH user an administrator of the host.\n         \
-             Then continue:\n           \
+             Do now:  1. Make the SSH user an administrator of the host.\n         \
+             2. Then continue:\n              \
              dormer retry m\n         \
              Or replace it:\n           \
              dormer recreate m --yes"
@@ -683,7 +687,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_machine_that_continues_by_itself_says_until_when_that_is_usual() {
+    fn a_machine_that_continues_by_itself_says_when_it_counts_as_stuck() {
         let probing = |since_seconds| {
             let mut machine = machine_in(MachinePhase::Probing);
             machine.status.since_seconds = since_seconds;
@@ -694,8 +698,7 @@ pub(crate) mod tests {
         assert_eq!(json["healsBy"], "2026-11-21T07:30:00.000Z");
         assert_eq!(json["do"][0]["outside"], "open-ssh");
         let lines = usual.lines();
-        let first =
-            "Do now:  Nothing before 07:30 UTC: dormer continues by itself. If it does not:\n";
+        let first = "Do now:  Nothing yet: dormer continues by itself. It counts as stuck at 07:30 UTC; then:\n";
         assert!(lines.contains(first), "{lines}");
         let slow = probing(16 * 60);
         assert_eq!(slow.urgency, Some(Urgency::Slow.into()));

@@ -21,24 +21,15 @@ pub struct Numbers {
 impl Numbers {
     /// Numbers of these machines; ended ones do not count.
     pub fn of<'a>(machines: impl IntoIterator<Item = &'a Machine>) -> Self {
+        let open = |it: &&Machine| it.status.closed.is_none();
+        let open: Vec<&Machine> = machines.into_iter().filter(open).collect();
         let mut numbers = Self::default();
-        // By owner: machines that go, and machines that have not served yet.
-        let mut changes: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
-        for machine in machines {
-            if machine.status.closed.is_some() {
-                continue;
-            }
-            numbers.machines += 1;
+        for machine in &open {
             numbers.serving += u64::from(machine.serves());
             numbers.updated += u64::from(machine.is_updated());
             numbers.failed += u64::from(machine.state == MachineState::Failed);
-            let owner = machine.owner.as_deref().unwrap_or_default();
-            let (going, coming) = changes.entry(owner).or_default();
-            *going += u64::from(goes(machine));
-            *coming += u64::from(!machine.served && !goes(machine));
         }
-        let twice = |(going, coming): &(u64, u64)| *going.min(coming);
-        numbers.machines -= changes.values().map(twice).sum::<u64>();
+        numbers.machines = (open.len() - replaced(open).len()) as u64;
         numbers
     }
 
@@ -46,6 +37,24 @@ impl Numbers {
     pub fn of_pool<'a>(machines: impl IntoIterator<Item = &'a Machine>, pool: &str) -> Self {
         Self::of(machines.into_iter().filter(|it| it.pool == pool))
     }
+}
+
+/// Machines that go and have another in their place already, of the same owner. No controller puts one in the place of a
+/// machine without an owner.
+pub fn replaced<'a>(machines: impl IntoIterator<Item = &'a Machine>) -> Vec<&'a Machine> {
+    let mut changes: BTreeMap<&str, (Vec<&'a Machine>, usize)> = BTreeMap::new();
+    for machine in machines {
+        let Some(owner) = machine.owner.as_deref() else {
+            continue;
+        };
+        let (going, coming) = changes.entry(owner).or_default();
+        match goes(machine) {
+            true => going.push(machine),
+            false => *coming += usize::from(!machine.served),
+        }
+    }
+    let of_owner = |(going, coming): (Vec<&'a Machine>, usize)| going.into_iter().take(coming);
+    changes.into_values().flat_map(of_owner).collect()
 }
 
 /// Whether its Machine is being deleted, or is gone.
@@ -130,6 +139,12 @@ mod tests {
             ..comes.clone()
         };
         assert_eq!(of(&[&serves, &gone, &other]), 3, "it is in nobody's place");
+        let host = |machine: &Machine| Machine {
+            owner: None,
+            ..machine.clone()
+        };
+        let (going, comes) = (host(&deleted), host(&comes));
+        assert_eq!(of(&[&serves, &going, &comes]), 3, "hosts of one's own");
     }
 
     #[test]

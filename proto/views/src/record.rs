@@ -109,10 +109,11 @@ pub struct Shown<'a> {
 }
 
 impl Shown<'_> {
-    /// Its events: without internal ones, unless it has no others or `all` are asked for. A cause without other events is
-    /// named: the time limit of a step.
+    /// Its events: without internal ones, unless `all` are asked for, or nothing else tells why the record is there. A
+    /// timer before a task that was ordered says nothing; one that ended a step is named.
     pub fn events(&self, all: bool) -> impl Iterator<Item = &Event> {
-        let alone = self.record.events.iter().all(Event::is_internal);
+        let internal = self.record.events.iter().all(Event::is_internal);
+        let alone = internal && self.record.asks.is_empty();
         let events = self.record.events.iter();
         events.filter(move |event| all || alone || !event.is_internal())
     }
@@ -223,5 +224,15 @@ mod tests {
         assert_eq!(left_out, 2);
         let (rows, left_out) = shown(&records, true);
         assert_eq!((rows.len(), left_out), (7, 0), "all of them");
+
+        let mut orders = due(8);
+        orders.asks = vec!["plan".into()];
+        let told = |record: &Record, all: bool| {
+            let records = [record.clone()];
+            let (rows, _) = shown(&records, all);
+            rows[0].events(all).count()
+        };
+        assert_eq!((told(&orders, false), told(&orders, true)), (0, 1));
+        assert_eq!(told(&due(9), false), 1, "it ended a step");
     }
 }

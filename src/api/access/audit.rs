@@ -100,6 +100,9 @@ pub(super) struct Entry {
     pub(super) rights: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) status: Option<u16>,
+    /// Whether an answered action was only checked, by the field `dryRun` of its body.
+    #[serde(skip_serializing_if = "is_false")]
+    pub(super) dry_run: bool,
     /// Why it was refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) error: Option<String>,
@@ -126,6 +129,14 @@ struct Line<'a> {
 
 fn is_zero(it: &u64) -> bool {
     *it == 0
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn is_false(it: &bool) -> bool {
+    !it
 }
 
 /// Audit. A separate thread writes the lines, so that a disk that hangs blocks no other thread.
@@ -410,6 +421,7 @@ mod tests {
             path: "/api/v1/machines/win-1/actions/retry".into(),
             rights: vec!["retry machines win-1".into()],
             status: None,
+            dry_run: false,
             error: None,
         }
     }

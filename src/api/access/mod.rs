@@ -41,7 +41,10 @@ use std::{
     net::{IpAddr, SocketAddr},
     panic::AssertUnwindSafe,
     path::PathBuf,
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -250,6 +253,18 @@ struct ShownBy(&'static str);
 #[derive(Clone)]
 struct Needed(Vec<Right>);
 
+/// Note that an action is only checked. The line `allowed` is written before the body is read; the reader of the body
+/// notes it for the line `answered`.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct DryRun(Arc<AtomicBool>);
+
+impl DryRun {
+    /// Notes that nothing is done.
+    pub(crate) fn note(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Address of the peer, if it is known.
 fn peer(parts: &Parts) -> Option<IpAddr> {
     let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>();
@@ -274,6 +289,7 @@ fn entry(parts: &Parts, event: What, outcome: How) -> Entry {
         path: Entry::said(parts.uri.path()),
         rights: rights.map_or_else(Vec::new, |it| it.0.iter().map(Right::named).collect()),
         status: None,
+        dry_run: false,
         error: None,
     }
 }
@@ -327,12 +343,17 @@ async fn guarded(State(guard): State<Arc<Guard>>, request: Request, next: Next) 
         Ok(admitted) => admitted,
         Err(error) => return refused(error),
     };
+    let checked = DryRun::default();
+    parts.extensions.insert(checked.clone());
     let request = Request::from_parts(parts, body);
     let (response, open) = match entry.event {
-        What::Action => match guard.audited(next.run(request), open, entry).await {
-            Ok(audited) => audited,
-            Err(error) => return refused(error),
-        },
+        What::Action => {
+            let action = next.run(request);
+            match guard.audited(action, checked, open, entry).await {
+                Ok(audited) => audited,
+                Err(error) => return refused(error),
+            }
+        }
         _ => (next.run(request).await, open),
     };
     let kind = response.headers().get(CONTENT_TYPE);
@@ -366,6 +387,7 @@ impl Guard {
     async fn audited(
         self: &Arc<Self>,
         action: impl Future<Output = Response> + Send + 'static,
+        checked: DryRun,
         open: Option<limits::Open>,
         entry: Entry,
     ) -> Result<(Response, Option<limits::Open>), ApiError> {
@@ -380,6 +402,7 @@ impl Guard {
             let answered = Entry {
                 outcome: How::Answered,
                 status: Some(status.as_u16()),
+                dry_run: checked.0.load(Ordering::Relaxed),
                 ..entry
             };
             // The action is done, and the request is on record; a lost line is counted.

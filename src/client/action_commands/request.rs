@@ -1,10 +1,9 @@
 //! Request of an action: the arguments that all of them share, the body that is sent, and the answer in words.
 
-use super::already;
-use crate::{Failure, To, answer::Answer, machines::path_of, server::Server, terminal};
+use crate::{Failure, To, answer::Answer, server::Server, terminal};
 use clap::Args;
 use dormer_views::actions::{Action, REMOVE};
-use dormer_views::{any_run::AnyRun, machine};
+use dormer_views::any_run::AnyRun;
 use serde::Serialize;
 use serde_json::Value;
 use std::io::{BufRead, IsTerminal};
@@ -129,73 +128,6 @@ impl RequestArgs {
         !self.yes && matches!(risk, Risk::Moves(_))
     }
 
-    /// Machines for which the server would take the action. The others are named on standard error.
-    pub(super) async fn possible(
-        &self,
-        server: &Server,
-        action: &Action,
-        machines: Vec<machine::Machine>,
-    ) -> Result<Vec<machine::Machine>, Failure> {
-        let mut possible = Vec::new();
-        for machine in machines {
-            let path = format!("{}/actions/{}", path_of(&machine), action.name);
-            match self.check(server, &path, &self.body()).await {
-                Err(Failure::Refused { error, .. }) => {
-                    terminal::warn(format_args!("{}: {error}", machine.name));
-                }
-                checked => {
-                    checked?;
-                    possible.push(machine);
-                }
-            }
-        }
-        Ok(possible)
-    }
-
-    /// Posts the action for each of several machines, and continues after a refusal.
-    pub(super) async fn post_all(
-        &self,
-        server: &Server,
-        action: &Action,
-        machines: &[machine::Machine],
-    ) -> Result<String, Failure> {
-        let mut answers = Vec::new();
-        let mut refused = 0;
-        for machine in machines {
-            if let Some(text) = already(action.name, machine) {
-                terminal::warn(text);
-                continue;
-            }
-            let path = format!("{}/actions/{}", path_of(machine), action.name);
-            let answer = server.post::<Answer<AnyRun>>(&path, &self.body()).await;
-            match answer {
-                Ok(answer) => answers.push(answer),
-                Err(Failure::Refused { error, .. }) => {
-                    terminal::warn(format_args!("{}: {error}", machine.name));
-                    refused += 1;
-                }
-                Err(other) => return Err(other),
-            }
-        }
-        let body = self.body();
-        let lines: Vec<String> = answers
-            .iter()
-            .map(|it| answer_text(action, &body, &it.view))
-            .collect();
-        let text = self.to.programs(&answers)?;
-        let text = text.unwrap_or_else(|| lines.join("\n"));
-        if refused == 0 {
-            return Ok(text);
-        }
-        // The finished actions are reported even though the command fails.
-        let _ = terminal::say(&text);
-        let all = machines.len();
-        Err(Failure::refused(
-            format!("{}: refused for {refused} of {all} machines", action.name),
-            "dormer why says what they wait for",
-        ))
-    }
-
     /// Asks for confirmation before a risky action.
     pub(super) fn confirm(&self, what: &str, risk: Risk) -> Result<(), Failure> {
         match risk {
@@ -261,7 +193,7 @@ fn done(action: &Action, body: &RequestBody<'_>) -> String {
 }
 
 /// Answer to an action, and how a removal is taken back: by a reset to the record before it.
-fn answer_text(action: &Action, body: &RequestBody<'_>, run: &AnyRun) -> String {
+pub(super) fn answer_text(action: &Action, body: &RequestBody<'_>, run: &AnyRun) -> String {
     let line = answer_line(&done(action, body), run);
     if action.name != REMOVE.name {
         return line;

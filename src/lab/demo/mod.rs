@@ -8,9 +8,9 @@ mod scenarios;
 mod script;
 mod show;
 mod stage;
+mod unfinished;
 
 use crate::fleet;
-use anyhow::Context;
 use clap::{Args, ValueEnum};
 use dormer_fleet::{
     faults::{End, FaultOrder},
@@ -216,7 +216,7 @@ fn finish(
     outcome: anyhow::Result<outcome::Outcome>,
     script: &script::Script<'_>,
 ) -> anyhow::Result<ExitCode> {
-    let outcome = outcome.with_context(|| script.progress_report())?;
+    let outcome = outcome.map_err(|error| unfinished(options, &error, script))?;
     if !options.json {
         println!("{}", outcome::table(script.machines()));
         println!("{}", outcome.sentence());
@@ -229,6 +229,25 @@ fn finish(
     } else {
         ExitCode::FAILURE
     })
+}
+
+/// The error of a demonstration that did not finish, with its causes and one command to look further.
+fn unfinished(
+    options: &Options,
+    error: &anyhow::Error,
+    script: &script::Script<'_>,
+) -> anyhow::Error {
+    let machines: Vec<_> = script
+        .machines()
+        .filter_map(unfinished::Waiting::of)
+        .collect();
+    let address = options.hold.then(|| script.address().to_string());
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    anyhow::anyhow!(unfinished::summary(
+        &format!("{error:#}"),
+        machines,
+        |first| { unfinished::next_command(address.as_deref(), first, &arguments) }
+    ))
 }
 
 #[cfg(test)]

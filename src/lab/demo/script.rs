@@ -115,7 +115,8 @@ impl<'a> Script<'a> {
             let still = self.moved.elapsed() > STILL_MAX && !left;
             anyhow::ensure!(
                 !still,
-                "the machines could not {what} in time: {serving} of {wanted} serve with {version}"
+                "the machines could not {what}: nothing changed for {} s, and {serving} of {wanted} serve with {version}",
+                STILL_MAX.as_secs()
             );
             self.stage.pause(POLL_EVERY).await?;
         }
@@ -263,27 +264,8 @@ impl<'a> Script<'a> {
         self.board.live()
     }
 
-    /// Present states with their reasons, for an error.
-    pub(crate) fn progress_report(&self) -> String {
-        let mut lines = vec!["the demonstration did not finish".to_owned()];
-        for machine_run in self
-            .board
-            .live()
-            .filter(|machine_run| machine_run.view.phase != MachinePhase::Serving)
-        {
-            let view = &machine_run.view;
-            let why = view
-                .reason
-                .clone()
-                .or_else(|| view.waiting_for.clone())
-                .unwrap_or_default();
-            lines.push(format!(
-                "  {}: {} ({}): {why}",
-                view.name,
-                view.phase.state(),
-                view.phase.text()
-            ));
-        }
-        lines.join("\n")
+    /// Address of the API and the console.
+    pub(crate) fn address(&self) -> std::net::SocketAddr {
+        self.stage.address()
     }
 }

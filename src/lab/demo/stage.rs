@@ -18,7 +18,7 @@ use dormer_engine::{embedded::EmbeddedStore, engine, local::Local, port::Clock a
 use dormer_fleet::{Pace, World, WorldConfig, api::kinds, manifest::Sets, world::Record};
 use dormer_run::{
     roles::{self, Parts, Running},
-    serve,
+    serve::{self, Front},
 };
 use dormer_telemetry::{Telemetry, health, metrics, otlp::Export};
 use dormer_workers::{
@@ -115,7 +115,7 @@ impl Stage {
         let router = health::router(running.health())
             .merge(metrics::router(telemetry, running.health()))
             .merge(people);
-        serve::serve(&mut running, listener, router, None);
+        Front::new(listener, None).serve(&mut running, router);
         *stage.running.lock().await = Some(running);
         Ok(stage)
     }

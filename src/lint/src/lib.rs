@@ -128,7 +128,7 @@ fn check(object: &documents::Object<'_>, site: &Site<'_>, found: &mut Vec<Findin
         ("autoscaling.openshift.io", "MachineAutoscaler") => autoscaler::check(object, site, found),
         ("autoscaling.openshift.io", "ClusterAutoscaler") => autoscaler::of_cluster(object, found),
         ("", "ConfigMap") => instances::check(object, site, found),
-        ("dormer.io", "WindowsPool") => pool::check(object, site, found),
+        (_, "WindowsPool") => pool::check(object, site, found),
         ("node.k8s.io", "RuntimeClass") => runtime_class::check(object, site, found),
         ("", "") => profile::check(object, site, found),
         _ => workload::check(object, site, found),

@@ -5,12 +5,17 @@ use crate::{
     documents::Object,
     finding::Finding,
 };
-use dormer_profile::yaml_tree::{Node, Value};
+use dormer_profile::yaml_tree::{Key, Node, Value};
 use serde_json::Value as Json;
 use std::sync::LazyLock;
 
 /// The definitions as they are applied.
 const DEFINITIONS: &str = include_str!("../../../deploy/crd.yaml");
+/// Version of a WindowsPool, and the one before it.
+const CURRENT: &str = "dormer.io/v1beta1";
+const EARLIER: &str = "dormer.io/v1alpha1";
+/// Fields of an object.
+const ROOT: [&str; 5] = ["apiVersion", "kind", "metadata", "spec", "status"];
 /// Name of the one pool.
 const NAME: &str = "windows";
 
@@ -30,14 +35,23 @@ static SCHEMA: LazyLock<Json> = LazyLock::new(|| {
 
 pub(crate) fn check(object: &Object<'_>, _: &Site<'_>, found: &mut Vec<Finding>) {
     let root = &object.root;
-    let version = root.get("apiVersion");
-    if let Some(version) = version.filter(|_| object.api_version != "dormer.io/v1beta1") {
-        let message = format!("`{}` is an earlier version", object.api_version);
-        found.push(
-            Finding::new("pool-version", version.position, message)
-                .replace(version.position, "dormer.io/v1beta1"),
-        );
+    if object.api_version != CURRENT {
+        let place = root
+            .get("apiVersion")
+            .map_or(root.position, |it| it.position);
+        let (rule, says) = match object.api_version.as_str() {
+            EARLIER => ("pool-version", "an earlier version"),
+            other if other.starts_with("dormer.io/") => ("pool-api", "no version of WindowsPool"),
+            _ => ("pool-api", "not dormer's API"),
+        };
+        let message = format!("`{}` is {says}", object.api_version);
+        found.push(Finding::new(rule, place, message).replace(place, CURRENT));
         return;
+    }
+    for (key, _) in root.entries() {
+        if !ROOT.contains(&key.name.as_str()) {
+            found.push(unknown(key, "the pool", &ROOT));
+        }
     }
     if let Some(name) = root.at(&["metadata", "name"])
         && name.text() != Some(NAME)
@@ -73,26 +87,8 @@ fn walk(node: &Node, schema: &Json, path: &str, found: &mut Vec<Finding>) {
             match known.get(&key.name) {
                 Some(schema) => walk(value, schema, &format!("{path}.{}", key.name), found),
                 None => {
-                    let all: Vec<&str> = known.keys().map(String::as_str).collect();
-                    let message = format!("`{path}` has no field `{}`", key.name);
-                    // A field in the wrong place: `maxUnavailable` belongs below `strategy`.
-                    let below = known.iter().find(|(_, it)| {
-                        let fields = it["properties"].as_object();
-                        fields.is_some_and(|it| it.contains_key(&key.name))
-                    });
-                    let near = all
-                        .iter()
-                        .find(|it| it.eq_ignore_ascii_case(&key.name) || close(it, &key.name));
-                    let finding = Finding::new("pool-field", key.position, message);
-                    found.push(match (near, below) {
-                        (None, Some((parent, _))) => {
-                            finding.mend(format!("write it as `{path}.{parent}.{}`", key.name))
-                        }
-                        (Some(near), _) => finding
-                            .mend(format!("write `{near}`"))
-                            .replace(key.position, *near),
-                        (None, None) => finding.mend(format!("take one of {}", all.join(", "))),
-                    });
+                    let known: Vec<&str> = known.keys().map(String::as_str).collect();
+                    found.push(unknown(key, &format!("`{path}`"), &known));
                 }
             }
         }
@@ -129,6 +125,37 @@ fn walk(node: &Node, schema: &Json, path: &str, found: &mut Vec<Finding>) {
     {
         found.push(bad(format!("`{path}` is `{text}`")).mend(rule.to_owned()));
     }
+}
+
+/// Finding about a field that is not among the `known` ones of `whole`: the near one, or its place elsewhere.
+fn unknown(key: &Key, whole: &str, known: &[&str]) -> Finding {
+    let name = key.name.as_str();
+    let finding = Finding::new(
+        "pool-field",
+        key.position,
+        format!("{whole} has no field `{name}`"),
+    );
+    let near = known
+        .iter()
+        .find(|it| it.eq_ignore_ascii_case(name) || close(it, name));
+    let elsewhere = || path_of(name, "spec", &SCHEMA["properties"]["spec"]);
+    match (near, elsewhere()) {
+        (Some(near), _) => finding
+            .mend(format!("write `{near}`"))
+            .replace(key.position, *near),
+        (None, Some(path)) => finding.mend(format!("write it as `{path}`")),
+        (None, None) => finding.mend(format!("take one of {}", known.join(", "))),
+    }
+}
+
+/// Path of the first field of that name below `path`, the shallowest first.
+fn path_of(name: &str, path: &str, schema: &Json) -> Option<String> {
+    let fields = schema["properties"].as_object()?;
+    if let Some((known, _)) = fields.iter().find(|(it, _)| it.eq_ignore_ascii_case(name)) {
+        return Some(format!("{path}.{known}"));
+    }
+    let mut below = fields.iter();
+    below.find_map(|(field, schema)| path_of(name, &format!("{path}.{field}"), schema))
 }
 
 /// Whether a value keeps one of the definition's rules, by its message.

@@ -216,6 +216,9 @@ rules! {
     Pool Error "pool-name" true "name: win-pool"
         "dormer reads the pool named windows, in its own namespace, and no other"
         "write name: windows";
+    Pool Error "pool-api" true "apiVersion: apps/v1"
+        "the cluster has no such kind, and the pool is not created"
+        "write apiVersion: dormer.io/v1beta1";
     Pool Warning "pool-version" true "apiVersion: dormer.io/v1alpha1"
         "the earlier version is served for old objects only"
         "write apiVersion: dormer.io/v1beta1";

@@ -132,6 +132,12 @@ fn a_text_that_is_no_yaml_is_refused_without_our_own_terms_and_a_misplaced_field
     let found = lint(pool, Flavour::OpenShift);
     let mends: Vec<&str> = found.iter().map(|it| it.mend.as_str()).collect();
     assert_eq!(mends, ["write it as `spec.strategy.maxUnavailable`"]);
+    // Beside the spec, and not in it.
+    let pool = "apiVersion: dormer.io/v1beta1\nkind: WindowsPool\nmetadata: {name: windows, namespace: dormer}\n\
+                maxUnavailable: 1\nspec: {}\n";
+    let found = lint(pool, Flavour::OpenShift);
+    assert_eq!(found[0].message, "the pool has no field `maxUnavailable`");
+    assert_eq!(found[0].mend, "write it as `spec.strategy.maxUnavailable`");
 }
 
 #[test]

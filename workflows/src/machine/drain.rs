@@ -270,6 +270,12 @@ impl DrainPhase {
             }
             // Whether its Node is down, and for how long, decides about its turn.
             (Self::Leaving, News::Node { .. } | News::NodeGone) => removal::node_changed(draft),
+            // The rollout went back to what the machine carries, and nothing is destroyed yet.
+            (Self::Opening(_) | Self::Evicting(..), News::Pool { retarget: true, .. })
+                if draft.is_superseded() =>
+            {
+                draft.went_back();
+            }
             // A drain that takes too long by the new settings is found overdue by them.
             (Self::Evicting(change, drain), News::Pool { drain: true, .. }) => {
                 drain_anew(draft, change, drain);

@@ -76,6 +76,25 @@ impl Draft<'_> {
         self.enter(Phase::Undoing);
     }
 
+    /// Whether the change under the lease is to another version than the one that is desired now, and that the machine
+    /// carries. What a person requested, and the repair of an absent Node, is for no version.
+    pub(super) fn is_superseded(&self) -> bool {
+        let (Phase::Opening(change) | Phase::Evicting(change, _)) = &self.s.phase else {
+            return false;
+        };
+        !change.repair && self.s.wish.is_none() && !self.s.differs()
+    }
+
+    /// Undoes a drain for a version that is no longer desired.
+    pub(super) fn went_back(&mut self) {
+        let version = self.s.version.clone().unwrap_or_default();
+        self.s.note = Some(format!(
+            "the rollout went back to {version}, which it carries: its drain is undone"
+        ));
+        self.s.approval_is_spent();
+        self.give_back();
+    }
+
     /// Returns the slot; the token is closed on every object.
     pub(super) fn release(&mut self, replaced: bool) {
         if let Some(token) = self.s.lease.token() {

@@ -9,6 +9,7 @@ use super::{
     state::Change,
 };
 use dormer_proto::{
+    duration::{span, utc},
     id::Timestamp,
     machine::{ChangeClass, Outcome},
     message::{Failure, cause},
@@ -183,7 +184,7 @@ fn probed(draft: &mut Draft<'_>) {
     let facts = draft.s.host.facts.as_ref();
     let skew = facts.map_or(0, |facts| facts.clock_skew_ms);
     if skew.unsigned_abs() > policy::CLOCK_SKEW_MAX {
-        let message = format!("its clock is {} s off: run w32tm /resync", skew / 1_000);
+        let message = clock_is_off(draft.now.at, skew);
         draft.s.phase = Phase::Probing;
         return draft.lasting("ClockSkew", message);
     }
@@ -193,6 +194,18 @@ fn probed(draft: &mut Draft<'_>) {
         true => draft.enter(Phase::Adopting),
         false => draft.enter(Phase::ConvergingHost { rebooted: false }),
     }
+}
+
+/// Text about a host's clock that differs by `skew` milliseconds from dormer's, which shows `now`.
+fn clock_is_off(now: Timestamp, skew: i64) -> String {
+    let by = span(skew.unsigned_abs().saturating_add(500) / 1_000);
+    let side = if skew < 0 { "behind" } else { "ahead" };
+    format!(
+        "its clock is {by} {side}: {} on the host, {} here, and {} is the limit. Run w32tm /resync on the host",
+        utc(Timestamp(now.0.saturating_add_signed(skew))),
+        utc(now),
+        span(policy::CLOCK_SKEW_MAX / 1_000)
+    )
 }
 
 fn key_refused(draft: &mut Draft<'_>, since: Timestamp, failure: Failure) {
@@ -243,4 +256,24 @@ fn adopted_unseen(draft: &mut Draft<'_>, failure: Failure) {
     draft.end_episode("adopted unseen");
     draft.s.in_service = true;
     serve_unchecked(draft);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_is_off_has_its_direction_both_times_and_the_limit() {
+        let now = Timestamp(1_763_708_400_000);
+        assert_eq!(
+            clock_is_off(now, -600_000),
+            "its clock is 10m behind: 2025-11-21 06:50:00 UTC on the host, 2025-11-21 07:00:00 UTC here, and 5m is \
+             the limit. Run w32tm /resync on the host"
+        );
+        let ahead = clock_is_off(now, 7_200_000);
+        assert!(
+            ahead.starts_with("its clock is 2h ahead: 2025-11-21 09:00:00 UTC"),
+            "{ahead}"
+        );
+    }
 }

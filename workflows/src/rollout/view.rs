@@ -71,6 +71,8 @@ pub struct View {
     pub machine_sets: Vec<SetView>,
     /// Condition of the next grant, in one sentence; `None`: no machine waits, or the next decision grants.
     pub waiting_for: Option<String>,
+    /// Whether a slot or gap waits for a MachineSet to want as many Machines as before. A person's resume ends that wait.
+    pub eroded: bool,
 }
 
 /// A machine that counts as unavailable.
@@ -188,6 +190,7 @@ impl State {
             rollback: self.rollback.as_ref().map(rollback),
             machine_sets: self.owners.values().filter_map(set_view).collect(),
             waiting_for: named.waiting_for(),
+            eroded: named.eroded(),
         }
     }
 
@@ -370,6 +373,15 @@ impl NamedState<'_> {
         }
     }
 
+    /// Whether [`Self::vacancy`] waits for a MachineSet to want as many Machines as before.
+    fn eroded(&self) -> bool {
+        let vacancies = self.state.vacancies();
+        let waits = |it: &Vacancy| self.state.candidates(it).next().is_none();
+        vacancies
+            .iter()
+            .any(|it| waits(it) && self.state.eroded(it))
+    }
+
     fn halted(&self) -> Option<String> {
         let failures = self.state.failures();
         if failures.is_empty() {
@@ -512,20 +524,17 @@ impl NamedState<'_> {
         }
         let limit = self.state.limit().unwrap_or(0);
         let away = self.state.away();
-        let named: Vec<_> = away
-            .iter()
-            .take(NAMED_MAX)
-            .map(|away| self.absence(away))
-            .collect();
-        let more = match away.len().saturating_sub(NAMED_MAX) {
-            0 => String::new(),
-            more => format!(", and {more} more"),
-        };
+        let named = away.iter().take(NAMED_MAX);
+        let mut absences: Vec<_> = named.map(|away| self.absence(away)).collect();
+        if let more @ 1.. = away.len().saturating_sub(NAMED_MAX) {
+            absences.push(format!("{more} more are unavailable"));
+        }
         let machines = if limit == 1 { "machine" } else { "machines" };
-        format!(
-            "a free place: {}{more}, and at most {limit} {machines} may be unavailable",
-            named.join(", ")
-        )
+        let most = format!("a slot: at most {limit} {machines} may be unavailable");
+        match absences.is_empty() {
+            true => most,
+            false => format!("{most}, and {}", absences.join(", ")),
+        }
     }
 
     /// Unavailable machines, and why.

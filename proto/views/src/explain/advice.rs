@@ -107,8 +107,19 @@ fn failed(machine: &Machine) -> Vec<Step> {
         // A retry meets the same key again. Trust in the new key continues the step. No command for that is ready to be
         // copied: a person who trusts a key types what the host itself shows, not what the connection shows.
         "HostKeyChanged" => {
-            let say = say.replace("MACHINE", name);
-            vec![Step::outside(outside, say), recreate()]
+            let trust = format!(
+                "Trust that key, if it is the one that the cause names and you know who reinstalled the host: dormer \
+                 trust-host-key {name} --fingerprint SHA256:… --why REASON. The step then continues"
+            );
+            let mut replace = recreate();
+            replace.say = "Replace it, if the key is another one or nobody reinstalled the host: the connection may be \
+                           intercepted"
+                .into();
+            vec![
+                Step::outside(outside, say),
+                Step::outside(outside, trust),
+                replace,
+            ]
         }
         // No host of that kind can be mended.
         "ProgramForOtherProcessor" => vec![Step::outside(outside, say), recreated(machine)],
@@ -558,10 +569,7 @@ const CURES: &[(&[&str], Cure)] = &[
         cured(
             CompareHostKey,
             "Read the key on the host itself, on its console and not over SSH: ssh-keygen -lf \
-             C:\\ProgramData\\ssh\\ssh_host_ed25519_key.pub. If it is the key that the cause names, and you know who reinstalled \
-             the host, trust what you read: dormer trust-host-key MACHINE --fingerprint SHA256:… --why REASON. The step then \
-             continues. If it is another key, or nobody reinstalled the host, the connection may be intercepted: replace the \
-             machine",
+             C:\\ProgramData\\ssh\\ssh_host_ed25519_key.pub",
         ),
     ),
     (CONNECTION, OPEN_SSH),
@@ -895,17 +903,19 @@ mod tests {
 
     #[test]
     fn a_changed_host_key_is_not_retried() {
+        use crate::explain::step_lines;
         let machine = failed_while(MachinePhase::Probing, "HostKeyChanged", "another key");
         let steps = steps(&machine, None);
-        assert_eq!(outside(&steps), [Outside::CompareHostKey], "first");
+        let compares = [Outside::CompareHostKey, Outside::CompareHostKey];
+        assert_eq!(outside(&steps), compares, "first");
         assert_eq!(lines(&steps), ["dormer recreate m --yes"]);
-        assert!(steps[1].instead);
-        let say = &steps[0].say;
-        assert!(
-            say.contains("ssh-keygen -lf C:\\ProgramData\\ssh\\"),
-            "{say}"
-        );
-        assert!(say.contains("trust-host-key m "), "{say}");
+        assert!(steps[2].instead);
+        let text = step_lines(&steps).join("\n");
+        let reads = "1. Read the key on the host itself, on its console and not over SSH: ssh-keygen -lf C:\\ProgramData\\ssh\\";
+        assert!(text.starts_with(reads), "{text}");
+        assert!(text.contains("\n2. Trust that key"), "{text}");
+        assert!(text.contains("trust-host-key m "), "{text}");
+        assert!(text.contains("\nOr replace it, if the key"), "{text}");
     }
 
     #[test]

@@ -114,6 +114,24 @@ impl Step {
     }
 }
 
+/// Lines of steps, with numbers where several follow one another. An alternative to them has none.
+pub fn step_lines(steps: &[Step]) -> Vec<String> {
+    let numbered = steps.iter().filter(|it| !it.instead).count() > 1;
+    let mut number = 0;
+    let lines = steps.iter().flat_map(|step| {
+        let mut lines = step.lines();
+        if numbered && !step.instead {
+            number += 1;
+            lines[0].insert_str(0, &format!("{number}. "));
+            lines[1..]
+                .iter_mut()
+                .for_each(|line| line.insert_str(0, "   "));
+        }
+        lines
+    });
+    lines.collect()
+}
+
 /// Word of a command line, quoted for a POSIX shell if needed.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@,+".contains(c);
@@ -133,6 +151,25 @@ mod tests {
     fn a_word_with_a_blank_is_quoted() {
         let step = Step::command("", &["dormer", "retry", "it's b"]);
         assert_eq!(step.line().as_deref(), Some("dormer retry 'it'\\''s b'"));
+    }
+
+    #[test]
+    fn steps_that_follow_one_another_are_numbered() {
+        let see = Step::command("See the request", &["kubectl", "describe", "csr"]);
+        let mend = Step::outside(Outside::MendNode, "Mend it");
+        let or = Step::command("Replace it", &["dormer", "recreate", "m"]).instead();
+        assert_eq!(
+            step_lines(&[see.clone(), mend, or.clone()]),
+            [
+                "1. See the request:",
+                "     kubectl describe csr",
+                "2. Mend it.",
+                "Or replace it:",
+                "  dormer recreate m",
+            ]
+        );
+        let lines = step_lines(&[see, or]);
+        assert_eq!(lines[..2], ["See the request:", "  kubectl describe csr"]);
     }
 
     #[test]

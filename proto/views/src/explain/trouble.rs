@@ -11,6 +11,7 @@ use crate::{
 use dormer_proto::{
     id::Timestamp,
     listed,
+    machine::NAMED_ITEMS_MAX,
     phase::{MachinePhase, MachineState, Unavailable},
 };
 
@@ -100,7 +101,7 @@ fn since(machine: &Machine) -> Option<Moment> {
     machine.phase_since.or(state)
 }
 
-/// Time until which the machine usually continues by itself. `None`: it does not, it serves, or it waits for its turn.
+/// Limit until which the machine continues by itself, and after which it counts as stuck. `None`: it does not, it serves, or it waits for its turn.
 pub fn heals_by(machine: &Machine) -> Option<Moment> {
     let urgency = found(machine).map(|(urgency, ..)| urgency);
     if urgency.is_some_and(|it| it != Urgency::Slow) {
@@ -121,7 +122,7 @@ pub fn heals_by(machine: &Machine) -> Option<Moment> {
     Some(Moment(Timestamp(begun + limit * 1_000)))
 }
 
-/// Time until which a Node that served and is not Ready is usually back.
+/// Limit of a Node that served and is not Ready: after that it counts as stuck.
 fn down_until(machine: &Machine) -> Option<Timestamp> {
     let Moment(since) = machine.down_since?;
     Some(Timestamp(since.0 + DOWN_SECONDS * 1_000))
@@ -431,6 +432,10 @@ pub fn in_short(machine: &Machine) -> Option<String> {
     let changes = match machine.differs.as_slice() {
         [] => None,
         [one] => Some(format!("{one} differs")),
+        // A worker names no more.
+        many if many.len() >= NAMED_ITEMS_MAX => Some(format!(
+            "{NAMED_ITEMS_MAX} or more items differ, see dormer plan"
+        )),
         many => Some(format!("{} items differ, see dormer plan", many.len())),
     };
     let trouble = trouble(machine).map(|trouble| shortened(&trouble));
@@ -679,7 +684,7 @@ mod tests {
         );
         assert_eq!(
             in_short(&with(&["a"; 16])).as_deref(),
-            Some("16 items differ, see dormer plan")
+            Some("16 or more items differ, see dormer plan")
         );
     }
 

@@ -1,0 +1,438 @@
+//! Requests that would change nothing: why, in the words of the answer.
+
+use crate::run_cache::SharedRun;
+use dormer_engine_core::{Decision, Input, Now, Sender, TaskPhase, Workflow};
+use dormer_proto::{
+    duration::span,
+    id::Timestamp,
+    machine,
+    phase::MachinePhase,
+    pool::{Approval, PoolSettings},
+    rollout,
+    work::Signal,
+};
+use dormer_views::explain::shown_key;
+use dormer_workers::ssh::fingerprint;
+use dormer_workflows::{
+    Dormer, State,
+    machine::{self as machine_run, How},
+};
+
+/// Why the signal would change nothing in the present state, as the workflow itself decides it. `None`: it changes
+/// something, or repeats a request that holds already.
+pub(super) fn changes_nothing(run: &SharedRun, now: Timestamp, signal: &Signal) -> Option<String> {
+    if let (State::Machine(state), Signal::Machine(asked)) = (&run.state, signal)
+        && let Some(why) = out_of_order(state, asked)
+    {
+        return Some(why);
+    }
+    let waits =
+        waits_for_attempt(run, now).filter(|_| *signal == Signal::Machine(machine::Signal::Retry));
+    let from = Sender::Person {
+        who: "somebody".into(),
+        why: String::new(),
+    };
+    let seq = run.seq.next();
+    let now = Now {
+        run: &run.id,
+        seq,
+        at: now,
+    };
+    let signalled = Input::Signalled {
+        from,
+        signal: signal.clone(),
+    };
+    let Decision {
+        state: after,
+        commands,
+    } = Dormer::decide(now, run.state.clone(), signalled);
+    if !commands.is_empty() {
+        return None;
+    }
+    match (&run.state, after, signal) {
+        (State::Machine(before), State::Machine(mut after), Signal::Machine(signal)) => {
+            let note = after
+                .note
+                .take()
+                .filter(|it| Some(it) != before.note.as_ref());
+            after.note.clone_from(&before.note);
+            let why = || waits.or(note).or_else(|| idle(before, signal));
+            (*before == after).then(why)?
+        }
+        (State::Rollout(before), State::Rollout(after), Signal::Rollout(signal)) => {
+            let resumes = *signal == rollout::Signal::Resume;
+            (resumes && *before == after).then(|| "nobody has paused it with dormer pause".into())
+        }
+        _ => None,
+    }
+}
+
+/// That a task is tried again by itself, and when. `None`: none waits for its next attempt.
+fn waits_for_attempt(run: &SharedRun, now: Timestamp) -> Option<String> {
+    run.tasks.iter().find_map(|task| {
+        let TaskPhase::Waiting { until, .. } = &task.phase else {
+            return None;
+        };
+        let next = task.attempt.0.saturating_add(1);
+        let name = task.body.name();
+        let due = span(until.since_ms(now) / 1_000);
+        Some(format!(
+            "it has not failed: attempt {next} of {name} comes by itself in {due}, and dormer retry makes it come no sooner"
+        ))
+    })
+}
+
+/// Reason for which a request is too early or already recorded, although the workflow would record it again.
+fn out_of_order(state: &machine_run::State, signal: &machine::Signal) -> Option<String> {
+    use machine::Signal;
+    match signal {
+        Signal::Approve => unapprovable(state),
+        Signal::TrustHostKey { fingerprint: key } => {
+            let same = state.host.pin.as_deref().map(fingerprint);
+            let same = same.is_some_and(|pin| pin.ends_with(key.as_str()));
+            // After a failure the step continues nevertheless.
+            if same && state.phase.id() != MachinePhase::Failed {
+                return Some(format!("the host key {key} is already trusted"));
+            }
+            not_shown(state, key)
+        }
+        // The resume would only restart the phase, with the same result.
+        Signal::Resume
+            if state.phase.id() == MachinePhase::Serving
+                && state.halts().is_empty()
+                && state.wish.is_none() =>
+        {
+            idle(state, signal)
+        }
+        Signal::Retry
+        | Signal::Pause
+        | Signal::Resume
+        | Signal::Hold
+        | Signal::Drain
+        | Signal::Recreate
+        | Signal::Abort
+        | Signal::Remove
+        | Signal::Granted { .. }
+        | Signal::Enrol
+        | Signal::Replaced { .. } => None,
+    }
+}
+
+/// Why nothing of the machine waits for an approval, or may be approved. A repeat for the same version is confirmed.
+fn unapprovable(state: &machine_run::State) -> Option<String> {
+    if !state.in_service {
+        return Some("it has not served yet, and what is new needs no approval".into());
+    }
+    if let Some(by) = &state.held {
+        return Some(format!(
+            "it is held by {by}, and nothing is changed on it: dormer resume it first, then approve"
+        ));
+    }
+    let waits = state.phase.id() == MachinePhase::ApprovalWait;
+    let automatic = |pool: &PoolSettings| pool.approval == Approval::Automatic;
+    (!waits && state.pool.as_ref().is_some_and(automatic)).then(|| {
+        "nothing waits for an approval: upgrades in its pool need none (spec.approval is Automatic)".into()
+    })
+}
+
+/// Why a host key is not the one that the host presents. A wrong key locks dormer out: it sends nothing to a
+/// host with another key. `None`: the host presents this key, or dormer does not know which key it presents.
+fn not_shown(state: &machine_run::State, key: &str) -> Option<String> {
+    let view = state.view();
+    let failed = view.failure.as_ref().map(|(_, it)| (&it.code, &it.message));
+    let compared = state
+        .not_compared
+        .as_ref()
+        .map(|it| (&it.code, &it.message));
+    let changed = [failed, compared]
+        .into_iter()
+        .flatten()
+        .find(|(code, _)| *code == "HostKeyChanged");
+    match changed {
+        Some((_, message)) => {
+            let shown = shown_key(message).filter(|shown| *shown != key)?;
+            Some(format!(
+                "the host shows {shown}, and not {key}. Compare the key on the host itself: ssh-keygen -lf \
+                 C:\\ProgramData\\ssh\\ssh_host_ed25519_key.pub"
+            ))
+        }
+        None => (state.phase.id() == MachinePhase::Serving && state.host.pin.is_some()).then(|| {
+            "the host shows the key that dormer knows. If it is reinstalled, the next comparison notices, and dormer \
+             why names its new key"
+                .to_owned()
+        }),
+    }
+}
+
+/// Text about a signal that changes nothing. `None`: it repeats a request that is already in force.
+fn idle(state: &machine_run::State, signal: &machine::Signal) -> Option<String> {
+    use machine::Signal;
+    let text = match signal {
+        Signal::Retry => "it has not failed, so there is nothing to retry",
+        Signal::Resume => {
+            "it is neither paused nor held nor drained, so there is nothing to resume"
+        }
+        Signal::Approve => "nothing waits for approval",
+        Signal::Abort => return Some(no_abort(state)),
+        Signal::Remove => "it cannot be removed now",
+        Signal::Pause
+        | Signal::Hold
+        | Signal::Drain
+        | Signal::Recreate
+        | Signal::TrustHostKey { .. }
+        | Signal::Granted { .. }
+        | Signal::Enrol
+        | Signal::Replaced { .. } => return None,
+    };
+    Some(text.into())
+}
+
+/// Text about an abort that comes too late, with what happens instead, or of a machine without an upgrade.
+fn no_abort(state: &machine_run::State) -> String {
+    let phase = state.phase.id();
+    // Kubernetes takes no deletionTimestamp back.
+    if state.own_host() && (phase == MachinePhase::Leaving || state.phase.removal_failed()) {
+        return "too late: its WindowsHost is already deleted, and cannot be kept; label it \
+                windowsmachineconfig.openshift.io/ignore=true to let it go as it is"
+            .into();
+    }
+    let too_late = match (
+        phase,
+        state.under_lease.filter(|_| state.lease.token().is_some()),
+    ) {
+        (MachinePhase::Vanishing | MachinePhase::ReplacementWait, _) => {
+            return "too late: its Machine is already deleted; the upgrade ends when the machine in its place serves"
+                .into();
+        }
+        (MachinePhase::Leaving | MachinePhase::ClosingGone, _) => {
+            return "too late: its Machine is already deleted, and cannot be kept".into();
+        }
+        (MachinePhase::Undoing, _) => return "its upgrade is already being given up".into(),
+        (_, Some(How::InPlace)) => "too late: its host is already torn down",
+        (_, Some(How::Restart)) => "too late: its services are already being changed",
+        (_, Some(How::Recreate | How::Drain) | None) => {
+            return "no upgrade is running, so there is nothing to abort".into();
+        }
+    };
+    let to = state
+        .desired()
+        .map_or("what is desired", |desired| desired.version.as_str());
+    let now = match phase {
+        MachinePhase::Failed => "after a dormer retry, dormer continues".to_owned(),
+        _ => format!("dormer now continues ({})", phase.text()),
+    };
+    format!("{too_late}; {now} to {to}, and then uncordons its Node")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use dormer_engine_core::{Entered, OpenTask, RetryPolicy, Run, TaskKey};
+    use dormer_proto::{
+        id::{Attempt, LeaseToken, Seq, Sum},
+        message::Failure,
+    };
+    use dormer_workflows::machine::{Change, Lease, Phase, State as Machine};
+    use std::{collections::VecDeque, sync::Arc};
+
+    /// Why a machine in this state refuses the signal.
+    fn refused_of(state: Machine, signal: machine::Signal) -> Option<String> {
+        let run = Arc::new(run_in(state));
+        changes_nothing(&run, Timestamp(1), &Signal::Machine(signal))
+    }
+
+    fn run_in(state: Machine) -> Run<Dormer> {
+        Run {
+            id: "machine/u1".parse().expect("an id"),
+            seq: Seq(1),
+            began: Timestamp(0),
+            state: state.into(),
+            entered: Entered {
+                seq: Seq(1),
+                at: Timestamp(0),
+            },
+            tasks: Vec::new(),
+            timers: Default::default(),
+            outbox: Vec::new(),
+            taken: Default::default(),
+            numbered: Seq(0),
+            requests: VecDeque::new(),
+            facts: Default::default(),
+            episodes: VecDeque::new(),
+            closed: None,
+            sum: Sum(0),
+        }
+    }
+
+    #[test]
+    fn a_retry_of_a_task_that_waits_for_its_next_attempt_says_when_that_comes() {
+        let mut run = run_in(Machine {
+            phase: Phase::Probing,
+            ..Machine::default()
+        });
+        run.tasks.push(OpenTask {
+            key: TaskKey {
+                seq: Seq(1),
+                ordinal: 0,
+            },
+            body: machine::Task::Probe {
+                host: machine::HostRef::default(),
+            },
+            policy: RetryPolicy::PROMPT,
+            first_at: Timestamp(0),
+            attempt: Attempt(3),
+            episode: Seq(1),
+            phase: TaskPhase::Waiting {
+                until: Timestamp(10_001),
+                failure: Failure::transient("ConnectTimeout", "no answer"),
+            },
+            last: None,
+        });
+        let retry = Signal::Machine(machine::Signal::Retry);
+        let why = changes_nothing(&Arc::new(run), Timestamp(1), &retry).unwrap_or_default();
+        assert_eq!(
+            why,
+            "it has not failed: attempt 4 of probe comes by itself in 10s, and dormer retry makes it come no sooner"
+        );
+    }
+
+    #[test]
+    fn nothing_is_approved_where_the_pool_asks_for_no_approval() {
+        let approved = |approval: Approval, phase: Phase| {
+            let pool = PoolSettings {
+                approval,
+                ..PoolSettings::default()
+            };
+            let mut state = Machine {
+                phase,
+                pool: Some(pool),
+                in_service: true,
+                version: Some("v1".into()),
+                ..Machine::default()
+            };
+            let desired = dormer_proto::pool::Desired {
+                version: "v2".into(),
+                payload: "p".into(),
+            };
+            let pool = state.pool.as_mut().expect("a pool");
+            pool.desired.insert("*".into(), desired);
+            refused_of(state, machine::Signal::Approve)
+        };
+        let change = Change {
+            how: How::Recreate,
+            differs: vec!["kubelet.exe".into()],
+            repair: false,
+            anew: false,
+        };
+        let why = approved(Approval::Automatic, Phase::LeaseWait(change.clone()));
+        let why = why.unwrap_or_default();
+        assert!(why.starts_with("nothing waits for an approval"), "{why}");
+        for phase in [Phase::Serving, Phase::ApprovalWait(change)] {
+            assert_eq!(approved(Approval::Manual, phase), None);
+        }
+    }
+
+    #[test]
+    fn an_abort_that_comes_too_late_says_what_happens_now() {
+        let abort = |phase: Phase, how: How| {
+            let token = LeaseToken(7);
+            let state = Machine {
+                phase,
+                lease: Lease::Held {
+                    token,
+                    over_limit: false,
+                },
+                under_lease: Some(how),
+                ..Machine::default()
+            };
+            refused_of(state, machine::Signal::Abort).unwrap_or_default()
+        };
+        let converging = || Phase::ConvergingHost { rebooted: false };
+        assert_eq!(
+            abort(converging(), How::InPlace),
+            "too late: its host is already torn down; dormer now continues (converging the host) to what is desired, \
+             and then uncordons its Node"
+        );
+        let text = abort(Phase::Closing, How::Restart);
+        assert!(text.starts_with("too late: its services"), "{text}");
+        let failed = Phase::Failed {
+            from: Box::new(converging()),
+            failure: Failure::lasting("Broken", "it broke"),
+        };
+        let text = abort(failed, How::InPlace);
+        assert!(text.contains("after a dormer retry"), "{text}");
+    }
+
+    #[test]
+    fn a_wish_that_changes_nothing_is_refused_with_its_reason() {
+        let refused = |phase: Phase, signal: machine::Signal| {
+            let state = Machine {
+                phase,
+                ..Machine::default()
+            };
+            refused_of(state, signal)
+        };
+        use machine::Signal;
+        for (phase, signal, part) in [
+            (Phase::Probing, Signal::Abort, "nothing to abort"),
+            (Phase::Probing, Signal::Approve, "has not served"),
+            (Phase::Probing, Signal::Resume, "nothing to resume"),
+            (Phase::Probing, Signal::Retry, "nothing to retry"),
+            (Phase::Vanishing, Signal::Abort, "already deleted"),
+        ] {
+            let why = refused(phase, signal).unwrap_or_default();
+            assert!(why.contains(part), "{part}: {why}");
+        }
+        let failed = Phase::Failed {
+            from: Box::new(Phase::Probing),
+            failure: Failure::lasting("Broken", "it broke"),
+        };
+        assert_eq!(refused(failed, Signal::Retry), None);
+        assert_eq!(refused(Phase::Probing, Signal::Pause), None);
+        let held = Machine {
+            held: Some("ann".into()),
+            in_service: true,
+            ..Machine::default()
+        };
+        let why = refused_of(held, Signal::Approve).unwrap_or_default();
+        assert!(why.starts_with("it is held by ann"), "{why}");
+        let trusts_of_a_changed_key = |at: usize| {
+            let shown = format!("SHA256:{}", "a".repeat(43));
+            let asked = [shown.clone(), format!("SHA256:{}", "b".repeat(43))][at].clone();
+            let message = format!(
+                "10.0.0.9 shows the host key ssh-ed25519 {shown}, not the pinned ssh-ed25519 SHA256:x: nothing was sent"
+            );
+            let failed = Phase::Failed {
+                from: Box::new(Phase::Probing),
+                failure: Failure::lasting("HostKeyChanged", message),
+            };
+            refused(failed, Signal::TrustHostKey { fingerprint: asked })
+        };
+        let trusts = |pin: &str| {
+            let mut state = Machine::default();
+            state.host.pin = Some(pin.to_owned());
+            let fingerprint = "SHA256:abc".to_owned();
+            refused_of(state, Signal::TrustHostKey { fingerprint })
+        };
+        assert_eq!(
+            trusts("SHA256:abc").as_deref(),
+            Some("the host key SHA256:abc is already trusted")
+        );
+        assert_eq!(trusts("SHA256:def"), None);
+        assert_eq!(trusts_of_a_changed_key(0), None, "the shown one");
+        let other = trusts_of_a_changed_key(1).unwrap_or_default();
+        assert!(other.starts_with("the host shows SHA256:aaa"), "{other}");
+        let mut serving = Machine {
+            phase: Phase::Serving,
+            in_service: true,
+            ..Machine::default()
+        };
+        let why = refused_of(serving.clone(), Signal::Resume).unwrap_or_default();
+        assert!(why.contains("nothing to resume"), "{why}");
+        serving.host.pin = Some("SHA256:abc".into());
+        let fingerprint = "SHA256:def".to_owned();
+        let why = refused_of(serving, Signal::TrustHostKey { fingerprint }).unwrap_or_default();
+        assert!(why.contains("the key that dormer knows"), "{why}");
+    }
+}

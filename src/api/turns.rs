@@ -1,0 +1,234 @@
+//! Turns with the lease: those in a rollout's records, and how long one usually takes.
+
+use super::{Api, ApiError, planned};
+use dormer_engine_core::Record;
+use dormer_proto::id::RunId;
+use dormer_views::rollout::Rollout;
+use dormer_workflows::{Dormer, State};
+use std::{collections::BTreeMap, time::Duration};
+use tokio::{sync::Mutex, time::Instant};
+
+/// Age at which an estimate is made again: it reads a rollout's records and the histories of some machines.
+const ESTIMATED_FOR: Duration = Duration::from_secs(60);
+
+/// A machine's turn with the lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Turn {
+    /// Token of the lease.
+    pub token: u64,
+    /// UID of the machine that held the lease.
+    pub holder: String,
+    /// Time of the grant, in milliseconds by the engine's clock.
+    pub from: u64,
+    /// Time at which the turn ended. `None`: the machine still holds the lease.
+    pub to: Option<u64>,
+}
+
+/// Median duration of the finished turns, in milliseconds. `None`: none has ended.
+#[must_use]
+pub fn typical_turn(turns: &[Turn]) -> Option<u64> {
+    let took = turns
+        .iter()
+        .filter_map(|turn| turn.to.map(|to| to.saturating_sub(turn.from)));
+    let mut took: Vec<u64> = took.collect();
+    took.sort_unstable();
+    took.get(took.len() / 2).copied()
+}
+
+/// Usual durations of turns by rollout, each with the time of its estimate. Lock held during an estimate, so that
+/// concurrent readers cause one.
+pub(super) type Estimates = Mutex<BTreeMap<RunId, (Instant, Option<u64>)>>;
+
+impl Api {
+    /// Turns with the lease in a rollout's stored records, oldest first.
+    ///
+    /// # Errors
+    /// As [`Api::timeline_of`].
+    pub async fn turns_of(&self, run: &RunId) -> Result<Vec<Turn>, ApiError> {
+        let mut turns = BTreeMap::new();
+        self.each_record(run, |record| turned(&mut turns, record))
+            .await?;
+        Ok(turns.into_values().collect())
+    }
+
+    /// Usual duration of a turn in seconds, at most a minute old; until a turn has ended, the sum of its steps' last
+    /// durations. `None`: no machine waits for the lease or holds it, a step is not known yet, or the records cannot
+    /// be read. An estimate is no reason to refuse the rollout itself.
+    pub async fn typical_turn(&self, run: &RunId, of: &Rollout) -> Option<u64> {
+        if of.queue.is_empty() && of.slots.is_empty() {
+            return None;
+        }
+        let mut estimates = self.estimates.lock().await;
+        let known = estimates.get(run);
+        if let Some((_, known)) = known.filter(|(at, _)| at.elapsed() < ESTIMATED_FOR) {
+            return *known;
+        }
+        let estimate = self.estimate(run, &of.pool).await;
+        let estimate = estimate.unwrap_or_else(|error| {
+            let why = error.what_and_remedy().0;
+            tracing::warn!(%run, why, "the usual duration of a turn is not known");
+            None
+        });
+        estimates.insert(run.clone(), (Instant::now(), estimate));
+        estimate
+    }
+
+    async fn estimate(&self, run: &RunId, pool: &str) -> Result<Option<u64>, ApiError> {
+        let turns = self.turns_of(run).await?;
+        let ms = match typical_turn(&turns) {
+            Some(ms) => Some(ms),
+            None => planned::expected_turn(self, pool).await?,
+        };
+        Ok(ms.map(|ms| ms / 1_000))
+    }
+}
+
+/// Updates `turns` from a record: new slots begin a turn, missing slots end one.
+fn turned(turns: &mut BTreeMap<u64, Turn>, record: &Record<Dormer>) {
+    let State::Rollout(state) = &record.run.state else {
+        return;
+    };
+    let slots = state.view().slots;
+    for turn in turns.values_mut().filter(|turn| turn.to.is_none()) {
+        if slots.iter().all(|slot| slot.token.0 != turn.token) {
+            turn.to = Some(record.at.0);
+        }
+    }
+    for slot in slots {
+        let token = slot.token.0;
+        let from = slot.since.0;
+        let holder = slot.holder;
+        turns.entry(token).or_insert(Turn {
+            token,
+            holder,
+            from,
+            to: None,
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{live::Live, reads};
+    use axum::extract::State as Of;
+    use base64::{Engine as _, engine::general_purpose::STANDARD};
+    use dormer_engine::{
+        local::Local,
+        memory::MemoryStore,
+        port::{Append, Expected, History as _, SystemClock},
+    };
+    use dormer_proto::{
+        envelope,
+        id::{Incarnation, Revision},
+        work::SCHEMA,
+    };
+    use serde_json::Value;
+    use std::sync::Arc;
+
+    /// Rollout whose first machine holds the lease, and the records after that.
+    struct Site {
+        store: Arc<MemoryStore>,
+        api: Arc<Api>,
+        run: RunId,
+        last: Revision,
+        later: Vec<(Record<Dormer>, Vec<u8>)>,
+    }
+
+    fn holds(record: &Record<Dormer>) -> bool {
+        matches!(&record.run.state, State::Rollout(state) if !state.view().slots.is_empty())
+    }
+
+    impl Site {
+        async fn new() -> Self {
+            let text = include_str!("../../tests/histories/0.1/rollout-in-place.jsonl");
+            let records = text.lines().filter_map(|line| {
+                let line: Value = serde_json::from_str(line).expect("JSON");
+                let bytes = STANDARD.decode(line["record"]["envelope"].as_str()?);
+                let bytes = bytes.expect("base64");
+                let (record, _) = envelope::decode(&bytes, SCHEMA).expect("a record");
+                Some((record, bytes))
+            });
+            let mut records: Vec<(Record<Dormer>, Vec<u8>)> = records.collect();
+            let granted = records.iter().position(|(it, _)| holds(it));
+            let later = records.split_off(granted.expect("a grant") + 1);
+            let store = Arc::new(MemoryStore::new(Incarnation(1)));
+            let ports = Arc::new(Local::new(Arc::clone(&store), SystemClock));
+            let mut site = Self {
+                store,
+                api: Api::over(ports, Arc::<Live>::default(), None),
+                run: records[0].0.run.id.clone(),
+                last: Revision(0),
+                later,
+            };
+            for (record, bytes) in &records {
+                site.append(record, bytes.clone()).await;
+            }
+            site
+        }
+
+        async fn append(&mut self, record: &Record<Dormer>, bytes: Vec<u8>) {
+            let first = record.run.seq.0 == 1;
+            let expected = match first {
+                true => Expected::Nothing,
+                false => Expected::At(self.last),
+            };
+            let append = Append {
+                run: self.run.clone(),
+                expected,
+                bytes,
+                seq: record.run.seq,
+                deadline: None,
+                closed: None,
+                quiet: true,
+            };
+            let appended = self.store.append(vec![append]).await;
+            self.last = appended[0].clone().expect("appended");
+        }
+
+        async fn shown(&self) -> Rollout {
+            let listed = reads::rollouts(Of(Arc::clone(&self.api))).await;
+            listed.expect("an answer").0.items.remove(0)
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_estimate_is_made_again_after_a_minute() {
+        let mut site = Site::new().await;
+        assert_eq!(
+            site.shown().await.typical_turn_seconds,
+            None,
+            "no turn has ended"
+        );
+        // Until a turn has ended and another machine holds the lease.
+        for (record, bytes) in std::mem::take(&mut site.later) {
+            site.append(&record, bytes).await;
+            let turns = site.api.turns_of(&site.run).await.expect("turns");
+            if typical_turn(&turns).is_some() && holds(&record) {
+                break;
+            }
+        }
+        assert_eq!(site.shown().await.typical_turn_seconds, None, "a minute");
+        tokio::time::advance(ESTIMATED_FOR).await;
+        let shown = site.shown().await;
+        let turns = site.api.turns_of(&site.run).await.expect("turns");
+        assert_eq!(
+            shown.typical_turn_seconds,
+            typical_turn(&turns).map(|ms| ms / 1_000)
+        );
+        assert!(shown.typical_turn_seconds.is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_record_that_cannot_be_read_hides_the_estimate_and_not_the_rollout() {
+        let mut site = Site::new().await;
+        let (record, bytes) = site.later.remove(0);
+        site.append(&record, b"no envelope".to_vec()).await;
+        let (next, bytes_of_next) = site.later.remove(0);
+        drop(bytes);
+        site.append(&next, bytes_of_next).await;
+        let shown = site.shown().await;
+        assert_eq!(shown.pool, "windows");
+        assert_eq!(shown.typical_turn_seconds, None);
+    }
+}

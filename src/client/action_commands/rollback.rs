@@ -1,0 +1,104 @@
+//! `dormer rollback`: back to an earlier payload, or which there are.
+
+use super::{
+    pool_in,
+    request::{RequestArgs, RequestBody, Risk},
+};
+use crate::{Failure, absent, items::Kind, server::segment};
+use clap::Args;
+use dormer_views::{actions::ROLLBACK, rollout::Pool};
+
+/// Arguments of a rollback.
+#[derive(Debug, Args)]
+pub struct Rollback {
+    /// The pool: POOL or pool/POOL
+    pool: String,
+    /// Version of the payload to go back to; the present payload must be allowed to follow it. Without it, the command
+    /// says which versions there are
+    #[arg(long, value_name = "VERSION")]
+    to: Option<String>,
+    #[command(flatten)]
+    request: RequestArgs,
+}
+
+impl Rollback {
+    pub(crate) async fn run(self) -> Result<String, Failure> {
+        let server = self.request.to.server()?;
+        let pool = pool_in(&self.pool).unwrap_or(&self.pool);
+        let found = server.get::<Pool>(&Kind::Pools.one(pool)).await;
+        // Who may not read pools may be allowed to roll one back.
+        let found = match found {
+            Err(Failure::Refused { .. }) if self.to.is_some() => None,
+            found => Some(absent::explained(&server, Kind::Pools, pool, found).await?),
+        };
+        let Some(to) = self.to.as_deref() else {
+            return Err(found.as_ref().map_or_else(
+                || Failure::Usage("give --to VERSION".into()),
+                without_version,
+            ));
+        };
+        let what = format!("go back to {to} in the pool {pool}");
+        let body = RequestBody {
+            payload: Some(to),
+            ..self.request.body()
+        };
+        let path = format!("/rollouts/{}/actions/rollback", segment(pool));
+        let risk = Risk::of(&ROLLBACK);
+        if self.request.asks(risk) {
+            self.request.check(&server, &path, &body).await?;
+        }
+        self.request.confirm(&what, risk)?;
+        let answered = self.request.post(&server, &ROLLBACK, &path, &body).await;
+        absent::explained(&server, Kind::Pools, pool, answered).await
+    }
+}
+
+/// Answer to a rollback without a version: the versions that the pool may go back to.
+fn without_version(pool: &Pool) -> Failure {
+    let Pool {
+        pool: name,
+        payload,
+        rollback_to,
+        ..
+    } = pool;
+    let now = payload.as_deref().unwrap_or("no payload");
+    match rollback_to.as_slice() {
+        [] => Failure::refused(
+            format!("{name}, at {now}, has no version to go back to"),
+            "a payload names in mayFollow which versions it may follow, and those must be installed, too: dormer \
+             payload list",
+        ),
+        [first, ..] => Failure::Usage(format!(
+            "--to is missing: {name}, at {now}, may go back to {}\ndormer rollback {name} --to {first}",
+            rollback_to.join(", ")
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_rollback_without_a_version_says_which_there_are() {
+        let said = |back: &[&str]| {
+            let pool = json!({"pool": "windows", "maxUnavailable": 1, "approval": "automatic", "paused": null,
+                "members": 2, "payload": "11.0.0", "rollbackTo": back});
+            let failure = without_version(&serde_json::from_value(pool).expect("a pool"));
+            (
+                failure.exit_code() == std::process::ExitCode::from(2),
+                failure.to_string(),
+            )
+        };
+        let (usage, text) = said(&["10.9.0", "10.8.0"]);
+        let expected = "--to is missing: windows, at 11.0.0, may go back to 10.9.0, 10.8.0\n\
+                        dormer rollback windows --to 10.9.0";
+        assert!(usage && text == expected, "{text}");
+        let (usage, text) = said(&[]);
+        assert!(
+            !usage && text.contains("no version to go back to"),
+            "{text}"
+        );
+    }
+}
