@@ -17,13 +17,13 @@ const DESCRIPTORS_MAX: usize = 1_000;
 #[serde(default)]
 struct Descriptor {
     digest: String,
-    platform: Option<Platform>,
+    platform: Option<ImagePlatform>,
 }
 
 /// System that an image is for.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-struct Platform {
+struct ImagePlatform {
     os: String,
     architecture: String,
     #[serde(rename = "os.version")]
@@ -50,7 +50,7 @@ pub(super) fn check(bytes: &[u8], builds: &[String]) -> Result<(), String> {
     let mut found = Vec::new();
     platforms(&files, index, 0, &mut found)?;
     for build in builds {
-        let fits = |it: &Platform| {
+        let fits = |it: &ImagePlatform| {
             let rest = it.version.strip_prefix(build.as_str());
             it.os == "windows"
                 && it.architecture == "amd64"
@@ -67,8 +67,8 @@ pub(super) fn check(bytes: &[u8], builds: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-fn shown(platform: &Platform) -> String {
-    let Platform {
+fn shown(platform: &ImagePlatform) -> String {
+    let ImagePlatform {
         os,
         architecture,
         version,
@@ -100,7 +100,7 @@ fn platforms(
     files: &BTreeMap<String, Vec<u8>>,
     index: &[u8],
     depth: usize,
-    found: &mut Vec<Platform>,
+    found: &mut Vec<ImagePlatform>,
 ) -> Result<(), String> {
     let index: Names = read(index)?;
     for one in index.manifests.iter().take(DESCRIPTORS_MAX) {
