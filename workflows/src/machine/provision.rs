@@ -183,7 +183,9 @@ fn probed(draft: &mut Draft<'_>) {
     let facts = draft.s.host.facts.as_ref();
     let skew = facts.map_or(0, |facts| facts.clock_skew_ms);
     if skew.unsigned_abs() > policy::CLOCK_SKEW_MAX {
-        let message = format!("its clock is {} s off: run w32tm /resync", skew / 1_000);
+        let seconds = skew.unsigned_abs() / 1_000;
+        let side = if skew < 0 { "behind" } else { "ahead" };
+        let message = format!("the host's clock is {seconds} s {side}");
         draft.s.phase = Phase::Probing;
         return draft.lasting("ClockSkew", message);
     }

@@ -84,7 +84,7 @@ fn a_host_whose_clock_is_off_is_named_with_the_cure_and_joins_nothing() {
             one_reports(
                 scenario,
                 statuses,
-                &["ClockSkew", "-600 s off", "w32tm /resync"],
+                &["ClockSkew", "600 s behind", "w32tm /resync"],
             ) && nodes == 1
         },
     );
