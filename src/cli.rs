@@ -7,7 +7,7 @@ use clap::{
 };
 use dormer_client::EXIT_CODES;
 use dormer_lab::bench;
-use dormer_profile::near::near;
+use dormer_profile::suggestion::near;
 use std::process::ExitCode;
 
 /// Durable workflows for the Windows nodes of Kubernetes and OpenShift.
@@ -57,7 +57,7 @@ enum Command {
     /// Convert an earlier build's settings into a WindowsPool
     #[command(subcommand)]
     Pool(crate::pool_command::Pool),
-    /// Take what dormer wrote out of a cluster: annotations, conditions, tokens, RuntimeClasses and its own kinds
+    /// Remove everything that dormer wrote from a cluster: annotations, conditions, tokens, RuntimeClasses and its own kinds
     Uninstall(crate::uninstall::Options),
     /// Move the nodes of the Windows Machine Config Operator to dormer, and back
     #[command(subcommand)]
@@ -69,7 +69,7 @@ enum Command {
     Preflight(Box<crate::preflight::Options>),
     /// Check whether a node serves: versions, labels, taints, certificate, pods of DaemonSets; changes nothing
     Verify(crate::verify_command::Options),
-    /// Collect what helps others to help you, without secrets: state, histories, remote commands, in one file
+    /// Write a support archive without secrets: state, histories, remote commands, in one file
     SupportBundle(crate::support_bundle::Options),
     /// Print which build this is: version, commit, target, and the formats that it reads
     #[command(after_help = EXIT_CODES)]
@@ -217,11 +217,11 @@ pub(crate) fn arguments() -> Cli {
     })
 }
 
-/// A mistake on the command line in the form of dormer's other messages, with a tip only where a known word is near, and
-/// else with the flags that the command of `line` has.
+/// Formats a usage error like dormer's other messages. Adds the nearest known word, else the flags of the command of
+/// `line`.
 ///
 /// # Errors
-/// It is help, and no mistake.
+/// The text is help.
 fn mistake(
     mut error: clap::Error,
     line: impl Iterator<Item = String>,
@@ -236,7 +236,7 @@ fn mistake(
     if elsewhere.is_some() {
         error.remove(ContextKind::SuggestedSubcommand);
     }
-    // "To pass '--colour' as a value, use '-- --colour'": nobody wants that.
+    // "To pass '--colour' as a value, use '-- --colour'": no user wants that.
     error.remove(ContextKind::Suggested);
     let pairs = [
         (ContextKind::InvalidArg, ContextKind::SuggestedArg),
@@ -311,7 +311,7 @@ fn flags(name: &str, asked: &clap::Command) -> String {
     }
 }
 
-/// What does the work of a command or an output format that other programs have, and dormer has not.
+/// dormer's equivalent of a command or output format that other programs have.
 fn elsewhere(error: &clap::Error) -> Option<&'static str> {
     let typed = |kind| words(error.get(kind)).into_iter().next();
     if let Some(command) = typed(ContextKind::InvalidSubcommand) {

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use dormer_client::{Failure, file::unreadable};
-use dormer_profile::near::near;
+use dormer_profile::suggestion::near;
 use k8s_openapi::api::{
     authentication::v1::SelfSubjectReview,
     core::v1::{Namespace, ServiceAccount},
@@ -140,7 +140,7 @@ async fn is_there(client: &Client, account: &str) -> Result<(), Failure> {
     })
 }
 
-/// Checks that the API server takes us for the account: one that does not would answer for somebody else.
+/// Checks that the API server takes us for the account: another server would answer for another user.
 async fn is_taken(client: &Client, account: &str) -> Result<(), Failure> {
     let api: Api<SelfSubjectReview> = Api::all(client.clone());
     let asked = SelfSubjectReview::default();
@@ -152,10 +152,12 @@ async fn is_taken(client: &Client, account: &str) -> Result<(), Failure> {
                 "your account needs the right to impersonate it; kubectl auth can-i impersonate users shows it",
             ));
         }
-        // The demonstration's simulated API server has no such kind, and takes nobody's place.
+        // The demonstration's simulated API server has no such kind, and impersonates no user.
         Err(kube::Error::Api(status)) if status.code == 404 => {
             return Err(Failure::refused(
-                format!("--as {account}: the API server does not say as whom it answers"),
+                format!(
+                    "--as {account}: the API server does not name the user that it answers for"
+                ),
                 "use a kubeconfig of that account (kubectl create token)",
             ));
         }

@@ -39,7 +39,7 @@ pub(crate) enum StoreCommand {
     /// On NATS engines may run meanwhile. What has no MAC is refused without --history-accept-unkeyed. With it, it is
     /// believed as it is now: run `dormer store check` before.
     #[command(after_help = EXIT_CODES)]
-    Key(Which),
+    Key(StoreArgs),
     /// Write the whole history as JSON lines, one record per line. Embedded and NATS stores have the same lines, so a
     /// dump of one can be restored into the other
     ///
@@ -58,7 +58,7 @@ pub(crate) enum StoreCommand {
 
 /// Arguments that select the store: the flags of `dormer run`, of which only those about the store matter here.
 #[derive(Debug, Args)]
-pub(crate) struct Which {
+pub(crate) struct StoreArgs {
     /// TOML file with settings under the names of these flags
     #[arg(long, value_name = "FILE", env = "DORMER_CONFIG")]
     config: Option<PathBuf>,
@@ -73,7 +73,7 @@ pub(crate) struct Check {
     #[arg(long, value_name = "FILE")]
     dump: Option<PathBuf>,
     #[command(flatten)]
-    which: Which,
+    which: StoreArgs,
 }
 
 /// Arguments of a dump.
@@ -83,7 +83,7 @@ pub(crate) struct Dump {
     #[arg(long, value_name = "FILE")]
     to: PathBuf,
     #[command(flatten)]
-    which: Which,
+    which: StoreArgs,
 }
 
 /// Arguments of a restore.
@@ -93,10 +93,10 @@ pub(crate) struct Restore {
     #[arg(long, value_name = "FILE")]
     from: PathBuf,
     #[command(flatten)]
-    which: Which,
+    which: StoreArgs,
 }
 
-impl Which {
+impl StoreArgs {
     fn resolve(self) -> anyhow::Result<Config> {
         let settings = match &self.config {
             Some(path) => self.settings.over(checked(Settings::read(path))?),

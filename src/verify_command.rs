@@ -7,7 +7,7 @@ use dormer_client::{
     EXIT_CODES, Failure, finish, one_that_ends_in,
     output::{Column, table},
 };
-use dormer_profile::near::question;
+use dormer_profile::suggestion::question;
 use dormer_proto::checks::{NodeCheck, NodeExpectation};
 use dormer_workers::{
     kubernetes::{KUBELET_PORT, KubernetesExecutor, Settings},

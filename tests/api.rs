@@ -186,7 +186,7 @@ async fn the_machine_that_is_stuck_is_found_understood_and_mended() {
     assert_eq!(site.completed(&["recreate", "--ye"]), ["--yes"]);
     let why = site.say(&["why", name]);
     assert!(
-        why.starts_with(name) && why.contains("\nState:   Failed\nCause:   "),
+        why.starts_with(&format!("{name} failed ")) && why.contains("\nState:   Failed since "),
         "{why}"
     );
     let command = format!("\n           dormer retry {name}\n");

@@ -146,7 +146,7 @@ impl Site {
         (self.dormer, self.port) = (dormer, near.port);
     }
 
-    /// A dormer that asks the cluster, and remembers its yes for so long.
+    /// A dormer that asks the cluster, and caches a granted right for this time.
     async fn in_cluster(seconds: &str) -> Self {
         Self::new(&[
             ("--authentication", "cluster"),

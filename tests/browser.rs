@@ -19,7 +19,7 @@ use std::{path::PathBuf, time::Duration};
 const IN_TIME: Duration = Duration::from_secs(120);
 /// What a page does by itself takes less than a second.
 const SOON: Duration = Duration::from_secs(30);
-/// A page that hears nothing for 15 s connects anew.
+/// A page that receives nothing for 15 s connects anew.
 const SILENCE: Duration = Duration::from_secs(60);
 /// Most bytes of a picture.
 const PICTURE_MAX: usize = 150_000;
@@ -494,10 +494,11 @@ fn remote_commands_are_unfolded_by_the_keyboard_and_followed_while_the_machine_i
         "return document.querySelector('.why').innerText.includes('has 2 of 2 Machines, 1 ready')";
     browser.until("its MachineSet's numbers", IN_TIME, numbers);
     // The duration is updated every few seconds.
-    let since = browser.script("return document.querySelector('.why dd').innerText");
+    let since =
+        browser.script("return document.querySelector('.why dl div:last-child dd').innerText");
     let since = since.as_str().unwrap_or_default();
     let redrawn = format!(
-        "return document.querySelector('.why dd').innerText !== '{since}'
+        "return document.querySelector('.why dl div:last-child dd').innerText !== '{since}'
             && document.querySelector('.commands details[open] pre') !== null"
     );
     browser.until("it stays unfolded", SOON, &redrawn);

@@ -26,12 +26,12 @@ const PRIVATE: &[(&[&str], &str)] = &[
     (&["hand", "hands"], "executor"),
     (&["witness", "witnesses", "witnessed"], "observer"),
     (&["deed", "deeds"], "operation"),
-    (&["glance", "glances"], "state before"),
+    (&["glance", "glances", "glanced"], "state before"),
     (
         &["look", "looks", "looked", "looking"],
         "snapshot, read, poll, check",
     ),
-    (&["shelf", "shelves"], "run cache"),
+    (&["shelf", "shelves", "shelved"], "run cache"),
     (&["book", "books"], "registry"),
     (&["level", "levels"], "gauge"),
     (&["spread", "spreads"], "histogram"),
@@ -44,7 +44,7 @@ const PRIVATE: &[(&[&str], &str)] = &[
         "what it holds: method, connector, transfer",
     ),
     (
-        &["place", "places", "placed"],
+        &["place", "places", "placed", "placing"],
         "what it holds: target, key, location, slot",
     ),
     (&["standing"], "what it holds: status, state, contents"),
@@ -124,9 +124,10 @@ fn snake(name: &str) -> String {
     text
 }
 
-/// The private word in a name, with what to write instead.
+/// The private word in a name, with what to write instead. The name may be that of a file.
 fn private(name: &str) -> Option<(String, &'static str)> {
-    let mut name = format!("_{}_", snake(name));
+    let name = snake(name).replace(|c: char| !c.is_alphanumeric(), "_");
+    let mut name = format!("_{name}_");
     for allowed in ALLOWED {
         name = name.replace(&format!("_{allowed}_"), "__");
     }
@@ -253,18 +254,24 @@ fn declarations_are_recognised() {
     );
     assert_eq!(private("dead_letters_of"), None);
     assert_eq!(private("placeholder"), None);
+    let file = private("letter-gone.msgpack");
+    assert_eq!(file.map(|(word, _)| word), Some("letter".into()));
 }
 
 #[test]
 fn no_private_word_is_left_in_a_name() {
     let mut found = Vec::new();
-    for (path, text) in sources() {
-        let parts = path.iter().map(|part| part.to_string_lossy());
-        for part in parts {
-            if let Some((word, instead)) = private(part.trim_end_matches(".rs")) {
+    let mut files = Vec::new();
+    collect(&root(), &mut files);
+    for path in &files {
+        let path = path.strip_prefix(root()).expect("below the root");
+        for part in path.iter().map(|part| part.to_string_lossy()) {
+            if let Some((word, instead)) = private(&part) {
                 found.push(format!("{}: `{word}` → {instead}", path.display()));
             }
         }
+    }
+    for (path, text) in sources() {
         for (number, kind, name) in names(&text) {
             if let Some((word, instead)) = private(name) {
                 let path = path.display();
@@ -284,10 +291,11 @@ fn package(path: &Path) -> PathBuf {
     folders.into_iter().find(own).unwrap_or(path).to_owned()
 }
 
-/// One name, one meaning is a hint for a reader, not a rule: the names in several packages are printed, never failed
-/// on.
+/// Number of type names that more than two packages have. It may only fall: one name, one meaning.
+const SHARED_NAMES: usize = 86;
+
 #[test]
-fn type_names_in_more_than_two_packages() {
+fn type_names_in_more_than_two_packages_become_fewer() {
     let mut packages: BTreeMap<String, BTreeSet<PathBuf>> = BTreeMap::new();
     for (path, text) in sources() {
         // A target of tests may name its toys as it likes.
@@ -304,7 +312,9 @@ fn type_names_in_more_than_two_packages() {
             }
         }
     }
-    for (name, packages) in packages.iter().filter(|(_, packages)| packages.len() > 2) {
+    packages.retain(|_, packages| packages.len() > 2);
+    let mut lines = Vec::new();
+    for (name, packages) in &packages {
         let named: Vec<_> = packages
             .iter()
             .map(|folder| match folder.to_string_lossy() {
@@ -312,13 +322,20 @@ fn type_names_in_more_than_two_packages() {
                 name => name,
             })
             .collect();
-        println!("{name:20} {}", named.join(", "));
+        lines.push(format!("{name:20} {}", named.join(", ")));
     }
+    assert!(
+        packages.len() <= SHARED_NAMES,
+        "{} type names are in more than two packages, at most {SHARED_NAMES} are left:\n{}",
+        packages.len(),
+        lines.join("\n")
+    );
 }
 
 /// Words that no text for people has: riddles, and metaphors for what has a plain name.
 const UNREAD: &[&str] = &[
-    "whoever", "whomever", "witness", "deed", "glance", "shelf", "bury", "buried", "heard", "desk",
+    "whoever", "whomever", "whom", "witness", "deed", "glance", "shelf", "bury", "buried", "heard",
+    "desk",
 ];
 
 /// Documents, comments of the chart, and lines of the command line's own packages that are no comments for programmers.
@@ -373,24 +390,24 @@ const RIDDLES: &[(&str, usize)] = &[
     ("is told to nobody", 0),
     ("spoken of again", 0),
     ("the program remembers", 0),
-    ("what stands in the way", 3),
+    ("what stands in the way", 0),
     ("how deep the change", 0),
     ("cuts at least", 0),
     ("as somebody else would", 0),
     ("is not what it should be", 0),
-    ("what there is", 1),
-    ("hears", 6),
-    ("let go", 5),
-    ("in hand", 1),
+    ("what there is", 0),
+    ("hears", 0),
+    ("let go", 0),
+    ("in hand", 0),
     ("by all signs", 0),
-    ("whoever", 22),
-    ("whom", 8),
-    ("signs of life", 5),
-    ("sign of life", 7),
-    ("nobody", 118),
-    ("somebody", 79),
-    ("for so long", 20),
-    ("all the same", 4),
+    ("whoever", 0),
+    ("whom", 0),
+    ("signs of life", 2),
+    ("sign of life", 0),
+    ("nobody", 77),
+    ("somebody", 53),
+    ("for so long", 1),
+    ("all the same", 0),
 ];
 
 /// All comments of a source in one text, without marks and line ends, in lower case.

@@ -146,7 +146,7 @@ pub async fn prove<P: Ports>(ports: &P, keys: &HistoryKeys) -> Result<Proof, Sto
 /// one for the new. Without keys, and without a MAC, it stays as it is.
 ///
 /// # Errors
-/// [`Unproven`]: nobody restores it with these keys.
+/// [`Unproven`]: these keys did not write it.
 pub(crate) fn moved(
     keys: Option<&HistoryKeys>,
     run: &RunId,

@@ -26,7 +26,7 @@ use tokio::{sync::watch, task::JoinSet, time::Instant};
 
 /// Time limit until an engine has stored what a client asks.
 pub const TAKEN_WITHIN: Duration = Duration::from_secs(5);
-/// Pause between two reads of a run that somebody waits for.
+/// Pause between two reads of an awaited run.
 const READ_EVERY: Duration = Duration::from_millis(5);
 /// Most records read at once in search of a request.
 const RECORDS_READ: usize = 64;
@@ -334,7 +334,7 @@ fn takes<W: Workflow>(record: &Record<W>, request: &str) -> bool {
 pub struct Job<T> {
     /// The task.
     pub task: T,
-    /// Its id. It is the same in every attempt: give it to whom you call as the idempotency key. A task that is ordered
+    /// Its id. It is the same in every attempt: give it to the called service as the idempotency key. A task that is ordered
     /// anew after a reset has another one; where that may not happen twice, take the run's id.
     pub id: TaskId,
     /// Number of the attempt, from 1.

@@ -30,7 +30,7 @@ struct Platter {
     pending: Vec<Change>,
     /// A disk that says "synced" and is not.
     lies: bool,
-    /// A disk so busy that no sync ends before it is let go.
+    /// A disk so busy that no sync ends before it is released.
     busy: bool,
 }
 

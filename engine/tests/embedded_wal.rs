@@ -204,7 +204,7 @@ async fn a_commit_that_was_interrupted_is_made_again() {
         .await
         .expect("records");
     assert_eq!(kept.len() as u64, at.seq);
-    // Killed in the middle of that, too: whoever comes next finds the same.
+    // Killed in the middle of that, too: the next process finds the same.
     assert_eq!(position(&open(again.path()).await, &run("a")).await, at);
 }
 

@@ -117,7 +117,7 @@ impl Realm {
         )
     }
 
-    /// A credentials file for a user whom `by` vouches for.
+    /// A credentials file for a user, signed by `by`.
     fn credentials(&self, folder: &Path, by: &Key, key: &Key) -> PathBuf {
         let claims = json!({ "type": "user", "version": 2, "subs": -1, "data": -1, "payload": -1,
             "pub": {}, "sub": {} });

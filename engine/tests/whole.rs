@@ -294,7 +294,7 @@ async fn the_engine_that_is_killed() {
     );
 }
 
-/// Opens the store once whoever had it has let go: a read that was under way holds it a moment longer.
+/// Opens the store once its former owner has closed it: a read that was under way holds it a moment longer.
 async fn reopen(folder: &Path) -> EmbeddedStore {
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {
@@ -307,7 +307,7 @@ async fn reopen(folder: &Path) -> EmbeddedStore {
     }
 }
 
-/// Starts the engine, kills it once it has said so many times what there is; answers the most that it said.
+/// Starts the engine, kills it once it has reported its contents `times` times; answers the most that it reported.
 fn kill_engine_after(folder: &Path, lines: u64) -> u64 {
     let mut child = Process::new(std::env::current_exe().expect("this binary"))
         .args(["--exact", "whole::the_engine_that_is_killed", "--nocapture"])

@@ -157,7 +157,7 @@ impl Address {
                 let name = format!("{}/{}/{}", object.cluster, object.kind, object.uid);
                 (Kind::Fact, bounded(&name))
             }
-            // The signal's id is part of it: nobody repeats a signal that an older one replaced. A sender has at most
+            // The signal's id is part of it: a signal that replaced an older one is never repeated. A sender has at most
             // one signal in flight to each receiver, so the inbox stays small.
             Inbound::Signalled(signal) => (Kind::Signal, numbered(&signal.from, signal.id)),
             Inbound::Answered(answer) => (Kind::Answer, numbered(&answer.from, answer.id)),

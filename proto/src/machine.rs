@@ -480,6 +480,9 @@ pub struct Blocker {
     pub pod: String,
     /// Reason: the budget's name and numbers, a finalizer, a grace period.
     pub why: String,
+    /// Names of the disruption budgets that keep it, if they are known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub budgets: Vec<String>,
 }
 
 /// Reason for which a worker did not open a fence, or stopped under an open one.

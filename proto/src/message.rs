@@ -80,7 +80,8 @@ pub fn cause(code: &str, doing: Option<&str>, message: &str) -> String {
 }
 
 /// Whether the message begins with the code's words: `access_denied`, "Access is denied".
-fn repeats(code: &str, message: &str) -> bool {
+#[must_use]
+pub fn repeats(code: &str, message: &str) -> bool {
     let mut said = message
         .split(|it: char| !it.is_alphanumeric())
         .map(str::to_lowercase)
@@ -105,6 +106,12 @@ pub struct Failure {
     /// counts.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub uncounted: bool,
+    /// End of the log of the service at fault, if the host had one. At most [`REASON_BYTES_MAX`] bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<String>,
+    /// Fingerprint of the host key that the host shows instead of the pinned one: `SHA256:…`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shown_key: Option<String>,
 }
 
 impl Failure {
@@ -118,6 +125,8 @@ impl Failure {
             retry: true,
             after_ms: None,
             uncounted: false,
+            log: None,
+            shown_key: None,
         }
     }
 
@@ -140,6 +149,14 @@ pub fn cut(mut text: String) -> String {
             .unwrap_or(0);
         text.truncate(end);
     }
+    text
+}
+
+/// The end of `text`, of at most [`REASON_BYTES_MAX`] bytes, from a character boundary.
+#[must_use]
+pub fn cut_start(mut text: String) -> String {
+    let from = text.len().saturating_sub(REASON_BYTES_MAX);
+    text.drain(..text.ceil_char_boundary(from));
     text
 }
 

@@ -208,7 +208,7 @@ listed! {
         Holds = "holds",
         /// It held the lease, was deleted, and its replacement does not serve yet.
         Replaced = "replaced",
-        /// Somebody else deleted it, and its replacement does not serve yet.
+        /// Another client deleted it, and its replacement does not serve yet.
         Gap = "gap",
         /// It carries an open token of an upgrade that this rollout did not begin.
         OpenToken = "open-token",
@@ -216,7 +216,7 @@ listed! {
         Deleting = "deleting",
         /// It failed.
         Failed = "failed",
-        /// Somebody else cordoned its Node.
+        /// Another client cordoned its Node.
         Cordoned = "cordoned",
         /// Its Node is not Ready.
         Down = "down",

@@ -193,7 +193,7 @@ pub struct PoolSettings {
     /// it.
     #[serde(default, skip_serializing_if = "is_false")]
     pub verify: bool,
-    /// Whether a pause holds changes that disturb nobody, too. An older watcher does not send it.
+    /// Whether a pause also holds changes that disturb no workload. An older watcher does not send it.
     #[serde(default, skip_serializing_if = "is_false")]
     pub holds_live: bool,
     /// Another operator that configures hosts: while it runs, no lease is granted. `held` says it too, for engines that

@@ -35,7 +35,7 @@ pub struct MemberReport {
     /// Whether its change is not allowed now (by the payload's terms or the kubelet's age). It is then not granted.
     #[serde(default, skip_serializing_if = "is_false")]
     pub barred: bool,
-    /// Whether somebody else cordoned its Node. It gets no lease until they uncordon it.
+    /// Whether another client cordoned its Node. It gets no lease until its Node is uncordoned.
     #[serde(default, skip_serializing_if = "is_false")]
     pub cordoned: bool,
     /// Whether its node has not served for the pool's `repairAfter`. It may then be granted over the limit.
@@ -56,6 +56,9 @@ pub struct NotCompared {
     pub code: String,
     /// What went wrong, in a sentence, as the first host of this code said it.
     pub message: String,
+    /// Fingerprint of the host key that the host shows instead of the pinned one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shown_key: Option<String>,
 }
 
 #[expect(
@@ -92,13 +95,13 @@ pub enum Signal {
     Left {
         /// UID of the owner, if any.
         owner: Option<String>,
-        /// It had a Node, and somebody else deleted it: a gap is left.
+        /// It had a Node, and another client deleted it: a gap is left.
         gap: bool,
         /// Only the run ends (a person closed it, or it is to be ignored): the Machine is still there.
         #[serde(default)]
         stays: bool,
-        /// Its Machine is to be ignored and has served nobody yet: it replaces no other until it does, which is told by
-        /// the same signal without this.
+        /// Its Machine is to be ignored and has never served. It counts as a replacement only after it has served; the
+        /// same signal without this field reports that.
         #[serde(default, skip_serializing_if = "is_false")]
         never_served: bool,
         /// The lease that it held, if any.

@@ -200,7 +200,7 @@ fn a_payload_is_written_and_comes_with_its_terms() {
         may_start: false,
     };
     golden(
-        "letter-observed-pool",
+        "message-observed-pool",
         &message(Inbound::Observed(observation)),
     );
 }
@@ -240,7 +240,7 @@ fn a_pool_that_is_held_and_overridden() {
         may_start: false,
     };
     golden(
-        "letter-observed-pool-held",
+        "message-observed-pool-held",
         &message(Inbound::Observed(observation)),
     );
 }
@@ -284,7 +284,7 @@ fn facts_and_due_timers() {
         may_start: true,
     };
     golden(
-        "letter-observed",
+        "message-observed",
         &message(Inbound::Observed(observation.clone())),
     );
     if let Some(Fact::Machine(refused)) = observation.clone().fact {
@@ -303,18 +303,18 @@ fn facts_and_due_timers() {
             ..observation.clone()
         };
         golden(
-            "letter-observed-conditions",
+            "message-observed-conditions",
             &message(Inbound::Observed(observed)),
         );
     }
     golden(
-        "letter-gone",
+        "message-gone",
         &message(Inbound::Observed(Observation {
             fact: None,
             ..observation
         })),
     );
-    golden("letter-rang", &message(Inbound::TimerDue));
+    golden("message-timer-due", &message(Inbound::TimerDue));
 }
 
 #[test]
@@ -328,13 +328,16 @@ fn reports() {
         result,
     };
     let done = Ok(Outcome::FenceOpened { was_cordoned: true });
-    golden("letter-reported", &message(Inbound::Reported(report(done))));
+    golden(
+        "message-reported",
+        &message(Inbound::Reported(report(done))),
+    );
     let failed = Err(Failure::transient(
         "ConnectRefused",
         "10.0.1.7:22 refused the connection",
     ));
     golden(
-        "letter-reported-failure",
+        "message-reported-failure",
         &message(Inbound::Reported(report(failed))),
     );
 }
@@ -356,7 +359,7 @@ fn signals_answers_and_requests() {
         issued: Sum(5),
         signal: granted,
     };
-    golden("letter-signalled", &message(Inbound::Signalled(signalled)));
+    golden("message-signalled", &message(Inbound::Signalled(signalled)));
     let answer = SignalAnswer {
         from,
         id,
@@ -364,7 +367,7 @@ fn signals_answers_and_requests() {
         refused: Some(Refusal::Closed),
         behind: None,
     };
-    golden("letter-answered", &message(Inbound::Answered(answer)));
+    golden("message-answered", &message(Inbound::Answered(answer)));
     let request = |ask| Request {
         id: "r-1".into(),
         who: "ada".into(),
@@ -373,11 +376,11 @@ fn signals_answers_and_requests() {
         ask,
     };
     golden(
-        "letter-requested",
+        "message-requested",
         &message(Inbound::Requested(request(Ask::Signal(Signal::Retry)))),
     );
     golden(
-        "letter-reset",
+        "message-reset",
         &message(Inbound::Requested(request(Ask::Reset { to: Seq(4) }))),
     );
 }

@@ -427,7 +427,7 @@ mod tests {
         for body in ["{\"dryRun\": true}", "{\"dryRun\": false}", "{}"] {
             let request = HttpRequest::post("/api/v1/machines/win-1/actions/drain")
                 .header(header::CONTENT_TYPE, "application/json")
-                .body(body.into())
+                .body(axum::body::Body::from(body))
                 .expect("a request");
             let answered = router.clone().oneshot(request).await.expect("an answer");
             assert_eq!(answered.status(), 200);

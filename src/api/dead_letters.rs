@@ -48,7 +48,7 @@ pub(crate) async fn requeue(ports: &dyn Store, id: u64, dry_run: bool) -> Result
     if asks {
         return Err(ApiError::conflict(
             format!("dead letter {id} is a person's request"),
-            "it cannot be requeued, because nobody can prove who asked; ask again: dormer help",
+            "it cannot be requeued, because its sender cannot be verified; ask again: dormer help",
         ));
     }
     if !dry_run {

@@ -26,7 +26,7 @@ use dormer_views::{
 };
 use dormer_workflows::Dormer;
 use serde::Deserialize;
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 /// Default number of records in one answer.
 const RECORDS: usize = 100;
@@ -83,13 +83,13 @@ pub(super) fn run_id(workflow: &str, key: &str) -> Result<RunId, ApiError> {
 
 /// Filter of a list.
 #[derive(Debug, Default, Deserialize)]
-pub(crate) struct Which {
+pub(crate) struct ListFilter {
     /// Includes runs that have ended.
     #[serde(default)]
     all: bool,
 }
 
-pub(crate) async fn machines(Of(api): Asked, Query(which): Query<Which>) -> Answer<Machines> {
+pub(crate) async fn machines(Of(api): Asked, Query(which): Query<ListFilter>) -> Answer<Machines> {
     let runs = api.run_cache.all().await?;
     let now = api.now();
     let listed = runs.iter().filter(|run| which.all || run.closed.is_none());
@@ -249,7 +249,7 @@ async fn history(api: &Api, run: &RunId, part: &Part) -> Answer<History> {
     // follow.
     let stored = api.ports.records(run, Seq(from - 1), limit + 2).await?;
     let names = names(&api.run_cache.all().await?);
-    let mut story = Story::default();
+    let mut story = Story::new(names);
     let mut items = Vec::new();
     let mut next = None;
     for bytes in stored {
@@ -259,9 +259,6 @@ async fn history(api: &Api, run: &RunId, part: &Part) -> Answer<History> {
             story.learn(&record);
         } else if items.len() < limit {
             let mut record = story.tell(&record);
-            for event in &mut record.events {
-                event.text = with_names(&event.text, &names);
-            }
             record.envelope = part.envelopes.then(|| STANDARD.encode(&bytes));
             items.push(record);
         } else {
@@ -277,22 +274,6 @@ async fn history(api: &Api, run: &RunId, part: &Part) -> Answer<History> {
         incarnation: source.then(|| api.ports.incarnation().to_string()),
         build: source.then(|| env!("CARGO_PKG_VERSION").to_owned()),
     }))
-}
-
-/// The text with `NAME` for each `machine/UID` whose name is known.
-fn with_names(text: &str, names: &BTreeMap<String, String>) -> String {
-    let mut parts = text.split("machine/");
-    let mut shown = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let ends = part.find(|c: char| !(c.is_ascii_alphanumeric() || c == '-'));
-        let (uid, rest) = part.split_at(ends.unwrap_or(part.len()));
-        match names.get(uid) {
-            Some(name) => shown.push_str(name),
-            None => shown.extend(["machine/", uid]),
-        }
-        shown.push_str(rest);
-    }
-    shown
 }
 
 /// A run as a tree of episodes, phases, tasks and attempts.
@@ -319,25 +300,5 @@ pub(super) async fn run_timeline(
                 episodes: fold.done(),
             }));
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_history_names_machines_whose_name_is_known() {
-        let names = BTreeMap::from([("u-1".to_owned(), "win-a".to_owned())]);
-        let named = |text: &str| with_names(text, &names);
-        assert_eq!(
-            named("machine/u-1 received the signal"),
-            "win-a received the signal"
-        );
-        assert_eq!(
-            named("signal from machine/u-1: x, machine/u-2"),
-            "signal from win-a: x, machine/u-2"
-        );
-        assert_eq!(named("the run began"), "the run began");
     }
 }

@@ -3,31 +3,48 @@
 use dormer_engine_core::{HistoryEvent, Record, Workflow};
 use dormer_proto::{
     checks::{CheckResult, NodeCheck},
-    id::{Attempt, Seq},
+    id::{Attempt, RunId, Seq},
     machine::{
         self, ConditionFact, CsrFact, FenceRefusal, MachineFact, NodeFact, Outcome, Section,
     },
-    message::{Failure, ObjectRef, Refusal, cause},
+    message::{Failure, ObjectRef, Refusal},
     rollout,
     work::{Fact, Signal},
 };
 use dormer_views::{
     actions,
-    explain::in_words,
+    explain::cause,
     open_enum::OpenEnum,
     record::{self, Event, EventKind},
 };
 use dormer_workflows::Dormer;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// Narrator of a run's records, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Story {
     /// Names of the tasks so far. A report holds only a task's key.
     asked: HashMap<(Seq, u16), &'static str>,
+    /// Names of the machines, by UID.
+    names: BTreeMap<String, String>,
 }
 
 impl Story {
+    /// Narrator that calls other runs by these names of machines, by UID.
+    pub(crate) fn new(names: BTreeMap<String, String>) -> Self {
+        Self {
+            names,
+            ..Self::default()
+        }
+    }
+
+    /// Name of another run for people: its machine's name, if that is known.
+    fn called<'a>(&'a self, run: &'a RunId) -> &'a str {
+        self.names
+            .get(run.key())
+            .map_or(run.as_str(), String::as_str)
+    }
+
     /// Learns a record's tasks without output: used for the record before the first one shown.
     pub(crate) fn learn(&mut self, record: &Record<Dormer>) {
         for task in &record.run.tasks {
@@ -131,13 +148,15 @@ impl Story {
                     task: Some(task.to_owned()),
                     code: Some(failure.code.clone()),
                     attempt: Some(attempt.0),
+                    message: Some(failure.message.clone()),
+                    log: failure.log.clone(),
                     ..Event::new(EventKind::TaskFailed, failed(task, *attempt, failure))
                 }
             }
             HistoryEvent::TimerDue => Event::new(EventKind::TimerDue, "a timer was due"),
             HistoryEvent::SignalTaken { from, signal, .. } => {
-                let text = format!("signal from {from}: {}", said(signal));
-                Event::new(EventKind::SignalTaken, text)
+                let text = format!("signal from {}: {}", self.called(from), said(signal));
+                about(from, EventKind::SignalTaken, text)
             }
             HistoryEvent::SignalReceipted {
                 to,
@@ -145,20 +164,22 @@ impl Story {
                 ..
             } => {
                 let text = format!(
-                    "{to} already has signals of records that this run has lost; the signal is sent again"
+                    "{} already has signals of records that this run has lost; the signal is sent again",
+                    self.called(to)
                 );
-                Event::new(EventKind::SignalReceipted, text)
+                about(to, EventKind::SignalReceipted, text)
             }
-            HistoryEvent::SignalReceipted { to, .. } => Event::new(
-                EventKind::SignalReceipted,
-                format!("{to} received the signal"),
-            ),
+            HistoryEvent::SignalReceipted { to, .. } => {
+                let text = format!("{} received the signal", self.called(to));
+                about(to, EventKind::SignalReceipted, text)
+            }
             HistoryEvent::SignalRefused { to, why, .. } => {
+                let name = self.called(to);
                 let text = match why {
-                    Refusal::Unknown => format!("the signal was refused: {to} does not exist"),
-                    Refusal::Closed => format!("the signal was refused: {to} has ended"),
+                    Refusal::Unknown => format!("the signal was refused: {name} does not exist"),
+                    Refusal::Closed => format!("the signal was refused: {name} has ended"),
                 };
-                Event::new(EventKind::SignalRefused, text)
+                about(to, EventKind::SignalRefused, text)
             }
             HistoryEvent::Requested {
                 who, why, signal, ..
@@ -171,6 +192,14 @@ impl Story {
                 Event::new(EventKind::Reset, text)
             }
         }
+    }
+}
+
+/// An event about another run.
+fn about(other: &RunId, kind: EventKind, text: String) -> Event {
+    Event {
+        other: Some(other.as_str().to_owned()),
+        ..Event::new(kind, text)
     }
 }
 
@@ -191,7 +220,7 @@ fn after(attempt: Attempt) -> String {
 }
 
 fn failed(task: &str, attempt: Attempt, failure: &Failure) -> String {
-    let cause = cause(&failure.code, None, &in_words(&failure.message));
+    let cause = cause(&failure.code, &failure.message);
     let lasting = if failure.retry {
         ""
     } else {
@@ -436,6 +465,7 @@ pub(crate) fn said(signal: &Signal) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dormer_proto::id::SignalId;
 
     fn text_of(outcome: Outcome) -> String {
         let event = HistoryEvent::TaskFinished {
@@ -446,6 +476,30 @@ mod tests {
             outcome,
         };
         Story::default().event(&event).text
+    }
+
+    #[test]
+    fn another_run_has_its_machines_name_in_the_text_and_its_id_in_a_field() {
+        let story = Story::new([("u-1".to_owned(), "win-a".to_owned())].into());
+        let refused = |run: &str| {
+            let run: RunId = run.parse().expect("an id");
+            story.event(&HistoryEvent::SignalRefused {
+                to: run,
+                id: SignalId {
+                    seq: Seq(1),
+                    ordinal: 0,
+                },
+                why: Refusal::Closed,
+            })
+        };
+        let known = refused("machine/u-1");
+        assert_eq!(known.text, "the signal was refused: win-a has ended");
+        assert_eq!(known.other.as_deref(), Some("machine/u-1"));
+        let unknown = refused("machine/u-2");
+        assert_eq!(
+            unknown.text,
+            "the signal was refused: machine/u-2 has ended"
+        );
     }
 
     #[test]

@@ -6,7 +6,10 @@
 
 use dormer_engine_core::{HistoryEvent, OpenTask, Record, TaskKey, TaskPhase};
 use dormer_proto::id::{Seq, Timestamp};
-use dormer_views::timeline::{Attempt, AttemptResult, BETWEEN, Episode, Phase, Task};
+use dormer_views::{
+    explain::cause,
+    timeline::{Attempt, AttemptResult, BETWEEN, Episode, Phase, Task},
+};
 use dormer_workflows::{Dormer, State};
 use std::collections::BTreeMap;
 
@@ -77,7 +80,7 @@ impl Fold {
                     worker,
                     failure,
                 } => {
-                    let detail = format!("{}: {}", failure.code, failure.message);
+                    let detail = cause(&failure.code, &failure.message);
                     (
                         TaskKey {
                             seq: *seq,
@@ -251,7 +254,7 @@ impl Fold {
                         // There is no report: the engine ended the attempt.
                         last.to = Some(at.0);
                         last.result = Some(AttemptResult::TimedOut.into());
-                        last.detail = Some(format!("{}: {}", failure.code, failure.message));
+                        last.detail = Some(cause(&failure.code, &failure.message));
                     }
                 }
             }

@@ -175,6 +175,7 @@ fn failure_view(phase: MachinePhase, failure: message::Failure) -> PhaseFailure 
     PhaseFailure {
         code: failure.code,
         message: failure.message,
+        log: failure.log,
         phase: phase.into(),
         phase_text: phase.text().to_owned(),
     }
@@ -184,6 +185,7 @@ fn not_compared_view(failure: NotCompared) -> TaskFailure {
     TaskFailure {
         code: failure.code,
         message: failure.message,
+        log: None,
     }
 }
 
@@ -200,6 +202,7 @@ fn unserved_view(check: &NodeCheck) -> TaskFailure {
     TaskFailure {
         code: check.code().to_owned(),
         message: format!("{}: {}", check.check, check.said),
+        log: None,
     }
 }
 
@@ -212,6 +215,7 @@ fn drain_view(drain: machine::Drain) -> Drain {
             .map(|blocker| Blocker {
                 pod: blocker.pod,
                 why: blocker.why,
+                budgets: blocker.budgets,
             })
             .collect(),
         force: drain.force,
@@ -402,6 +406,7 @@ fn open_task(id: &TaskId, task: &OpenTask<Dormer>, now: Timestamp) -> Task {
         failure: failure.map(|failure| TaskFailure {
             code: failure.code.clone(),
             message: failure.message.clone(),
+            log: failure.log.clone(),
         }),
         heartbeat: None,
     }

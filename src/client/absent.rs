@@ -1,7 +1,7 @@
 //! Answer to a name that nothing has: the near name, and which there are.
 
 use super::{Failure, answer::Answer, items::Kind, server::Server};
-use dormer_profile::near::question;
+use dormer_profile::suggestion::question;
 use dormer_proto::message;
 use dormer_views::{rollout::Pool, run::List};
 use serde_json::Value;

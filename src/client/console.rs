@@ -24,7 +24,7 @@ pub struct Console {
 
 /// One-time login link.
 #[derive(Debug, Deserialize)]
-struct Link {
+struct LoginLink {
     /// Path on the console.
     path: String,
 }
@@ -33,7 +33,7 @@ impl Console {
     /// Prints the link. For a console in a cluster it forwards a port until the user stops it.
     pub(crate) async fn run(self) -> Result<String, Failure> {
         let server = self.address.server();
-        let Link { path } = server.post("/links", &json!({})).await?;
+        let LoginLink { path } = server.post("/links", &json!({})).await?;
         let (base, connector) = server.forwarded().await?;
         let Some(connector) = connector else {
             return Ok(format!("{base}{path}"));

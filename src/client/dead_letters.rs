@@ -28,10 +28,10 @@ pub enum DeadLetters {
     List(List),
     /// Show one with its content
     #[command(after_help = EXIT_CODES)]
-    Show(One),
+    Show(DeadLetterArg),
     /// Move one back into the inbox; a newer build may be able to read it
     #[command(after_help = EXIT_CODES)]
-    Requeue(One),
+    Requeue(DeadLetterArg),
 }
 
 /// Arguments of the list.
@@ -43,7 +43,7 @@ pub struct List {
 
 /// Arguments that select one dead letter.
 #[derive(Debug, Args)]
-pub struct One {
+pub struct DeadLetterArg {
     /// Number in the list
     #[arg(value_parser = number)]
     id: u64,
@@ -72,12 +72,12 @@ impl DeadLetters {
                 let shown = listed.items.iter().map(|item| &item.view);
                 Ok(table(shown, COLUMNS, to.wide()))
             }
-            Self::Show(One { id, to }) => {
+            Self::Show(DeadLetterArg { id, to }) => {
                 let shown: Value = to.server()?.get(&format!("/dead-letters/{id}")).await?;
                 let programs = to.programs(&shown)?;
                 Ok(programs.unwrap_or_else(|| described(&shown)))
             }
-            Self::Requeue(One { id, to }) => {
+            Self::Requeue(DeadLetterArg { id, to }) => {
                 let path = format!("/dead-letters/{id}/requeue");
                 let answer: Value = to.server()?.post(&path, &json!({})).await?;
                 let text = to.programs(&answer)?;

@@ -2,8 +2,9 @@
 
 use super::{Failure, To, absent, items::Kind, machines, output::one_line, server::Server};
 use clap::{Args, ValueEnum};
-use dormer_profile::near::question;
-use dormer_views::{explain, machine::Machine, moment::span};
+use dormer_profile::suggestion::question;
+use dormer_proto::id::Timestamp;
+use dormer_views::{explain, machine::Machine, moment::Moment};
 use serde_json::Value;
 
 /// Kinds of objects.
@@ -230,8 +231,9 @@ const OF_PROGRAMS: &[&str] = &["uid", "holder", "seq", "token"];
 
 /// Fields in sections, without those that have no value.
 pub(super) fn described(thing: &Value) -> String {
-    let Value::Object(fields) = thing else {
-        return plain(thing);
+    let thing = with_times(thing, now(thing));
+    let Value::Object(fields) = &thing else {
+        return plain(&thing);
     };
     let named = |key: &str| SECTIONS.iter().any(|(_, keys)| keys.contains(&key));
     let mut lines = Vec::new();
@@ -280,16 +282,40 @@ pub(super) fn described(thing: &Value) -> String {
                 lines.extend(items.iter().map(|item| format!("{indent}  {item}")));
                 continue;
             }
-            let mut text = plain(value);
-            if key == "since"
-                && let Some(seconds) = fields.get("sinceSeconds").and_then(Value::as_u64)
-            {
-                text += &format!(" ({} ago)", span(seconds));
-            }
-            lines.push(format!("{indent}{label:width$}{text}"));
+            lines.push(format!("{indent}{label:width$}{}", plain(value)));
         }
     }
     lines.join("\n")
+}
+
+/// Time of the server at which it answered.
+fn now(thing: &Value) -> Option<Timestamp> {
+    let Moment(since) = moment(thing.get("since")?)?;
+    let seconds = thing.get("sinceSeconds").and_then(Value::as_u64)?;
+    Some(Timestamp(since.0 + seconds.saturating_mul(1_000)))
+}
+
+fn moment(value: &Value) -> Option<Moment> {
+    serde_json::from_value(value.clone()).ok()
+}
+
+/// The value with its times for people: time of day and age.
+fn with_times(value: &Value, now: Option<Timestamp>) -> Value {
+    let Some(at) = now else { return value.clone() };
+    match value {
+        Value::String(_) => match moment(value) {
+            Some(moment) => Value::String(moment.with_age(at)),
+            None => value.clone(),
+        },
+        Value::Array(items) => items.iter().map(|item| with_times(item, now)).collect(),
+        Value::Object(fields) => {
+            let shown = fields
+                .iter()
+                .map(|(key, value)| (key.clone(), with_times(value, now)));
+            Value::Object(shown.collect())
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
+    }
 }
 
 fn is_empty(value: &Value) -> bool {
@@ -402,6 +428,7 @@ fn heading(key: &str) -> String {
 mod tests {
     use super::*;
     use crate::samples::machine_with;
+    use dormer_views::rollout::Rollout;
     use serde_json::json;
 
     #[test]
@@ -416,6 +443,25 @@ mod tests {
         );
         let serving = json!({"state": "Joined", "phase": "serving", "phaseText": "serving"});
         assert_eq!(do_now(&machine_with(serving)), Vec::<String>::new());
+    }
+
+    /// Fields of a view, as the API answers it.
+    fn fields<T: schemars::JsonSchema>() -> Vec<String> {
+        let schema = schemars::schema_for!(T);
+        let fields = schema.get("properties").and_then(Value::as_object);
+        fields.expect("an object").keys().cloned().collect()
+    }
+
+    #[test]
+    fn every_named_field_is_one_of_the_views() {
+        let mut known = fields::<Machine>();
+        known.extend(fields::<Rollout>());
+        let sections = SECTIONS.iter().flat_map(|(_, keys)| keys.iter());
+        let stale: Vec<&&str> = sections
+            .chain(SAID)
+            .filter(|key| !known.iter().any(|field| field == *key))
+            .collect();
+        assert_eq!(stale, [&""; 0], "of {known:?}");
     }
 
     #[test]
@@ -458,7 +504,7 @@ mod tests {
 
     #[test]
     fn a_rollout_is_described_in_tables_without_what_is_for_programs() {
-        let rollout = json!({"pool": "windows",
+        let rollout = json!({"pool": "windows", "since": "2026-11-21T07:00:00.000Z", "sinceSeconds": 120,
             "away": [{"uid": "u1", "name": "win-a", "why": "holds the lease"}],
             "queue": [{"uid": "u2", "name": "win-b", "position": 1, "away": false},
                 {"uid": "u3", "name": "win-long-c", "position": 2, "away": true}],
@@ -470,10 +516,12 @@ mod tests {
             lines,
             [
                 "Pool: windows",
+                "State:",
+                "  Since: 07:00:00 UTC (2m ago)",
                 "Lease:",
                 "  Holders:",
-                "    Name   Since                     Over the limit",
-                "    win-a  2026-11-21T07:00:00.000Z  no",
+                "    Name   Since                  Over the limit",
+                "    win-a  07:00:00 UTC (2m ago)  no",
                 "  Queue:",
                 "    Position  Name        Already unavailable",
                 "    1         win-b       no",
@@ -499,7 +547,7 @@ mod tests {
                 "Name: a",
                 "State:",
                 "  State:   Failed",
-                "  Since:   2026-11-21T07:00:00.000Z (5m12s ago)",
+                "  Since:   07:00:00 UTC (5m12s ago)",
                 "  Failure:",
                 "    code NoAnswer, phase probing",
                 "  Halt:",

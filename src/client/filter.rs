@@ -7,7 +7,7 @@ use super::{
     server::Server,
 };
 use clap::{Args, builder::PossibleValuesParser};
-use dormer_profile::near::question;
+use dormer_profile::suggestion::question;
 use dormer_proto::phase::{Listed, MachinePhase, MachineState, RolloutState};
 use std::{collections::BTreeSet, str::FromStr};
 

@@ -12,7 +12,7 @@ use super::{
     watch,
 };
 use clap::{Args, ValueEnum};
-use dormer_profile::near::question;
+use dormer_profile::suggestion::question;
 use dormer_views::{
     lacks::Lack,
     machine::{Machine, Machines},

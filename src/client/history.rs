@@ -92,11 +92,18 @@ fn story<'a>(records: impl IntoIterator<Item = &'a Record>, all: bool) -> String
         let time = time.trim_end_matches('Z');
         lines.push(format!("{:>5}  {time}  {}", record.seq, label(record)));
         let events = row.events(all);
-        lines.extend(events.map(|event| format!("{:21}{}", "", event.text)));
+        for event in events {
+            lines.push(format!("{:21}{}", "", event.text));
+            let log = event.log.iter().flat_map(|log| log.lines());
+            lines.extend(log.map(|line| format!("{:21}| {line}", "")));
+        }
         if row.times > 1 {
             lines.push(format!(
                 "{:21}{} times so, first at {} (record {})",
-                "", row.times, row.first.at, row.first.seq
+                "",
+                row.times,
+                row.first.at.clock_seconds(record.at.0),
+                row.first.seq
             ));
         }
         if !record.asks.is_empty() {

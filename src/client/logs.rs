@@ -72,23 +72,23 @@ struct Entry {
 
 impl Line {
     /// Adds the attempt's remote commands, chosen from `all` of the machine.
-    fn with_commands(mut self, all: &[Answer<RemoteCommand>]) -> Self {
+    fn with_commands(mut self, all: &[Answer<RemoteCommand>], now: Timestamp) -> Self {
         let Entry { task, attempt, .. } = &self.entry;
         let ours = |it: &&Answer<RemoteCommand>| {
             id_in_run(&it.view.task) == task && it.view.attempt == *attempt
         };
         let ours: Vec<Answer<RemoteCommand>> = all.iter().filter(ours).cloned().collect();
-        self.commands = ours.iter().map(|it| command_text(&it.view)).collect();
+        self.commands = ours.iter().map(|it| command_text(&it.view, now)).collect();
         self.entry.commands = ours;
         self
     }
 
-    /// Identity for comparison with printed lines. It leaves out the attempt's age, which changes all the time.
+    /// Identity for comparison with printed lines. It leaves out what changes all the time: the attempt's age, and the
+    /// time until the next one.
     fn mark(&self) -> String {
-        if self.entry.to.is_some() {
-            self.text.clone()
-        } else {
-            serde_json::to_string(&self.entry).unwrap_or_default()
+        match self.entry.to {
+            Some(to) => format!("{} {} {to}", self.entry.task, self.entry.attempt),
+            None => serde_json::to_string(&self.entry).unwrap_or_default(),
         }
     }
 }
@@ -139,7 +139,10 @@ impl Logs {
             .filter(|task| self.wants(task));
         let attempts = tasks.flat_map(|task| task.attempts.iter().map(move |it| (task, it)));
         let mut lines: Vec<Line> = attempts
-            .map(|(task, it)| line(task, it, now, &open).with_commands(&commands))
+            .map(|(task, attempt)| {
+                let line = line(task, attempt, now, &open);
+                line.with_commands(&commands, Timestamp(now))
+            })
             .collect();
         lines.sort_by_key(|line| line.entry.from);
         Ok(lines)
@@ -212,7 +215,7 @@ fn path(run: &str) -> Option<String> {
 }
 
 /// Text of a command: its name, duration, result, command line and output.
-fn command_text(command: &RemoteCommand) -> String {
+fn command_text(command: &RemoteCommand, now: Timestamp) -> String {
     let name = printable(&command.name);
     let ended = if command.ended.is_empty() {
         "is running".into()
@@ -221,7 +224,10 @@ fn command_text(command: &RemoteCommand) -> String {
         format!("{} after {took}", printable(&command.ended))
     };
     let mut lines = vec![
-        format!("    {}  command {name}: {ended}", command.at),
+        format!(
+            "    {}  command {name}: {ended}",
+            command.at.clock_seconds(now)
+        ),
         format!("      $ {}", printable(&command.line)),
     ];
     let quoted = |text: &str| -> Vec<String> {
@@ -255,7 +261,7 @@ fn line(task: &Task, it: &Attempt, now: u64, open: &[run::Task]) -> Line {
         Some(_) => format!("{} after {long}", it.result_text()),
         None => format!("running for {long}"),
     };
-    let at = worker.map_or_else(String::new, |worker| format!(" at {worker}"));
+    let at = worker.map_or_else(String::new, |worker| format!(" on {worker}"));
     let detail = it.detail.clone().or(beat.and_then(progress));
     let detail = detail.map_or_else(String::new, |detail| format!(": {detail}"));
     let next = it.wait.filter(|due| *due > now && task.to.is_none());
@@ -266,10 +272,11 @@ fn line(task: &Task, it: &Attempt, now: u64, open: &[run::Task]) -> Line {
         )
     });
     let from = Moment(Timestamp(it.from));
+    let clock = from.clock_seconds(Timestamp(now));
     let Task { id, name, .. } = task;
     let attempt = it.attempt;
     Line {
-        text: format!("{from}  {name} {id} attempt {attempt} {how}{at}{detail}{next}"),
+        text: format!("{clock}  {name} {id} attempt {attempt} {how}{at}{detail}{next}"),
         entry: Entry {
             task: id.clone(),
             name: name.clone(),
@@ -318,7 +325,7 @@ mod tests {
             to: Some(2_500),
             result: Some(AttemptResult::Failed.into()),
             worker: Some("w1".into()),
-            detail: Some("DiskFull: C: is full".into()),
+            detail: Some("C: is full (DiskFull)".into()),
             wait: Some(12_500),
         }
     }
@@ -360,10 +367,12 @@ mod tests {
         let shown = line(&over, &over.attempts[0], 3_000, &[]);
         assert_eq!(
             shown.text,
-            "1970-01-01T00:00:00.000Z  converge-host 12.0 attempt 1 failed after 2.5s at w1: \
-             DiskFull: C: is full; the next attempt is due in 10s"
+            "00:00:00 UTC  converge-host 12.0 attempt 1 failed after 2.5s on w1: \
+             C: is full (DiskFull); the next attempt is due in 10s"
         );
-        assert_eq!(shown.mark(), shown.text);
+        let later = line(&over, &over.attempts[0], 5_000, &[]);
+        assert_ne!(later.text, shown.text, "the next attempt is nearer");
+        assert_eq!(later.mark(), shown.mark());
         let under_way = task(Attempt {
             attempt: 2,
             from: 12_500,
@@ -378,7 +387,7 @@ mod tests {
         assert!(
             shown
                 .text
-                .ends_with("running for 500ms at w2: upload, 3 of 9 bytes"),
+                .ends_with("running for 500ms on w2: upload, 3 of 9 bytes"),
             "{}",
             shown.text
         );
@@ -404,8 +413,9 @@ mod tests {
         let all: Vec<Answer<RemoteCommand>> =
             serde_json::from_value(json!([of(1), of(2)])).unwrap();
         let over = task(failed());
-        let shown = line(&over, &over.attempts[0], 3_000, &[]).with_commands(&all);
-        let expected = "    1970-01-01T00:00:01.000Z  command apply host: exit 0 after 1.5s\n      \
+        let shown =
+            line(&over, &over.attempts[0], 3_000, &[]).with_commands(&all, Timestamp(3_000));
+        let expected = "    00:00:01 UTC  command apply host: exit 0 after 1.5s\n      \
              $ powershell.exe -Mode apply\n      | one [2J\n      | two\n      \
              | … 9 bytes are left out …\n      | end";
         assert_eq!(shown.commands, [expected]);

@@ -52,7 +52,7 @@ pub struct Plan {
 
 /// Candidate as text.
 #[derive(Debug, Default, PartialEq, Serialize)]
-struct Candidate {
+struct CandidateFiles {
     #[serde(skip_serializing_if = "Option::is_none")]
     payload: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -64,7 +64,7 @@ impl Plan {
         let server = self.to.server()?;
         let path = format!("/pools/{}/plan", segment(&self.pool));
         let candidate = self.candidate()?;
-        let answered = if candidate == Candidate::default() {
+        let answered = if candidate == CandidateFiles::default() {
             server.get(&path).await
         } else {
             server.post(&path, &candidate).await
@@ -74,13 +74,13 @@ impl Plan {
         Ok(programs.unwrap_or_else(|| table_of(&plan.view.items, self.to.wide())))
     }
 
-    fn candidate(&self) -> Result<Candidate, Failure> {
+    fn candidate(&self) -> Result<CandidateFiles, Failure> {
         let manifest = |folder: &PathBuf| {
             let path = folder.join(MANIFEST_FILE);
             read("--payload", &path, MANIFEST_BYTES_MAX)
         };
         let layer = |path: &PathBuf| read("--profile", path, LAYER_BYTES_MAX as u64);
-        Ok(Candidate {
+        Ok(CandidateFiles {
             payload: self.payload.as_ref().map(manifest).transpose()?,
             layer: self.profile.as_ref().map(layer).transpose()?,
         })

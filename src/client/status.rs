@@ -67,7 +67,7 @@ struct Screen<'a> {
     machines: u64,
     serving: u64,
     causes: Vec<Cause<'a>>,
-    rollouts: Vec<Lease<'a>>,
+    rollouts: Vec<RolloutLine<'a>>,
     versions: Vec<Version>,
     dead_letters: usize,
 }
@@ -90,7 +90,7 @@ struct Cause<'a> {
 /// A rollout in numbers.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Lease<'a> {
+struct RolloutLine<'a> {
     pool: &'a str,
     state: &'a str,
     members: u64,
@@ -201,7 +201,7 @@ impl Found {
         });
         let rollouts = self.rollouts.iter().map(|rollout| {
             let progress = self.progress(rollout);
-            Lease {
+            RolloutLine {
                 pool: &rollout.pool,
                 state: rollout.state.id(),
                 members: rollout.members,

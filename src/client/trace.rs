@@ -4,7 +4,7 @@ use super::{Failure, To, action_commands::run_of, answer::Answer, terminal};
 use clap::Args;
 use dormer_proto::id::Timestamp;
 use dormer_views::{
-    moment::{lasted, time},
+    moment::{Moment, lasted},
     open_enum::OpenEnum,
     timeline::{Attempt, AttemptResult, BETWEEN, Episode, Phase, Task, Timeline},
 };
@@ -216,7 +216,7 @@ fn draw(episode: &Episode, now: u64, pen: &Pen, columns: Option<usize>) -> Strin
     let to = now.max(episode.from);
     let scale_end = episode.scale_end(now);
     let long = lasted(episode.from, to);
-    let moment = |at: u64| time(Timestamp(at));
+    let moment = |at: u64| Moment(Timestamp(at)).clock_seconds(Timestamp(now));
     let head = format!(
         "{} (record {}), {} to {}, {long}: {}",
         episode.kind,
@@ -366,7 +366,7 @@ fn folded(attempts: &[Attempt], to: u64, pen: &Pen) -> Row {
         note: last.map_or_else(String::new, |it| {
             let detail = it.detail.as_deref().unwrap_or_default();
             cut(
-                &format!("the last one {} ({detail})", it.result_text()),
+                &format!("the last one {}: {detail}", it.result_text()),
                 NOTE_MAX,
                 pen,
             )
@@ -406,7 +406,7 @@ fn attempt(it: &Attempt, now: u64, pen: &Pen) -> Row {
         note += &format!(" by worker {worker}");
     }
     if let Some(detail) = &it.detail {
-        note += &format!(" ({detail})");
+        note += &format!(": {detail}");
     }
     Row {
         label: format!("attempt {}", it.attempt),
@@ -460,7 +460,7 @@ mod tests {
     fn bring_up() -> Episode {
         let attempts = json!([
             {"attempt": 1, "from": 10_000, "to": 20_000, "result": "failed", "worker": "w1",
-             "detail": "NoAnswer: nobody", "wait": 30_000},
+             "detail": "nobody (NoAnswer)", "wait": 30_000},
             {"attempt": 2, "from": 30_000, "to": 40_000, "result": "succeeded", "worker": "w2",
              "detail": null, "wait": null},
         ]);
@@ -485,10 +485,10 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "bring-up (record 1), 1970-01-01T00:00:00.000Z to now, 80s: under way",
+                "bring-up (record 1), 00:00:00 UTC to now, 80s: under way",
                 "|- Provisioned: probing               ------           30.0s",
                 "|  `- probe 2.0                       ------           30.0s  2 attempts, succeeded",
-                "|     |- attempt 1                    xx               10.0s  failed by worker w1 (NoAnswer: nobody)",
+                "|     |- attempt 1                    xx               10.0s  failed by worker w1: nobody (NoAnswer)",
                 "|     |- wait                           ..             10.0s",
                 "|     `- attempt 2                        ##           10.0s  succeeded by worker w2",
                 "`- Reachable: configuring the host          --------   40.0s",
@@ -526,7 +526,7 @@ mod tests {
     #[test]
     fn in_a_narrow_terminal_a_note_stands_below_its_bar() {
         let text = draw(&bring_up(), 80_000, &Pen::new(10, true), Some(60));
-        let failed = "failed by worker w1 (NoAnswer: nobody)";
+        let failed = "failed by worker w1: nobody (NoAnswer)";
         let lines: Vec<&str> = text.lines().skip(1).collect();
         let at = lines.iter().position(|line| line.trim() == failed);
         let at = at.unwrap_or_else(|| panic!("{text}"));
@@ -543,7 +543,7 @@ mod tests {
     fn many_attempts_are_drawn_as_a_few_and_bars_leave_room_for_notes() {
         let one = |at: u64| {
             json!({"attempt": at, "from": at * 10, "to": at * 10 + 5, "result": "failed", "worker": null,
-                "detail": "NoAnswer: nobody", "wait": at * 10 + 10})
+                "detail": "nobody (NoAnswer)", "wait": at * 10 + 10})
         };
         let attempts: Vec<_> = (1..=20).map(one).collect();
         let task_of =

@@ -8,7 +8,7 @@ use super::{
     server::{Address, Server},
 };
 use clap::Args;
-use dormer_profile::near::question;
+use dormer_profile::suggestion::question;
 use dormer_proto::phase::{Listed, MachinePhase, MachineState};
 use dormer_views::{explain, machine::Machine, run::List};
 use std::{str::FromStr, time::Duration};

@@ -10,7 +10,7 @@ use super::{
 };
 use clap::Args;
 use dormer_views::{
-    explain::{RECORDS_BACK, explanation, failure_in},
+    explain::{LastFailure, RECORDS_BACK, explanation, failure_in},
     machine::Machine,
     record::History,
     rollout::Rollout,
@@ -35,7 +35,7 @@ impl Why {
         let machine = machines::machine(&server, &self.machine).await?;
         let last = last_failure(&server, &machine).await?;
         let rollout = rollout(&server, &machine).await;
-        let why = explanation(&machine, last.as_deref(), rollout.as_ref());
+        let why = explanation(&machine, last.as_ref(), rollout.as_ref());
         let programs = self.to.programs(&why)?;
         let people = || {
             let mut text = why.lines();
@@ -92,8 +92,8 @@ async fn rollout(server: &Server, machine: &Machine) -> Option<Rollout> {
     server.get(&path).await.ok()
 }
 
-/// Last failure among the latest records, with its time. `None` for a machine that serves.
-async fn last_failure(server: &Server, machine: &Machine) -> Result<Option<String>, Failure> {
+/// Last failure among the latest records. `None` for a machine that serves.
+async fn last_failure(server: &Server, machine: &Machine) -> Result<Option<LastFailure>, Failure> {
     let from = machine.status.seq.saturating_sub(RECORDS_BACK).max(1);
     let run = run_path(&machine.status.run);
     let limit = RECORDS_BACK + 1;

@@ -209,6 +209,7 @@ pub(super) mod tests {
             failure: Some(PhaseFailure {
                 code: code.into(),
                 message: "No.".into(),
+                log: None,
                 phase: MachinePhase::Probing.into(),
                 phase_text: "probing".into(),
             }),

@@ -1,7 +1,7 @@
 //! Page of activity: requests with person, time, origin and effect.
 
 use super::{
-    Content, Snapshot,
+    PageContent, Snapshot,
     page::{Section, or_dash, state, time},
 };
 use dormer_api::{Api, ApiError, SharedRun, pages::Request, views};
@@ -31,7 +31,7 @@ pub(super) async fn read(
     api: &Arc<Api>,
     snapshot: &Snapshot,
     known: &Known,
-) -> Result<Content, ApiError> {
+) -> Result<PageContent, ApiError> {
     let mut asked: Vec<&SharedRun> = snapshot
         .runs
         .iter()
@@ -72,7 +72,7 @@ pub(super) async fn read(
             @if count > ROWS { p.quiet { "The newest " (ROWS) " of " (count) ". Each history has all of its own." } }
         }
     };
-    Ok(Content {
+    Ok(PageContent {
         title: "Activity".into(),
         section: Section::Activity,
         main,

@@ -1,7 +1,7 @@
 //! Page of dead letters, with a button that requeues one.
 
 use super::{
-    Content,
+    PageContent,
     page::{Section, Weight, button, or_dash, time},
 };
 use dormer_views::actions::REQUEUE;
@@ -9,7 +9,7 @@ use dormer_views::run::DeadLetter;
 use maud::{Markup, html};
 
 /// Content of the page.
-pub(super) fn dead(dead_letters: &[DeadLetter]) -> Content {
+pub(super) fn dead(dead_letters: &[DeadLetter]) -> PageContent {
     let main = html! {
         div.top { h1 { "Dead letters" } }
         p.quiet {
@@ -25,7 +25,7 @@ pub(super) fn dead(dead_letters: &[DeadLetter]) -> Content {
             } }
         }
     };
-    Content {
+    PageContent {
         title: "Dead letters".into(),
         section: Section::Settings,
         main,

@@ -1,7 +1,7 @@
 //! First page: what needs a person, grouped by cause; the rollouts; and all machines with search, filters and order.
 
 use super::{
-    Content, Snapshot,
+    PageContent, Snapshot,
     item::{Column, Item, STATES},
     page::{
         Section, Weight, bar, busy, button_for_all, command, or_dash, pager, query, since, state,
@@ -179,7 +179,7 @@ impl Filter {
 }
 
 /// Content of the page.
-pub(super) fn fleet(snapshot: &Snapshot, live: &Live, filter: &Filter) -> Content {
+pub(super) fn fleet(snapshot: &Snapshot, live: &Live, filter: &Filter) -> PageContent {
     let mut all: Vec<Item> = snapshot
         .runs
         .iter()
@@ -214,7 +214,7 @@ pub(super) fn fleet(snapshot: &Snapshot, live: &Live, filter: &Filter) -> Conten
         div.rollouts { @for rollout in &rollouts { (rollout_line(rollout, numbers(&rollout.pool))) } }
         (list(&all, filter))
     };
-    Content {
+    PageContent {
         title,
         section: Section::Fleet,
         main,
@@ -563,6 +563,7 @@ mod tests {
             failure: Some(PhaseFailure {
                 code: "access_denied".into(),
                 message: "No right.".into(),
+                log: None,
                 phase: MachinePhase::ConvergingHost.into(),
                 phase_text: "converging the host".into(),
             }),

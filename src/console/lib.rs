@@ -71,7 +71,7 @@ enum Page {
 }
 
 /// Title and content of a page.
-struct Content {
+struct PageContent {
     title: String,
     section: page::Section,
     main: Markup,
@@ -184,7 +184,7 @@ impl Console {
         }
     }
 
-    async fn draw(&self, page: &Page, snapshot: &Snapshot) -> Result<Content, ApiError> {
+    async fn draw(&self, page: &Page, snapshot: &Snapshot) -> Result<PageContent, ApiError> {
         match page {
             Page::Fleet(filter) => Ok(fleet::fleet(snapshot, self.api.live(), filter)),
             Page::Machine(called, part) => machine::read(&self.api, snapshot, called, *part).await,

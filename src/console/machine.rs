@@ -1,7 +1,7 @@
 //! Page of a machine: its state with the reason, its actions, its timeline, and its history.
 
 use super::{
-    Content, Snapshot, actions, commands,
+    PageContent, Snapshot, actions, commands,
     diagram::diagram,
     history::{self, Part},
     page::{Section, busy, command, or_dash, query, since, state, time, version},
@@ -49,7 +49,7 @@ pub(super) async fn read(
     snapshot: &Snapshot,
     called: &str,
     part: Part,
-) -> Result<Content, ApiError> {
+) -> Result<PageContent, ApiError> {
     let machine = reads::machine(Of(Arc::clone(api)), Path(called.to_owned()))
         .await?
         .0;
@@ -70,14 +70,14 @@ pub(super) async fn read(
         machine: &machine,
         run,
         rollout: rollout.as_ref(),
-        explanation: explain::explanation(&machine, last.as_deref(), rollout.as_ref()),
+        explanation: explain::explanation(&machine, last.as_ref(), rollout.as_ref()),
         records,
         episodes,
         commands,
         now,
         part,
     };
-    Ok(Content {
+    Ok(PageContent {
         title: format!("{} is {}", machine.name, machine.state),
         section: Section::Fleet,
         main: page(&content),
@@ -114,11 +114,13 @@ fn page(content: &MachinePage<'_>) -> Markup {
     }
 }
 
-/// State, Cause, Do now, as `dormer why` has them.
+/// Cause, Do now, State, as `dormer why` has them.
 fn situation(machine: &Machine, explanation: &Explanation) -> Markup {
     let Explanation {
         cause,
-        code,
+        cause_code,
+        next,
+        log,
         steps,
         heals_by,
         details,
@@ -129,22 +131,20 @@ fn situation(machine: &Machine, explanation: &Explanation) -> Markup {
     let urgency = trouble(machine).map(|it| it.urgency);
     let bad = urgency == Some(Urgency::Stuck);
     // The code follows the words of the cause; it is set small.
-    let small = code.as_ref().map(|code| format!("({code})"));
+    let small = cause_code.as_ref().map(|code| format!("({code})"));
     html! {
         section.why.failed[bad].amber[urgency.is_some() && !bad] aria-label="Present state and its cause" {
             dl {
-                div { dt { "State" } dd {
-                    (machine.state) " for " (since(&machine.status)) ", since " (time(machine.status.since))
-                    (explanation.times())
-                } }
                 @if let Some(cause) = cause {
                     div { dt { "Cause" } dd {
                         @match small.as_deref().and_then(|small| Some((cause.strip_suffix(small)?, small))) {
                             Some((words, small)) => { b { (words.trim_end()) } " " span.code { (small) } }
                             None => b { (cause) },
                         }
+                        @if let Some(next) = next { ". " (next) }
                     } }
                 }
+                @if let Some(log) = log { div { dt { "Log" } dd { pre { (log) } } } }
                 div { dt { "Do now" } dd {
                     @if let Some(by) = heals_by {
                         @if steps.is_empty() { "Nothing" } @else { "Nothing yet" }
@@ -158,6 +158,10 @@ fn situation(machine: &Machine, explanation: &Explanation) -> Markup {
                         many => { ol.steps { @for it in many { li { (step(it)) } } } }
                     }
                     @for it in instead { p.instead { "Or: " (step(it)) } }
+                } }
+                div { dt { "State" } dd {
+                    (machine.state) " for " (since(&machine.status)) ", since " (time(machine.status.since))
+                    (explanation.times())
                 } }
             }
             @if !details.is_empty() { p.quiet { @for sentence in details { (sentence) " " } } }
@@ -273,6 +277,7 @@ mod tests {
             failure: Some(PhaseFailure {
                 code: code.into(),
                 message: message.into(),
+                log: None,
                 phase: MachinePhase::Probing.into(),
                 phase_text: MachinePhase::Probing.text().into(),
             }),

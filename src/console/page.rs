@@ -1,6 +1,6 @@
 //! Common parts of the console's pages: frame, style, script, and formats of values.
 
-use super::Content;
+use super::PageContent;
 use dormer_api::ApiError;
 use dormer_views::actions::Action;
 use dormer_views::{
@@ -51,7 +51,7 @@ const SECTIONS: [(Section, &str, &str); 5] = [
 ];
 
 /// Page with this content.
-pub(super) fn page(content: Content) -> Markup {
+pub(super) fn page(content: PageContent) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -105,10 +105,10 @@ fn sure() -> Markup {
 }
 
 /// Error page.
-pub(super) fn failed(error: &ApiError) -> Content {
+pub(super) fn failed(error: &ApiError) -> PageContent {
     let (what, advice) = error.what_and_remedy();
     let main = html! { h1 { (what) } p { (advice) } p { a href="/" { "All machines" } } };
-    Content {
+    PageContent {
         title: "Not shown".into(),
         section: Section::Fleet,
         main,

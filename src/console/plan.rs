@@ -1,7 +1,7 @@
 //! Page of a plan: what would change on the machines of a pool, item by item, and the approval of it.
 
 use super::{
-    Content, Snapshot,
+    PageContent, Snapshot,
     page::{Section, Weight, button_for_all, or_dash, query, why},
 };
 use dormer_api::{Api, ApiError, live::Live};
@@ -45,7 +45,7 @@ pub(super) fn mark(snapshot: &Snapshot, live: &Live) -> u64 {
 }
 
 /// Reads the plan and renders it.
-pub(super) async fn read(api: &Arc<Api>, snapshot: &Snapshot, chosen: &Chosen) -> Content {
+pub(super) async fn read(api: &Arc<Api>, snapshot: &Snapshot, chosen: &Chosen) -> PageContent {
     let machines = snapshot.machines(api.live());
     let pools: BTreeSet<&str> = machines.iter().map(|it| it.pool.as_str()).collect();
     let pool = chosen.pool.as_deref().or(pools.first().copied());
@@ -71,7 +71,7 @@ pub(super) async fn read(api: &Arc<Api>, snapshot: &Snapshot, chosen: &Chosen) -
             Some(Ok(plan)) => (planned(plan, &machines)),
         }
     };
-    Content {
+    PageContent {
         title: "Plan".into(),
         section: Section::Plan,
         main,

@@ -1,7 +1,7 @@
 //! Page of a rollout: progress and remaining time, lease holders, queue, blockers, and history.
 
 use super::{
-    Content, Snapshot,
+    PageContent, Snapshot,
     history::{self, Part},
     page::{Section, Weight, bar, button, or_dash, percent, state, time, why},
     picture::{AXIS, axis},
@@ -41,7 +41,7 @@ pub(super) async fn read(
     snapshot: &Snapshot,
     pool: &str,
     part: Part,
-) -> Result<Content, ApiError> {
+) -> Result<PageContent, ApiError> {
     let rollout = reads::rollout(Of(Arc::clone(api)), Path(pool.to_owned()))
         .await?
         .0;
@@ -62,7 +62,7 @@ pub(super) async fn read(
         (named("Beyond the limit of members", &rollout.turned_away))
         (history::table(&records, run, part, Some(&format!("runs/{}", run.id.as_str()))))
     };
-    Ok(Content {
+    Ok(PageContent {
         title: format!("Rollout {pool} is {}", rollout.state),
         section: Section::Rollouts,
         main,

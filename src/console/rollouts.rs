@@ -1,7 +1,7 @@
 //! Page of all rollouts, and a rollout in one line.
 
 use super::{
-    Content, Snapshot,
+    PageContent, Snapshot,
     page::{Section, or_dash, state},
     rollout::limit,
 };
@@ -12,12 +12,12 @@ use maud::{Markup, html};
 use std::sync::Arc;
 
 /// Reads the page's data and renders it.
-pub(super) async fn read(api: &Arc<Api>, snapshot: &Snapshot) -> Result<Content, ApiError> {
+pub(super) async fn read(api: &Arc<Api>, snapshot: &Snapshot) -> Result<PageContent, ApiError> {
     let rollouts = reads::rollouts(Of(Arc::clone(api))).await?.0.items;
     Ok(rollouts_page(&rollouts, &snapshot.machines(api.live())))
 }
 
-fn rollouts_page(rollouts: &[Rollout], machines: &[Machine]) -> Content {
+fn rollouts_page(rollouts: &[Rollout], machines: &[Machine]) -> PageContent {
     let main = html! {
         div.top { h1 { "Rollouts" } }
         @if rollouts.is_empty() {
@@ -32,7 +32,7 @@ fn rollouts_page(rollouts: &[Rollout], machines: &[Machine]) -> Content {
             } }
         }
     };
-    Content {
+    PageContent {
         title: "Rollouts".into(),
         section: Section::Rollouts,
         main,

@@ -1,7 +1,7 @@
 //! Page of settings: pools as their rollouts know them, installed payloads, and refused settings.
 
 use super::{
-    Content, Snapshot,
+    PageContent, Snapshot,
     page::{Section, or_dash},
 };
 use dormer_api::{Api, lacks, pages::KnownPayload, views};
@@ -9,7 +9,7 @@ use dormer_views::rollout::Rollout;
 use maud::{Markup, html};
 
 /// Content of the page.
-pub(super) fn settings(api: &Api, snapshot: &Snapshot) -> Content {
+pub(super) fn settings(api: &Api, snapshot: &Snapshot) -> PageContent {
     let names = views::names(&snapshot.runs);
     let pools: Vec<Rollout> = snapshot
         .runs
@@ -40,7 +40,7 @@ pub(super) fn settings(api: &Api, snapshot: &Snapshot) -> Content {
             }
         }
     };
-    Content {
+    PageContent {
         title: "Settings".into(),
         section: Section::Settings,
         main,

@@ -34,7 +34,7 @@ pub(super) struct Login {
 /// Version and key that WMCO wants on its nodes.
 ///
 /// # Errors
-/// Nobody can say which.
+/// Which one is unknown.
 pub(super) fn marks(survey: &Survey, version: Option<&str>) -> Result<Marks, Failure> {
     let home = &survey.wmco_namespace;
     let version = match (version, survey.services.as_slice()) {
@@ -154,7 +154,7 @@ pub(super) fn patch(node: &WindowsNode, marks: &Marks) -> Value {
     json!({"metadata": {"resourceVersion": node.resource_version, "annotations": annotations}})
 }
 
-/// Marks a node. Somebody else who writes it in between refuses the patch.
+/// Marks a node. A write by another client in between refuses the patch.
 pub(super) async fn mark(
     client: &Client,
     node: &WindowsNode,

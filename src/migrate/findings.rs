@@ -1,4 +1,4 @@
-//! What stands in the way of a move from WMCO: a table of data, each row with what to do.
+//! Obstacles of a move from WMCO: a table of data, each row with what to do.
 
 use super::pause;
 use super::survey::{INSTANCES, KEY, KeySecret, POOL, Survey, WindowsNode};

@@ -51,7 +51,7 @@ are given, else the command prints how. Without --yes it lists what would be don
 /// Commands of `dormer migrate`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Migrate {
-    /// Say what of WMCO is there, and what stands in the way of a move; changes nothing
+    /// Check which parts of WMCO run, and what blocks a move; changes nothing
     #[command(after_help = format!("{CHECK_HELP}\n\n{EXIT_CODES}"))]
     Check(Asked),
     /// Show all steps of the move: which are done, and why; changes nothing
@@ -59,7 +59,7 @@ pub(crate) enum Migrate {
     Status(Asked),
     /// Name the next step, or do it
     #[command(after_help = format!("{NEXT_HELP}\n\n{EXIT_CODES}"))]
-    Next(Next),
+    Next(NextStep),
     /// Give nodes back to WMCO
     #[command(after_help = format!("{BACK_HELP}\n\n{EXIT_CODES}"))]
     Back(Box<Back>),
@@ -77,7 +77,7 @@ pub(crate) struct Asked {
 
 /// Flags of `dormer migrate next`.
 #[derive(Debug, Args)]
-pub(crate) struct Next {
+pub(crate) struct NextStep {
     #[command(flatten)]
     asked: Asked,
     /// Do this step
@@ -169,7 +169,7 @@ impl Asked {
     }
 }
 
-/// Who cannot see everything would take what is hidden for gone.
+/// Refuses a survey with gaps: a caller with partial rights would mistake hidden objects for deleted ones.
 fn unread(survey: &Survey) -> Result<(), Failure> {
     match survey.unread.first() {
         None => Ok(()),
@@ -180,7 +180,7 @@ fn unread(survey: &Survey) -> Result<(), Failure> {
     }
 }
 
-impl Next {
+impl NextStep {
     async fn run(&self) -> Result<(String, bool), Failure> {
         let client = self.asked.access.client().await?;
         let survey = survey::read(&client, &self.asked.access.namespace).await?;

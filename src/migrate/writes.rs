@@ -87,7 +87,7 @@ async fn remove_operator(client: &Client, survey: &Survey) -> Result<Vec<String>
     Ok(done)
 }
 
-/// What somebody else deleted meanwhile is gone as well.
+/// An object that another client deleted meanwhile is gone as well.
 fn gone<T>(done: kube::Result<T>) -> Result<(), Failure> {
     match done {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),

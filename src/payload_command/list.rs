@@ -62,7 +62,7 @@ impl List {
 struct Listed {
     folder: String,
     #[serde(flatten)]
-    payload: Option<Described>,
+    payload: Option<PayloadLine>,
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
 }
@@ -70,7 +70,7 @@ struct Listed {
 /// Content of its manifest.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Described {
+struct PayloadLine {
     version: String,
     kubelet: String,
     may_follow: Vec<String>,
@@ -87,7 +87,7 @@ impl Listed {
     }
 
     /// Text from the manifest; empty if it cannot be read.
-    fn of(&self, text: impl FnOnce(&Described) -> String) -> String {
+    fn of(&self, text: impl FnOnce(&PayloadLine) -> String) -> String {
         self.payload.as_ref().map_or_else(String::new, text)
     }
 }
@@ -139,14 +139,14 @@ fn payload(folder: PathBuf) -> Listed {
     }
 }
 
-fn described(folder: &Path, manifest: Manifest) -> Described {
+fn described(folder: &Path, manifest: Manifest) -> PayloadLine {
     let total = manifest.files.iter().map(|file| file.size).sum();
     let sent = sent(folder, &manifest);
     let platforms = match manifest.platforms.is_empty() {
         true => vec!["all".to_owned()],
         false => manifest.platforms,
     };
-    Described {
+    PayloadLine {
         version: manifest.version,
         kubelet: manifest.kubelet,
         may_follow: manifest.may_follow,

@@ -34,14 +34,14 @@ const NAMES: [&str; 2] = [
 #[serde(default)]
 struct Descriptor {
     digest: String,
-    platform: Option<Platform>,
+    platform: Option<ImagePlatform>,
     annotations: BTreeMap<String, String>,
 }
 
 /// System that an image is for.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-struct Platform {
+struct ImagePlatform {
     os: String,
     architecture: String,
     #[serde(rename = "os.version")]
@@ -60,7 +60,7 @@ struct Names {
 /// An image in the archive.
 #[derive(Debug)]
 struct Image {
-    platform: Platform,
+    platform: ImagePlatform,
     /// Why no host can use it.
     wrong: Option<String>,
 }
@@ -141,7 +141,7 @@ fn no_layout(files: &Files, missing: &str) -> String {
 }
 
 fn shown(image: &Image) -> String {
-    let Platform {
+    let ImagePlatform {
         os,
         architecture,
         version,
@@ -201,7 +201,7 @@ fn images(files: &Files, index: &[u8], depth: usize, found: &mut Vec<Image>) -> 
 
 /// System of an image, by the index that names it and by its own configuration. containerd goes by the index where that
 /// says one, and Windows by what is in the image: both have to agree.
-fn image(by_index: Platform, own: Option<Platform>) -> Image {
+fn image(by_index: ImagePlatform, own: Option<ImagePlatform>) -> Image {
     let own = own.unwrap_or_default();
     let mut wrong = None;
     let mut of = |what: &str, index: String, own: String| {
@@ -210,7 +210,7 @@ fn image(by_index: Platform, own: Option<Platform>) -> Image {
         }
         if index.is_empty() { own } else { index }
     };
-    let platform = Platform {
+    let platform = ImagePlatform {
         os: of("system", by_index.os, own.os),
         architecture: of("architecture", by_index.architecture, own.architecture),
         version: of("build", by_index.version, own.version),

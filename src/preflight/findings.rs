@@ -1,6 +1,6 @@
 //! Judgement of a cluster's survey: each finding with its object, what is wrong, and what to do.
 
-use super::survey::{MACHINE_API, One, Survey, name};
+use super::survey::{MACHINE_API, ReadObject, Survey, name};
 use base64::{Engine, prelude::BASE64_STANDARD};
 use dormer_lint::{Flavour, Severity, lint};
 use dormer_profile::{payload::check_skew, userdata::user_data, yaml};
@@ -99,8 +99,7 @@ fn operator(survey: &Survey, found: &mut Findings) {
         format!("the Windows Machine Config Operator is installed ({all}) and does not run")
     });
     if let Some(what) = operator.idle.clone().or(installed) {
-        let todo =
-            "remove its Subscription and ClusterServiceVersion, so that nobody starts it again";
+        let todo = "remove its Subscription and ClusterServiceVersion, so that OLM does not start it again";
         found.warning("AnotherOperatorInstalled", "", what, todo);
     }
 }
@@ -189,7 +188,7 @@ fn network(survey: &Survey, found: &mut Findings) {
     }
     let object = "Network cluster (config.openshift.io)";
     let Some(config) = survey.network.value() else {
-        if survey.network == One::Absent {
+        if survey.network == ReadObject::Absent {
             let todo = "without it dormer does not know the service network: restore it";
             found.error("NetworkAbsent", object, "there is none", todo);
         }
@@ -234,7 +233,7 @@ fn network(survey: &Survey, found: &mut Findings) {
 fn overlay(survey: &Survey, config: &Value, platform: &str, found: &mut Findings) {
     let object = "Network cluster (operator.openshift.io)";
     let Some(operator) = survey.network_operator.value() else {
-        if survey.network_operator == One::Absent {
+        if survey.network_operator == ReadObject::Absent {
             found.error("HybridOverlayAbsent", object, "there is none", INSTALL_TIME);
         }
         return;
@@ -357,13 +356,13 @@ fn openshift_secrets(survey: &Survey, found: &mut Findings) {
     let token = "Secret openshift-machine-config-operator/node-bootstrapper-token";
     let todo = "the machine config operator makes it: oc get clusteroperator machine-config";
     match &survey.bootstrap {
-        One::Absent => found.error(
+        ReadObject::Absent => found.error(
             "BootstrapTokenAbsent",
             token,
             "new nodes have no token to join with",
             todo,
         ),
-        One::There(secret) => {
+        ReadObject::There(secret) => {
             for key in ["ca.crt", "token"] {
                 if secret_text(secret, key).is_none_or(|it| it.trim().is_empty()) {
                     let message = format!("it has no {key}, so new nodes cannot join");
@@ -371,9 +370,9 @@ fn openshift_secrets(survey: &Survey, found: &mut Findings) {
                 }
             }
         }
-        One::Unread(_) => {}
+        ReadObject::Unread(_) => {}
     }
-    if survey.pull_secret == One::Absent {
+    if survey.pull_secret == ReadObject::Absent {
         let todo = "without it nodes pull from public registries only: restore it";
         found.warning(
             "PullSecretAbsent",
@@ -393,7 +392,7 @@ fn key(survey: &Survey, found: &mut Findings) -> Option<String> {
          generic cloud-private-key --from-file=private-key.pem=windows"
     );
     let secret = match &survey.key {
-        One::Absent => {
+        ReadObject::Absent => {
             found.error(
                 "KeyAbsent",
                 &object,
@@ -402,8 +401,8 @@ fn key(survey: &Survey, found: &mut Findings) -> Option<String> {
             );
             return None;
         }
-        One::Unread(_) => return None,
-        One::There(secret) => secret,
+        ReadObject::Unread(_) => return None,
+        ReadObject::There(secret) => secret,
     };
     let Some(text) = secret_text(secret, "private-key.pem") else {
         found.error("KeyAbsent", &object, "it has no private-key.pem", &make);
@@ -467,15 +466,15 @@ fn userdata(survey: &Survey, public: Option<&str>, found: &mut Findings) {
         set["spec"]["template"]["metadata"]["labels"]["machine.openshift.io/os-id"] == "Windows"
     });
     let secret = match &survey.user_data {
-        One::Absent => {
+        ReadObject::Absent => {
             if any_set {
-                let message = "there is none, and a Windows MachineSet needs it: its hosts would let nobody in";
+                let message = "there is none, and a Windows MachineSet needs it: without it dormer cannot log in to its hosts";
                 found.warning("UserDataAbsent", &object, message, &todo);
             }
             return;
         }
-        One::Unread(_) => return,
-        One::There(secret) => secret,
+        ReadObject::Unread(_) => return,
+        ReadObject::There(secret) => secret,
     };
     let Some(text) = secret_text(secret, "userData").filter(|it| !it.trim().is_empty()) else {
         found.error("UserDataEmpty", &object, "it has no userData", &todo);

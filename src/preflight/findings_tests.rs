@@ -5,13 +5,13 @@ use dormer_testkit::{KeyKind, SshKey, test_dir};
 use dormer_workers::kubernetes::operators::Found;
 use std::collections::BTreeSet;
 
-fn secret(name: &str, data: &[(&str, &str)]) -> One {
+fn secret(name: &str, data: &[(&str, &str)]) -> ReadObject {
     let encoded = |text: &str| json!(BASE64_STANDARD.encode(text));
     let data: serde_json::Map<String, Value> = data
         .iter()
         .map(|(key, text)| ((*key).to_owned(), encoded(text)))
         .collect();
-    One::There(json!({"kind": "Secret", "metadata": {"name": name}, "data": data}))
+    ReadObject::There(json!({"kind": "Secret", "metadata": {"name": name}, "data": data}))
 }
 
 fn manifest(text: &str) -> Value {
@@ -45,16 +45,16 @@ fn healthy(key: &SshKey) -> Survey {
     Survey {
         namespace: "dormer".into(),
         api_server: "v1.33.4+abc".into(),
-        infrastructure: One::There(infrastructure),
-        cluster_version: One::There(
+        infrastructure: ReadObject::There(infrastructure),
+        cluster_version: ReadObject::There(
             json!({"status": {"desired": {"version": "4.20.3"}, "conditions":
             [{"type": "Progressing", "status": "False"}]}}),
         ),
-        network: One::There(network),
-        network_operator: One::There(operator),
+        network: ReadObject::There(network),
+        network_operator: ReadObject::There(operator),
         key: secret("cloud-private-key", &[("private-key.pem", &key.private)]),
         user_data: secret("windows-user-data", &[("userData", &text)]),
-        install_keys: One::There(
+        install_keys: ReadObject::There(
             json!({"spec": {"config": {"passwd": {"users": [{"name": "core",
             "sshAuthorizedKeys": ["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOther a@b"]}]}}}}),
         ),
@@ -78,14 +78,14 @@ fn healthy(key: &SshKey) -> Survey {
 /// A plain Kubernetes cluster against which nothing stands.
 fn plain(key: &SshKey) -> Survey {
     Survey {
-        infrastructure: One::Absent,
-        cluster_version: One::Absent,
-        network: One::Absent,
-        network_operator: One::Absent,
-        user_data: One::Absent,
-        install_keys: One::Absent,
-        bootstrap: One::Absent,
-        pull_secret: One::Absent,
+        infrastructure: ReadObject::Absent,
+        cluster_version: ReadObject::Absent,
+        network: ReadObject::Absent,
+        network_operator: ReadObject::Absent,
+        user_data: ReadObject::Absent,
+        install_keys: ReadObject::Absent,
+        bootstrap: ReadObject::Absent,
+        pull_secret: ReadObject::Absent,
         machine_sets: Vec::new(),
         health_checks: Vec::new(),
         api_server: "v1.36.3".into(),
@@ -94,8 +94,8 @@ fn plain(key: &SshKey) -> Survey {
     }
 }
 
-fn set(one: &mut One, path: &str, to: Value) {
-    let One::There(value) = one else {
+fn set(one: &mut ReadObject, path: &str, to: Value) {
+    let ReadObject::There(value) = one else {
         panic!("{path}")
     };
     *value.pointer_mut(path).unwrap_or_else(|| panic!("{path}")) = to;
@@ -154,7 +154,7 @@ const PLANTS: &[(&str, Plant)] = &[
             json!("PowerVS"),
         )
     }),
-    ("NetworkAbsent", |it, _| it.network = One::Absent),
+    ("NetworkAbsent", |it, _| it.network = ReadObject::Absent),
     ("NetworkUnsupported", |it, _| {
         set(&mut it.network, "/spec/networkType", json!("OpenShiftSDN"))
     }),
@@ -175,7 +175,7 @@ const PLANTS: &[(&str, Plant)] = &[
         set(&mut it.network_operator, HYBRID, json!({}))
     }),
     ("HybridOverlayAbsent", |it, _| {
-        it.network_operator = One::Absent
+        it.network_operator = ReadObject::Absent
     }),
     ("HybridOverlayOverlaps", |it, _| {
         let networks = json!({"hybridClusterNetwork": [{"cidr": "10.130.0.0/16"}]});
@@ -199,12 +199,16 @@ const PLANTS: &[(&str, Plant)] = &[
             "../lint/tests/healthy/02-azure.yaml"
         ))];
     }),
-    ("BootstrapTokenAbsent", |it, _| it.bootstrap = One::Absent),
+    ("BootstrapTokenAbsent", |it, _| {
+        it.bootstrap = ReadObject::Absent
+    }),
     ("BootstrapTokenAbsent", |it, _| {
         it.bootstrap = secret("t", &[("ca.crt", "pem"), ("token", " ")])
     }),
-    ("PullSecretAbsent", |it, _| it.pull_secret = One::Absent),
-    ("KeyAbsent", |it, _| it.key = One::Absent),
+    ("PullSecretAbsent", |it, _| {
+        it.pull_secret = ReadObject::Absent
+    }),
+    ("KeyAbsent", |it, _| it.key = ReadObject::Absent),
     ("KeyAbsent", |it, _| {
         it.key = secret("k", &[("key.pem", "x")])
     }),
@@ -219,7 +223,7 @@ const PLANTS: &[(&str, Plant)] = &[
             json!(format!("{} core@install", key.public)),
         );
     }),
-    ("UserDataAbsent", |it, _| it.user_data = One::Absent),
+    ("UserDataAbsent", |it, _| it.user_data = ReadObject::Absent),
     ("UserDataEmpty", |it, _| {
         it.user_data = secret("u", &[("userData", "\n")])
     }),
@@ -240,7 +244,7 @@ const PLANTS: &[(&str, Plant)] = &[
                 &format!("Restart-Service sshd # {}", key.public),
             )],
         );
-        let One::There(secret) = &mut it.user_data else {
+        let ReadObject::There(secret) = &mut it.user_data else {
             return;
         };
         secret["metadata"]["labels"] = json!({"app.kubernetes.io/managed-by": "dormer"});

@@ -34,7 +34,7 @@ const NO_PIN: &str = "none";
 const TASK: &str = "preflight/self-test";
 /// Longest excerpt of the host's output in the report, in characters.
 const SAID_CHARS_MAX: usize = 300;
-/// For so long the program may say nothing: it gives a sign of life every 10 s.
+/// Longest silence of the program, which writes a heartbeat every 10 s.
 const SILENT_MAX: Duration = Duration::from_secs(60);
 /// What a call in mode plan writes below [`STATE`].
 const STATE_FILES: [&str; 3] = ["lock", "holder.json", "last.json"];
@@ -85,7 +85,7 @@ struct HostCheck {
 }
 
 /// A failed step is in the report already.
-struct Failed;
+struct StepFailed;
 
 impl HostCheck {
     /// Runs one step, and reports its result and duration.
@@ -93,7 +93,7 @@ impl HostCheck {
         &mut self,
         name: &'static str,
         doing: impl Future<Output = Result<(T, String), Failure>>,
-    ) -> Result<T, Failed> {
+    ) -> Result<T, StepFailed> {
         let began = Instant::now();
         let late = || {
             let said = format!("it did not end within {} s", STEP_MAX.as_secs());
@@ -103,7 +103,7 @@ impl HostCheck {
         let ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
         let (found, said) = match done {
             Ok((found, said)) => (Ok(found), Ok(said)),
-            Err(failure) => (Err(Failed), Err(failure)),
+            Err(failure) => (Err(StepFailed), Err(failure)),
         };
         self.report.step(name, ms, said);
         found
@@ -114,7 +114,7 @@ impl HostCheck {
         target: &HostTarget,
         wanted: &Baseline<'_>,
         known: impl Fn(&str) -> Result<(), String>,
-    ) -> Result<(), Failed> {
+    ) -> Result<(), StepFailed> {
         let pin = self.step("read the host's key", host_key(target)).await?;
         self.step("check the host's key", async { confirmed(&pin, &known) })
             .await?;
@@ -149,7 +149,11 @@ impl HostCheck {
     }
 
     /// Sends the program, and reads facts by it.
-    async fn probed(&mut self, session: &Session, program: &HostProgram) -> Result<Answer, Failed> {
+    async fn probed(
+        &mut self,
+        session: &Session,
+        program: &HostProgram,
+    ) -> Result<Answer, StepFailed> {
         let path = program_path(program.sha256());
         self.send("send the program", session, path, program.bytes())
             .await?;
@@ -167,7 +171,7 @@ impl HostCheck {
         session: &Session,
         wanted: &Baseline<'_>,
         probed: &Answer,
-    ) -> Result<(), Failed> {
+    ) -> Result<(), StepFailed> {
         let document = self
             .step("render the profile", async { desired(wanted, probed) })
             .await?;
@@ -183,7 +187,7 @@ impl HostCheck {
         session: &Session,
         path: String,
         bytes: &[u8],
-    ) -> Result<(), Failed> {
+    ) -> Result<(), StepFailed> {
         let sending = async {
             let sftp = session.sftp().await?;
             for folder in [ROOT, BIN] {
@@ -214,7 +218,7 @@ impl HostCheck {
     }
 
     /// Removes the written files, and the folders created for them.
-    async fn clean_up(&mut self, session: &Session, there: bool) -> Result<(), Failed> {
+    async fn clean_up(&mut self, session: &Session, there: bool) -> Result<(), StepFailed> {
         let mut written = std::mem::take(&mut self.report.written);
         let removing = async {
             let sftp = session.sftp().await?;

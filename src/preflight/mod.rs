@@ -227,5 +227,5 @@ fn asked(print: &str) -> Result<(), String> {
     if read.is_ok() && matches!(line.trim(), "y" | "Y" | "yes") {
         return Ok(());
     }
-    Err(format!("nobody confirmed the host's key {print}"))
+    Err(format!("the host's key {print} was not confirmed"))
 }

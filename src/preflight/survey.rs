@@ -27,7 +27,7 @@ const MACHINE_CONFIG: &str = "openshift-machine-config-operator";
 
 /// One object: absent, unread with the reason, or there.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) enum One {
+pub(super) enum ReadObject {
     /// There is none, or no such kind.
     #[default]
     Absent,
@@ -37,7 +37,7 @@ pub(super) enum One {
     There(Value),
 }
 
-impl One {
+impl ReadObject {
     /// The object, if it is there.
     pub(super) fn value(&self) -> Option<&Value> {
         match self {
@@ -54,35 +54,35 @@ pub(super) struct Survey {
     pub(super) namespace: String,
     /// Version of the API server that answered, as `v1.33.4`.
     pub(super) api_server: String,
-    pub(super) infrastructure: One,
-    pub(super) cluster_version: One,
+    pub(super) infrastructure: ReadObject,
+    pub(super) cluster_version: ReadObject,
     /// `networks.config.openshift.io`.
-    pub(super) network: One,
+    pub(super) network: ReadObject,
     /// `networks.operator.openshift.io`.
-    pub(super) network_operator: One,
+    pub(super) network_operator: ReadObject,
     /// Secret with dormer's private key.
-    pub(super) key: One,
+    pub(super) key: ReadObject,
     /// Secret with the user data of Windows machines.
-    pub(super) user_data: One,
+    pub(super) user_data: ReadObject,
     /// MachineConfig with the keys that the cluster was installed with.
-    pub(super) install_keys: One,
+    pub(super) install_keys: ReadObject,
     /// Secret with the token of new nodes.
-    pub(super) bootstrap: One,
-    pub(super) pull_secret: One,
-    pub(super) machine_sets: Many,
-    pub(super) health_checks: Many,
-    pub(super) autoscalers: Many,
-    pub(super) runtime_classes: Many,
-    pub(super) pools: Many,
-    pub(super) nodes: Many,
+    pub(super) bootstrap: ReadObject,
+    pub(super) pull_secret: ReadObject,
+    pub(super) machine_sets: Objects,
+    pub(super) health_checks: Objects,
+    pub(super) autoscalers: Objects,
+    pub(super) runtime_classes: Objects,
+    pub(super) pools: Objects,
+    pub(super) nodes: Objects,
     /// ConfigMaps `windows-instances`, in all namespaces.
-    pub(super) instances: Many,
+    pub(super) instances: Objects,
     /// Definitions of kinds.
-    pub(super) definitions: Many,
+    pub(super) definitions: Objects,
     /// Deployments of gMSA's webhook.
-    pub(super) gmsa_webhooks: Many,
+    pub(super) gmsa_webhooks: Objects,
     /// Credential specs of gMSA.
-    pub(super) gmsa_specs: Many,
+    pub(super) gmsa_specs: Objects,
     /// Another operator for Windows hosts.
     pub(super) operator: Option<operators::Found>,
     /// ClusterServiceVersions of that operator.
@@ -94,7 +94,7 @@ pub(super) struct Survey {
 }
 
 /// Objects of one kind; empty if there are none, or no such kind.
-pub(super) type Many = Vec<Value>;
+pub(super) type Objects = Vec<Value>;
 
 /// Right that dormer needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -243,20 +243,26 @@ impl Reader<'_> {
         }
     }
 
-    async fn one(&mut self, version: &str, kind: &str, namespace: Option<&str>, name: &str) -> One {
+    async fn one(
+        &mut self,
+        version: &str,
+        kind: &str,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> ReadObject {
         let api = self.api(version, kind, namespace);
         let what = format!("{kind} {name}");
         let why = match timeout(ANSWER_MAX, api.get_opt(name)).await {
-            Ok(Ok(None)) => return One::Absent,
+            Ok(Ok(None)) => return ReadObject::Absent,
             Ok(Ok(Some(found))) => match serde_json::to_value(found) {
-                Ok(value) => return One::There(value),
+                Ok(value) => return ReadObject::There(value),
                 Err(error) => format!("{what}: {error}"),
             },
             Ok(Err(error)) => format!("{what}: {error}"),
             Err(_) => slow(&what),
         };
         self.unread.push(why.clone());
-        One::Unread(why)
+        ReadObject::Unread(why)
     }
 
     async fn many(&mut self, version: &str, kind: &str, namespace: Option<&str>) -> Vec<Value> {

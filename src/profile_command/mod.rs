@@ -26,12 +26,12 @@ pub(crate) enum Profile {
 pub(crate) struct Schema {
     /// Document
     #[arg(value_enum, default_value_t)]
-    of: Of,
+    of: SchemaOf,
 }
 
 /// Documents with a schema.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-enum Of {
+enum SchemaOf {
     /// A profile or a layer
     #[default]
     Profile,
@@ -43,7 +43,7 @@ enum Of {
     Document,
 }
 
-impl Of {
+impl SchemaOf {
     fn schema(self) -> Value {
         match self {
             Self::Profile => profile::Profile::schema(),

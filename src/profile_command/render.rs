@@ -31,7 +31,7 @@ pub(crate) struct Render {
     layer: Vec<PathBuf>,
     /// Platform of the example machine
     #[arg(long, value_enum, default_value_t)]
-    platform: Platform,
+    platform: PlatformArg,
     /// File with facts of a machine and its cluster (see `dormer profile schema facts`); missing facts are the
     /// example's
     #[arg(long, value_name = "FILE")]
@@ -44,7 +44,7 @@ pub(crate) struct Render {
     secret: Vec<String>,
     /// Print one section only
     #[arg(long, value_enum)]
-    section: Option<Which>,
+    section: Option<SectionArg>,
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
@@ -64,7 +64,7 @@ enum Output {
 
 /// Supported platforms.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-enum Platform {
+enum PlatformArg {
     Aws,
     Azure,
     Gcp,
@@ -74,7 +74,7 @@ enum Platform {
     None,
 }
 
-impl Platform {
+impl PlatformArg {
     fn word(self) -> &'static str {
         match self {
             Self::Aws => "aws",
@@ -89,14 +89,14 @@ impl Platform {
 
 /// Section of the desired state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Which {
+enum SectionArg {
     /// Items that do not need the Node
     Host,
     /// Items that need the Node
     Node,
 }
 
-impl Which {
+impl SectionArg {
     fn section(self) -> Section {
         match self {
             Self::Host => Section::Host,

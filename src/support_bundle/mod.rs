@@ -125,7 +125,7 @@ impl Options {
 }
 
 /// Writes a new file that only its owner may read. A file or a link that is there already is left alone: it may be
-/// somebody else's, and open to others.
+/// another user's, and open to others.
 fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut options = std::fs::OpenOptions::new();
     options.write(true).create_new(true);

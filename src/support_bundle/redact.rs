@@ -109,7 +109,7 @@ fn hide(value: &Value) -> Value {
 /// The text without what looks like a secret.
 pub(super) fn text(said: &str) -> String {
     let mut out = String::with_capacity(said.len());
-    let mut expects = Expected::Nothing;
+    let mut expects = ExpectedValue::Nothing;
     let mut rest = said;
     while !rest.is_empty() {
         let blank = rest
@@ -134,7 +134,7 @@ pub(super) fn text(said: &str) -> String {
         let named = names && is_secret(&bare) && !bare.contains(['=', ':']);
         if BEFORE.contains(&bare.as_str()) || named {
             out += word;
-            expects = Expected::after(word, &bare);
+            expects = ExpectedValue::after(word, &bare);
             continue;
         }
         match (expects.is(word), word.chars().next()) {
@@ -148,14 +148,14 @@ pub(super) fn text(said: &str) -> String {
             (true, _) => out += SECRET,
             (false, _) => out += &part(word),
         }
-        expects = Expected::Nothing;
+        expects = ExpectedValue::Nothing;
     }
     scrubbed(&out)
 }
 
 /// What the words before say of the next one.
 #[derive(Debug, Clone, Copy)]
-enum Expected {
+enum ExpectedValue {
     /// Nothing.
     Nothing,
     /// It may be a secret: people also write of keys and tokens.
@@ -164,7 +164,7 @@ enum Expected {
     Secret,
 }
 
-impl Expected {
+impl ExpectedValue {
     /// After a word such as `password:`, which is `bare` without its marks.
     fn after(word: &str, bare: &str) -> Self {
         let named = word.ends_with([':', '=']) && bare != "key" || word.starts_with('-');

@@ -38,9 +38,9 @@ trait Records: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<Vec<Vec<u8>>, StoreError>>;
 }
 
-struct Of<P>(Arc<P>);
+struct PortRecords<P>(Arc<P>);
 
-impl<P: Ports> Records for Of<P> {
+impl<P: Ports> Records for PortRecords<P> {
     fn from<'a>(
         &'a self,
         run: &'a RunId,
@@ -93,7 +93,7 @@ impl Traces {
 
     pub(super) fn reads<P: Ports>(&self, ports: Arc<P>) {
         // A process has one store.
-        let _ = self.records.set(Arc::new(Of(ports)));
+        let _ = self.records.set(Arc::new(PortRecords(ports)));
     }
 
     /// Sends spans.

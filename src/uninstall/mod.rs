@@ -35,7 +35,7 @@ Windows hosts keep their programs: to empty them as well, scale their MachineSet
 pub(crate) struct Options {
     #[command(flatten)]
     cluster: ClusterAccess,
-    /// Leave the nodes that dormer configured as they are: they serve on, and nobody upgrades them
+    /// Leave the nodes that dormer configured as they are: they serve on without upgrades
     #[arg(long)]
     keep_nodes: bool,
     /// Also end what is under way: undo dormer's cordons, and close its fences
@@ -114,7 +114,7 @@ fn allowed(found: &Remains, keep_nodes: bool, under_way: bool) -> Result<(), Fai
         );
         return Err(Failure::refused(
             error,
-            "let dormer finish them (spec.paused of the pool lets nobody begin), or end them with --under-way: \
+            "let dormer finish them (spec.paused of the pool lets none begin), or end them with --under-way: \
              their nodes are uncordoned, and a host in mid-change stays as it is",
         ));
     }

@@ -12,7 +12,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-/// Most reads of an object that somebody else changes meanwhile.
+/// Most reads of an object that another client changes meanwhile.
 const TRIES: u32 = 5;
 
 /// Carries a write out. What is gone already counts as done.
@@ -103,7 +103,7 @@ fn without_marks(object: &DynamicObject) -> Value {
         change["metadata"]["annotations"][*key] = Value::Null;
     }
     let held = there.contains_key(keys::HELD_FROM_SCALE_DOWN);
-    // Another value belongs to somebody else by now.
+    // Another value belongs to another client by now.
     if held
         && there
             .get(keys::NO_SCALE_DOWN)

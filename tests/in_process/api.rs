@@ -90,7 +90,7 @@ async fn a_machine_is_shown_by_name_uid_and_namespace_with_its_tasks_and_its_sto
     assert_eq!(
         failed,
         json!({
-            "kind": "task-failed", "task": "probe", "code": "NotToday", "attempt": 1,
+            "kind": "task-failed", "task": "probe", "code": "NotToday", "attempt": 1, "message": "these hands do nothing",
             "text": "probe failed at attempt 1: these hands do nothing (NotToday)",
         })
     );

@@ -35,7 +35,7 @@ use tokio_util::sync::CancellationToken;
 
 const IN_TIME: Duration = Duration::from_secs(20);
 
-/// Hears every span, and passes on to telemetry.
+/// Receives every span, and passes it on to telemetry.
 struct SpanRecorder {
     telemetry: Arc<Telemetry>,
     recorded: Mutex<Vec<Span>>,

@@ -16,9 +16,11 @@ use dormer_proto::{
     pool::{Desired, PoolSettings},
 };
 use dormer_views::{
-    explain::{Explanation, explanation, paragraph},
+    explain::{Explanation, LastFailure, explanation, paragraph},
     machine::Machine,
+    moment::Moment,
     rollout::Rollout,
+    run::TaskFailure,
 };
 use dormer_workers::kubernetes::operators;
 use dormer_workflows::{
@@ -67,6 +69,7 @@ const GOT_OVER: &[&str] = &[
 struct Trouble {
     machine: Machine,
     rollout: Option<Rollout>,
+    last: Option<LastFailure>,
 }
 
 /// A machine that stands in `phase`.
@@ -164,11 +167,29 @@ fn refused_certificate(why: &str) -> Trouble {
 /// A task that failed, and is tried again in ten seconds.
 fn waits(phase: Phase, task: Task, attempt: u64, code: &str, message: &str) -> Trouble {
     let failure = Failure::transient(code, message);
+    failed_attempt(phase, task, attempt, failure)
+}
+
+/// The last attempt failed two minutes ago.
+fn failed_attempt(phase: Phase, task: Task, attempt: u64, failure: Failure) -> Trouble {
+    let last = LastFailure {
+        at: Moment(Timestamp(NOW.0 - 120_000)),
+        task: task.name().to_owned(),
+        attempt,
+        failure: TaskFailure {
+            code: failure.code.clone(),
+            message: failure.message.clone(),
+            log: failure.log.clone(),
+        },
+    };
     let phase_of = TaskPhase::Waiting {
         until: NOW.plus_ms(10_000),
         failure,
     };
-    shown_as(&state_in(phase), vec![(task, attempt, phase_of)])
+    Trouble {
+        last: Some(last),
+        ..shown_as(&state_in(phase), vec![(task, attempt, phase_of)])
+    }
 }
 
 fn shown_as(state: &State, tasks: Vec<(Task, u64, TaskPhase)>) -> Trouble {
@@ -176,6 +197,7 @@ fn shown_as(state: &State, tasks: Vec<(Task, u64, TaskPhase)>) -> Trouble {
     Trouble {
         machine: machine(state, tasks, &live),
         rollout: None,
+        last: None,
     }
 }
 
@@ -253,6 +275,22 @@ fn converging(attempt: u64, code: &str, message: &str) -> Trouble {
     waits(phase, converge(Section::Host), attempt, code, message)
 }
 
+/// A service whose log the host has sent.
+fn unhealthy() -> Trouble {
+    let failure = Failure {
+        log: Some(
+            "E1123 08:07:51 kubelet.go:1480] failed to start\nE1123 08:07:51 kubelet.go:1511] no node-ip"
+                .into(),
+        ),
+        ..Failure::transient(
+            "not_healthy",
+            "kubelet runs, and http://127.0.0.1:10248/healthz does not answer 200",
+        )
+    };
+    let phase = Phase::ConvergingHost { rebooted: false };
+    failed_attempt(phase, converge(Section::Host), 3, failure)
+}
+
 fn change() -> Change {
     let differs = [
         "kubelet.exe (not uploaded)",
@@ -269,10 +307,11 @@ fn change() -> Change {
 }
 
 /// A drain that one pod holds.
-fn evicting(pod: &str, why: &str) -> Trouble {
+fn evicting(pod: &str, why: &str, budgets: &[&str]) -> Trouble {
     let blockers = vec![Blocker {
         pod: pod.into(),
         why: why.into(),
+        budgets: budgets.iter().map(|&name| name.into()).collect(),
     }];
     let drain = Drain {
         evicted: 4,
@@ -312,6 +351,7 @@ fn upload() -> Trouble {
     Trouble {
         machine: machine(&state, tasks, &live),
         rollout: None,
+        last: None,
     }
 }
 
@@ -425,14 +465,14 @@ fn hosts() -> Vec<(&'static str, Trouble)> {
         ("profile-noise", failed(host(), "SftpUnusable", "SFTP of 10.0.0.9 begins with the text \"Load\": a profile of its default shell writes output; let it write none")),
         ("upload-cut", converging(1, "ConnectionLost", "the connection to 10.0.0.9 broke: early eof")),
         ("slow-upload", upload()),
-        ("disk-full", converging(2, "DiskFull", "C:\\ProgramData\\dormer\\staging\\51a112.part cannot be written on 10.0.0.9: its disk C: seems to be full; free space there")),
+        ("disk-full", converging(2, "DiskFull", "the disk C: of 10.0.0.9 seems to be full: C:\\ProgramData\\dormer\\staging\\51a112.part cannot be written")),
         ("no-approver", converging(1, "TokenAwaited", "no approver answered in Secret dormer-join/join-u within 20 s: is a dormer with the role approver running (dormer run --role approver)?")),
         ("no-token", converging(2, "TokenRefused", "the approver gives no bootstrap token: its Machine is in phase Deleting")),
-        ("quarantine", failed(host(), "quarantine_suspected", "C:\\k\\kubelet.exe was right and is gone. Restore the file in the virus scanner and exclude it there.")),
+        ("quarantine", failed(host(), "quarantine_suspected", "C:\\k\\kubelet.exe was right and is gone")),
         ("exe-locked", converging(1, "file_locked", "C:\\k\\kubelet.exe is held by a process that did not end")),
-        ("marked-for-deletion", converging(1, "service_marked_for_deletion", "kubelet: 1072")),
-        ("kubelet-start-1053", converging(1, "service_start_timeout", "kubelet: 1053")),
-        ("running-not-healthy", converging(3, "not_healthy", "kubelet runs, and http://127.0.0.1:10248/healthz does not answer 200")),
+        ("marked-for-deletion", converging(1, "service_marked_for_deletion", "kubelet: the service is marked for deletion (1072) while changing kubelet")),
+        ("kubelet-start-1053", converging(1, "service_start_timeout", "kubelet: the service did not answer in time (1053) while starting kubelet")),
+        ("running-not-healthy", unhealthy()),
         ("hns-restarts", converging(1, "hns_missing", "no HNS network OVNKubernetesHybridOverlayNetwork")),
         ("slow-reboot", waits(reboot(), probe(), 4, "ConnectTimeout", timeout)),
         ("sshd-dead-after-reboot", waits(reboot(), probe(), 9, "ConnectRefused", refused)),
@@ -441,7 +481,7 @@ fn hosts() -> Vec<(&'static str, Trouble)> {
         ("scanner-blocks", failed(Phase::Probing, "ProgramQuarantined", "Windows does not run dormer's program (exit 225); the virus scanner blocks it (225): restore it there and exclude C:\\Windows\\dormer\\bin")),
         ("sftp-missing", failed(Phase::Probing, "SftpMissing", "10.0.0.9 has no SFTP: its sshd_config lacks the line 'Subsystem sftp sftp-server.exe'")),
         ("other-processor", failed(Phase::Probing, "ProgramForOtherProcessor", "Windows does not run dormer's program (exit 216); this Windows is not one for x86-64 (216): take it out of the pool")),
-        ("configure-fails", failed(host(), "access_denied", "Access is denied. Make the SSH user an administrator of the host.")),
+        ("configure-fails", failed(host(), "access_denied", "access denied (5) while opening C:\\k")),
     ]
 }
 
@@ -475,10 +515,10 @@ fn clusters() -> Vec<(&'static str, Trouble)> {
         ("address-late", no_address("Provisioning", None)),
         ("address-late", waits(Phase::Probing, probe(), 1, "NotItsAddress", "the order names the host 10.0.0.9, and the Machine win-a has 10.0.0.12: nothing was sent to it")),
         ("deleted-while-configuring", shown_as(&with_cloud(state_in(Phase::Leaving), "Deleting", None), Vec::new())),
-        ("budget-never", evicting("shop/cart-7", "The disruption budget cart needs 1 healthy pods and has 1 currently")),
-        ("two-budgets", evicting("shop/cart-7", "the disruption budgets cart, shop match it, and no pod with more than one can be evicted: delete all of them but one")),
-        ("finalizer-holds", evicting("shop/cart-7", "it waits for its finalizers example.com/never")),
-        ("stubborn-pod", evicting("kube-system/agent-x", "it came after the cordon, which it tolerates")),
+        ("budget-never", evicting("shop/cart-7", "The disruption budget cart needs 1 healthy pods and has 1 currently", &["cart"])),
+        ("two-budgets", evicting("shop/cart-7", "the disruption budgets cart, shop match it, and no pod with more than one can be evicted: delete all of them but one", &["cart", "shop"])),
+        ("finalizer-holds", evicting("shop/cart-7", "it waits for its finalizers example.com/never", &[])),
+        ("stubborn-pod", evicting("kube-system/agent-x", "it came after the cordon, which it tolerates", &[])),
         ("not-ready-in-drain", shown_as(&silent, Vec::new())),
         ("volume-attached", vanishing),
         ("replacement-never", shown_as(&with_cloud(serving(Phase::ReplacementWait), "Deleting", None), Vec::new())),
@@ -490,14 +530,18 @@ fn clusters() -> Vec<(&'static str, Trouble)> {
         ("node-unreadable", shown_as(&State { node: None, ..serving(Phase::Serving) }, Vec::new())),
         ("host-claims-name", failed(Phase::NodeWait, "NodeOverdue", "no Node master-0 appeared; a certificate request was not approved: the Node master-0 belongs to another Machine")),
         ("prune-settings", behind(json!({"held": "there is no WindowsPool dormer/windows", "heldCure": "Create the pool: kubectl -n dormer apply -f deploy/pool.yaml"}))),
-        ("dead-for-good", evicting("shop/cart-7", "it is Terminating, and its node does not answer")),
+        ("dead-for-good", evicting("shop/cart-7", "it is Terminating, and its node does not answer", &[])),
     ]
 }
 
 /// What a person reads, and below it the next steps as data: the time by which the machine usually continues by itself,
 /// commands, and actions outside of dormer.
 fn story(name: &str, trouble: &Trouble) -> String {
-    let why = explanation(&trouble.machine, None, trouble.rollout.as_ref());
+    let why = explanation(
+        &trouble.machine,
+        trouble.last.as_ref(),
+        trouble.rollout.as_ref(),
+    );
     let lines = why.lines().replace('\n', "\n  ");
     format!("\n{name}\n  {lines}\n{}", verdict(&why))
 }
@@ -575,7 +619,11 @@ fn every_fault_has_its_true_cause_and_a_next_step_with_a_command() {
     );
     let mut found = Vec::new();
     for (fault, trouble) in hosts().into_iter().chain(clusters()) {
-        let why = paragraph(&trouble.machine, None, trouble.rollout.as_ref());
+        let why = paragraph(
+            &trouble.machine,
+            trouble.last.as_ref(),
+            trouble.rollout.as_ref(),
+        );
         let command = ["dormer ", "kubectl "].iter().any(|it| why.contains(it));
         assert!(command, "{fault}: no next step with a command: {why}");
         assert!(!why.contains("Mend the cause"), "{fault}: {why}");
@@ -584,7 +632,11 @@ fn every_fault_has_its_true_cause_and_a_next_step_with_a_command() {
     }
     text += "\n# And of what the Machine API says without any fault of ours:\n";
     for (what, trouble) in clouds() {
-        let why = paragraph(&trouble.machine, None, trouble.rollout.as_ref());
+        let why = paragraph(
+            &trouble.machine,
+            trouble.last.as_ref(),
+            trouble.rollout.as_ref(),
+        );
         assert!(
             why.contains("windows has 3 of 3 Machines, 2 ready, 2 available"),
             "{what}: {why}"

@@ -20,7 +20,7 @@ const NODE: &str = "attack-win-1";
 /// Attacks at once: the API server would make clients wait for more.
 const AT_ONCE: usize = 8;
 
-/// What stands in the way.
+/// What refuses the attack.
 enum Wall {
     /// The API server does not take the request; its refusal says this.
     Server(&'static str),

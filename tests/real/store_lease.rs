@@ -1,4 +1,4 @@
-//! Lease of a dormer whose store is a folder: a second one with another folder is refused, and says by whom.
+//! Lease of a dormer whose store is a folder: a second one with another folder is refused, and names the holder.
 
 use super::{
     accounts,

@@ -492,7 +492,7 @@ impl Installed for Catalog {
         if !inner.cluster_config.unknown.is_empty() {
             let unknown = inner.cluster_config.unknown.join("; ");
             return Err(format!(
-                "nobody can say what nodes should be, of the cluster's {unknown}"
+                "what nodes should be is unknown: the cluster's {unknown} cannot be read"
             ));
         }
         let names = || {

@@ -44,7 +44,7 @@ pub struct Options {
     pub slots: usize,
     /// Its name: unique among the workers of a store, since receipts go there.
     pub name: String,
-    /// An attempt without progress for so long is ended.
+    /// Longest time without progress before an attempt is ended.
     pub still_max: Duration,
     /// How often a claim is extended. The claim's own term must be some times as long.
     pub heartbeat_every: Duration,

@@ -750,6 +750,7 @@ fn what_a_drain_waits_for_names_the_pod_and_what_holds_it() {
         let blockers = named.iter().map(|(pod, why)| Blocker {
             pod: (*pod).into(),
             why: (*why).into(),
+            budgets: Vec::new(),
         });
         let passed = Outcome::Evicted {
             evicted: 0,
@@ -1367,7 +1368,7 @@ fn ignored_before_it_ever_served() {
         .tell("it is Ready", node_is(ready()))
         .tell("the same Node", node_is(ready()));
     holds(&story, expect_file!["stories/ignored_early.txt"]);
-    // Whoever closes its run decides that nobody waits for it.
+    // The person who closes its run decides that nothing waits for it.
     let mut story = Story::begin(machine());
     story.tell("it is labelled ignore=true", saw(label(true)));
     story.text.clear();

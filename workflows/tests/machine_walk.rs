@@ -236,7 +236,7 @@ fn the_laws_of_a_machine_hold_in_every_order() {
             phases.insert(story.state.phase.id());
             let wrong = broken(&before, &story.state, &name, &commands);
             assert_eq!(wrong, None, "seed {seed}: {way:?}: {commands:?}");
-            // Whoever holds the lease gives it back in the end.
+            // A holder of the lease returns it in the end.
             let lost = before.lease.token().is_some() && story.state.lease.token().is_none();
             let told = commands
                 .iter()

@@ -11,6 +11,7 @@ use crate::{
     workflow::{Command, Decision, InboxMessageOf, Input, Now, Sender, Workflow},
 };
 use dormer_proto::{
+    duration::span,
     id::{Attempt, Incarnation, RunId, Seq, SignalId, Sum, Timestamp},
     message::{Ask, Failure, Inbound, ObjectRef, Request},
 };
@@ -541,7 +542,10 @@ impl<W: Workflow> Transition<W> {
             }
             TaskPhase::InFlight { .. } => {
                 let ms = task.deadline().since_ms(task.first_at);
-                let text = format!("no report within the limits; {ms} ms since the first attempt");
+                let began = span(ms / 1_000);
+                let text = format!(
+                    "no worker has reported on it in time; the first attempt began {began} before"
+                );
                 let over = task.deadline() == task.overall();
                 let failure = match task.last.take().filter(|_| over) {
                     // Time is up for all attempts, and what failed until now says why.

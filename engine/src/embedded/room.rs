@@ -21,7 +21,7 @@ const TRY_AGAIN: Duration = Duration::from_millis(200);
 pub(super) struct Room {
     /// Error of the disk while it is full.
     full: watch::Sender<Option<String>>,
-    /// Whether writes wait. While a store is opened or closed they fail, as nobody could tell why it hangs.
+    /// Whether writes wait. While a store is opened or closed they fail, because a hang would have no visible cause.
     waits: AtomicBool,
 }
 

@@ -44,8 +44,7 @@ const ACK_MAX: Duration = Duration::from_secs(2);
 
 /// Most notes about refused messages among the dead letters, of one process. All are counted.
 const NOTES_MAX: u64 = 100;
-/// Time for which a person's request is taken after it was signed. Who asked was told long before that nobody confirmed
-/// it.
+/// Time for which a person's request is accepted after it was signed. Its caller has timed out long before.
 const REQUEST_AGE_MAX: Duration = Duration::from_secs(600);
 
 /// Inbox of a NATS store.

@@ -215,7 +215,7 @@ async fn ensure_streams(
     Ok(single)
 }
 
-/// Deletes the inbox stream of earlier builds when nobody uses it any more. It runs beside the engine.
+/// Deletes the inbox stream of earlier builds once it is unused. It runs beside the engine.
 pub async fn retire_old_inbox_for_ever<C: Clock>(store: Arc<NatsStore<C>>) -> Infallible {
     loop {
         if let Err(error) = store.retire_old_inbox().await {

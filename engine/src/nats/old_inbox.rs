@@ -1,4 +1,4 @@
-//! Inbox stream of builds before the partitions: engines read it while it exists, and delete it when nobody uses it.
+//! Inbox stream of builds before the partitions: engines read it while it exists, and delete it when it is unused.
 //!
 //! Workers, watchers and engines of those builds write to it, side by side with newer ones. A message that such a server
 //! has acknowledged may not be lost, so it is deleted in two steps. First it is *closed*: its subjects go, and a late
@@ -32,8 +32,8 @@ pub(super) async fn exists(link: &Link) -> Result<bool, StoreError> {
 
 /// What an old inbox is used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Use {
-    /// Nobody waits for a message, and only the canary is left, which is never consumed.
+enum InboxUse {
+    /// No consumer waits for a message, and only the canary is left, which is never consumed.
     Idle,
     /// Messages wait, or are being processed.
     Messages,
@@ -41,7 +41,7 @@ enum Use {
     Awaited,
 }
 
-/// Closes and deletes an old inbox that nobody uses, a step at each call. The answer is whether there is none.
+/// Closes and deletes an unused old inbox, a step at each call. The answer is whether there is none.
 pub(super) async fn retire(link: &Link, now: Timestamp) -> Result<bool, StoreError> {
     let failed = |e: String| StoreError::Unavailable(format!("examining the old inbox: {e}"));
     let name = link.names.old_inbox_stream();
@@ -54,14 +54,14 @@ pub(super) async fn retire(link: &Link, now: Timestamp) -> Result<bool, StoreErr
     let Some(closed) = closed.and_then(|at| at.parse().ok()).map(Timestamp) else {
         let newest = info.state.last_timestamp.max(info.created).unix_timestamp();
         let newest = Timestamp(u64::try_from(newest).unwrap_or(0).saturating_mul(1_000));
-        if used == Use::Idle && now.since_ms(newest) >= QUIET_MS {
+        if used == InboxUse::Idle && now.since_ms(newest) >= QUIET_MS {
             close(link, &info, now).await.map_err(failed)?;
         }
         return Ok(false);
     };
     match used {
-        Use::Idle if now.since_ms(closed) >= GRACE_MS => {}
-        Use::Awaited => {
+        InboxUse::Idle if now.since_ms(closed) >= GRACE_MS => {}
+        InboxUse::Awaited => {
             open(link, &info).await.map_err(failed)?;
             return Ok(false);
         }
@@ -73,19 +73,19 @@ pub(super) async fn retire(link: &Link, now: Timestamp) -> Result<bool, StoreErr
     Ok(true)
 }
 
-async fn used(link: &Link, info: &Info) -> Result<Use, String> {
+async fn used(link: &Link, info: &Info) -> Result<InboxUse, String> {
     let stream = link.js.get_stream_no_info(&info.config.name).await;
     let stream = stream.map_err(|e| e.to_string())?;
-    // Without its consumer nobody has read it.
+    // Without its consumer it is unread.
     let Ok(consumer) = stream.consumer_info(CONSUMER).await else {
-        return Ok(Use::Messages);
+        return Ok(InboxUse::Messages);
     };
     Ok(if consumer.num_waiting > 0 {
-        Use::Awaited
+        InboxUse::Awaited
     } else if consumer.num_pending > 0 || consumer.num_ack_pending > 0 || info.state.messages > 1 {
-        Use::Messages
+        InboxUse::Messages
     } else {
-        Use::Idle
+        InboxUse::Idle
     })
 }
 

@@ -57,7 +57,7 @@ pub(super) struct Sink {
 }
 
 impl Sink {
-    /// Passes a message on. `false`: nobody takes it any more.
+    /// Passes a message on. `false`: the receiver is gone.
     async fn pass(&self, message: Message) -> bool {
         self.held.add(message.reply.as_ref());
         self.out.send(message).await.is_ok()

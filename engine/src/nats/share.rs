@@ -56,13 +56,13 @@ struct Beat {
     yields: BTreeSet<u64>,
 }
 
-/// When the last sign of life of each engine was signed. An earlier one that comes again, of an engine that is gone, would
-/// leave its partitions unread. Only who has an engine's key makes entries here.
+/// Time at which each engine's last heartbeat was signed. A replayed heartbeat of an engine that is gone would keep its
+/// partitions unread. Only a holder of an engine's key makes entries here.
 #[derive(Debug, Default)]
 struct Latest(BTreeMap<u64, SignedAt>);
 
 impl Latest {
-    /// Takes a sign of life.
+    /// Takes a heartbeat.
     ///
     /// # Errors
     /// [`Refusal::Stale`]: it is not later than the last one of this engine.

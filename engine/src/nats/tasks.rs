@@ -22,7 +22,7 @@ impl NatsTasks {
         Self { link }
     }
 
-    /// Takes away orders that nobody waits for any more. It spares workers the work; what remains is reported late.
+    /// Deletes orders whose result is no longer awaited. It spares workers the work; what remains is reported late.
     async fn take_away(&self, subjects: Vec<String>) {
         if subjects.is_empty() {
             return;

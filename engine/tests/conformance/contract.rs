@@ -278,7 +278,7 @@ pub(crate) async fn alarms<A: Alarms, I: Inbox>(ours: &A, theirs: Option<&A>, in
     }
     let mut due = BTreeSet::from([run("alarm.1"), run("alarm.2")]);
     if theirs.is_some() {
-        // Whoever comes to know of an alarm relies on it: the clear of a slow neighbour leaves it.
+        // A reader of an alarm relies on it: the clear of a slow neighbour leaves it.
         set(ours, "alarm.3", Some(soon)).await;
         set(other, "alarm.3", Some(late)).await;
         set(ours, "alarm.3", None).await;

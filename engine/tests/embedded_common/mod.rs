@@ -97,7 +97,7 @@ pub(crate) async fn step<H: History>(store: &H, run: &RunId, at: At) -> Result<A
     })
 }
 
-/// Opens the store once whoever had it has let go: the writer's thread closes the file a moment after its handle.
+/// Opens the store once its former owner has closed it: the writer's thread closes the file a moment after its handle.
 pub(crate) async fn reopen(folder: &Path) -> EmbeddedStore {
     reopen_with(folder, SEGMENT_BYTES).await
 }

@@ -1,6 +1,6 @@
 //! Keys of the history: a MAC on each record proves that an engine of this installation wrote it, where it lies.
 //!
-//! All engines share the keys, because each engine decides for every run. Nobody else needs them.
+//! All engines share the keys, because each engine decides for every run. No other role needs them.
 
 use crate::signing::{KeysError, content, is_public, key_id, read, write_new};
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};

@@ -61,7 +61,7 @@ pub enum Refusal {
     /// The signature is of another message, another subject or another store, or by another key.
     #[error("its signature is wrong")]
     WrongSignature,
-    /// It was signed too long ago for a message of its kind, or before one that was taken: somebody repeats it. Or the
+    /// It was signed too long ago for a message of its kind, or before one that was taken: it is repeated. Or the
     /// clocks of the two processes differ.
     #[error("it was signed too long ago, or the clocks differ")]
     Stale,
@@ -272,7 +272,7 @@ impl Keys {
     }
 
     /// Compares the signature with the message, before anything decodes its body. One of `roles` must have signed. The
-    /// answer is when; nothing for an unsigned message that is taken all the same.
+    /// answer is when; nothing for an unsigned message that is accepted.
     ///
     /// # Errors
     /// [`Refusal`]: the message may not be acted upon. It is counted and logged.

@@ -101,7 +101,7 @@ pub struct Machine {
     pub machine_conditions: Vec<Condition>,
     /// Controller of the Machine: `MachineSet/NAME`.
     pub owner: Option<String>,
-    /// Halt of the machine, if somebody stopped it.
+    /// Halt of the machine, if a person stopped it.
     pub halt: Option<Halt>,
     /// Why its host could not be compared with what is desired, the last time.
     #[serde(default)]
@@ -244,6 +244,9 @@ pub struct PhaseFailure {
     pub code: String,
     /// What went wrong, in a sentence.
     pub message: String,
+    /// End of the log of the service at fault.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<String>,
     /// Phase that failed.
     pub phase: OpenEnum<MachinePhase>,
     /// The phase in words.
@@ -282,6 +285,9 @@ pub struct Blocker {
     pub pod: String,
     /// Why it stays.
     pub why: String,
+    /// Names of the disruption budgets that keep it, if they are known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub budgets: Vec<String>,
 }
 
 /// Condition of a Kubernetes object.

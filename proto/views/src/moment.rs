@@ -14,11 +14,29 @@ pub struct Moment(pub Timestamp);
 impl Moment {
     /// Time of day for people, in UTC: `08:02 UTC`; with the date if it differs from that of `now`.
     pub fn clock(self, now: Timestamp) -> String {
+        self.clock_to(16, now)
+    }
+
+    /// The same with seconds: `08:02:13 UTC`.
+    pub fn clock_seconds(self, now: Timestamp) -> String {
+        self.clock_to(19, now)
+    }
+
+    fn clock_to(self, end: usize, now: Timestamp) -> String {
         let text = time(self.0);
         let same_day = time(now).get(..10) == text.get(..10);
         let from = if same_day { 11 } else { 0 };
-        let shown = text.get(from..16).unwrap_or(&text);
+        let shown = text.get(from..end).unwrap_or(&text);
         format!("{} UTC", shown.replace('T', " "))
+    }
+
+    /// Time of day and age: `08:02:13 UTC (8m ago)`, or of a time to come `08:02:13 UTC (in 30s)`.
+    pub fn with_age(self, now: Timestamp) -> String {
+        let clock = self.clock_seconds(now);
+        match now.0.checked_sub(self.0.0) {
+            Some(ms) => format!("{clock} ({} ago)", span(ms / 1_000)),
+            None => format!("{clock} (in {})", span((self.0.0 - now.0).div_ceil(1_000))),
+        }
     }
 }
 
@@ -79,6 +97,18 @@ pub fn lasted(from: u64, to: u64) -> String {
     }
 }
 
+/// Age in words, in its largest unit of which there are at least two: `75 seconds`, `8 minutes`, `3 days`.
+pub fn age(seconds: u64) -> String {
+    let (count, unit) = match seconds {
+        0..120 => (seconds, "second"),
+        120..7_200 => (seconds / 60, "minute"),
+        7_200..172_800 => (seconds / 3_600, "hour"),
+        _ => (seconds / 86_400, "day"),
+    };
+    let many = if count == 1 { "" } else { "s" };
+    format!("{count} {unit}{many}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,6 +131,28 @@ mod tests {
         assert_eq!(moment.clock(Timestamp(moment.0.0 + 60_000)), "07:00 UTC");
         let next_day = Timestamp(moment.0.0 + 86_400_000);
         assert_eq!(moment.clock(next_day), "2025-11-21 07:00 UTC");
+        assert_eq!(moment.clock_seconds(moment.0), "07:00:00 UTC");
+        let minutes_after = Timestamp(moment.0.0 + 180_000);
+        assert_eq!(moment.with_age(minutes_after), "07:00:00 UTC (3m ago)");
+        let minute_before = Timestamp(moment.0.0 - 60_000);
+        assert_eq!(moment.with_age(minute_before), "07:00:00 UTC (in 60s)");
+    }
+
+    #[test]
+    fn an_age_has_one_unit_in_words() {
+        let ages = [0, 1, 75, 120, 480, 7_199, 7_200, 172_799, 172_800].map(age);
+        let expected = [
+            "0 seconds",
+            "1 second",
+            "75 seconds",
+            "2 minutes",
+            "8 minutes",
+            "119 minutes",
+            "2 hours",
+            "47 hours",
+            "2 days",
+        ];
+        assert_eq!(ages, expected);
     }
 
     #[test]

@@ -42,6 +42,15 @@ pub struct Event {
     pub code: Option<String>,
     /// Number of the attempt, from 1.
     pub attempt: Option<u64>,
+    /// Why it failed, in a sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// End of the log of the service at fault.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<String>,
+    /// Id of the other run: the sender or receiver of a signal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub other: Option<String>,
     /// All of it in a sentence, without a full stop.
     pub text: String,
 }
@@ -54,6 +63,9 @@ impl Event {
             task: None,
             code: None,
             attempt: None,
+            message: None,
+            log: None,
+            other: None,
             text: text.into(),
         }
     }

@@ -36,7 +36,7 @@ pub struct Rollout {
     pub queue: Vec<Waiting>,
     /// Holders of the lease, oldest first.
     pub slots: Vec<Slot>,
-    /// Machines that somebody else deleted and that are not replaced yet, oldest first.
+    /// Machines that another client deleted and that are not replaced yet, oldest first.
     pub gaps: Vec<Gap>,
     /// Names of Machines with a Node that have not enrolled yet.
     pub awaited: Vec<String>,
@@ -122,7 +122,7 @@ pub struct Slot {
     pub waits_for: Option<String>,
 }
 
-/// A machine that somebody else deleted and that is not replaced yet.
+/// A machine that another client deleted and that is not replaced yet.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Gap {

@@ -152,6 +152,9 @@ pub struct TaskFailure {
     pub code: String,
     /// What went wrong, in a sentence.
     pub message: String,
+    /// End of the log of the service at fault.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<String>,
 }
 
 /// Last heartbeat of an attempt.
@@ -169,10 +172,17 @@ pub struct Heartbeat {
     pub unit: String,
 }
 
+/// Bytes of a MiB.
+const MIB: u64 = 1 << 20;
+
 impl Heartbeat {
-    /// `3 of 9 bytes`, if the amount is known.
+    /// `3 of 9 files`, or `30 of 200 MiB`, if the amount is known.
     pub fn amount(&self) -> Option<String> {
         let Self { done, of, unit, .. } = self;
+        if unit == "bytes" && *of >= MIB {
+            let rounded = |bytes: u64| (bytes + MIB / 2) / MIB;
+            return Some(format!("{} of {} MiB", rounded(*done), rounded(*of)));
+        }
         (*of > 0).then(|| format!("{done} of {of} {unit}").trim_end().to_owned())
     }
 }

@@ -51,7 +51,7 @@ pub(super) fn links(gate: Arc<Gate>) -> Router {
 }
 
 #[derive(Deserialize)]
-struct Word {
+struct LoginToken {
     token: Option<String>,
 }
 
@@ -59,7 +59,7 @@ async fn by_link(
     Of(gate): Of<Arc<Gate>>,
     method: Method,
     parts: Parts,
-    Query(word): Query<Word>,
+    Query(word): Query<LoginToken>,
 ) -> Response {
     // A HEAD request, as link checkers send it, does not use the link up.
     let Some(word) = word.token.filter(|_| method == Method::GET) else {
@@ -87,7 +87,7 @@ async fn by_form(
     Of(gate): Of<Arc<Gate>>,
     headers: HeaderMap,
     parts: Parts,
-    Form(word): Form<Word>,
+    Form(word): Form<LoginToken>,
 ) -> Response {
     if let Err(error) = origin::check(&headers, WithoutOrigin::Refused) {
         return refused(&error);

@@ -6,7 +6,7 @@ mod cache;
 mod limits;
 mod link_file;
 mod login;
-mod near;
+mod loopback;
 pub(crate) mod origin;
 mod review;
 pub(crate) mod right;
@@ -315,7 +315,7 @@ async fn over_tls_next_time(
     next: Next,
 ) -> Response {
     let (parts, body) = request.into_parts();
-    let binds = gate.secure && !near::is_own_name(near::host(&parts));
+    let binds = gate.secure && !loopback::is_own_name(loopback::host(&parts));
     let mut response = next.run(Request::from_parts(parts, body)).await;
     if binds {
         let year = HeaderValue::from_static("max-age=31536000");
@@ -462,8 +462,8 @@ impl Guard {
         }
         match &self.gate.by {
             LoginMode::Nobody => return Ok(true),
-            LoginMode::Loopback if reads => return near::reads(parts).map(|()| true),
-            LoginMode::Loopback => return near::near(parts).map(|()| true),
+            LoginMode::Loopback if reads => return loopback::reads(parts).map(|()| true),
+            LoginMode::Loopback => return loopback::check(parts).map(|()| true),
             LoginMode::Token(_) | LoginMode::Cluster(_) => {}
         }
         let rights = match needs {

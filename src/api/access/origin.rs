@@ -15,7 +15,7 @@ pub(crate) enum WithoutOrigin {
     Refused,
 }
 
-/// Rejects a request that a page of somebody else sends. Such a page cannot forge its origin.
+/// Rejects a request from a page of another origin. Such a page cannot forge its origin.
 pub(crate) fn check(headers: &HeaderMap, without: WithoutOrigin) -> Result<(), ApiError> {
     let Some(origin) = headers.get(ORIGIN) else {
         return match without {

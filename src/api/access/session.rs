@@ -1,7 +1,7 @@
 //! Browser sessions: one-time login links, and time-limited sessions sealed in a cookie.
 //!
 //! The server stores no session. The cookie holds the caller's credential and an expiry time, sealed with a key that
-//! several consoles may share. So every replica accepts the cookie, and a restart logs nobody out. A cookie proves
+//! several consoles may share. So every replica accepts the cookie, and users stay logged in after a restart. A cookie proves
 //! who logged in, never what they may do: the token in it is reviewed again at each request.
 
 use super::cache::Cache;

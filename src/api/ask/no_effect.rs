@@ -11,7 +11,6 @@ use dormer_proto::{
     rollout,
     work::Signal,
 };
-use dormer_views::explain::shown_key;
 use dormer_workers::ssh::fingerprint;
 use dormer_workflows::{
     Dormer, State,
@@ -139,18 +138,21 @@ fn unapprovable(state: &machine_run::State) -> Option<String> {
 /// host with another key. `None`: the host presents this key, or dormer does not know which key it presents.
 fn not_shown(state: &machine_run::State, key: &str) -> Option<String> {
     let view = state.view();
-    let failed = view.failure.as_ref().map(|(_, it)| (&it.code, &it.message));
+    let failed = view
+        .failure
+        .as_ref()
+        .map(|(_, it)| (&it.code, &it.shown_key));
     let compared = state
         .not_compared
         .as_ref()
-        .map(|it| (&it.code, &it.message));
+        .map(|it| (&it.code, &it.shown_key));
     let changed = [failed, compared]
         .into_iter()
         .flatten()
         .find(|(code, _)| *code == "HostKeyChanged");
     match changed {
-        Some((_, message)) => {
-            let shown = shown_key(message).filter(|shown| *shown != key)?;
+        Some((_, shown)) => {
+            let shown = shown.as_deref().filter(|shown| *shown != key)?;
             Some(format!(
                 "the host shows {shown}, and not {key}. Compare the key on the host itself: ssh-keygen -lf \
                  C:\\ProgramData\\ssh\\ssh_host_ed25519_key.pub"
@@ -400,12 +402,12 @@ mod tests {
         let trusts_of_a_changed_key = |at: usize| {
             let shown = format!("SHA256:{}", "a".repeat(43));
             let asked = [shown.clone(), format!("SHA256:{}", "b".repeat(43))][at].clone();
-            let message = format!(
-                "10.0.0.9 shows the host key ssh-ed25519 {shown}, not the pinned ssh-ed25519 SHA256:x: nothing was sent"
-            );
             let failed = Phase::Failed {
                 from: Box::new(Phase::Probing),
-                failure: Failure::lasting("HostKeyChanged", message),
+                failure: Failure {
+                    shown_key: Some(shown),
+                    ..Failure::lasting("HostKeyChanged", "another key")
+                },
             };
             refused(failed, Signal::TrustHostKey { fingerprint: asked })
         };

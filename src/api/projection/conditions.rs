@@ -481,6 +481,7 @@ mod tests {
             not_compared: Some(dormer_proto::rollout::NotCompared {
                 code: "HostKeyChanged".into(),
                 message: "another key".into(),
+                shown_key: None,
             }),
             ..behind.clone()
         };

@@ -8,7 +8,7 @@ use super::{
 use crate::SharedRun;
 use dormer_engine_core::Run;
 use dormer_proto::phase::Listed;
-use dormer_views::moment::time;
+use dormer_views::{explain::host_cure, moment::time};
 use dormer_workers::pool::v1beta1::PoolStatus;
 use dormer_workflows::{Dormer, State, machine, rollout};
 use serde_json::{Value, json};
@@ -94,6 +94,12 @@ pub(super) fn of(runs: &[SharedRun], namespace: &str, beside: Context<'_>) -> Ve
 fn machine(run: &Run<Dormer>, state: &machine::State) -> Object {
     let view = state.view();
     let conditions = conditions::of_machine(&view);
+    let failure = view.failure.as_ref();
+    let cure = failure.and_then(|(_, failure)| host_cure(&failure.code));
+    let reason = view.reason.map(|reason| match cure {
+        Some(cure) => format!("{}. {cure}.", reason.trim_end_matches('.')),
+        None => reason,
+    });
     let status = json!(MachineStatus {
         state: Some(view.phase.state().id().to_owned()),
         phase: Some(view.phase.text().to_owned()),
@@ -101,7 +107,7 @@ fn machine(run: &Run<Dormer>, state: &machine::State) -> Object {
         version: view.version,
         desired_version: view.desired_version,
         waiting_for: view.waiting_for,
-        reason: view.reason,
+        reason,
         node: view.node,
         address: view.address,
         pool: Some(view.pool),

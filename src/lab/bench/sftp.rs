@@ -70,7 +70,7 @@ struct Source {
 }
 
 /// Both sides of the link, and the relay between them.
-struct Stage {
+struct TestLink {
     server: Server,
     relay: Relay,
     sources: Vec<Source>,
@@ -94,7 +94,7 @@ async fn measure(options: &Options, folder: &Path) -> anyhow::Result<Figures> {
     let half = Duration::from_millis(options.delay_ms) / 2;
     let relay = Relay::before(server.port, half).await?;
     let sources = sources(options, folder)?;
-    let stage = Stage {
+    let stage = TestLink {
         server,
         relay,
         sources,
@@ -172,7 +172,7 @@ fn noise(seed: u64, length: usize) -> Vec<u8> {
 }
 
 /// OpenSSH's `sftp` with its defaults.
-async fn openssh(stage: &Stage, into: &Path) -> anyhow::Result<()> {
+async fn openssh(stage: &TestLink, into: &Path) -> anyhow::Result<()> {
     let mut batch = String::new();
     for source in &stage.sources {
         writeln!(
@@ -213,7 +213,7 @@ async fn openssh(stage: &Stage, into: &Path) -> anyhow::Result<()> {
 }
 
 /// dormer's uploader, with the checks that a worker makes before.
-async fn dormer(stage: &Stage, into: &Path) -> anyhow::Result<()> {
+async fn dormer(stage: &TestLink, into: &Path) -> anyhow::Result<()> {
     let key = Key::read(&std::fs::read_to_string(&stage.server.key_file)?)?;
     let dialer: Dialer = Arc::new(TcpDial {
         port: stage.relay.port,

@@ -1,13 +1,13 @@
 //! `dormer demo`: the whole product on a laptop. A simulated fleet starts, a machine fails and is retried, and all
 //! machines are upgraded one by one. Engine, worker and watcher are the same as in `dormer run`.
 
-mod board;
+mod environment;
+mod machine_runs;
 mod outcome;
+mod progress;
 #[cfg(test)]
 mod scenarios;
-mod script;
-mod show;
-mod stage;
+mod sequence;
 mod unfinished;
 
 use crate::fleet;
@@ -142,22 +142,23 @@ async fn demonstrate(options: Options) -> anyhow::Result<ExitCode> {
     }
     let begun = Instant::now();
     let sets = checked(manifest::sets(&options.sets))?;
-    let mut stage = stage::Stage::set(&options, sets).await?;
+    let mut environment = environment::Environment::set(&options, sets).await?;
     if options.hold {
-        eprintln!("{}", stage.invitation()?);
+        eprintln!("{}", environment.invitation()?);
     }
-    let show = show::Show::new(stage.machines() as u64, options.json);
-    let mut script = script::Script::new(&mut stage, &show, begun, options.leave_failed);
+    let bars = progress::Progress::new(environment.machines() as u64, options.json);
+    let mut sequence =
+        sequence::Sequence::new(&mut environment, &bars, begun, options.leave_failed);
     let mut interrupted = false;
     let outcome = tokio::select! {
-        outcome = script.run() => outcome,
+        outcome = sequence.run() => outcome,
         signal = asked_to_stop() => {
             interrupted = true;
             Err(anyhow::anyhow!("interrupted by {}", signal?))
         }
     };
-    show.end();
-    let result = finish(&options, outcome, &script);
+    bars.end();
+    let result = finish(&options, outcome, &sequence);
     // A demonstration that got stuck stays up for inspection as well.
     if options.hold && !interrupted {
         if let Err(error) = &result {
@@ -166,10 +167,10 @@ async fn demonstrate(options: Options) -> anyhow::Result<ExitCode> {
         eprintln!("The world keeps running; Ctrl-C ends it.");
         tokio::select! {
             signal = asked_to_stop() => { signal?; }
-            ended = stage.pause(FOR_EVER) => ended?,
+            ended = environment.pause(FOR_EVER) => ended?,
         }
     }
-    stage.clear().await?;
+    environment.clear().await?;
     result
 }
 
@@ -214,11 +215,11 @@ fn check(options: &Options) -> anyhow::Result<()> {
 fn finish(
     options: &Options,
     outcome: anyhow::Result<outcome::Outcome>,
-    script: &script::Script<'_>,
+    sequence: &sequence::Sequence<'_>,
 ) -> anyhow::Result<ExitCode> {
-    let outcome = outcome.map_err(|error| unfinished(options, &error, script))?;
+    let outcome = outcome.map_err(|error| unfinished(options, &error, sequence))?;
     if !options.json {
-        println!("{}", outcome::table(script.machines()));
+        println!("{}", outcome::table(sequence.machines()));
         println!("{}", outcome.sentence());
     } else {
         println!("{}", serde_json::to_string(&outcome)?);
@@ -235,13 +236,13 @@ fn finish(
 fn unfinished(
     options: &Options,
     error: &anyhow::Error,
-    script: &script::Script<'_>,
+    sequence: &sequence::Sequence<'_>,
 ) -> anyhow::Error {
-    let machines: Vec<_> = script
+    let machines: Vec<_> = sequence
         .machines()
         .filter_map(unfinished::Waiting::of)
         .collect();
-    let address = options.hold.then(|| script.address().to_string());
+    let address = options.hold.then(|| sequence.address().to_string());
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     anyhow::anyhow!(unfinished::summary(
         &format!("{error:#}"),

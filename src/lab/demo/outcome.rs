@@ -1,6 +1,6 @@
 //! Result of the demonstration: one JSON object for programs, a table and a sentence for people.
 
-use super::board::MachineRun;
+use super::machine_runs::MachineRun;
 use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
 use serde::Serialize;
 

@@ -1,7 +1,7 @@
 //! Summary of a demonstration that did not finish: what happened, the causes with their machines, and one command to
 //! look further.
 
-use super::board::MachineRun;
+use super::machine_runs::MachineRun;
 use dormer_proto::phase::MachinePhase;
 
 /// Most causes in a summary.

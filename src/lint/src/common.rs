@@ -2,7 +2,7 @@
 
 use crate::{Flavour, documents::Object, finding::Finding, paste};
 use dormer_profile::{
-    near::near,
+    suggestion::near,
     yaml_tree::{Key, Node, Position, Value},
 };
 
@@ -115,7 +115,7 @@ pub(crate) fn seconds(text: &str) -> Option<u64> {
     (!text.is_empty()).then_some(sum as u64)
 }
 
-/// Keys of a map that nobody reads there.
+/// Keys of a map without effect there.
 pub(crate) fn unknown(map: &Node, known: &[&str], whole: &str, found: &mut Vec<Finding>) {
     misplaced(map, known, whole, false, found);
 }

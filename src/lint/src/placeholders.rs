@@ -1,4 +1,4 @@
-//! Placeholders of a guide that nobody has filled.
+//! Unfilled placeholders of a guide.
 
 use crate::{
     common::Site,
@@ -8,7 +8,7 @@ use crate::{
 };
 use dormer_profile::yaml_tree::{Node, Value};
 
-/// Placeholders that nobody has filled.
+/// Unfilled placeholders.
 pub(crate) fn placeholders(object: &Object<'_>, _: &Site<'_>, found: &mut Vec<Finding>) {
     search(&object.root, found);
 }
@@ -17,7 +17,7 @@ fn search(node: &Node, found: &mut Vec<Finding>) {
     match &node.value {
         Value::Text(text) => {
             if let Some(name) = placeholder(text) {
-                let message = format!("`{name}` is a placeholder that nobody has filled");
+                let message = format!("`{name}` is an unfilled placeholder");
                 found.push(Finding::new("placeholder", node.position, message));
             }
         }
@@ -28,7 +28,7 @@ fn search(node: &Node, found: &mut Vec<Finding>) {
                 .filter(|(key, _)| !FREE.contains(&key.name.as_str()))
             {
                 if let Some(name) = placeholder(&key.name) {
-                    let message = format!("`{name}` is a placeholder that nobody has filled");
+                    let message = format!("`{name}` is an unfilled placeholder");
                     found.push(Finding::new("placeholder", key.position, message));
                 }
                 search(value, found);

@@ -6,7 +6,7 @@
 //! API does with any other field.
 
 use crate::{common::close, finding::Finding, paste};
-use dormer_profile::{near::near, yaml_tree::Node};
+use dormer_profile::{suggestion::near, yaml_tree::Node};
 
 /// A field, and the fields below it. None below it: its value is not looked into.
 pub(crate) struct Field {

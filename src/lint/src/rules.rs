@@ -110,7 +110,7 @@ rules! {
         "a line that is off by a column belongs to something else, or to nothing"
         "indent it as the lines beside it";
     Text Error "misplaced-field" true "tolerations: below a container"
-        "a field where nobody reads it is dropped or refused, and what it says does not happen"
+        "Kubernetes drops or refuses a field at the wrong level, so it has no effect"
         "move it where it belongs";
     Text Error "field-type" true "replicas: \"2\""
         "the API server refuses a text where a number belongs, a unit behind a number, and a label that is no text"

@@ -281,7 +281,7 @@ fn pod_of<'a>(object: &'a Object<'_>, found: &mut Vec<Finding>) -> Option<&'a No
     }
 }
 
-/// Whether a key stands at a level where nobody reads it.
+/// Whether a key stands at a level where it has no effect.
 fn misplaced(root: &Node, key: &str) -> bool {
     let template = root.at(&["spec", "template"]);
     let spec = template.and_then(|it| it.get("spec"));

@@ -136,8 +136,8 @@ pub struct Settings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_program: Option<PathBuf>,
 
-    /// SHA-256 of --host-program, 64 hex digits: a worker whose file has another one does not start. For who signs the
-    /// program, and gives it by another way than the hash
+    /// SHA-256 of --host-program, 64 hex digits: a worker whose file has another one does not start. Use it if
+    /// you distribute the program and its hash separately
     #[arg(long, env = "DORMER_HOST_PROGRAM_SHA256", value_name = "SHA256")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_program_sha256: Option<String>,
@@ -216,7 +216,7 @@ pub struct Settings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub login_link: Option<PathBuf>,
     /// Key that seals browser sessions: at least 32 random characters (openssl rand -hex 32). Give every console the
-    /// same key, so that each accepts the others' sessions and a restart logs nobody out. A second key after a comma
+    /// same key, so that each accepts the others' sessions and users stay logged in after a restart. A second key after a comma
     /// only opens old sessions; deploy/people.yaml describes the rotation. Prefer the environment or the file to the
     /// command line [default: random at each start]
     #[arg(

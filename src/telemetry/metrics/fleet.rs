@@ -3,7 +3,7 @@
 
 use super::{
     process::Codes,
-    registry::{LabelledGauge, MetricsRegistry, Word},
+    registry::{LabelValue, LabelledGauge, MetricsRegistry},
 };
 use dormer_engine_core::{OpenTask, Run, TaskPhase, Workflow};
 use dormer_proto::id::{Attempt, TaskId, Timestamp};
@@ -104,7 +104,7 @@ impl FleetMetrics {
     ) {
         self.clear();
         self.dead.set([], dead as f64);
-        let mut count: BTreeMap<(&'static str, Word), u64> = BTreeMap::new();
+        let mut count: BTreeMap<(&'static str, LabelValue), u64> = BTreeMap::new();
         let mut oldest: BTreeMap<&'static str, u64> = BTreeMap::new();
         for run in runs.iter().filter(|run| run.closed.is_none()) {
             match &run.state {
@@ -129,7 +129,7 @@ impl FleetMetrics {
 
     /// Sets the number of quarantined runs from the code of each.
     pub fn tell_quarantined<'a>(&self, codes: impl Iterator<Item = &'a str>) {
-        let mut count: BTreeMap<Word, u64> = BTreeMap::new();
+        let mut count: BTreeMap<LabelValue, u64> = BTreeMap::new();
         for code in codes {
             *count.entry(self.codes.bounded(code)).or_default() += 1;
         }
@@ -150,7 +150,7 @@ impl FleetMetrics {
         self.rollout.clear();
     }
 
-    fn reason(&self, phase: &machine::Phase) -> Word {
+    fn reason(&self, phase: &machine::Phase) -> LabelValue {
         match phase {
             machine::Phase::Failed { failure, .. } => self.codes.bounded(&failure.code),
             phase => phase.name().into(),
@@ -184,7 +184,7 @@ impl FleetMetrics {
     }
 
     fn rollout(&self, run: &Run<Dormer>, state: &rollout::State, now: Timestamp) {
-        let pool = || [Word::from(run.id.key().to_owned())];
+        let pool = || [LabelValue::from(run.id.key().to_owned())];
         let of = &self.rollout;
         let queue = state.queue();
         of.members.set(pool(), state.enrolled() as f64);

@@ -1,6 +1,8 @@
 //! Counters of this process's own work as engine and worker. Across processes take the sum.
 
-use super::registry::{LabelledCounter, LabelledGauge, LabelledHistogram, MetricsRegistry, Word};
+use super::registry::{
+    LabelValue, LabelledCounter, LabelledGauge, LabelledHistogram, MetricsRegistry,
+};
 use dormer_engine::observer::Appended;
 use dormer_workers::observer::{Operation, OperationEnd};
 use prometheus_client::registry::Unit;
@@ -346,7 +348,7 @@ pub(crate) struct Codes {
 
 impl Codes {
     /// Code, or `other` once there are too many.
-    pub(crate) fn bounded(&self, code: &str) -> Word {
+    pub(crate) fn bounded(&self, code: &str) -> LabelValue {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if !known.contains(code) {
             if known.len() >= CODES_MAX {

@@ -31,7 +31,7 @@ use std::{
 const SERIES_MAX: [usize; 3] = [1, 250, 1_000];
 
 /// Value of a label.
-pub(crate) type Word = Cow<'static, str>;
+pub(crate) type LabelValue = Cow<'static, str>;
 
 /// Kind of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -250,7 +250,7 @@ fn ucum(unit: Option<&Unit>) -> String {
     }
 }
 
-fn attributes<const N: usize>(labels: [&'static str; N], values: [Word; N]) -> [KeyValue; N] {
+fn attributes<const N: usize>(labels: [&'static str; N], values: [LabelValue; N]) -> [KeyValue; N] {
     let mut values = values.into_iter();
     labels.map(|label| KeyValue::new(label, values.next().unwrap_or_default()))
 }
@@ -289,13 +289,13 @@ pub(crate) struct LabelledCounter<const N: usize> {
 
 impl<const N: usize> LabelledCounter<N> {
     /// Adds `more`.
-    pub(crate) fn add(&self, values: [Word; N], more: u64) {
+    pub(crate) fn add(&self, values: [LabelValue; N], more: u64) {
         self.counter.add(more, &attributes(self.labels, values));
     }
 }
 
 /// Values of a gauge. Lock held for one map operation, never across an await.
-struct Values<const N: usize>(Mutex<HashMap<[Word; N], f64>>);
+struct Values<const N: usize>(Mutex<HashMap<[LabelValue; N], f64>>);
 
 impl<const N: usize> Default for Values<N> {
     fn default() -> Self {
@@ -304,7 +304,7 @@ impl<const N: usize> Default for Values<N> {
 }
 
 impl<const N: usize> Values<N> {
-    fn lock(&self) -> MutexGuard<'_, HashMap<[Word; N], f64>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<[LabelValue; N], f64>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -316,12 +316,12 @@ pub(crate) struct LabelledGauge<const N: usize> {
 
 impl<const N: usize> LabelledGauge<N> {
     /// Sets the value.
-    pub(crate) fn set(&self, values: [Word; N], value: f64) {
+    pub(crate) fn set(&self, values: [LabelValue; N], value: f64) {
         self.values.lock().insert(values, value);
     }
 
     /// Adds `by`.
-    pub(crate) fn add(&self, values: [Word; N], by: f64) {
+    pub(crate) fn add(&self, values: [LabelValue; N], by: f64) {
         *self.values.lock().entry(values).or_default() += by;
     }
 
@@ -339,7 +339,7 @@ pub(crate) struct LabelledHistogram<const N: usize> {
 
 impl<const N: usize> LabelledHistogram<N> {
     /// Records a duration.
-    pub(crate) fn observe(&self, values: [Word; N], took: Duration) {
+    pub(crate) fn observe(&self, values: [LabelValue; N], took: Duration) {
         let attributes = attributes(self.labels, values);
         self.histogram.record(took.as_secs_f64(), &attributes);
     }

@@ -4,9 +4,9 @@
 //! which of the world's machines are struck, in the order of their making; `@3` is the third
 //! machine made, `@*` every one, anything else a machine's name or the beginning of it. `STEP` is where in a bring-up
 //! it strikes; for a fault that ends by itself it is after how many seconds of the world. The list
-//! is that of `tests/SCENARIOS.md`; each fault is applied by whoever owns its effect (see [`Owner`]).
+//! is that of `tests/SCENARIOS.md`; each fault is applied by the owner of its effect (see [`Owner`]).
 
-use dormer_profile::near::question;
+use dormer_profile::suggestion::question;
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -25,7 +25,7 @@ pub enum Owner {
     Api,
     /// The machine controller and its cloud, or another controller.
     Cluster,
-    /// Whoever runs the scenario: `dormer demo` or a test (a kill, a second delivery).
+    /// The runner of the scenario: `dormer demo` or a test (a kill, a second delivery).
     Scenario,
 }
 
@@ -222,7 +222,7 @@ impl FaultOrder {
 
 /// What a person reads below the list of faults.
 pub const LEGEND: &str = "\
-heals: dormer gets over it by itself. heals*: dormer's next attempt succeeds; NAMEx9999 strikes until a person ends it. stays: it
+heals: dormer recovers without help. heals*: dormer's next attempt succeeds; NAMEx9999 repeats until a person ends it. stays: it
 lasts until a person ends it; dormer why says how.";
 
 impl std::fmt::Display for Fault {
@@ -254,13 +254,13 @@ pub struct FaultOrder {
     pub fault: Fault,
     /// At which step of a bring-up; none: at the first that there is.
     pub step: Option<String>,
-    /// Whom it strikes.
+    /// Its target.
     pub aim: Aim,
     /// How often it strikes each of them.
     pub times: u32,
 }
 
-/// Whom a fault strikes.
+/// Target of a fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Aim {
     /// So many machines, chosen by the seed.

@@ -43,7 +43,7 @@ fn found() -> Result<String> {
         std::fs::create_dir_all(&folder)?;
         let made = tempfile::tempdir_in(&folder)?;
         fetch(made.path())?;
-        // Whoever comes second replaces the same content.
+        // The second one replaces the same content.
         std::fs::rename(made.path().join(SCRIPT), &script)?;
     }
     std::fs::read_to_string(&script).context("axe-core cannot be read")

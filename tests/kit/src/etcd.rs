@@ -153,7 +153,7 @@ fn launch(program: &Path, ports: (u16, u16), folder: &Path) -> Result<Process> {
         ("--initial-cluster", format!("test={peer}")),
         // What power loss would take is no concern of these tests, and a sync on a busy disk is.
         ("--unsafe-no-fsync", "true".to_owned()),
-        // As clusters have it: a kind to which nothing happens hears how far the others are. (3.5 knows this name alone.)
+        // As clusters have it: a kind to which nothing happens is notified how far the others are. (3.5 knows this name alone.)
         (
             "--experimental-watch-progress-notify-interval",
             "5s".to_owned(),

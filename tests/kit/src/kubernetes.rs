@@ -54,7 +54,7 @@ pub enum Speaker {
 /// A running control plane. Dropping it kills all of it and removes its folders.
 #[derive(Debug)]
 pub struct ControlPlane {
-    // In the order in which they end: whoever speaks to another first.
+    // In the order in which they end: callers before those that they call.
     /// Scheduler and controller manager.
     clients: Mutex<[Process; 2]>,
     api: Mutex<Process>,

@@ -55,7 +55,7 @@ impl OtlpReceiver {
         Self::start_with(test_dir("otlp"), "http", &[])
     }
 
-    /// The same with TLS: its certificate is signed by `authority`, and so must be those of whoever sends.
+    /// The same with TLS: its certificate is signed by `authority`, and so must be those of the senders.
     ///
     /// # Panics
     /// When there is a program but it does not come up, or a certificate cannot be made.

@@ -250,7 +250,7 @@ impl Shared {
         self.beat()
     }
 
-    /// A sign of life: the Node's status and its Lease.
+    /// A heartbeat: the Node's status and its Lease.
     fn beat(&self) -> Result<()> {
         let room =
             json!({"cpu": "16", "memory": "16Gi", "pods": "60", "ephemeral-storage": "50Gi"});

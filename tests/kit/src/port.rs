@@ -86,7 +86,7 @@ mod tests {
         assert!(reserve(folder.path(), 15_000), "kept by the dead");
     }
 
-    /// Whether nobody holds the lock now; it is let go at once.
+    /// Whether the lock is free now; it is released at once.
     #[cfg(target_os = "linux")]
     fn probe(path: &Path) -> bool {
         File::open(path).expect("the file").try_lock().is_ok()

@@ -78,7 +78,7 @@ impl Program {
         })
     }
 
-    /// The program in the folder that Kubernetes' own tools keep such servers in. Whoever names it means it, unless an
+    /// The program in the folder that Kubernetes' own tools keep such servers in. A named program is meant, unless an
     /// exact version is wanted.
     fn in_assets(&self, release: &Release) -> Option<PathBuf> {
         let folder = std::env::var_os("KUBEBUILDER_ASSETS").filter(|folder| !folder.is_empty())?;

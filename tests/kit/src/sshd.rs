@@ -1,4 +1,4 @@
-//! A real OpenSSH sshd for one test, run as whoever runs the test.
+//! A real OpenSSH sshd for one test, run as the user of the test.
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader};
@@ -220,7 +220,7 @@ impl Sshd {
         &self.host_keys
     }
 
-    /// Who may log in: whoever runs the test.
+    /// Who may log in: the user who runs the test.
     ///
     /// # Panics
     /// When nobody knows the name.

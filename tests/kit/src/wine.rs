@@ -552,7 +552,7 @@ mod tests {
         let (ours, other) = (folder.path().join("prefix"), folder.path().join("prefix2"));
         let (mut one, mut two) = (process(&ours), process(&other));
         let dead = std::thread::scope(|scope| {
-            // Whoever started a process reaps it.
+            // A process is reaped by the one that started it.
             let reaped = scope.spawn(|| one.wait());
             kill_all(&ours);
             reaped.join().expect("joined")

@@ -169,7 +169,7 @@ async fn by_dormers_leave(ground: &Ground) {
     }
 }
 
-/// Whoever asked first for a certificate of a machine that is there asked by that machine's own token; none is left.
+/// Each first certificate request of a machine that is there was made with that machine's own token; none is left.
 async fn each_by_its_own_token(ground: &Ground) {
     let requests = ground.world.list(CSR, "").await;
     for uid in uids(&ground.all_machines().await) {

@@ -652,7 +652,7 @@ impl World {
     /// Appends land whose engines gave up waiting.
     pub(crate) fn land(&mut self) {
         for append in std::mem::take(&mut self.appends) {
-            // Nobody hears the answer.
+            // The answer is dropped.
             let _ = self.append(append);
         }
     }

@@ -26,7 +26,7 @@ const DESCRIPTION: &str =
     "Puts back what a boot takes from this Kubernetes node, then starts its services in order";
 /// The service without which no Node is Ready.
 const KUBELET: &str = "kubelet";
-/// For so long it is tried again, and another call on the host is waited for.
+/// Time limit of its attempts, and of the wait for another call on the host.
 pub(crate) const TRIES_MS: u64 = 600_000;
 /// Between two tries.
 const PAUSE_MS: u64 = 10_000;

@@ -9,13 +9,13 @@ use dormer_profile::{
 };
 
 use crate::{
+    files::{delete, remove_tree, stat},
     items::{
         Kind as _, certificate, defender, disabled, dynamic_ports, endpoint, environment, firewall,
         network, registry,
     },
     ops::{DirectoryRemove, Host, PortRange, ServiceChange, ServiceSettings, Start},
     paths::{same, state, within},
-    placing::{delete, remove_tree, stat},
     problem::{Problem, Result},
     progress::Run,
     services,

@@ -11,12 +11,11 @@ use dormer_proto::boot::same_boot;
 
 use crate::{
     arguments::{Call, Mode},
-    boot_id, boot_run, document, facts,
+    boot_id, boot_run, document, facts, files,
     items::{self, Step},
     leftovers,
     ops::{Host, RebootAsk},
     paths::state,
-    placing,
     problem::{Problem, Result},
     progress::Run,
     removal, services,
@@ -223,7 +222,7 @@ impl<H: Host> Run<H> {
             let What::File(what) = &item.what else {
                 continue;
             };
-            if placing::stat(&mut self.host, &what.path).await?.is_none() {
+            if files::stat(&mut self.host, &what.path).await?.is_none() {
                 let said = format!("{} was right and is gone", what.path);
                 self.fail(
                     Some(&item.id),

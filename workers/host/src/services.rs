@@ -10,13 +10,13 @@ use dormer_profile::answer::FailureCode;
 use dormer_proto::boot::same_boot;
 
 use crate::{
+    files,
     ops::{
         Host, Listed, Process, ProcessEnd, ProcessEnded, ProcessHold, ProcessKey, ProcessList,
         ProcessRelease, Restarts, ServiceDelete, ServiceFailure, ServiceList, ServiceRead,
         ServiceStart, ServiceState, ServiceStatus, ServiceStatusRead, ServiceStop, WinError,
     },
     paths::{name as file_name, same, state, within},
-    placing,
     problem::{Doing as _, Problem, Result},
     progress::Run,
     session::Session,
@@ -25,11 +25,11 @@ use crate::{
 
 /// Longest time without progress while a service stops, unless it requests more, in milliseconds.
 const STOP_MS: u64 = 60_000;
-/// For so long in all.
+/// Longest stop in all.
 const STOP_MAX_MS: u64 = 600_000;
-/// For so long processes that were ended by force may take to go.
+/// Longest wait for processes that were ended by force.
 const END_MS: u64 = 15_000;
-/// For so long a service that is marked for deletion is waited for.
+/// Longest wait for a service that is marked for deletion.
 const MARKED_MS: u64 = 90_000;
 /// Times that dependents are looked for again, because some came up meanwhile.
 const ROUNDS_MAX: u32 = 5;
@@ -263,7 +263,7 @@ pub(crate) async fn start_again<H: Host>(run: &mut Run<H>) {
     }
     if run.apply {
         // Left there, it is read once more, and what runs is not started.
-        let _ = placing::delete(&mut run.host, &state(file::STOPPED)).await;
+        let _ = files::delete(&mut run.host, &state(file::STOPPED)).await;
     }
 }
 

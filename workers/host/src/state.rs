@@ -9,14 +9,14 @@ use dormer_proto::boot::same_boot;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    files,
     ops::{Host, LockRelease, LockTake, Start},
     paths::{BIN, OLD_ROOT, ROOT, STAGING, STATE, same, state},
-    placing,
     problem::{Problem, Result},
     session::Session,
 };
 
-/// For so long a call that a worker asked for waits for another one: the worker asks again.
+/// Longest wait of a worker's call for another call; the worker asks again.
 pub(crate) const LOCK_WAIT_MS: u64 = 10_000;
 
 /// One thing that the program made, by name. Never content.
@@ -246,7 +246,7 @@ impl<H: Host> Session<H> {
     /// Our own folders. `state` is private from its first moment on.
     pub(crate) async fn make_our_folders(&mut self) -> Result<()> {
         for folder in [ROOT, BIN, STAGING, STATE] {
-            placing::make_folder(self, folder).await?;
+            files::make_folder(self, folder).await?;
         }
         Ok(())
     }
@@ -343,14 +343,14 @@ impl<H: Host> Session<H> {
     /// Takes over from an earlier release's script: keeps its notes, and deletes its folder with documents that contain
     /// tokens. The fence is on disk already: [`Session::take_fence`] wrote the larger one.
     pub(crate) async fn take_over(&mut self) -> Result<()> {
-        if placing::stat(self, OLD_ROOT).await?.is_none() {
+        if files::stat(self, OLD_ROOT).await?.is_none() {
             return Ok(());
         }
         let installed = self.installed().await?;
         if !installed.is_empty() {
             self.write_json(&state(file::INSTALLED), &installed).await?;
         }
-        placing::remove_tree(self, OLD_ROOT).await?;
+        files::remove_tree(self, OLD_ROOT).await?;
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! Between the program and who called it: a document in, signs of life and one framed answer out.
+//! Channel between the program and its caller: a document in, heartbeats and one framed answer out.
 
 use std::{
     io::{Read, Write},
@@ -87,7 +87,7 @@ impl<W: Write> Output<W> {
         let _ = to.write_all(bytes).and_then(|()| to.flush());
     }
 
-    /// A sign of life.
+    /// A heartbeat.
     pub fn sign(&self, sign: &Sign) {
         self.write(format!("{sign}\r\n").as_bytes());
     }

@@ -356,6 +356,42 @@ impl FailureCode {
         }
     }
 
+    /// The failure in a few words, without a full stop.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::FenceTooOld => "a newer task has taken over the host",
+            Self::HostBusy => "another call runs on the host",
+            Self::DocumentRejected => "the host program rejected its document",
+            Self::DiskFull => "the disk is full",
+            Self::FeatureInstallFailed => "a Windows feature could not be installed",
+            Self::HostnameFailed => "the host could not be renamed",
+            Self::FileLocked => "a program has a file open",
+            Self::HashMismatch => "a file is not the one that was sent",
+            Self::FileMissing => "a file is not on the host yet",
+            Self::QuarantineSuspected => "a virus scanner seems to have removed a file",
+            Self::ServiceConfigFailed => "a service could not be configured",
+            Self::ServiceMarkedForDeletion => "a service is marked for deletion",
+            Self::ServiceStartTimeout => "a service did not start in time",
+            Self::ServiceCrashed => "a service ended unexpectedly",
+            Self::NotHealthy => "a service runs and is not healthy",
+            Self::ServiceStopTimeout => "a service did not stop in time",
+            Self::DependencyFailed => "a service that it depends on did not start",
+            Self::HnsMissing => "the host's container network is missing",
+            Self::HnsFailed => "the Host Networking Service failed",
+            Self::NoDefaultRoute => "the host has no default route",
+            Self::ClockSkew => "the host's clock is wrong",
+            Self::RebootPending => "a reboot is pending",
+            Self::BootChanged => "the host rebooted meanwhile",
+            Self::RebootRefused => "Windows refused the reboot",
+            Self::FirewallFailed => "a firewall rule could not be set",
+            Self::CertificateFailed => "a certificate could not be installed",
+            Self::DefenderFailed => "Defender could not be configured",
+            Self::TimedOut => "the call took too long",
+            Self::AccessDenied => "access denied",
+            Self::Other => "the host program failed",
+        }
+    }
+
     /// Advice to a person, in one sentence.
     pub const fn advice(self) -> &'static str {
         match self {
@@ -377,23 +413,25 @@ impl FailureCode {
             Self::QuarantineSuspected => {
                 "Restore the file in the virus scanner and exclude it there."
             }
-            Self::ServiceConfigFailed => "Read the message; a policy may forbid the service.",
+            Self::ServiceConfigFailed => "Check whether a group policy forbids the service.",
             Self::ServiceMarkedForDeletion => {
                 "Close the consoles that show services on the host, or reboot it."
             }
             Self::ServiceStartTimeout | Self::ServiceCrashed | Self::NotHealthy => {
-                "Read the end of the service's log in this message."
+                "Read the end of the service's log on the host: Get-Content C:\\var\\log\\kubelet\\kubelet.log -Tail 40 (or containerd\\containerd.log)."
             }
             Self::ServiceStopTimeout => "Reboot the host: the process does not end.",
             Self::DependencyFailed => "Check the service that it depends on.",
-            Self::HnsMissing => "Read the log of the service that creates the network.",
+            Self::HnsMissing => {
+                "Read the log of the service that creates the network: C:\\var\\log\\hybrid-overlay\\hybrid-overlay.log on OpenShift, else that of the network plugin."
+            }
             Self::HnsFailed => "Restart the service `hns`, or reboot the host.",
             Self::NoDefaultRoute => "Give the host a default route with an IPv4 address.",
             Self::ClockSkew => "Set the host's clock: `w32tm /resync`.",
             Self::RebootPending => "Wait: dormer reboots the host and repeats the call.",
             Self::BootChanged => "Do nothing: the host has rebooted, and dormer compares it again.",
             Self::RebootRefused => {
-                "Read the message; a person or a policy may have blocked the shutdown."
+                "Find out on the host what blocked the shutdown: a person, or a policy."
             }
             Self::FirewallFailed => "Check whether a group policy controls the firewall.",
             Self::CertificateFailed => "Check the certificate in the trusted bundle.",
@@ -404,7 +442,7 @@ impl FailureCode {
                 "Wait: dormer repeats the call. Check what the message names if the failure persists."
             }
             Self::AccessDenied => "Make the SSH user an administrator of the host.",
-            Self::Other => "Read the message.",
+            Self::Other => "Correct what the cause names.",
         }
     }
 }

@@ -95,7 +95,7 @@ pub enum What {
     NewestFiles(NewestFiles),
     /// Processes that must not outlive a removal; `apply` leaves them alone.
     Lingering(Lingering),
-    /// A service of somebody else that is stopped and disabled.
+    /// A foreign service that is stopped and disabled.
     DisabledService(DisabledService),
 }
 

@@ -21,7 +21,7 @@ const GC_AGES: Pair = ["imageMaximumGCAge", "imageMinimumGCAge"];
 const PULLS: Pair = ["serializeImagePulls", "maxParallelImagePulls"];
 
 /// Reason against a pair, if there is one.
-type Rule = fn(Two<'_>) -> Option<String>;
+type Rule = fn(PairValues<'_>) -> Option<String>;
 
 /// Pairs that contradict themselves, each with the reason.
 pub(crate) fn contradictions<'v>(
@@ -35,18 +35,18 @@ pub(crate) fn contradictions<'v>(
     ];
     let found = pairs.into_iter().filter_map(|(names, rule)| {
         let values = names.map(|name| setting(name).filter(|value| !value.is_null()));
-        Some((names, rule(Two { names, values })?))
+        Some((names, rule(PairValues { names, values })?))
     });
     found.collect()
 }
 
 /// One pair with its values, as far as they are set.
-struct Two<'v> {
+struct PairValues<'v> {
     names: Pair,
     values: [Option<&'v Value>; 2],
 }
 
-impl Two<'_> {
+impl PairValues<'_> {
     /// Both lengths in seconds. `Err`: one of them is no duration.
     fn durations(&self, defaults: [f64; 2]) -> Result<[f64; 2], String> {
         let [first, second] = [0, 1].map(|n| match self.values[n] {
@@ -75,7 +75,7 @@ impl Two<'_> {
     }
 }
 
-fn periods(two: Two<'_>) -> Option<String> {
+fn periods(two: PairValues<'_>) -> Option<String> {
     let both = match two.durations([0.0, 0.0]) {
         Ok(both) => both,
         Err(why) => return Some(why),
@@ -93,7 +93,7 @@ fn periods(two: Two<'_>) -> Option<String> {
     })
 }
 
-fn thresholds(two: Two<'_>) -> Option<String> {
+fn thresholds(two: PairValues<'_>) -> Option<String> {
     let [high, low] = [two.number(0, 85), two.number(1, 80)];
     let [shown_high, shown_low] = [two.shown(0, "85"), two.shown(1, "80")];
     if !(0..=100).contains(&high) || !(0..=100).contains(&low) {
@@ -108,7 +108,7 @@ fn thresholds(two: Two<'_>) -> Option<String> {
     })
 }
 
-fn ages(two: Two<'_>) -> Option<String> {
+fn ages(two: PairValues<'_>) -> Option<String> {
     let [longest, shortest] = match two.durations([0.0, 120.0]) {
         Ok(both) => both,
         Err(why) => return Some(why),
@@ -124,7 +124,7 @@ fn ages(two: Two<'_>) -> Option<String> {
     })
 }
 
-fn pulls(two: Two<'_>) -> Option<String> {
+fn pulls(two: PairValues<'_>) -> Option<String> {
     let serial = two.values[0].and_then(Value::as_bool) == Some(true);
     let [serialize, parallel] = [two.shown(0, "false"), two.shown(1, "1")];
     match two.number(1, 1) {

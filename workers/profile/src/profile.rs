@@ -97,7 +97,7 @@ pub struct SectionSpec {
     /// Evidence that the section is converged, by any name; checked in the order of names.
     #[serde(deserialize_with = "without_nulls")]
     pub evidence: Named<EvidenceSpec>,
-    /// Services of somebody else that are stopped and disabled, by name: first of all, and without a drain.
+    /// Foreign services that are stopped and disabled, by name: first of all, and without a drain.
     #[serde(
         deserialize_with = "without_nulls",
         skip_serializing_if = "Named::is_empty"

@@ -5,7 +5,7 @@ use crate::ssh::{Output, Session, SshError};
 use dormer_profile::{answer, clixml, invocation::Mode};
 use dormer_proto::{
     machine::{HostFence, HostRef},
-    message::Failure,
+    message::{Failure, cut_start},
     work::Order,
 };
 use std::sync::Arc;
@@ -58,20 +58,15 @@ pub(super) fn of_host(failure: &answer::Failure, known: &KnownSecrets) -> Failur
         .as_ref()
         .map(|item| format!("{item}: "))
         .unwrap_or_default();
-    let tail = known.clean_output(failure.log_tail.trim());
-    let tail = match tail.as_str() {
-        "" => String::new(),
-        tail => format!("; its log ends with: {tail}"),
-    };
+    let log = known.clean_output(failure.log_tail.trim());
     let said = known.clean_output(failure.message.trim());
-    // The advice is a sentence of its own, and the message may be the host's, with or without its full stop.
-    let said = said.trim_end_matches('.');
-    let message = format!("{item}{said}. {}{tail}", failure.code.advice());
+    // The cure of a code is in `dormer_views::explain`, not in the message.
+    let message = format!("{item}{}", said.trim_end_matches('.'));
     let code = failure.code.as_str();
-    if failure.retry {
-        Failure::transient(code, message)
-    } else {
-        Failure::lasting(code, message)
+    Failure {
+        retry: failure.retry,
+        log: (!log.is_empty()).then(|| cut_start(log)),
+        ..Failure::transient(code, message)
     }
 }
 

@@ -88,6 +88,7 @@ impl KnownSecrets {
         match report {
             Err(failure) => Err(Failure {
                 message: self.clean_sentence(&failure.message),
+                log: failure.log.map(|log| self.clean_sentence(&log)),
                 ..failure
             }),
             Ok(Outcome::Planned {

@@ -33,7 +33,7 @@ const SILENT_MAX: Duration = Duration::from_secs(60);
 const LATE_MS: u64 = 60_000;
 /// Pause before the next call of a host on which another call runs.
 const BUSY_MS: u64 = 15_000;
-/// Longest line that may be a sign of life; a longer one is none.
+/// Longest line of a heartbeat, in bytes.
 const SIGN_BYTES_MAX: usize = 4 << 10;
 
 /// Reasons for which Windows does not run a program: error number, English message, our code and advice (Microsoft

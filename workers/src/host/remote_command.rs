@@ -20,14 +20,14 @@ const LINE_BYTES_MAX: usize = 1 << 10;
 /// Digits at the end of a frame.
 const CHECK_DIGITS: usize = 8;
 
-type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;
+type NowFn = Arc<dyn Fn() -> i64 + Send + Sync>;
 
 /// A running command. If it is dropped before its end, it is reported as cut off.
 pub(super) struct Running {
     /// `None` after the report.
     command: Option<RemoteCommand>,
     progress: Progress,
-    now_ms: Clock,
+    now_ms: NowFn,
 }
 
 impl Running {
@@ -37,7 +37,7 @@ impl Running {
         name: String,
         line: &str,
         progress: &Progress,
-        now_ms: &Clock,
+        now_ms: &NowFn,
         known: &KnownSecrets,
     ) -> Self {
         let mut command = RemoteCommand {

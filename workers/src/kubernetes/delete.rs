@@ -56,7 +56,7 @@ impl KubernetesExecutor {
             Err(_) => Err(silent("delete", &what)),
             Ok(Ok(_)) => Ok(Outcome::MachineDeleted),
             Ok(Err(error)) if is_gone(&error) => Ok(Outcome::MachineDeleted),
-            // A conflict: somebody wrote on it after the read, perhaps the token. The task reads again.
+            // A conflict: another client wrote it after the read, perhaps the token. The task reads again.
             Ok(Err(error)) => Err(failure("delete", &what, &error)),
         }
     }

@@ -202,13 +202,13 @@ impl Remaining {
     }
 
     fn skip(&mut self, pod: &Pod, why: String) -> bool {
-        block(&mut self.skipped, pod, why);
+        block(&mut self.skipped, pod, why, Vec::new());
         true
     }
 
     fn wait_for(&mut self, pod: &Pod, why: String) -> bool {
         self.left += 1;
-        block(&mut self.blockers, pod, why);
+        block(&mut self.blockers, pod, why, Vec::new());
         true
     }
 }
@@ -221,6 +221,7 @@ fn left_to_hook(node: &str, hook: &str) -> Outcome {
     let all = Blocker {
         pod: format!("the pods of Node {node}"),
         why: short(why),
+        budgets: Vec::new(),
     };
     Outcome::Evicted {
         evicted: 0,
@@ -289,7 +290,7 @@ impl KubernetesExecutor {
                 if rule.off && !live.as_ref().is_some_and(LiveNode::said_to_be_off) {
                     let why =
                         "its node was said to be off, and is not now: the next pass asks again";
-                    block(&mut rest.blockers, pod, why.to_owned());
+                    block(&mut rest.blockers, pod, why.to_owned(), Vec::new());
                     continue;
                 }
             }
@@ -308,6 +309,7 @@ impl KubernetesExecutor {
                         &mut rest.blockers,
                         pod,
                         format!("{why}{}", rule.kept_budgets),
+                        why.budgets(),
                     );
                 }
             }
@@ -439,11 +441,12 @@ fn name(pod: &Pod) -> String {
     format!("{}/{}", pod.namespace().unwrap_or_default(), pod.name_any())
 }
 
-fn block(blockers: &mut Vec<Blocker>, pod: &Pod, why: String) {
+fn block(blockers: &mut Vec<Blocker>, pod: &Pod, why: String, budgets: Vec<String>) {
     if blockers.len() < NAMED_ITEMS_MAX {
         blockers.push(Blocker {
             pod: name(pod),
             why: short(why),
+            budgets,
         });
     }
 }

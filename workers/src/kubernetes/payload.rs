@@ -20,7 +20,7 @@ impl KubernetesExecutor {
     /// Writes the override with the resourceVersion of a read, unless it is there. The status names the person; the
     /// spec belongs to people and is not written. A `payload` that the spec names itself takes an override of another
     /// spec's payload away. An order of an earlier record than the last one that wrote or ended an override comes late, or
-    /// is repeated by somebody, and changes nothing.
+    /// is a repeated message, and changes nothing.
     pub(super) async fn set_payload(
         &self,
         pool: &str,

@@ -57,6 +57,24 @@ impl Refusal {
     }
 }
 
+impl Refusal {
+    /// Names of the budgets that keep the pod, where they are known. The API server has no field for the name: its
+    /// message begins "The disruption budget NAME " (pkg/registry/core/pod/storage/eviction.go).
+    pub(super) fn budgets(&self) -> Vec<String> {
+        match self {
+            Self::Budget(why) => {
+                let name = why.strip_prefix("The disruption budget ");
+                let name = name.and_then(|rest| rest.split(' ').next());
+                name.map(str::to_owned).into_iter().collect()
+            }
+            Self::Budgets { names, .. } => names.iter().take(BUDGETS_NAMED_MAX).cloned().collect(),
+            Self::NamespaceEnds | Self::NotAllowed(_) | Self::Denied(_) | Self::Broken(_) => {
+                Vec::new()
+            }
+        }
+    }
+}
+
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -77,6 +77,19 @@ fn each_refusal_says_what_holds_the_pod_and_what_mends_it() {
 }
 
 #[test]
+fn the_budgets_that_keep_a_pod_are_named_in_a_field() {
+    let one = "The disruption budget strict needs 2 healthy pods and has 2 currently";
+    let cause = Some(("DisruptionBudget", one));
+    let refusal = Refusal::of(&answer(429, "Cannot evict pod.", cause)).expect("a refusal");
+    assert_eq!(refusal.budgets(), ["strict"]);
+    let other = Refusal::Denied("The disruption budget x".into());
+    assert!(
+        other.budgets().is_empty(),
+        "a webhook's words name no budget"
+    );
+}
+
+#[test]
 fn what_says_nothing_about_the_pod_is_no_refusal() {
     for (code, message) in [
         (401, "Unauthorized"),

@@ -31,12 +31,12 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// A claim that no heartbeat extends for so long lapses, and its order is delivered again. Heartbeats come several
+/// Time without heartbeat after which a claim lapses and its order is delivered again. Heartbeats come several
 /// times as often.
 pub const CLAIM: Duration = Duration::from_secs(10);
-/// A report that is not receipted for so long is repeated.
+/// Time without receipt after which a report is repeated.
 const REPEAT_AFTER: Duration = Duration::from_secs(3);
-/// An order that only a newer build can read is left to one for so long.
+/// Time for which an order that only a newer build can read is left to one.
 const LEFT_TO_NEWER: Duration = Duration::from_secs(30);
 
 /// Class of the orders that work on hosts.
@@ -210,9 +210,9 @@ pub struct NatsClaim {
 }
 
 /// Takes a report that waits no more out of the list, also when it is dropped at some await.
-struct Wait<'a>(&'a Waiting, Key);
+struct ClaimWait<'a>(&'a Waiting, Key);
 
-impl Drop for Wait<'_> {
+impl Drop for ClaimWait<'_> {
     fn drop(&mut self) {
         self.0.all().remove(&self.1);
     }
@@ -276,7 +276,7 @@ impl Orders for NatsOrders {
         loop {
             let (tell, receipted) = oneshot::channel();
             self.waiting.all().insert(key.clone(), tell);
-            let _wait = Wait(&self.waiting, key.clone());
+            let _wait = ClaimWait(&self.waiting, key.clone());
             // The receipt carries more than an acknowledgement of the stream, and a lost report is repeated.
             let sent = self.link.send(
                 self.origin(),

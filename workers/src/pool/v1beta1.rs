@@ -1,7 +1,7 @@
 //! The kind `WindowsPool` in version v1beta1: the spec that people write, and the status that dormer writes.
 //!
 //! `deploy/crd.yaml` is written from these types by a test. The API server fills in the defaults and refuses what
-//! breaks a rule; [`super::PoolSpec`] reads strictly all the same, because an object may have come by another version.
+//! breaks a rule; [`super::PoolSpec`] still reads strictly, because an object may have come by another version.
 
 #![allow(
     clippy::duplicated_attributes,
@@ -156,7 +156,7 @@ pub struct WindowsPoolSpec {
     }]))]
     pub node_names: Option<String>,
     /// Pause of the rollout: `true` begins no further machine, and changes nothing on a host that serves, not even what
-    /// disturbs nobody, but for trusted certificates. A machine that is under way is finished.
+    /// disturbs no workload, except trusted certificates. A machine that is under way is finished.
     #[serde(default)]
     pub paused: bool,
     /// Stop in an emergency: `true` grants no lease, also none for the repair of a machine that does not serve, and

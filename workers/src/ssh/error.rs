@@ -94,7 +94,7 @@ pub enum SshError {
         why: String,
     },
     /// A file cannot be written for lack of room.
-    #[error("{1} cannot be written on {0}: its disk C: seems to be full; free space there")]
+    #[error("the disk C: of {0} seems to be full: {1} cannot be written")]
     Full(String, String),
     /// The data differ from what was announced, and no wrong file was left on the host.
     #[error(
@@ -149,10 +149,22 @@ impl SshError {
     }
 }
 
+impl SshError {
+    /// Fingerprint of the key that a host shows instead of the pinned one, as `dormer trust-host-key` takes it.
+    fn shown_key(&self) -> Option<String> {
+        let Self::HostKey { shown, .. } = self else {
+            return None;
+        };
+        let key = PublicKey::from_openssh(shown).ok()?;
+        Some(key.fingerprint(HashAlg::Sha256).to_string())
+    }
+}
+
 impl From<SshError> for Failure {
     fn from(error: SshError) -> Self {
         let code = error.code();
         let text = error.to_string();
+        let shown_key = error.shown_key();
         match error {
             // Errors that no further attempt can resolve. The workflow judges a refused key, since it knows the age of
             // the host.
@@ -160,12 +172,15 @@ impl From<SshError> for Failure {
             | SshError::KeyEncrypted
             | SshError::KeyWeak(_)
             | SshError::Auth(..)
-            | SshError::HostKey { .. }
             | SshError::HostKeyWeak(..)
             | SshError::NoCommon(..)
             | SshError::Endless(..)
             | SshError::SftpMissing(_)
             | SshError::SftpNoise(..) => Self::lasting(code, text),
+            SshError::HostKey { .. } => Self {
+                shown_key,
+                ..Self::lasting(code, text)
+            },
             // A host with a full disk is retried slowly (scenario 18).
             SshError::Full(..) => Self {
                 after_ms: Some(60_000),

@@ -10,7 +10,7 @@ use std::{
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// So many bytes are remembered: a line.
+/// Number of bytes kept: enough for a line.
 const FIRST_BYTES_MAX: usize = 120;
 /// The kind of the packet that SFTP begins with, after four bytes of length.
 const VERSION: u8 = 2;
@@ -45,7 +45,7 @@ impl FirstBytes {
     }
 }
 
-/// A stream whose first bytes are remembered. They are read ahead, or no more than SFTP's first four would come.
+/// Stream whose first bytes are kept. It reads ahead; otherwise only SFTP's first four bytes arrive.
 pub(super) struct PeekStream<S> {
     stream: S,
     first: FirstBytes,

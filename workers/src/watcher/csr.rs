@@ -67,7 +67,7 @@ struct Status {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Body {
+struct CsrBody {
     spec: Spec,
     status: Option<Status>,
 }
@@ -80,7 +80,7 @@ pub(super) fn csr(object: DynamicObject) -> Result<Option<ObservedCsr>, Unreadab
         ..
     } = object;
     let odd = |field, problem| UnreadableObject { field, problem };
-    let body: Body =
+    let body: CsrBody =
         serde_json::from_value(data).map_err(|error| odd("spec or status", error.to_string()))?;
     if !SIGNERS.contains(&body.spec.signer_name.as_str()) {
         return Ok(None);

@@ -46,13 +46,13 @@ pub(super) struct Settings {
 }
 
 /// Reason for which no lease is granted, and its remedy as an imperative sentence.
-struct Held {
+struct HeldPages {
     why: String,
     /// `None`: the reason itself names the remedy.
     cure: Option<String>,
 }
 
-impl Held {
+impl HeldPages {
     fn new(why: impl Into<String>, cure: impl Into<String>) -> Self {
         Self {
             why: why.into(),
@@ -218,7 +218,7 @@ impl Settings {
         };
         let mut settings = self.accepted.clone().unwrap_or_else(bare);
         settings.refused = self.refused.as_ref().map(ToString::to_string);
-        if let Some(Held { why, cure }) = self.held(settings.absent) {
+        if let Some(HeldPages { why, cure }) = self.held(settings.absent) {
             settings.held = Some(cut(why));
             settings.held_cure = cure.map(cut);
         }
@@ -244,18 +244,18 @@ impl Settings {
     }
 
     /// Why no lease is granted, and the remedy.
-    fn held(&self, absent: bool) -> Option<Held> {
+    fn held(&self, absent: bool) -> Option<HeldPages> {
         let Self {
             pool, namespace, ..
         } = self;
         if let Some(runs) = self.neighbour.runs() {
-            return Some(Held {
+            return Some(HeldPages {
                 why: runs.to_owned(),
                 cure: None,
             });
         }
         if let Some(minor) = self.too_old {
-            return Some(Held::new(
+            return Some(HeldPages::new(
                 format!(
                     "an API server is at 1.{minor}, and dormer works with 1.{OLDEST_MINOR} and newer"
                 ),
@@ -268,7 +268,7 @@ impl Settings {
                 true => "kubectl apply -f deploy/crd.yaml ; then ",
                 false => "",
             };
-            return Some(Held::new(
+            return Some(HeldPages::new(
                 format!(
                     "the ConfigMap {namespace}/{map} holds settings of an earlier build, which dormer no longer reads"
                 ),
@@ -281,27 +281,27 @@ impl Settings {
         let create = format!("kubectl -n {namespace} apply -f deploy/pool.yaml");
         let stop = |object: &PoolObject| object.parsed().is_some_and(|spec| spec.stop);
         match &self.object {
-            _ if self.kind_absent => Some(Held::new(
+            _ if self.kind_absent => Some(HeldPages::new(
                 "the cluster has no CustomResourceDefinition WindowsPool",
                 format!(
                     "Apply the definition and create the pool: kubectl apply -f deploy/crd.yaml ; then {create}"
                 ),
             )),
-            None => Some(Held::new(
+            None => Some(HeldPages::new(
                 format!("there is no WindowsPool {namespace}/{pool}"),
                 format!("Create the pool: {create}"),
             )),
-            Some(object) if object.spec.is_none() => Some(Held::new(
+            Some(object) if object.spec.is_none() => Some(HeldPages::new(
                 format!(
                     "an earlier build wrote the WindowsPool {namespace}/{pool}, and it has no spec"
                 ),
                 format!("Give the pool a spec: {create}"),
             )),
-            Some(object) if stop(object) => Some(Held::new(
+            Some(object) if stop(object) => Some(HeldPages::new(
                 format!("spec.stop of the WindowsPool {namespace}/{pool} is true"),
                 format!("Set spec.stop to false: kubectl -n {namespace} edit windowspool {pool}"),
             )),
-            Some(_) if absent => Some(Held::new(
+            Some(_) if absent => Some(HeldPages::new(
                 format!(
                     "dormer has not accepted any settings of the WindowsPool {namespace}/{pool} yet"
                 ),

@@ -59,11 +59,11 @@ pub(super) struct Sources {
 }
 
 impl Sources {
-    /// Before a list: the APIs that are served. What is known of others is forgotten. Answers whether machines of a
-    /// group that is not served may stand all the same, so that none is gone because no list has it: a group that was
-    /// served before, and for so long after this process began every group, if none is served that clouds have. An API server that has just started, or an
-    /// extension that is registered anew, lacks groups for a while (kubernetes#115241). Whoever removes a definition
-    /// deletes its objects first, and the watches tell that.
+    /// Takes the APIs that are served before a list, and forgets the others. Answers whether to keep machines of a group
+    /// that is not served now: of a group that was served before, and of every group for `believed_after` after start,
+    /// if none is served that clouds have. An API server that has just started, or an extension that is registered
+    /// anew, lacks groups for a while (kubernetes#115241). A definition is removed after its objects, and the watches
+    /// report those.
     pub(super) fn begin(&mut self, served: &[MachineApi], believed_after: Duration) -> bool {
         let gone = |kind: &Kind| match kind {
             Kind::Machine(api) | Kind::Set(api) => !served.contains(api),

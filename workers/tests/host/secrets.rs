@@ -1,4 +1,4 @@
-//! A host that says every secret which it was told, and more: nobody hears any of them.
+//! A host that repeats every secret that it was sent, and more: none of them leaves the worker.
 
 use super::bench::program;
 use bytes::Bytes;

@@ -393,7 +393,7 @@ async fn a_pod_that_comes_back_during_a_drain_is_not_evicted_again() {
     }
     assert_eq!(bench.remaining_pods(), ["web-2"]);
 
-    // Whoever uncordons the node lets it be used: what came meanwhile is moved like everything else.
+    // A person who uncordons the node allows its use: what came meanwhile is moved like everything else.
     bench.patch_node(&m, json!({"spec": {"unschedulable": null}}));
     let (evicted, _, _, skipped) = named(&bench, evict(&m, 1, false)).await;
     assert_eq!((evicted, skipped.len()), (1, 0));

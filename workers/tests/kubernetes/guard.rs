@@ -212,7 +212,7 @@ async fn a_node_of_another_system_or_of_the_control_plane_is_left_alone() {
     }
     assert_eq!(bench.remaining_pods(), ["a"]);
     assert!(!bench.machine(&m).deleting());
-    // What dormer itself opened is closed all the same.
+    // What dormer itself opened is still closed.
     bench.patch_node(&m, label("kubernetes.io/os", "linux"));
     assert_eq!(bench.run(close(&m)).await, Ok(Outcome::FenceClosed));
     assert_eq!(bench.marks(&m), [Some((1, false)); 2]);

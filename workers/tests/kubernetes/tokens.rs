@@ -49,7 +49,7 @@ fn secret(bench: &Bench, id: &str) -> Option<Value> {
         .map(|found| found.value.clone())
 }
 
-/// Whom a token speaks for, and in which groups.
+/// User and groups of a token.
 fn speaks_for(bench: &Bench, token: &str) -> Option<(String, Vec<String>)> {
     let user = bench
         .world

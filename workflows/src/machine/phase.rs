@@ -229,14 +229,6 @@ impl Phase {
         Some(drain)
     }
 
-    /// Boot identity that a reboot ends.
-    pub(super) fn boot_to_end(&self) -> Option<&str> {
-        let Self::Rebooting { boot_id, .. } = self else {
-            return None;
-        };
-        Some(boot_id)
-    }
-
     /// Whether the removal of a host of one's own has failed, and waits for a person.
     #[must_use]
     pub fn removal_failed(&self) -> bool {

@@ -438,10 +438,19 @@ pub(super) fn compared(draft: &mut Draft<'_>, found: Comparison) {
 
 /// Records why the host cannot be compared, for people and for the rollout. The first message of a code stays.
 pub(super) fn remember_not_compared(draft: &mut Draft<'_>, failure: Failure) {
-    let Failure { code, message, .. } = failure;
+    let Failure {
+        code,
+        message,
+        shown_key,
+        ..
+    } = failure;
     let known = draft.s.not_compared.as_ref();
     if known.is_none_or(|known| known.code != code) {
-        draft.s.not_compared = Some(NotCompared { code, message });
+        draft.s.not_compared = Some(NotCompared {
+            code,
+            message,
+            shown_key,
+        });
     }
 }
 

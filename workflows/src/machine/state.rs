@@ -43,7 +43,7 @@ pub struct State {
     /// Highest token that this run returned.
     pub closed: LeaseToken,
     /// Whether the machine is in service: its Node has served, or existed when the run began. Upgrades and failures do
-    /// not change that; only a proof that the Node serves nobody does. Use the derived
+    /// not change that; only a proof that the Node has no workload does. Use the derived
     /// [`State::protected`], [`State::counts`], [`State::first_bring_up`].
     #[serde(rename = "served")]
     pub in_service: bool,

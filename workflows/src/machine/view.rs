@@ -190,7 +190,7 @@ impl State {
 
     fn comparison(&self, not_compared: &NotCompared) -> String {
         let host = self.address().unwrap_or("?");
-        let NotCompared { code, message } = not_compared;
+        let NotCompared { code, message, .. } = not_compared;
         format!("{host} to be compared: {}", cause(code, None, message))
     }
 
@@ -269,11 +269,9 @@ impl State {
             | Phase::ReplacementWait
             | Phase::Failed { .. } => {}
         }
-        let boot = self.phase.boot_to_end().unwrap_or("?");
         let text = self.phase.row().waits_for;
         let text = text.replace("{host}", self.address().unwrap_or("?"));
-        let text = text.replace("{node}", self.host.node_name.as_deref().unwrap_or("?"));
-        Some(text.replace("{boot}", boot))
+        Some(text.replace("{node}", self.host.node_name.as_deref().unwrap_or("?")))
     }
 }
 

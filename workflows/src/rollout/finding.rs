@@ -57,6 +57,7 @@ impl Draft<'_> {
         let told = NotCompared {
             code: short(trouble.code.clone()),
             message: short(trouble.message.clone()),
+            shown_key: None,
         };
         let known = self.s.troubles.iter().zip(1_u8..);
         let known = known.filter(|(known, _)| known.code == told.code);

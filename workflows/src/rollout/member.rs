@@ -50,7 +50,7 @@ pub enum Flag {
     /// A person requested the change that it waits for.
     Wished = 1 << 19,
     // 1 << 20 to 1 << 24: the number of what keeps its host from being compared, see `Member::trouble`.
-    /// It left before it ever served, because its Machine is to be ignored: it is nobody's replacement until it serves.
+    /// Left before it ever served, because its Machine is to be ignored. Not a replacement until it serves.
     NeverServed = 1 << 25,
 }
 

@@ -5,7 +5,7 @@
 //!                              │                                                               ▲
 //!                              └──▶ Release{replaced: true} ─▶ vacant ─┐   a candidate is Joined,
 //!                                                                     ├─▶ or none will come ──┤
-//!   somebody else deletes a member that had a Node ────────────▶ gap ─┘                    gap ends
+//!   another client deletes a member that had a Node ───────────▶ gap ─┘                    gap ends
 //! ```
 //!
 //! [`Rollout::decide`] applies the input, and then always takes the same steps: it opens the gaps that deletions leave,

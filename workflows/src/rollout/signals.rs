@@ -369,7 +369,7 @@ impl Draft<'_> {
     }
 
     /// Handles a run that has closed without a report. Its slot is free, but its Machine may be missing, as after a
-    /// deletion by somebody else. If the Machine still exists (a person closed the run), the run reports that when it
+    /// deletion by another client. If the Machine still exists (a person closed the run), the run reports that when it
     /// leaves.
     fn closed(&mut self, uid: &Uid) {
         let held = self

@@ -408,7 +408,7 @@ impl NamedState<'_> {
     fn finding(&self) -> Option<String> {
         let finding = self.state.finding()?;
         let names = self.names(finding.uids.iter().copied());
-        let NotCompared { code, message } = finding.trouble;
+        let NotCompared { code, message, .. } = finding.trouble;
         let hosts = match finding.uids.len() {
             1 => "1 host".to_owned(),
             count => format!("{count} hosts"),

@@ -542,6 +542,7 @@ pub(crate) fn evicted(evicted: u32, left: u32) -> Outcome {
     let blocker = machine::Blocker {
         pod: "shop/web-1".into(),
         why: "budget web allows 0".into(),
+        budgets: Vec::new(),
     };
     let blockers = if left > 0 { vec![blocker] } else { Vec::new() };
     Outcome::Evicted {

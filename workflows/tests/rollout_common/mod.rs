@@ -364,6 +364,7 @@ pub(crate) fn not_compared(code: &str) -> MemberReport {
         not_compared: Some(NotCompared {
             code: code.into(),
             message: "it did not work.".into(),
+            shown_key: None,
         }),
         ..serving()
     }

@@ -193,7 +193,7 @@ pub(crate) enum Say {
     Left { gap: bool, stays: bool },
 }
 
-/// What a machine's run hears.
+/// Signals that a machine's run receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum ToMachine {
     Granted { token: u64, over_limit: bool },
@@ -343,6 +343,7 @@ impl Report {
             not_compared: self.not_compared.then(|| NotCompared {
                 code: "AuthRejected".into(),
                 message: "no key fits".into(),
+                shown_key: None,
             }),
         }
     }

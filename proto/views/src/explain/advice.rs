@@ -103,7 +103,10 @@ fn failed(machine: &Machine) -> Vec<Step> {
         return steps;
     }
     let Cure { outside, say } = cure(code).unwrap_or(UNKNOWN);
+    let has_log = machine.failure.as_ref().is_some_and(|it| it.log.is_some());
     match code {
+        // The end of the log is shown above the steps.
+        _ if has_log => vec![Step::outside(outside, LOG_NAMES_WHY), retry(), recreate()],
         // A retry meets the same key again. Trust in the new key continues the step. No command for that is ready to be
         // copied: a person who trusts a key types what the host itself shows, not what the connection shows.
         "HostKeyChanged" => {
@@ -126,22 +129,6 @@ fn failed(machine: &Machine) -> Vec<Step> {
         _ => vec![Step::outside(outside, say), retry(), recreate()],
     }
 }
-
-/// Fingerprint of the key that a host shows instead of the pinned one, whole, as a command takes it. A dispute between two
-/// notes of dormer's own names none.
-#[must_use]
-pub fn shown_key(message: &str) -> Option<&str> {
-    let (_, shown) = message.split_once(" shows the host key ")?;
-    let key = shown
-        .split([' ', ','])
-        .find(|it| it.starts_with("SHA256:"))?;
-    let letters = key.strip_prefix("SHA256:")?;
-    let base64 = |c: char| c.is_ascii_alphanumeric() || c == '+' || c == '/';
-    (letters.len() == KEY_CHARACTERS && letters.chars().all(base64)).then_some(key)
-}
-
-/// Characters of a SHA-256 in OpenSSH's base64.
-const KEY_CHARACTERS: usize = 43;
 
 /// Steps of a Machine that the Machine API has marked as failed.
 fn given_up(machine: &Machine) -> Vec<Step> {
@@ -236,7 +223,11 @@ fn in_phase(machine: &Machine, phase: MachinePhase, rollout: Option<&Rollout>) -
 /// Steps of a machine whose task is retried: the cure of its last failure, else of the phase.
 fn working(machine: &Machine, phase: MachinePhase) -> Vec<Step> {
     let mut failures = machine.tasks.iter().filter_map(|it| it.failure.as_ref());
-    let cure = failures.find_map(|failure| cure(&failure.code));
+    let cure = failures.find_map(|failure| {
+        let Cure { outside, say } = cure(&failure.code)?;
+        let say = failure.log.as_ref().map_or(say, |_| LOG_NAMES_WHY);
+        Some(Cure { outside, say })
+    });
     let unserved = machine.unserved.as_ref();
     let cure = cure.or_else(|| self::cure(&unserved?.code));
     let cure = cure.or(match phase {
@@ -248,8 +239,11 @@ fn working(machine: &Machine, phase: MachinePhase) -> Vec<Step> {
     let Some(Cure { outside, say }) = cure else {
         return more_to_read(machine, phase);
     };
-    // The task is tried again, and no command has to follow.
-    let say = format!("{say}. dormer tries again by itself");
+    // The task is tried again, and no command has to follow. A machine in its usual time says so above the steps.
+    let say = match trouble::heals_by(machine) {
+        Some(_) => say.to_owned(),
+        None => format!("{say}. dormer tries again by itself"),
+    };
     let mut steps = vec![Step::outside(outside, say)];
     if matches!(phase, MachinePhase::Probing | MachinePhase::KeyWait) {
         steps.push(deleted(machine).instead());
@@ -462,7 +456,7 @@ fn evicting(machine: &Machine) -> Vec<Step> {
     match blocker.pod.split_once('/') {
         Some((namespace, pod)) => {
             let in_namespace = ["kubectl", "-n", namespace];
-            let see = [&in_namespace[..], &what_holds(pod, &blocker.why)].concat();
+            let see = [&in_namespace[..], &what_holds(pod, &blocker.budgets)].concat();
             steps.push(Step::command("See what holds the pod", &see));
         }
         None => steps.push(Step::command(
@@ -482,14 +476,11 @@ fn evicting(machine: &Machine) -> Vec<Step> {
 }
 
 /// Words of `kubectl` that show what holds a pod. Its budgets are not in its own description.
-fn what_holds<'a>(pod: &'a str, why: &'a str) -> Vec<&'a str> {
-    // The API server's own words, or the worker's.
-    let one = ["The disruption budget ", "the disruption budget "];
-    let one = one.iter().find_map(|words| why.strip_prefix(words));
-    match one.and_then(|rest| rest.split(' ').next()) {
-        Some(budget) => vec!["describe", "pdb", budget],
-        None if why.starts_with("the disruption budgets ") => vec!["get", "pdb"],
-        None => vec!["describe", "pod", pod],
+fn what_holds<'a>(pod: &'a str, budgets: &'a [String]) -> Vec<&'a str> {
+    match budgets {
+        [] => vec!["describe", "pod", pod],
+        [budget] => vec!["describe", "pdb", budget],
+        [_, _, ..] => vec!["get", "pdb"],
     }
 }
 
@@ -528,6 +519,8 @@ const fn cured(outside: Outside, say: &'static str) -> Cure {
     Cure { outside, say }
 }
 
+/// Cure of a service whose log is shown.
+const LOG_NAMES_WHY: &str = "Mend what the end of the log names";
 /// Cure of a failure without an entry: only its message can say more.
 const UNKNOWN: Cure = cured(Outside::MendHost, "Mend the cause");
 const OPEN_SSH: Cure = cured(
@@ -853,6 +846,17 @@ fn cure(code: &str) -> Option<Cure> {
     row.map_or_else(|| of_host_program(code), |&(_, cure)| Some(cure))
 }
 
+/// Cure of a failure that the host program reports, or of a host's clock: in words, without a full stop. Its message has
+/// none.
+#[must_use]
+pub fn host_cure(code: &str) -> Option<&'static str> {
+    let cure = match code {
+        "ClockSkew" => cure(code),
+        code => of_host_program(code),
+    };
+    cure.map(|it| it.say)
+}
+
 /// Cure of a failure that the host program reports: its own advice.
 fn of_host_program(code: &str) -> Option<Cure> {
     let mut codes = FailureCode::ALL.iter();
@@ -920,7 +924,7 @@ mod tests {
 
     #[test]
     fn no_step_says_in_a_persons_name_that_a_key_was_compared() {
-        let key = |letter: &str| format!("SHA256:{}", letter.repeat(KEY_CHARACTERS));
+        let key = |letter: &str| format!("SHA256:{}", letter.repeat(43));
         let said = format!(
             "10.0.0.9 shows the host key ssh-ed25519 {}, not the pinned ssh-ed25519 {}: nothing was sent to it",
             key("n"),
@@ -936,22 +940,17 @@ mod tests {
                 step.say
             );
         }
-        assert_eq!(shown_key(&said), Some(key("n").as_str()));
-        let dispute = format!(
-            "the host key pinned for 10.0.0.9 is {}, and its note says {}",
-            key("n"),
-            key("o")
-        );
-        assert_eq!(shown_key(&dispute), None, "nobody knows which is right");
     }
 
     #[test]
     fn a_budget_that_holds_a_pod_is_shown_itself() {
-        let words = |why| what_holds("cart-7", why).join(" ");
-        let one = "The disruption budget cart needs 1 healthy pods and has 1 currently";
-        assert_eq!(words(one), "describe pdb cart");
-        assert_eq!(words("the disruption budgets a, b match it"), "get pdb");
-        assert_eq!(words("a webhook refuses it"), "describe pod cart-7");
+        let words = |budgets: &[&str]| {
+            let budgets: Vec<String> = budgets.iter().map(|&it| it.to_owned()).collect();
+            what_holds("cart-7", &budgets).join(" ")
+        };
+        assert_eq!(words(&["cart"]), "describe pdb cart");
+        assert_eq!(words(&["a", "b"]), "get pdb");
+        assert_eq!(words(&[]), "describe pod cart-7");
     }
 
     #[test]
@@ -1069,6 +1068,7 @@ mod tests {
             not_compared: Some(TaskFailure {
                 code: "AuthRejected".into(),
                 message: "no key fits".into(),
+                log: None,
             }),
             ..machine_in(MachinePhase::Serving)
         };

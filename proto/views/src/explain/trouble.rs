@@ -451,7 +451,7 @@ pub fn in_short(machine: &Machine) -> Option<String> {
 }
 
 /// A cause that fits a column: the first clause of a long one, with its code. `why` has the rest.
-pub(super) fn shortened(trouble: &Trouble) -> String {
+fn shortened(trouble: &Trouble) -> String {
     let Trouble { cause, code, .. } = trouble;
     match cause.split_once(": ") {
         Some((clause, _)) if cause.chars().count() > SHORT_MAX => format!("{clause} ({code})"),
@@ -601,6 +601,7 @@ mod tests {
         let blocker = vec![Blocker {
             pod: "a/p".into(),
             why: "a budget".into(),
+            budgets: Vec::new(),
         }];
         assert_eq!(held(Vec::new(), 11), None);
         assert_eq!(held(blocker.clone(), 9), Some(Urgency::Slow));

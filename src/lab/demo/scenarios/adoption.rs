@@ -20,7 +20,7 @@ fn disturbed(before: Tally, after: Tally) -> [u64; 5] {
 impl DemoScenario {
     /// Nodes that went away since the record had `since` lines.
     fn went_away(&self, since: usize) -> Vec<Happened> {
-        let entries = self.stage.record().entries().into_iter().skip(since);
+        let entries = self.environment.record().entries().into_iter().skip(since);
         let happened = entries.map(|entry| entry.happened);
         happened
             .filter(|h| matches!(h, Happened::NodeUnavailable { .. }))
@@ -55,11 +55,14 @@ async fn without_its_store_dormer_finds_all_joined_and_disturbs_nobody() {
     let larger = larger();
     let machines = if larger.is_some() { 20 } else { 5 };
     let mut scenario = DemoScenario::all_joined(machines).await;
-    let before = scenario.stage.record().tally();
-    let lines = scenario.stage.record().entries().len();
+    let before = scenario.environment.record().tally();
+    let lines = scenario.environment.record().entries().len();
     scenario.start_again_without_store().await;
     scenario.until_all_serve(0).await;
-    assert_eq!(disturbed(before, scenario.stage.record().tally()), [0; 5]);
+    assert_eq!(
+        disturbed(before, scenario.environment.record().tally()),
+        [0; 5]
+    );
     assert_eq!(scenario.went_away(lines), []);
     scenario.end().await;
     if let Some(larger) = larger {
@@ -73,19 +76,23 @@ async fn nodes_of_another_operator_are_joined_and_what_differs_waits() {
     let machines = if larger.is_some() { 20 } else { 5 };
     let mut scenario = DemoScenario::all_joined(machines).await;
     scenario.set(json!({"approval": "Manual"})).await;
-    let before = scenario.stage.record().tally();
-    let lines = scenario.stage.record().entries().len();
-    scenario.stage.stop_dormer().await.expect("dormer stops");
+    let before = scenario.environment.record().tally();
+    let lines = scenario.environment.record().entries().len();
+    scenario
+        .environment
+        .stop_dormer()
+        .await
+        .expect("dormer stops");
     scenario.marked_by_wmco().await;
-    scenario.stage.install(1).await.expect("a payload");
+    scenario.environment.install(1).await.expect("a payload");
     scenario.start_again_without_store().await;
-    let serving = scenario.stage.machines();
+    let serving = scenario.environment.machines();
     scenario
         .until(
             "every machine is Joined and waits for approval",
             |scenario| {
                 let waits = scenario
-                    .board
+                    .machine_runs
                     .live()
                     .filter(|machine_run| machine_run.view.phase.state() == MachineState::Joined);
                 let waits = waits
@@ -94,11 +101,14 @@ async fn nodes_of_another_operator_are_joined_and_what_differs_waits() {
             },
         )
         .await;
-    assert_eq!(disturbed(before, scenario.stage.record().tally()), [0; 5]);
+    assert_eq!(
+        disturbed(before, scenario.environment.record().tally()),
+        [0; 5]
+    );
     assert_eq!(scenario.went_away(lines), []);
     scenario.set(json!({"approval": "Automatic"})).await;
     scenario.until_all_serve(1).await;
-    assert_eq!(scenario.stage.record().max_unavailable_observed(), 1);
+    assert_eq!(scenario.environment.record().max_unavailable_observed(), 1);
     scenario.end().await;
     if let Some(larger) = larger {
         larger.passed(&[("machines", machines.to_string())]);

@@ -36,11 +36,14 @@ const ELSEWHERE: &str = "host: {environment: {NEVER: {value: here, when: {platfo
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_version_of_the_same_is_compared_and_marked_and_drains_nobody() {
     let mut scenario = DemoScenario::all_joined(3).await;
-    let before = scenario.stage.record().tally();
-    scenario.stage.lay(ELSEWHERE);
-    assert_ne!(scenario.stage.version(0), scenario.stage.version(1));
+    let before = scenario.environment.record().tally();
+    scenario.environment.lay(ELSEWHERE);
+    assert_ne!(
+        scenario.environment.version(0),
+        scenario.environment.version(1)
+    );
     scenario.until_all_serve(1).await;
-    let after = scenario.stage.record().tally();
+    let after = scenario.environment.record().tally();
     let disturbed = |tally: &dormer_fleet::world::Tally| {
         [
             tally.pods_evicted,
@@ -59,21 +62,21 @@ async fn another_version_of_the_same_is_compared_and_marked_and_drains_nobody() 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flag_of_the_kubelet_rolls_without_a_drain_and_another_containerd_drains() {
     let mut scenario = DemoScenario::all_joined(2).await;
-    let before = scenario.stage.record().tally();
+    let before = scenario.environment.record().tally();
     assert_eq!(
         scenario.rollout().await.map(|view| view.token.0),
         Some(0),
         "no lease so far"
     );
 
-    scenario.stage.lay(FLAG);
+    scenario.environment.lay(FLAG);
     scenario.until_all_serve(1).await;
     scenario
         .until_rollout("both had the lease", |view| {
             view.token.0 == 2 && view.slots.is_empty()
         })
         .await;
-    let after = scenario.stage.record().tally();
+    let after = scenario.environment.record().tally();
     let moved = |tally: &dormer_fleet::world::Tally| {
         (
             tally.pods_evicted,
@@ -92,27 +95,27 @@ async fn a_flag_of_the_kubelet_rolls_without_a_drain_and_another_containerd_drai
         "each kubelet once"
     );
     assert!(
-        scenario.stage.record().max_unavailable_observed() <= 1,
+        scenario.environment.record().max_unavailable_observed() <= 1,
         "one at a time"
     );
 
     // The flag stays; containerd is another.
-    scenario.stage.catalog().add(rebuilt().await);
-    scenario.stage.lay(FLAG);
+    scenario.environment.catalog().add(rebuilt().await);
+    scenario.environment.lay(FLAG);
     scenario.until_all_serve(2).await;
     scenario
         .until_rollout("both had the lease again", |view| {
             view.token.0 == 4 && view.slots.is_empty()
         })
         .await;
-    let last = scenario.stage.record().tally();
+    let last = scenario.environment.record().tally();
     assert_eq!(
         last.machines_deleted - after.machines_deleted,
         2,
         "drained, and replaced"
     );
     assert_eq!(
-        scenario.stage.record().max_unavailable_observed(),
+        scenario.environment.record().max_unavailable_observed(),
         1,
         "one at a time"
     );

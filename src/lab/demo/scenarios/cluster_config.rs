@@ -24,7 +24,7 @@ const QUAY: &str = r"C:\k\containerd\registries\quay.io\hosts.toml";
 impl DemoScenario {
     /// The hosts of the machines that there are.
     fn hosts(&self) -> Vec<Arc<Host>> {
-        self.stage
+        self.environment
             .world()
             .hosts
             .as_ref()
@@ -36,7 +36,7 @@ impl DemoScenario {
     async fn patch(&self, kind: &kinds::Kind, name: (&str, &str), change: &Value) {
         let gvk = GroupVersionKind::gvk(kind.group, kind.version, kind.kind);
         let resource = ApiResource::from_gvk_with_plural(&gvk, kind.plural);
-        let client = self.stage.client();
+        let client = self.environment.client();
         let api: Api<DynamicObject> = match name.0 {
             "" => Api::all_with(client, &resource),
             namespace => Api::namespaced_with(client, namespace, &resource),
@@ -60,7 +60,10 @@ impl DemoScenario {
 
     /// What the API answers to a GET.
     async fn asked(&self, path: &str) -> String {
-        let request = Request::get(format!("http://{}/api/v1/{path}", self.stage.address()));
+        let request = Request::get(format!(
+            "http://{}/api/v1/{path}",
+            self.environment.address()
+        ));
         let request = request.body(String::new()).expect("a request");
         let client = HttpClient::builder(TokioExecutor::new()).build_http::<String>();
         let answer = client.request(request).await.expect("an answer");
@@ -70,11 +73,15 @@ impl DemoScenario {
     }
 
     fn an_event_says(&self, words: &str) -> bool {
-        self.stage.world().all(&kinds::EVENT).iter().any(|event| {
-            let note = event.value["note"].as_str();
-            let note = note.or(event.value["message"].as_str());
-            note.is_some_and(|note| note.contains(words))
-        })
+        self.environment
+            .world()
+            .all(&kinds::EVENT)
+            .iter()
+            .any(|event| {
+                let note = event.value["note"].as_str();
+                let note = note.or(event.value["message"].as_str());
+                note.is_some_and(|note| note.contains(words))
+            })
     }
 
     fn all_trust(&self, sha256: &str) -> bool {
@@ -109,7 +116,7 @@ fn authority(name: &str) -> (String, String) {
 
 /// How often a host was converged with a change.
 fn changes(scenario: &DemoScenario) -> usize {
-    let all = scenario.stage.record().entries();
+    let all = scenario.environment.record().entries();
     let changed =
         |entry: &&Entry| matches!(entry.happened, Happened::Converged { changed: true, .. });
     all.iter().filter(changed).count()
@@ -119,9 +126,9 @@ fn changes(scenario: &DemoScenario) -> usize {
 async fn mirrors_and_authorities_reach_all_nodes_in_place_and_a_proxy_by_the_lease() {
     let mut scenario = DemoScenario::all_joined(2).await;
     let world = |scenario: &DemoScenario, object: Value| {
-        drop(scenario.stage.world().create(object).expect("made"))
+        drop(scenario.environment.world().create(object).expect("made"))
     };
-    let before = (scenario.stage.record().tally(), changes(&scenario));
+    let before = (scenario.environment.record().tally(), changes(&scenario));
     let (one, one_hash) = authority("one.example");
     let (two, two_hash) = authority("two.example");
     let (other, other_hash) = authority("other.example");
@@ -210,11 +217,11 @@ async fn mirrors_and_authorities_reach_all_nodes_in_place_and_a_proxy_by_the_lea
             scenario.files(QUAY).iter().all(String::is_empty)
         })
         .await;
-    scenario.stage.note_version();
+    scenario.environment.note_version();
     scenario.until_all_serve(1).await;
 
     // All of that moved no pod, took no lease and restarted no kubelet: at most a converge for each change and host.
-    let after = scenario.stage.record().tally();
+    let after = scenario.environment.record().tally();
     assert_eq!(
         scenario.rollout().await.map(|view| view.token.0),
         Some(0),
@@ -233,7 +240,7 @@ async fn mirrors_and_authorities_reach_all_nodes_in_place_and_a_proxy_by_the_lea
 async fn a_proxy_takes_the_lease(scenario: &mut DemoScenario) {
     let proxy = json!({"apiVersion": "config.openshift.io/v1", "kind": "Proxy", "metadata": {"name": "cluster"},
             "spec": {}, "status": {"httpProxy": PROXY, "noProxy": ".svc,10.0.0.0/8"}});
-    drop(scenario.stage.world().create(proxy).expect("made"));
+    drop(scenario.environment.world().create(proxy).expect("made"));
     let proxied = |host: &Arc<Host>| {
         let value = host.state().environment.get("HTTP_PROXY").cloned();
         value.as_deref() == Some(PROXY)
@@ -243,11 +250,11 @@ async fn a_proxy_takes_the_lease(scenario: &mut DemoScenario) {
             view.token.0 == 2 && view.slots.is_empty()
         })
         .await;
-    scenario.stage.note_version();
+    scenario.environment.note_version();
     scenario.until_all_serve(2).await;
     assert!(scenario.hosts().iter().all(proxied));
     assert_eq!(
-        scenario.stage.record().max_unavailable_observed(),
+        scenario.environment.record().max_unavailable_observed(),
         1,
         "one at a time"
     );

@@ -28,7 +28,7 @@ impl DemoScenario {
         .await;
         self.until(machine, |scenario| {
             let waits = scenario
-                .board
+                .machine_runs
                 .live()
                 .map(|machine_run| machine_run.view.waiting_for.clone());
             waits.flatten().filter(|why| why.contains(machine)).count() == 2
@@ -37,7 +37,8 @@ impl DemoScenario {
     }
 
     async fn roll_back(&self, to: &str) -> Result<Value, Failure> {
-        let server = Server::at(&format!("http://{}", self.stage.address())).expect("an address");
+        let server =
+            Server::at(&format!("http://{}", self.environment.address())).expect("an address");
         let body = json!({"who": "ada", "why": "it crashes", "payload": to});
         server
             .post("/rollouts/windows/actions/rollback", &body)
@@ -49,13 +50,13 @@ impl DemoScenario {
 async fn a_payload_comes_along_its_edges_and_back_by_a_persons_word() {
     let mut scenario = DemoScenario::all_joined(2).await;
     scenario.set(json!({"payload": "11.0.0"})).await;
-    scenario.stage.install(1).await.expect("a payload");
+    scenario.environment.install(1).await.expect("a payload");
     scenario
-        .stage
+        .environment
         .catalog()
         .add(another("11.2.0", "1.33", "11.1.0"));
     scenario
-        .stage
+        .environment
         .catalog()
         .add(another("11.3.0", "1.34", "11.0.0"));
 
@@ -67,7 +68,7 @@ async fn a_payload_comes_along_its_edges_and_back_by_a_persons_word() {
     let newer = "kubelet 1.34 is newer than the oldest API server, 1.33";
     scenario.until_nobody_may_go(newer, newer).await;
     assert_eq!(
-        scenario.stage.record().max_unavailable_observed(),
+        scenario.environment.record().max_unavailable_observed(),
         0,
         "nobody was disturbed"
     );
@@ -105,7 +106,7 @@ async fn a_payload_comes_along_its_edges_and_back_by_a_persons_word() {
         "from 11.1.0 back to 11.0.0, asked for by ada: it crashes; written into the pool's status"
     );
     assert_eq!(
-        scenario.stage.record().max_unavailable_observed(),
+        scenario.environment.record().max_unavailable_observed(),
         1,
         "one at a time"
     );

@@ -10,8 +10,8 @@ mod shown;
 
 use super::{
     Options, Strategy,
-    board::{Board, MachineRun},
-    stage::{Ports, Stage},
+    environment::{Environment, Ports},
+    machine_runs::{MachineRun, MachineRuns},
 };
 use dormer_engine::port::{History, Ports as _};
 use dormer_engine_core::Workflow as _;
@@ -48,8 +48,8 @@ fn larger() -> Option<tier::Running> {
 
 /// A stage, and its observed states.
 struct DemoScenario {
-    stage: Stage,
-    board: Board<Ports>,
+    environment: Environment,
+    machine_runs: MachineRuns<Ports>,
     _folder: tempfile::TempDir,
 }
 
@@ -74,11 +74,13 @@ impl DemoScenario {
             leave_failed: false,
             hold: false,
         };
-        let stage = Stage::set(&options, Sets::new()).await.expect("a stage");
-        let board = Board::new(stage.ports());
+        let environment = Environment::set(&options, Sets::new())
+            .await
+            .expect("a stage");
+        let machine_runs = MachineRuns::new(environment.ports());
         Self {
-            stage,
-            board,
+            environment,
+            machine_runs,
             _folder: folder,
         }
     }
@@ -92,22 +94,25 @@ impl DemoScenario {
 
     /// dormer is stopped, its store is deleted, and it starts again.
     async fn start_again_without_store(&mut self) {
-        self.stage
+        self.environment
             .start_again_without_store()
             .await
             .expect("dormer starts again");
-        self.board = Board::new(self.stage.ports());
+        self.machine_runs = MachineRuns::new(self.environment.ports());
     }
 
     async fn end(self) {
-        self.stage.clear().await.expect("everything ends");
+        self.environment.clear().await.expect("everything ends");
     }
 
     /// Polls dormer's machines until `condition` holds.
     async fn until(&mut self, what: &str, condition: impl Fn(&Self) -> bool) {
         let begun = Instant::now();
         loop {
-            self.board.refresh().await.expect("the store is read");
+            self.machine_runs
+                .refresh()
+                .await
+                .expect("the store is read");
             if condition(self) {
                 return;
             }
@@ -116,7 +121,7 @@ impl DemoScenario {
                 "never: {what}\n{}",
                 self.report().await
             );
-            self.stage
+            self.environment
                 .pause(POLL_EVERY)
                 .await
                 .expect("dormer's roles go on");
@@ -127,9 +132,10 @@ impl DemoScenario {
     async fn until_all_serve(&mut self, n: usize) {
         let what = format!("all serve with payload {n}");
         self.until(&what, |scenario| {
-            let wanted = scenario.stage.machines();
-            let version = scenario.stage.version(n);
-            scenario.board.serving(version) == wanted && scenario.board.live().count() == wanted
+            let wanted = scenario.environment.machines();
+            let version = scenario.environment.version(n);
+            scenario.machine_runs.serving(version) == wanted
+                && scenario.machine_runs.live().count() == wanted
         })
         .await;
     }
@@ -146,7 +152,7 @@ impl DemoScenario {
                 "never: {what}\n{}",
                 self.report().await
             );
-            self.stage
+            self.environment
                 .pause(POLL_EVERY)
                 .await
                 .expect("dormer's roles go on");
@@ -155,7 +161,7 @@ impl DemoScenario {
 
     async fn rollout(&self) -> Option<rollout::View> {
         let run = rollout_run(DEFAULT_POOL).expect("a run");
-        let ports = self.stage.ports();
+        let ports = self.environment.ports();
         let stored = ports
             .history()
             .load(&[run])
@@ -179,13 +185,13 @@ impl DemoScenario {
             let closed = machine_run.closed;
             format!("{name}: {phase} (closed: {closed}): {why:?}")
         };
-        let machines: Vec<_> = self.board.all().map(of).collect();
+        let machines: Vec<_> = self.machine_runs.all().map(of).collect();
         format!("{}\n{:#?}", machines.join("\n"), self.rollout().await)
     }
 
     /// One machine's run, by its Machine's name.
     fn machine_run(&self, name: &str) -> &MachineRun {
-        self.board
+        self.machine_runs
             .all()
             .find(|machine_run| machine_run.view.name == name)
             .expect("a known machine")
@@ -194,7 +200,7 @@ impl DemoScenario {
     /// Names of the machines with open runs, in order.
     fn names(&self) -> Vec<String> {
         let mut names: Vec<_> = self
-            .board
+            .machine_runs
             .live()
             .map(|machine_run| machine_run.view.name.clone())
             .collect();
@@ -204,12 +210,12 @@ impl DemoScenario {
 
     /// Merges something into the pool's spec.
     async fn set(&self, spec: Value) {
-        let edited = self.stage.edit_pool(spec).await;
+        let edited = self.environment.edit_pool(spec).await;
         edited.expect("the pool is edited");
     }
 
     fn nodes(&self) -> Api<Node> {
-        Api::all(self.stage.client())
+        Api::all(self.environment.client())
     }
 }
 

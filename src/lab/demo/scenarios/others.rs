@@ -24,7 +24,8 @@ impl DemoScenario {
     async fn health_check_deletes(&self, name: &str) {
         let user = User::new(HEALTH_CHECK, ["system:masters"]);
         let kubeconfig: Kubeconfig =
-            serde_json::from_value(self.stage.world().kubeconfig_for(user)).expect("a kubeconfig");
+            serde_json::from_value(self.environment.world().kubeconfig_for(user))
+                .expect("a kubeconfig");
         let options = KubeConfigOptions::default();
         let config = Config::from_custom_kubeconfig(kubeconfig, &options)
             .await
@@ -39,7 +40,7 @@ impl DemoScenario {
 
     /// Machines that are being deleted, and Machines and Nodes that carry an open fence.
     fn touched(&self) -> Vec<String> {
-        let world = self.stage.world();
+        let world = self.environment.world();
         let all = world
             .all(&kinds::MACHINE)
             .into_iter()
@@ -55,7 +56,7 @@ impl DemoScenario {
 
     /// Labels a Machine, or takes the label away.
     async fn label(&self, name: &str, value: Option<&str>) {
-        let machines = of_kind(self.stage.client(), "Machine", "machines");
+        let machines = of_kind(self.environment.client(), "Machine", "machines");
         let patch = Patch::Merge(json!({"metadata": {"labels": {IGNORE: value}}}));
         machines
             .patch(name, &PatchParams::default(), &patch)
@@ -90,11 +91,11 @@ async fn while_a_foreign_deletion_is_not_made_good_nobody_waiting_is_touched() {
             view.state == RolloutState::Paused
         })
         .await;
-    scenario.stage.install(1).await.expect("a payload");
+    scenario.environment.install(1).await.expect("a payload");
     scenario
         .until("all wait for the lease", |scenario| {
             scenario
-                .board
+                .machine_runs
                 .live()
                 .all(|machine_run| machine_run.view.phase == MachinePhase::LeaseWait)
         })
@@ -110,9 +111,13 @@ async fn while_a_foreign_deletion_is_not_made_good_nobody_waiting_is_touched() {
     loop {
         // The world is read first: its state is older than dormer's.
         let touched = scenario.touched();
-        scenario.board.refresh().await.expect("the store is read");
+        scenario
+            .machine_runs
+            .refresh()
+            .await
+            .expect("the store is read");
         let replaced = scenario
-            .board
+            .machine_runs
             .live()
             .any(|machine_run| !all.contains(&machine_run.view.name) && machine_run.served);
         if replaced {
@@ -125,15 +130,15 @@ async fn while_a_foreign_deletion_is_not_made_good_nobody_waiting_is_touched() {
             scenario.report().await
         );
         scenario
-            .stage
+            .environment
             .pause(super::POLL_EVERY)
             .await
             .expect("dormer's roles go on");
     }
     scenario.until_all_serve(1).await;
-    let worst = between(scenario.stage.record().entries());
+    let worst = between(scenario.environment.record().entries());
     assert!(worst.len() <= 1, "A's own node at most: {worst:?}");
-    let world = scenario.stage.record();
+    let world = scenario.environment.record();
     assert_eq!(
         world.max_unavailable_observed(),
         1,
@@ -154,11 +159,14 @@ async fn a_machine_that_is_to_be_ignored_is_not_upgraded_until_it_may_be() {
         })
         .await;
     let uid = scenario.machine_run(&left_alone).view.uid.clone();
-    scenario.stage.install(1).await.expect("a payload");
+    scenario.environment.install(1).await.expect("a payload");
     scenario
         .until("the others are upgraded", |scenario| {
-            scenario.board.serving(scenario.stage.version(1)) == 2
-                && scenario.board.live().count() == 3
+            scenario
+                .machine_runs
+                .serving(scenario.environment.version(1))
+                == 2
+                && scenario.machine_runs.live().count() == 3
         })
         .await;
     let machine_run = scenario.machine_run(&left_alone);
@@ -168,12 +176,12 @@ async fn a_machine_that_is_to_be_ignored_is_not_upgraded_until_it_may_be() {
     );
     assert_eq!(
         machine_run.view.version.as_deref(),
-        Some(scenario.stage.version(0))
+        Some(scenario.environment.version(0))
     );
-    let deleted = scenario.stage.record().tally().machines_deleted;
+    let deleted = scenario.environment.record().tally().machines_deleted;
     assert_eq!(deleted, 2, "the others' Machines, and only theirs");
     scenario.label(&left_alone, None).await;
     scenario.until_all_serve(1).await;
-    assert_eq!(scenario.stage.record().max_unavailable_observed(), 1);
+    assert_eq!(scenario.environment.record().max_unavailable_observed(), 1);
     scenario.end().await;
 }

@@ -31,12 +31,12 @@ impl DemoScenario {
     /// How many machines that exist were made from an earlier template.
     fn outdated(&self) -> usize {
         let outdated = |run: &&MachineRun| !run.view.template.is_empty();
-        self.board.live().filter(outdated).count()
+        self.machine_runs.live().filter(outdated).count()
     }
 
     /// The one Windows MachineSet, by its name.
     async fn windows_set(&self) -> (Api<DynamicObject>, String) {
-        let sets = of_kind(self.stage.client(), "MachineSet", "machinesets");
+        let sets = of_kind(self.environment.client(), "MachineSet", "machinesets");
         let all = sets
             .list(&ListParams::default())
             .await
@@ -54,7 +54,7 @@ impl DemoScenario {
 
     /// UIDs of the Machines that the world has.
     fn uids(&self) -> BTreeSet<String> {
-        let machines = self.stage.world().all(&kinds::MACHINE);
+        let machines = self.environment.world().all(&kinds::MACHINE);
         let uid = |value: &serde_json::Value| value["metadata"]["uid"].as_str().map(str::to_owned);
         machines
             .iter()
@@ -66,7 +66,7 @@ impl DemoScenario {
     fn all_removed_are_gone(&self) -> bool {
         let there = self.uids();
         let mut removed = self
-            .board
+            .machine_runs
             .all()
             .filter(|machine_run| !there.contains(&machine_run.view.uid));
         removed
@@ -79,11 +79,11 @@ async fn a_set_that_grows_and_shrinks_in_the_middle_of_an_upgrade_ends_upgraded(
     let larger = larger();
     let (many, few) = if larger.is_some() { (50, 5) } else { (12, 3) };
     let mut scenario = DemoScenario::all_joined(3).await;
-    scenario.stage.install(1).await.expect("a payload");
+    scenario.environment.install(1).await.expect("a payload");
     scenario
         .until("the upgrade is under way", |scenario| {
             scenario
-                .board
+                .machine_runs
                 .live()
                 .any(|machine_run| machine_run.view.phase.state() == MachineState::Draining)
         })
@@ -92,14 +92,17 @@ async fn a_set_that_grows_and_shrinks_in_the_middle_of_an_upgrade_ends_upgraded(
     let most = usize::try_from(many).expect("small") * 2 / 3;
     scenario
         .until("most of the new ones serve", |scenario| {
-            scenario.board.serving(scenario.stage.version(1)) >= most
+            scenario
+                .machine_runs
+                .serving(scenario.environment.version(1))
+                >= most
         })
         .await;
     scenario.scale(few).await;
     let wanted = usize::try_from(few).expect("small");
     scenario
         .until("the set has shrunk", |scenario| {
-            scenario.stage.machines() == wanted
+            scenario.environment.machines() == wanted
         })
         .await;
     scenario.until_all_serve(1).await;
@@ -138,7 +141,7 @@ async fn machines_of_an_earlier_template_are_found_until_others_are_made_from_th
     scenario
         .until("both are found", |scenario| scenario.outdated() == 2)
         .await;
-    let run = scenario.board.live().next().expect("a machine");
+    let run = scenario.machine_runs.live().next().expect("a machine");
     let difference = &run.view.template[0];
     assert_eq!(
         (difference.field.as_str(), difference.template.as_deref()),
@@ -148,10 +151,13 @@ async fn machines_of_an_earlier_template_are_found_until_others_are_made_from_th
         )
     );
     // The pool replaces machines in its upgrades: the new ones are made from the new template.
-    scenario.stage.install(1).await.expect("a payload");
+    scenario.environment.install(1).await.expect("a payload");
     scenario
         .until("all carry the next payload", |scenario| {
-            scenario.board.serving(scenario.stage.version(1)) == 2
+            scenario
+                .machine_runs
+                .serving(scenario.environment.version(1))
+                == 2
         })
         .await;
     scenario

@@ -22,7 +22,7 @@ async fn all(
     kind: &str,
 ) -> Vec<DynamicObject> {
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
-    let api: Api<DynamicObject> = Api::all_with(scenario.stage.client(), &resource);
+    let api: Api<DynamicObject> = Api::all_with(scenario.environment.client(), &resource);
     api.list(&ListParams::default())
         .await
         .expect("a list")
@@ -52,7 +52,7 @@ async fn until<T>(
             scenario.report().await
         );
         scenario
-            .stage
+            .environment
             .pause(super::POLL_EVERY)
             .await
             .expect("dormer's roles go on");
@@ -82,7 +82,10 @@ async fn the_cluster_itself_shows_what_dormer_knows() {
     .await;
     for one in &shown {
         assert_eq!(one.namespace().as_deref(), Some(MACHINES));
-        assert_eq!(one.data["status"]["version"], scenario.stage.version(0));
+        assert_eq!(
+            one.data["status"]["version"],
+            scenario.environment.version(0)
+        );
         assert_eq!(one.data["status"]["waitingFor"], Value::Null);
         assert_eq!(one.owner_references().len(), 1, "it goes with its Machine");
     }
@@ -136,7 +139,7 @@ async fn what_was_deleted_comes_back(scenario: &mut DemoScenario, name: &str) {
         "WindowsMachine",
     ));
     let api: Api<DynamicObject> =
-        Api::namespaced_with(scenario.stage.client(), MACHINES, &resource);
+        Api::namespaced_with(scenario.environment.client(), MACHINES, &resource);
     let uid = api.get(name).await.expect("it is there").uid();
     api.delete(name, &DeleteParams::default())
         .await
@@ -186,7 +189,7 @@ async fn exporters_are_listed_where_somebody_asks(scenario: &mut DemoScenario) {
         all(scenario, "discovery.k8s.io", "v1", "EndpointSlice").await
     };
     assert_eq!(slices(scenario).await.len(), 0, "nobody scrapes");
-    let services: Api<Service> = Api::namespaced(scenario.stage.client(), NAMESPACE);
+    let services: Api<Service> = Api::namespaced(scenario.environment.client(), NAMESPACE);
     let service = json!({"metadata": {"name": "dormer-windows-exporter"},
         "spec": {"clusterIP": "None", "ports": [{"port": 9182}]}});
     let service = serde_json::from_value(service).expect("a Service");
@@ -214,7 +217,7 @@ async fn the_object_goes_with_its_machine(scenario: &mut DemoScenario) {
 
 /// What the API answers to `GET path`.
 async fn get(scenario: &DemoScenario, path: &str) -> Value {
-    let address = scenario.stage.address();
+    let address = scenario.environment.address();
     let mut stream = TcpStream::connect(address).await.expect("the API listens");
     let request = format!("GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n");
     stream.write_all(request.as_bytes()).await.expect("asked");
@@ -229,7 +232,7 @@ async fn get(scenario: &DemoScenario, path: &str) -> Value {
 async fn a_remote_command_is_dated_within_its_attempt() {
     let scenario = DemoScenario::all_joined(1).await;
     let uid = scenario
-        .board
+        .machine_runs
         .live()
         .next()
         .expect("a machine")

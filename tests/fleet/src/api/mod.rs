@@ -3,14 +3,14 @@
 //! `tests/real` asks dormer's hands and watcher the same of a real one, plays whole stories on both, and compares their
 //! refusals and tables word by word (`tests/real/both.rs`). Where this one differs:
 //!
-//! - Authorization is enforced of users alone whom a test confined ([`auth::Tokens::confine`]): every other known user
+//! - Authorization is enforced only for users that a test confined ([`auth::Tokens::confine`]): every other known user
 //!   may do everything, but for what `NodeRestriction` says of making Nodes and certificate requests. Reviews answer what a test has granted, not Roles.
 //! - `managedFields` are not kept, and server-side apply neither tracks nor refuses other managers'
 //!   fields.
 //! - Objects are not checked against schemas beyond names and the little in [`admission`]. A pod that
 //!   is made with a status keeps it; the real one drops it.
 //! - A request for a certificate is approved by nobody unless a fault orders it. The real controller
-//!   manager approves client certificates by itself for whoever may create
+//!   manager approves client certificates by itself for users that may create
 //!   `certificatesigningrequests/nodeclient`: administrators always, bootstrap tokens under kubeadm.
 //! - A budget, an account of a namespace, a bootstrap token count at once; the real ones are computed,
 //!   made or read by watches a moment later, and an eviction meanwhile is refused with 429.

@@ -7,7 +7,7 @@ use super::{auth::User, object::Key, server::ApiServer, status::Refusal};
 /// The audience of tokens that were made for no other.
 const OWN_AUDIENCE: &str = "https://kubernetes.default.svc";
 
-/// Answers a review, if the path is one. A user to whom nothing was granted may do everything.
+/// Answers a review, if the path is one. A user without grants may do everything.
 ///
 /// # Errors
 /// 400 for a body that is no JSON.

@@ -61,7 +61,7 @@ impl Reconcile for NodeLife {
                 last_heartbeat.remove(&name);
                 return Vec::new();
             }
-            // Only what a kubelet writes is a sign of life: a status that says Ready.
+            // Only what a kubelet writes is a heartbeat: a status that says Ready.
             let ready = |v: &Value| v.condition("Ready").cloned();
             let was = event.before.as_ref().and_then(|b| ready(&b.value));
             let is = ready(value);

@@ -94,7 +94,7 @@ struct Process {
     section: String,
     watch: Watch,
     held: Vec<ProcessKey>,
-    /// The connection of this call is cut, and it goes on for so long.
+    /// The connection of this call is cut; the call runs on for this time.
     long: bool,
 }
 
@@ -323,7 +323,7 @@ impl ops::Host for Process {
         let name = operation.name();
         let changes = operation.changes();
         let effect = lasting(&operation);
-        // What is in hand, where the power may fail in its middle: a note of the program's own, or an item.
+        // The item of work in which the power may fail: a note of the program's own, or an item.
         let doing = match note(&operation) {
             Some(note) => format!("note {note}"),
             None if step.item.is_empty() => format!("{}call", self.section),

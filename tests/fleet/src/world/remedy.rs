@@ -61,7 +61,7 @@ remedies! {
     /// The kubelet has the right name, reaches the API server, and starts anew; a Node of nobody is deleted.
     MendNode = "mend-node", ends [NameMismatch, HostClaimsName, CsrExtraSan, Flapping,
         ServingNever, WrongBuild];
-    /// Budgets, finalizers and attached volumes let go.
+    /// Budgets, finalizers and attached volumes are released.
     LetGo = "let-go", ends [];
     /// The other operator is scaled down.
     EndOperator = "end-operator", ends [];

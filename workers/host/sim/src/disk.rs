@@ -22,7 +22,7 @@ pub(crate) const fn refused<T>(code: u32) -> Result<T> {
 
 /// Another process with an open file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Holder {
+struct FileHolder {
     /// Until then, by the tick; for ever without.
     until: Option<u64>,
     /// He shares deletion: scanners rarely do.
@@ -40,7 +40,7 @@ pub(crate) struct Node {
     tag: u32,
     security: Security,
     modified_ms: i64,
-    holders: Vec<Holder>,
+    holders: Vec<FileHolder>,
 }
 
 /// The disk of a host.
@@ -53,7 +53,7 @@ pub(crate) struct Disk {
     pub(crate) running: Vec<String>,
     pub(crate) now_ms: i64,
     pub(crate) tick_ms: u64,
-    /// For so long a scanner holds each new file, without sharing.
+    /// Time for which a scanner holds each new file, without sharing.
     pub(crate) scanner_ms: u64,
     /// Ends of paths (lower case) that a scanner takes away as soon as they are renamed to it.
     pub(crate) quarantine: Vec<String>,
@@ -218,7 +218,7 @@ impl Disk {
         }
     }
 
-    fn holders(&self, key: &str) -> impl Iterator<Item = &Holder> {
+    fn holders(&self, key: &str) -> impl Iterator<Item = &FileHolder> {
         let tick = self.tick_ms;
         let node = self.nodes.get(key);
         node.into_iter()
@@ -324,7 +324,7 @@ impl Disk {
         self.free -= written.len() as u64;
         let mut node = self.node(path, false, Arc::new(written), security);
         if self.scanner_ms > 0 {
-            node.holders.push(Holder {
+            node.holders.push(FileHolder {
                 until: Some(self.tick_ms + self.scanner_ms),
                 share_delete: false,
             });
@@ -546,7 +546,7 @@ impl Disk {
 
     pub(crate) fn hold(&mut self, path: &str, until: Option<u64>, share_delete: bool) {
         if let Some(node) = self.nodes.get_mut(&lower(path)) {
-            node.holders.push(Holder {
+            node.holders.push(FileHolder {
                 until,
                 share_delete,
             });

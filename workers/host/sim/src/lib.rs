@@ -314,7 +314,7 @@ impl SimulatedHost {
         let _ = self.disk.set_attributes(path, attributes);
     }
 
-    /// For so long a scanner holds each new file.
+    /// Time for which a scanner holds each new file.
     pub const fn scanner(&mut self, ms: u64) {
         self.disk.scanner_ms = ms;
     }

@@ -4,8 +4,8 @@ use dormer_profile::{document::ChangeClass, item::Directory};
 
 use super::{Kind, Step, Verdict};
 use crate::{
+    files::{make_folder, missing_folders, put_aside, stat},
     ops::{DirectoryList, FileRights, FileSecurity, Host, Rights, Security},
-    placing::{make_folder, missing_folders, put_aside, stat},
     problem::{Doing as _, Problem, Result},
     progress::Run,
     rights::{Care, foreign, of_folder, readable},

@@ -9,9 +9,9 @@ use serde_json::json;
 
 use super::{Kind, Step, Verdict, hns};
 use crate::{
+    files::{delete, put, stat},
     ops::{Bytes, Host, Rights, Source},
     paths::{same, within},
-    placing::{delete, put, stat},
     problem::{Problem, Result},
     progress::Run,
     services,

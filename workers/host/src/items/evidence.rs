@@ -13,7 +13,7 @@ use crate::{
     services,
 };
 
-/// For so long one page may take.
+/// Time limit of one page.
 const PAGE_MS: u64 = 2_000;
 
 /// Result of missing evidence: a plan reports a difference, an apply fails.

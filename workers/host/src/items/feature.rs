@@ -15,7 +15,7 @@ use crate::{
     state::Made,
 };
 
-/// For so long DISM is waited for while another uses it.
+/// Longest wait for DISM while another process uses it.
 const BUSY_MS: u64 = 600_000;
 /// DISMAPI_E_BUSY.
 const BUSY: u32 = 0x800f_0902;

@@ -11,9 +11,9 @@ use super::{
     directory::{make_with_parents, security, wrong},
 };
 use crate::{
+    files::{put, stat},
     ops::{Bytes, FileDelete, FileDigest, Host, Rights, Source},
     paths::STAGING,
-    placing::{put, stat},
     problem::{Doing as _, Problem, Result},
     progress::Run,
     rights::file_is_private,

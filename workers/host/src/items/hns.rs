@@ -15,7 +15,7 @@ use crate::{
 
 /// Time in which a service without an answer is asked again, in milliseconds.
 const RETRY_MS: u64 = 30_000;
-/// For so long `hns` may take to start.
+/// Longest start of `hns`.
 const START_MS: u64 = 60_000;
 /// RPC: unavailable, call failed, failed and not executed; the service (or a dependency) is not started; the manager is
 /// stopping. None of these answers says anything about networks.

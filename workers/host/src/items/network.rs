@@ -16,7 +16,7 @@ use crate::{
     state::Made,
 };
 
-/// For so long a card may take to get its address back.
+/// Longest wait until a card has its address back.
 const ADDRESS_MS: u64 = 120_000;
 /// After a deletion HNS refuses a creation for a while (hcsshim#95).
 const AGAIN_MS: u64 = 15_000;

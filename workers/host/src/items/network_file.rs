@@ -7,8 +7,8 @@ use super::{
     network::is_nobodys,
 };
 use crate::{
+    files::put,
     ops::{Bytes, Host, Rights, Source},
-    placing::put,
     problem::{Problem, Result},
     progress::Run,
     rights::file_is_private,

@@ -9,11 +9,11 @@ use dormer_profile::{
 
 use super::{Kind, Step, Verdict, environment};
 use crate::{
+    files::stat,
     ops::{
         Host, Restarts, ServiceChange, ServiceConfig, ServiceCreate, ServiceDescribe,
         ServiceFailure, ServiceRead, ServiceSettings, ServiceState, ServiceStatus, Start, Value,
     },
-    placing::stat,
     problem::{Doing as _, Problem, Result},
     progress::Run,
     services,

@@ -11,9 +11,9 @@ use super::{
     file::digest,
 };
 use crate::{
+    files::{delete, passes, remove_tree, stat},
     ops::{DirectoryList, Entry, FileRename, Host},
     paths::{same, within},
-    placing::{delete, passes, remove_tree, stat},
     problem::{Doing as _, Result},
     progress::Run,
     state::Made,

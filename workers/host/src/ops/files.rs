@@ -93,7 +93,7 @@ ask! {
         path: String,
     } -> ();
 
-    /// Whether somebody holds a file so that it cannot be replaced: opens it for `DELETE` with every sharing allowed
+    /// Whether a process holds a file so that it cannot be replaced: opens it for `DELETE` with every sharing allowed
     /// and closes it again. Never opens without sharing: some scanners take that for an attack (astral-sh/uv#20955).
     ///
     /// Refuses with 2, 3, 5, 32 (it is held).
@@ -140,7 +140,7 @@ ask! {
 
     /// `RemoveDirectoryW`: an empty folder, or a link to one.
     ///
-    /// Refuses with 2, 3, 5, 32 (somebody's current folder), 145 (not empty), 267 (a file).
+    /// Refuses with 2, 3, 5, 32 (a process's current folder), 145 (not empty), 267 (a file).
     DirectoryRemove, "directory_remove", changes, |_| QUICK_MS, {
         /// The path.
         path: String,

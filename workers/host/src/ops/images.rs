@@ -5,7 +5,7 @@ use super::{CONTENT_MS, QUICK_MS, ask};
 ask! {
     /// Digest of an image in containerd's namespace `k8s.io`; none without one.
     ///
-    /// Refuses with 2 (nobody serves the pipe), 231 (all of its instances are in use), 109 (the other side ended it),
+    /// Refuses with 2 (no server of the pipe), 231 (all of its instances are in use), 109 (the other side ended it),
     /// 13 (no gRPC), and 0x20000100 with gRPC's status (bit 29: no number of Windows).
     ImageRead, "image_read", reads, |_| QUICK_MS, {
         /// The pipe, with its whole name.

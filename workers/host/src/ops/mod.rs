@@ -40,7 +40,7 @@ pub const CONTENT_MS: u64 = 300_000;
 pub trait Ask: Clone + Serialize + DeserializeOwned + Send {
     /// Answer of the operation.
     type Answer: Send;
-    /// Its name in recordings, signs of life and the contract suite.
+    /// Its name in recordings, heartbeats and the contract suite.
     const NAME: &'static str;
     /// Whether it changes the host. One that does not can be repeated, left out or cut without a trace.
     const CHANGES: bool;
@@ -240,7 +240,7 @@ pub struct Request {
 /// Result of an operation: its answer, or the Win32 error code.
 pub type Outcome = Result<Answer, WinError>;
 
-/// A Windows host. Whoever implements it: the Win32 side, the simulated host, and wrappers that cut, count or record.
+/// A Windows host. Implemented by the Win32 side, the simulated host, and wrappers that cut, count or record.
 ///
 /// # Contract
 /// `perform` answers with the [`Answer`] of the same name as the operation, or with a number; it neither panics nor

@@ -45,7 +45,7 @@ ask! {
 
     /// Asks an address of this host for a page, plain HTTP, no proxy, no redirect; answers the status.
     ///
-    /// Refuses with 10061 (nobody listens), 10060 (`timeout_ms` is over), 10054 (cut), 13 (no HTTP), 87 (not
+    /// Refuses with 10061 (no listener), 10060 (`timeout_ms` is over), 10054 (cut), 13 (no HTTP), 87 (not
     /// `http://` to `127.0.0.1`, `localhost` or `[::1]`).
     HttpGet, "http_get", reads, |ask| ask.timeout_ms + QUICK_MS, {
         /// The address.

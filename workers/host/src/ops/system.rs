@@ -54,7 +54,7 @@ ask! {
     DynamicPortsRead, "dynamic_ports_read", reads, |_| QUICK_MS, {} -> PortRange;
 
     /// Tells windows that the machine's environment changed: `SendMessageTimeoutW(HWND_BROADCAST, WM_SETTINGCHANGE,
-    /// "Environment", SMTO_ABORTIFHUNG, 1 s)`. Over SSH nobody listens; its result means nothing.
+    /// "Environment", SMTO_ABORTIFHUNG, 1 s)`. Over SSH there is no listener; its result means nothing.
     EnvironmentTell, "environment_tell", changes, |_| QUICK_MS, {} -> ();
 
     /// What Windows this is: `RtlGetVersion`, `GetNativeSystemInfo`, `GetComputerNameExW`, and whether this process is
@@ -133,7 +133,7 @@ ask! {
     /// Adds a certificate with a friendly name: `CERT_STORE_ADD_NEW`, then `CERT_STORE_CTRL_COMMIT`. The length of the
     /// DER must be exact.
     ///
-    /// Refuses with 0x80092005 (it is there: somebody else's), 0x8009310B (no certificate), 5.
+    /// Refuses with 0x80092005 (it is there, and not ours), 0x8009310B (no certificate), 5.
     RootAdd, "root_add", changes, |_| QUICK_MS, {
         /// The certificate, DER.
         der: Bytes,

@@ -11,7 +11,7 @@ fn main() -> ExitCode {
         }
         Ok(call) => dormer_host_win32::serve(call),
         Err(why) => {
-            // Nobody has to read it.
+            // It need not be read.
             let _ =
                 std::io::Write::write_all(&mut std::io::stderr(), format!("{why}\r\n").as_bytes());
             ExitCode::from(dormer_host_win32::MISUSE)

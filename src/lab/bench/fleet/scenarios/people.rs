@@ -5,7 +5,7 @@ use super::{both_serve, stage, stage::MachineStatus, stage::Scenario};
 use dormer_fleet::{api::kinds, world::WorldConfig};
 use serde_json::Value;
 
-/// So many machines with an upgrade that begins once all serve, and what holds in the end; never more than one is taken.
+/// Fleet of `machines` machines. The upgrade starts when all serve; at most one is unavailable at any time.
 fn upgraded(
     machines: u32,
     faults: &[&'static str],

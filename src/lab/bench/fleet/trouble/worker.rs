@@ -436,6 +436,7 @@ impl World {
         let blocker = Blocker {
             pod: "shop/web".into(),
             why: why.into(),
+            budgets: Vec::new(),
         };
         Outcome::Evicted {
             evicted,

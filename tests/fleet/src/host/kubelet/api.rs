@@ -94,7 +94,7 @@ impl Api {
             return;
         };
         if cut.wait_for(|cut| !*cut).await.is_err() {
-            // The host is gone, and with it whoever asks.
+            // The host is gone, and with it the caller.
             std::future::pending().await
         }
     }

@@ -11,7 +11,7 @@ use crate::host::scm::{ServiceState, executables, flag};
 use crate::host::services::Role;
 
 impl Host {
-    /// Makes the Node, or takes the one of its name as its own, whoever's it was: a kubelet with a certificate for the
+    /// Makes the Node, or takes any Node of its name as its own: a kubelet with a certificate for the
     /// name updates what is there. It compares no providerID, leaves that of the Node as it is, and of labels sets the
     /// default ones alone (Kubernetes 1.33, pkg/kubelet/kubelet_node_status.go: `tryRegisterWithAPIServer`,
     /// `updateDefaultLabels`). From then on it posts its own status there.

@@ -5,10 +5,10 @@ use std::io;
 use dormer_host::ops::WinError;
 use windows_sys::Win32::Foundation::{ERROR_GEN_FAILURE, ERROR_INVALID_DATA};
 
-/// What an operation comes to.
+/// Result of an operation.
 pub(super) type Result<T> = std::result::Result<T, WinError>;
 
-/// A number with the text that Windows has for it.
+/// Error code with the text of Windows.
 pub(super) fn code(code: u32) -> WinError {
     let text = io::Error::from_raw_os_error(code.cast_signed()).to_string();
     let text = text.split(" (os error").next().unwrap_or_default();
@@ -18,17 +18,17 @@ pub(super) fn code(code: u32) -> WinError {
     }
 }
 
-/// What `GetLastError` says of the call just made.
+/// Error of the last call, from `GetLastError`.
 pub(super) fn last() -> WinError {
     io(&io::Error::last_os_error())
 }
 
-/// A `BOOL`: zero is a failure that `GetLastError` tells.
+/// Converts a `BOOL`: zero is a failure, and `GetLastError` has its code.
 pub(super) fn check(result: windows_sys::core::BOOL) -> Result<()> {
     if result == 0 { Err(last()) } else { Ok(()) }
 }
 
-/// A function that answers its error: zero is none.
+/// Converts a returned error code: zero is success.
 pub(super) fn status(result: u32) -> Result<()> {
     if result == 0 {
         Ok(())

@@ -192,7 +192,7 @@ impl Descriptor {
 
 impl Drop for Descriptor {
     fn drop(&mut self) {
-        // SAFETY: it was allocated by the conversion, and nobody else has it.
+        // SAFETY: it was allocated by the conversion, and has no other owner.
         unsafe { LocalFree(self.0) };
     }
 }
@@ -244,7 +244,7 @@ pub(super) fn write_new(ask: &FileWriteNew) -> Result<Digest> {
             Ok(handle)
         }
     })??;
-    // SAFETY: it was just opened, and nobody else has it.
+    // SAFETY: it was just opened, and has no other owner.
     let mut file = unsafe { File::from_raw_handle(handle) };
     let copied = match (&ask.source, staged) {
         (Source::Staged { gzip, .. }, Some(staged)) => content::copy(staged, *gzip, &mut file),

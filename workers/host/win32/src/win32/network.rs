@@ -138,7 +138,7 @@ pub(super) fn routes() -> Result<Vec<Route>> {
         );
         rows.iter().map(route_of).collect()
     };
-    // SAFETY: it was answered above, and nobody reads it any more.
+    // SAFETY: it was answered above, and has no other reader.
     unsafe { FreeMibTable(table.cast()) };
     Ok(routes)
 }

@@ -105,7 +105,7 @@ fn open_for(pid: u32, access: u32) -> Result<OwnedHandle> {
     if handle.is_null() {
         return Err(error::last());
     }
-    // SAFETY: it was just opened, and nobody else has it.
+    // SAFETY: it was just opened, and has no other owner.
     Ok(unsafe { OwnedHandle::from_raw_handle(handle) })
 }
 

@@ -31,7 +31,7 @@ use windows_sys::Win32::{
 
 use super::{Win32, error, system, text};
 
-/// Between two signs of life. Who called takes 60 s of silence for death.
+/// Time between two heartbeats. The caller takes 60 s of silence for death.
 const SIGN: Duration = Duration::from_secs(10);
 /// How often an operation's limit is looked at.
 const POLL_EVERY: Duration = Duration::from_secs(1);

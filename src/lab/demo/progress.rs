@@ -4,7 +4,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 
 /// Progress bars.
-pub(crate) struct Show {
+pub(crate) struct Progress {
     bars: MultiProgress,
     joined: ProgressBar,
     upgraded: ProgressBar,
@@ -13,7 +13,7 @@ pub(crate) struct Show {
     said: std::sync::Mutex<String>,
 }
 
-impl Show {
+impl Progress {
     /// Bars for this many machines. There are none with `quiet`, or if standard error is no terminal.
     pub(crate) fn new(machines: u64, quiet: bool) -> Self {
         let terminal = std::io::stderr().is_terminal();

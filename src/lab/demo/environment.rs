@@ -1,4 +1,4 @@
-//! Stage of the demonstration in one process: a simulated world, and dormer's own roles in it.
+//! Environment of the demonstration in one process: a simulated world, and dormer's own roles in it.
 
 use super::{Options, Strategy};
 use crate::{
@@ -57,7 +57,7 @@ const KEEPALIVE_LEAST: Duration = Duration::from_secs(1);
 pub(crate) type Ports = Local<EmbeddedStore, PacedClock>;
 
 /// World with dormer in it.
-pub(crate) struct Stage {
+pub(crate) struct Environment {
     world: World,
     ports: Arc<Ports>,
     catalog: Catalog,
@@ -73,7 +73,7 @@ pub(crate) struct Stage {
     otlp_endpoint: Option<String>,
 }
 
-impl Stage {
+impl Environment {
     /// Builds everything. Machines begin to boot at once.
     pub(crate) async fn set(options: &Options, sets: Sets) -> anyhow::Result<Self> {
         // Every TLS library here installs ring. A second installation fails, which is harmless.
@@ -87,7 +87,7 @@ impl Stage {
         let ports = Arc::new(Local::new(Arc::new(store), clock));
         let catalog = Catalog::new(&[])?;
         catalog.add(payload(0));
-        let stage = Self {
+        let environment = Self {
             versions: vec![version(&catalog)?],
             running: Mutex::new(None),
             world,
@@ -102,13 +102,14 @@ impl Stage {
             address: listener.local_addr()?,
             otlp_endpoint: options.otlp_endpoint.clone(),
         };
-        stage.make_pool(options).await?;
+        environment.make_pool(options).await?;
         let live = Arc::<Live>::default();
-        let mut running = stage.start_roles(&live)?;
-        let api = PeopleApi::over(stage.ports(), live, Some(stage.renderer()));
+        let mut running = environment.start_roles(&live)?;
+        let api = PeopleApi::over(environment.ports(), live, Some(environment.renderer()));
         let telemetry = running.telemetry();
         telemetry.asks(api.clone());
-        let projecting = project_for_ever(api.clone(), stage.client(), stage.projection());
+        let projecting =
+            project_for_ever(api.clone(), environment.client(), environment.projection());
         running.beside(roles::CONSOLE, async move { match projecting.await {} });
         let pages = dormer_console::with_api(Arc::clone(&api));
         let people = access::around(pages, api, Gate::loopback());
@@ -116,8 +117,8 @@ impl Stage {
             .merge(metrics::router(telemetry, running.health()))
             .merge(people);
         Front::new(listener, None).serve(&mut running, router);
-        *stage.running.lock().await = Some(running);
-        Ok(stage)
+        *environment.running.lock().await = Some(running);
+        Ok(environment)
     }
 
     /// Settings of the projection. In a faster world, deleted objects are restored sooner as well.

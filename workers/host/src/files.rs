@@ -101,7 +101,7 @@ pub(crate) async fn make_folder<H: Host>(host: &mut Session<H>, path: &str) -> R
 ///
 /// The new file lies beside its place, so it has the rights it is to keep from its first moment on: a rename keeps them
 /// (MicrosoftDocs/win32 FileIO/file-security-and-access-rights). What a cut call left there goes first; the host lock
-/// says that nobody else is writing it now.
+/// says that no other process is writing it now.
 pub(crate) async fn put<H: Host>(
     host: &mut Session<H>,
     path: &str,

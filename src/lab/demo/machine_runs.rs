@@ -1,4 +1,4 @@
-//! Board of the demonstration: every machine's run, read from the store.
+//! Runs of the demonstration: every machine's run, read from the store.
 
 use dormer_engine::port::{History, HistoryReader, Ports};
 use dormer_engine_core::Workflow as _;
@@ -25,12 +25,12 @@ pub(crate) struct MachineRun {
 }
 
 /// Runs of all machines, as last read.
-pub(crate) struct Board<P> {
+pub(crate) struct MachineRuns<P> {
     ports: Arc<P>,
     runs: BTreeMap<RunId, (Revision, MachineRun)>,
 }
 
-impl<P: Ports> Board<P> {
+impl<P: Ports> MachineRuns<P> {
     pub(crate) fn new(ports: Arc<P>) -> Self {
         Self {
             ports,

@@ -10,7 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 
 /// Checks that a request comes from this machine under one of its own names. The second check stops DNS rebinding: a
 /// foreign page can point its own name at our address, but cannot use our name.
-pub(super) fn near(request: &Parts) -> Result<(), ApiError> {
+pub(super) fn check(request: &Parts) -> Result<(), ApiError> {
     let peer = request
         .extensions
         .get::<ConnectInfo<SocketAddr>>()
@@ -71,7 +71,7 @@ mod tests {
                 .extensions_mut()
                 .insert(ConnectInfo::<SocketAddr>(peer.parse().unwrap()));
         }
-        near(&request.into_parts().0).is_ok()
+        check(&request.into_parts().0).is_ok()
     }
 
     fn reads_from(peer: &str, host: &str) -> bool {

@@ -1,10 +1,10 @@
-//! Script of the demonstration: all machines start, failed ones are retried, then all are upgraded.
+//! Sequence of the demonstration: all machines start, failed ones are retried, then all are upgraded.
 
 use super::{
-    board::{Board, MachineRun, serves},
+    environment::{Environment, Ports},
+    machine_runs::{MachineRun, MachineRuns, serves},
     outcome::Outcome,
-    show::Show,
-    stage::{Ports, Stage},
+    progress::Progress,
 };
 use anyhow::Context;
 use dormer_engine::port::Inbox;
@@ -31,11 +31,11 @@ const RETRIES_MAX: u32 = 3;
 /// Real time for which a failure stays visible before the retry.
 const FAILURE_SHOWN: Duration = Duration::from_millis(500);
 
-/// Running script.
-pub(crate) struct Script<'a> {
-    stage: &'a mut Stage,
-    show: &'a Show,
-    board: Board<Ports>,
+/// Running sequence.
+pub(crate) struct Sequence<'a> {
+    environment: &'a mut Environment,
+    bars: &'a Progress,
+    machine_runs: MachineRuns<Ports>,
     begun: Instant,
     failed: BTreeMap<RunId, (u32, Instant)>,
     mended: BTreeSet<RunId>,
@@ -45,19 +45,19 @@ pub(crate) struct Script<'a> {
     leave_failed: bool,
 }
 
-impl<'a> Script<'a> {
+impl<'a> Sequence<'a> {
     pub(crate) fn new(
-        stage: &'a mut Stage,
-        show: &'a Show,
+        environment: &'a mut Environment,
+        bars: &'a Progress,
         begun: Instant,
         leave_failed: bool,
     ) -> Self {
-        let board = Board::new(stage.ports());
+        let machine_runs = MachineRuns::new(environment.ports());
         let moved = Instant::now();
         Self {
-            stage,
-            show,
-            board,
+            environment,
+            bars,
+            machine_runs,
             begun,
             failed: BTreeMap::new(),
             mended: BTreeSet::new(),
@@ -69,28 +69,28 @@ impl<'a> Script<'a> {
 
     /// Runs the script.
     pub(crate) async fn run(&mut self) -> anyhow::Result<Outcome> {
-        let machines = self.stage.machines();
+        let machines = self.environment.machines();
         self.say(&format!(
             "{machines} Windows machines are being created; dormer configures them."
         ));
-        let address = self.stage.address();
+        let address = self.environment.address();
         self.say(&format!(
             "Watch meanwhile: dormer get machines --server http://{address}"
         ));
         self.say(&format!(
             "                 or in a browser: http://{address}/"
         ));
-        let first = self.stage.version(0).to_owned();
+        let first = self.environment.version(0).to_owned();
         self.until(&first, "come up").await?;
         self.say(
             "All machines serve. A new payload is installed: the rollout upgrades one \
         machine after another.",
         );
-        self.stage
+        self.environment
             .install(1)
             .await
             .context("the new payload cannot be installed")?;
-        let second = self.stage.version(1).to_owned();
+        let second = self.environment.version(1).to_owned();
         self.until(&second, "be upgraded").await?;
         Ok(self.outcome(&second))
     }
@@ -98,18 +98,18 @@ impl<'a> Script<'a> {
     /// Waits until every machine of the world serves with `version`.
     async fn until(&mut self, version: &str, what: &str) -> anyhow::Result<()> {
         loop {
-            self.board.refresh().await?;
+            self.machine_runs.refresh().await?;
             self.retry_failed().await?;
-            let wanted = self.stage.machines();
-            let serving = self.board.serving(version);
-            let live = self.board.live().count();
+            let wanted = self.environment.machines();
+            let serving = self.machine_runs.serving(version);
+            let live = self.machine_runs.live().count();
             self.progress(version);
             if serving == wanted && live == wanted {
                 return Ok(());
             }
             let left = self.leave_failed
                 && self
-                    .board
+                    .machine_runs
                     .live()
                     .any(|it| it.view.phase == MachinePhase::Failed);
             let still = self.moved.elapsed() > STILL_MAX && !left;
@@ -118,30 +118,30 @@ impl<'a> Script<'a> {
                 "the machines could not {what}: nothing changed for {} s, and {serving} of {wanted} serve with {version}",
                 STILL_MAX.as_secs()
             );
-            self.stage.pause(POLL_EVERY).await?;
+            self.environment.pause(POLL_EVERY).await?;
         }
     }
 
     fn progress(&mut self, version: &str) {
-        let states = self.board.states();
+        let states = self.machine_runs.states();
         let now = states
             .iter()
             .map(|(state, n)| format!("{n} {state}"))
             .collect::<Vec<_>>()
             .join(", ");
-        let upgraded = if version == self.stage.version(0) {
+        let upgraded = if version == self.environment.version(0) {
             0
         } else {
-            self.board.serving(version)
+            self.machine_runs.serving(version)
         };
         let joined = self
-            .board
+            .machine_runs
             .live()
             .filter(|machine_run| machine_run.served)
             .count();
-        self.show.at(joined, upgraded, &now);
+        self.bars.at(joined, upgraded, &now);
         let all: Vec<_> = self
-            .board
+            .machine_runs
             .live()
             .map(|s| (s.view.name.as_str(), s.view.phase))
             .collect();
@@ -155,7 +155,7 @@ impl<'a> Script<'a> {
     /// Reports failed machines, and retries them from the failed step.
     async fn retry_failed(&mut self) -> anyhow::Result<()> {
         let failed: Vec<MachineRun> = self
-            .board
+            .machine_runs
             .live()
             .filter(|machine_run| machine_run.view.phase == MachinePhase::Failed)
             .cloned()
@@ -167,15 +167,15 @@ impl<'a> Script<'a> {
                 .entry(machine_run.run.clone())
                 .or_insert_with(|| {
                     let why = machine_run.view.reason.clone().unwrap_or_default();
-                    self.show.say(&format!("{name} failed: {why}"));
+                    self.bars.say(&format!("{name} failed: {why}"));
                     if self.leave_failed {
-                        self.show
+                        self.bars
                             .say(&format!("It is left to you. What to do: dormer why {name}"));
                     }
                     (0, Instant::now())
                 });
             if !self.leave_failed && tries < RETRIES_MAX && since.elapsed() >= FAILURE_SHOWN {
-                self.show
+                self.bars
                     .say(&format!("Retrying {name} from the step that failed."));
                 self.retry(&machine_run.run, tries).await?;
                 self.failed
@@ -184,7 +184,7 @@ impl<'a> Script<'a> {
         }
         for run in self.failed.keys() {
             if self
-                .board
+                .machine_runs
                 .live()
                 .any(|machine_run| machine_run.run == *run && machine_run.served)
             {
@@ -207,7 +207,7 @@ impl<'a> Script<'a> {
             }),
         };
         let bytes = Dormer::encode_message(&message)?;
-        self.stage
+        self.environment
             .ports()
             .inbox
             .put(vec![(run.clone(), bytes)])
@@ -216,23 +216,23 @@ impl<'a> Script<'a> {
     }
 
     fn outcome(&self, version: &str) -> Outcome {
-        let world = self.stage.record();
+        let world = self.environment.record();
         let tally = world.tally();
         let bring_ups = self
-            .board
+            .machine_runs
             .all()
             .filter(|machine_run| machine_run.served)
             .count();
         let per = |count: u64| count as f64 / bring_ups.max(1) as f64;
         Outcome {
-            machines: self.stage.machines(),
+            machines: self.environment.machines(),
             joined: self
-                .board
+                .machine_runs
                 .live()
                 .filter(|machine_run| machine_run.view.phase == MachinePhase::Serving)
                 .count(),
             upgraded: self
-                .board
+                .machine_runs
                 .live()
                 .filter(|machine_run| serves(machine_run, version))
                 .count(),
@@ -245,10 +245,10 @@ impl<'a> Script<'a> {
             sftp_sessions_per_node: per(tally.sftp_sessions),
             pods_evicted: tally.pods_evicted,
             pods_deleted: tally.pods_deleted,
-            strategy: self.stage.strategy().word(),
+            strategy: self.environment.strategy().word(),
             version: version.to_owned(),
-            speed: self.stage.speed(),
-            seed: self.stage.seed(),
+            speed: self.environment.speed(),
+            seed: self.environment.seed(),
             cpu_s: crate::usage::cpu_seconds(),
             rss_mib: crate::usage::rss_mib(),
             seconds: self.begun.elapsed().as_secs_f64(),
@@ -256,16 +256,16 @@ impl<'a> Script<'a> {
     }
 
     fn say(&self, line: &str) {
-        self.show.say(line);
+        self.bars.say(line);
     }
 
     /// Machines at the end.
     pub(crate) fn machines(&self) -> impl Iterator<Item = &MachineRun> {
-        self.board.live()
+        self.machine_runs.live()
     }
 
     /// Address of the API and the console.
     pub(crate) fn address(&self) -> std::net::SocketAddr {
-        self.stage.address()
+        self.environment.address()
     }
 }
