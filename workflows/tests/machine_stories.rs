@@ -1492,6 +1492,13 @@ fn a_reset_under_the_lease_gives_it_back_or_sets_the_host_up_again() {
             Outcome::FenceOpened {
                 was_cordoned: false,
             },
+        )
+        .tell(
+            "the Node is cordoned",
+            node_is(NodeFact {
+                cordoned: true,
+                ..carrying("v1")
+            }),
         );
     let evicting = story.state.clone();
     let before = story.state.clone();

@@ -355,9 +355,13 @@ pub struct Drain {
     /// Passes in a row that moved nothing and found the same pods left.
     #[serde(skip_serializing_if = "is_zero")]
     pub idle_passes: u8,
-    /// Whether another client uncordoned the Node while the drain was paused or had failed.
+    /// Whether another client uncordoned the Node, and dormer has not cordoned it again.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub uncordoned: bool,
+    /// Whether another client uncordoned the Node after the present pass of evictions began, so that pods may have come
+    /// after it: this pass does not end the drain.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub pass_is_stale: bool,
 }
 
 impl State {
