@@ -99,6 +99,7 @@ impl KnownSecrets {
                 token,
                 pods,
                 certificates,
+                renews,
             }) => {
                 let differs = differs.iter().map(|it| self.clean_sentence(it)).collect();
                 Ok(Outcome::Planned {
@@ -110,6 +111,7 @@ impl KnownSecrets {
                     token,
                     pods,
                     certificates,
+                    renews,
                 })
             }
             done => done,

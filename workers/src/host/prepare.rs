@@ -5,6 +5,7 @@ use super::{
     call::names,
     cluster::{Bootstrap, CloudToken, Cluster, MachineInCluster},
     facts::section,
+    renewal::with_token,
     values::{NodeValues, values},
 };
 use crate::{
@@ -16,7 +17,7 @@ use crate::{
 };
 use dormer_host::paths::STAGING;
 use dormer_profile::{
-    document::Section,
+    document::{Document, Section},
     invocation::Mode,
     profile::Profile,
     render::{Inputs, Rendered, Staged, render},
@@ -49,20 +50,29 @@ pub(super) struct Prepared {
     pub(super) section: Section,
     pub(super) rendered: Rendered,
     payload: Arc<Payload>,
-    bytes: Vec<u8>,
+    pub(super) bytes: Vec<u8>,
     /// What the document says of the Node's token of its cloud-node-manager.
     pub(super) cloud: CloudTokenSent,
+    /// Items that contain this token, if the host needs another one.
+    pub(super) due: Vec<String>,
 }
 
 /// What a document says of a cloud-node-manager's token.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(super) enum CloudTokenSent {
-    /// Nothing: the host keeps what it has.
-    Nothing,
+    /// Nothing: its hosts have none.
+    None,
+    /// The host keeps the one that it has.
+    Lasts,
     /// The host needs another one.
     Due,
-    /// It has a new one, which has to be replaced then.
-    New(Timestamp),
+    /// It has a new one, bound to this Node, which has to be replaced then.
+    New {
+        /// UID of the Node.
+        node_uid: String,
+        /// When.
+        due: Timestamp,
+    },
 }
 
 impl Prepared {
@@ -90,6 +100,12 @@ impl Prepared {
         });
         found.collect()
     }
+}
+
+pub(super) fn bytes(document: &Document) -> Result<Vec<u8>, Failure> {
+    document
+        .to_bytes()
+        .map_err(|error| Failure::lasting("DocumentUnusable", error.to_string()))
 }
 
 impl<C: Cluster> HostExecutor<C> {
@@ -132,7 +148,7 @@ impl<C: Cluster> HostExecutor<C> {
         if token.is_none() {
             secrets.withhold(JOIN_TOKEN);
         }
-        let mut cloud = CloudTokenSent::Nothing;
+        let mut cloud = CloudTokenSent::None;
         if let Some(node) = wanted.node
             && wanted.section == machine::Section::Node
             && values.platform == CLOUD_NODES
@@ -140,17 +156,21 @@ impl<C: Cluster> HostExecutor<C> {
         {
             match self
                 .cluster
-                .cloud_token(node, wanted.mode == Mode::Apply)
+                .cloud_token(node, matches!(wanted.mode, Mode::Apply | Mode::Renew))
                 .await?
             {
-                CloudToken::Lasts => {}
+                CloudToken::Lasts => cloud = CloudTokenSent::Lasts,
                 // Another content than the host's, so that a comparison finds a difference.
                 CloudToken::Due => {
                     cloud = CloudTokenSent::Due;
                     secrets.set(CLOUD_TOKEN, "due");
                 }
-                CloudToken::New { token, due } => {
-                    cloud = CloudTokenSent::New(due);
+                CloudToken::New {
+                    token,
+                    node_uid,
+                    due,
+                } => {
+                    cloud = CloudTokenSent::New { node_uid, due };
                     self.known.value(&token);
                     secrets.set(CLOUD_TOKEN, token.as_str());
                 }
@@ -173,20 +193,22 @@ impl<C: Cluster> HostExecutor<C> {
         let section = section(wanted.section);
         let rendered = render(&inputs, section, &wanted.desired.version)
             .map_err(|problems| Failure::lasting("ProfileUnusable", problems.to_string()))?;
+        let due = match cloud {
+            CloudTokenSent::Due => with_token(&inputs, &rendered),
+            CloudTokenSent::None | CloudTokenSent::Lasts | CloudTokenSent::New { .. } => Vec::new(),
+        };
         for secret in found.cluster_config.proxy_passwords() {
             self.known.value(secret);
         }
         self.learn(&bootstrap, token.as_deref(), &rendered, &variables);
-        let bytes = rendered
-            .document
-            .to_bytes()
-            .map_err(|error| Failure::lasting("DocumentUnusable", error.to_string()))?;
+        let bytes = bytes(&rendered.document)?;
         Ok(Prepared {
             section,
             rendered,
             payload: found.payload,
             bytes,
             cloud,
+            due,
         })
     }
 

@@ -209,6 +209,10 @@ pub struct Host {
     /// Whether a first certificate was approved since the last order to configure it: with that its Node can register.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub certified: bool,
+    /// Whether it has a token that ends, or a certificate that was not renewed: it is compared now and then also while it
+    /// waits for a change.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub renews: bool,
     /// Reboots since the present configuration began.
     #[serde(skip_serializing_if = "Reboots::is_none")]
     pub reboots: Reboots,
@@ -531,8 +535,8 @@ impl State {
         }
     }
 
-    /// Whether the pool's pause delays changes that do not disturb pods. Changes of certificates, and tokens that end,
-    /// are never delayed.
+    /// Whether the pool's pause delays changes that do not disturb pods. A comparison renews trusted certificates and
+    /// tokens that end also then.
     #[must_use]
     pub(super) fn live_held(&self) -> bool {
         let pool = self.pool.as_ref();

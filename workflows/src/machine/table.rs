@@ -176,16 +176,24 @@ pub static PHASES: [PhaseRow; MachinePhase::ALL.len()] = [
     ]),
     row(MachinePhase::Checking, "{host} to be compared").awaits(&[TaskKind::Plan]),
     row(MachinePhase::Applying, "{host} to be changed in place").awaits(&[TaskKind::Converge]),
-    row(MachinePhase::ApprovalWait, "approval (dormer approve)"),
+    // Their `Drift` runs only on hosts with a token that ends, which a comparison renews.
+    row(MachinePhase::ApprovalWait, "approval (dormer approve)")
+        .awaits(&[TaskKind::Plan])
+        .timers(&[(Timer::Drift, Length::Drift)]),
     row(
         MachinePhase::OwnerWait,
         "an owner: nobody would replace this Machine",
-    ),
-    row(MachinePhase::LeaseWait, "the rollout's lease").timers(&[
-        // How long a Node is not Ready before its machine may be repaired over the rollout's limit; runs only while
-        // it is not Ready.
-        (Timer::Deadline, Length::PoolRepairAfter),
-    ]),
+    )
+    .awaits(&[TaskKind::Plan])
+    .timers(&[(Timer::Drift, Length::Drift)]),
+    row(MachinePhase::LeaseWait, "the rollout's lease")
+        .awaits(&[TaskKind::Plan])
+        .timers(&[
+            // How long a Node is not Ready before its machine may be repaired over the rollout's limit; runs only while
+            // it is not Ready.
+            (Timer::Deadline, Length::PoolRepairAfter),
+            (Timer::Drift, Length::Drift),
+        ]),
     row(MachinePhase::Closing, "the fence to be closed")
         .awaits(&[TaskKind::CloseFence])
         .even_paused(),
