@@ -21,6 +21,7 @@ pub mod payload;
 pub mod platform;
 pub mod problem;
 pub mod profile;
+pub mod provider_fields;
 pub mod proxy;
 pub mod release;
 pub mod render;
