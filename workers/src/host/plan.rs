@@ -71,20 +71,12 @@ impl<C: Cluster> HostExecutor<C> {
             let answer = self.ask(order, host, &session, asked, progress).await?;
             let mut differ = differences(&prepared.rendered.document, &answer);
             let due = prepared.renewals(&differ);
-            if renew && !due.is_empty() {
-                match self
-                    .renew(order, host, wanted, (&due, fence), progress)
+            if renew
+                && self
+                    .renewed(order, host, wanted, (&due, fence), progress)
                     .await
-                {
-                    Ok(()) => differ.retain(|one| !due.contains(&one.id)),
-                    // It stays among what differs, and the next comparison tries again.
-                    Err(failure) => tracing::warn!(
-                        machine = host.machine.name,
-                        code = failure.code,
-                        "not renewed: {}",
-                        failure.message
-                    ),
-                }
+            {
+                differ.retain(|one| !due.contains(&one.id));
             }
             certificates |= differ.iter().any(|one| due.contains(&one.id));
             renews |= !matches!(prepared.cloud, CloudTokenSent::None);
@@ -122,6 +114,28 @@ impl<C: Cluster> HostExecutor<C> {
             certificates,
             renews,
         })
+    }
+
+    /// Whether these items of a section were renewed, if there are any. What cannot be renewed stays among what differs,
+    /// and the next comparison tries again.
+    async fn renewed(
+        &self,
+        order: &Order,
+        host: &HostRef,
+        wanted: SectionTarget<'_>,
+        due: (&[String], HostFence),
+        progress: &Progress,
+    ) -> bool {
+        if due.0.is_empty() {
+            return false;
+        }
+        match self.renew(order, host, wanted, due, progress).await {
+            Ok(()) => true,
+            Err(Failure { code, message, .. }) => {
+                tracing::warn!(machine = host.machine.name, code, "not renewed: {message}");
+                false
+            }
+        }
     }
 
     /// Renews these items of a section, and leaves everything else on the host as it is.

@@ -24,7 +24,7 @@ use dormer_profile::{
     sha256_hex,
     shown::named_secrets,
     values::{CLOUD_TOKEN, JOIN_TOKEN, join_secrets},
-    variables::Variables,
+    variables::{Secrets, Variables},
 };
 use dormer_proto::{
     id::Timestamp,
@@ -148,34 +148,10 @@ impl<C: Cluster> HostExecutor<C> {
         if token.is_none() {
             secrets.withhold(JOIN_TOKEN);
         }
-        let mut cloud = CloudTokenSent::None;
-        if let Some(node) = wanted.node
-            && wanted.section == machine::Section::Node
-            && values.platform == CLOUD_NODES
-            && has_cloud_nodes(&found.profile)
-        {
-            match self
-                .cluster
-                .cloud_token(node, matches!(wanted.mode, Mode::Apply | Mode::Renew))
-                .await?
-            {
-                CloudToken::Lasts => cloud = CloudTokenSent::Lasts,
-                // Another content than the host's, so that a comparison finds a difference.
-                CloudToken::Due => {
-                    cloud = CloudTokenSent::Due;
-                    secrets.set(CLOUD_TOKEN, "due");
-                }
-                CloudToken::New {
-                    token,
-                    node_uid,
-                    due,
-                } => {
-                    cloud = CloudTokenSent::New { node_uid, due };
-                    self.known.value(&token);
-                    secrets.set(CLOUD_TOKEN, token.as_str());
-                }
-            }
-        }
+        let cloud = match values.platform == CLOUD_NODES && has_cloud_nodes(&found.profile) {
+            true => self.cloud_token(wanted, &mut secrets).await?,
+            false => CloudTokenSent::None,
+        };
         found.cluster_config.secrets(&values.platform, &mut secrets);
         if let Some((certificate, key)) = &bootstrap.exporter_tls {
             secrets.set("exporter-tls-crt", certificate);
@@ -209,6 +185,35 @@ impl<C: Cluster> HostExecutor<C> {
             bytes,
             cloud,
             due,
+        })
+    }
+
+    /// Sets the token of the Node's cloud-node-manager, if this section has it.
+    async fn cloud_token(
+        &self,
+        wanted: SectionTarget<'_>,
+        secrets: &mut Secrets,
+    ) -> Result<CloudTokenSent, Failure> {
+        let (Some(node), machine::Section::Node) = (wanted.node, wanted.section) else {
+            return Ok(CloudTokenSent::None);
+        };
+        let renew = matches!(wanted.mode, Mode::Apply | Mode::Renew);
+        Ok(match self.cluster.cloud_token(node, renew).await? {
+            CloudToken::Lasts => CloudTokenSent::Lasts,
+            // Another content than the host's, so that a comparison finds a difference.
+            CloudToken::Due => {
+                secrets.set(CLOUD_TOKEN, "due");
+                CloudTokenSent::Due
+            }
+            CloudToken::New {
+                token,
+                node_uid,
+                due,
+            } => {
+                self.known.value(&token);
+                secrets.set(CLOUD_TOKEN, token.as_str());
+                CloudTokenSent::New { node_uid, due }
+            }
         })
     }
 

@@ -5,9 +5,10 @@ use super::{
     api::{call, mark_of, patch},
     drain_wishes::{PodWish, pre_drain_hook, wish_of},
     error::{failure, is_conflict, is_gone, silent},
-    guard::{LiveNode, OUT_OF_SERVICE, Off, leaves_for_good},
+    guard::{LiveNode, leaves_for_good},
     keys,
     newcomers::{self, came_later},
+    off::{OUT_OF_SERVICE, Off},
     refusal::{Refusal, matching, short},
 };
 use crate::progress::Progress;
