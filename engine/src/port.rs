@@ -249,8 +249,8 @@ pub struct EndedTask {
 /// - Publishing the same task and attempt again while the first order exists creates no second order.
 /// - Publishing an attempt takes away the order of the attempt before it if no worker has taken it. After a failure it may
 ///   stay: its report is late.
-/// - `withdraw` takes away every order of these tasks that no worker has taken. After a failure one may stay: its report
-///   is late.
+/// - `withdraw` takes away every order of these tasks that no worker has taken. After a failure, or when the engine stops
+///   between its append and this call, one stays until a worker takes it: its report is late.
 /// - Receipts may be lost: workers repeat reports until one comes.
 pub trait TaskQueue: Send + Sync + 'static {
     /// Publishes orders.

@@ -124,4 +124,8 @@ async fn who_polls_all_runs_creates_one_consumer_for_each_stream() {
     // The view is gone.
     store.close().await;
     assert_eq!(kept(&server).await, 0, "closed");
+    // A late reader, such as a last export of metrics, leaves nothing on the server.
+    let late = store.reader().heads(None, 50).await;
+    assert!(late.is_err(), "{late:?}");
+    assert_eq!(kept(&server).await, 0, "read after the end");
 }

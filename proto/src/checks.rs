@@ -8,6 +8,8 @@ listed! {
     pub enum CheckName {
         /// The kubelet is the payload's.
         Version = "version",
+        /// containerd is the payload's.
+        Runtime = "runtime",
         /// `kubernetes.io/os` is `windows`.
         Os = "os",
         /// Label `kubernetes.io/arch`, which equals the architecture that the kubelet reports.
@@ -35,6 +37,7 @@ impl CheckName {
     pub const fn code(self) -> &'static str {
         match self {
             Self::Version => "WrongKubelet",
+            Self::Runtime => "WrongContainerd",
             Self::Os => "WrongOs",
             Self::Architecture => "WrongArchitecture",
             Self::Build => "WrongBuild",

@@ -268,7 +268,8 @@ pub enum Task {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         token: Option<LeaseToken>,
     },
-    /// Compares the host with its desired state. It changes nothing, except the fence's generation when adopting.
+    /// Compares the host with its desired state. It changes nothing, except the fence's generation when adopting, and what
+    /// `renew` says.
     Plan {
         /// Where.
         host: HostRef,
@@ -280,6 +281,10 @@ pub enum Task {
         adopt: bool,
         /// The generation, when not adopting.
         generation: u64,
+        /// Whether trusted certificates, and tokens that end, are renewed at once, whatever else differs. An older worker
+        /// renews nothing.
+        #[serde(default, skip_serializing_if = "is_false")]
+        renew: bool,
     },
     /// Reverts a profile: stops and deletes services, removes dormer's files (in-place upgrade, removal).
     TearDown {
@@ -565,9 +570,13 @@ pub enum Outcome {
         token: LeaseToken,
         /// Pods on the node that a drain would move.
         pods: u32,
-        /// Whether a trusted certificate, or a token that ends, is among what differs. An older worker does not say it.
+        /// Whether a trusted certificate, or a token that ends, is among what differs and was not renewed. Engines of
+        /// earlier builds apply everything then.
         #[serde(default, skip_serializing_if = "is_false")]
         certificates: bool,
+        /// Whether the host has a token that ends. An older worker does not say it.
+        #[serde(default, skip_serializing_if = "is_false")]
+        renews: bool,
     },
     /// To [`Task::TearDown`].
     TornDown,

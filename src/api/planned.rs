@@ -255,7 +255,7 @@ mod tests {
         async fn token(&self, _: &MachineRef) -> Result<Zeroizing<String>, Failure> {
             none()
         }
-        async fn note_cloud_token(&self, _: &str, _: Timestamp) -> Result<(), Failure> {
+        async fn note_cloud_token(&self, _: &str, _: &str, _: Timestamp) -> Result<(), Failure> {
             none()
         }
         async fn cloud_token(&self, _: &str, _: bool) -> Result<CloudToken, Failure> {

@@ -211,7 +211,7 @@ fn unreadable(error: &DecodeError) -> String {
 
 /// Whether two runs have the same decision, whatever else they remember. Some things do not count, because earlier
 /// builds knew less: what a worker compares a certificate request with, what it checks before a tear-down or a reboot,
-/// whether a drain is followed by a deletion, and the failure of a task's attempt before the present one.
+/// whether a drain is followed by a deletion, whether a comparison renews what ends, and the failure of a task's attempt before the present one.
 fn same_decision(ours: &Run<Dormer>, recorded: &Run<Dormer>) -> bool {
     phase(ours) == phase(recorded) && asked(ours) == asked(recorded)
 }
@@ -228,9 +228,9 @@ fn asked(run: &Run<Dormer>) -> Run<Dormer> {
             Task::TearDown { guard, .. } => (guard.token, guard.begun) = (None, false),
             Task::Evict { guard, .. } => guard.deletes = false,
             Task::Reboot { token, .. } => *token = None,
+            Task::Plan { renew, .. } => *renew = false,
             Task::Probe { .. }
             | Task::Converge { .. }
-            | Task::Plan { .. }
             | Task::MarkNode { .. }
             | Task::OpenFence { .. }
             | Task::CloseFence { .. }

@@ -30,6 +30,7 @@ use std::{future::Future, sync::Arc, time::Duration};
 use tokio::{
     sync::watch,
     task::{Id, JoinError, JoinSet},
+    time::timeout,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -37,6 +38,9 @@ use tokio_util::sync::CancellationToken;
 const STORE_ASKED_EVERY: Duration = Duration::from_secs(5);
 /// Time limit of the store's health check.
 const STORE_ANSWER_MAX: Duration = Duration::from_secs(5);
+
+/// Time limit of each action at the end of shutdown.
+const CLOSING_MAX: Duration = Duration::from_secs(10);
 
 /// Name of the engine role, as in `--role`.
 pub const ENGINE: &str = "engine";
@@ -265,7 +269,8 @@ impl Running {
         self.beside(role, supervised(what, begin, panicked));
     }
 
-    /// Adds an action for the end of shutdown.
+    /// Adds an action for the end of shutdown. The action that was added last comes first: it may use what an earlier one
+    /// closes. Each has [`CLOSING_MAX`].
     pub fn at_end(&mut self, doing: impl Future<Output = ()> + Send + 'static) {
         self.closing.push(Box::pin(doing));
     }
@@ -363,8 +368,11 @@ impl Running {
         let front = self.front.all().await;
         self.halt.send_replace(true);
         let back = self.back.all().await;
-        for closing in self.closing {
-            closing.await;
+        for closing in self.closing.into_iter().rev() {
+            if timeout(CLOSING_MAX, closing).await.is_err() {
+                let seconds = CLOSING_MAX.as_secs();
+                tracing::warn!("an action at the end of shutdown was given up after {seconds} s");
+            }
         }
         self.telemetry.flush().await;
         front.and(back)
@@ -406,7 +414,10 @@ async fn ask_store_for_ever(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::{
+        Mutex,
+        atomic::{AtomicU32, Ordering},
+    };
     use tokio::sync::Notify;
 
     #[tokio::test(start_paused = true)]
@@ -432,5 +443,26 @@ mod tests {
         let line = "dormer_background_panics_total{work=\"a test\"} 2";
         assert!(page.contains(line), "{page}");
         running.stop().await.expect("stopped");
+    }
+
+    /// A server that does not answer delays the end for a while, and not for ever.
+    #[tokio::test(start_paused = true)]
+    async fn what_was_added_last_ends_first_and_nothing_ends_shutdown_never() {
+        let mut running = Running::default();
+        let done = Arc::new(Mutex::new(Vec::new()));
+        let note = |what: &'static str| {
+            let done = Arc::clone(&done);
+            async move { done.lock().expect("a list").push(what) }
+        };
+        running.at_end(note("the store is closed"));
+        running.at_end(std::future::pending());
+        running.at_end(note("the last metrics are sent"));
+        let began = tokio::time::Instant::now();
+        running.stop().await.expect("stopped");
+        assert_eq!(
+            *done.lock().expect("a list"),
+            ["the last metrics are sent", "the store is closed"]
+        );
+        assert_eq!(began.elapsed(), CLOSING_MAX);
     }
 }

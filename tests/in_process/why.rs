@@ -485,6 +485,14 @@ fn hosts() -> Vec<(&'static str, Trouble)> {
     ]
 }
 
+/// What hosts have that no fault gives them.
+#[rustfmt::skip]
+fn others() -> Vec<(&'static str, Trouble)> {
+    vec![
+        ("wrong-containerd", failed(Phase::Marking, "WrongContainerd", "the Node is Ready, and does not serve: runtime: containerd is 2.3.7, and the payload's is 2.1: `containerd:` of payload.yaml names another release than the program's")),
+    ]
+}
+
 /// What the cluster and the cloud do.
 #[rustfmt::skip]
 fn clusters() -> Vec<(&'static str, Trouble)> {
@@ -641,6 +649,10 @@ fn every_fault_has_its_true_cause_and_a_next_step_with_a_command() {
             why.contains("windows has 3 of 3 Machines, 2 ready, 2 available"),
             "{what}: {why}"
         );
+        text += &story(what, &trouble);
+    }
+    text += "\n# And of what no fault of ours shows:\n";
+    for (what, trouble) in others() {
         text += &story(what, &trouble);
     }
     text += "\n# dormer gets over these by itself:\n";

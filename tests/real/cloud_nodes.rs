@@ -76,12 +76,20 @@ async fn a_cloud_node_manager_changes_its_own_node_and_no_other() {
     let worker = worker_beside(&site).await;
     let asked = async |renew| worker.cloud_token(&mine, renew).await.expect("an answer");
     assert!(matches!(asked(false).await, CloudToken::Due));
-    let CloudToken::New { token, due } = asked(true).await else {
+    let CloudToken::New {
+        token,
+        node_uid,
+        due,
+    } = asked(true).await
+    else {
         panic!("a token was asked for")
     };
     // Until its host has it, the Node says nothing of it.
     assert!(matches!(asked(false).await, CloudToken::Due));
-    let noted = worker.note_cloud_token(&mine, due).await;
+    let noted = worker.note_cloud_token(&mine, "uid-of-another", due).await;
+    noted.expect("nothing is noted");
+    assert!(matches!(asked(false).await, CloudToken::Due));
+    let noted = worker.note_cloud_token(&mine, &node_uid, due).await;
     noted.expect("noted");
     assert!(matches!(asked(false).await, CloudToken::Lasts));
     let past =

@@ -13,7 +13,6 @@ const WATCHER: (&str, &str) = (
 );
 const MODEL: &str = "workflows/tests/rollout_model.rs";
 const ROLLOUT: &str = "workflows/tests/rollout_stories.rs";
-const STORY: &str = "workflows/tests/machine_stories.rs";
 const WHOLE: &str = "src/lab/bench/fleet/scenarios.rs";
 const PEOPLE: &str = "src/lab/bench/fleet/scenarios/people.rs";
 const WINDOWS: &str = "src/lab/bench/fleet/scenarios/windows.rs";
@@ -48,7 +47,13 @@ pub(crate) const SCENARIOS: &[(u8, &str, &CoveringTests)] = &[
     (
         3,
         "the key is refused for 4 min, then accepted",
-        &[HOST, (STORY, "a_host_that_will_not_let_us_in")],
+        &[
+            HOST,
+            (
+                "workflows/tests/machine_stories/bring_up.rs",
+                "a_host_that_will_not_let_us_in",
+            ),
+        ],
     ),
     (
         4,
@@ -167,7 +172,10 @@ pub(crate) const SCENARIOS: &[(u8, &str, &CoveringTests)] = &[
                 "workers/tests/host.rs",
                 "a_feature_takes_one_reboot_that_is_asked_for",
             ),
-            (STORY, "a_reboot_for_something_else_goes_on"),
+            (
+                "workflows/tests/machine_stories/reboots.rs",
+                "a_reboot_for_something_else_goes_on",
+            ),
             HOST,
         ],
     ),
@@ -220,7 +228,10 @@ pub(crate) const SCENARIOS: &[(u8, &str, &CoveringTests)] = &[
                 "workers/src/kubernetes/csr_tests.rs",
                 "names_that_the_machine_does_not_have_are_refused",
             ),
-            (STORY, "a_certificate_that_does_not_fit_yet"),
+            (
+                "workflows/tests/machine_stories/certificates.rs",
+                "a_certificate_that_does_not_fit_yet",
+            ),
         ],
     ),
     (
@@ -309,7 +320,10 @@ pub(crate) const SCENARIOS: &[(u8, &str, &CoveringTests)] = &[
                 WHOLE,
                 "a_machine_that_is_deleted_while_it_is_configured_is_replaced",
             ),
-            (STORY, "deleted_while_it_is_configured"),
+            (
+                "workflows/tests/machine_stories/bring_up.rs",
+                "deleted_while_it_is_configured",
+            ),
         ],
     ),
     (
@@ -328,7 +342,10 @@ pub(crate) const SCENARIOS: &[(u8, &str, &CoveringTests)] = &[
         "the address comes late, then changes",
         &[
             (WHOLE, "an_address_that_comes_late_and_changes_is_followed"),
-            (STORY, "the_address_changes_during_bring_up"),
+            (
+                "workflows/tests/machine_stories/bring_up.rs",
+                "the_address_changes_during_bring_up",
+            ),
         ],
     ),
     (
@@ -377,9 +394,12 @@ pub(crate) const SCENARIOS: &[(u8, &str, &CoveringTests)] = &[
                 WHOLE,
                 "a_budget_that_never_allows_is_named_and_the_other_machine_is_not_begun",
             ),
-            (STORY, "a_budget_that_never_allows_an_eviction"),
             (
-                STORY,
+                "workflows/tests/machine_stories/drain.rs",
+                "a_budget_that_never_allows_an_eviction",
+            ),
+            (
+                "workflows/tests/machine_stories/drain.rs",
                 "what_a_drain_waits_for_names_the_pod_and_what_holds_it",
             ),
             (
@@ -470,7 +490,14 @@ pub(crate) const SCENARIOS: &[(u8, &str, &CoveringTests)] = &[
         "a person uncordons, or had cordoned",
         &[
             (WHOLE, "a_drain_that_a_person_uncordons_goes_on"),
-            (STORY, "a_person_uncordons_in_the_middle_of_a_drain"),
+            (
+                "workflows/tests/machine_stories/drain.rs",
+                "a_person_uncordons_in_the_middle_of_a_drain",
+            ),
+            (
+                "workflows/tests/meanwhile.rs",
+                "a_pass_during_which_the_node_was_uncordoned_does_not_end_the_drain",
+            ),
             (
                 "tests/real/fence.rs",
                 "a_node_that_a_person_cordoned_is_not_taken",
@@ -534,7 +561,10 @@ pub(crate) const SCENARIOS: &[(u8, &str, &CoveringTests)] = &[
         "a health check deletes a Machine that is being configured",
         &[
             (ROLLOUT, "a_health_check_deletes_a_member"),
-            (STORY, "deleted_while_it_is_configured"),
+            (
+                "workflows/tests/machine_stories/bring_up.rs",
+                "deleted_while_it_is_configured",
+            ),
         ],
     ),
     (
@@ -629,7 +659,10 @@ pub(crate) const SCENARIOS: &[(u8, &str, &CoveringTests)] = &[
                 WMCO,
                 "an_upgrade_waits_while_a_wmco_configures_the_same_hosts",
             ),
-            (STORY, "another_operator_comes_in_the_middle_of_an_upgrade"),
+            (
+                "workflows/tests/machine_stories/neighbours.rs",
+                "another_operator_comes_in_the_middle_of_an_upgrade",
+            ),
             (
                 "workers/tests/watcher.rs",
                 "another_operator_is_published_with_its_pod_and_forgotten_by_a_live_list_alone",
@@ -749,13 +782,16 @@ pub(crate) const SCENARIOS: &[(u8, &str, &CoveringTests)] = &[
     (
         81,
         "a Node comes, or becomes Ready, after its deadline",
-        &[(STORY, "a_node_that_comes_after_its_deadline_is_brought_up")],
+        &[(
+            "workflows/tests/machine_stories/bring_up.rs",
+            "a_node_that_comes_after_its_deadline_is_brought_up",
+        )],
     ),
     (
         82,
         "the API server is away for hours in the middle of a change",
         &[(
-            STORY,
+            "workflows/tests/machine_stories/bring_up.rs",
             "an_api_server_that_is_away_for_hours_fails_no_machine",
         )],
     ),
@@ -832,11 +868,11 @@ pub(crate) const SCENARIOS: &[(u8, &str, &CoveringTests)] = &[
         "a repair is granted within the limit, and its host is dead",
         &[
             (
-                STORY,
+                "workflows/tests/machine_stories/repairs.rs",
                 "a_repair_within_the_limit_of_a_dead_host_halts_nobody",
             ),
             (
-                STORY,
+                "workflows/tests/machine_stories/repairs.rs",
                 "a_machine_that_was_given_up_and_has_no_node_is_replaced",
             ),
         ],

@@ -3,6 +3,7 @@
 
 mod addresses;
 pub(crate) mod bench;
+mod cloud_tokens;
 mod cluster_config;
 mod evict;
 mod fence;

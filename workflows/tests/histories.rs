@@ -33,8 +33,8 @@ fn decided(run: &Run<Dormer>) -> (Option<&'static str>, Run<Dormer>) {
         state,
         ..run.clone()
     };
-    // Expected content of a certificate request, the lease of a tear-down or reboot, and whether a Machine is deleted after
-    // its drain: earlier builds gave the worker less.
+    // Expected content of a certificate request, the lease of a tear-down or reboot, whether a Machine is deleted after its
+    // drain, and whether a comparison renews what ends: earlier builds gave the worker less.
     for task in &mut run.tasks {
         // Memory for a task that runs out of time: earlier builds had none.
         task.last = None;
@@ -43,6 +43,7 @@ fn decided(run: &Run<Dormer>) -> (Option<&'static str>, Run<Dormer>) {
             Task::TearDown { guard, .. } => guard.token = None,
             Task::Evict { guard, .. } => guard.deletes = false,
             Task::Reboot { token, .. } => *token = None,
+            Task::Plan { renew, .. } => *renew = false,
             _ => {}
         }
     }

@@ -101,6 +101,7 @@ fn what_fails_for_half_an_hour_fails_the_join_with_its_own_code() {
         (CheckName::DaemonSets, "DaemonSetPodNotReady"),
         (CheckName::Labels, "LabelMissing"),
         (CheckName::Build, "WrongBuild"),
+        (CheckName::Runtime, "WrongContainerd"),
         (CheckName::Settled, "NotSettled"),
     ] {
         let mut story = soaked(checked());

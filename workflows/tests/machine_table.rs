@@ -181,6 +181,7 @@ fn named(name: &str) -> Task {
             node_name: None,
             adopt: false,
             generation: 1,
+            renew: true,
         },
         "approve-csr" => Task::ApproveCsr {
             csr: "csr-1".into(),

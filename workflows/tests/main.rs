@@ -16,6 +16,7 @@ mod machine_table;
 mod machine_walk;
 mod meanwhile;
 mod own_hosts;
+mod renewal;
 mod rollout_common;
 mod rollout_model;
 mod rollout_size;

@@ -5,8 +5,9 @@ use crate::common::{
     In, Story, carrying, converged, evicted, in_place, machine, node_is, planned, pool_is, probed,
     ready, saw, wanting,
 };
-use dormer_engine_core::Input;
+use dormer_engine_core::{Command, Input, Now, Workflow};
 use dormer_proto::{
+    id::{Seq, Timestamp},
     machine::{
         ChangeClass, FenceRefusal, Guard, MachineApi, MachineFact, MachineRef, NodeFact, Outcome,
         Section, Signal, Task,
@@ -14,7 +15,8 @@ use dormer_proto::{
     message::Failure,
     pool::PoolSettings,
 };
-use dormer_workflows::machine::{Lease, Phase, Timer, Wished};
+use dormer_workflows::machine::{Lease, Machine, Phase, Timer, Wished};
+use expect_test::expect_file;
 
 const OPENED: Outcome = Outcome::FenceOpened {
     was_cordoned: false,
@@ -542,4 +544,124 @@ fn an_uncordon_before_the_deletion_reaches_the_worker() {
         .tell("and cordons it again", cordoned())
         .person(Signal::Resume);
     assert!(guard(&story, "delete-machine").anew, "{}", story.text);
+}
+
+/// A pass of evictions is under way, and an admin uncordons the Node.
+fn uncordoned_during_a_pass(pool: PoolSettings) -> Story {
+    let mut story = draining_again(pool);
+    story.text.clear();
+    story.tell("an admin uncordons it, and pods come", uncordoned());
+    assert_eq!(story.names(), ["evict", "open-fence"], "{}", story.text);
+    story
+}
+
+/// The pass read the pods before new ones came: that it found none left says nothing about those.
+#[test]
+fn a_pass_during_which_the_node_was_uncordoned_does_not_end_the_drain() {
+    for pool in [wanting("v2"), in_place("v2")] {
+        let mut story = uncordoned_during_a_pass(pool);
+        story.done("evict", evicted(3, 0));
+        assert_eq!(story.names(), ["open-fence"], "{}", story.text);
+        // The next pass may begin before the Node is cordoned again.
+        story
+            .tell("five seconds later", Input::Fired(Timer::Again))
+            .done("open-fence", OPENED)
+            .tell("the Node is cordoned", cordoned())
+            .done("evict", evicted(2, 0));
+        assert_eq!(story.names(), Vec::<&str>::new(), "{}", story.text);
+        story
+            .tell("five seconds later", Input::Fired(Timer::Again))
+            .done("evict", evicted(1, 0));
+        assert_ne!(story.names(), ["evict"], "{}", story.text);
+        assert_eq!(story.names().len(), 1, "{}", story.text);
+    }
+    let mut story = uncordoned_during_a_pass(in_place("v2"));
+    story
+        .done("evict", evicted(3, 0))
+        .done("open-fence", OPENED)
+        .tell("the Node is cordoned", cordoned())
+        .tell("five seconds later", Input::Fired(Timer::Again))
+        .done("evict", evicted(1, 0));
+    assert_eq!(story.names(), ["tear-down"], "{}", story.text);
+    expect_file!["stories/uncordoned_during_a_pass.txt"].assert_eq(&story.text);
+}
+
+/// The answer of the pass comes after dormer, or the admin, has cordoned the Node again.
+#[test]
+fn a_pass_that_began_before_the_node_was_cordoned_again_does_not_end_the_drain() {
+    let by_dormer = || {
+        let mut story = uncordoned_during_a_pass(in_place("v2"));
+        story
+            .done("open-fence", OPENED)
+            .tell("the Node is cordoned", cordoned());
+        story
+    };
+    let by_the_admin = || {
+        let mut story = uncordoned_during_a_pass(in_place("v2"));
+        story
+            .tell("and cordons it again", cordoned())
+            .done("open-fence", OPENED);
+        story
+    };
+    for mut story in [by_dormer(), by_the_admin()] {
+        story.done("evict", evicted(3, 0));
+        assert_eq!(story.names(), Vec::<&str>::new(), "{}", story.text);
+        story
+            .tell("five seconds later", Input::Fired(Timer::Again))
+            .done("evict", evicted(1, 0));
+        assert_eq!(story.names(), ["tear-down"], "{}", story.text);
+    }
+    // The admin cordons it again, and the pass is answered before dormer's own cordon.
+    let mut story = uncordoned_during_a_pass(in_place("v2"));
+    story
+        .tell("and cordons it again", cordoned())
+        .done("evict", evicted(3, 0));
+    assert_eq!(story.names(), ["open-fence"], "{}", story.text);
+}
+
+#[test]
+fn a_pass_that_fails_after_an_uncordon_is_repeated_under_a_new_cordon() {
+    let mut story = uncordoned_during_a_pass(in_place("v2"));
+    story.given_up("evict", "Forbidden").person(Signal::Retry);
+    assert!(story.names().contains(&"open-fence"), "{}", story.text);
+    assert!(guard(&story, "open-fence").anew);
+    assert!(!story.names().contains(&"evict"), "{}", story.text);
+    // dormer has cordoned it again when the pass fails: the retry begins with a pass that counts.
+    let mut story = uncordoned_during_a_pass(in_place("v2"));
+    story
+        .done("open-fence", OPENED)
+        .tell("the Node is cordoned", cordoned())
+        .given_up("evict", "Forbidden")
+        .person(Signal::Retry)
+        .done("evict", evicted(1, 0));
+    assert_eq!(story.names(), ["tear-down"], "{}", story.text);
+}
+
+/// A person ends the drain, as the note says.
+#[test]
+fn an_abort_after_an_uncordon_leaves_the_node_in_service() {
+    let mut story = uncordoned_during_a_pass(in_place("v2"));
+    story.person(Signal::Abort);
+    assert_eq!(story.names(), ["close-fence"], "{}", story.text);
+}
+
+/// A reset to a record of the drain, when the Node has been uncordoned: it is cordoned before a pod is evicted.
+#[test]
+fn a_reset_to_a_drain_cordons_first() {
+    let story = draining(in_place("v2"));
+    let then = story.state.clone();
+    let mut current = story.state.clone();
+    current.node = Some(carrying("v1"));
+    let run = dormer_proto::work::machine_run("uid-a").unwrap();
+    let now = Now {
+        run: &run,
+        seq: Seq(99),
+        at: Timestamp(story.at),
+    };
+    let commands = Machine::reset(now, then, &current).commands;
+    let asked = commands.iter().find_map(|command| match command {
+        Command::Run(task, _) => Some(task.name()),
+        _ => None,
+    });
+    assert_eq!(asked, Some("open-fence"));
 }

@@ -6,20 +6,28 @@ mod world;
 
 use dormer_testkit::long;
 use stateright::{Checker, HasDiscoveries, Model, Property};
-use world::{Close, Faults, Phase, World};
+use world::{Blind, Close, Faults, Phase, World};
 
 const AWAY: &str = "never more away by our doing";
+const AT_REST: &str = "where nothing more happens, all has settled";
 
 /// What is checked.
 #[derive(Clone, Copy, Debug)]
 struct Lease {
+    /// Machines of the first owner.
     replicas: usize,
+    /// Machines of the second owner; 0: there is none.
+    others: usize,
     /// How many of them want to be upgraded.
     upgrades: usize,
     in_place: bool,
     close: Close,
     /// Whether facts may be outdated on arrival.
     stale: bool,
+    /// The pool's `maxRepairs`.
+    max_repairs: Option<u32>,
+    /// What is kept from the rollout.
+    blind: Blind,
     faults: Faults,
 }
 
@@ -46,9 +54,9 @@ enum Event {
     See(usize),
     /// A Machine that is being deleted goes.
     Vanish(usize),
-    /// The owner makes one more.
-    Create,
-    /// The owner deletes one too many.
+    /// An owner makes one more.
+    Create(usize),
+    /// Its owner deletes one too many.
     TooMany(usize),
     /// A failed one is tried again.
     Retry(usize),
@@ -82,9 +90,9 @@ impl Lease {
         if world.reading.is_some() {
             events.push(Event::Tell);
         }
-        if world.live() < world.replicas {
-            events.push(Event::Create);
-        }
+        let lacks = |set: &usize| world.live(*set) < world.replicas[*set];
+        let lacking = (0..world.replicas.len()).filter(lacks);
+        events.extend(lacking.map(Event::Create));
         events.extend((0..world.workers.len()).map(Event::Wake));
         for at in 0..world.machines.len() {
             self.due_for(world, at, events);
@@ -117,7 +125,7 @@ impl Lease {
             (m.exists && m.deleting && !going, Event::See(at)),
             (m.exists && m.deleting, Event::Vanish(at)),
             (
-                m.exists && !m.deleting && world.live() > world.replicas,
+                m.exists && !m.deleting && world.live(m.set) > world.replicas[m.set],
                 Event::TooMany(at),
             ),
             (
@@ -193,7 +201,13 @@ impl Model for Lease {
     type Action = Event;
 
     fn init_states(&self) -> Vec<World> {
-        vec![World::new(self.replicas, self.upgrades, self.faults)]
+        let all = [self.replicas, self.others];
+        let owners = if self.others == 0 { &all[..1] } else { &all };
+        let world = World::new(owners, self.upgrades, self.max_repairs, self.faults);
+        vec![World {
+            blind: self.blind,
+            ..world
+        }]
     }
 
     fn actions(&self, world: &World, events: &mut Vec<Event>) {
@@ -221,7 +235,7 @@ impl Model for Lease {
             Event::Worked(at) => world.worked(at),
             Event::See(at) => world.sees(at),
             Event::Vanish(at) => world.vanish(at),
-            Event::Create => world.create(),
+            Event::Create(set) => world.create(set),
             Event::TooMany(at) => world.delete(at),
             Event::Retry(at) => world.fail(at, Phase::Coming),
             Event::Recover(at) => world.ready(at, true),
@@ -250,7 +264,7 @@ impl Model for Lease {
             }
             Event::Shrink => {
                 world.faults.shrinks -= 1;
-                world.replicas -= 1;
+                world.replicas[0] -= 1;
             }
             Event::Fail(at) => {
                 world.faults.failures -= 1;
@@ -275,14 +289,11 @@ impl Model for Lease {
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
             Property::always(AWAY, |_: &Self, world: &World| world.wrong.is_none()),
-            Property::always(
-                "where nothing more happens, all has settled",
-                |lease: &Self, world: &World| {
-                    let mut due = Vec::new();
-                    lease.due(world, &mut due);
-                    !due.is_empty() || world.wrong.is_some() || world.at_rest()
-                },
-            ),
+            Property::always(AT_REST, |lease: &Self, world: &World| {
+                let mut due = Vec::new();
+                lease.due(world, &mut due);
+                !due.is_empty() || world.wrong.is_some() || world.at_rest()
+            }),
             Property::sometimes("all machines are upgraded", |_: &Self, world: &World| {
                 world.at_rest() && world.machines.iter().all(|m| m.upgraded || !m.exists)
             }),
@@ -326,10 +337,13 @@ const CALM: Faults = Faults {
 
 const RECREATE: Lease = Lease {
     replicas: 2,
+    others: 0,
     upgrades: 2,
     in_place: false,
     close: Close::Tells,
     stale: false,
+    max_repairs: None,
+    blind: Blind::No,
     faults: CALM,
 };
 
@@ -500,6 +514,49 @@ fn what_was_said_is_said_again() {
     holds("in place, asked twice", Lease { faults, ..IN_PLACE });
 }
 
+/// A pool with machines of two owners: the limit is the pool's, and each owner replaces its own.
+#[test]
+fn machines_of_two_owners() {
+    let two = Lease {
+        replicas: 1,
+        others: 1,
+        ..RECREATE
+    };
+    let deletion = Faults {
+        deletions: 1,
+        ..CALM
+    };
+    let outage = Faults { outages: 1, ..CALM };
+    let repeats = Faults { repeats: 1, ..CALM };
+    holds("two owners, recreate", Lease { stale: true, ..two });
+    for (name, faults) in [
+        ("two owners, one deletion", deletion),
+        ("two owners, one outage", outage),
+        ("two owners, one repeat", repeats),
+    ] {
+        let upgrades = if faults == repeats { 2 } else { 1 };
+        holds(
+            name,
+            Lease {
+                upgrades,
+                faults,
+                ..two
+            },
+        );
+    }
+    let shrinks = Faults { shrinks: 1, ..CALM };
+    holds(
+        "two owners, in place, one fewer",
+        Lease {
+            in_place: true,
+            replicas: 2,
+            upgrades: 1,
+            faults: shrinks,
+            ..two
+        },
+    );
+}
+
 #[test]
 fn larger_bounds() {
     let part = long!("rollout-model");
@@ -596,4 +653,90 @@ fn without_close_two_nodes_are_away() {
             "{lease:?}"
         );
     }
+}
+
+/// The laws of grants can fail: each does where the rollout is not told what the law is about.
+#[test]
+fn each_law_of_grants_breaks_where_its_cause_is_hidden() {
+    // A cordoned Node is away, so that it may be granted over the limit alone.
+    let cordon = Faults {
+        cordons: 1,
+        outages: 1,
+        ..CALM
+    };
+    let outage = Faults { outages: 2, ..CALM };
+    let trouble = Faults {
+        troubles: 2,
+        ..CALM
+    };
+    let deletion = Faults {
+        deletions: 1,
+        ..CALM
+    };
+    let three = Lease {
+        replicas: 3,
+        ..IN_PLACE
+    };
+    let laws = [
+        (
+            "a lease for a node that a person cordoned",
+            Lease {
+                blind: Blind::Cordons,
+                faults: cordon,
+                ..IN_PLACE
+            },
+        ),
+        (
+            "a lease over the limit for a node that was just NotReady",
+            Lease {
+                blind: Blind::Downtime,
+                faults: outage,
+                ..three
+            },
+        ),
+        (
+            "a lease while hosts cannot be compared",
+            Lease {
+                blind: Blind::Troubles,
+                faults: trouble,
+                ..three
+            },
+        ),
+        (
+            "two leases over the limit",
+            Lease {
+                max_repairs: Some(2),
+                faults: outage,
+                ..three
+            },
+        ),
+        (
+            "a grant over a gap",
+            Lease {
+                blind: Blind::Deletions,
+                faults: deletion,
+                ..RECREATE
+            },
+        ),
+    ];
+    let found = laws.map(|(_, lease)| {
+        let checker = explore(lease, HasDiscoveries::AnyOf([AWAY].into()));
+        let path = checker.discovery(AWAY);
+        path.and_then(|path| path.last_state().wrong)
+    });
+    assert_eq!(found, laws.map(|(law, _)| Some(law)));
+}
+
+/// A slot that is never given back holds the pool for ever.
+#[test]
+fn a_release_that_is_lost_is_found() {
+    let lease = Lease {
+        blind: Blind::Releases,
+        ..IN_PLACE
+    };
+    let checker = explore(lease, HasDiscoveries::AnyOf([AT_REST].into()));
+    assert!(
+        checker.discovery(AT_REST).is_some(),
+        "the check cannot fail"
+    );
 }

@@ -7,7 +7,10 @@ use super::{
 };
 use crate::port::{Head, StoreError};
 use async_nats::Message;
-use std::collections::HashMap;
+use std::{
+    collections::HashMap,
+    sync::atomic::{AtomicBool, Ordering},
+};
 use tokio::sync::Mutex;
 
 /// Head in the last message of each subject. `None`: the message is no record.
@@ -18,12 +21,17 @@ type Heads = HashMap<String, Option<Head>>;
 pub(super) struct KeptHeads {
     /// Lock held while the stream is read, so that several callers cause one read.
     kept: Mutex<Option<(LastHeaders, Heads)>>,
+    /// Nothing is kept any more: a consumer that is created now would stay on the server.
+    ended: AtomicBool,
 }
 
 impl KeptHeads {
     /// Present heads of the history stream `index`.
     pub(super) async fn now(&self, link: &Link, index: u64) -> Result<Vec<Head>, StoreError> {
         let mut kept = self.kept.lock().await;
+        if self.ended.load(Ordering::Relaxed) {
+            return Err(StoreError::Unavailable("the store is closed".into()));
+        }
         // What fails or is cancelled half-way is read from the beginning by the next caller.
         if let Some((mut reader, mut heads)) = kept.take() {
             let see = |message: &Message, sequence| note(&mut heads, message, sequence);
@@ -47,8 +55,9 @@ impl KeptHeads {
         Ok(present)
     }
 
-    /// Ends the reading. A later caller begins anew.
+    /// Ends the reading for good.
     pub(super) async fn end(&self, link: &Link) {
+        self.ended.store(true, Ordering::Relaxed);
         let kept = self.kept.lock().await.take();
         if let Some((reader, _)) = kept {
             reader.end(link).await;

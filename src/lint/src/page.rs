@@ -50,7 +50,7 @@ reads it, an API version that is gone.
 
 The fields that `provider-field` knows are those of openshift/api at commit 2a3d73913 (August 2026): the types
 `AWSMachineProviderConfig`, `AzureMachineProviderSpec`, `GCPMachineProviderSpec` and `VSphereMachineProviderSpec` in
-`machine/v1beta1`, and `NutanixMachineProviderConfig` in `machine/v1`. They are listed in `src/lint/src/provider_fields.rs`.
+`machine/v1beta1`, and `NutanixMachineProviderConfig` in `machine/v1`. They are listed in `workers/profile/src/provider_fields.rs`.
 
 ## The rules
 

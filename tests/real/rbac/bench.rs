@@ -139,9 +139,11 @@ impl Bench {
                 let machine = self.site.joined(&format!("k{number}")).await;
                 let given = self.executor.cloud_token(&machine.name, true).await;
                 match given.map_err(|failure| failure.message)? {
-                    CloudToken::New { due, .. } => {
-                        let noted = self.executor.note_cloud_token(&machine.name, due).await;
-                        noted.map_err(|failure| failure.message)
+                    CloudToken::New { node_uid, due, .. } => {
+                        let noted = self
+                            .executor
+                            .note_cloud_token(&machine.name, &node_uid, due);
+                        noted.await.map_err(|failure| failure.message)
                     }
                     CloudToken::Lasts | CloudToken::Due => Err("none was given".into()),
                 }

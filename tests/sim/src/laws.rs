@@ -260,15 +260,19 @@ impl World {
 
     /// Orders are withdrawn of tasks only that have ended on record.
     pub(crate) fn check_ended(&mut self, task: &TaskId) {
+        if self.is_open(task) && !self.tail_lost {
+            self.violated(format!("{task} is open, and its orders were withdrawn"));
+        }
+    }
+
+    /// Whether the last record of its run waits for a task.
+    pub(crate) fn is_open(&self, task: &TaskId) -> bool {
         let key = TaskKey {
             seq: task.seq,
             ordinal: task.ordinal,
         };
         let last = self.last(&task.run);
-        let open = last.is_some_and(|entry| entry.record.run.task(key).is_some());
-        if open && !self.tail_lost {
-            self.violated(format!("{task} is open, and its orders were withdrawn"));
-        }
+        last.is_some_and(|entry| entry.record.run.task(key).is_some())
     }
 
     /// A signal follows a stored record.

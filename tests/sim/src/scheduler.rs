@@ -59,6 +59,8 @@ pub struct Outcome {
     pub digest: u64,
     /// The history, a record a line.
     pub history: Vec<String>,
+    /// Orders that a worker took after their tasks had ended: the engine stopped before it took them away, or could not.
+    pub left_over: u64,
 }
 
 /// What a shard is at.
@@ -138,6 +140,7 @@ pub fn run(seed: u64, options: Options) -> Outcome {
         violation: world.violation.clone(),
         digest: world.digest,
         history,
+        left_over: world.left_over,
     }
 }
 

@@ -139,6 +139,8 @@ pub(crate) struct World {
     pub(crate) skew: BTreeMap<usize, i64>,
     pub(crate) violation: Option<String>,
     pub(crate) digest: u64,
+    /// Orders that a worker took after their tasks had ended.
+    pub(crate) left_over: u64,
 }
 
 impl World {
@@ -177,6 +179,7 @@ impl World {
             skew: BTreeMap::new(),
             violation: None,
             digest: 0,
+            left_over: 0,
         }
     }
 
@@ -461,6 +464,7 @@ impl World {
         let Ok((order, _)) = envelope::decode::<TaskOrder<u64>>(&order.bytes, Toy::SCHEMA) else {
             return self.violated("an order cannot be read".to_owned());
         };
+        self.left_over += u64::from(!self.is_open(&order.task));
         let twice = self.strikes(fault::WORKER, 30);
         for _ in 0..=usize::from(twice) {
             let result = if self.strikes(fault::WORKER, 40) {

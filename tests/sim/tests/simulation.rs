@@ -32,6 +32,20 @@ fn the_same_seed_gives_the_same_bytes() {
     }
 }
 
+/// An engine that stops between an append and the withdrawal of an ended task's orders leaves them in the queue until a
+/// worker does them: its reports come late and change nothing, by every law. `the_attempt_is_missed` and
+/// `the_issuing_record_is_missed` show that the laws would notice.
+#[test]
+fn orders_that_outlive_their_tasks_are_worked_on_and_change_nothing() {
+    let outcomes = (0..200).map(|seed| run(seed, Options::default()));
+    let mut left_over = 0;
+    for outcome in outcomes {
+        assert_eq!(outcome.violation, None);
+        left_over += outcome.left_over;
+    }
+    assert!(left_over > 100, "{left_over} orders were left over");
+}
+
 fn missed(fence: Fence) {
     take_away(Some(fence));
     let found = (0..8_000).find_map(|seed| Some((seed, run(seed, Options::default()).violation?)));

@@ -97,7 +97,7 @@ fn words(call: &Call) -> Vec<String> {
 pub fn parse(words: &[String]) -> Result<Call, String> {
     let (mode, rest) = words
         .split_first()
-        .ok_or("no mode: probe, plan, apply, remove, reboot, adopt or boot")?;
+        .ok_or("no mode: probe, plan, apply, renew, remove, reboot, adopt, release or boot")?;
     if mode == "boot" {
         return if rest.is_empty() {
             Ok(boot())
@@ -178,7 +178,9 @@ fn check(call: &Call, mode: dormer_profile::invocation::Mode) -> Result<(), Stri
     }
     let needs = matches!(
         mode,
-        dormer_profile::invocation::Mode::Plan | dormer_profile::invocation::Mode::Apply
+        dormer_profile::invocation::Mode::Plan
+            | dormer_profile::invocation::Mode::Apply
+            | dormer_profile::invocation::Mode::Renew
     );
     let may = needs || mode == dormer_profile::invocation::Mode::Adopt;
     match &call.document {

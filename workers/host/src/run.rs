@@ -4,7 +4,7 @@ use dormer_profile::{
     answer::{Answer, Facts, FailureCode, ItemState, LastCall, Reboot},
     document::{DOCUMENT_SCHEMA, Document},
     invocation::Mode as Asked,
-    item::What,
+    item::{FileSource, What},
 };
 
 use dormer_proto::boot::same_boot;
@@ -30,6 +30,7 @@ pub async fn run<H: Host>(
 ) -> Answer {
     let changing = [
         Mode::Asked(Asked::Apply),
+        Mode::Asked(Asked::Renew),
         Mode::Asked(Asked::Remove),
         Mode::Asked(Asked::Release),
         Mode::Boot,
@@ -84,6 +85,7 @@ impl<H: Host> Run<H> {
         let done = match (mode, document) {
             (None, _) => boot_run::put_back(self).await,
             (Some(Asked::Plan | Asked::Apply), Some(document)) => self.converge(&document).await,
+            (Some(Asked::Renew), Some(document)) => self.renew(&document).await,
             (Some(Asked::Adopt), Some(document)) => self.disable_others(&document).await,
             (Some(Asked::Remove), _) => removal::everything(self).await,
             (Some(Asked::Release), _) => removal::of_others(self).await,
@@ -143,6 +145,23 @@ impl<H: Host> Run<H> {
         self.apply = true;
         crate::services::stopped_before(self).await?;
         for item in differing {
+            self.host.about(&item.id);
+            let step = items::converge(self, item).await;
+            self.take(&item.id, step).await?;
+        }
+        self.host.about("");
+        self.save_inventory().await
+    }
+
+    /// Applies certificates and written files, and nothing else: the document says nothing of the other items of its
+    /// section, which stay as they are.
+    async fn renew(&mut self, document: &Document) -> Result<()> {
+        self.section = document.section;
+        if let Some(other) = document.items.iter().find(|item| !renewable(&item.what)) {
+            let said = format!("{} is not renewed", other.id);
+            return Err(Problem::new(FailureCode::DocumentRejected, said));
+        }
+        for item in &document.items {
             self.host.about(&item.id);
             let step = items::converge(self, item).await;
             self.take(&item.id, step).await?;
@@ -298,6 +317,15 @@ impl<H: Host> Run<H> {
             [] => Reboot::None,
             _ => Reboot::Needed { why },
         }
+    }
+}
+
+/// Whether an item is one that [`Asked::Renew`] applies.
+fn renewable(what: &What) -> bool {
+    match what {
+        What::Certificate(_) | What::OnlyCertificates(_) => true,
+        What::File(file) => !matches!(file.source, FileSource::Staged { .. }),
+        _ => false,
     }
 }
 

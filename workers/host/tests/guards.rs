@@ -4,11 +4,11 @@ use dormer_host::arguments::Mode;
 use dormer_host_sim::SimulatedHost;
 use dormer_profile::{
     answer::{FailureCode, LastCall, Reboot},
-    document::Fence,
+    document::{Document, Fence},
     invocation::Mode as Asked,
 };
 
-use crate::harness::{apply, ask, assert_converged, call, code, file, node, of};
+use crate::harness::{apply, ask, assert_converged, call, code, file, node, of, service, staged};
 
 const LOCK: &str = r"C:\Windows\dormer\state\lock";
 
@@ -183,6 +183,43 @@ fn the_next_call_knows_how_the_last_one_ended() {
         ok: true,
     };
     assert_eq!(last, Some(wanted));
+}
+
+/// A token or a certificate is renewed while other changes wait: those of the same section, too.
+#[test]
+fn a_renewal_changes_its_items_and_leaves_everything_else() {
+    let mut host = SimulatedHost::new();
+    let token = r"C:\k\token";
+    let both = of(vec![file(token, "old"), file(r"C:\k\x", "x")]);
+    assert_converged(&apply(&mut host, &both));
+    let newer = Document {
+        version: "v2".into(),
+        ..of(vec![file(token, "new")])
+    };
+    let answer = ask(&mut host, call(Asked::Renew, 2), Some(&newer));
+    assert_converged(&answer);
+    let changed: Vec<&str> = answer.items.iter().map(|item| item.id.as_str()).collect();
+    assert_eq!(changed, [r"file:C:\k\token"]);
+    assert_eq!(host.file(token).as_deref(), Some(b"new".as_slice()));
+    let other = host.file(r"C:\k\x");
+    assert_eq!(other.as_deref(), Some(b"x".as_slice()), "it is not removed");
+    let facts = ask(&mut host, call(Asked::Probe, 3), None).facts;
+    let installed = facts.installed.iter().map(|it| it.version.as_str());
+    let installed: Vec<&str> = installed.collect();
+    assert_eq!(installed, ["v1"], "nor is v2 installed");
+    // A later version removes both, as before.
+    assert_eq!(ask(&mut host, call(Asked::Remove, 4), None).failure, None);
+    assert_eq!(host.paths(r"C:\k\"), [""; 0]);
+
+    let before = host.paths(r"C:\k\");
+    let staged = of(vec![staged(r"C:\k\kubelet.exe", b"MZ")]);
+    for document in [of(vec![service("kubelet", "kubelet.exe", &[])]), staged] {
+        let answer = ask(&mut host, call(Asked::Renew, 5), Some(&document));
+        assert_eq!(code(&answer), Some(FailureCode::DocumentRejected));
+    }
+    assert_eq!(host.paths(r"C:\k\"), before);
+    let late = ask(&mut host, call(Asked::Renew, 1), Some(&newer));
+    assert_eq!(code(&late), Some(FailureCode::FenceTooOld));
 }
 
 #[test]

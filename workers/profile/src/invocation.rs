@@ -18,6 +18,8 @@ pub enum Mode {
     Plan,
     /// Apply the document.
     Apply,
+    /// Apply the few items of the document, certificates and written files, and leave everything else as it is.
+    Renew,
     /// Remove everything that the program made there.
     Remove,
     /// Request a reboot from Windows in five seconds, if the boot identity is the expected one.
@@ -31,10 +33,11 @@ pub enum Mode {
 
 impl Mode {
     /// Every mode.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Probe,
         Self::Plan,
         Self::Apply,
+        Self::Renew,
         Self::Remove,
         Self::Reboot,
         Self::Adopt,
@@ -47,6 +50,7 @@ impl Mode {
             Self::Probe => "probe",
             Self::Plan => "plan",
             Self::Apply => "apply",
+            Self::Renew => "renew",
             Self::Remove => "remove",
             Self::Reboot => "reboot",
             Self::Adopt => "adopt",
@@ -58,7 +62,7 @@ impl Mode {
     pub const fn changes(self) -> bool {
         matches!(
             self,
-            Self::Apply | Self::Remove | Self::Reboot | Self::Adopt | Self::Release
+            Self::Apply | Self::Renew | Self::Remove | Self::Reboot | Self::Adopt | Self::Release
         )
     }
 }

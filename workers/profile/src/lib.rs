@@ -20,6 +20,7 @@ pub mod payload;
 pub mod platform;
 pub mod problem;
 pub mod profile;
+pub mod provider_fields;
 pub mod proxy;
 pub mod registry_sources;
 pub mod release;

@@ -62,6 +62,8 @@ pub enum CloudToken {
     New {
         /// A secret: it goes to the host, and nowhere else.
         token: Zeroizing<String>,
+        /// UID of the Node that it is bound to. Another Node of that name needs a token of its own.
+        node_uid: String,
         /// When it has to be replaced.
         due: Timestamp,
     },
@@ -118,10 +120,11 @@ pub trait Cluster: Send + Sync + 'static {
         renew: bool,
     ) -> impl Future<Output = Result<CloudToken, Failure>> + Send;
     /// Notes on the Node that its host has a new token, and when that has to be replaced. A host that never got it
-    /// must not look as if it had.
+    /// must not look as if it had. Nothing is noted on another Node of the same name.
     fn note_cloud_token(
         &self,
         node: &str,
+        node_uid: &str,
         due: Timestamp,
     ) -> impl Future<Output = Result<(), Failure>> + Send;
 }

@@ -100,6 +100,7 @@ impl KnownSecrets {
                 token,
                 pods,
                 certificates,
+                renews,
             }) => {
                 let differs = differs.iter().map(|it| self.clean_sentence(it)).collect();
                 Ok(Outcome::Planned {
@@ -111,6 +112,7 @@ impl KnownSecrets {
                     token,
                     pods,
                     certificates,
+                    renews,
                 })
             }
             done => done,

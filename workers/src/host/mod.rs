@@ -4,11 +4,13 @@ mod call;
 pub mod cluster;
 mod facts;
 mod known_secrets;
+mod plan;
 mod platform;
 mod prepare;
 mod program;
 mod program_call;
 mod remote_command;
+mod renewal;
 mod scrub;
 mod sent_files;
 pub mod values;
@@ -21,13 +23,11 @@ use crate::{
     ssh::{Dialer, Key, Limits, Pool, fingerprint, is_fingerprint},
 };
 use call::Asked;
-use cluster::{Cluster, MachineInCluster};
+use cluster::Cluster;
 use dormer_profile::{
     answer::{Answer, Reboot},
-    document::{self, Document},
-    drift::{change_class, differences},
+    document,
     invocation::Mode,
-    item::What,
 };
 use dormer_proto::{
     id::Seq,
@@ -37,6 +37,8 @@ use dormer_proto::{
     work::Order,
 };
 use known_secrets::KnownSecrets;
+use plan::PlanTarget;
+use prepare::{CloudTokenSent, Prepared};
 pub use program::{HostProgram, ProgramError};
 pub use program_call::obstacle;
 use std::sync::Arc;
@@ -243,12 +245,17 @@ impl<C: Cluster> HostExecutor<C> {
                 node_name,
                 adopt,
                 generation,
+                renew,
                 ..
             } => {
-                let node = node_name.as_deref();
+                let wanted = PlanTarget {
+                    desired,
+                    node: node_name.as_deref(),
+                    adopt: *adopt,
+                    renew: *renew,
+                };
                 let fence = fence(order, *generation);
-                self.plan(order, host, desired, node, *adopt, fence, progress)
-                    .await
+                self.plan(order, host, wanted, fence, progress).await
             }
             Task::Reboot {
                 boot_id,
@@ -321,11 +328,7 @@ impl<C: Cluster> HostExecutor<C> {
             let answer = self.ask(order, host, &session, asked, progress).await?;
             if answer.missing_files.is_empty() {
                 let outcome = converged(wanted.section, &answer)?;
-                if let (Some(node), prepare::CloudTokenSent::New(due)) =
-                    (wanted.node, prepared.cloud)
-                {
-                    self.cluster.note_cloud_token(node, due).await?;
-                }
+                self.note_token(wanted.node, &prepared).await?;
                 self.sent.put(host, prepared.payload_mark());
                 return Ok(outcome);
             }
@@ -337,77 +340,14 @@ impl<C: Cluster> HostExecutor<C> {
         Err(Failure::transient("QuarantineSuspected", message))
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the fields of one task")]
-    async fn plan(
-        &self,
-        order: &Order,
-        host: &HostRef,
-        desired: &Desired,
-        node: Option<&str>,
-        adopt: bool,
-        mut fence: HostFence,
-        progress: &Progress,
-    ) -> Result<Outcome, Failure> {
-        let in_cluster = self.cluster.machine_in_cluster(&host.machine, node).await?;
-        let session = self.session(host).await?;
-        let mut found = Vec::new();
-        let mut facts = None;
-        let mut whole = None;
-        let mut renewals = false;
-        for section in sections(node) {
-            let wanted = SectionTarget {
-                desired,
-                section,
-                node,
-                mode: Mode::Plan,
-            };
-            let prepared = self.prepare(host, wanted, progress).await?;
-            progress.step(format!("compare {}", prepared.section.as_str()), 0, "");
-            let asked = Asked {
-                mode: Mode::Plan,
-                fence,
-                boot: None,
-                rendered: Some(&prepared),
-            };
-            let answer = self.ask(order, host, &session, asked, progress).await?;
-            let document = &prepared.rendered.document;
-            let differ = differences(document, &answer);
-            renewals |= differ.iter().any(|one| is_certificate(document, &one.id));
-            renewals |=
-                matches!(prepared.cloud, prepare::CloudTokenSent::Due) && !differ.is_empty();
-            found.extend(differ);
-            facts = Some(answer.facts);
-            whole.get_or_insert(prepared);
+    /// Notes that the host has a new token of its Node's cloud-node-manager, if the document had one.
+    async fn note_token(&self, node: Option<&str>, prepared: &Prepared) -> Result<(), Failure> {
+        match (node, &prepared.cloud) {
+            (Some(node), CloudTokenSent::New { node_uid, due }) => {
+                self.cluster.note_cloud_token(node, node_uid, *due).await
+            }
+            _ => Ok(()),
         }
-        let facts = facts.unwrap_or_default();
-        if adopt {
-            fence = adopting(facts::fence(&facts), order.task.seq);
-            let asked = Asked {
-                mode: Mode::Adopt,
-                fence,
-                boot: None,
-                rendered: whole.as_ref(),
-            };
-            // Services of others that it disables differ no more.
-            let answer = self.ask(order, host, &session, asked, progress).await?;
-            found.retain(|one| answer.items.iter().all(|done| done.id != one.id));
-        }
-        let class = change_class(&found).map(facts::class);
-        let named = found.iter().take(NAMED_ITEMS_MAX);
-        let differs = named
-            .map(|one| format!("{} ({})", one.id, one.detail))
-            .collect();
-        let MachineInCluster { token, pods, .. } = in_cluster;
-        Ok(Outcome::Planned {
-            class,
-            differs,
-            facts: facts::of(&facts, (self.now_ms)()),
-            host_key: session.host_key().to_owned(),
-            generation: fence.generation,
-            token,
-            pods,
-            certificates: renewals,
-        })
     }
 
     async fn reboot(
@@ -471,22 +411,6 @@ fn pins_differ(host: &HostRef, pin: &str, noted: &str) -> Failure {
     Failure::lasting("HostKeyChanged", message)
 }
 
-/// The next generation, or the one that an earlier attempt of the same task has already taken.
-fn adopting(found: HostFence, seq: Seq) -> HostFence {
-    let again = found.generation > 0 && found.seq == seq;
-    HostFence {
-        generation: found.generation + u64::from(!again),
-        seq,
-    }
-}
-
-fn sections(node: Option<&str>) -> Vec<Section> {
-    match node {
-        Some(_) => vec![Section::Host, Section::Node],
-        None => vec![Section::Host],
-    }
-}
-
 fn converged(section: Section, answer: &Answer) -> Result<Outcome, Failure> {
     use dormer_profile::answer::ItemState;
     let changed = answer
@@ -530,11 +454,4 @@ fn program_fence(fence: HostFence) -> document::Fence {
         generation: fence.generation,
         seq,
     }
-}
-
-/// Whether an item of the document is a certificate that hosts trust.
-fn is_certificate(document: &Document, id: &str) -> bool {
-    let mut items = document.items.iter();
-    let item = items.find(|item| item.id == id);
-    item.is_some_and(|item| matches!(item.what, What::Certificate(_) | What::OnlyCertificates(_)))
 }

@@ -5,6 +5,7 @@ use super::{
     call::names,
     cluster::{Bootstrap, CloudToken, Cluster, MachineInCluster},
     facts::section,
+    renewal::with_token,
     values::{NodeValues, values},
 };
 use crate::{
@@ -16,14 +17,14 @@ use crate::{
 };
 use dormer_host::paths::STAGING;
 use dormer_profile::{
-    document::Section,
+    document::{Document, Section},
     invocation::Mode,
     profile::Profile,
     render::{Inputs, Rendered, Staged, render},
     sha256_hex,
     shown::named_secrets,
     values::{CLOUD_TOKEN, JOIN_TOKEN, join_secrets},
-    variables::Variables,
+    variables::{Secrets, Variables},
 };
 use dormer_proto::{
     id::Timestamp,
@@ -49,20 +50,29 @@ pub(super) struct Prepared {
     pub(super) section: Section,
     pub(super) rendered: Rendered,
     payload: Arc<Payload>,
-    bytes: Vec<u8>,
+    pub(super) bytes: Vec<u8>,
     /// What the document says of the Node's token of its cloud-node-manager.
     pub(super) cloud: CloudTokenSent,
+    /// Items that contain this token, if the host needs another one.
+    pub(super) due: Vec<String>,
 }
 
 /// What a document says of a cloud-node-manager's token.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(super) enum CloudTokenSent {
-    /// Nothing: the host keeps what it has.
-    Nothing,
+    /// Nothing: its hosts have none.
+    None,
+    /// The host keeps the one that it has.
+    Lasts,
     /// The host needs another one.
     Due,
-    /// It has a new one, which has to be replaced then.
-    New(Timestamp),
+    /// It has a new one, bound to this Node, which has to be replaced then.
+    New {
+        /// UID of the Node.
+        node_uid: String,
+        /// When.
+        due: Timestamp,
+    },
 }
 
 impl Prepared {
@@ -90,6 +100,12 @@ impl Prepared {
         });
         found.collect()
     }
+}
+
+pub(super) fn bytes(document: &Document) -> Result<Vec<u8>, Failure> {
+    document
+        .to_bytes()
+        .map_err(|error| Failure::lasting("DocumentUnusable", error.to_string()))
 }
 
 impl<C: Cluster> HostExecutor<C> {
@@ -132,30 +148,10 @@ impl<C: Cluster> HostExecutor<C> {
         if token.is_none() {
             secrets.withhold(JOIN_TOKEN);
         }
-        let mut cloud = CloudTokenSent::Nothing;
-        if let Some(node) = wanted.node
-            && wanted.section == machine::Section::Node
-            && values.platform == CLOUD_NODES
-            && has_cloud_nodes(&found.profile)
-        {
-            match self
-                .cluster
-                .cloud_token(node, wanted.mode == Mode::Apply)
-                .await?
-            {
-                CloudToken::Lasts => {}
-                // Another content than the host's, so that a comparison finds a difference.
-                CloudToken::Due => {
-                    cloud = CloudTokenSent::Due;
-                    secrets.set(CLOUD_TOKEN, "due");
-                }
-                CloudToken::New { token, due } => {
-                    cloud = CloudTokenSent::New(due);
-                    self.known.value(&token);
-                    secrets.set(CLOUD_TOKEN, token.as_str());
-                }
-            }
-        }
+        let cloud = match values.platform == CLOUD_NODES && has_cloud_nodes(&found.profile) {
+            true => self.cloud_token(wanted, &mut secrets).await?,
+            false => CloudTokenSent::None,
+        };
         found.cluster_config.secrets(&values.platform, &mut secrets);
         if let Some((certificate, key)) = &bootstrap.exporter_tls {
             secrets.set("exporter-tls-crt", certificate);
@@ -173,20 +169,51 @@ impl<C: Cluster> HostExecutor<C> {
         let section = section(wanted.section);
         let rendered = render(&inputs, section, &wanted.desired.version)
             .map_err(|problems| Failure::lasting("ProfileUnusable", problems.to_string()))?;
+        let due = match cloud {
+            CloudTokenSent::Due => with_token(&inputs, &rendered),
+            CloudTokenSent::None | CloudTokenSent::Lasts | CloudTokenSent::New { .. } => Vec::new(),
+        };
         for secret in found.cluster_config.proxy_passwords() {
             self.known.value(secret);
         }
         self.learn(&bootstrap, token.as_deref(), &rendered, &variables);
-        let bytes = rendered
-            .document
-            .to_bytes()
-            .map_err(|error| Failure::lasting("DocumentUnusable", error.to_string()))?;
+        let bytes = bytes(&rendered.document)?;
         Ok(Prepared {
             section,
             rendered,
             payload: found.payload,
             bytes,
             cloud,
+            due,
+        })
+    }
+
+    /// Sets the token of the Node's cloud-node-manager, if this section has it.
+    async fn cloud_token(
+        &self,
+        wanted: SectionTarget<'_>,
+        secrets: &mut Secrets,
+    ) -> Result<CloudTokenSent, Failure> {
+        let (Some(node), machine::Section::Node) = (wanted.node, wanted.section) else {
+            return Ok(CloudTokenSent::None);
+        };
+        let renew = matches!(wanted.mode, Mode::Apply | Mode::Renew);
+        Ok(match self.cluster.cloud_token(node, renew).await? {
+            CloudToken::Lasts => CloudTokenSent::Lasts,
+            // Another content than the host's, so that a comparison finds a difference.
+            CloudToken::Due => {
+                secrets.set(CLOUD_TOKEN, "due");
+                CloudTokenSent::Due
+            }
+            CloudToken::New {
+                token,
+                node_uid,
+                due,
+            } => {
+                self.known.value(&token);
+                secrets.set(CLOUD_TOKEN, token.as_str());
+                CloudTokenSent::New { node_uid, due }
+            }
         })
     }
 

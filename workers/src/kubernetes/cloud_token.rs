@@ -22,7 +22,7 @@ use zeroize::Zeroizing;
 /// The account, in dormer's namespace (`deploy/chart/templates/cloud-nodes.yaml`).
 pub const ACCOUNT: &str = "dormer-cloud-node-manager";
 /// Requested lifetime of a token; an API server may grant less. A comparison of the host renews it after half of that.
-/// No comparison is made while a machine waits for an approval, an owner or the lease, which may take days.
+/// None is made while a person pauses the machine, which may take days.
 const LIFE_S: i64 = 30 * 24 * 3_600;
 
 impl KubernetesExecutor {
@@ -51,10 +51,12 @@ impl KubernetesExecutor {
     pub(super) async fn note_cloud_token_of(
         &self,
         node: &str,
+        node_uid: &str,
         due: id::Timestamp,
     ) -> Result<(), Failure> {
-        // A token ends with its Node.
-        let Some(found) = self.node(node).await? else {
+        // A token ends with its Node. The patch carries the version of this read.
+        let found = self.node(node).await?;
+        let Some(found) = found.filter(|it| it.uid().as_deref() == Some(node_uid)) else {
             return Ok(());
         };
         let id::Timestamp(due) = due;
@@ -68,12 +70,13 @@ impl KubernetesExecutor {
 
     async fn new_cloud_token(&self, node: &Node) -> Result<CloudToken, Failure> {
         let home = &self.settings.namespace;
+        let node_uid = node.uid().unwrap_or_default();
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), home);
         let bound = BoundObjectReference {
             api_version: Some("v1".into()),
             kind: Some("Node".into()),
             name: Some(node.name_any()),
-            uid: node.uid(),
+            uid: Some(node_uid.clone()),
         };
         let wish = TokenRequest {
             spec: TokenRequestSpec {
@@ -97,7 +100,11 @@ impl KubernetesExecutor {
         let half = given.expiration_timestamp.0.duration_since(now) / 2;
         let due = (now + half).as_millisecond();
         let due = id::Timestamp(u64::try_from(due).unwrap_or_default());
-        Ok(CloudToken::New { token, due })
+        Ok(CloudToken::New {
+            token,
+            node_uid,
+            due,
+        })
     }
 }
 

@@ -211,8 +211,13 @@ impl Cluster for KubernetesExecutor {
         self.cloud_token_of(node, renew).await
     }
 
-    async fn note_cloud_token(&self, node: &str, due: Timestamp) -> Result<(), Failure> {
-        self.note_cloud_token_of(node, due).await
+    async fn note_cloud_token(
+        &self,
+        node: &str,
+        node_uid: &str,
+        due: Timestamp,
+    ) -> Result<(), Failure> {
+        self.note_cloud_token_of(node, node_uid, due).await
     }
 }
 

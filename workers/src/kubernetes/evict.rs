@@ -5,9 +5,10 @@ use super::{
     api::{call, mark_of, patch},
     drain_wishes::{PodWish, pre_drain_hook, wish_of},
     error::{failure, is_conflict, is_gone, silent},
-    guard::{LiveNode, OUT_OF_SERVICE, leaves_for_good},
+    guard::{LiveNode, leaves_for_good},
     keys,
     newcomers::{self, came_later},
+    off::{OUT_OF_SERVICE, Off},
     refusal::{Refusal, matching, short},
 };
 use crate::progress::Progress;
@@ -56,8 +57,8 @@ struct Rule {
     unreachable: Option<Option<i64>>,
     /// The Machine is deleted next, and its instance with everything that still runs there.
     recreate: bool,
-    /// Whether a person has confirmed that the silent host is off.
-    off: bool,
+    /// Who says that the silent host is off.
+    off: Option<Off>,
     /// Suffix of the text about a pod: why its budget counts although the pass should ignore budgets.
     kept_budgets: &'static str,
     node: String,
@@ -74,12 +75,12 @@ impl Rule {
     fn of(live: Option<&LiveNode>, pass: &Pass<'_>) -> Self {
         let unreachable = live.filter(|it| it.unreachable()).map(|it| it.at_ms);
         let recreate = pass.guard.recreate && unreachable.is_some();
-        let off = !recreate && live.is_some_and(LiveNode::said_to_be_off);
+        let off = live.and_then(LiveNode::off).filter(|_| !recreate);
         // A host that stays may still run pods that its silent kubelet was to end, and write to their volumes.
-        let held = pass.force && unreachable.is_some() && !recreate && !off;
+        let held = pass.force && unreachable.is_some() && !recreate && off.is_none();
         let force = pass.force && !held;
         // On a host that is off, no kubelet ends a grace period.
-        let at_once = (force && off).then_some(0);
+        let at_once = (force && off.is_some()).then_some(0);
         Self {
             force,
             grace_s: recreate.then_some(UNREACHABLE_S).or(at_once),
@@ -102,14 +103,21 @@ impl Rule {
         let Some(now_ms) = self.unreachable else {
             return Leaving::Wait(leaving(pod));
         };
-        if self.off {
+        if let Some(off) = self.off {
             let grace = pod.metadata.deletion_grace_period_seconds;
+            let says = match off {
+                Off::Person => {
+                    "a person says that its host is off: Kubernetes deletes it".to_owned()
+                }
+                Off::Cloud => format!(
+                    "its cloud says that its host is off. Kubernetes deletes it after: kubectl taint nodes {} \
+                     {OUT_OF_SERVICE}=nodeshutdown:NoExecute",
+                    self.node
+                ),
+            };
             return match grace {
                 Some(1..) if self.force => Leaving::Move,
-                Some(1..) => Leaving::Wait(format!(
-                    "{}, and a person says that its host is off: Kubernetes deletes it",
-                    leaving(pod)
-                )),
+                Some(1..) => Leaving::Wait(format!("{}, and {says}", leaving(pod))),
                 _ => Leaving::Wait(leaving(pod)),
             };
         }
@@ -281,13 +289,13 @@ impl KubernetesExecutor {
                 continue;
             }
             rest.left += 1;
-            // Without budgets nothing else protects the pods, so the fence's token and a person's confirmation about
-            // the host are read before each pod.
+            // Without budgets nothing else protects the pods, so the fence's token and the word that the host is off are
+            // read before each pod.
             if rule.force {
                 let Some((_, live)) = self.under_token(pass).await? else {
                     return Ok(Outcome::FenceClosedMeanwhile);
                 };
-                if rule.off && !live.as_ref().is_some_and(LiveNode::said_to_be_off) {
+                if rule.off.is_some() && live.as_ref().and_then(LiveNode::off).is_none() {
                     let why =
                         "its node was said to be off, and is not now: the next pass asks again";
                     block(&mut rest.blockers, pod, why.to_owned(), Vec::new());

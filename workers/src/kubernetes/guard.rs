@@ -33,10 +33,6 @@ pub(crate) const CONTROL_PLANE: [&str; 2] = [
     "node-role.kubernetes.io/control-plane",
     "node-role.kubernetes.io/master",
 ];
-/// Taint by which a person confirms that a silent host is off. Only its key counts, with any effect, on a node that is
-/// not Ready (kubernetes v1.33, `pkg/controller/podgc/gc_controller.go`, `gcTerminating`).
-pub(super) const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
-
 /// Reason for which the live cluster forbids a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Refused {
@@ -116,14 +112,6 @@ impl LiveNode {
     pub(super) fn unreachable(&self) -> bool {
         self.condition()
             .is_some_and(|ready| ready.status == "Unknown")
-    }
-
-    /// Whether its kubelet is silent, and a person has confirmed with [`OUT_OF_SERVICE`] that the host is off.
-    pub(super) fn said_to_be_off(&self) -> bool {
-        let spec = self.node.spec.as_ref();
-        let taints = spec.and_then(|spec| spec.taints.as_deref());
-        let mut taints = taints.unwrap_or_default().iter();
-        self.unreachable() && taints.any(|taint| taint.key == OUT_OF_SERVICE)
     }
 
     fn condition(&self) -> Option<&NodeCondition> {

@@ -24,6 +24,7 @@ pub mod keys;
 mod kubelet;
 mod mark;
 mod newcomers;
+mod off;
 pub mod operators;
 mod owner;
 mod paused;

@@ -212,6 +212,7 @@ pub(super) fn judge(read: &NodeReading<'_>, expect: &NodeExpectation) -> Vec<Nod
     let node = &read.live.node;
     vec![
         checked(CheckName::Version, version(node, expect)),
+        checked(CheckName::Runtime, runtime(node, expect)),
         checked(CheckName::Os, label_is(node, "kubernetes.io/os", "windows")),
         checked(CheckName::Architecture, architecture(node)),
         checked(CheckName::Build, build(node, expect)),
@@ -254,22 +255,27 @@ fn version(node: &Node, expect: &NodeExpectation) -> Checked {
     let Some(wanted) = expect.kubelet_minor else {
         return not_checked("the minor version of the payload's kubelet is not known here");
     };
-    if !runs.starts_with(&format!("v1.{wanted}.")) {
-        return failed(format!(
+    match runs.starts_with(&format!("v1.{wanted}.")) {
+        true => Ok(format!("kubelet {runs}")),
+        false => failed(format!(
             "the kubelet is {runs}, and the payload's is 1.{wanted}"
-        ));
+        )),
     }
+}
+
+/// The settings of containerd are written for the manifest's release (docs/settings.md).
+fn runtime(node: &Node, expect: &NodeExpectation) -> Checked {
     let Some(wanted) = &expect.containerd else {
-        return Ok(format!("kubelet {runs}"));
+        return not_checked("the release of the payload's containerd is not known here");
     };
-    // The settings of containerd are written for the manifest's release (docs/settings.md).
+    let info = node.status.as_ref().and_then(|it| it.node_info.as_ref());
     let runtime = info.map_or("", |info| info.container_runtime_version.as_str());
     match runtime.strip_prefix("containerd://") {
         // A build without tags has a commit in place of a version.
-        Some(is) if !is_release(is) => Ok(format!(
-            "kubelet {runs}, containerd {is}, which names no release"
-        )),
-        Some(is) if is_of(is, wanted) => Ok(format!("kubelet {runs}, containerd {is}")),
+        Some(is) if !is_release(is) => {
+            not_checked(format!("containerd is {is}, which names no release"))
+        }
+        Some(is) if is_of(is, wanted) => Ok(format!("containerd {is}")),
         Some(is) => failed(format!(
             "containerd is {is}, and the payload's is {wanted}: `containerd:` of payload.yaml names another release than \
              the program's"

@@ -1,9 +1,11 @@
 //! Fields of Machines, MachineSets and Nodes that the watcher reads, checked and bounded.
 
 mod condition;
+mod filled;
 mod machine;
 mod machine_set;
 mod node;
+mod quantity;
 mod template;
 
 pub(super) use machine::{ObservedMachine, machine};

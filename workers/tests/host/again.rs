@@ -312,6 +312,103 @@ async fn a_cloud_node_manager_has_its_own_token_and_another_before_that_ends() {
     assert_eq!(bench.found(task).await, (None, vec![]));
 }
 
+/// Other differences may wait for a lease, or for the end of a pause.
+#[tokio::test(start_paused = true)]
+async fn a_comparison_renews_a_token_that_is_due_and_changes_nothing_else() {
+    let mut bench = Bench::start(&[]).await;
+    bench.platform = "Azure";
+    let node = bench.joined().await;
+    let text = |bench: &Bench, path: &str| {
+        let host = bench.simulated();
+        let state = host.state();
+        let file = state.disk.read_text_path(path).ok()?;
+        Some(String::from_utf8_lossy(file.bytes().expect("in memory")).into_owned())
+    };
+    let token = r"C:\k\cloud-node-manager-token";
+    let (firewall, ca) = ("dormer-kubelet", r"C:\k\cloud-node-manager-ca.crt");
+    {
+        let host = bench.simulated();
+        let mut state = host.state();
+        // A live difference in the other section, and one that restarts a service in the same.
+        state.firewall.remove(firewall).expect("it was there");
+        state.disk.put(ca, b"old").expect("written");
+    }
+    bench.cluster.cloud.lock().expect("tokens").lasts = false;
+    let before = (bench.counts(), text(&bench, token));
+    let task = bench.plan_and_renew(&node);
+    let Outcome::Planned {
+        class,
+        differs,
+        certificates,
+        renews,
+        ..
+    } = bench.does(task).await
+    else {
+        panic!("a comparison")
+    };
+    assert!(renews && !certificates, "it was renewed");
+    assert_eq!(class, Some(ChangeClass::Restart));
+    assert_eq!(differs.len(), 2, "{differs:?}");
+    assert!(differs[0].starts_with("firewall:"), "{differs:?}");
+    assert!(differs[1].starts_with(&format!("file:{ca}")), "{differs:?}");
+    let given = bench.cluster.cloud.lock().expect("tokens").given;
+    let last = Some(format!("cloud-t0ken-{given}-of-{node}"));
+    assert_eq!(text(&bench, token), last);
+    assert_ne!(before.1, last);
+    assert_eq!(text(&bench, ca).as_deref(), Some("old"));
+    assert!(!bench.simulated().state().firewall.contains_key(firewall));
+    let counts = bench.counts();
+    let runs = counts.executions[before.0.executions.len()..].iter();
+    let changed: Vec<&String> = runs.flat_map(|run| &run.changed).collect();
+    assert_eq!(changed, [&format!("file:{token}")]);
+
+    // It lasts now, and the next comparison sends nothing.
+    let before = bench.counts();
+    let task = bench.plan_and_renew(&node);
+    bench.does(task).await;
+    assert_eq!(done(&before, &bench.counts()), (2, 0, 0, 0));
+}
+
+/// The old program knows of no renewal, or the host refuses it: the comparison is made all the same.
+#[tokio::test(start_paused = true)]
+async fn a_token_that_cannot_be_renewed_stays_a_difference() {
+    let mut bench = Bench::start(&[]).await;
+    bench.platform = "Azure";
+    let node = bench.joined().await;
+    bench.cluster.cloud.lock().expect("tokens").lasts = false;
+    let Task::Plan {
+        host,
+        desired,
+        node_name,
+        adopt,
+        renew,
+        ..
+    } = bench.plan_and_renew(&node)
+    else {
+        panic!("a comparison")
+    };
+    let stale = Task::Plan {
+        host,
+        desired,
+        node_name,
+        adopt,
+        renew,
+        generation: 0,
+    };
+    let Outcome::Planned {
+        class,
+        differs,
+        certificates,
+        renews,
+        ..
+    } = bench.does(stale).await
+    else {
+        panic!("a comparison")
+    };
+    assert!(certificates && renews);
+    assert_eq!((class, differs.len()), (Some(ChangeClass::Live), 1));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_node_is_the_same_to_the_program_of_a_later_dormer() {
     let mut bench = Bench::start(&[]).await;

@@ -164,6 +164,7 @@ impl Cluster for Plain {
             let token = format!("cloud-t0ken-{}-of-{node}", cloud.given);
             return Ok(CloudToken::New {
                 token: token.into(),
+                node_uid: format!("uid-of-{node}"),
                 due: Timestamp(u64::MAX),
             });
         }
@@ -174,7 +175,8 @@ impl Cluster for Plain {
         })
     }
 
-    async fn note_cloud_token(&self, _: &str, _: Timestamp) -> Result<(), Failure> {
+    async fn note_cloud_token(&self, node: &str, uid: &str, _: Timestamp) -> Result<(), Failure> {
+        assert_eq!(uid, format!("uid-of-{node}"));
         self.cloud.lock().expect("the cloud's tokens").lasts = true;
         Ok(())
     }
@@ -490,6 +492,30 @@ impl Bench {
             node_name,
             adopt,
             generation: 1,
+            renew: false,
+        }
+    }
+
+    /// A comparison that renews what ends.
+    pub(crate) fn plan_and_renew(&self, node: &str) -> Task {
+        let Task::Plan {
+            host,
+            desired,
+            node_name,
+            adopt,
+            generation,
+            ..
+        } = self.plan(Some(node.to_owned()), false)
+        else {
+            panic!("a plan")
+        };
+        Task::Plan {
+            host,
+            desired,
+            node_name,
+            adopt,
+            generation,
+            renew: true,
         }
     }
 

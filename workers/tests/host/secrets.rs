@@ -219,11 +219,12 @@ impl Cluster for Marked {
     async fn cloud_token(&self, _: &str, _: bool) -> Result<CloudToken, Failure> {
         Ok(CloudToken::New {
             token: CLOUD_TOKEN.to_owned().into(),
+            node_uid: "uid-node".into(),
             due: Timestamp(u64::MAX),
         })
     }
 
-    async fn note_cloud_token(&self, _: &str, _: Timestamp) -> Result<(), Failure> {
+    async fn note_cloud_token(&self, _: &str, _: &str, _: Timestamp) -> Result<(), Failure> {
         Ok(())
     }
 }
@@ -339,6 +340,7 @@ async fn no_secret_in_a_hosts_output_is_published() {
         node_name: None,
         adopt: false,
         generation: 1,
+        renew: false,
     };
     let mut leaked = Vec::new();
     // The probe has no document. What the plan's said is known from before.

@@ -212,6 +212,14 @@ impl Bench {
         self.node(machine)["spec"]["unschedulable"] == true
     }
 
+    /// Deletes the Machine's Node.
+    pub(crate) fn delete_node(&self, machine: &MachineRef) {
+        let key = Key::new("", machine.name.as_str());
+        let api = &self.world.api;
+        let gone = api.delete(&User::admin(), &kinds::NODE, &key, &DeleteOptions::now());
+        gone.expect("it was there");
+    }
+
     /// Patches a Node.
     pub(crate) fn patch_node(&self, machine: &MachineRef, change: Value) {
         patch(

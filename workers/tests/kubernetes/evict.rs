@@ -299,6 +299,33 @@ async fn a_silent_host_that_stays_is_drained_by_force_once_a_person_says_that_it
     );
 }
 
+/// The cloud controller manager saw the instance shut down: what ran there has ended.
+#[tokio::test]
+async fn a_silent_host_that_its_cloud_found_shut_down_is_drained_by_force() {
+    let (bench, m) = opened(1).await;
+    bench.node_says_ready(&m, "Unknown");
+    let held = json!({"finalizers": ["example.com/silent-kubelet"]});
+    bench.pod(&m, "guarded", held);
+    bench.world.create(budget("guarded")).expect("a budget");
+    let shut_down =
+        json!([{"key": "node.cloudprovider.kubernetes.io/shutdown", "effect": "NoSchedule"}]);
+    // Its kubelet answers, or did a moment ago: the word is about an earlier time.
+    bench.node_says_ready(&m, "False");
+    bench.patch_node(&m, json!({"spec": {"taints": shut_down}}));
+    assert_eq!(named(&bench, evict(&m, 1, false)).await.0, 0);
+    bench.node_says_ready(&m, "Unknown");
+    let (evicted, left, blockers, _) = named(&bench, evict(&m, 1, false)).await;
+    assert_eq!((evicted, left), (0, 1), "without force budgets hold");
+    assert!(blockers[0].contains("disruption budget guarded"));
+    assert_eq!(named(&bench, evict(&m, 1, true)).await.0, 1);
+    let pods = bench.world.all(&dormer_fleet::api::kinds::POD);
+    let pod = pods
+        .iter()
+        .find(|pod| pod.value["metadata"]["name"] == "guarded")
+        .expect("its finalizer holds it");
+    assert_eq!(pod.value["metadata"]["deletionGracePeriodSeconds"], 0);
+}
+
 /// The word that a host is off is read again before each pod: taken back in mid-pass, whatever the worker does then, it
 /// costs at most the pod whose DELETE was under way.
 #[tokio::test]

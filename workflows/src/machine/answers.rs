@@ -37,10 +37,13 @@ impl Draft<'_> {
                 facts,
                 host_key,
                 generation,
+                certificates,
+                renews,
                 ..
             } => {
                 self.read(facts, host_key);
                 self.s.not_compared = None;
+                self.s.host.renews = *renews || *certificates;
                 // A late comparison says nothing about changes that began after it.
                 if matches!(self.s.phase, Phase::Adopting | Phase::Checking) {
                     self.s.host.generation = *generation;

@@ -96,9 +96,13 @@ impl DrainPhase {
             (Self::Undoing, Outcome::FenceClosed) => draft.fence_closed("given up"),
             // A delayed deletion arrived before the token was closed: the slot waits for the replacement.
             (Self::Undoing, Outcome::MachineDeleted) => draft.enter(Phase::Vanishing),
-            // The Node is cordoned again: evictions went on meanwhile.
+            // The Node is cordoned again. A pass that began before that does not end the drain.
             (Self::Evicting(change, drain), Outcome::FenceOpened { .. }) => {
-                draft.s.phase = evicting(change, drain, false);
+                let drain = Drain {
+                    uncordoned: false,
+                    ..drain
+                };
+                draft.s.phase = Phase::Evicting(change, drain);
             }
             (Self::Leaving, outcome) => removal::answered(draft, outcome),
             // Answer to a task of an earlier phase, or in a phase without tasks.
@@ -168,7 +172,7 @@ impl DrainPhase {
 
     pub(super) fn fired(self, draft: &mut Draft<'_>, timer: Timer) {
         match (self, timer) {
-            (Self::Evicting(change, drain), Timer::Again) => next_pass(draft, &change, &drain),
+            (Self::Evicting(change, drain), Timer::Again) => next_pass(draft, change, drain),
             (Self::Evicting(change, drain), Timer::Drain) => overdue(draft, change, drain),
             (Self::Leaving, Timer::Again) => removal::begin_pass(draft, false),
             (Self::Leaving, Timer::Drain) => removal::overdue(draft),
@@ -212,7 +216,7 @@ impl DrainPhase {
                 draft.s.note = Some("somebody uncordoned the Node; it is cordoned again".into());
                 draft.open(&change.anew());
                 // Until that is done, a retry begins with it.
-                draft.s.phase = evicting(change, drain, true);
+                draft.s.phase = uncordoned(change, drain);
             }
             // Pods may come. The worker finds out whether the Machine is deleted already.
             (
@@ -243,7 +247,7 @@ impl DrainPhase {
                     uncordoned: true, ..
                 },
             ) => {
-                draft.s.phase = evicting(change, drain, true);
+                draft.s.phase = uncordoned(change, drain);
             }
             // Nothing is destroyed yet: it is undone.
             (
@@ -373,12 +377,13 @@ impl DrainPhase {
     }
 }
 
-/// The drain, and whether another client has uncordoned its Node.
-fn evicting(change: Change, drain: Drain, uncordoned: bool) -> Phase {
+/// The drain, whose Node another client has uncordoned.
+fn uncordoned(change: Change, drain: Drain) -> Phase {
     Phase::Evicting(
         change,
         Drain {
-            uncordoned,
+            uncordoned: true,
+            pass_is_stale: true,
             ..drain
         },
     )
@@ -457,20 +462,28 @@ fn begin_eviction(draft: &mut Draft<'_>, change: &Change, drain: &Drain) {
         return emptied(draft, change.how);
     }
     draft.evict(change.how, drain.force);
-    if !drain.force {
-        let drain = Drain {
-            overdue: false,
-            ..drain.clone()
-        };
-        draft.s.phase = Phase::Evicting(change.clone(), drain);
+    let drain = Drain {
+        overdue: drain.overdue && drain.force,
+        pass_is_stale: drain.uncordoned,
+        ..drain.clone()
+    };
+    let limited = !drain.force;
+    draft.s.phase = Phase::Evicting(change.clone(), drain);
+    if limited {
         draft.wait(Timer::Drain);
     }
 }
 
 /// Begins the next pass of evictions. With its Node, its pods are gone from the API server, too.
-fn next_pass(draft: &mut Draft<'_>, change: &Change, drain: &Drain) {
+fn next_pass(draft: &mut Draft<'_>, change: Change, drain: Drain) {
     if draft.s.node_name().is_some() {
-        return draft.evict(change.how, drain.force);
+        draft.evict(change.how, drain.force);
+        let drain = Drain {
+            pass_is_stale: drain.uncordoned,
+            ..drain
+        };
+        draft.s.phase = Phase::Evicting(change, drain);
+        return;
     }
     draft.s.note = Some("drained no further: its Node is gone".into());
     emptied(draft, change.how);
@@ -558,7 +571,9 @@ fn pass_done(
 ) {
     // A paused machine waits here, drained or not: nothing is destroyed before it is resumed.
     let goes_on = !draft.halted();
-    if left == 0 && goes_on {
+    // Pods may have come that this pass did not see.
+    let again = drain.uncordoned || drain.pass_is_stale;
+    if left == 0 && goes_on && !again {
         return emptied(draft, change.how);
     }
     let same = evicted == 0 && drain.left == left;

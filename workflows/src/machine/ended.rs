@@ -271,6 +271,7 @@ impl Draft<'_> {
         }
         if held {
             let back = phase.joined() && phase != Phase::Closing;
+            let phase = self.cordoned_first(phase);
             return self.enter(if back { Phase::Undoing } else { phase });
         }
         let phase = match phase {

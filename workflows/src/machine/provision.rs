@@ -48,17 +48,9 @@ impl ProvisionPhase {
                     class,
                     differs,
                     pods,
-                    certificates,
                     ..
                 },
-            ) => {
-                let found = Comparison {
-                    class,
-                    differs,
-                    certificates,
-                };
-                adopted(draft, found, pods);
-            }
+            ) => adopted(draft, Comparison { class, differs }, pods),
             // Answer to a task of an earlier phase; Address has no tasks.
             (
                 Self::Address | Self::Probing | Self::KeyWait { .. } | Self::Adopting,

@@ -32,8 +32,6 @@ pub(super) struct Comparison {
     /// Change class; `None`: nothing differs.
     pub(super) class: Option<ChangeClass>,
     pub(super) differs: Vec<String>,
-    /// Whether a trusted certificate, or a token that ends, is among it.
-    pub(super) certificates: bool,
 }
 
 impl ServePhase {
@@ -54,9 +52,10 @@ impl ServePhase {
             Self::Checking => draft.plan(false),
             Self::Applying { section } => draft.converge(section),
             // A person, or an owner, ends these.
-            Self::ApprovalWait(_) | Self::OwnerWait(_) => {}
+            Self::ApprovalWait(_) | Self::OwnerWait(_) => draft.await_renewal(),
             Self::LeaseWait(_) => {
                 await_repair(draft);
+                draft.await_renewal();
                 draft.request();
             }
             Self::Closing => draft.close(),
@@ -65,22 +64,14 @@ impl ServePhase {
 
     pub(super) fn answered(self, draft: &mut Draft<'_>, outcome: Outcome) {
         match (self, outcome) {
-            (
-                Self::Checking,
-                Outcome::Planned {
-                    class,
-                    differs,
-                    certificates,
-                    ..
-                },
-            ) => {
-                let found = Comparison {
-                    class,
-                    differs,
-                    certificates,
-                };
-                compared(draft, found);
+            (Self::Checking, Outcome::Planned { class, differs, .. }) => {
+                compared(draft, Comparison { class, differs })
             }
+            // The change that it waits for stays: its token was renewed, if that was due.
+            (
+                Self::ApprovalWait(_) | Self::OwnerWait(_) | Self::LeaseWait(_),
+                Outcome::Planned { .. },
+            ) => draft.await_renewal(),
             (Self::Applying { section }, Outcome::Converged { .. }) => match section {
                 Section::Host => draft.enter(Phase::Applying {
                     section: Section::Node,
@@ -135,6 +126,14 @@ impl ServePhase {
         match self {
             Self::Checking => not_compared(draft, failure),
             Self::Serving if task == TaskKind::FindNode => node_unknown(draft, &failure),
+            // The next comparison renews the token: it lasts for days after it is due.
+            Self::ApprovalWait(_) | Self::OwnerWait(_) | Self::LeaseWait(_)
+                if task == TaskKind::Plan =>
+            {
+                let cause = cause(&failure.code, None, &failure.message);
+                draft.s.note = Some(format!("{cause}; the host could not be compared"));
+                draft.await_renewal();
+            }
             Self::Applying { .. }
             | Self::Closing
             | Self::Serving
@@ -158,16 +157,19 @@ impl ServePhase {
             // Its Node came back.
             (Self::Serving, Timer::Deadline) => {}
             (Self::LeaseWait(_), Timer::Deadline) => await_repair(draft),
+            (Self::ApprovalWait(_) | Self::OwnerWait(_) | Self::LeaseWait(_), Timer::Drift) => {
+                draft.renew()
+            }
             // A timer of a phase that was left.
-            (Self::LeaseWait(_), Timer::Again | Timer::Soak | Timer::Drift | Timer::Drain) => {}
+            (Self::LeaseWait(_), Timer::Again | Timer::Soak | Timer::Drain) => {}
             (Self::Serving, Timer::Again | Timer::Soak | Timer::Drain) => {}
+            (
+                Self::ApprovalWait(_) | Self::OwnerWait(_),
+                Timer::Again | Timer::Deadline | Timer::Soak | Timer::Drain,
+            ) => {}
             // They wait for no timer.
             (
-                Self::Checking
-                | Self::Applying { .. }
-                | Self::ApprovalWait(_)
-                | Self::OwnerWait(_)
-                | Self::Closing,
+                Self::Checking | Self::Applying { .. } | Self::Closing,
                 Timer::Again | Timer::Deadline | Timer::Soak | Timer::Drift | Timer::Drain,
             ) => {}
         }
@@ -417,9 +419,8 @@ pub(super) fn compared(draft: &mut Draft<'_>, found: Comparison) {
             draft.enter(Phase::Serving);
         }
         Some(_) if draft.rests() => draft.enter(Phase::Serving),
-        Some(ChangeClass::Live)
-            if draft.s.barred().is_none() && (found.certificates || !draft.s.live_held()) =>
-        {
+        // Under a pause the comparison has renewed what ends, and everything else waits.
+        Some(ChangeClass::Live) if draft.s.barred().is_none() && !draft.s.live_held() => {
             draft.enter(apply);
         }
         // A new address is no change of the pool: only this host's services are reconfigured.

@@ -209,6 +209,10 @@ pub struct Host {
     /// Whether a first certificate was approved since the last order to configure it: with that its Node can register.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub certified: bool,
+    /// Whether it has a token that ends, or a certificate that was not renewed: it is compared now and then also while it
+    /// waits for a change.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub renews: bool,
     /// Reboots since the present configuration began.
     #[serde(skip_serializing_if = "Reboots::is_none")]
     pub reboots: Reboots,
@@ -355,9 +359,13 @@ pub struct Drain {
     /// Passes in a row that moved nothing and found the same pods left.
     #[serde(skip_serializing_if = "is_zero")]
     pub idle_passes: u8,
-    /// Whether another client uncordoned the Node while the drain was paused or had failed.
+    /// Whether another client uncordoned the Node, and dormer has not cordoned it again.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub uncordoned: bool,
+    /// Whether another client uncordoned the Node after the present pass of evictions began, so that pods may have come
+    /// after it: this pass does not end the drain.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub pass_is_stale: bool,
 }
 
 impl State {
@@ -527,8 +535,8 @@ impl State {
         }
     }
 
-    /// Whether the pool's pause delays changes that do not disturb pods. Changes of certificates, and tokens that end,
-    /// are never delayed.
+    /// Whether the pool's pause delays changes that do not disturb pods. A comparison renews trusted certificates and
+    /// tokens that end also then.
     #[must_use]
     pub(super) fn live_held(&self) -> bool {
         let pool = self.pool.as_ref();

@@ -18,8 +18,8 @@ use dormer_proto::{
 pub struct PhaseRow {
     /// Phase: its id, its text for people, its state.
     pub phase: MachinePhase,
-    /// Condition that the phase waits for, as text for people. `view.rs` fills in `{host}` and `{node}`, and adds
-    /// details for some phases.
+    /// Condition that the phase waits for, as text for people. `view.rs` fills in `{host}`, `{node}` and `{boot}`, and
+    /// adds details for some phases.
     pub waits_for: &'static str,
     /// Tasks whose failure counts for this phase. Any other task belongs to an earlier phase.
     pub awaits: &'static [TaskKind],
@@ -137,18 +137,15 @@ pub static PHASES: [PhaseRow; MachinePhase::ALL.len()] = [
     row(MachinePhase::ConvergingHost, "{host} to be configured")
         .awaits(&[TaskKind::Converge])
         .disturbs(),
-    row(
-        MachinePhase::Rebooting,
-        "{host} to come back from its reboot",
-    )
-    .awaits(&[TaskKind::Reboot, TaskKind::Probe])
-    .disturbs()
-    .timers(&[
-        // Pause before the first probe of a host that was ordered to reboot, and between two probes.
-        (Timer::Again, Length::Ms(10 * SECOND)),
-        // A reboot that applies updates takes a quarter of an hour (scenario 25).
-        (Timer::Deadline, Length::Ms(30 * MINUTE)),
-    ]),
+    row(MachinePhase::Rebooting, "{host} to end the boot {boot}")
+        .awaits(&[TaskKind::Reboot, TaskKind::Probe])
+        .disturbs()
+        .timers(&[
+            // Pause before the first probe of a host that was ordered to reboot, and between two probes.
+            (Timer::Again, Length::Ms(10 * SECOND)),
+            // A reboot that applies updates takes a quarter of an hour (scenario 25).
+            (Timer::Deadline, Length::Ms(30 * MINUTE)),
+        ]),
     // Configured: configure.rs
     row(MachinePhase::NodeWait, "the Node {node}").timers(&[
         // From the kubelet's start to its Node.
@@ -179,16 +176,24 @@ pub static PHASES: [PhaseRow; MachinePhase::ALL.len()] = [
     ]),
     row(MachinePhase::Checking, "{host} to be compared").awaits(&[TaskKind::Plan]),
     row(MachinePhase::Applying, "{host} to be changed in place").awaits(&[TaskKind::Converge]),
-    row(MachinePhase::ApprovalWait, "approval (dormer approve)"),
+    // Their `Drift` runs only on hosts with a token that ends, which a comparison renews.
+    row(MachinePhase::ApprovalWait, "approval (dormer approve)")
+        .awaits(&[TaskKind::Plan])
+        .timers(&[(Timer::Drift, Length::Drift)]),
     row(
         MachinePhase::OwnerWait,
         "an owner: no MachineSet would replace this Machine",
-    ),
-    row(MachinePhase::LeaseWait, "the rollout's lease").timers(&[
-        // How long a Node is not Ready before its machine may be repaired over the rollout's limit; runs only while
-        // it is not Ready.
-        (Timer::Deadline, Length::PoolRepairAfter),
-    ]),
+    )
+    .awaits(&[TaskKind::Plan])
+    .timers(&[(Timer::Drift, Length::Drift)]),
+    row(MachinePhase::LeaseWait, "the rollout's lease")
+        .awaits(&[TaskKind::Plan])
+        .timers(&[
+            // How long a Node is not Ready before its machine may be repaired over the rollout's limit; runs only while
+            // it is not Ready.
+            (Timer::Deadline, Length::PoolRepairAfter),
+            (Timer::Drift, Length::Drift),
+        ]),
     row(MachinePhase::Closing, "the fence to be closed")
         .awaits(&[TaskKind::CloseFence])
         .even_paused(),

@@ -2,10 +2,11 @@
 
 use super::{
     draft::{Draft, REPAIR_AFTER_MS},
-    phase::Phase,
+    phase::{Phase, Timer},
     policy,
     state::{Change, How, Lease},
 };
+use dormer_engine_core::Command;
 use dormer_proto::{
     checks::NodeExpectation,
     id::LeaseToken,
@@ -121,8 +122,29 @@ impl Draft<'_> {
                     node_name,
                     adopt,
                     generation,
+                    renew: !adopt,
                 });
             }
+        }
+    }
+
+    /// Compares a host that waits for a change, so that the token on it is renewed.
+    pub(super) fn renew(&mut self) {
+        // The address of a machine without a Node may be another's by now.
+        let may = self.s.node.is_some() && self.s.desired().is_some();
+        match self.s.host.renews && may {
+            true => self.plan(false),
+            false => self.await_renewal(),
+        }
+    }
+
+    /// Waits until the host is compared for its token, if it has one that ends.
+    pub(super) fn await_renewal(&mut self) {
+        if self.s.host.renews {
+            self.wait(Timer::Drift);
+        } else {
+            // That of the time when it served.
+            self.push(Command::CancelTimer(Timer::Drift));
         }
     }
 

@@ -535,6 +535,7 @@ pub(crate) fn planned(class: Option<ChangeClass>) -> Outcome {
         token: LeaseToken(0),
         pods: 4,
         certificates: false,
+        renews: false,
     }
 }
 

@@ -17,24 +17,28 @@ use std::{
 
 /// The one second in which everything happens: stamps of the API server tell nothing apart.
 const SECOND: Timestamp = Timestamp(1_000);
-const SET: &str = "set";
+const SETS: [&str; 2] = ["set", "set-b"];
+
+/// An owner as the watcher reads it: its `spec.replicas`, and its Machines; `true`: being deleted.
+type OwnerView = (usize, Vec<(usize, bool)>);
 
 /// Everything that matters of a moment.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct World {
     pub(crate) rollout: Pool,
     pub(crate) machines: Vec<Machine>,
-    /// `spec.replicas` of the one owner.
-    pub(crate) replicas: usize,
-    /// What the watcher read and has not yet told; `true`: being deleted.
-    pub(crate) reading: Option<(usize, Vec<(usize, bool)>)>,
+    /// `spec.replicas` of each owner.
+    pub(crate) replicas: Vec<usize>,
+    /// What the watcher read and has not yet told.
+    pub(crate) reading: Option<Vec<OwnerView>>,
     /// What the watcher told last.
-    pub(crate) observed_counts: (usize, Vec<(usize, bool)>),
+    pub(crate) observed_counts: Vec<OwnerView>,
     /// Workers, each asleep before its next call to the API server.
     pub(crate) workers: Vec<Worker>,
     pub(crate) faults: Faults,
     /// Machines that we deleted while they served, and whose replacements do not serve yet.
     pub(crate) owed: usize,
+    pub(crate) blind: Blind,
     pub(crate) wrong: Option<&'static str>,
 }
 
@@ -120,6 +124,8 @@ fn each_tick(state: &mut State, f: &mut dyn FnMut(&mut u64)) {
 /// A Machine with its Node, as the API server has them, and its run.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Machine {
+    /// Its owner.
+    pub(crate) set: usize,
     pub(crate) exists: bool,
     pub(crate) deleting: bool,
     pub(crate) ready: bool,
@@ -145,6 +151,8 @@ pub(crate) struct Machine {
     /// The number of its present task; older ones are answered by nobody.
     pub(crate) task: u8,
     pub(crate) said: Option<Report>,
+    /// What reached the rollout last.
+    pub(crate) received: Received,
     pub(crate) to_rollout: VecDeque<Say>,
     pub(crate) from_rollout: VecDeque<ToMachine>,
 }
@@ -181,6 +189,71 @@ pub(crate) struct Report {
     cordoned: bool,
     repair: bool,
     not_compared: bool,
+}
+
+/// What a report says that forbids or allows a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub(crate) struct Received {
+    cordoned: bool,
+    repair: bool,
+    not_compared: bool,
+}
+
+/// What is kept from the rollout, to prove that a law of the model can fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub(crate) enum Blind {
+    /// Nothing.
+    #[default]
+    No,
+    /// That a person cordoned a Node.
+    Cordons,
+    /// For how long a Node has not been Ready: each may be repaired at once.
+    Downtime,
+    /// That a host cannot be compared.
+    Troubles,
+    /// That a Machine was deleted: neither its run nor the watcher says so.
+    Deletions,
+    /// That a lease has ended.
+    Releases,
+}
+
+impl Blind {
+    fn report(self, report: Report) -> Report {
+        match self {
+            Self::Cordons => Report {
+                cordoned: false,
+                ..report
+            },
+            Self::Downtime => Report {
+                repair: report.unavailable,
+                ..report
+            },
+            Self::Troubles => Report {
+                not_compared: false,
+                ..report
+            },
+            Self::Deletions => Report {
+                deleting: false,
+                ..report
+            },
+            Self::No | Self::Releases => report,
+        }
+    }
+
+    /// What the rollout takes in. `None`: nothing.
+    fn say(self, say: Say) -> Option<Say> {
+        Some(match (self, say) {
+            (_, Say::Member(report)) => Say::Member(self.report(report)),
+            (_, Say::Request(report)) => Say::Request(self.report(report)),
+            (Self::Releases, Say::Release { .. }) => return None,
+            (Self::Deletions, Say::Release { token, .. }) => Say::Release {
+                token,
+                replaced: false,
+            },
+            (Self::Deletions, Say::Left { stays, .. }) => Say::Left { gap: false, stays },
+            (_, say) => say,
+        })
+    }
 }
 
 /// What a machine's run says.
@@ -256,8 +329,9 @@ fn who(run: &RunId) -> usize {
 }
 
 impl Machine {
-    fn coming(upgraded: bool) -> Self {
+    fn coming(set: usize, upgraded: bool) -> Self {
         Self {
+            set,
             exists: true,
             deleting: false,
             ready: false,
@@ -275,6 +349,7 @@ impl Machine {
             upgraded,
             task: 0,
             said: None,
+            received: Received::default(),
             to_rollout: VecDeque::new(),
             from_rollout: VecDeque::new(),
         }
@@ -325,9 +400,9 @@ impl Machine {
 }
 
 impl Report {
-    fn spell(self) -> MemberReport {
+    fn spell(self, set: usize) -> MemberReport {
         MemberReport {
-            owner: Some(SET.into()),
+            owner: Some(SETS[set].into()),
             created: SECOND,
             had_node: self.had_node,
             unavailable: self.unavailable,
@@ -350,11 +425,11 @@ impl Report {
 }
 
 impl Say {
-    fn spell(self) -> Signal {
+    fn spell(self, set: usize) -> Signal {
         match self {
-            Self::Member(report) => Signal::Member(report.spell()),
+            Self::Member(report) => Signal::Member(report.spell(set)),
             Self::Request(report) => Signal::Request {
-                report: report.spell(),
+                report: report.spell(set),
             },
             Self::Withdraw => Signal::Withdraw,
             Self::Release { token, replaced } => Signal::Release {
@@ -365,7 +440,7 @@ impl Say {
             Self::Left { gap, stays } => {
                 let deleted = (!stays).then_some(SECOND);
                 Signal::Left {
-                    owner: Some(SET.into()),
+                    owner: Some(SETS[set].into()),
                     gap,
                     stays,
                     never_served: false,
@@ -378,32 +453,48 @@ impl Say {
 }
 
 impl World {
-    /// A pool of `replicas` machines that serve; the first `upgrades` of them want to be upgraded.
-    pub(crate) fn new(replicas: usize, upgrades: usize, faults: Faults) -> Self {
+    /// A pool of these machines, which serve; the first `upgrades` of them want to be upgraded. `replicas`: of each
+    /// owner.
+    pub(crate) fn new(
+        replicas: &[usize],
+        upgrades: usize,
+        max_repairs: Option<u32>,
+        faults: Faults,
+    ) -> Self {
         let mut world = Self {
             rollout: Pool::new(State::default()),
             machines: Vec::new(),
-            replicas,
+            replicas: replicas.to_vec(),
             reading: None,
-            observed_counts: (0, Vec::new()),
+            observed_counts: Vec::new(),
             workers: Vec::new(),
             faults,
             owed: 0,
+            blind: Blind::No,
             wrong: None,
         };
-        world.take_in(observed(Fact::Pool(PoolSettings::default())));
-        for who in 0..replicas {
-            world.machines.push(Machine::coming(who >= upgrades));
+        let settings = PoolSettings {
+            max_repairs,
+            ..PoolSettings::default()
+        };
+        world.take_in(observed(SETS[0], Fact::Pool(settings)));
+        let owners = replicas.iter().enumerate();
+        let owners = owners.flat_map(|(set, replicas)| std::iter::repeat_n(set, *replicas));
+        for (who, set) in owners.enumerate() {
+            world.machines.push(Machine::coming(set, who >= upgrades));
             world.joins(who);
             world.machines[who].to_rollout.clear();
             let report = world.machines[who].report();
-            world.take_in(said(who, Say::Member(report)));
+            world.take_in(said(who, set, Say::Member(report)));
         }
-        let with_node = (0..replicas).map(uid).collect();
-        world.take_in(observed(Fact::Listed {
-            with_node,
-            sets: None,
-        }));
+        let with_node = (0..world.machines.len()).map(uid).collect();
+        world.take_in(observed(
+            SETS[0],
+            Fact::Listed {
+                with_node,
+                sets: None,
+            },
+        ));
         world.read();
         world.tell();
         world
@@ -448,20 +539,27 @@ impl World {
     /// a person keeps cordoned, as far as the rollout was told: what changed since, a worker sees when it opens the fence.
     fn judge_marked(&mut self, to: usize, over_limit: bool) {
         let slots = &self.rollout.state.slots;
-        let Some(member) = self.rollout.state.members.get(&Uid::new(&uid(to))) else {
+        let members = &self.rollout.state.members;
+        let Some(member) = members.get(&Uid::new(&uid(to))) else {
             return;
         };
+        let received = self.machines[to].received;
         if over_limit && slots.iter().filter(|slot| slot.over_limit).count() > 1 {
             self.wrong = Some("two leases over the limit");
         }
-        if over_limit && member.is(Flag::HadNode) && !member.is(Flag::Repair) {
+        if over_limit && member.is(Flag::HadNode) && !received.repair {
             self.wrong = Some("a lease over the limit for a node that was just NotReady");
         }
-        let members = self.rollout.state.members.values();
-        if members.filter(|m| m.trouble() != 0).count() > 1 {
+        let is_member = |at: &usize| members.contains_key(&Uid::new(&uid(*at)));
+        let members = (0..self.machines.len()).filter(is_member);
+        if members
+            .filter(|at| self.machines[*at].received.not_compared)
+            .count()
+            > 1
+        {
             self.wrong = Some("a lease while hosts cannot be compared");
         }
-        if member.is(Flag::Cordoned) {
+        if received.cordoned {
             self.wrong = Some("a lease for a node that a person cordoned");
         }
     }
@@ -473,20 +571,29 @@ impl World {
             m.stays() || !m.served || members.get(&Uid::new(&uid(at))).is_none_or(|m| m.leaves())
         };
         let all_known = self.machines.iter().enumerate().all(|(at, m)| known(at, m));
-        let there = self.machines.iter().filter(|m| m.stays()).count();
-        if all_known && there < self.replicas {
+        if all_known && (0..self.replicas.len()).any(|set| self.gaps(set) > 0) {
             self.wrong = Some("a grant over a gap");
         }
     }
 
+    /// Machines that serve no more, or not yet, of those that an owner wants.
+    fn gaps(&self, set: usize) -> usize {
+        let ours = self.machines.iter().filter(|m| m.set == set);
+        let there = ours.filter(|m| m.stays()).count();
+        self.replicas[set].saturating_sub(there)
+    }
+
     // The watcher.
 
-    fn view(&self) -> (usize, Vec<(usize, bool)>) {
-        let machines = self.machines.iter().enumerate().filter(|(_, m)| m.exists);
-        (
-            self.replicas,
-            machines.map(|(at, m)| (at, m.deleting)).collect(),
-        )
+    fn view(&self) -> Vec<OwnerView> {
+        let of = |set: usize| {
+            let machines = self.machines.iter().enumerate();
+            let ours = machines.filter(|(_, m)| m.exists && m.set == set);
+            let deleting = |m: &Machine| m.deleting && self.blind != Blind::Deletions;
+            ours.map(|(at, m)| (at, deleting(m))).collect()
+        };
+        let replicas = self.replicas.iter().enumerate();
+        replicas.map(|(set, wanted)| (*wanted, of(set))).collect()
     }
 
     pub(crate) fn may_read(&self) -> bool {
@@ -506,25 +613,40 @@ impl World {
             created: SECOND,
             deleting: *deleting,
         };
-        let fact = OwnerFact {
-            autoscaled: false,
-            uid: SET.into(),
-            name: SET.into(),
-            replicas: u32::try_from(view.0).expect("few"),
-            ready: None,
-            available: None,
-            machines: view.1.iter().map(owned).collect(),
-        };
-        self.observed_counts = view;
-        self.take_in(observed(Fact::Owner(fact)));
+        let before = std::mem::replace(&mut self.observed_counts, view.clone());
+        for (set, owner) in view.iter().enumerate() {
+            if before.get(set) == Some(owner) {
+                continue;
+            }
+            let fact = OwnerFact {
+                autoscaled: false,
+                uid: SETS[set].into(),
+                name: SETS[set].into(),
+                replicas: u32::try_from(owner.0).expect("few"),
+                ready: None,
+                available: None,
+                machines: owner.1.iter().map(owned).collect(),
+            };
+            self.take_in(observed(SETS[set], Fact::Owner(fact)));
+        }
     }
 
     // Machine runs.
 
     /// The oldest signal of `from` is delivered.
     pub(crate) fn deliver(&mut self, from: usize) {
-        if let Some(say) = self.machines[from].to_rollout.pop_front() {
-            self.take_in(said(from, say));
+        let Some(say) = self.machines[from].to_rollout.pop_front() else {
+            return;
+        };
+        if let Say::Member(report) | Say::Request(report) = say {
+            self.machines[from].received = Received {
+                cordoned: report.cordoned,
+                repair: report.repair,
+                not_compared: report.not_compared,
+            };
+        }
+        if let Some(say) = self.blind.say(say) {
+            self.take_in(said(from, self.machines[from].set, say));
         }
     }
 
@@ -807,9 +929,9 @@ impl World {
         (m.on_machine, m.on_node) = ((0, false), (0, false));
     }
 
-    /// The owner makes a Machine.
-    pub(crate) fn create(&mut self) {
-        let mut machine = Machine::coming(true);
+    /// An owner makes a Machine.
+    pub(crate) fn create(&mut self, set: usize) {
+        let mut machine = Machine::coming(set, true);
         machine.report_changes();
         self.machines.push(machine);
     }
@@ -878,11 +1000,10 @@ impl World {
         self.close(who, Phase::Closing);
     }
 
-    pub(crate) fn live(&self) -> usize {
-        self.machines
-            .iter()
-            .filter(|m| m.exists && !m.deleting)
-            .count()
+    /// Machines of an owner that nobody deletes.
+    pub(crate) fn live(&self, set: usize) -> usize {
+        let ours = self.machines.iter().filter(|m| m.set == set);
+        ours.filter(|m| m.exists && !m.deleting).count()
     }
 
     /// More nodes away at once, by our doing, than one.
@@ -892,8 +1013,8 @@ impl World {
             .iter()
             .filter(|m| m.exists && !m.deleting && m.hurt)
             .count();
-        let there = self.machines.iter().filter(|m| m.stays()).count();
-        let owed = self.owed.min(self.replicas.saturating_sub(there));
+        let gaps: usize = (0..self.replicas.len()).map(|set| self.gaps(set)).sum();
+        let owed = self.owed.min(gaps);
         if cordoned + owed > 1 {
             self.wrong = Some("two nodes away by our doing");
         }
@@ -915,19 +1036,19 @@ impl World {
     }
 }
 
-fn said(from: usize, say: Say) -> Input<Rollout> {
+fn said(from: usize, set: usize, say: Say) -> Input<Rollout> {
     let from = Sender::Run(work::machine_run(&uid(from)).expect("short"));
     Input::Signalled {
         from,
-        signal: work::Signal::Rollout(say.spell()),
+        signal: work::Signal::Rollout(say.spell(set)),
     }
 }
 
-fn observed(fact: Fact) -> Input<Rollout> {
+fn observed(set: &str, fact: Fact) -> Input<Rollout> {
     let object = ObjectRef {
         cluster: String::new(),
         kind: "MachineSet".into(),
-        uid: SET.into(),
+        uid: set.into(),
     };
     Input::Observed {
         object,

@@ -772,6 +772,14 @@ const CURES: &[(&[&str], Cure)] = &[
         ),
     ),
     (
+        &["WrongContainerd"],
+        cured(
+            MendHost,
+            "Compare containerd: in the payload's payload.yaml with the release of its containerd.exe: dormer payload make \
+             writes it. If they agree, find out who installed another containerd on the host",
+        ),
+    ),
+    (
         &["WrongOs", "WrongArchitecture", "WrongBuild"],
         cured(
             MendNode,

@@ -347,7 +347,10 @@ impl ops::Host for Process {
 
 impl Process {
     fn applies(&self) -> bool {
-        matches!(self.mode, Mode::Asked(Asked::Apply) | Mode::Boot)
+        matches!(
+            self.mode,
+            Mode::Asked(Asked::Apply | Asked::Renew) | Mode::Boot
+        )
     }
 
     async fn answer(&mut self, operation: Operation) -> Outcome {

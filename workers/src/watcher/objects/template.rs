@@ -4,6 +4,8 @@
 //! afterwards (docs/field-notes.md, Machines of OpenShift). Cluster API replaces the Machines of a MachineDeployment by
 //! itself, and says on the condition `UpToDate` which of them are older.
 
+use super::{filled, quantity::Quantity};
+use dormer_profile::provider_fields::{self, Field};
 use dormer_proto::{
     machine::{MachineApi, TemplateDifference},
     message::cut,
@@ -23,6 +25,8 @@ const OPENSHIFT: [&str; 3] = ["providerSpec", "metadata", "taints"];
 /// Parts that Cluster API copies unchanged from a template. It clones `infrastructureRef` and the bootstrap
 /// configuration under new names, and changes the rest in place.
 const CLUSTER: [&str; 1] = ["version"];
+/// A Machine's providerSpec.
+pub(super) const PROVIDER: &str = "spec.providerSpec.value";
 /// Fields of a providerSpec that name its type and nothing of the machine: the webhooks rewrite them.
 const TYPE_OF_PROVIDER: [&str; 3] = [
     "spec.providerSpec.value.apiVersion",
@@ -30,9 +34,31 @@ const TYPE_OF_PROVIDER: [&str; 3] = [
     "spec.providerSpec.value.metadata",
 ];
 
-/// Leaves of a spec by their path, as JSON. Absent, empty, zero and false are the same: Go leaves them out.
+/// Fields that are Kubernetes quantities: `16384Mi` and `16Gi` are the same. openshift/api, `machine/v1beta1` and
+/// `machine/v1`, has no others in a providerSpec.
+const QUANTITIES: [&str; 4] = ["diskSize", "maxPrice", "memorySize", "systemDiskSize"];
+
+/// A value of a field.
+#[derive(Debug, Clone, Eq)]
+struct Leaf {
+    /// As JSON, for people.
+    text: String,
+    /// Value of a quantity.
+    quantity: Option<Quantity>,
+}
+
+impl PartialEq for Leaf {
+    fn eq(&self, other: &Self) -> bool {
+        match (self.quantity, other.quantity) {
+            (Some(one), Some(other)) => one == other,
+            _ => self.text == other.text,
+        }
+    }
+}
+
+/// Leaves of a spec by their path. Absent, empty, zero and false are the same: Go leaves them out.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(in crate::watcher) struct SpecFields(BTreeMap<String, String>);
+pub(in crate::watcher) struct SpecFields(BTreeMap<String, Leaf>);
 
 impl SpecFields {
     /// Fields of a Machine's `spec`, or of the `spec.template.spec` of a MachineSet.
@@ -44,12 +70,13 @@ impl SpecFields {
         };
         let mut fields = Self::default();
         for part in parts {
-            fields.add(format!("spec.{part}"), &spec[*part]);
+            fields.add(format!("spec.{part}"), &spec[*part], &[]);
         }
         fields
     }
 
-    fn add(&mut self, path: String, value: &Value) {
+    /// Adds the leaves of a value. `known`: the fields that the Machine API reads there; none: all count.
+    fn add(&mut self, path: String, value: &Value, known: &'static [Field]) {
         if TYPE_OF_PROVIDER.contains(&path.as_str()) || self.0.len() >= FIELDS_MAX {
             return;
         }
@@ -58,41 +85,87 @@ impl SpecFields {
             Value::String(text) if text.is_empty() => {}
             Value::Number(number) if number.as_f64() == Some(0.0) => {}
             Value::Object(fields) => {
+                let known = match path.as_str() {
+                    PROVIDER => provider_fields::of(platform(value)),
+                    _ => known,
+                };
                 for (name, value) in fields {
-                    self.add(format!("{path}.{name}"), value);
+                    let (name, below) = match Field::find(known, name) {
+                        Some(field) => (field.name, field.below),
+                        None if known.is_empty() => (name.as_str(), known),
+                        // The Machine API ignores it: its webhook writes it into no Machine.
+                        None => continue,
+                    };
+                    self.add(format!("{path}.{name}"), value, below);
                 }
             }
             // Nothing adds elements to a list of a Machine, so another length is a difference.
             Value::Array(elements) if !elements.is_empty() => {
                 for (index, value) in elements.iter().enumerate() {
-                    self.add(format!("{path}[{index}]"), value);
+                    self.add(format!("{path}[{index}]"), value, known);
                 }
-                self.0.insert(path + "[]", elements.len().to_string());
+                self.put(path + "[]", &elements.len().into());
             }
             Value::Array(_) => {}
-            Value::Bool(true) | Value::String(_) | Value::Number(_) => {
-                self.0.insert(path, value.to_string());
-            }
+            Value::Bool(true) | Value::String(_) | Value::Number(_) => self.put(path, value),
         }
     }
 
-    /// Fields of this template that a Machine has otherwise. Fields that the Machine alone has are no difference: the
-    /// API's webhooks and the cloud's controller fill them in. They add no taints.
+    fn put(&mut self, path: String, value: &Value) {
+        let name = path.rsplit('.').next().unwrap_or_default();
+        let quantity = match QUANTITIES.contains(&name) {
+            true => Quantity::of(value),
+            false => None,
+        };
+        let text = value.to_string();
+        self.0.insert(path, Leaf { text, quantity });
+    }
+
+    /// Whether a part of the object was left out.
+    fn is_cut(&self) -> bool {
+        self.0.len() >= FIELDS_MAX
+    }
+
+    /// Fields of this template that a Machine has otherwise. Fields that the API's webhooks or the cloud's controller fill
+    /// in are no difference where the template lacks them.
     pub(in crate::watcher) fn that_differ_in(&self, machine: &Self) -> Vec<TemplateDifference> {
-        let taint = |path: &str| path.starts_with("spec.taints");
-        let dropped = machine.0.keys().filter(|path| taint(path));
-        let paths: BTreeSet<&String> = self.0.keys().chain(dropped).collect();
+        let cut_off = self.is_cut() || machine.is_cut();
+        let paths: BTreeSet<&String> = self.0.keys().chain(machine.0.keys()).collect();
         let differing = paths.into_iter().filter_map(|path| {
             let has = machine.0.get(path);
             let wanted = self.0.get(path);
-            (has != wanted).then(|| TemplateDifference {
+            let same = match (has, wanted) {
+                (None, _) | (_, None) if cut_off => true,
+                (Some(_), None) => filled::in_by_others(path, |path| self.has(path)),
+                (None, Some(_)) => filled::dropped(path),
+                (has, wanted) => has == wanted,
+            };
+            (!same).then(|| TemplateDifference {
                 field: cut(path.clone()),
-                machine: has.map(|value| short(value)),
-                template: wanted.map(|value| short(value)),
+                machine: has.map(|value| short(&value.text)),
+                template: wanted.map(|value| short(&value.text)),
             })
         });
         differing.take(DIFFERENCES_MAX).collect()
     }
+
+    /// Whether the object has this field, or one below it.
+    fn has(&self, path: &str) -> bool {
+        let below = |found: &String| {
+            let rest = found.strip_prefix(path);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        };
+        let mut from = self.0.range(path.to_owned()..);
+        from.next().is_some_and(|(found, _)| below(found))
+    }
+}
+
+/// The platform of a providerSpec, by its kind, such as `AWSMachineProviderConfig`.
+fn platform(value: &Value) -> &'static str {
+    let kind = value["kind"].as_str().unwrap_or_default().to_lowercase();
+    let all = ["aws", "azure", "gcp", "vsphere", "nutanix"];
+    let found = all.into_iter().find(|name| kind.starts_with(name));
+    found.unwrap_or_default()
 }
 
 fn short(value: &str) -> String {
@@ -183,8 +256,8 @@ mod tests {
         let value = &mut machine["providerSpec"]["value"];
         value["apiVersion"] = json!("awsproviderconfig.openshift.io/v1beta1");
         value["metadata"] = json!({"name": "x"});
-        value["placement"] = json!({"region": "us-east-1", "availabilityZone": "us-east-1a"});
-        value["blockDevices"][0]["ebs"]["encrypted"] = json!(true);
+        value["placement"] = json!({"region": "us-east-1"});
+        value["credentialsSecret"] = json!({"name": "aws-cloud-credentials"});
         value.as_object_mut().expect("an object").remove("publicIp");
         machine["providerID"] = json!("aws:///us-east-1a/i-1");
         machine["lifecycleHooks"] = json!({"preDrain": [{"name": "a", "owner": "b"}]});
@@ -271,8 +344,147 @@ mod tests {
             .push(json!({"id": "sg-1"}));
         assert_eq!(
             differing(&aws("ami-1"), &machine),
-            ["spec.providerSpec.value.securityGroups[]: 2 -> 1"]
+            [
+                r#"spec.providerSpec.value.securityGroups[1].id: "sg-1" -> nothing"#,
+                "spec.providerSpec.value.securityGroups[]: 2 -> 1"
+            ]
         );
+    }
+
+    /// Of a platform: what the webhook fills in, and what it does not.
+    #[test]
+    fn a_field_that_was_taken_out_of_a_template_is_a_difference() {
+        let provider = |value: Value| json!({"providerSpec": {"value": value}});
+        let secrets = json!({"userDataSecret": {"name": "windows-user-data"},
+            "credentialsSecret": {"name": "c", "namespace": "openshift-machine-api"}});
+        let with = |kind: &str, more: Value| {
+            let mut value = secrets.clone();
+            value["kind"] = json!(kind);
+            for (name, field) in more.as_object().expect("fields") {
+                value[name] = field.clone();
+            }
+            provider(value)
+        };
+        let azure = "AzureMachineProviderSpec";
+        let gcp = "GCPMachineProviderSpec";
+        let aws = "AWSMachineProviderConfig";
+        for (kind, more) in [
+            (
+                aws,
+                json!({"instanceType": "m5.large", "placement": {"region": "r"}}),
+            ),
+            (
+                azure,
+                json!({"vmSize": "D4", "vnet": "v", "subnet": "s", "image": {"sku": "s", "type": "t"},
+                    "location": "l", "resourceGroup": "r", "networkResourceGroup": "n"}),
+            ),
+            (
+                gcp,
+                json!({"machineType": "n2", "networkInterfaces": [{"network": "n", "subnetwork": "s"}],
+                    "disks": [{"boot": true, "type": "pd", "sizeGb": 128}], "tags": ["x-worker"]}),
+            ),
+        ] {
+            let template = provider(json!({"kind": kind}));
+            assert_eq!(differing(&template, &with(kind, more)), [""; 0], "{kind}");
+        }
+        let value = "spec.providerSpec.value";
+        for (kind, in_both, machines, wanted) in [
+            (
+                aws,
+                json!({}),
+                json!({"blockDevices": [{"ebs": {"encrypted": true}}]}),
+                vec!["blockDevices[0].ebs.encrypted: true", "blockDevices[]: 1"],
+            ),
+            (
+                aws,
+                json!({}),
+                json!({"publicIp": true}),
+                vec!["publicIp: true"],
+            ),
+            (
+                aws,
+                json!({}),
+                json!({"placement": {"availabilityZone": "a"}}),
+                vec![r#"placement.availabilityZone: "a""#],
+            ),
+            // The webhook fills in both or none of these.
+            (
+                azure,
+                json!({"subnet": "s"}),
+                json!({"subnet": "s", "vnet": "v"}),
+                vec![r#"vnet: "v""#],
+            ),
+            (
+                azure,
+                json!({"image": {"publisher": "p"}}),
+                json!({"image": {"publisher": "p", "sku": "old"}}),
+                vec![r#"image.sku: "old""#],
+            ),
+            (
+                gcp,
+                json!({"disks": [{"boot": true}]}),
+                json!({"disks": [{"boot": true, "type": "pd", "image": "i", "sizeGb": 200}]}),
+                vec!["disks[0].sizeGb: 200"],
+            ),
+        ] {
+            let differ = differing(&with(kind, in_both), &with(kind, machines));
+            let wanted: Vec<_> = wanted
+                .into_iter()
+                .map(|it| format!("{value}.{it} -> nothing"))
+                .collect();
+            assert_eq!(differ, wanted, "{kind}");
+        }
+        let labelled = json!({"metadata": {"labels": {"zone": "a"}}});
+        assert_eq!(
+            differing(&json!({}), &labelled),
+            [r#"spec.metadata.labels.zone: "a" -> nothing"#]
+        );
+    }
+
+    #[test]
+    fn quantities_are_compared_by_value() {
+        let nutanix = |memory: Value, disk: &str| {
+            json!({"providerSpec": {"value": {"kind": "NutanixMachineProviderConfig",
+                "memorySize": memory, "systemDiskSize": disk}}})
+        };
+        let template = nutanix(json!("16384Mi"), "0.5Ti");
+        assert_eq!(
+            differing(&template, &nutanix(json!("16Gi"), "512Gi")),
+            [""; 0]
+        );
+        assert_eq!(
+            differing(&template, &nutanix(json!(17_179_869_184_u64), "512Gi")),
+            [""; 0]
+        );
+        assert_eq!(
+            differing(&template, &nutanix(json!("16G"), "512Gi")),
+            [r#"spec.providerSpec.value.memorySize: "16G" -> "16384Mi""#]
+        );
+        // Elsewhere a text is a text.
+        let named = |name: &str| json!({"metadata": {"labels": {"size": name}}});
+        assert_eq!(differing(&named("1024Mi"), &named("1Gi")).len(), 1);
+    }
+
+    /// The webhook keeps what it knows: neither a mistyped field nor a namespace that the type has not.
+    #[test]
+    fn a_field_that_the_machine_api_ignores_is_no_difference() {
+        let mut template = aws("ami-1");
+        let value = &mut template["providerSpec"]["value"];
+        value["instanceTyp"] = json!("m5a.xlarge");
+        value["ami"]["name"] = json!("windows");
+        value["userDataSecret"]["namespace"] = json!("openshift-machine-api");
+        // Known fields are read in any case.
+        let lower = value.as_object_mut().expect("an object");
+        let of_type = lower.remove("instanceType").expect("it is there");
+        lower.insert("instancetype".into(), of_type);
+        assert_eq!(differing(&template, &aws("ami-1")), [""; 0]);
+        // Of a provider that is not known here, every field counts.
+        let other = |value: Value| json!({"providerSpec": {"value": value}});
+        let differ = differing(
+            &other(json!({"kind": "Other", "x": 1})),
+            &other(json!({"kind": "Other", "x": 2})),
+        );
+        assert_eq!(differ, ["spec.providerSpec.value.x: 2 -> 1"]);
     }
 
     #[test]
@@ -282,9 +494,17 @@ mod tests {
             .collect();
         let template = SpecFields::of(
             MachineApi::OpenShift,
-            &json!({"metadata": {"labels": labels}}),
+            &json!({"metadata": {"labels": &labels}}),
         );
         assert_eq!(template.0.len(), FIELDS_MAX);
+        let differ = template.that_differ_in(&SpecFields::default());
+        assert!(differ.is_empty(), "what was left out is not known");
+        let labels = labels.into_iter().take(FIELDS_MAX - 1);
+        let labels: BTreeMap<_, _> = labels.collect();
+        let template = SpecFields::of(
+            MachineApi::OpenShift,
+            &json!({"metadata": {"labels": labels}}),
+        );
         let differ = template.that_differ_in(&SpecFields::default());
         assert_eq!(differ.len(), DIFFERENCES_MAX);
         let value = differ[0].template.as_ref().expect("a value");

@@ -213,6 +213,7 @@ impl World {
             token,
             pods,
             certificates: false,
+            renews: false,
         })
     }
 

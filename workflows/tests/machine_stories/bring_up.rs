@@ -1,0 +1,338 @@
+//! Stories of a bring-up: what fails on the way, and what goes on.
+
+use super::holds;
+use super::reboots::failure_of;
+use crate::common::{
+    Story, carrying, converged, csr_is, evicted, in_place, machine, machine_gone, node, node_is,
+    planned, pool_is, probed, ready, saw, wanting,
+};
+use dormer_engine_core::Input;
+use dormer_proto::machine::{ChangeClass, MachineFact, NodeFact, Outcome, Section, Signal, Task};
+use dormer_proto::message::Failure;
+use dormer_workflows::machine::{Phase, Timer};
+use expect_test::expect_file;
+
+#[test]
+fn a_step_fails_and_a_retry_goes_on_from_it() {
+    let mut story = Story::begin(machine());
+    story
+        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .done("probe", probed())
+        .given_up("converge-host", "FeatureFailed")
+        .person(Signal::Retry)
+        .done("converge-host", converged(Section::Host, false))
+        .tell("no Node for twenty minutes", Input::Fired(Timer::Deadline))
+        .person(Signal::Retry)
+        .done("probe", probed())
+        .done("converge-host", converged(Section::Host, false))
+        .tell("the Node is seen", node_is(node()))
+        .done("converge-node", converged(Section::Node, false))
+        .tell(
+            "not Ready for twenty minutes",
+            Input::Fired(Timer::Deadline),
+        )
+        .tell(
+            "it boots anew",
+            node_is(NodeFact {
+                boot_id: "boot-2".into(),
+                ..ready()
+            }),
+        );
+    holds(&story, expect_file!["../stories/fails_and_retry.txt"]);
+}
+
+#[test]
+fn a_host_that_will_not_let_us_in() {
+    let mut story = Story::begin(machine());
+    story
+        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .given_up("probe", "AuthRejected")
+        .tell("twenty seconds later", Input::Fired(Timer::Again))
+        .given_up("probe", "AuthRejected");
+    story.at = 700_000;
+    story
+        .tell("twenty seconds later", Input::Fired(Timer::Again))
+        .given_up("probe", "AuthRejected")
+        .tell(
+            "a new address",
+            saw(MachineFact {
+                addresses: vec!["10.0.0.2".into()],
+                ..machine()
+            }),
+        );
+    holds(&story, expect_file!["../stories/auth_rejected.txt"]);
+}
+
+/// Its host was renamed meanwhile: a wait for the old name would end as the first one did.
+#[test]
+fn a_retry_after_no_node_came_reads_the_host_again() {
+    let mut story = Story::begin(machine());
+    story
+        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .done("probe", probed())
+        .done("converge-host", converged(Section::Host, false))
+        .tell("no Node for twenty minutes", Input::Fired(Timer::Deadline));
+    assert_eq!(failure_of(&story).0, "NodeOverdue");
+    story.person(Signal::Retry);
+    assert_eq!(story.state.phase, Phase::Probing);
+    story
+        .done("probe", probed())
+        .done("converge-host", converged(Section::Host, false));
+    assert_eq!(story.state.phase, Phase::NodeWait);
+}
+
+/// The watcher, the signer of certificates or a network's DaemonSet was away for longer than the deadline.
+#[test]
+fn a_node_that_comes_after_its_deadline_is_brought_up() {
+    let mut story = Story::begin(machine());
+    story
+        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .done("probe", probed())
+        .done("converge-host", converged(Section::Host, false))
+        .tell("no Node for twenty minutes", Input::Fired(Timer::Deadline));
+    assert_eq!(failure_of(&story).0, "NodeOverdue");
+    story.tell("the Node registers after all", node_is(node()));
+    assert_eq!(story.state.phase, Phase::ConvergingNode);
+    story
+        .done("converge-node", converged(Section::Node, false))
+        .tell(
+            "not Ready for twenty minutes",
+            Input::Fired(Timer::Deadline),
+        );
+    assert_eq!(failure_of(&story).0, "NotReadyOverdue");
+    story.tell("it is said again that it is not", node_is(node()));
+    assert_eq!(failure_of(&story).0, "NotReadyOverdue");
+    story.tell("it is Ready", node_is(ready()));
+    assert_eq!(story.state.phase, Phase::Soaking);
+    holds(&story, expect_file!["../stories/late_node.txt"]);
+}
+
+/// An outage of the cluster is nobody's failure: every machine that it met would wait for a person of its own.
+#[test]
+fn an_api_server_that_is_away_for_hours_fails_no_machine() {
+    let mut story = Story::begin(machine());
+    story
+        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .done("probe", probed())
+        .done("converge-host", converged(Section::Host, false))
+        .tell("the Node registers", node_is(node()))
+        .done("converge-node", converged(Section::Node, false))
+        .tell("it is Ready", node_is(ready()))
+        .tell("half a minute later", Input::Fired(Timer::Soak));
+    assert_eq!(story.state.phase, Phase::Marking);
+    let task = story.task("mark-node");
+    let failure = Failure::transient("ApiUnreachable", "the API server does not answer");
+    let given_up = |task: &Task, failure: &Failure| Input::Exhausted {
+        task: task.clone(),
+        failure: failure.clone(),
+    };
+    story.tell("no answer for two hours", given_up(&task, &failure));
+    assert_eq!(story.state.phase, Phase::Marking);
+    assert_eq!(story.task("mark-node"), task);
+    let refused = Failure::transient("Forbidden", "dormer may not patch nodes");
+    story.tell("no right for two hours", given_up(&task, &refused));
+    assert_eq!(failure_of(&story).0, "Forbidden");
+}
+
+/// Scenario 42 (the numbers are those of `tests/SCENARIOS.md`): the engine drops what is older; what says the same
+/// twice is no event. Here: the same fact again.
+#[test]
+fn the_same_fact_twice_asks_for_nothing() {
+    let mut story = Story::joined(wanting("v1"));
+    for input in [
+        saw(MachineFact {
+            node: Some("win-a".into()),
+            ..machine()
+        }),
+        node_is(carrying("v1")),
+    ] {
+        assert_eq!(story.quietly(input), []);
+    }
+}
+
+/// Scenarios 43, 44 and 46.
+#[test]
+fn deleted_while_it_is_configured() {
+    let mut story = Story::begin(machine());
+    story
+        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .done("probe", probed())
+        .tell(
+            "the Machine is being deleted",
+            saw(MachineFact {
+                deleting: true,
+                ..machine()
+            }),
+        )
+        .tell("its kubelet asks for a certificate", csr_is(true))
+        .tell("the Machine is gone", machine_gone());
+    assert!(story.open.is_empty(), "nothing is approved for it");
+    holds(&story, expect_file!["../stories/deleted_in_bring_up.txt"]);
+}
+
+/// Scenario 45.
+#[test]
+fn the_address_changes_during_bring_up() {
+    let mut story = Story::begin(machine());
+    story
+        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .done("probe", probed())
+        .tell(
+            "another address",
+            saw(MachineFact {
+                addresses: vec!["10.0.0.2".into()],
+                ..machine()
+            }),
+        );
+    holds(&story, expect_file!["../stories/address_changes.txt"]);
+}
+
+#[test]
+fn a_name_that_changes_between_probes_is_a_finding() {
+    let says = |name: &str| match probed() {
+        Outcome::Probed {
+            facts, host_key, ..
+        } => Outcome::Probed {
+            facts,
+            host_key,
+            node_name: name.into(),
+        },
+        other => other,
+    };
+    let mut story = Story::joined(in_place("v1"));
+    story
+        .tell("the pool wants v2", pool_is(in_place("v2")))
+        .done("plan", planned(Some(ChangeClass::Drain)))
+        .granted(7, false)
+        .done(
+            "open-fence",
+            Outcome::FenceOpened {
+                was_cordoned: false,
+            },
+        )
+        .done("evict", evicted(4, 0))
+        .done("tear-down", Outcome::TornDown)
+        .done("probe", says("master-0"));
+    assert!(
+        story.text.contains("Failed: failed"),
+        "no certificate in another name: {}",
+        story.text
+    );
+    assert_eq!(story.state.host.node_name.as_deref(), Some("win-a"));
+    // What its platform calls it is followed.
+    let mut story = Story::begin(MachineFact {
+        names: vec!["win-b".into()],
+        ..machine()
+    });
+    story
+        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .done("probe", says("win-a"));
+    story.state.phase = dormer_workflows::machine::Phase::Probing;
+    let task = Task::Probe {
+        host: Default::default(),
+    };
+    story.tell(
+        "it is looked at again",
+        Input::Finished {
+            task,
+            outcome: says("win-b"),
+        },
+    );
+    assert_eq!(story.state.host.node_name.as_deref(), Some("win-b"));
+}
+
+#[test]
+fn a_machine_that_the_machine_api_gave_up_is_not_probed() {
+    let failed = || MachineFact {
+        phase: Some("Failed".into()),
+        error: Some("UpdateError: Can't find created instance.".into()),
+        ..machine()
+    };
+    let story = Story::begin(failed());
+    assert_eq!(story.names(), [""; 0], "{}", story.text);
+    assert!(story.text.contains("Failed: failed"), "{}", story.text);
+    let mut story = Story::begin(machine());
+    story.tell("it is given up", saw(failed()));
+    assert_eq!(story.names(), [""; 0], "{}", story.text);
+    story.person(Signal::Retry);
+    assert_eq!(story.names(), [""; 0], "{}", story.text);
+    // One with a Node is adopted unseen, and counts.
+    let story = Story::begin(MachineFact {
+        node: Some("win-a".into()),
+        ..failed()
+    });
+    assert_eq!(story.names(), [""; 0], "{}", story.text);
+    assert!(story.state.counts() && story.state.phase.joined());
+}
+
+#[test]
+fn a_new_host_key_is_trusted_by_a_persons_word() {
+    let new = || Signal::TrustHostKey {
+        fingerprint: "SHA256:new".into(),
+    };
+    let mut story = Story::begin(machine());
+    story
+        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .done("probe", probed())
+        .given_up("converge-host", "HostKeyChanged")
+        .person(new());
+    let Task::Converge { host, .. } = story.task("converge-host") else {
+        panic!("{}", story.text)
+    };
+    assert_eq!(host.pin.as_deref(), Some("SHA256:new"), "it goes on");
+    let note = story.state.note.clone().expect("who said so");
+    assert!(
+        note.contains("SHA256:new") && note.contains("ada: on call"),
+        "{note}"
+    );
+    // Where the key was not what failed, nothing is begun.
+    let mut story = Story::begin(machine());
+    story.given_up("probe", "ConnectTimeout").person(new());
+    assert_eq!(story.names(), [""; 0], "{}", story.text);
+}
+
+/// A node is not given back, and does not count as joined, while it is not Ready.
+#[test]
+fn a_node_that_is_not_ready_when_it_is_marked_is_waited_for() {
+    let mut story = Story::joined(wanting("v1"));
+    story
+        .wants_v2(ChangeClass::Restart)
+        .granted(7, false)
+        .done(
+            "open-fence",
+            Outcome::FenceOpened {
+                was_cordoned: false,
+            },
+        )
+        .done("converge-host", converged(Section::Host, false))
+        .done("converge-node", converged(Section::Node, false))
+        .tell("the soak is over", Input::Fired(Timer::Soak))
+        .tell("the Node is not Ready", node_is(node()));
+    assert_eq!(story.state.phase, Phase::ReadyWait);
+    assert_eq!(story.names(), Vec::<&str>::new());
+}
+
+/// What was set up for an address that is gone is set up again.
+#[test]
+fn a_new_address_reaches_every_step() {
+    let moved = || MachineFact {
+        addresses: vec!["10.0.0.2".into()],
+        ..machine()
+    };
+    let mut story = Story::begin(machine());
+    story
+        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .done("probe", probed())
+        .done("converge-host", converged(Section::Host, false))
+        .tell("another address", saw(moved()));
+    assert_eq!(story.names(), ["converge-host"]);
+    let mut story = Story::joined(wanting("v1"));
+    story.wants_v2(ChangeClass::Drain).tell(
+        "another address",
+        saw(MachineFact {
+            node: Some("win-a".into()),
+            ..moved()
+        }),
+    );
+    assert_eq!(story.names(), ["plan"], "its services have to be told");
+}

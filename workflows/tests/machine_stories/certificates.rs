@@ -1,0 +1,232 @@
+//! Stories of certificate requests.
+
+use super::holds;
+use super::serving::adopted_fact;
+use crate::common;
+use crate::common::{
+    Story, converged, csr_is, evicted, first_csr, in_place, machine, node_gone, node_is, planned,
+    pool_is, probed, ready, saw, wanting,
+};
+use dormer_engine_core::Input;
+use dormer_proto::id::LeaseToken;
+use dormer_proto::machine::{
+    self, ChangeClass, CsrExpectation, CsrFact, MachineFact, NodeFact, Outcome, Section, Signal,
+    Task,
+};
+use dormer_proto::work::Fact;
+use dormer_workflows::machine::{CSRS_MAX, Phase, Timer};
+use expect_test::expect_file;
+
+#[test]
+fn a_certificate_that_does_not_fit_yet() {
+    let mut story = Story::joined(wanting("v1"));
+    let why = "the address 10.0.0.9 is not the Machine's".to_owned();
+    let more = vec!["10.0.0.1".into(), "10.0.0.9".into()];
+    story
+        .tell("the kubelet asks for a certificate", csr_is(true))
+        .done(
+            "approve-csr",
+            Outcome::CsrRefused {
+                csr: "csr-1".into(),
+                why,
+            },
+        )
+        .tell(
+            "the Machine has one more address",
+            saw(MachineFact {
+                addresses: more,
+                ..adopted_fact()
+            }),
+        )
+        .tell("somebody else approves", csr_is(false));
+    holds(&story, expect_file!["../stories/certificate.txt"]);
+}
+
+/// Why a request was refused may end without a fact for this run: another machine claimed the name, and is gone.
+#[test]
+fn a_refused_request_is_checked_again_when_a_node_is_awaited() {
+    let refused = || Outcome::CsrRefused {
+        csr: "csr-0".into(),
+        why: "another Machine has this name".into(),
+    };
+    let mut story = nameless();
+    story
+        .tell("the kubelet asks", first_csr())
+        .done("approve-csr", refused());
+    assert_eq!(story.names(), [""; 0], "{}", story.text);
+    story.tell("no Node came", Input::Fired(Timer::Deadline));
+    assert!(matches!(story.state.phase, Phase::Failed { .. }));
+    story.person(Signal::Retry);
+    assert!(story.names().contains(&"approve-csr"), "{}", story.text);
+    story
+        .done("approve-csr", refused())
+        .done("probe", probed())
+        .done("converge-host", converged(Section::Host, false));
+    assert_eq!(story.state.phase, Phase::NodeWait, "{}", story.text);
+    assert_eq!(story.names(), ["approve-csr"], "{}", story.text);
+}
+
+fn expected(story: &Story) -> CsrExpectation {
+    match story.task("approve-csr") {
+        Task::ApproveCsr { expect, .. } => expect,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A Machine whose platform tells no provider id, as its host is configured.
+fn nameless() -> Story {
+    let bare = MachineFact {
+        provider_id: None,
+        ..machine()
+    };
+    let mut story = Story::begin(bare);
+    story
+        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .done("probe", probed())
+        .done("converge-host", converged(Section::Host, false));
+    story
+}
+
+#[test]
+fn a_first_certificate_is_due_for_two_hours_after_its_host_was_configured() {
+    const HOUR: u64 = 3_600_000;
+    let mut story = nameless();
+    story
+        .later_ms(2 * HOUR)
+        .tell("the kubelet asks", first_csr());
+    let expect = expected(&story);
+    assert!(expect.configured && !expect.served);
+    assert_eq!(expect.machine, Some(machine().machine));
+    let mut story = nameless();
+    story
+        .later_ms(2 * HOUR + 1)
+        .tell("the kubelet asks", first_csr());
+    assert!(!expected(&story).configured, "too late");
+    let mut story = Story::joined(wanting("v1"));
+    story.tell("somebody asks", first_csr());
+    let expect = expected(&story);
+    assert!(!expect.configured && expect.served, "it serves");
+    assert_eq!(expect.node_uid.as_deref(), Some("uid-node"));
+    assert_eq!(expect.provider_id.as_deref(), Some("aws:///a"));
+    assert_eq!(expect.torn_down, None);
+}
+
+#[test]
+fn a_host_that_is_torn_down_under_the_lease_may_ask_anew() {
+    let mut story = Story::joined(in_place("v1"));
+    story
+        .tell("the pool wants v2", pool_is(in_place("v2")))
+        .done("plan", planned(Some(ChangeClass::Drain)))
+        .granted(7, false)
+        .done(
+            "open-fence",
+            Outcome::FenceOpened {
+                was_cordoned: false,
+            },
+        )
+        .done("evict", evicted(4, 0))
+        .done("tear-down", Outcome::TornDown)
+        .done("probe", probed())
+        .tell("the kubelet asks", first_csr());
+    let expect = expected(&story);
+    assert!(expect.configured && expect.served);
+    assert_eq!(expect.torn_down, Some(LeaseToken(7)));
+    story.done("converge-host", converged(Section::Host, false));
+}
+
+/// Scenario 40: the Node `win-a` was there before, and nothing says whose it is.
+#[test]
+fn a_node_that_was_there_before_its_first_certificate_is_not_taken() {
+    let foreign = || NodeFact {
+        provider_id: None,
+        ..ready()
+    };
+    let mut story = nameless();
+    story.tell("a Node of its name is seen", node_is(foreign()));
+    assert_eq!(story.state.node, None, "it is never fenced or drained");
+    story.tell("the kubelet asks", first_csr());
+    assert_eq!(expected(&story).node_uid, None);
+    story.done(
+        "approve-csr",
+        Outcome::CsrRefused {
+            csr: "csr-0".into(),
+            why: "nothing says that it is this Machine's".into(),
+        },
+    );
+    assert!(story.open.is_empty(), "not again and again");
+    story.tell("that Node is gone", node_gone());
+    story.done(
+        "approve-csr",
+        Outcome::CsrApproved {
+            csr: "csr-0".into(),
+        },
+    );
+    story.tell("its own Node is seen", node_is(foreign()));
+    assert!(story.state.node.is_some(), "born of that certificate");
+}
+
+fn csr_numbered(n: usize) -> common::In {
+    let csr = CsrFact {
+        name: format!("csr-{n}"),
+        signer: "kubernetes.io/kube-apiserver-client-kubelet".into(),
+        pending: true,
+    };
+    Input::Observed {
+        object: common::object("CertificateSigningRequest", &format!("uid-{n:02}")),
+        fact: Some(Fact::Machine(machine::Fact::Csr(csr))),
+    }
+}
+
+#[test]
+fn junk_requests_make_room_for_the_true_one() {
+    let mut story = nameless();
+    for n in 0..20 {
+        story.tell("a request comes", csr_numbered(n));
+    }
+    assert_eq!(story.open.len(), CSRS_MAX);
+    let dropped = story.text.matches("not taken in").count();
+    assert_eq!(dropped, 20 - CSRS_MAX, "each is news again: {}", story.text);
+    for n in 0..CSRS_MAX {
+        let refused = Outcome::CsrRefused {
+            csr: format!("csr-{n}"),
+            why: "its usages are any".into(),
+        };
+        story.done("approve-csr", refused);
+    }
+    story.tell("the true one comes", csr_numbered(99));
+    let Task::ApproveCsr { csr, .. } = story.task("approve-csr") else {
+        panic!("{:?}", story.open)
+    };
+    assert_eq!((csr.as_str(), story.open.len()), ("csr-99", 1));
+    assert_eq!(story.state.csrs.len(), CSRS_MAX);
+}
+
+pub(super) fn person(signal: Signal) -> common::In {
+    Input::Signalled {
+        from: dormer_engine_core::Sender::Person {
+            who: "ada".into(),
+            why: String::new(),
+        },
+        signal: dormer_proto::work::Signal::Machine(signal),
+    }
+}
+
+/// A node that serves renews its certificates while its machine is paused; a host that joins gets none.
+#[test]
+fn renewals_are_approved_while_paused() {
+    let mut story = Story::joined(wanting("v1"));
+    story
+        .person(Signal::Pause)
+        .tell("its kubelet renews", csr_is(true));
+    assert_eq!(story.names(), ["approve-csr"]);
+    let mut story = Story::begin(machine());
+    story
+        .tell("the pool's settings are seen", pool_is(wanting("v1")))
+        .done("probe", probed())
+        .done("converge-host", converged(Section::Host, false))
+        .person(Signal::Pause)
+        .tell("its kubelet asks for the first time", csr_is(true));
+    assert_eq!(story.names(), Vec::<&str>::new());
+    story.person(Signal::Resume);
+    assert_eq!(story.names(), ["approve-csr"]);
+}
