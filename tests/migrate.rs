@@ -397,7 +397,7 @@ async fn moved_over_and_back(machines: u32, back: usize, speed: f64) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_of_wmcos_is_checked_and_nothing_is_done_out_of_order() {
     dormer_testkit::full!();
-    let site = Site::empty(0, 50.0).await;
+    let site = Site::empty(0, 5.0).await;
     site.delete(&kinds::SECRET, HOME, "cloud-private-key");
     let _wmco = Wmco::start(&site.world, Options::default()).expect("WMCO");
     let hash = process_key(&site.world.ssh_key.private_pem);

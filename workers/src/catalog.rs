@@ -35,7 +35,7 @@ pub const KUBELET: &str = "kubelet.exe";
 pub const KUBE_PROXY: &str = "kube-proxy.exe";
 /// Programs whose release decides how their configuration is written.
 pub const RELEASED: [&str; 3] = [CONTAINERD, KUBELET, KUBE_PROXY];
-/// First containerd that does not understand the configuration of an unnamed one (docs/settings.md).
+/// First containerd that a manifest has to name (docs/settings.md).
 const CONTAINERD_NAMED_FROM: Release = Release::new(2, 4);
 /// Number of outdated versions that are still found.
 const RETIRED_MAX: usize = 64;
@@ -844,7 +844,7 @@ mod tests {
             (None, ""),
             (Some([2, 4, 1, 0]), "2.4"),
             (Some([1, 7, 27, 0]), ""),
-            // What 1.7 is told, 2.0 to 2.3 understand.
+            // What 1.7 is told, 2.0 to 2.3 translate.
             (Some([2, 3, 2, 0]), ""),
         ];
         for (version, said) in taken {

@@ -170,7 +170,7 @@ impl Manifest {
     }
 
     /// Release of its containerd. A manifest without one is from the time when every payload had containerd 1.7, whose
-    /// configuration 2.0 to 2.3 read as well.
+    /// configuration later ones translate.
     pub fn containerd(&self) -> Release {
         self.containerd.parse().unwrap_or(CONTAINERD_UNNAMED)
     }

@@ -97,15 +97,6 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         reader: Reader::Containerd,
-        path: &["plugins", CRI_1, "cni", "bin_dir"],
-        value: None,
-        first: None,
-        last: release(2, 3),
-        outside: "it is ignored, no CNI plugin is found, and the node stays NotReady",
-        source: "containerd v2.3.2 and v2.4.0 internal/cri/config/config.go; containerd#14166",
-    },
-    Setting {
-        reader: Reader::Containerd,
         path: &["plugins", CRI_1, "cni", "bin_dirs"],
         value: None,
         first: release(2, 1),

@@ -1416,7 +1416,8 @@ fn the_page_of_settings_has_every_row() {
 
 A profile writes a setting only for the programs that understand it. The payload's manifest says which those are:
 `kubelet:` (kube-proxy is of the same release) and `containerd:`. A manifest without `containerd:` is read as
-containerd 1.7. 2.0 to 2.3 understand that configuration, too; 2.4 does not.
+containerd 1.7. Later ones translate that file when they start (containerd v2.4.2 `plugins/cri/runtime/plugin.go`), and NRI is on
+there. From 2.4 on dormer asks for the name.
 
 `dormer payload make` reads the release of containerd out of the program: the version of its Go module, the version that its
 Makefile sets (`-X …/version.Version`), its version resource, or the module's name, which tells 1 from 2 (containerd v2.4.2
