@@ -395,7 +395,7 @@ mod tests {
             Some("ann"),
             "a claim counts for nothing"
         );
-        for nonsense in ["", "[]", "{\"whom\":1}", "{\"id\":\"\"}"] {
+        for nonsense in ["", "[]", "{\"other\":1}", "{\"id\":\"\"}"] {
             assert!(
                 Body::read(&headers(&[json]), nonsense.as_bytes(), None).is_err(),
                 "{nonsense}"

@@ -465,7 +465,7 @@ fn hosts() -> Vec<(&'static str, Trouble)> {
         ("profile-noise", failed(host(), "SftpUnusable", "SFTP of 10.0.0.9 begins with the text \"Load\": a profile of its default shell writes output; let it write none")),
         ("upload-cut", converging(1, "ConnectionLost", "the connection to 10.0.0.9 broke: early eof")),
         ("slow-upload", upload()),
-        ("disk-full", converging(2, "DiskFull", "the disk C: of 10.0.0.9 seems to be full: C:\\ProgramData\\dormer\\staging\\51a112.part cannot be written")),
+        ("disk-full", converging(2, "DiskFull", "drive C of 10.0.0.9 seems to be full: C:\\ProgramData\\dormer\\staging\\51a112.part cannot be written")),
         ("no-approver", converging(1, "TokenAwaited", "no approver answered in Secret dormer-join/join-u within 20 s: is a dormer with the role approver running (dormer run --role approver)?")),
         ("no-token", converging(2, "TokenRefused", "the approver gives no bootstrap token: its Machine is in phase Deleting")),
         ("quarantine", failed(host(), "quarantine_suspected", "C:\\k\\kubelet.exe was right and is gone")),

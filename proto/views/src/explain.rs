@@ -183,7 +183,11 @@ fn known_cause(
             .cause
             .ends_with(&format!("({})", it.code))
             .then(|| it.code.clone()),
-        short: in_few_words(&it.cause, &it.code).to_owned(),
+        short: match is_late(&it) {
+            // The phase stands before it.
+            true => String::new(),
+            false => in_few_words(&it.cause, &it.code).to_owned(),
+        },
         next: None,
     };
     let of_attempt = |it: &Failing| {
@@ -234,7 +238,7 @@ impl Explanation {
         let cause = self.cause.as_ref();
         if let Some(cause) = cause.filter(|it| !self.headline.contains(it.as_str())) {
             let next = self.next.as_ref();
-            let next = next.map_or_else(String::new, |next| format!(". {}", dotless(next)));
+            let next = next.map_or_else(String::new, |next| format!(". {next}"));
             lines.push(row("Cause", &format!("{cause}{next}")));
         }
         let log = self.log.iter().flat_map(|log| log.lines());
@@ -400,7 +404,7 @@ fn state_sentence(machine: &Machine) -> String {
 /// Its state, since when, and the known cause in a few words; with its code where nothing more follows.
 fn headline(machine: &Machine, known: Option<&KnownCause>) -> String {
     let begin = since_when(machine);
-    let Some(known) = known else {
+    let Some(known) = known.filter(|it| !it.short.is_empty()) else {
         return format!("{begin}.");
     };
     let whole = match &known.code {

@@ -94,7 +94,7 @@ pub enum SshError {
         why: String,
     },
     /// A file cannot be written for lack of room.
-    #[error("the disk C: of {0} seems to be full: {1} cannot be written")]
+    #[error("drive C of {0} seems to be full: {1} cannot be written")]
     Full(String, String),
     /// The data differ from what was announced, and no wrong file was left on the host.
     #[error(

@@ -128,12 +128,12 @@ fn attempts_text(
     let ago = last.map(|last| age(seconds_since(last.at, now)));
     // Of its limits, the one that ends it first.
     let of = task.limit().filter(|_| task.ends.is_none());
-    let of = of.map_or_else(String::new, |max| format!(" of {max}"));
+    let of = of.map_or_else(String::new, |max| format!(" of at most {max}"));
     let times = match (task.attempt, ago) {
         (1, None) => String::new(),
         (1, Some(ago)) => format!(" {ago} ago"),
-        (count, None) => format!(" {count}{of} times"),
-        (count, Some(ago)) => format!(" {count}{of} times, last {ago} ago"),
+        (count, None) => format!(" {count} times{of}"),
+        (count, Some(ago)) => format!(" {count} times{of}, last {ago} ago"),
     };
     let cause = cause(&failure.code, &failure.message);
     format!("{step} failed{times}: {cause}")
