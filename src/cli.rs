@@ -152,9 +152,9 @@ const GROUPS: &[(&str, &[&str])] = &[
 
 /// Words that are near in meaning. docs/glossary.md has them, too.
 const WORDS: &str = "\
-To hold a machine is to keep it as it is: it serves, and gets no upgrade. To pause is to stop work: of a machine
-after its present step, of a pool before the next lease. A rollout is halted by dormer itself, when a machine
-fails while it holds the lease.";
+To hold a machine is to keep it as it is: it serves, and gets no upgrade. To pause is to stop work: of a
+machine after its present step, of a pool before the next lease. A rollout is halted by dormer itself, when a
+machine fails while it holds the lease.";
 
 /// Column of a command's description.
 const ABOUT_AT: usize = 18;

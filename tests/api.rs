@@ -189,7 +189,7 @@ async fn the_machine_that_is_stuck_is_found_understood_and_mended() {
         why.starts_with(&format!("{name} failed ")) && why.contains("\nState:   Failed since "),
         "{why}"
     );
-    let command = format!("\n           dormer retry {name}\n");
+    let command = format!("\n              dormer retry {name}\n");
     assert!(why.contains(&command), "on a line of its own: {why}");
     let steps = site.json(&["why", name])["do"].clone();
     assert_eq!(steps[1]["argv"], json!(["dormer", "retry", name]));

@@ -2,14 +2,15 @@
 
 use super::{Api, ApiError, planned};
 use dormer_engine_core::Record;
-use dormer_proto::id::RunId;
+use dormer_proto::id::{RunId, Timestamp};
 use dormer_views::rollout::Rollout;
 use dormer_workflows::{Dormer, State};
-use std::{collections::BTreeMap, time::Duration};
-use tokio::{sync::Mutex, time::Instant};
+use std::collections::BTreeMap;
+use tokio::sync::Mutex;
 
-/// Age at which an estimate is made again: it reads a rollout's records and the histories of some machines.
-const ESTIMATED_FOR: Duration = Duration::from_secs(60);
+/// Age at which an estimate is made again, in milliseconds by the engine's clock: it reads a rollout's records and the
+/// histories of some machines.
+const ESTIMATED_FOR: u64 = 60_000;
 
 /// A machine's turn with the lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,7 +38,7 @@ pub fn typical_turn(turns: &[Turn]) -> Option<u64> {
 
 /// Usual durations of turns by rollout, each with the time of its estimate. Lock held during an estimate, so that
 /// concurrent readers cause one.
-pub(super) type Estimates = Mutex<BTreeMap<RunId, (Instant, Option<u64>)>>;
+pub(super) type Estimates = Mutex<BTreeMap<RunId, (Timestamp, Option<u64>)>>;
 
 impl Api {
     /// Turns with the lease in a rollout's stored records, oldest first.
@@ -59,8 +60,10 @@ impl Api {
             return None;
         }
         let mut estimates = self.estimates.lock().await;
+        let now = self.now();
         let known = estimates.get(run);
-        if let Some((_, known)) = known.filter(|(at, _)| at.elapsed() < ESTIMATED_FOR) {
+        // A clock that was set back makes it anew, too.
+        if let Some((_, known)) = known.filter(|(at, _)| now.0.abs_diff(at.0) < ESTIMATED_FOR) {
             return *known;
         }
         let estimate = self.estimate(run, &of.pool).await;
@@ -69,7 +72,7 @@ impl Api {
             tracing::warn!(%run, why, "the usual duration of a turn is not known");
             None
         });
-        estimates.insert(run.clone(), (Instant::now(), estimate));
+        estimates.insert(run.clone(), (now, estimate));
         estimate
     }
 
@@ -116,7 +119,7 @@ mod tests {
     use dormer_engine::{
         local::Local,
         memory::MemoryStore,
-        port::{Append, Expected, History as _, SystemClock},
+        port::{Append, Clock, Expected, History as _},
     };
     use dormer_proto::{
         envelope,
@@ -124,11 +127,25 @@ mod tests {
         work::SCHEMA,
     };
     use serde_json::Value;
-    use std::sync::Arc;
+    use std::sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    };
+
+    /// Clock that a test sets.
+    #[derive(Clone, Default)]
+    struct SetClock(Arc<AtomicU64>);
+
+    impl Clock for SetClock {
+        fn now(&self) -> Timestamp {
+            Timestamp(self.0.load(Ordering::Relaxed))
+        }
+    }
 
     /// Rollout whose first machine holds the lease, and the records after that.
     struct Site {
         store: Arc<MemoryStore>,
+        clock: SetClock,
         api: Arc<Api>,
         run: RunId,
         last: Revision,
@@ -153,9 +170,11 @@ mod tests {
             let granted = records.iter().position(|(it, _)| holds(it));
             let later = records.split_off(granted.expect("a grant") + 1);
             let store = Arc::new(MemoryStore::new(Incarnation(1)));
-            let ports = Arc::new(Local::new(Arc::clone(&store), SystemClock));
+            let clock = SetClock::default();
+            let ports = Arc::new(Local::new(Arc::clone(&store), clock.clone()));
             let mut site = Self {
                 store,
+                clock,
                 api: Api::over(ports, Arc::<Live>::default(), None),
                 run: records[0].0.run.id.clone(),
                 last: Revision(0),
@@ -192,7 +211,7 @@ mod tests {
         }
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn an_estimate_is_made_again_after_a_minute() {
         let mut site = Site::new().await;
         assert_eq!(
@@ -209,7 +228,7 @@ mod tests {
             }
         }
         assert_eq!(site.shown().await.typical_turn_seconds, None, "a minute");
-        tokio::time::advance(ESTIMATED_FOR).await;
+        site.clock.0.store(ESTIMATED_FOR, Ordering::Relaxed);
         let shown = site.shown().await;
         let turns = site.api.turns_of(&site.run).await.expect("turns");
         assert_eq!(
@@ -219,7 +238,7 @@ mod tests {
         assert!(shown.typical_turn_seconds.is_some());
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn a_record_that_cannot_be_read_hides_the_estimate_and_not_the_rollout() {
         let mut site = Site::new().await;
         let (record, bytes) = site.later.remove(0);

@@ -141,6 +141,7 @@ pub(super) fn picture(episode: &Episode, now: u64) -> Markup {
                 }
             }
         }
+        @if to > scale.1 { p.quiet { "The last bar is cut: its time is beside it." } }
         @if left_out > 0 { p.quiet { (left_out) " more rows: see the table below." } }
     }
 }
@@ -379,6 +380,19 @@ mod tests {
             2 * 3,
             "0, 30s and 60s: {drawn}"
         );
+    }
+
+    #[test]
+    fn a_wait_that_is_longer_than_its_bar_says_so() {
+        let cut = |now: u64| {
+            let mut left = episode();
+            left.phases[1] = phase_of(MachinePhase::Failed, 40_000, None, Vec::new());
+            picture(&left, now)
+                .into_string()
+                .contains("The last bar is cut")
+        };
+        assert!(cut(86_400_000));
+        assert!(!cut(41_000), "it has just failed");
     }
 
     #[test]

@@ -2,6 +2,10 @@
 
 use super::site::Site;
 use serde_json::json;
+use std::time::Duration;
+use tokio::time::timeout;
+
+const IN_TIME: Duration = Duration::from_secs(20);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_fleet_page_links_to_machine_pages_with_their_history() {
@@ -14,13 +18,22 @@ async fn the_fleet_page_links_to_machine_pages_with_their_history() {
         "{fleet}"
     );
     assert!(fleet.contains("data-state=\"Provisioned\""), "{fleet}");
-    let (status, _, machine) = site.page("/machines/win-u1").await;
-    assert_eq!(status, 200);
+    // Once the first attempt has failed.
+    let failed = timeout(IN_TIME, async {
+        loop {
+            let (status, _, machine) = site.page("/machines/win-u1").await;
+            assert_eq!(status, 200);
+            if machine.contains("the probe of 10.0.0.9 to succeed") {
+                return machine;
+            }
+            tokio::task::yield_now().await;
+        }
+    });
+    let machine = failed.await.expect("in time");
     for expected in [
         "the run began",
         "→ probe",
         "machines/u1/actions/pause",
-        "the probe of 10.0.0.9 to succeed",
         "<dt>Do now</dt>",
         "class=\"spot here\" data-state=\"Provisioned\"",
         "bring-up",

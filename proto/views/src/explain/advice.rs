@@ -120,7 +120,7 @@ fn failed(machine: &Machine) -> Vec<Step> {
                 .into();
             vec![
                 Step::outside(outside, say),
-                Step::outside(outside, trust),
+                Step::outside(Outside::TrustHostKey, trust),
                 replace,
             ]
         }
@@ -918,7 +918,7 @@ mod tests {
         use crate::explain::step_lines;
         let machine = failed_while(MachinePhase::Probing, "HostKeyChanged", "another key");
         let steps = steps(&machine, None);
-        let compares = [Outside::CompareHostKey, Outside::CompareHostKey];
+        let compares = [Outside::CompareHostKey, Outside::TrustHostKey];
         assert_eq!(outside(&steps), compares, "first");
         assert_eq!(lines(&steps), ["dormer recreate m --yes"]);
         assert!(steps[2].instead);

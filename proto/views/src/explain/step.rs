@@ -15,6 +15,8 @@ listed! {
         OpenSsh = "open-ssh",
         /// Compare the host's key on the host itself.
         CompareHostKey = "compare-host-key",
+        /// Trust the key that was read on the host itself: its fingerprint is typed, and not copied.
+        TrustHostKey = "trust-host-key",
         /// Mend what the message names on the host.
         MendHost = "mend-host",
         /// Free space on the host's disk.

@@ -43,6 +43,8 @@ remedies! {
     OpenSsh = "open-ssh", ends [Dead, SshdDeadAfterReboot, DeadForGood, HalfOpen, MaxStartups, SshResetInKex];
     /// Somebody reads the host's key on the host.
     CompareHostKey = "compare-host-key", ends [];
+    /// A person trusts the key that was read there.
+    TrustHostKey = "trust-host-key", ends [];
     /// Policies, the shell's profile and the configuration of sshd are mended.
     MendHost = "mend-host", ends [AppLocker, Wdac, ConfigureFails, ProfileNoise, SftpMissing, NoFrame, ExeLocked,
         KubeletStart1053, RunningNotHealthy, MarkedForDeletion];
@@ -81,7 +83,11 @@ impl World {
         let host: Option<Arc<Host>> = hosts.find(|host| host.name() == machine);
         let client = Client::new(&self.api, User::admin());
         match remedy {
-            Remedy::CompareHostKey | Remedy::FreeDisk | Remedy::RestoreFile | Remedy::MakeRoom => {}
+            Remedy::CompareHostKey
+            | Remedy::TrustHostKey
+            | Remedy::FreeDisk
+            | Remedy::RestoreFile
+            | Remedy::MakeRoom => {}
             Remedy::AcceptKey => host.iter().for_each(|host| host.accept_key()),
             Remedy::OpenSsh => host.iter().for_each(|host| host.reset()),
             Remedy::MendHost => host.iter().for_each(|host| host.quiet_profile()),

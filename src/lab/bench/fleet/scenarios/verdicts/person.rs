@@ -108,7 +108,7 @@ impl Person {
         let done = world.remedy(*remedy, machine).await;
         done.map_err(|refusal| format!("{outside}: {refusal}"))?;
         match outside {
-            Outside::CompareHostKey => self.trust(world, machine).await,
+            Outside::TrustHostKey => self.trust(world, machine).await,
             _ => Ok(()),
         }
     }
