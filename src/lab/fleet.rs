@@ -10,7 +10,7 @@ use dormer_fleet::{
     world::{SSH_PORT, Tally, WorldError},
 };
 use dormer_profile::payload::MANIFEST_FILE;
-use dormer_run::{outside::asked_to_stop, usage::checked};
+use dormer_run::{outside::StopSignals, usage::checked};
 use dormer_workers::kubernetes::keys::VERSION;
 use futures::future::LocalBoxFuture;
 use serde::Serialize;
@@ -188,7 +188,7 @@ async fn run_until_stopped(options: Options) -> anyhow::Result<ExitCode> {
         );
     }
     println!("Ctrl-C ends it, and prints one line of JSON about what happened in the world.");
-    asked_to_stop().await?;
+    StopSignals::listen()?.next().await;
     let account = Account::of(&world);
     world.stop();
     println!("{}", serde_json::to_string(&account)?);

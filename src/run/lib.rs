@@ -110,15 +110,16 @@ async fn run_until_stopped(options: Options) -> anyhow::Result<ExitCode> {
     }
     // Every TLS library here installs ring. A second installation fails, which is harmless.
     let _ = rustls::crypto::ring::default_provider().install_default();
+    let mut signals = outside::StopSignals::listen()?;
     let mut running = tokio::select! {
         started = start(&config) => started?,
-        signal = outside::asked_to_stop() => {
-            tracing::info!(signal = signal?, "dormer ends before it has started");
+        signal = signals.next() => {
+            tracing::info!(signal, "dormer ends before it has started");
             return Ok(ExitCode::SUCCESS);
         }
     };
     let why = tokio::select! {
-        signal = outside::asked_to_stop() => Ok(signal?),
+        signal = signals.next() => Ok(signal),
         error = running.ended() => Err(error),
     };
     if let Ok(signal) = &why {
@@ -126,7 +127,7 @@ async fn run_until_stopped(options: Options) -> anyhow::Result<ExitCode> {
     }
     let stopped = tokio::select! {
         stopped = running.stop() => stopped,
-        _ = outside::asked_to_stop_again() => Err(anyhow::anyhow!("ended at once, at a second signal")),
+        _ = outside::StopSignals::again() => Err(anyhow::anyhow!("ended at once, at a second signal")),
     };
     why.and(stopped.map(|()| ExitCode::SUCCESS))
 }

@@ -10,7 +10,7 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 use std::time::Duration;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Time limit for connecting to the API server.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
@@ -61,25 +61,62 @@ pub(crate) fn catalog(config: &Config) -> anyhow::Result<Catalog> {
     Ok(Catalog::new(&layers)?)
 }
 
-/// Waits for a second signal. It ignores an echo of the first one: a terminal or a supervisor often signals a process
-/// and its group at once.
-///
-/// # Errors
-/// Signal handlers cannot be installed.
-pub(crate) async fn asked_to_stop_again() -> std::io::Result<&'static str> {
-    tokio::time::sleep(ECHO).await;
-    asked_to_stop().await
+/// SIGTERM and SIGINT, from the moment of [`StopSignals::listen`]: one that comes while nothing waits is not lost.
+#[derive(Debug)]
+pub struct StopSignals {
+    term: Signal,
+    interrupt: Signal,
 }
 
-/// Waits for SIGTERM or SIGINT, and returns its name.
-///
-/// # Errors
-/// Signal handlers cannot be installed.
-pub async fn asked_to_stop() -> std::io::Result<&'static str> {
-    let mut term = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    Ok(tokio::select! {
-        _ = term.recv() => "SIGTERM",
-        _ = interrupt.recv() => "SIGINT",
-    })
+impl StopSignals {
+    /// Begins to listen. From now on neither signal ends the process by itself.
+    ///
+    /// # Errors
+    /// Signal handlers cannot be installed.
+    pub fn listen() -> std::io::Result<Self> {
+        Ok(Self {
+            term: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    /// Waits for a signal, and returns its name. A wait that was given up loses none.
+    pub async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.term.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+
+    /// Waits for a second signal. It ignores an echo of the first one: a terminal or a supervisor often signals a
+    /// process and its group at once.
+    ///
+    /// # Errors
+    /// Signal handlers cannot be installed.
+    pub(crate) async fn again() -> std::io::Result<&'static str> {
+        tokio::time::sleep(ECHO).await;
+        Ok(Self::listen()?.next().await)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{process::Command, task::Poll};
+
+    #[tokio::test]
+    async fn a_signal_that_comes_while_nothing_waits_is_not_lost() {
+        let mut signals = StopSignals::listen().unwrap();
+        // A wait that another branch of a select ended.
+        let first = std::future::poll_fn(|context| {
+            let waiting = std::pin::pin!(signals.next());
+            Poll::Ready(waiting.poll(context).is_pending())
+        });
+        assert!(first.await);
+        let process = std::process::id().to_string();
+        let sent = Command::new("kill").args(["-s", "TERM", &process]).status();
+        assert!(sent.unwrap().success());
+        let next = tokio::time::timeout(Duration::from_secs(20), signals.next()).await;
+        assert_eq!(next.ok(), Some("SIGTERM"));
+    }
 }

@@ -16,7 +16,7 @@ use dormer_fleet::{
     faults::{End, FaultOrder},
     manifest,
 };
-use dormer_run::{outside::asked_to_stop, usage::checked};
+use dormer_run::{outside::StopSignals, usage::checked};
 use futures::future::LocalBoxFuture;
 use std::{
     net::SocketAddr,
@@ -150,11 +150,12 @@ async fn demonstrate(options: Options) -> anyhow::Result<ExitCode> {
     let mut sequence =
         sequence::Sequence::new(&mut environment, &bars, begun, options.leave_failed);
     let mut interrupted = false;
+    let mut signals = StopSignals::listen()?;
     let outcome = tokio::select! {
         outcome = sequence.run() => outcome,
-        signal = asked_to_stop() => {
+        signal = signals.next() => {
             interrupted = true;
-            Err(anyhow::anyhow!("interrupted by {}", signal?))
+            Err(anyhow::anyhow!("interrupted by {signal}"))
         }
     };
     bars.end();
@@ -166,7 +167,7 @@ async fn demonstrate(options: Options) -> anyhow::Result<ExitCode> {
         }
         eprintln!("The world keeps running; Ctrl-C ends it.");
         tokio::select! {
-            signal = asked_to_stop() => { signal?; }
+            _ = signals.next() => {}
             ended = environment.pause(FOR_EVER) => ended?,
         }
     }

@@ -20,6 +20,9 @@ use crate::block_until;
 const WATCHDOG: &str =
     r#"trap '' INT HUP TERM; read -r _ && exit 0; kill -9 "$1"; [ -n "$2" ] && rm -rf "$2""#;
 
+/// Time that a child has to end after SIGTERM.
+const END_MAX: Duration = Duration::from_secs(120);
+
 /// What to start.
 #[derive(Debug, Clone)]
 pub struct ProcessSpec {
@@ -104,9 +107,16 @@ impl Process {
     }
 
     /// Sends SIGTERM to the child and waits for its end.
+    ///
+    /// # Errors
+    /// It runs on for more than two minutes; with its last lines.
     pub fn terminate(&mut self) -> Result<()> {
         self.signal("TERM")?;
-        self.child.wait()?;
+        anyhow::ensure!(
+            block_until(END_MAX, || !self.is_running()),
+            "runs on {END_MAX:?} after SIGTERM: {}",
+            self.log_tail()
+        );
         self.stop();
         Ok(())
     }
