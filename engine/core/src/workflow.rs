@@ -1,8 +1,8 @@
 //! Workflow trait, with the inputs, commands and decisions of a workflow.
 
-use crate::{codec, record::Record, retry::RetryPolicy};
+use crate::{record::Record, retry::RetryPolicy};
 use dormer_proto::{
-    envelope::{DecodeError, EncodeError},
+    envelope::{self, DecodeError, EncodeError},
     id::{RunId, Seq, Sum, Timestamp},
     message::{Failure, InboxMessage, ObjectRef, Refusal, Reporter, TaskOrder},
     subject::DEFAULT_CLASS,
@@ -94,7 +94,7 @@ pub trait Workflow: Sized + Clone + Debug + PartialEq + Send + Sync + 'static {
     /// # Errors
     /// [`DecodeError`] with the reason.
     fn decode_record(bytes: &[u8], known_schema: u16) -> Result<(Record<Self>, Sum), DecodeError> {
-        codec::decode_record(bytes, known_schema)
+        envelope::decode(bytes, known_schema)
     }
 
     /// Encodes a record of this workflow. The [`Sum`] is the record's checksum.
@@ -102,7 +102,7 @@ pub trait Workflow: Sized + Clone + Debug + PartialEq + Send + Sync + 'static {
     /// # Errors
     /// [`EncodeError`]: the result would be too large.
     fn encode_record(record: &Record<Self>) -> Result<(Vec<u8>, Sum), EncodeError> {
-        codec::encode_record(record)
+        envelope::encode(record, Self::SCHEMA)
     }
 
     /// Decodes a message to a run. `known_schema`: the highest schema number that the caller accepts.
@@ -113,7 +113,7 @@ pub trait Workflow: Sized + Clone + Debug + PartialEq + Send + Sync + 'static {
         bytes: &[u8],
         known_schema: u16,
     ) -> Result<InboxMessageOf<Self>, DecodeError> {
-        codec::decode_message::<Self>(bytes, known_schema)
+        envelope::decode(bytes, known_schema).map(|(message, _)| message)
     }
 
     /// Encodes a message to a run.
@@ -121,7 +121,7 @@ pub trait Workflow: Sized + Clone + Debug + PartialEq + Send + Sync + 'static {
     /// # Errors
     /// [`EncodeError`]: the result would be too large.
     fn encode_message(message: &InboxMessageOf<Self>) -> Result<Vec<u8>, EncodeError> {
-        codec::encode_message::<Self>(message)
+        envelope::encode(message, Self::SCHEMA).map(|(bytes, _)| bytes)
     }
 
     /// Encodes an order for a worker.
@@ -129,7 +129,7 @@ pub trait Workflow: Sized + Clone + Debug + PartialEq + Send + Sync + 'static {
     /// # Errors
     /// [`EncodeError`]: the result would be too large.
     fn encode_order(order: &TaskOrder<Self::Task>) -> Result<Vec<u8>, EncodeError> {
-        codec::encode_order::<Self>(order)
+        envelope::encode(order, Self::SCHEMA).map(|(bytes, _)| bytes)
     }
 }
 
