@@ -4,7 +4,7 @@ use dormer_testkit::{free_port, test_dir};
 use std::process::{Command, Stdio};
 
 /// Exit code, command line, and a part of what is printed. `@` is a folder that is there and empty, `@/no` a file that
-/// is not there, `PORT` a port where nobody listens.
+/// is not there, `PORT` a port on which no process listens.
 const TABLE: &[(i32, &str, &str)] = &[
     // Done.
     (0, "version", "commit"),

@@ -404,7 +404,7 @@ const RIDDLES: &[(&str, usize)] = &[
     ("whom", 0),
     ("signs of life", 2),
     ("sign of life", 0),
-    ("nobody", 77),
+    ("nobody", 74),
     ("somebody", 53),
     ("for so long", 1),
     ("all the same", 0),

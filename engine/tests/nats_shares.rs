@@ -55,7 +55,7 @@ impl Reader {
         self.store.close().await;
     }
 
-    /// Ends as a killed process does: its connection closes, and it tells nobody.
+    /// Ends as a killed process does: its connection closes without a word.
     async fn die(self) {
         self.reading.abort();
         let _ = self.reading.await;

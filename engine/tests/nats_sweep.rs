@@ -50,7 +50,7 @@ impl Engine {
         }
     }
 
-    /// Ends as a killed process does: it tells nobody.
+    /// Ends as a killed process does: without a word.
     async fn die(self) {
         self.running.abort();
         let _ = self.running.await;

@@ -29,7 +29,7 @@ const RUNS: usize = 8;
 /// Longer than a message waits for a newer build.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The runtime's clock, which skips what nobody waits for.
+/// The runtime's clock, which skips the time that no task waits for.
 #[derive(Clone, Copy)]
 struct Skipping(Instant);
 

@@ -308,7 +308,7 @@ async fn a_record_that_cannot_be_read_names_its_run_and_the_remedy() {
     }
 }
 
-/// Nobody reads the inbox while no engine runs, and each repeat stays in it.
+/// No process reads the inbox while no engine runs, and each repeat stays in it.
 #[tokio::test(start_paused = true)]
 async fn a_report_that_nobody_takes_is_repeated_less_and_less_often() {
     let ports = Arc::new(Local::new(

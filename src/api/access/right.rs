@@ -3,7 +3,7 @@
 //! The resources exist only in access reviews. An action is a verb on the object itself, not `create` of a
 //! subresource. Three reasons: one rule then reads as a sentence (may `get`, `list`, `watch` and `retry` these
 //! `machines`); names of objects limit reading and acting alike; and an old grant of `create` on everything gives
-//! nobody an action.
+//! no account an action.
 
 use super::audit::What;
 use axum::http::Method;
