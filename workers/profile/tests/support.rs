@@ -1422,8 +1422,8 @@ there. From 2.4 on dormer asks for the name.
 `dormer payload make` reads the release of containerd out of the program: the version of its Go module, the version that its
 Makefile sets (`-X …/version.Version`), its version resource, or the module's name, which tells 1 from 2 (containerd v2.4.2
 `Makefile.windows` writes no resource; a vendor's may have the vendor's own numbers). dormer refuses a payload whose manifest
-says another release than containerd, the kubelet or kube-proxy, also within 2.0 to 2.2. After the join the check `version` compares the manifest with
-`containerRuntimeVersion` of the Node.
+says another release than containerd, the kubelet or kube-proxy, also within 2.0 to 2.2. After the join the check `runtime`
+compares the manifest with `containerRuntimeVersion` of the Node.
 
 A layer that has one of these settings for another release is refused when it is rendered, with the reason.
 

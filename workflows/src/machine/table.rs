@@ -18,8 +18,8 @@ use dormer_proto::{
 pub struct PhaseRow {
     /// Phase: its id, its text for people, its state.
     pub phase: MachinePhase,
-    /// Condition that the phase waits for, as text for people. `view.rs` fills in `{host}`, `{node}` and `{boot}`, and
-    /// adds details for some phases.
+    /// Condition that the phase waits for, as text for people. `view.rs` fills in `{host}` and `{node}`, and adds details
+    /// for some phases.
     pub waits_for: &'static str,
     /// Tasks whose failure counts for this phase. Any other task belongs to an earlier phase.
     pub awaits: &'static [TaskKind],
@@ -137,15 +137,18 @@ pub static PHASES: [PhaseRow; MachinePhase::ALL.len()] = [
     row(MachinePhase::ConvergingHost, "{host} to be configured")
         .awaits(&[TaskKind::Converge])
         .disturbs(),
-    row(MachinePhase::Rebooting, "{host} to end the boot {boot}")
-        .awaits(&[TaskKind::Reboot, TaskKind::Probe])
-        .disturbs()
-        .timers(&[
-            // Pause before the first probe of a host that was ordered to reboot, and between two probes.
-            (Timer::Again, Length::Ms(10 * SECOND)),
-            // A reboot that applies updates takes a quarter of an hour (scenario 25).
-            (Timer::Deadline, Length::Ms(30 * MINUTE)),
-        ]),
+    row(
+        MachinePhase::Rebooting,
+        "{host} to come back from its reboot",
+    )
+    .awaits(&[TaskKind::Reboot, TaskKind::Probe])
+    .disturbs()
+    .timers(&[
+        // Pause before the first probe of a host that was ordered to reboot, and between two probes.
+        (Timer::Again, Length::Ms(10 * SECOND)),
+        // A reboot that applies updates takes a quarter of an hour (scenario 25).
+        (Timer::Deadline, Length::Ms(30 * MINUTE)),
+    ]),
     // Configured: configure.rs
     row(MachinePhase::NodeWait, "the Node {node}").timers(&[
         // From the kubelet's start to its Node.
