@@ -369,7 +369,7 @@ async fn a_comparison_renews_a_token_that_is_due_and_changes_nothing_else() {
     assert_eq!(done(&before, &bench.counts()), (2, 0, 0, 0));
 }
 
-/// The old program knows of no renewal, or the host refuses it: the comparison is made all the same.
+/// The old program knows of no renewal, or the host refuses it: the comparison is made without it.
 #[tokio::test(start_paused = true)]
 async fn a_token_that_cannot_be_renewed_stays_a_difference() {
     let mut bench = Bench::start(&[]).await;
