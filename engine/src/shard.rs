@@ -25,7 +25,7 @@ use crate::{
 use cache::{Cache, Cached};
 use decide::Plan;
 use dormer_engine_core::{
-    Effects, Run, Workflow,
+    Effects, Record, Run, Workflow,
     unfenced::{Fence, enforced},
 };
 use dormer_nats::history_keys::Unproven;
@@ -380,7 +380,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         {
             return Err(Fault::unproven(*revision, &why));
         }
-        let (record, sum) = match W::decode_record(bytes, read_up_to(W::SCHEMA)) {
+        let (record, sum) = match envelope::decode::<Record<W>>(bytes, read_up_to(W::SCHEMA)) {
             Ok(decoded) => decoded,
             Err(DecodeError::Newer { .. }) => return Ok(None),
             Err(damage) => {

@@ -286,7 +286,7 @@ impl<W: Workflow, S: OwnStore> Client<W, S> {
             body,
         };
         let unwritable = |error| ClientError::Unwritable(run.clone(), format!("{error}"));
-        let bytes = W::encode_message(&message).map_err(unwritable)?;
+        let (bytes, _) = envelope::encode(&message, W::SCHEMA).map_err(unwritable)?;
         Ok(self.ports.inbox.put(vec![(run.clone(), bytes)]).await?)
     }
 
@@ -316,7 +316,7 @@ impl<W: Workflow, S: OwnStore> Client<W, S> {
 }
 
 fn record<W: Workflow>(run: &RunId, bytes: &[u8]) -> Result<Record<W>, ClientError> {
-    let decoded = W::decode_record(bytes, W::SCHEMA);
+    let decoded = envelope::decode::<Record<W>>(bytes, W::SCHEMA);
     let unreadable = |error| ClientError::Unreadable(run.clone(), format!("{error}"));
     decoded.map(|(record, _)| record).map_err(unreadable)
 }
@@ -464,8 +464,8 @@ async fn report<W: Workflow>(
         incarnation: Some(incarnation),
         body: Inbound::Reported(report),
     };
-    let bytes = match W::encode_message(&message) {
-        Ok(bytes) => bytes,
+    let bytes = match envelope::encode(&message, W::SCHEMA) {
+        Ok((bytes, _)) => bytes,
         Err(error) => return tracing::error!(%run, %error, "a report cannot be written"),
     };
     let mut pause = REPEAT_AFTER;

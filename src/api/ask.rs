@@ -19,11 +19,12 @@ use axum::{
 };
 use dormer_engine_core::Workflow;
 use dormer_proto::{
+    envelope,
     id::Seq,
     machine,
     message::{Ask, Inbound, InboxMessage, Request, cut},
     rollout,
-    work::{self, RequestMessage, Signal},
+    work::{self, RequestMessage, SCHEMA, Signal},
 };
 use dormer_views::actions::TRUST_HOST_KEY;
 use dormer_workflows::Dormer;
@@ -307,7 +308,7 @@ pub(crate) async fn ask(
         incarnation: None,
         body: Inbound::Requested(request),
     };
-    let bytes = Dormer::encode_message(&message)?;
+    let (bytes, _) = envelope::encode(&message, SCHEMA)?;
     ports.put(to.clone(), bytes).await?;
     let deadline = Instant::now() + CONFIRMED_WITHIN;
     while Instant::now() < deadline {

@@ -2,8 +2,9 @@
 
 use super::{ApiError, store::Store};
 use dormer_engine::port;
-use dormer_engine_core::Workflow as _;
+use dormer_engine_core::InboxMessageOf;
 use dormer_proto::{
+    envelope,
     message::{Inbound, cut},
     work::SCHEMA,
 };
@@ -43,8 +44,8 @@ pub(crate) async fn requeue(ports: &dyn Store, id: u64, dry_run: bool) -> Result
         ));
     };
     // A dead letter has no signature, and the request in it may be anybody's: its sender's name is only text.
-    let asks = Dormer::decode_message(&dead_letter.bytes, SCHEMA)
-        .is_ok_and(|message| matches!(message.body, Inbound::Requested(_)));
+    let asks = envelope::decode::<InboxMessageOf<Dormer>>(&dead_letter.bytes, SCHEMA)
+        .is_ok_and(|(message, _)| matches!(message.body, Inbound::Requested(_)));
     if asks {
         return Err(ApiError::conflict(
             format!("dead letter {id} is a person's request"),
@@ -81,8 +82,8 @@ fn head(dead_letter: &port::DeadLetter) -> DeadLetter {
 
 /// Readable part of a message.
 fn says(bytes: &[u8]) -> String {
-    match Dormer::decode_message(bytes, SCHEMA) {
-        Ok(dead_letter) => cut(format!("{:#?}", dead_letter.body)),
+    match envelope::decode::<InboxMessageOf<Dormer>>(bytes, SCHEMA) {
+        Ok((dead_letter, _)) => cut(format!("{:#?}", dead_letter.body)),
         Err(error) => format!("it cannot be read: {error}"),
     }
 }

@@ -4,6 +4,7 @@ use super::{Api, ApiError, planned, reads, story, timeline};
 use axum::extract::{Path, Query, State as Of};
 use dormer_engine_core::{HistoryEvent, Record, Workflow};
 use dormer_proto::{
+    envelope,
     id::{RunId, Seq, Timestamp},
     work::SCHEMA,
 };
@@ -163,7 +164,7 @@ impl Api {
             let stored = self.ports.records(run, from, PAGE).await?;
             let whole = stored.len() < PAGE;
             for bytes in stored {
-                let (record, _) = Dormer::decode_record(&bytes, SCHEMA)?;
+                let (record, _) = envelope::decode::<Record<Dormer>>(&bytes, SCHEMA)?;
                 from = record.run.seq.next();
                 take(&record);
             }

@@ -8,7 +8,7 @@
 use crate::story::Story;
 use dormer_engine_core::{Divergence, Record, Run, Workflow, replay_record};
 use dormer_proto::{
-    envelope::DecodeError,
+    envelope::{self, DecodeError},
     id::{RunId, Seq, Sum},
     machine::{CsrExpectation, Task},
     work::SCHEMA,
@@ -115,7 +115,7 @@ impl Fold {
         if self.before.as_ref().is_some_and(|before| before.id != *run) {
             *self = Self::default();
         }
-        let (record, sum) = match Dormer::decode_record(bytes, SCHEMA) {
+        let (record, sum) = match envelope::decode::<Record<Dormer>>(bytes, SCHEMA) {
             Ok(read) => read,
             Err(error) => {
                 *self = Self {

@@ -2,7 +2,7 @@
 
 use super::{ApiError, live::Live, store::Store};
 use dormer_engine::port::{Head, QuarantineNote, StoreError};
-use dormer_engine_core::{Run, Workflow as _};
+use dormer_engine_core::{Record, Run};
 use dormer_proto::{
     envelope,
     id::{Revision, RunId},
@@ -122,7 +122,7 @@ impl RunCache {
     }
 
     fn read(&self, bytes: &[u8]) -> Result<SharedRun, envelope::DecodeError> {
-        let (record, sum) = Dormer::decode_record(bytes, SCHEMA)?;
+        let (record, sum) = envelope::decode::<Record<Dormer>>(bytes, SCHEMA)?;
         let mut run = record.run;
         run.sealed(sum);
         self.live.saw(&run, record.at);

@@ -6,8 +6,9 @@ use super::{
     transition::{StateBefore, ended_episodes},
 };
 use dormer_engine::port::{HistoryReader, Ports, StoreError};
-use dormer_engine_core::{Record, Run, Workflow as _};
+use dormer_engine_core::{Record, Run};
 use dormer_proto::{
+    envelope,
     id::{RunId, Seq, Timestamp},
     span::{SpanId, TraceId},
     work::SCHEMA,
@@ -232,7 +233,7 @@ async fn fill(records: Arc<dyn Records>, exporter: Exporter, hole: MissingSpans)
 pub fn missing(hole: &MissingSpans, kept: &[Vec<u8>]) -> Vec<Span> {
     let (mut spans, mut before): (Vec<Span>, Option<Run<Dormer>>) = Default::default();
     for bytes in kept {
-        let Ok((record, _)) = Dormer::decode_record(bytes, SCHEMA) else {
+        let Ok((record, _)) = envelope::decode::<Record<Dormer>>(bytes, SCHEMA) else {
             break;
         };
         let seq = record.run.seq;

@@ -67,8 +67,6 @@ impl Workflow for Dormer {
     type Timer = Timer;
     type Signal = work::Signal;
 
-    dormer_engine_core::codec_compiled_here!();
-
     fn start(run: &RunId, by_signal: bool) -> Option<State> {
         match run.workflow() {
             work::MACHINE => Machine::start(run, by_signal).map(|s| State::Machine(Box::new(s))),

@@ -46,7 +46,6 @@
 // A new kind of message or event does not compile before every `match` names it.
 #![warn(clippy::wildcard_enum_match_arm)]
 
-pub mod codec;
 mod fence;
 mod record;
 mod replay;

@@ -1,10 +1,9 @@
 //! Workflow trait, with the inputs, commands and decisions of a workflow.
 
-use crate::{record::Record, retry::RetryPolicy};
+use crate::retry::RetryPolicy;
 use dormer_proto::{
-    envelope::{self, DecodeError, EncodeError},
-    id::{RunId, Seq, Sum, Timestamp},
-    message::{Failure, InboxMessage, ObjectRef, Refusal, Reporter, TaskOrder},
+    id::{RunId, Seq, Timestamp},
+    message::{Failure, InboxMessage, ObjectRef, Refusal, Reporter},
     subject::DEFAULT_CLASS,
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -86,50 +85,6 @@ pub trait Workflow: Sized + Clone + Debug + PartialEq + Send + Sync + 'static {
     fn class(task: &Self::Task) -> &'static str {
         let _ = task;
         DEFAULT_CLASS
-    }
-
-    /// Decodes a record of this workflow. `known_schema`: the highest schema number that the caller accepts. The [`Sum`]
-    /// is the record's checksum.
-    ///
-    /// # Errors
-    /// [`DecodeError`] with the reason.
-    fn decode_record(bytes: &[u8], known_schema: u16) -> Result<(Record<Self>, Sum), DecodeError> {
-        envelope::decode(bytes, known_schema)
-    }
-
-    /// Encodes a record of this workflow. The [`Sum`] is the record's checksum.
-    ///
-    /// # Errors
-    /// [`EncodeError`]: the result would be too large.
-    fn encode_record(record: &Record<Self>) -> Result<(Vec<u8>, Sum), EncodeError> {
-        envelope::encode(record, Self::SCHEMA)
-    }
-
-    /// Decodes a message to a run. `known_schema`: the highest schema number that the caller accepts.
-    ///
-    /// # Errors
-    /// [`DecodeError`] with the reason.
-    fn decode_message(
-        bytes: &[u8],
-        known_schema: u16,
-    ) -> Result<InboxMessageOf<Self>, DecodeError> {
-        envelope::decode(bytes, known_schema).map(|(message, _)| message)
-    }
-
-    /// Encodes a message to a run.
-    ///
-    /// # Errors
-    /// [`EncodeError`]: the result would be too large.
-    fn encode_message(message: &InboxMessageOf<Self>) -> Result<Vec<u8>, EncodeError> {
-        envelope::encode(message, Self::SCHEMA).map(|(bytes, _)| bytes)
-    }
-
-    /// Encodes an order for a worker.
-    ///
-    /// # Errors
-    /// [`EncodeError`]: the result would be too large.
-    fn encode_order(order: &TaskOrder<Self::Task>) -> Result<Vec<u8>, EncodeError> {
-        envelope::encode(order, Self::SCHEMA).map(|(bytes, _)| bytes)
     }
 }
 

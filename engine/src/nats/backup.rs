@@ -17,10 +17,10 @@ use crate::{
     },
 };
 use async_nats::jetstream::context::ContextBuilder;
-use dormer_engine_core::Workflow;
+use dormer_engine_core::{Record, Workflow};
 use dormer_proto::{
     address::Origin,
-    envelope::DecodeError,
+    envelope::{self, DecodeError},
     id::{Epoch, Incarnation, Revision, RunId, Seq, Sum, Timestamp},
     subject::{
         CLOSED_HEADER, DEADLINE_HEADER, Names, QUIET_HEADER, RECORDS_PER_RUN_MAX, SEQ_HEADER,
@@ -255,7 +255,7 @@ fn chain<W: Workflow>(run: &RunId, records: &[Vec<u8>], checked: &mut Checked) {
     let faults = &mut checked.faults;
     let mut before: Option<(Seq, Sum)> = None;
     for bytes in records {
-        let (record, sum) = match W::decode_record(bytes, W::SCHEMA) {
+        let (record, sum) = match envelope::decode::<Record<W>>(bytes, W::SCHEMA) {
             Ok(read) => read,
             Err(DecodeError::Newer { .. }) => {
                 checked.newer += 1;

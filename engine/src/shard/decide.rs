@@ -17,6 +17,7 @@ use dormer_engine_core::{
     unfenced::{Fence, enforced},
 };
 use dormer_proto::{
+    envelope,
     id::{Revision, RunId, Seq, Timestamp},
     message::{Ask, Inbound},
 };
@@ -232,6 +233,6 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
 
 /// State in the record `seq`. `None`: it is another record, or not readable.
 fn state_in<W: Workflow>(bytes: &[u8], seq: Seq) -> Option<W::State> {
-    let (record, _) = W::decode_record(bytes, W::SCHEMA).ok()?;
+    let (record, _) = envelope::decode::<Record<W>>(bytes, W::SCHEMA).ok()?;
     (record.run.seq == seq).then_some(record.run.state)
 }

@@ -4,7 +4,7 @@ use crate::port::{Alarms, EndedTask, Inbox, OrderOut, Ports, StoreError, TaskQue
 use dormer_engine_core::{Answer, Effects, Run, TaskKey, Workflow};
 use dormer_proto::{
     envelope::{self, EncodeError},
-    id::{Incarnation, RunId, SignalId, Timestamp},
+    id::{Incarnation, RunId, SignalId, Sum, Timestamp},
     message::{Inbound, InboxMessage, NoSignal, ReportReceipt},
 };
 
@@ -68,8 +68,8 @@ impl EffectBatch {
         let Some(order) = run.order(key, self.incarnation) else {
             return;
         };
-        match W::encode_order(&order) {
-            Ok(bytes) => self.orders.push(OrderOut {
+        match envelope::encode(&order, W::SCHEMA) {
+            Ok((bytes, _)) => self.orders.push(OrderOut {
                 class: W::class(&order.body),
                 task: order.task,
                 attempt: order.attempt,
@@ -85,12 +85,12 @@ impl EffectBatch {
         };
         let message: InboxMessage<W::Fact, W::Outcome, W::Signal> =
             run.message(signal, self.incarnation);
-        self.message(to.clone(), W::encode_message(&message));
+        self.message(to.clone(), envelope::encode(&message, W::SCHEMA));
     }
 
-    fn message(&mut self, to: RunId, encoded: Result<Vec<u8>, EncodeError>) {
+    fn message(&mut self, to: RunId, encoded: Result<(Vec<u8>, Sum), EncodeError>) {
         match encoded {
-            Ok(bytes) => self.messages.push((to, bytes)),
+            Ok((bytes, _)) => self.messages.push((to, bytes)),
             Err(error) => tracing::error!(run = %to, %error, "a message cannot be written"),
         }
     }
@@ -107,7 +107,7 @@ impl EffectBatch {
                         incarnation: Some(self.incarnation),
                         body,
                     };
-                    self.message(to, envelope::encode(&message, 0).map(|(bytes, _)| bytes));
+                    self.message(to, envelope::encode(&message, 0));
                 }
             }
         }

@@ -63,9 +63,9 @@ struct Decoded<W: Workflow> {
 
 /// Decodes a message. A panic of the workflow's code is a fault of the run that the message names.
 fn decode<W: Workflow>(bytes: &[u8]) -> Result<Decoded<W>, DecodeError> {
-    let read = || W::decode_message(bytes, read_up_to(W::SCHEMA));
+    let read = || envelope::decode::<InboxMessageOf<W>>(bytes, read_up_to(W::SCHEMA));
     match guarded("reading a message", read) {
-        Ok(read) => read.map(|message| Decoded {
+        Ok(read) => read.map(|(message, _)| Decoded {
             message,
             fault: None,
         }),

@@ -19,7 +19,7 @@ use dormer_engine_core::{
     unfenced::{Fence, enforced},
 };
 use dormer_proto::{
-    envelope::EncodeError,
+    envelope::{self, EncodeError},
     id::{Revision, RunId},
 };
 use tokio::time::Instant;
@@ -201,7 +201,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
     ) -> Result<Written<W>, EncodeError> {
         let incarnation = self.ports.history().incarnation();
         plan.alarm.after(&record, &mut effects);
-        let (encoded, sum) = W::encode_record(&record)?;
+        let (encoded, sum) = envelope::encode(&record, W::SCHEMA)?;
         let bytes = encoded.len();
         let run = &plan.run;
         let encoded = match self.ports.history_keys() {

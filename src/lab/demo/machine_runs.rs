@@ -1,8 +1,9 @@
 //! Runs of the demonstration: every machine's run, read from the store.
 
 use dormer_engine::port::{History, HistoryReader, Ports};
-use dormer_engine_core::Workflow as _;
+use dormer_engine_core::Record;
 use dormer_proto::{
+    envelope,
     id::{Revision, RunId},
     phase::{Listed, MachinePhase, MachineState},
     work::MACHINE,
@@ -61,7 +62,7 @@ impl<P: Ports> MachineRuns<P> {
     async fn read(&mut self, runs: &[RunId]) -> anyhow::Result<()> {
         let stored = self.ports.history().load(runs).await?;
         for stored in stored.into_iter().flatten() {
-            let (record, _) = Dormer::decode_record(&stored.bytes, u16::MAX)?;
+            let (record, _) = envelope::decode::<Record<Dormer>>(&stored.bytes, u16::MAX)?;
             let run = record.run;
             if let State::Machine(state) = &run.state {
                 let machine_run = MachineRun {

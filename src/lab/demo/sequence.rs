@@ -8,15 +8,14 @@ use super::{
 };
 use anyhow::Context;
 use dormer_engine::port::Inbox;
-use dormer_engine_core::Workflow as _;
 use dormer_proto::{
+    envelope,
     id::{RunId, Seq},
     machine,
     message::{Ask, Inbound, InboxMessage, Request},
     phase::MachinePhase,
-    work::{self, RequestMessage},
+    work::{self, RequestMessage, SCHEMA},
 };
-use dormer_workflows::Dormer;
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::{Duration, Instant},
@@ -206,7 +205,7 @@ impl<'a> Sequence<'a> {
                 ask: Ask::Signal(work::Signal::Machine(machine::Signal::Retry)),
             }),
         };
-        let bytes = Dormer::encode_message(&message)?;
+        let (bytes, _) = envelope::encode(&message, SCHEMA)?;
         self.environment
             .ports()
             .inbox

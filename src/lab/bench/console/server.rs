@@ -7,12 +7,13 @@ use dormer_engine::{
     local::Local,
     port::{Append, Clock, Expected, History, SystemClock},
 };
-use dormer_engine_core::{InboxMessageOf, Run, Transition, Workflow as _};
+use dormer_engine_core::{InboxMessageOf, Run, Transition};
 use dormer_proto::{
+    envelope,
     id::{Epoch, Incarnation, Revision, Timestamp},
     machine::{self, MachineFact, MachineRef, Owner},
     message::{Inbound, InboxMessage, ObjectRef, Observation, Version},
-    work::{Fact, machine_run},
+    work::{Fact, SCHEMA, machine_run},
 };
 use dormer_workflows::Dormer;
 use std::{io::Read as _, path::Path, sync::Arc, time::Duration};
@@ -125,7 +126,7 @@ impl Herd {
             transition.offer(self.ours, message);
             let record = transition.finish("bench", Vec::new());
             let (record, _) = record.context("a fact that changed nothing")?;
-            let (bytes, sum) = Dormer::encode_record(&record)?;
+            let (bytes, sum) = envelope::encode(&record, SCHEMA)?;
             let mut run = record.run;
             appends.push(Append {
                 run: run.id.clone(),

@@ -13,9 +13,10 @@ use dormer_engine::{
     memory::MemoryStore,
     port::{Clock as _, History, HistoryReader},
 };
-use dormer_engine_core::{HistoryEvent, Record, TaskPhase, Workflow as _};
+use dormer_engine_core::{HistoryEvent, Record, TaskPhase};
 use dormer_fleet::{World, WorldConfig, api::User, host::Phase as HostPhase};
 use dormer_proto::{
+    envelope,
     id::{Incarnation, RunId, Seq, Timestamp},
     machine::Signal,
     work,
@@ -242,7 +243,7 @@ impl<'a> Watch<'a> {
         let read = stored
             .into_iter()
             .flatten()
-            .map(|stored| Ok(Dormer::decode_record(&stored.bytes, u16::MAX)?.0));
+            .map(|stored| Ok(envelope::decode::<Record<Dormer>>(&stored.bytes, u16::MAX)?.0));
         read.collect()
     }
 
@@ -318,7 +319,7 @@ impl<'a> Watch<'a> {
         for run in self.joined.keys() {
             let mut served = false;
             for bytes in self.ports.store.records(run, Seq(1), usize::MAX).await? {
-                let record = Dormer::decode_record(&bytes, u16::MAX)?.0;
+                let record = envelope::decode::<Record<Dormer>>(&bytes, u16::MAX)?.0;
                 let State::Machine(state) = &record.run.state else {
                     continue;
                 };

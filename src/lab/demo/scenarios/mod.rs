@@ -14,9 +14,9 @@ use super::{
     machine_runs::{MachineRun, MachineRuns},
 };
 use dormer_engine::port::{History, Ports as _};
-use dormer_engine_core::Workflow as _;
+use dormer_engine_core::Record;
 use dormer_fleet::manifest::Sets;
-use dormer_proto::{pool::DEFAULT_POOL, work::rollout_run};
+use dormer_proto::{envelope, pool::DEFAULT_POOL, work::rollout_run};
 use dormer_testkit::tier;
 use dormer_workflows::{Dormer, State, rollout};
 use k8s_openapi::api::core::v1::Node;
@@ -168,7 +168,7 @@ impl DemoScenario {
             .await
             .expect("the store is read");
         let bytes = stored.into_iter().flatten().next()?.bytes;
-        let (record, _) = Dormer::decode_record(&bytes, u16::MAX).expect("a record");
+        let (record, _) = envelope::decode::<Record<Dormer>>(&bytes, u16::MAX).expect("a record");
         match record.run.state {
             State::Rollout(state) => Some(state.view()),
             State::Machine(_) | State::None => None,

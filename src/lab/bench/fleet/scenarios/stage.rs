@@ -11,9 +11,10 @@ use dormer_engine::{
     memory::MemoryStore,
     port::{History, HistoryReader},
 };
-use dormer_engine_core::Workflow as _;
+use dormer_engine_core::Record;
 use dormer_fleet::{World, WorldConfig, api::kinds};
 use dormer_proto::{
+    envelope,
     id::Incarnation,
     phase::{Listed, MachinePhase},
     work,
@@ -166,7 +167,7 @@ impl Scenario {
         let runs: Vec<_> = runs.filter(|run| run.workflow() == work::MACHINE).collect();
         let stored = self.ports.store.load(&runs).await.expect("runs");
         let statuses = stored.into_iter().flatten().filter_map(|stored| {
-            let decoded = Dormer::decode_record(&stored.bytes, u16::MAX);
+            let decoded = envelope::decode::<Record<Dormer>>(&stored.bytes, u16::MAX);
             match decoded.expect("a record").0.run.state {
                 State::Machine(state) => {
                     Some(state.view()).filter(|view| view.phase != MachinePhase::Gone)
