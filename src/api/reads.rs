@@ -12,8 +12,9 @@ use axum::{
     extract::{Path, Query, State as Of},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use dormer_engine_core::Workflow as _;
+use dormer_engine_core::Record;
 use dormer_proto::{
+    envelope,
     id::{RunId, Seq, Timestamp},
     work::{ROLLOUT, SCHEMA, rollout_run},
 };
@@ -138,7 +139,7 @@ pub async fn rollouts(Of(api): Asked) -> Answer<List<Rollout>> {
     let mut shown = Vec::new();
     for run in runs.iter() {
         if let Some(mut rollout) = views::rollout(run, &names, &api.live, now) {
-            rollout.typical_turn_seconds = api.typical_turn(&run.id, &rollout).await;
+            rollout.typical_turn_seconds = api.typical_turn_seconds(&run.id, &rollout).await;
             shown.push(rollout);
         }
     }
@@ -152,7 +153,7 @@ pub async fn rollouts(Of(api): Asked) -> Answer<List<Rollout>> {
 pub async fn rollout(Of(api): Asked, Path(pool): Path<String>) -> Answer<Rollout> {
     let run = api.found_rollout(&pool).await?;
     let Json(mut shown) = api.shown_rollout(&run).await?;
-    shown.typical_turn_seconds = api.typical_turn(&run.id, &shown).await;
+    shown.typical_turn_seconds = api.typical_turn_seconds(&run.id, &shown).await;
     Ok(Json(shown))
 }
 
@@ -253,7 +254,7 @@ async fn history(api: &Api, run: &RunId, part: &Part) -> Answer<History> {
     let mut items = Vec::new();
     let mut next = None;
     for bytes in stored {
-        let (record, _) = Dormer::decode_record(&bytes, SCHEMA)?;
+        let (record, _) = envelope::decode::<Record<Dormer>>(&bytes, SCHEMA)?;
         let seq = record.run.seq.0;
         if seq < from {
             story.learn(&record);
@@ -288,7 +289,7 @@ pub(super) async fn run_timeline(
         let stored = api.ports.records(&run, from, RECORDS_MAX).await?;
         let whole = stored.len() < RECORDS_MAX;
         for bytes in stored {
-            let (record, _) = Dormer::decode_record(&bytes, SCHEMA)?;
+            let (record, _) = envelope::decode::<Record<Dormer>>(&bytes, SCHEMA)?;
             from = record.run.seq.next();
             fold.take(&record);
         }

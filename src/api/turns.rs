@@ -27,7 +27,7 @@ pub struct Turn {
 
 /// Median duration of the finished turns, in milliseconds. `None`: none has ended.
 #[must_use]
-pub fn typical_turn(turns: &[Turn]) -> Option<u64> {
+pub fn median_turn_ms(turns: &[Turn]) -> Option<u64> {
     let took = turns
         .iter()
         .filter_map(|turn| turn.to.map(|to| to.saturating_sub(turn.from)));
@@ -53,9 +53,12 @@ impl Api {
     }
 
     /// Usual duration of a turn in seconds, at most a minute old; until a turn has ended, the sum of its steps' last
-    /// durations. `None`: no machine waits for the lease or holds it, a step is not known yet, or the records cannot
-    /// be read. An estimate is no reason to refuse the rollout itself.
-    pub async fn typical_turn(&self, run: &RunId, of: &Rollout) -> Option<u64> {
+    /// durations. A failed estimate is logged, and the rollout is still shown. `None` in three cases:
+    ///
+    /// - no machine waits for the lease or holds it;
+    /// - a step has not run yet;
+    /// - the records cannot be read.
+    pub async fn typical_turn_seconds(&self, run: &RunId, of: &Rollout) -> Option<u64> {
         if of.queue.is_empty() && of.slots.is_empty() {
             return None;
         }
@@ -78,7 +81,7 @@ impl Api {
 
     async fn estimate(&self, run: &RunId, pool: &str) -> Result<Option<u64>, ApiError> {
         let turns = self.turns_of(run).await?;
-        let ms = match typical_turn(&turns) {
+        let ms = match median_turn_ms(&turns) {
             Some(ms) => Some(ms),
             None => planned::expected_turn(self, pool).await?,
         };
@@ -223,7 +226,7 @@ mod tests {
         for (record, bytes) in std::mem::take(&mut site.later) {
             site.append(&record, bytes).await;
             let turns = site.api.turns_of(&site.run).await.expect("turns");
-            if typical_turn(&turns).is_some() && holds(&record) {
+            if median_turn_ms(&turns).is_some() && holds(&record) {
                 break;
             }
         }
@@ -233,7 +236,7 @@ mod tests {
         let turns = site.api.turns_of(&site.run).await.expect("turns");
         assert_eq!(
             shown.typical_turn_seconds,
-            typical_turn(&turns).map(|ms| ms / 1_000)
+            median_turn_ms(&turns).map(|ms| ms / 1_000)
         );
         assert!(shown.typical_turn_seconds.is_some());
     }

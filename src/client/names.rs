@@ -133,7 +133,9 @@ async fn candidates(server: &Server, named: &Named, word: &str) -> Result<Vec<St
         _ => (String::new(), word),
     };
     let found = match named {
-        Named::Machine { .. } | Named::Node if kind.starts_with("rollout") => pools(server).await?,
+        Named::Machine { .. } if kind.starts_with("rollout") => pools(server).await?,
+        // `verify` takes names alone.
+        Named::Node if !kind.is_empty() => Vec::new(),
         Named::Machine { or_rollout } => {
             let machines = server.get::<Machines>("/machines").await?.items;
             let mut found = names_of(&machines, typed);

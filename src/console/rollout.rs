@@ -9,7 +9,7 @@ use super::{
 use axum::extract::{Path, State as Of};
 use dormer_api::{
     Api, ApiError, reads,
-    turns::{Turn, typical_turn},
+    turns::{Turn, median_turn_ms},
     views,
 };
 use dormer_proto::{
@@ -134,7 +134,7 @@ fn progress(rollout: &Rollout, numbers: Numbers, turns: &[Turn], now: u64) -> Ma
 
 /// Turn that takes much longer than past ones: the machine, the turn's duration and the usual one, in milliseconds.
 fn late<'a>(slots: &'a [Slot], turns: &[Turn], now: u64) -> Option<(&'a str, u64, u64)> {
-    let typical = typical_turn(turns)?;
+    let typical = median_turn_ms(turns)?;
     let turn = turns.iter().find(|turn| turn.to.is_none())?;
     let took = now.saturating_sub(turn.from);
     let slot = slots.iter().find(|slot| slot.token == turn.token)?;
@@ -450,7 +450,7 @@ mod tests {
             turn(3, 220, None),
         ];
         assert_eq!(
-            typical_turn(&turns[2..]),
+            median_turn_ms(&turns[2..]),
             None,
             "nobody has had a whole turn"
         );

@@ -9,6 +9,7 @@ use crate::{
 };
 use dormer_engine_core::Workflow;
 use dormer_proto::{
+    envelope,
     id::{RunId, hash64},
     message::{Failure, Inbound},
 };
@@ -17,11 +18,11 @@ use std::{
     slice,
 };
 
-/// Share of a record from which on a message alone is to blame for the record's size.
-const BLAMED_SHARE: usize = 4;
+/// A message that makes up at least a quarter of its record is to blame for the record's size.
+const BLAMED_DIVISOR: usize = 4;
 /// Size in bytes below which a message is never to blame.
 const BLAMED_BYTES_MIN: usize = 64 << 10;
-/// Most remembered messages. Beyond it all are forgotten, and some are dead-lettered twice.
+/// Most remembered messages. A full set is cleared; a repeat may then be dead-lettered once more.
 const REMEMBERED_MAX: usize = 1_000;
 /// Most times in one turn that a run is decided again because another engine was faster.
 const CONFLICTS_MAX: usize = 2;
@@ -33,8 +34,8 @@ const REPORT_TOO_LARGE: &str = "ReportTooLarge";
 pub(super) struct TooLarge(HashSet<u64>);
 
 impl TooLarge {
-    /// Whether the message with this checksum was not dead-lettered before.
-    fn first(&mut self, sum: u64) -> bool {
+    /// Remembers the message with this checksum. True if it is new.
+    fn remember(&mut self, sum: u64) -> bool {
         if self.0.len() >= REMEMBERED_MAX {
             self.0.clear();
         }
@@ -55,7 +56,7 @@ pub(super) struct RefusedMessages<W: Workflow> {
     pub(super) why: String,
 }
 
-/// Messages to decide and store again, the next one last.
+/// Messages to decide and store again. A stack: the last element is handled next.
 type Work<W> = Vec<(RunId, Vec<Received<W>>)>;
 
 impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
@@ -82,7 +83,8 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         Ok(())
     }
 
-    /// Sorts what was not stored into `work`. A run for which others are faster again and again is given back.
+    /// Sorts what was not stored into `work`. After
+    /// [`CONFLICTS_MAX`] lost races the run's messages go back to the inbox.
     async fn decide_again(
         &mut self,
         undone: Undone<W>,
@@ -144,16 +146,16 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         } in refused
         {
             let mut first: Vec<_> = messages.into_iter().map(Received::renewed).collect();
-            let second = first.split_off(first.len() / 2);
-            if !first.is_empty() {
+            if first.len() > 1 {
+                let second = first.split_off(first.len() / 2);
                 work.push((run.clone(), second));
                 work.push((run, first));
                 continue;
             }
-            for alone in second {
+            if let Some(alone) = first.pop() {
                 let own = alone.bytes.len();
-                let share = bytes.is_some_and(|bytes| own * BLAMED_SHARE >= bytes);
-                if share && own >= BLAMED_BYTES_MIN {
+                let is_large_share = bytes.is_some_and(|bytes| own * BLAMED_DIVISOR >= bytes);
+                if is_large_share && own >= BLAMED_BYTES_MIN {
                     work.extend(self.leave_out(&run, alone, &why, acks).await);
                 } else {
                     let fault = Fault::refused(why.clone());
@@ -163,8 +165,8 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         }
     }
 
-    /// Dead-letters a message that does not fit into a record of its own. The answer is what its run gets in its
-    /// place: a report that the attempt failed.
+    /// Dead-letters a message that does not fit into a record of its own. Returns the message that replaces it: a report
+    /// that the attempt failed. `None`: nothing replaces it.
     async fn leave_out(
         &mut self,
         run: &RunId,
@@ -180,7 +182,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
             ..
         } = received;
         let sum = hash64(&bytes);
-        if self.too_large.first(sum) {
+        if self.too_large.remember(sum) {
             let reason = format!("it does not fit into a record: {why}");
             let size = bytes.len();
             let ack = self
@@ -196,7 +198,7 @@ impl<W: Workflow, P: Ports, E: EngineObserver<W>> Shard<W, P, E> {
         if let Inbound::Reported(report) = &mut message.body {
             let why = "the report of this attempt does not fit into the history; dormer dead-letters has it";
             report.result = Err(Failure::lasting(REPORT_TOO_LARGE, why));
-            if let Ok(bytes) = W::encode_message(&message) {
+            if let Ok((bytes, _)) = envelope::encode(&message, W::SCHEMA) {
                 let instead = Received {
                     message,
                     token,

@@ -1,6 +1,6 @@
-//! Pods that came to a node after its drain began: they tolerate the cordon, and the drain does not wait for them. Only
-//! the API server's own times separate them from earlier pods: the first pass over the cordoned Node notes there when
-//! the newest of its pods was created (docs/field-notes.md, Evictions).
+//! Pods that came to a node after its drain began, mostly because they tolerate the cordon. The drain does not wait for
+//! them. Only the API server's own times separate them from earlier pods: the first pass over the cordoned Node writes
+//! on the Node when the newest of its pods was created (docs/field-notes.md, Evictions).
 
 use super::{KubernetesExecutor, api::patch, guard::LiveNode, keys};
 use dormer_proto::message::Failure;
@@ -57,8 +57,8 @@ fn tolerates_the_cordon(pod: &Pod) -> bool {
 }
 
 impl KubernetesExecutor {
-    /// Notes on a cordoned Node when the newest of these pods was created, unless an earlier pass did. An uncordon, or
-    /// a cordon under another token, starts over.
+    /// Notes on a cordoned Node when the newest of these pods was created, unless an earlier pass did. `evict.rs` and
+    /// `fence.rs` remove the note after an uncordon, and with a cordon under another token.
     pub(super) async fn note_newest(
         &self,
         live: Option<LiveNode>,

@@ -6,7 +6,7 @@
 
 use super::{
     phase::Timer,
-    policy::{HOUR, MINUTE, SECOND},
+    policy::{self, HOUR, MINUTE, SECOND},
 };
 use dormer_proto::{
     machine::Task,
@@ -208,8 +208,8 @@ pub static PHASES: [PhaseRow; MachinePhase::ALL.len()] = [
         .awaits(&[TaskKind::Evict, TaskKind::OpenFence])
         .disturbs()
         .timers(&[
-            // Between two passes of evictions, at first (`policy::next_pass`).
-            (Timer::Again, Length::Ms(5 * SECOND)),
+            // Between two passes of evictions, at first.
+            (Timer::Again, Length::Ms(policy::next_pass(0))),
             (Timer::Drain, Length::PoolDrainTimeout),
         ]),
     row(MachinePhase::Drained, "a person's resume").disturbs(),

@@ -5,6 +5,7 @@ use super::{
     member::{Flag, Member},
     state::{DEPARTED_MAX, Enrolment, OWNERS_MAX, Owner, State, TURNED_AWAY_MAX, Wants},
     uid::Uid,
+    vacancy::UnservedCandidate,
 };
 use dormer_engine_core::{Command, Decision, Now};
 use dormer_proto::{
@@ -28,19 +29,19 @@ pub(super) struct Draft<'a> {
     commands: Vec<Command<Rollout>>,
     was_busy: bool,
     /// Vacancies with the machines that could end them before this input.
-    hopes: Vec<(Uid, Uid)>,
+    unserved_candidates: Vec<UnservedCandidate>,
 }
 
 impl<'a> Draft<'a> {
     pub(super) fn new(now: Now<'a>, s: State) -> Self {
         let was_busy = !s.slots.is_empty();
-        let hopes = s.hopes();
+        let unserved_candidates = s.unserved_candidates();
         Self {
             now,
             s,
             commands: Vec::new(),
             was_busy,
-            hopes,
+            unserved_candidates,
         }
     }
 
@@ -48,8 +49,8 @@ impl<'a> Draft<'a> {
     pub(super) fn finish(mut self) -> Decision<Rollout> {
         self.complete_enrolment();
         self.notice_deletions();
-        let hopes = std::mem::take(&mut self.hopes);
-        self.notice_lost(&hopes);
+        let before = std::mem::take(&mut self.unserved_candidates);
+        self.notice_lost(&before);
         self.end_vacancies();
         self.grant();
         self.ask_later();

@@ -1,4 +1,4 @@
-//! Vacancies: slots of deleted machines, and gaps. They end when a candidate is Joined, or when none will come.
+//! Vacancies: slots of deleted machines, and gaps. They end when a candidate is Joined, or when the owner wants no replacement.
 
 use super::{
     draft::{Draft, OWNER_CHECK_MS},
@@ -24,8 +24,14 @@ pub(super) struct Vacancy {
     pub(super) owner: u16,
     /// Its deletion.
     pub(super) loss: Loss,
-    /// Begin of the wait, by the engine's clock.
+    /// Grant of the slot, or opening of the gap, by the engine's clock.
     pub(super) since: Timestamp,
+}
+
+/// A candidate that does not serve yet, and the vacancy that it may end.
+pub(super) struct UnservedCandidate {
+    vacancy: Uid,
+    candidate: Uid,
 }
 
 impl From<&Gap> for Vacancy {
@@ -53,14 +59,14 @@ impl Vacancy {
     /// Whether `m` may be the replacement. A machine that served or was created before the deletion may not. Time stamps
     /// have whole seconds and come from API servers whose clocks differ, so [`SKEW_MS`] is tolerated.
     fn fits(&self, uid: &Uid, m: &Member) -> bool {
-        let late = m.served == 0 || m.served > self.loss.tick;
-        let young = self
+        let unserved_before = m.served == 0 || m.served > self.loss.tick;
+        let created_after = self
             .loss
             .deleted
             .is_none_or(|at| m.created.plus_ms(SKEW_MS) >= at);
-        let ours = self.owner != 0 && m.owner == self.owner && *uid != self.uid;
-        let able = !m.is(Flag::Claimed) && !m.is(Flag::Left) && !m.leaves();
-        ours && late && young && able
+        let same_owner = self.owner != 0 && m.owner == self.owner && *uid != self.uid;
+        let eligible = !m.is(Flag::Claimed) && !m.is(Flag::Left) && !m.leaves();
+        same_owner && unserved_before && created_after && eligible
     }
 }
 
@@ -89,9 +95,10 @@ impl State {
         ignored.map(|(uid, _)| uid)
     }
 
-    /// Whether the owner has as many Machines as it wants, without those that are deleted or being deleted, and those
-    /// that are ignored since before they ever served.
-    fn owner_is_content(&self, vacancy: &Vacancy) -> bool {
+    /// Whether the owner needs no more Machines: it has as many as it wants, not counting those that are deleted, being
+    /// deleted, or ignored since before they ever served. True for an owner that this rollout does not know, or that is
+    /// gone; false for one whose number is not known yet.
+    fn needs_no_more(&self, vacancy: &Vacancy) -> bool {
         let Some(owner) = self.owners.get(&vacancy.owner) else {
             return true;
         };
@@ -108,28 +115,30 @@ impl State {
                     .any(|slot| slot.vacant && slot.uid == *uid)
         };
         let stays = |uid: &Uid, m: &Member| {
-            let serves_nobody = m.leaves() || m.is(Flag::NeverServed);
-            m.owner == vacancy.owner && m.is(Flag::Listed) && !serves_nobody && !missing(uid)
+            let not_counted = m.leaves() || m.is(Flag::NeverServed);
+            m.owner == vacancy.owner && m.is(Flag::Listed) && !not_counted && !missing(uid)
         };
         let live = self.members.iter().filter(|(uid, m)| stays(uid, m)).count();
         // A Machine for which there was no room may be the candidate: then the vacancy waits for it.
         owner.unnamed == 0 && live >= wanted
     }
 
-    /// Vacancies with the machines that may end them and do not serve yet.
-    pub(super) fn hopes(&self) -> Vec<(Uid, Uid)> {
-        let mut hopes = Vec::new();
+    /// Candidates of each vacancy that do not serve yet.
+    pub(super) fn unserved_candidates(&self) -> Vec<UnservedCandidate> {
+        let mut found = Vec::new();
         for vacancy in &self.vacancies() {
-            let young = self.candidates(vacancy).filter(|(_, m)| m.served == 0);
-            hopes.extend(young.map(|(uid, _)| (vacancy.uid.clone(), uid.clone())));
+            let unserved = self.candidates(vacancy).filter(|(_, m)| m.served == 0);
+            found.extend(unserved.map(|(uid, _)| UnservedCandidate {
+                vacancy: vacancy.uid.clone(),
+                candidate: uid.clone(),
+            }));
         }
-        hopes
+        found
     }
 
-    /// Whether an owner that the cluster autoscaler scales wants fewer Machines than before, and a replacement was deleted
-    /// before it served: so the autoscaler takes back a Machine whose Node comes too late. One vacancy after another
-    /// would then shrink the set to its minimum (docs/field-notes.md, Machines of OpenShift). The number of any other
-    /// owner is a person's.
+    /// Whether the cluster autoscaler shrinks this owner below what it wanted when the vacancy began: a replacement was
+    /// deleted before it served, because its Node came too late. One vacancy after another would then shrink the set to
+    /// its minimum (docs/field-notes.md, Machines of OpenShift). The number of any other owner is a person's.
     pub(super) fn eroded(&self, vacancy: &Vacancy) -> bool {
         let owner = self.owners.get(&vacancy.owner);
         let wants = owner.filter(|it| it.autoscaled).map(|it| it.wants);
@@ -171,8 +180,8 @@ impl Draft<'_> {
         }
     }
 
-    /// Notes which vacancies have lost a machine of `hopes`.
-    pub(super) fn notice_lost(&mut self, hopes: &[(Uid, Uid)]) {
+    /// Notes which vacancies have lost a candidate of `before`.
+    pub(super) fn notice_lost(&mut self, before: &[UnservedCandidate]) {
         let State {
             members,
             slots,
@@ -180,9 +189,9 @@ impl Draft<'_> {
             ..
         } = &mut self.s;
         let lost = |of: &Uid| {
-            let mut hopes = hopes.iter().filter(|(vacancy, _)| vacancy == of);
+            let mut candidates = before.iter().filter(|it| it.vacancy == *of);
             let gone = |m: &Member| m.leaves() || m.is(Flag::Left);
-            hopes.any(|(_, uid)| members.get(uid).is_none_or(gone))
+            candidates.any(|it| members.get(&it.candidate).is_none_or(gone))
         };
         let slots = slots.iter_mut().filter_map(|slot| {
             let loss = slot.loss.as_mut()?;
@@ -211,7 +220,7 @@ impl Draft<'_> {
         }
     }
 
-    /// A person says that the owners are to have as many Machines as they want now.
+    /// A person says that the owners are to have as many Machines as they want now: no vacancy counts as [`State::eroded`].
     pub(super) fn accept_fewer(&mut self) {
         let slots = self
             .s
@@ -236,8 +245,8 @@ impl Draft<'_> {
         }
     }
 
-    /// Each replacement ends the youngest vacancy that it fits, because an older vacancy may have a candidate that fits
-    /// no other.
+    /// Next vacancy that ends, and its replacement: each replacement ends the youngest vacancy that it fits. Another
+    /// candidate may be too old for that one, and still fit an older one.
     fn next_end(&self) -> Option<(Vacancy, Option<Uid>)> {
         let mut vacancies = self.s.vacancies();
         vacancies.sort_by_key(|v| std::cmp::Reverse((v.loss.deleted, v.loss.tick)));
@@ -246,8 +255,8 @@ impl Draft<'_> {
             by.map(|(uid, _)| (v.clone(), Some(uid.clone())))
         };
         let none = |v: &&Vacancy| {
-            let none = self.s.candidates(v).next().is_none();
-            v.owner == 0 || (none && self.s.owner_is_content(v) && !self.s.eroded(v))
+            let no_candidate = self.s.candidates(v).next().is_none();
+            v.owner == 0 || (no_candidate && self.s.needs_no_more(v) && !self.s.eroded(v))
         };
         let replaced = vacancies.iter().find_map(joined);
         replaced.or_else(|| vacancies.iter().find(none).map(|v| (v.clone(), None)))
@@ -285,7 +294,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Slot of a token that this history did not grant.
+    /// A fresh slot for `token`.
     pub(super) fn slot(&self, uid: &Uid, token: LeaseToken, owner: u16) -> Slot {
         Slot {
             token,
