@@ -254,9 +254,7 @@ impl DrainPhase {
                 Self::Opening(_) | Self::Evicting(..) | Self::Drained | Self::Deleting,
                 News::Ignored,
             ) => {
-                let note = "the Machine was labelled to be ignored: the upgrade is given up";
-                draft.s.note = Some(note.into());
-                draft.give_back();
+                give_up(draft, "the Machine was labelled to be ignored");
             }
             // `TearingDown` continues: its host is half torn down. The others leave, or return the lease already.
             (
@@ -267,10 +265,10 @@ impl DrainPhase {
             (Self::Opening(ref change) | Self::Evicting(ref change, _), News::Machine { .. })
                 if change.how == How::Recreate && draft.s.owner().is_none() =>
             {
-                let note = "no MachineSet owns the Machine any more, so nobody would replace it: the upgrade is \
-                            given up";
-                draft.s.note = Some(note.into());
-                draft.give_back();
+                give_up(
+                    draft,
+                    "no MachineSet owns the Machine any more, and none would replace it",
+                );
             }
             // Whether its Node is down, and for how long, decides about its turn.
             (Self::Leaving, News::Node { .. } | News::NodeGone) => removal::node_changed(draft),
@@ -596,6 +594,12 @@ fn pass_done(
     if goes_on {
         draft.wait_ms(Timer::Again, policy::next_pass(idle_passes));
     }
+}
+
+/// Undoes what has begun, and returns the lease. `why` is the reason, for people.
+fn give_up(draft: &mut Draft<'_>, why: &str) {
+    draft.s.note = Some(format!("{why}: the upgrade is given up"));
+    draft.give_back();
 }
 
 /// Continues after the last pod, or when there was nothing to drain.
