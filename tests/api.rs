@@ -54,7 +54,8 @@ impl Site {
         ];
         let flags = flags
             .into_iter()
-            .flat_map(|(flag, value)| [flag.to_owned(), value]);
+            .flat_map(|(flag, value)| [flag.to_owned(), value])
+            .chain(["--payload-unsigned".to_owned()]);
         let spec = ProcessSpec {
             program: env!("CARGO_BIN_EXE_dormer").into(),
             args: std::iter::once("run".to_owned()).chain(flags).collect(),

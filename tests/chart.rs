@@ -95,6 +95,7 @@ pub(crate) const VARIANTS: [(&str, &[&str]); 5] = [
         &[
             "--set=mode=split",
             NATS,
+            "--set=payloadKeys[0]=RWQf6LRCGA9i59SLOFxz6NxvASXDJeRtuZykwQepbDEGt87ig1BNpWaV",
             "--set=payloads[0].name=1.0.0",
             "--set=payloads[0].image=registry.example/payload:1.0.0",
             "--set=payloads[1].name=0.9.0",
@@ -339,6 +340,11 @@ fn values_that_do_not_exist_or_do_not_fit_are_refused() {
         ("--set=mode=double", "mode"),
         ("--set=mode=split", "nats.url"),
         ("--set=payloads[0].name=1.0.0", "payloads"),
+        (
+            "--set-json=payloads=[{\"name\":\"1.0.0\",\"claim\":\"payloads\"}]",
+            "payloadKeys",
+        ),
+        ("--set=payloadKeys[0]=untrusted comment", "payloadKeys"),
         ("--set=slots=0", "slots"),
         ("--set=consoleLink.url=http://plain.example", "consoleLink"),
     ] {

@@ -87,7 +87,8 @@ impl Site {
         let args = args
             .into_iter()
             .chain(program)
-            .flat_map(|(flag, value)| [flag.to_owned(), value]);
+            .flat_map(|(flag, value)| [flag.to_owned(), value])
+            .chain(["--payload-unsigned".to_owned()]);
         let process = Process::start(&ProcessSpec {
             program: env!("CARGO_BIN_EXE_dormer").into(),
             args: std::iter::once("run".to_owned()).chain(args).collect(),

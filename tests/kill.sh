@@ -118,7 +118,7 @@ start_dormer() {
     local name=$1 listen=127.0.0.1:0
     if [[ $name == console ]]; then listen=$console; fi
     start "$name" "$DORMER" run --role "${name%-*}" --name "$name" --kubeconfig "$folder/kubeconfig" \
-        --store "$store" --nats-monitor "$monitor" --payload "$folder/payloads" --host-program "$folder/dormer-host.exe" \
+        --store "$store" --nats-monitor "$monitor" --payload "$folder/payloads" --payload-unsigned --host-program "$folder/dormer-host.exe" \
         --ssh-port 2222 --listen "$listen"
 }
 

@@ -95,7 +95,9 @@ impl Site {
             ("--store", path(store)),
         ];
         let flags = flags.into_iter();
-        let flags = flags.flat_map(|(flag, value)| [flag.to_owned(), value]);
+        let flags = flags
+            .flat_map(|(flag, value)| [flag.to_owned(), value])
+            .chain(["--payload-unsigned".to_owned()]);
         let spec = ProcessSpec {
             program: env!("CARGO_BIN_EXE_dormer").into(),
             args: std::iter::once("run".to_owned()).chain(flags).collect(),

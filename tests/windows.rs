@@ -119,7 +119,8 @@ impl Site {
         ];
         let args = args
             .into_iter()
-            .flat_map(|(flag, value)| [flag.to_owned(), value]);
+            .flat_map(|(flag, value)| [flag.to_owned(), value])
+            .chain(["--payload-unsigned".to_owned()]);
         let tokens = plan.machine_tokens.then(|| "--machine-tokens".to_owned());
         let process = Process::start(&ProcessSpec {
             program: env!("CARGO_BIN_EXE_dormer").into(),

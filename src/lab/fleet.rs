@@ -183,7 +183,7 @@ async fn run_until_stopped(options: Options) -> anyhow::Result<ExitCode> {
         // The path as typed, because dormer may not be in PATH.
         let dormer = std::env::args().next().unwrap_or_else(|| "dormer".into());
         println!(
-            "  {dormer} run --kubeconfig {kubeconfig} --payload {folder} --host-program {program} \
+            "  {dormer} run --kubeconfig {kubeconfig} --payload {folder} --payload-unsigned --host-program {program} \
              --ssh-port {SSH_PORT}\n  mv {folder}/later/11.1.0 {folder}/\n"
         );
     }

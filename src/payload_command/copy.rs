@@ -2,9 +2,12 @@
 
 use clap::Args;
 use dormer_client::Failure;
-use dormer_profile::payload::MANIFEST_FILE;
+use dormer_profile::payload::{MANIFEST_FILE, SIGNATURE_FILE};
 use dormer_workers::catalog::{CatalogError, Folder};
-use std::path::{Path, PathBuf};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
 /// Arguments of `dormer payload copy`.
 #[derive(Debug, Args)]
@@ -18,7 +21,7 @@ pub(crate) struct Copy {
 }
 
 impl Copy {
-    /// Copies the files that the manifest names, and the manifest at the end. A second run ends what a first one began.
+    /// Copies the files that the manifest names, its signature if there is one, and the manifest at the end. A second run ends what a first one began.
     pub(super) fn run(&self) -> Result<String, Failure> {
         super::has_manifest("DIR", &self.from)?;
         let unreadable = |error: CatalogError| Failure::refused(error.to_string(), "");
@@ -38,10 +41,16 @@ impl Copy {
                 return Err(failed(&path, why));
             }
         }
-        let text = std::fs::read(self.from.join(MANIFEST_FILE))
-            .map_err(|e| failed(&self.from, e.to_string()))?;
-        super::whole(&self.to.join(MANIFEST_FILE), &text)
-            .map_err(|e| failed(&self.to, e.to_string()))?;
+        for name in [SIGNATURE_FILE, MANIFEST_FILE] {
+            let text = match std::fs::read(self.from.join(name)) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound && name == SIGNATURE_FILE => {
+                    continue;
+                }
+                text => text.map_err(|e| failed(&self.from, e.to_string()))?,
+            };
+            super::whole(&self.to.join(name), &text)
+                .map_err(|e| failed(&self.to, e.to_string()))?;
+        }
         Ok(format!(
             "payload {}: {} files are in {}",
             manifest.version,

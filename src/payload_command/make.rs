@@ -9,7 +9,7 @@ use crate::profile_command::offline::built_in;
 use clap::Args;
 use dormer_client::Failure;
 use dormer_profile::{
-    payload::{MANIFEST_FILE, Manifest, PayloadFile, PayloadReader},
+    payload::{MANIFEST_FILE, Manifest, PayloadFile, PayloadReader, SIGNATURE_FILE},
     render::EXAMPLE_PAYLOAD,
     yaml,
 };
@@ -19,6 +19,7 @@ use dormer_workers::{
 };
 use std::{
     collections::BTreeMap,
+    io,
     path::{Path, PathBuf},
 };
 
@@ -126,12 +127,13 @@ impl Make {
         self.write(&manifest)?;
         let total = manifest.files.iter().map(|file| file.size).sum();
         Ok(format!(
-            "payload {}, kubelet {}: {} files, {}, in {}",
+            "payload {}, kubelet {}: {} files, {}, in {}\nSign it: minisign -S -m {}",
             manifest.version,
             manifest.kubelet,
             manifest.files.len(),
             size(total),
-            self.folder.display()
+            self.folder.display(),
+            self.folder.join(MANIFEST_FILE).display()
         ))
     }
 
@@ -164,7 +166,10 @@ impl Make {
             (None, false) => ("--from", self.from.as_slice(), None),
         };
         let mut found = collect(flag, places, wanted)?;
-        found.retain(|name, _| name != MANIFEST_FILE && !name.ends_with(super::UNFINISHED));
+        found.retain(|name, _| {
+            ![MANIFEST_FILE, SIGNATURE_FILE].contains(&name.as_str())
+                && !name.ends_with(super::UNFINISHED)
+        });
         if found.is_empty() {
             let shown: Vec<String> = places
                 .iter()
@@ -267,7 +272,15 @@ impl Make {
     /// Writes the manifest at the end and at once: a running dormer takes a folder when it has one.
     fn write(&self, manifest: &Manifest) -> Result<(), Failure> {
         let text = yaml::to_string(manifest).map_err(|e| Failure::refused(e.to_string(), ""))?;
-        super::whole(&self.folder.join(MANIFEST_FILE), text.as_bytes())
+        let path = self.folder.join(MANIFEST_FILE);
+        // The signature of another manifest would say that someone changed this one.
+        if std::fs::read(&path).ok().as_deref() != Some(text.as_bytes()) {
+            let gone = std::fs::remove_file(self.folder.join(SIGNATURE_FILE));
+            let absent = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
+            gone.or_else(|error| if absent(&error) { Ok(()) } else { Err(error) })
+                .map_err(|e| Failure::refused(format!("{SIGNATURE_FILE}: {e}"), ""))?;
+        }
+        super::whole(&path, text.as_bytes())
             .map_err(|e| Failure::refused(format!("{MANIFEST_FILE}: {e}"), ""))
     }
 }

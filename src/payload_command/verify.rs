@@ -7,8 +7,14 @@ use dormer_client::{
     Failure,
     output::{Column, Output, optional, table},
 };
-use dormer_profile::{payload::Manifest, profile::Profile};
-use dormer_workers::catalog::{CatalogError, Folder, RELEASED};
+use dormer_profile::{
+    payload::{Manifest, SIGNATURE_FILE},
+    profile::Profile,
+};
+use dormer_workers::{
+    catalog::{CatalogError, Folder, RELEASED},
+    payload_keys::PayloadKeys,
+};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -22,6 +28,15 @@ pub(crate) struct Verify {
     /// Also check that it has every file that this built-in profile needs: openshift or upstream
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
+    /// Also check the signature of payload.yaml against this public key of minisign, the line of minisign.pub that begins
+    /// with RW (may be given several times: a signature of one of them counts)
+    #[arg(
+        long = "payload-key",
+        env = "DORMER_PAYLOAD_KEY",
+        value_delimiter = ',',
+        value_name = "KEY"
+    )]
+    payload_key: Vec<String>,
     #[command(flatten)]
     form: Form,
 }
@@ -56,6 +71,21 @@ impl Verify {
         for name in extra {
             let why = "not in the manifest, so dormer does not use it";
             rows.push(Row::unmatched(name, "extra", why));
+        }
+        if !self.payload_key.is_empty() {
+            let keys = PayloadKeys::parse(&self.payload_key)
+                .map_err(|why| Failure::Usage(format!("--payload-key: {why}")))?;
+            let why = match folder.signed_manifest(&keys) {
+                Ok(_) => None,
+                Err(CatalogError::Signature { why, .. }) => Some(why),
+                Err(error) => return Err(unreadable(error)),
+            };
+            rows.push(Row {
+                file: SIGNATURE_FILE.to_owned(),
+                state: if why.is_none() { "right" } else { "wrong" },
+                size: None,
+                why,
+            });
         }
         for name in self.lacking(&manifest)? {
             let why = "needed by the profile, but not in the manifest";

@@ -11,7 +11,7 @@ use anyhow::{Context, bail, ensure};
 use dormer_api::access::audit::AuditTarget;
 use dormer_nats::{history_keys::HistoryKeys, signing::Keys};
 use dormer_views::secret::Secret;
-use dormer_workers::kubernetes::Settings as Join;
+use dormer_workers::{kubernetes::Settings as Join, payload_keys::PayloadKeys};
 use settings::{JoinSettings, LISTEN};
 use std::{collections::BTreeSet, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
@@ -58,6 +58,8 @@ pub struct Config {
     pub roles: BTreeSet<Role>,
     /// Folders of payloads.
     pub payloads: Vec<PathBuf>,
+    /// Keys whose payloads are used.
+    pub payload_keys: PayloadKeys,
     /// Files of profile layers, topmost last.
     pub layers: Vec<PathBuf>,
     /// File with the program that works on hosts.
@@ -185,6 +187,11 @@ impl Config {
             context,
             store,
             roles,
+            payload_keys: payload_keys(
+                &all.payload_key,
+                all.payload_unsigned,
+                !payload.is_empty(),
+            )?,
             payloads: payload,
             layers: profile_layer,
             host_program_sha256: program_sum(all.host_program_sha256, all.host_program.is_some())?,
@@ -218,6 +225,28 @@ impl Config {
     /// Whether this process has the role.
     pub fn is(&self, role: Role) -> bool {
         self.roles.contains(&role)
+    }
+}
+
+fn payload_keys(
+    keys: &[String],
+    unsigned: Option<bool>,
+    are_payloads: bool,
+) -> anyhow::Result<PayloadKeys> {
+    let unsigned = unsigned.unwrap_or_default();
+    ensure!(
+        keys.is_empty() || !unsigned,
+        "--payload-key and --payload-unsigned exclude each other: give only one"
+    );
+    ensure!(
+        !are_payloads || unsigned || !keys.is_empty(),
+        "--payload without --payload-key: anyone who can write to that folder would decide what hosts run. Sign \
+         payload.yaml with minisign and give its public key with --payload-key, or accept unsigned payloads with \
+         --payload-unsigned"
+    );
+    match unsigned {
+        true => Ok(PayloadKeys::Unsigned),
+        false => PayloadKeys::parse(keys).map_err(|why| anyhow::anyhow!("--payload-key: {why}")),
     }
 }
 
@@ -497,6 +526,31 @@ mod tests {
         let alone = format!("host-program-sha256 = '{sum}'");
         assert!(refusal(&alone).contains("--host-program"));
         assert!(refusal("host-program-sha256 = 'abc'").contains("64 hex digits"));
+    }
+
+    #[test]
+    fn payloads_need_a_key_or_the_word_that_they_have_none() {
+        let key = "payload-key = ['RWSTP/jCGkh8TMB1thTmpyb28qo9J9hCqDMi9M3TR6D73oOg18MtgdUI']";
+        let unsigned = "payload-unsigned = true";
+        for (text, says) in [
+            ("payload = ['p']", "--payload-unsigned"),
+            ("payload = ['p']\npayload-unsigned = false", "--payload-key"),
+            (
+                "payload = ['p']\npayload-key = ['minisign.pub']",
+                "begins with RW",
+            ),
+            (
+                &format!("payload = ['p']\n{key}\n{unsigned}"),
+                "give only one",
+            ),
+        ] {
+            assert!(refusal(text).contains(says), "{text}: {}", refusal(text));
+        }
+        for text in [key, unsigned] {
+            Config::new(settings(&format!("payload = ['p']\n{text}"))).expect("a configuration");
+        }
+        // An engine has no payloads.
+        Config::new(settings("")).expect("a configuration");
     }
 
     #[test]

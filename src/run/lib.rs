@@ -144,7 +144,7 @@ async fn start(config: &Config) -> anyhow::Result<Running> {
     let mut front = serve::Front::new(listener, tls);
     let client = client(config).await?;
     let catalog = Arc::new(outside::catalog(config)?);
-    let payloads = Payloads::load(&config.payloads, &catalog)?;
+    let payloads = Payloads::load(&config.payloads, &config.payload_keys, &catalog)?;
     let user_data_of = client.clone();
     let cluster = Cluster {
         config,

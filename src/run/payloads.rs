@@ -3,7 +3,10 @@
 use crate::usage::checked;
 use anyhow::Context;
 use dormer_profile::payload::MANIFEST_FILE;
-use dormer_workers::catalog::{Catalog, Payload};
+use dormer_workers::{
+    catalog::{Catalog, Payload},
+    payload_keys::PayloadKeys,
+};
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
@@ -18,6 +21,7 @@ const POLL_EVERY: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct Payloads {
     folders: Vec<PathBuf>,
+    keys: PayloadKeys,
     /// Modification time of each folder's manifest. A changed manifest is read again.
     known: BTreeMap<PathBuf, SystemTime>,
     /// Last error of each folder. It is logged once: the folder may be half copied, and is read again.
@@ -31,9 +35,14 @@ impl Payloads {
     ///
     /// # Errors
     /// A folder cannot be read, or has no payload.
-    pub(crate) fn load(folders: &[PathBuf], catalog: &Catalog) -> anyhow::Result<Self> {
+    pub(crate) fn load(
+        folders: &[PathBuf],
+        keys: &PayloadKeys,
+        catalog: &Catalog,
+    ) -> anyhow::Result<Self> {
         let mut payloads = Self {
             folders: folders.to_vec(),
+            keys: keys.clone(),
             known: BTreeMap::new(),
             wrong: BTreeMap::new(),
         };
@@ -109,7 +118,7 @@ impl Payloads {
         if self.known.get(&folder) == Some(&written) {
             return Ok(());
         }
-        let payload = Payload::in_folder(&folder)?;
+        let payload = Payload::in_folder(&folder, &self.keys)?;
         tracing::info!(
             version = payload.manifest.version,
             folder = %folder.display(),
@@ -141,7 +150,7 @@ pub fn manifests(folder: &Path) -> std::io::Result<Vec<(PathBuf, SystemTime)>> {
 mod tests {
     use super::*;
     use dormer_profile::{
-        payload::{Manifest, PayloadFile},
+        payload::{Manifest, PayloadFile, SIGNATURE_FILE},
         render::EXAMPLE_PAYLOAD,
         sha256_hex,
     };
@@ -164,6 +173,54 @@ mod tests {
         std::fs::write(folder.join(MANIFEST_FILE), text).expect("written");
     }
 
+    /// A payload without files whose signature minisign made, and the key.
+    const SIGNED: [&str; 2] = [
+        include_str!("../../workers/tests/signed/payload.yaml"),
+        include_str!("../../workers/tests/signed/payload.yaml.minisig"),
+    ];
+    const SIGNER: &str = "RWSTP/jCGkh8TMB1thTmpyb28qo9J9hCqDMi9M3TR6D73oOg18MtgdUI";
+
+    #[test]
+    fn a_payload_that_no_key_signed_is_left_until_its_signature_comes() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [signed, unsigned] = ["signed", "unsigned"].map(|name| folder.path().join(name));
+        write(&unsigned, "11.1.0");
+        std::fs::create_dir(&signed).expect("made");
+        let [manifest, signature] = SIGNED;
+        std::fs::write(signed.join(MANIFEST_FILE), manifest).expect("written");
+        let keys = PayloadKeys::parse(&[SIGNER.to_owned()]).expect("a key");
+        let catalog = Catalog::new(&[]).expect("a catalog");
+        let all = [folder.path().to_owned()];
+        let mut payloads = Payloads::load(&all, &keys, &catalog).expect("two payloads");
+        let unusable = catalog.unusable();
+        assert_eq!(unusable.len(), 2, "{unusable:?}");
+        for why in &unusable {
+            assert!(why.contains("minisign -S -m payload.yaml"), "{why}");
+        }
+        std::fs::write(signed.join(SIGNATURE_FILE), signature).expect("written");
+        payloads.poll(&catalog);
+        let unusable = catalog.unusable();
+        assert!(
+            unusable.len() == 1 && unusable[0].contains("unsigned"),
+            "{unusable:?}"
+        );
+        // A manifest that is changed afterwards is refused; the payload that was taken stays.
+        let changed = manifest.replace("11.0.0", "11.0.1");
+        std::fs::write(signed.join(MANIFEST_FILE), changed).expect("written");
+        let later = SystemTime::now() + Duration::from_secs(5);
+        let file = std::fs::File::options()
+            .write(true)
+            .open(signed.join(MANIFEST_FILE));
+        file.and_then(|file| file.set_modified(later))
+            .expect("a later time");
+        payloads.poll(&catalog);
+        let unusable = catalog.unusable().join("\n");
+        assert!(
+            unusable.contains("is not the file that was signed"),
+            "{unusable}"
+        );
+    }
+
     fn newest(catalog: &Catalog) -> String {
         let desired = catalog.desired("openshift", None).expect("a version");
         desired.values().next().expect("a build").payload.clone()
@@ -174,10 +231,12 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let all = folder.path();
         let catalog = Catalog::new(&[]).expect("a catalog");
-        let nothing = Payloads::load(&[all.to_owned()], &catalog).expect_err("there is none");
+        let nothing = Payloads::load(&[all.to_owned()], &PayloadKeys::Unsigned, &catalog)
+            .expect_err("there is none");
         assert!(nothing.to_string().contains(MANIFEST_FILE), "{nothing}");
         write(&all.join("one"), "11.0.0");
-        let mut payloads = Payloads::load(&[all.to_owned()], &catalog).expect("payloads");
+        let mut payloads =
+            Payloads::load(&[all.to_owned()], &PayloadKeys::Unsigned, &catalog).expect("payloads");
         let changed = catalog.changed();
         payloads.poll(&catalog);
         assert!(
@@ -193,7 +252,8 @@ mod tests {
         let found = catalog.unusable();
         assert!(found.len() == 1 && found[0].contains("three"), "{found:?}");
         let restarted = Catalog::new(&[]).expect("a catalog");
-        Payloads::load(&[all.to_owned()], &restarted).expect("the good ones are taken");
+        Payloads::load(&[all.to_owned()], &PayloadKeys::Unsigned, &restarted)
+            .expect("the good ones are taken");
         assert_eq!(newest(&restarted), "11.1.0");
         assert_eq!(restarted.unusable(), found, "a restart finds the same");
         std::fs::rename(all.join("late"), &late).expect("moved");

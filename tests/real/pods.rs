@@ -116,6 +116,7 @@ impl Release {
         let mut arguments = vec![verb.to_owned(), "dormer".into(), CHART.into()];
         arguments.extend(self.values.clone());
         arguments.push(format!("--set=image.tag={stamp}"));
+        arguments.push("--set=payloadUnsigned=true".into());
         for (number, version) in payloads.iter().enumerate() {
             arguments.push(format!("--set=payloads[{number}].name={version}"));
             arguments.push(format!("--set=payloads[{number}].image=payload:{version}"));

@@ -1,6 +1,7 @@
 //! Catalog of profiles and payloads that this worker can install, with their versions.
 
 use crate::{
+    payload_keys::PayloadKeys,
     pool::{Edges, Installed},
     program_file::Program,
     sum::sum,
@@ -10,7 +11,7 @@ use dormer_profile::{
     builds, builtin,
     cluster_config::{ClusterConfig, ClusterSnapshot},
     layers::{Layer, stack},
-    payload::{CONTAINERD_UNNAMED, MANIFEST_FILE, Manifest, PayloadReader},
+    payload::{CONTAINERD_UNNAMED, MANIFEST_FILE, Manifest, PayloadReader, SIGNATURE_FILE},
     problem::Problems,
     profile::Profile,
     release::Release,
@@ -27,6 +28,8 @@ use tokio::{io::AsyncRead, sync::watch};
 
 /// Largest manifest that is read, in bytes.
 const MANIFEST_BYTES_MAX: u64 = 4 << 20;
+/// Largest signature that is read, in bytes. minisign writes less than 1 KiB.
+const SIGNATURE_BYTES_MAX: u64 = 8 << 10;
 /// The container runtime, by its name in a payload.
 pub const CONTAINERD: &str = "containerd.exe";
 /// The kubelet, by its name in a payload.
@@ -50,6 +53,14 @@ pub enum CatalogError {
         location: String,
         /// Mistakes, each with its location.
         problems: Problems,
+    },
+    /// No key that counts has signed the manifest.
+    #[error("{location}: {why}")]
+    Signature {
+        /// Which folder.
+        location: String,
+        /// Why the signature does not count, and what to do.
+        why: String,
     },
     /// A file cannot be read.
     #[error("{location}: {error}")]
@@ -90,10 +101,10 @@ impl Payload {
     /// The payload in a folder with a `payload.yaml`. Sizes are compared; sums are when a host takes the files.
     ///
     /// # Errors
-    /// The manifest is missing, has mistakes, names a file that is not there or has another size, or another release of
-    /// the kubelet, kube-proxy or containerd than the program's own.
-    pub fn in_folder(folder: &Path) -> Result<Self, CatalogError> {
-        let manifest = Folder(folder.to_owned()).manifest()?;
+    /// None of `keys` has signed the manifest. It is missing, has mistakes, names a file that is not there or has another
+    /// size, or another release of the kubelet, kube-proxy or containerd than the program's own.
+    pub fn in_folder(folder: &Path, keys: &PayloadKeys) -> Result<Self, CatalogError> {
+        let manifest = Folder(folder.to_owned()).signed_manifest(keys)?;
         for file in &manifest.files {
             let location = folder.join(&file.name).display().to_string();
             let meta =
@@ -181,27 +192,53 @@ impl PayloadReader for Folder {
 }
 
 impl Folder {
-    /// Its manifest.
+    /// Its manifest, whoever signed it.
     ///
     /// # Errors
     /// It is not there, too large, or has mistakes.
     pub fn manifest(&self) -> Result<Manifest, CatalogError> {
+        self.signed_manifest(&PayloadKeys::Unsigned)
+    }
+
+    /// Its manifest, if one of `keys` has signed these bytes.
+    ///
+    /// # Errors
+    /// It is not there, too large, not signed, or has mistakes.
+    pub fn signed_manifest(&self, keys: &PayloadKeys) -> Result<Manifest, CatalogError> {
         let location = self.0.display().to_string();
         let failed = |error| CatalogError::Io {
             location: location.clone(),
             error,
         };
-        let path = self.0.join(MANIFEST_FILE);
-        let size = std::fs::metadata(&path).map_err(failed)?.len();
-        if size > MANIFEST_BYTES_MAX {
-            let said = format!("{MANIFEST_FILE} has {size} bytes, at most {MANIFEST_BYTES_MAX}");
-            return Err(failed(io::Error::new(io::ErrorKind::InvalidData, said)));
-        }
-        let text = std::fs::read_to_string(&path).map_err(failed)?;
+        let text = self
+            .text(MANIFEST_FILE, MANIFEST_BYTES_MAX)
+            .map_err(failed)?;
+        let signature = match self.text(SIGNATURE_FILE, SIGNATURE_BYTES_MAX) {
+            Ok(signature) => Some(signature),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(failed(error)),
+        };
+        // The bytes that are checked are those that are parsed.
+        keys.check(text.as_bytes(), signature.as_deref())
+            .map_err(|why| CatalogError::Signature {
+                location: location.clone(),
+                why,
+            })?;
         Manifest::parse(&text).map_err(|problems| CatalogError::Problems {
             location: location.clone(),
             problems,
         })
+    }
+
+    /// Text of a file of at most `max` bytes.
+    fn text(&self, name: &str, max: u64) -> io::Result<String> {
+        let path = self.0.join(name);
+        let size = std::fs::metadata(&path)?.len();
+        if size > max {
+            let said = format!("{name} has {size} bytes, at most {max}");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, said));
+        }
+        std::fs::read_to_string(path)
     }
 
     /// Compares the manifest's `kubelet` or `containerd` with what the program of that name says of its release. One that
@@ -251,7 +288,8 @@ impl Folder {
         let mut found = Vec::new();
         for entry in std::fs::read_dir(&self.0)? {
             let name = entry?.file_name().to_string_lossy().into_owned();
-            if name != MANIFEST_FILE && manifest.file(&name).is_none() {
+            let ours = [MANIFEST_FILE, SIGNATURE_FILE].contains(&name.as_str());
+            if !ours && manifest.file(&name).is_none() {
                 found.push(name);
             }
         }
@@ -834,7 +872,7 @@ mod tests {
         manifest.files[0].size = bytes.len() as u64;
         let text = dormer_profile::yaml::to_string(&manifest).expect("YAML");
         std::fs::write(folder.path().join(MANIFEST_FILE), text).expect("written");
-        Payload::in_folder(folder.path())
+        Payload::in_folder(folder.path(), &PayloadKeys::Unsigned)
     }
 
     #[test]
@@ -929,14 +967,16 @@ mod tests {
     #[test]
     fn a_folder_without_its_files_is_refused_by_their_names() {
         let folder = tempfile::tempdir().expect("a folder");
-        let missing = Payload::in_folder(folder.path()).expect_err("no manifest");
+        let missing =
+            Payload::in_folder(folder.path(), &PayloadKeys::Unsigned).expect_err("no manifest");
         assert!(
             missing
                 .to_string()
                 .contains(&*folder.path().to_string_lossy())
         );
         std::fs::write(folder.path().join(MANIFEST_FILE), EXAMPLE_PAYLOAD).expect("written");
-        let missing = Payload::in_folder(folder.path()).expect_err("no files");
+        let missing =
+            Payload::in_folder(folder.path(), &PayloadKeys::Unsigned).expect_err("no files");
         assert!(missing.to_string().contains("containerd"), "{missing}");
     }
 }

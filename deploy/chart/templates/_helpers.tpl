@@ -141,6 +141,15 @@ capabilities:
 {{- range .Values.payloads }}
 - --payload=/payloads/{{ .name }}
 {{- end }}
+{{- if and .Values.payloads (not .Values.payloadKeys) (not .Values.payloadUnsigned) }}
+{{- fail "payloads: give payloadKeys, the public keys of minisign that sign them, or payloadUnsigned=true" }}
+{{- end }}
+{{- range .Values.payloadKeys }}
+- --payload-key={{ . }}
+{{- end }}
+{{- if .Values.payloadUnsigned }}
+- --payload-unsigned
+{{- end }}
 {{- range $name, $text := .Values.profileLayers }}
 - --profile-layer=/etc/dormer/layers/{{ $name }}
 {{- end }}

@@ -120,6 +120,25 @@ pub struct Settings {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub payload: Vec<PathBuf>,
 
+    /// Public key of minisign that payloads have to be signed with: the line of minisign.pub that begins with RW (may be
+    /// given several times: a signature of one of them counts)
+    #[arg(
+        long,
+        env = "DORMER_PAYLOAD_KEY",
+        value_delimiter = ',',
+        value_name = "KEY"
+    )]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub payload_key: Vec<String>,
+
+    /// Use payloads without a signature: whoever can write to their folders then decides what hosts run
+    #[arg(
+        long, env = "DORMER_PAYLOAD_UNSIGNED",
+        num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL"
+    )]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub payload_unsigned: Option<bool>,
+
     /// File with a layer over the built-in profile (may be given several times, later ones on top)
     #[arg(
         long,
@@ -520,9 +539,9 @@ impl Settings {
             kubeconfig, context, store, host_program, host_program_sha256, namespace, machine_namespace,
             cluster_api_namespace, pool, private_key,
             private_key_secret, ssh_port, slots, listen, authentication, audience, review_seconds, access_token, tls_certificate, tls_key, plaintext, login_link, audit_log, audit_required, history_keys,
-            history_accept_unkeyed, name,
+            history_accept_unkeyed, name, payload_unsigned,
             otlp_endpoint, operator_condition;
-            role, payload, profile_layer, session_key)
+            role, payload, payload_key, profile_layer, session_key)
     }
 
     /// These settings, completed by the defaults.

@@ -199,7 +199,8 @@ fn processes(ground: &Ground, nats: &NatsServer, console: u16) -> Vec<Process> {
         ];
         let flags = flags
             .into_iter()
-            .flat_map(|(flag, value)| [flag.to_owned(), value]);
+            .flat_map(|(flag, value)| [flag.to_owned(), value])
+            .chain(["--payload-unsigned".to_owned()]);
         Process::start(&ProcessSpec {
             program: env!("CARGO_BIN_EXE_dormer").into(),
             args: std::iter::once("run".to_owned()).chain(flags).collect(),

@@ -11,6 +11,8 @@ use crate::yaml;
 
 /// Name of the manifest in the payload's folder.
 pub const MANIFEST_FILE: &str = "payload.yaml";
+/// Name of the manifest's signature in the payload's folder.
+pub const SIGNATURE_FILE: &str = "payload.yaml.minisig";
 /// containerd of a payload whose manifest does not name one (WMCO 10.x and 11.0 ship 1.7.27).
 pub const CONTAINERD_UNNAMED: Release = Release::new(1, 7);
 /// Most files in one payload.

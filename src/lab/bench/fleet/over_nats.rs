@@ -102,6 +102,7 @@ async fn bring_up(plan: &Plan, workers: u32) -> anyhow::Result<f64> {
             &kubeconfig,
             "--payload",
             &payloads,
+            "--payload-unsigned",
             "--host-program",
             &host_program,
             "--ssh-port",
