@@ -131,7 +131,7 @@ pub struct Settings {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub payload_key: Vec<String>,
 
-    /// Use payloads without a signature: whoever can write to their folders then decides what hosts run
+    /// Use payloads without a signature: anyone who can write to their folders then decides what hosts run
     #[arg(
         long, env = "DORMER_PAYLOAD_UNSIGNED",
         num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL"
