@@ -14,7 +14,7 @@ use dormer_profile::{
     yaml,
 };
 use dormer_workers::{
-    catalog::{CONTAINERD, Folder, KUBE_PROXY, KUBELET},
+    catalog::{CONTAINERD, Folder, KUBE_PROXY, KUBELET, LOG_RUNNER},
     program_file::{OwnRelease, Program},
 };
 use std::{
@@ -192,7 +192,9 @@ impl Make {
         }
         let program = Program::parse(&found.bytes()?)?;
         let (own, option, said) = match name {
-            KUBELET | KUBE_PROXY => (program.kubernetes(), "--kubelet", Some(&self.kubelet)),
+            KUBELET | KUBE_PROXY | LOG_RUNNER => {
+                (program.kubernetes(), "--kubelet", Some(&self.kubelet))
+            }
             CONTAINERD => (
                 program.containerd(),
                 "--containerd",

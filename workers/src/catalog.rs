@@ -36,8 +36,10 @@ pub const CONTAINERD: &str = "containerd.exe";
 pub const KUBELET: &str = "kubelet.exe";
 /// kube-proxy, by its name in a payload.
 pub const KUBE_PROXY: &str = "kube-proxy.exe";
+/// kube-log-runner, by its name in a payload. Its flags are those of the kubelet's release.
+pub const LOG_RUNNER: &str = "kube-log-runner.exe";
 /// Programs whose release decides how their configuration is written.
-pub const RELEASED: [&str; 3] = [CONTAINERD, KUBELET, KUBE_PROXY];
+pub const RELEASED: [&str; 4] = [CONTAINERD, KUBELET, KUBE_PROXY, LOG_RUNNER];
 /// First containerd that a manifest has to name (docs/settings.md).
 const CONTAINERD_NAMED_FROM: Release = Release::new(2, 4);
 /// Number of outdated versions that are still found.

@@ -18,6 +18,9 @@ pub(crate) const PERIODS: Pair = ["shutdownGracePeriod", "shutdownGracePeriodCri
 
 const GC_THRESHOLDS: Pair = ["imageGCHighThresholdPercent", "imageGCLowThresholdPercent"];
 const GC_AGES: Pair = ["imageMaximumGCAge", "imageMinimumGCAge"];
+/// The one replaces the other, and each of the two periods has to be 0 then.
+const BY_PRIORITY: Pair = ["shutdownGracePeriodByPodPriority", PERIODS[0]];
+const BY_PRIORITY_CRITICAL: Pair = ["shutdownGracePeriodByPodPriority", PERIODS[1]];
 const PULLS: Pair = ["serializeImagePulls", "maxParallelImagePulls"];
 
 /// Reason against a pair, if there is one.
@@ -27,8 +30,10 @@ type Rule = fn(PairValues<'_>) -> Option<String>;
 pub(crate) fn contradictions<'v>(
     setting: impl Fn(&str) -> Option<&'v Value>,
 ) -> Vec<Contradiction> {
-    let pairs: [(Pair, Rule); 4] = [
+    let pairs: [(Pair, Rule); 6] = [
         (PERIODS, periods),
+        (BY_PRIORITY, by_priority),
+        (BY_PRIORITY_CRITICAL, by_priority),
         (GC_THRESHOLDS, thresholds),
         (GC_AGES, ages),
         (PULLS, pulls),
@@ -90,6 +95,19 @@ fn periods(two: PairValues<'_>) -> Option<String> {
     let short = |length: f64| length > 0.0 && length < 1.0;
     both.iter().any(|length| short(*length)).then(|| {
         format!("{all} and {critical}: the kubelet takes 0s or at least 1s, and ends with less")
+    })
+}
+
+fn by_priority(two: PairValues<'_>) -> Option<String> {
+    let listed = two.values[0].and_then(Value::as_array);
+    let period = two.values[1].and_then(Value::as_str).and_then(seconds);
+    let both = listed.is_some_and(|it| !it.is_empty()) && period.is_some_and(|it| it > 0.0);
+    both.then(|| {
+        format!(
+            "`{}` contradicts {}, and the kubelet ends with that: set both periods to `0s`",
+            two.names[0],
+            two.shown(1, "0s")
+        )
     })
 }
 
@@ -171,6 +189,20 @@ mod tests {
             (
                 json!({"shutdownGracePeriod": 60}),
                 "`shutdownGracePeriod` is 60, no duration as `30s`",
+            ),
+            (
+                json!({
+                    "shutdownGracePeriodByPodPriority": [{"priority": 0, "shutdownGracePeriodSeconds": 9}],
+                    "shutdownGracePeriod": "60s"
+                }),
+                "`shutdownGracePeriodByPodPriority` contradicts `shutdownGracePeriod` (60s)",
+            ),
+            (
+                json!({
+                    "shutdownGracePeriodByPodPriority": [{"priority": 0, "shutdownGracePeriodSeconds": 9}],
+                    "shutdownGracePeriod": "0s"
+                }),
+                "",
             ),
             (
                 json!({"imageGCHighThresholdPercent": 70, "imageGCLowThresholdPercent": 60}),

@@ -214,6 +214,15 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         reader: Reader::KubeProxy,
+        path: &["featureGates", "TopologyAwareHints"],
+        value: None,
+        first: release(1, 21),
+        last: release(1, 35),
+        outside: "a gate that is not known ends kube-proxy",
+        source: "kubernetes v1.35.4 and v1.36.3 pkg/features/kube_features.go",
+    },
+    Setting {
+        reader: Reader::KubeProxy,
         path: &["featureGates", "WinOverlay"],
         value: None,
         first: release(1, 14),
@@ -260,6 +269,14 @@ const PAUSE_2025: [u32; 3] = [3, 10, 2];
 /// First kubelet that needs containerd 2 (kubernetes' container runtime requirements, 1.38).
 const CONTAINERD_2_NEEDED: Release = Release::new(1, 38);
 
+/// Settings of a kubelet that end it on Windows (kubernetes v1.33.13 and v1.37.2
+/// `pkg/kubelet/apis/config/validation/validation_windows.go`).
+const NOT_ON_WINDOWS: [&str; 3] = [
+    "singleProcessOOMKill",
+    "userNamespaces",
+    "defaultPodSysctls",
+];
+
 /// Checks a rendered section against the programs of its payload.
 pub(crate) fn check(items: &[Item], payload: &Manifest) -> Vec<Problem> {
     let mut found = Vec::new();
@@ -267,10 +284,10 @@ pub(crate) fn check(items: &[Item], payload: &Manifest) -> Vec<Problem> {
         match &item.what {
             What::Service(service) => {
                 flags(&item.id, service, payload, &mut found);
-                if let Some(path) = containerd_config(service)
-                    && let Some(text) = items.iter().find_map(|item| content_of(item, path))
+                if let Some(path) = containerd_config(&service.command)
+                    && let Some(text) = items.iter().find_map(|item| content_of(item, &path))
                 {
-                    containerd(path, &text, payload, &mut found);
+                    containerd(&path, &text, payload, &mut found);
                 }
             }
             What::File(_) | What::NetworkFile(_) => kubernetes_config(item, payload, &mut found),
@@ -281,12 +298,48 @@ pub(crate) fn check(items: &[Item], payload: &Manifest) -> Vec<Problem> {
 }
 
 /// Path of the configuration on containerd's command line.
-fn containerd_config(service: &Service) -> Option<&str> {
-    let mut words = service.command.split_whitespace();
-    let is_containerd = |word: &str| word.trim_matches('"').ends_with(r"\containerd.exe");
-    words.find(|word| is_containerd(word))?;
-    words.find(|word| *word == "--config")?;
-    words.next().map(|word| word.trim_matches('"'))
+fn containerd_config(command: &str) -> Option<String> {
+    let mut words = words(command).into_iter();
+    words.find(|word| word.ends_with(r"\containerd.exe"))?;
+    while let Some(word) = words.next() {
+        let (name, value) = match word.split_once('=') {
+            Some((name, value)) => (name, Some(value.to_owned())),
+            None => (word.as_str(), None),
+        };
+        if matches!(name, "--config" | "-config" | "-c" | "--c") {
+            return value.or_else(|| words.next());
+        }
+    }
+    None
+}
+
+/// Words of a command line without their quotes. A quoted word may have spaces.
+fn words(command: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut word = String::new();
+    let mut quoted = false;
+    for c in command.chars() {
+        match c {
+            '"' => quoted = !quoted,
+            c if c.is_whitespace() && !quoted => {
+                if !word.is_empty() {
+                    words.push(std::mem::take(&mut word));
+                }
+            }
+            c => word.push(c),
+        }
+    }
+    if !word.is_empty() {
+        words.push(word);
+    }
+    words
+}
+
+/// Name of a flag without its dashes and its value. Go takes one dash or two, and pflag takes `_` for `-`.
+fn flag_name(word: &str) -> Option<String> {
+    let name = word.strip_prefix("--").or_else(|| word.strip_prefix('-'))?;
+    let name = name.split('=').next().unwrap_or_default();
+    Some(name.replace('_', "-"))
 }
 
 fn content_of(item: &Item, wanted: &str) -> Option<String> {
@@ -332,19 +385,24 @@ fn of(reader: Reader) -> impl Iterator<Item = &'static Setting> {
 }
 
 fn flags(id: &str, service: &Service, payload: &Manifest, found: &mut Vec<Problem>) {
-    let words: Vec<&str> = service.command.split_whitespace().collect();
+    let words = words(&service.command);
+    let flags: Vec<String> = words.iter().filter_map(|word| flag_name(word)).collect();
     let programs = [
         (r"\kubelet.exe", Reader::KubeletFlag),
         (r"\kube-log-runner.exe", Reader::LogRunnerFlag),
     ];
     for (program, reader) in programs {
-        let is_there = |word: &&str| word.trim_matches('"').ends_with(program);
-        if !words.iter().any(is_there) {
+        if !words.iter().any(|word| word.ends_with(program)) {
             continue;
         }
+        let has = |flag: &str| flag_name(flag).is_some_and(|name| flags.contains(&name));
+        if reader == Reader::LogRunnerFlag && has("-log-file-age") && !has("-log-file-size") {
+            let reason = "`LOG_FILE_AGE` without `LOG_FILE_SIZE` has no effect: kube-log-runner removes only logs that it \
+                          rotates, and it rotates by size";
+            found.push(Problem::new(id, reason));
+        }
         for setting in of(reader) {
-            let named = |word: &&str| word.split('=').next() == setting.path.first().copied();
-            if words.iter().any(named)
+            if setting.path.iter().any(|flag| has(flag))
                 && let Some(reason) = refused(setting, payload.kubelet())
             {
                 found.push(Problem::new(id, reason));
@@ -353,7 +411,7 @@ fn flags(id: &str, service: &Service, payload: &Manifest, found: &mut Vec<Proble
     }
     // Which build a host has is not known here (`builds.rs` says it of each); what the payload is for is.
     if payload.windows_builds == [SERVER_2019]
-        && let Some(port) = vxlan_port(words.iter().copied())
+        && let Some(port) = vxlan_port(words.iter().map(String::as_str))
     {
         found.push(Problem::new(id, port_of_2019(&port)));
     }
@@ -408,6 +466,14 @@ fn kubernetes_config(item: &Item, payload: &Manifest, found: &mut Vec<Problem>) 
         }
     }
     if reader == Reader::Kubelet {
+        let there = NOT_ON_WINDOWS
+            .into_iter()
+            .filter(|name| value.get(name).is_some_and(|it| !it.is_null()));
+        found.extend(there.map(|name| {
+            let reason =
+                format!("the kubelet does not support `{name}` on Windows, and ends with it");
+            Problem::new(&item.id, reason)
+        }));
         let wrong = contradictions(|name| value.get(name));
         found.extend(
             wrong
@@ -489,15 +555,22 @@ fn containerd(path: &str, text: &str, payload: &Manifest, found: &mut Vec<Proble
     }
 }
 
-/// Version in the tag of an image that is named `pause`.
+/// Version in the tag of an image that is named `pause`, without what follows a dash. Microsoft's `3.10.1-3` has the images of
+/// 3.10.2 (image-builder#1985).
 fn pause_version(image: &str) -> Option<[u32; 3]> {
     let (name, tag) = image.split('@').next()?.rsplit_once(':')?;
     if !name.ends_with("/pause") {
         return None;
     }
-    let mut parts = tag.split('.').map(str::parse);
+    let (version, build) = tag.split_once('-').unwrap_or((tag, ""));
+    let mut parts = version.split('.').map(str::parse);
     let mut next = || parts.next().unwrap_or(Ok(0)).ok();
-    Some([next()?, next()?, next()?])
+    let version = [next()?, next()?, next()?];
+    let microsofts = name.ends_with("/oss/v2/kubernetes/pause") && version == [3, 10, 1];
+    match microsofts && build.parse::<u32>().is_ok_and(|build| build >= 3) {
+        true => Some(PAUSE_2025),
+        false => Some(version),
+    }
 }
 
 #[cfg(test)]
@@ -519,6 +592,28 @@ mod tests {
     }
 
     #[test]
+    fn the_configuration_of_containerd_is_found_however_it_is_written() {
+        for (command, wanted) in [
+            (
+                r"C:\k\containerd.exe --config C:\k\c.toml",
+                Some(r"C:\k\c.toml"),
+            ),
+            (
+                r"C:\k\containerd.exe --config=C:\k\c.toml --run-service",
+                Some(r"C:\k\c.toml"),
+            ),
+            (
+                r#""C:\Program Files\containerd\containerd.exe" -c "C:\Program Files\containerd\config.toml""#,
+                Some(r"C:\Program Files\containerd\config.toml"),
+            ),
+            (r"C:\k\containerd.exe --log-level=info", None),
+            (r"C:\k\kubelet.exe --config C:\k\kubelet.conf", None),
+        ] {
+            assert_eq!(containerd_config(command).as_deref(), wanted, "{command}");
+        }
+    }
+
+    #[test]
     fn a_pause_image_is_known_by_its_tag() {
         let table = [
             ("registry.k8s.io/pause:3.10.2", Some([3, 10, 2])),
@@ -527,6 +622,19 @@ mod tests {
                 Some([3, 9, 0]),
             ),
             ("m.example:5000/pause:3.10.1@sha256:00", Some([3, 10, 1])),
+            ("mcr.example/pause:3.9-windows-1809-amd64", Some([3, 9, 0])),
+            (
+                "mcr.example/oss/v2/kubernetes/pause:3.10.1-3",
+                Some([3, 10, 2]),
+            ),
+            (
+                "mcr.example/oss/v2/kubernetes/pause:3.10.1-1",
+                Some([3, 10, 1]),
+            ),
+            (
+                "mcr.example/oss/kubernetes/pause:3.10.1-3",
+                Some([3, 10, 1]),
+            ),
             ("m.example:5000/pause", None),
             ("m.example/pause:windows", None),
             ("m.example/idle:3.9", None),

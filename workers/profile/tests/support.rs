@@ -526,7 +526,7 @@ host:
 /// A layer's gate is there beside the built-in ones, and for releases that those are not for.
 #[test]
 fn a_layer_adds_a_gate_to_those_of_a_release() {
-    let layer = r"node: {network: {files: {'C:\k\kube-proxy.conf': {json: {featureGates: {TopologyAwareHints: true}}}}}}";
+    let layer = r"node: {network: {files: {'C:\k\kube-proxy.conf': {json: {featureGates: {ContextualLogging: true}}}}}}";
     let told = |kubelet| {
         let documents = Node {
             kubelet,
@@ -536,9 +536,9 @@ fn a_layer_adds_a_gate_to_those_of_a_release() {
         .rendered();
         json(&documents, r"C:\k\kube-proxy.conf")["featureGates"].clone()
     };
-    let old = json!({"WinDSR": true, "WinOverlay": true, "TopologyAwareHints": true});
+    let old = json!({"WinDSR": true, "WinOverlay": true, "ContextualLogging": true});
     assert_eq!(told("1.33"), old);
-    assert_eq!(told("1.34"), json!({"TopologyAwareHints": true}));
+    assert_eq!(told("1.34"), json!({"ContextualLogging": true}));
 }
 
 /// One mistake for each row that a release, a build or a layer can make.
@@ -1439,11 +1439,16 @@ Also refused:
   on;
 - dynamic ports that Windows does not take: fewer than 255, or below 1025;
 - containerd 1.7 for a kubelet from 1.38 on;
+- `singleProcessOOMKill`, `userNamespaces` and `defaultPodSysctls`, which end a kubelet on Windows (`validation_windows.go`
+  there);
+- an age of logs without a size: kube-log-runner rotates, and removes, only files that have a size limit (kubernetes v1.34.4
+  component-base `logs/kube-log-runner/logrotation.go`);
 - settings of a kubelet that contradict each other, and would end it (kubernetes v1.33.13 and v1.37.2
   `pkg/kubelet/apis/config/validation/validation.go`): a `shutdownGracePeriodCriticalPods` longer than
   `shutdownGracePeriod`, or a period below 1s; an `imageGCLowThresholdPercent` that is not below
   `imageGCHighThresholdPercent`; an `imageMaximumGCAge` that is not longer than `imageMinimumGCAge`;
-  `maxParallelImagePulls` above 1 with `serializeImagePulls: true`. A setting that is missing counts with the kubelet's
+  `maxParallelImagePulls` above 1 with `serializeImagePulls: true`; `shutdownGracePeriodByPodPriority` beside one of the two
+  periods above 0. A setting that is missing counts with the kubelet's
   default. To switch the graceful shutdown off, set both periods to `0s`. Where the cluster's KubeletConfig has one of a pair
   and a layer the other, the layer counts, the cluster's is left out, and an Event says so.
 
@@ -1476,7 +1481,7 @@ conditions must hold. A value of the registry can be for some Windows builds onl
 | `KEY: {when: null}` | the value is there without a condition |
 | `KEY: 1`, `KEY: null` | as everywhere: it replaces, it removes |
 
-So a gate more for kube-proxy is `featureGates: { TopologyAwareHints: true }`, for every release. An object with `when`,
+So a gate more for kube-proxy is `featureGates: { ContextualLogging: true }`, for every release (1.33 to 1.37 know it). An object with `when`,
 `value` and another key is refused, and so is one with a `when` and no `value`.
 
 ## What holds each row
