@@ -118,3 +118,12 @@ fn an_engine_that_was_frozen_for_longer_than_its_claims_comes_back_and_takes_not
         ("conflicts", number(&figures, "/work/conflicts").to_string()),
     ]);
 }
+
+#[test]
+fn machines_that_appear_at_once_are_decided() {
+    dormer_testkit::full!();
+    let server = started!(NatsServer::start(NatsOptions::default()));
+    let figures = bench(&server, &["burst", "--engines", "2", "--machines", "300"]);
+    assert_eq!(number(&figures, "/refused"), 0.0, "{figures}");
+    assert!(number(&figures, "/engine_rss_mib_max") > 1.0, "{figures}");
+}

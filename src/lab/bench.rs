@@ -1,5 +1,6 @@
 //! `dormer bench`: benchmarks. Each prints its figures with their conditions and a calibration of the computer.
 
+mod burst;
 mod calibration;
 mod console;
 mod engine;
@@ -21,6 +22,9 @@ const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 wrong usage";
 /// Subcommands of `dormer bench`.
 #[derive(Debug, Subcommand)]
 pub enum Bench {
+    /// Time until many machines that appear at once are decided, on NATS, and what engines cost while nothing happens
+    #[command(after_help = EXIT_CODES)]
+    Burst(burst::Options),
     /// Lag and cost of the console's streams, with many machines, changes and browsers
     #[command(after_help = EXIT_CODES)]
     Console(console::Options),
@@ -53,6 +57,7 @@ pub fn run(bench: Bench) -> LocalBoxFuture<'static, anyhow::Result<ExitCode>> {
 
 async fn measure(bench: Bench) -> anyhow::Result<ExitCode> {
     match bench {
+        Bench::Burst(options) => burst::run(options).await,
         Bench::Console(options) => console::run(options).await,
         Bench::Engine(options) => engine::run(options).await,
         Bench::Failover(options) => failover::run(options).await,
