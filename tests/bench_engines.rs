@@ -79,3 +79,51 @@ fn every_run_goes_on_after_an_engine_was_killed_and_after_a_flood() {
         ),
     ]);
 }
+
+#[test]
+fn an_engine_that_was_frozen_for_longer_than_its_claims_comes_back_and_takes_nothing_twice() {
+    let part = dormer_testkit::long!("engines");
+    let server = started!(NatsServer::start(NatsOptions::default()));
+    // Claims end after 10 s, and a silent engine loses its share after 3.5 s.
+    let load = [
+        "failover",
+        "--engines",
+        "3",
+        "--freeze",
+        "25",
+        "--in-flight",
+        "200",
+    ];
+    let figures = bench(&server, &load);
+    assert_eq!(number(&figures, "/left_behind"), 0.0, "{figures}");
+    assert_eq!(number(&figures, "/frozen/faults"), 0.0, "{figures}");
+    assert!(number(&figures, "/frozen/runs") > 0.0, "{figures}");
+    // The frozen engine ends by itself, and has its share again.
+    assert_eq!(number(&figures, "/work/count"), 3.0, "{figures}");
+    let appends = number(&figures, "/work/appends_per_message");
+    assert!(appends < 1.02, "{figures}");
+    part.passed(&[
+        (
+            "until every run went on without it, s",
+            format!("{:.1}", number(&figures, "/all_went_on_s")),
+        ),
+        (
+            "and with it again, s",
+            format!("{:.1}", number(&figures, "/frozen/all_went_on_s")),
+        ),
+        (
+            "histories without a fault",
+            number(&figures, "/frozen/runs").to_string(),
+        ),
+        ("conflicts", number(&figures, "/work/conflicts").to_string()),
+    ]);
+}
+
+#[test]
+fn machines_that_appear_at_once_are_decided() {
+    dormer_testkit::full!();
+    let server = started!(NatsServer::start(NatsOptions::default()));
+    let figures = bench(&server, &["burst", "--engines", "2", "--machines", "300"]);
+    assert_eq!(number(&figures, "/refused"), 0.0, "{figures}");
+    assert!(number(&figures, "/engine_rss_mib_max") > 1.0, "{figures}");
+}

@@ -182,6 +182,11 @@ const TABLE: &[(i32, &str, &str)] = &[
     (2, "bench failover", "--store"),
     (
         2,
+        "bench burst --store nats://127.0.0.1:1 --idle 5",
+        "--monitor",
+    ),
+    (
+        2,
         "bench overload --store nats://127.0.0.1:1 --times 0",
         "--times 0",
     ),

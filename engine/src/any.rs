@@ -35,6 +35,7 @@ trait Object: Send + Sync + 'static {
         limit: usize,
     ) -> Answer<'a, Vec<Head>>;
     fn forget<'a>(&'a self, run: &'a RunId, revision: Revision) -> Answer<'a, ()>;
+    fn held_max(&self) -> Option<usize>;
     fn take(&self, max: usize) -> Answer<'_, Vec<Delivery>>;
     fn put(&self, messages: Vec<(RunId, Vec<u8>)>) -> Answer<'_, ()>;
     fn tell(&self, messages: Vec<(RunId, Vec<u8>)>) -> Answer<'_, ()>;
@@ -86,6 +87,9 @@ impl<P: Ports> Object for P {
     }
     fn forget<'a>(&'a self, run: &'a RunId, revision: Revision) -> Answer<'a, ()> {
         Box::pin(self.reader().forget(run, revision))
+    }
+    fn held_max(&self) -> Option<usize> {
+        self.inbox().held_max()
     }
     fn take(&self, max: usize) -> Answer<'_, Vec<Delivery>> {
         Box::pin(self.inbox().take(max))
@@ -266,6 +270,9 @@ impl HistoryReader for AnyPorts {
 }
 
 impl Inbox for AnyPorts {
+    fn held_max(&self) -> Option<usize> {
+        self.ports.held_max()
+    }
     async fn take(&self, max: usize) -> Result<Vec<Delivery>, StoreError> {
         self.ports.take(max).await
     }

@@ -96,8 +96,11 @@ pub async fn run_observed<W: Workflow, P: Ports, E: EngineObserver<W>>(
     // Without an answer the watch over the quarantine reads them later.
     let noted = tokio::time::timeout(ASK_AGAIN_AFTER, known.refresh(ports.as_ref())).await;
     tracing::debug!(?noted, "the notes about quarantined runs");
+    // A shard whose store does not answer must not hold up the intake of the others.
+    let mailbox = ports.inbox().held_max().unwrap_or(0);
+    let mailbox = mailbox.max(options.batch_max * 2);
     for _ in 0..shards {
-        let (queue, messages) = mpsc::channel(options.batch_max * 2);
+        let (queue, messages) = mpsc::channel(mailbox);
         let build = options.build.clone();
         let cached_max = options.cached_max / shards;
         let shard = Shard::<W, P, E>::observed_by(
@@ -183,11 +186,28 @@ async fn shard_loop<W: Workflow, P: Ports, E: EngineObserver<W>>(
     mut messages: mpsc::Receiver<DecodedDelivery<W>>,
     batch_max: usize,
 ) -> Result<Counters, StoreError> {
-    let mut batch = Vec::with_capacity(batch_max);
-    while messages.recv_many(&mut batch, batch_max).await > 0 {
-        shard.work_off(std::mem::take(&mut batch)).await?;
+    let mut waiting = Vec::with_capacity(batch_max);
+    loop {
+        let room = messages.max_capacity().saturating_sub(waiting.len());
+        if waiting.is_empty() {
+            messages.recv_many(&mut waiting, room).await;
+        } else {
+            waiting.extend(std::iter::from_fn(|| messages.try_recv().ok()).take(room));
+        }
+        if waiting.is_empty() {
+            return Ok(shard.counters);
+        }
+        let batch = first_of(&mut waiting, batch_max, DecodedDelivery::deliveries);
+        shard.work_off(batch).await?;
     }
-    Ok(shard.counters)
+}
+
+/// Takes at most `max` of the messages that wait: first those that were delivered most often, which have waited longest.
+fn first_of<T>(waiting: &mut Vec<T>, max: usize, deliveries: impl Fn(&T) -> u32) -> Vec<T> {
+    // Of those delivered as often, the first one first.
+    waiting.sort_by_key(|message| std::cmp::Reverse(deliveries(message)));
+    let rest = waiting.split_off(max.min(waiting.len()));
+    std::mem::replace(waiting, rest)
 }
 
 /// Takes messages and passes each to the shard that owns its run, until `stop` is true. Messages taken by then are
@@ -429,5 +449,14 @@ mod tests {
             most - least > Duration::from_secs(15),
             "{least:?} to {most:?}"
         );
+    }
+    #[test]
+    fn a_shard_begins_with_what_was_delivered_most_often() {
+        let mut waiting = vec![("a", 1), ("b", 3), ("c", 1), ("d", 2), ("e", 3)];
+        let first = first_of(&mut waiting, 3, |(_, deliveries)| *deliveries);
+        assert_eq!(first, [("b", 3), ("e", 3), ("d", 2)]);
+        assert_eq!(waiting, [("a", 1), ("c", 1)]);
+        assert_eq!(first_of(&mut waiting, 3, |it| it.1).len(), 2);
+        assert!(waiting.is_empty());
     }
 }

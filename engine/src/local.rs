@@ -117,6 +117,7 @@ impl Inbox for LocalInbox {
                     bytes,
                     token,
                     cause: format!("inbox:{token}"),
+                    deliveries: 1,
                 });
             }
         }

@@ -170,6 +170,8 @@ pub struct Delivery {
     pub token: u64,
     /// Name in records, for people and trace links.
     pub cause: String,
+    /// How often it was delivered, this time included.
+    pub deliveries: u32,
 }
 
 /// Acknowledgement of a delivery.
@@ -193,6 +195,11 @@ pub enum Ack {
 ///   newer: its sender repeats it.
 /// - `take` waits for at least one message, and returns at most `max`.
 pub trait Inbox: Send + Sync + 'static {
+    /// Most messages that it delivers without an acknowledgement, so that a shard has room for all of them. `None`: as
+    /// many as are taken.
+    fn held_max(&self) -> Option<usize> {
+        None
+    }
     /// Takes waiting messages.
     fn take(&self, max: usize) -> impl Future<Output = Result<Vec<Delivery>, StoreError>> + Send;
     /// Puts messages, each with its run.

@@ -15,6 +15,7 @@ mod local_alarms;
 mod nats_changes;
 mod nats_cluster;
 mod nats_common;
+mod nats_credit;
 #[cfg(feature = "nats-creds")]
 mod nats_creds;
 mod nats_engine;

@@ -122,8 +122,16 @@ struct Story {
 impl Story {
     /// Begins: the first runs of the wave `a` have ended, the others go on.
     async fn begin(member: Member<'_>) -> Result<Self, Skipped> {
+        Self::begin_with(member, None).await
+    }
+
+    /// The same with so many copies of each stream.
+    async fn begin_with(member: Member<'_>, replicas: Option<usize>) -> Result<Self, Skipped> {
         let servers = cluster(member)?;
-        let options = on(&servers, &[0, 1, 2]);
+        let options = Options {
+            replicas,
+            ..on(&servers, &[0, 1, 2])
+        };
         let engine = Engine::on(&options).await;
         let working = worker::<Old>(options.servers, "w", |task| Some(Old::answer(task)));
         let story = Self {
@@ -417,5 +425,46 @@ async fn servers_are_upgraded_one_after_the_other_with_their_data() {
         .expect("a client");
     assert!(!client.server_info().version.starts_with("2.12."));
     story.end(&["a", "b", "c", "d"], acknowledged, 1).await;
+    part.passed(&[("runs of each wave", RUNS.to_string())]);
+}
+
+/// Gives every stream of the store three copies, as an operator does with `nats stream edit --replicas 3`.
+async fn edit_to_three(url: &str) {
+    use futures::TryStreamExt;
+    let client = async_nats::connect(url).await.expect("a client");
+    let js = async_nats::jetstream::new(client);
+    let names: Vec<String> = js.stream_names().try_collect().await.expect("names");
+    for name in names {
+        let edited = || async {
+            let stream = js.get_stream(&name).await.ok()?;
+            let mut config = stream.cached_info().config.clone();
+            config.num_replicas = 3;
+            js.update_stream(config).await.ok()
+        };
+        await_some("a stream to be edited", PATIENCE, edited).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn streams_that_are_edited_from_one_copy_to_three_go_on_and_then_lose_a_leader() {
+    let (part, _turn) = turn!();
+    let story = match Story::begin_with(&plain, Some(1)).await {
+        Ok(story) => story,
+        Err(skipped) => skip!(skipped),
+    };
+    let url = story.servers[0].url();
+    let copies = stream(&url, 0).await.expect("a stream").config.num_replicas;
+    assert_eq!(copies, 1);
+    tell(story.store(), "b").await;
+    edit_to_three(&url).await;
+    story.ended("b").await;
+    story.copied().await;
+    // A new process takes the store as it is.
+    let second = Engine::on(&on(&story.servers, &[0, 1, 2])).await;
+    ended(&second.store, "c").await;
+    second.end().await;
+    let acknowledged = heads(story.store()).await;
+    let lead = await_some("a leader", PATIENCE, || leader(&url)).await;
+    story.end(&["a", "b", "c"], acknowledged, lead).await;
     part.passed(&[("runs of each wave", RUNS.to_string())]);
 }

@@ -226,6 +226,7 @@ async fn a_run_that_another_engine_deleted_ends_nobody() {
         bytes,
         token: u64::MAX,
         cause: "2".into(),
+        deliveries: 1,
     };
     other.turn(vec![delivery]).await.expect("stored");
     told(3).await.expect("a conflict, decided again");

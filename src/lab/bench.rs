@@ -1,5 +1,6 @@
 //! `dormer bench`: benchmarks. Each prints its figures with their conditions and a calibration of the computer.
 
+mod burst;
 mod calibration;
 mod console;
 mod engine;
@@ -21,13 +22,16 @@ const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 wrong usage";
 /// Subcommands of `dormer bench`.
 #[derive(Debug, Subcommand)]
 pub enum Bench {
+    /// Time until many machines that appear at once are decided, on NATS, and what engines cost while nothing happens
+    #[command(after_help = EXIT_CODES)]
+    Burst(burst::Options),
     /// Lag and cost of the console's streams, with many machines, changes and browsers
     #[command(after_help = EXIT_CODES)]
     Console(console::Options),
     /// Durable steps per second: runs of six steps each (decide, task, report), with empty tasks
     #[command(after_help = EXIT_CODES)]
     Engine(engine::Options),
-    /// Time until every run goes on after one of several engines was killed, on NATS
+    /// Time until every run goes on after one of several engines was killed or frozen, on NATS
     #[command(after_help = EXIT_CODES)]
     Failover(failover::Options),
     /// Time until a simulated fleet serves, on a virtual clock: the ratios measure waiting
@@ -53,6 +57,7 @@ pub fn run(bench: Bench) -> LocalBoxFuture<'static, anyhow::Result<ExitCode>> {
 
 async fn measure(bench: Bench) -> anyhow::Result<ExitCode> {
     match bench {
+        Bench::Burst(options) => burst::run(options).await,
         Bench::Console(options) => console::run(options).await,
         Bench::Engine(options) => engine::run(options).await,
         Bench::Failover(options) => failover::run(options).await,

@@ -3,10 +3,14 @@
 //! The server delivers a message again once its claim ends. An engine under load holds messages for longer than that;
 //! each repeat would cost it a read of the run's leader, and slow it down further. So it extends the claims of what it
 //! holds, as long as it acknowledges anything at all. After [`STILL`] without an acknowledgement it stops, the claims
-//! end, and others take its messages.
+//! end, and others take its messages. A repeat of what it still holds is dropped before a shard sees it: each of the two
+//! deliveries acknowledges the message.
 
-use super::link::Link;
-use async_nats::Subject;
+use super::{
+    credit::{Credit, Source},
+    link::Link,
+};
+use async_nats::{Subject, jetstream::Message};
 use bytes::Bytes;
 use dormer_proto::id::hash64;
 use std::{
@@ -25,63 +29,126 @@ const STILL: Duration = Duration::from_secs(10);
 /// Longest time for which a message is held. Its run may hang in this engine, which works for the others.
 const HELD_MAX: Duration = Duration::from_secs(120);
 
-/// Reply subject of a message, and when it came.
-type Came = (Subject, Instant);
+/// Message in a store: a hash of its stream's name, and its sequence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Key(u64, u64);
 
-/// Messages that an engine holds. Lock held for one map operation or one copy, never across an await.
+impl Key {
+    /// Key of a delivered message.
+    pub(super) fn of(message: &Message) -> Option<Self> {
+        let info = message.info().ok()?;
+        let stream = hash64(info.stream.as_bytes());
+        Some(Self(stream, info.stream_sequence))
+    }
+}
+
+/// Messages that an engine holds, and its credit. Lock held for one map operation or one copy, never across an await.
 #[derive(Default)]
-pub(super) struct Held(Mutex<Messages>);
+pub(super) struct Held {
+    messages: Mutex<Messages>,
+    pub(super) credit: Credit,
+}
 
 #[derive(Default)]
 struct Messages {
-    /// By the hash of the reply subject: of two with one hash, one may come again.
-    came: HashMap<u64, Came>,
+    came: HashMap<Key, Came>,
     /// Time of the last acknowledgement, or of the first message while there was none.
     works: Option<Instant>,
 }
 
+struct Came {
+    reply: Subject,
+    at: Instant,
+    source: Source,
+    /// Credit that comes back with the acknowledgement.
+    cost: usize,
+}
+
+impl Messages {
+    /// Whether messages are acknowledged.
+    fn works(&self, now: Instant) -> bool {
+        self.works.is_some_and(|at| now.duration_since(at) < STILL)
+    }
+}
+
 impl Held {
     fn messages(&self) -> MutexGuard<'_, Messages> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.messages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a message that came.
-    pub(super) fn add(&self, reply: Option<&Subject>) {
-        if let Some(reply) = reply {
-            let now = Instant::now();
-            let mut messages = self.messages();
-            // An idle engine begins to work with its next message.
-            if messages.came.is_empty() {
-                messages.works = Some(now);
+    /// Adds a message that came, for which credit was taken. `false`: it is held already, and this is a repeat.
+    pub(super) fn add(&self, key: Key, reply: Subject, source: Source, bytes: usize) -> bool {
+        let now = Instant::now();
+        let cost = self.credit.came(source, bytes);
+        let mut messages = self.messages();
+        // An idle engine begins to work with its next message.
+        if messages.came.is_empty() {
+            messages.works = Some(now);
+        }
+        let works = messages.works(now);
+        let new = Came {
+            reply,
+            at: now,
+            source,
+            cost,
+        };
+        match messages.came.get_mut(&key) {
+            Some(held) if works && now.duration_since(held.at) < HELD_MAX => {
+                held.reply = new.reply;
+                drop(messages);
+                self.credit.give_back(source, cost);
+                false
             }
-            let came = (reply.clone(), now);
-            messages.came.insert(hash64(reply.as_bytes()), came);
+            Some(held) => {
+                // A shard has both. The first acknowledgement gives the credit of both back.
+                let cost = held.cost + new.cost;
+                *held = Came { cost, ..new };
+                true
+            }
+            None => {
+                messages.came.insert(key, new);
+                true
+            }
         }
     }
 
     /// Removes a message that is acknowledged or returned.
-    pub(super) fn remove(&self, reply: &Subject) {
-        let mut messages = self.messages();
-        messages.came.remove(&hash64(reply.as_bytes()));
-        messages.works = Some(Instant::now());
+    pub(super) fn remove(&self, key: Key) {
+        let now = Instant::now();
+        let came = {
+            let mut messages = self.messages();
+            messages.works = Some(now);
+            messages.came.remove(&key)
+        };
+        if let Some(Came {
+            at, source, cost, ..
+        }) = came
+        {
+            self.credit
+                .acknowledged(source, cost, now.duration_since(at), now);
+        }
     }
 
     /// Removes a message that is refused. That is no sign of work: anyone can send one, also to an engine that hangs.
-    pub(super) fn remove_refused(&self, reply: &Subject) {
-        self.messages().came.remove(&hash64(reply.as_bytes()));
+    pub(super) fn remove_refused(&self, key: Key) {
+        let came = self.messages().came.remove(&key);
+        if let Some(Came { source, cost, .. }) = came {
+            self.credit.give_back(source, cost);
+        }
     }
 
     /// Messages whose claims are extended now.
     fn to_extend(&self, now: Instant) -> Vec<Subject> {
-        let Messages { came, works } = &mut *self.messages();
-        came.retain(|_, (_, at)| now.duration_since(*at) < HELD_MAX);
-        if works.is_none_or(|at| now.duration_since(at) >= STILL) {
+        let messages = self.messages();
+        if !messages.works(now) {
             return Vec::new();
         }
-        let old = came
+        let age = |came: &&Came| now.duration_since(came.at);
+        let old = messages
+            .came
             .values()
-            .filter(|(_, at)| now.duration_since(*at) >= EXTEND_EVERY);
-        old.map(|(reply, _)| reply.clone()).collect()
+            .filter(|came| (EXTEND_EVERY..HELD_MAX).contains(&age(came)));
+        old.map(|came| came.reply.clone()).collect()
     }
 }
 
@@ -110,37 +177,84 @@ pub(super) async fn extend_for_ever(link: Arc<Link>, held: Arc<Held>) {
 mod tests {
     use super::*;
 
+    const SOURCE: Source = Source::Partition(0);
+
+    /// A message that comes.
+    fn comes(held: &Held, number: u64) -> bool {
+        let reply = Subject::from(format!("{number}"));
+        held.add(Key(0, number), reply, SOURCE, 1)
+    }
+
     #[test]
     fn claims_are_extended_while_the_engine_works_and_not_for_ever() {
         let held = Held::default();
-        let (one, two) = (Subject::from("one"), Subject::from("two"));
-        held.add(Some(&one));
-        held.add(Some(&two));
+        assert!(comes(&held, 1) && comes(&held, 2));
         let now = Instant::now();
         let later = now + EXTEND_EVERY;
         assert!(held.to_extend(now).is_empty(), "they have just come");
         assert_eq!(held.to_extend(later).len(), 2);
-        held.remove(&two);
-        assert_eq!(held.to_extend(later), vec![one.clone()]);
+        held.remove(Key(0, 2));
+        assert_eq!(held.to_extend(later), vec![Subject::from("1")]);
         assert!(
             held.to_extend(now + STILL * 2).is_empty(),
             "it stands still since"
         );
-        assert!(held.to_extend(now + HELD_MAX * 2).is_empty());
-        assert!(held.messages().came.is_empty(), "nothing is kept for ever");
+        let much_later = now + HELD_MAX * 2;
+        held.messages().works = Some(much_later);
+        assert!(held.to_extend(much_later).is_empty(), "not for ever");
     }
 
     #[test]
     fn a_refused_message_does_not_keep_the_claims_of_an_engine_that_hangs() {
         let held = Held::default();
-        let (one, forged) = (Subject::from("one"), Subject::from("forged"));
-        held.add(Some(&one));
+        comes(&held, 1);
         let begun = held.messages().works;
-        held.add(Some(&forged));
-        held.remove_refused(&forged);
+        comes(&held, 2);
+        held.remove_refused(Key(0, 2));
         assert_eq!(held.messages().works, begun);
-        held.add(Some(&forged));
-        held.remove(&forged);
+        comes(&held, 2);
+        held.remove(Key(0, 2));
         assert_ne!(held.messages().works, begun, "one that was handled counts");
+    }
+
+    #[test]
+    fn a_repeat_of_a_held_message_is_dropped_unless_the_engine_hangs() {
+        let held = Held::default();
+        assert!(comes(&held, 1) && comes(&held, 2));
+        assert!(!comes(&held, 1), "a shard has it");
+        held.remove(Key(0, 1));
+        assert!(comes(&held, 1), "it was returned before");
+        held.messages().works = Instant::now().checked_sub(STILL);
+        assert!(comes(&held, 2), "nothing is acknowledged");
+        held.remove(Key(0, 1));
+        held.remove(Key(0, 2));
+        assert!(held.messages().came.is_empty());
+    }
+
+    #[test]
+    fn what_messages_took_of_the_credit_comes_back() {
+        let held = Held::default();
+        let free = || {
+            let mut free = 0;
+            while let Some(one) = futures::FutureExt::now_or_never(held.credit.ask(SOURCE, 1)) {
+                free += one;
+            }
+            held.credit.give_back(SOURCE, free);
+            free
+        };
+        let before = free();
+        let ask = || futures::FutureExt::now_or_never(held.credit.ask(SOURCE, 1));
+        for number in [1, 2, 2] {
+            assert_eq!(ask(), Some(1));
+            comes(&held, number);
+        }
+        held.messages().works = Instant::now().checked_sub(STILL);
+        assert_eq!(ask(), Some(1));
+        assert!(comes(&held, 2), "twice in a shard");
+        assert_eq!(free(), before - 3);
+        held.remove_refused(Key(0, 1));
+        held.remove(Key(0, 2));
+        held.remove(Key(0, 2));
+        assert_eq!(free(), before + 1, "and one more for a fast answer");
     }
 }

@@ -4,13 +4,14 @@
 //! permissions know subjects only.
 
 use super::{
+    credit::{HELD_MAX, Source},
     dead_letters::NatsDead,
-    held::{Held, extend_for_ever},
+    held::{Held, Key, extend_for_ever},
     link::Link,
     post::Outgoing,
     pull::{
-        Sink, delete_shared_consumer, pull_old_inbox_for_ever, pull_partition_for_ever,
-        pull_timers_for_ever,
+        Sink, connections_of, count_connections, delete_shared_consumer, pull_old_inbox_for_ever,
+        pull_partition_for_ever, pull_timers_for_ever,
     },
     share::{Ranks, YIELD, Yielded, in_reserve, share_for_ever, tell_end},
 };
@@ -37,8 +38,6 @@ use tokio::{
     time::Instant,
 };
 
-/// Most messages that wait in this process. More stay on the server for other engines.
-const WAITING_MAX: usize = 1_024;
 /// Time that acknowledging may block the engine in an outage. Unacknowledged messages come again.
 const ACK_MAX: Duration = Duration::from_secs(2);
 
@@ -47,6 +46,13 @@ const NOTES_MAX: u64 = 100;
 /// Time for which a person's request is accepted after it was signed. Its caller has timed out long before.
 const REQUEST_AGE_MAX: Duration = Duration::from_secs(600);
 
+/// Message that is not acknowledged.
+struct Unsettled {
+    reply: Subject,
+    key: Option<Key>,
+    partition: Option<u64>,
+}
+
 /// Inbox of a NATS store.
 pub struct NatsInbox {
     link: Arc<Link>,
@@ -54,8 +60,8 @@ pub struct NatsInbox {
     out: mpsc::Sender<Message>,
     // Only one caller takes at a time, because the receiver cannot be shared.
     come: AsyncMutex<mpsc::Receiver<Message>>,
-    /// Reply subject and partition of each delivery. Lock held for one map operation, never across an await.
-    unsettled: Mutex<HashMap<u64, (Subject, Option<u64>)>>,
+    /// By the token of each delivery. Lock held for one map operation, never across an await.
+    unsettled: Mutex<HashMap<u64, Unsettled>>,
     held: Arc<Held>,
     token: AtomicU64,
     pulls: OnceLock<Vec<JoinHandle<()>>>,
@@ -71,7 +77,7 @@ pub struct NatsInbox {
 
 impl NatsInbox {
     pub(super) fn new(link: Arc<Link>, trouble: &Arc<Notify>, origin: Origin) -> Self {
-        let (out, come) = mpsc::channel(WAITING_MAX);
+        let (out, come) = mpsc::channel(HELD_MAX);
         Self {
             link,
             trouble: Arc::clone(trouble),
@@ -99,15 +105,18 @@ impl NatsInbox {
     fn begin(&self) {
         self.pulls.get_or_init(|| {
             let link = Arc::clone(&self.link);
+            let (counted, connections) = watch::channel(connections_of(&link));
             let sink = Sink {
                 link: Arc::clone(&link),
                 out: self.out.clone(),
                 held: Arc::clone(&self.held),
                 trouble: Arc::clone(&self.trouble),
+                connections,
             };
             let share = self.share.clone();
             let yielded = self.yielded.subscribe();
             let mut pulls = vec![
+                tokio::spawn(count_connections(Arc::clone(&link), counted)),
                 tokio::spawn(pull_timers_for_ever(sink.clone())),
                 tokio::spawn(pull_old_inbox_for_ever(sink.clone())),
                 tokio::spawn(share_for_ever(
@@ -127,23 +136,26 @@ impl NatsInbox {
         });
     }
 
-    /// Run of a due timer whose partition another engine reads first: that one has it in memory.
-    fn of_another(&self, message: &Message) -> Option<RunId> {
+    /// Run of a due timer that goes into the inbox: another engine reads its partition first, and has it in memory; or
+    /// no credit is left for the run, and it would hold up the timers of others.
+    fn to_pass_on(&self, message: &Message) -> Option<RunId> {
         let rings = self.link.names.all_timers_due();
         let run = Names::run_of(&message.subject).filter(|_| is_of(&rings, &message.subject))?;
-        let partition = usize::try_from(partition_of(&run)).ok()?;
-        let first = matches!(self.share.borrow().get(partition), Some(None));
-        first.then_some(run)
+        let partition = partition_of(&run);
+        let at = usize::try_from(partition).ok()?;
+        let of_another = matches!(self.share.borrow().get(at), Some(None));
+        let waits = || self.held.credit.is_used_up(Source::Partition(partition));
+        (of_another || waits()).then_some(run)
     }
 
-    /// Passes due timers on to the engines that read their partitions. The answer is the other messages, and those that
+    /// Puts due timers into the inbox that this engine cannot take now. The answer is the other messages, and those that
     /// could not be passed on.
     async fn pass_on(&self, messages: Vec<Message>) -> Vec<Message> {
         let mut own = Vec::with_capacity(messages.len());
         let mut others = Vec::new();
         let mut passed = Vec::new();
         for message in messages {
-            let run = self.of_another(&message);
+            let run = self.to_pass_on(&message);
             let address = run.and_then(|run| {
                 let address = Address::read(&message.payload)?;
                 (address.run == run && address.kind == Kind::Timer).then_some(address)
@@ -169,7 +181,7 @@ impl NatsInbox {
         for (message, result) in others.into_iter().zip(results) {
             match (result, message.reply.clone()) {
                 (Ok(_), Some(reply)) => {
-                    self.held.remove(&reply);
+                    Key::of(&message).inspect(|key| self.held.remove(*key));
                     let done = Bytes::from_static(b"+ACK");
                     let _ = self.link.client.publish(reply, done).await;
                 }
@@ -189,17 +201,22 @@ impl NatsInbox {
 
     fn delivery(&self, message: Message) -> Option<Delivery> {
         let cause = stored_at(&message);
-        let partition = self.partition(&message);
-        let reply = message.message.reply?;
+        let deliveries = message.info().map_or(1, |info| info.delivered);
+        let unsettled = Unsettled {
+            key: Key::of(&message),
+            partition: self.partition(&message),
+            reply: message.message.reply?,
+        };
         let token = self.token.fetch_add(1, Ordering::Relaxed);
         self.unsettled
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .insert(token, (reply, partition));
+            .insert(token, unsettled);
         Some(Delivery {
             bytes: message.message.payload.to_vec(),
             token,
             cause,
+            deliveries: u32::try_from(deliveries).unwrap_or(u32::MAX),
         })
     }
 
@@ -346,7 +363,7 @@ impl NatsInbox {
     async fn refuse(&self, message: &Message, why: &str) {
         self.note(message, why).await;
         if let Some(reply) = message.reply.clone() {
-            self.held.remove_refused(&reply);
+            Key::of(message).inspect(|key| self.held.remove_refused(*key));
             let _ = self
                 .link
                 .client
@@ -382,6 +399,10 @@ impl Drop for NatsInbox {
 }
 
 impl Inbox for NatsInbox {
+    fn held_max(&self) -> Option<usize> {
+        Some(HELD_MAX)
+    }
+
     async fn take(&self, max: usize) -> Result<Vec<Delivery>, StoreError> {
         self.begin();
         let mut come = self.come.lock().await;
@@ -446,7 +467,7 @@ impl Inbox for NatsInbox {
     }
 
     async fn acknowledge(&self, acks: Vec<(u64, Ack)>) {
-        let replies: Vec<((Subject, Option<u64>), Ack)> = {
+        let replies: Vec<(Unsettled, Ack)> = {
             let mut unsettled = self
                 .unsettled
                 .lock()
@@ -454,16 +475,15 @@ impl Inbox for NatsInbox {
             let take = |(token, ack)| Some((unsettled.remove(&token)?, ack));
             acks.into_iter().filter_map(take).collect()
         };
-        let newer = replies
-            .iter()
-            .filter_map(|((_, partition), ack)| match ack {
-                Ack::Newer(_) => *partition,
-                Ack::Done | Ack::Again(_) => None,
-            });
+        let newer = replies.iter().filter_map(|(unsettled, ack)| match ack {
+            Ack::Newer(_) => unsettled.partition,
+            Ack::Done | Ack::Again(_) => None,
+        });
         self.yields(newer.collect());
+        let keys = replies.iter().filter_map(|(unsettled, _)| unsettled.key);
+        keys.for_each(|key| self.held.remove(key));
         let all = async {
-            for ((reply, _), ack) in replies {
-                self.held.remove(&reply);
+            for (Unsettled { reply, .. }, ack) in replies {
                 let word = match ack {
                     Ack::Done => Bytes::from_static(b"+ACK"),
                     Ack::Again(0) => Bytes::from_static(b"-NAK"),

@@ -2,26 +2,30 @@
 
 use super::{
     connect::ANSWER_MAX,
-    held::{CLAIM, Held},
+    credit::Source,
+    held::{CLAIM, Held, Key},
     link::Link,
     old_inbox,
+    requests::{Requests, Wanted},
     share::{Rank, Ranks},
 };
 use async_nats::jetstream::{
     Message,
     consumer::{AckPolicy, PriorityPolicy, PullConsumer, pull},
 };
-use futures::{FutureExt, StreamExt};
-use std::{sync::Arc, time::Duration};
+use futures::StreamExt;
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 use tokio::{
     sync::{Notify, mpsc, watch},
-    time::timeout,
+    time::{Instant, timeout},
 };
 
-/// Messages in one request for due timers, or from the old inbox.
-const PULL_MAX: usize = 512;
-/// Messages in one request for a partition. They wait in this process under their claim, so they are few: with all
-/// partitions as many as wait in the inbox.
+/// Most messages in one request for due timers, or from the old inbox.
+const PULL_MAX: usize = 256;
+/// Most messages in one request for a partition. Each partition has a request open, and half of another.
 const PARTITION_PULL_MAX: usize = 16;
 /// Heartbeat interval of an idle server. Two misses end the pull.
 const HEARTBEAT: Duration = Duration::from_secs(5);
@@ -45,6 +49,8 @@ const GROUP: &str = "engines";
 const OLD_AGAIN: Duration = Duration::from_secs(15);
 /// Interval at which it asks for their messages. It does not wait on the server: who waits there is an earlier build.
 const OLD_ASK_EVERY: Duration = Duration::from_millis(500);
+/// Interval at which the client's count of connections is read.
+const CONNECTIONS_EVERY: Duration = Duration::from_millis(250);
 
 /// Where pulled messages go.
 #[derive(Clone)]
@@ -54,13 +60,40 @@ pub(super) struct Sink {
     pub(super) held: Arc<Held>,
     /// Notified when a pull ends, to check whether the stream is still the same.
     pub(super) trouble: Arc<Notify>,
+    /// Number of connections so far: requests of an earlier one are gone.
+    pub(super) connections: watch::Receiver<u64>,
 }
 
 impl Sink {
-    /// Passes a message on. `false`: the receiver is gone.
-    async fn pass(&self, message: Message) -> bool {
-        self.held.add(message.reply.as_ref());
+    /// Passes a message on, unless a shard has it already. It does not wait: there is room for all that credit allows.
+    /// `false`: the receiver is gone.
+    async fn pass(&self, message: Message, key: Key, source: Source) -> bool {
+        let Some(reply) = message.reply.clone() else {
+            return true;
+        };
+        if !self.held.add(key, reply, source, message.length) {
+            tracing::debug!(subject = %message.subject, "a repeat of a held message");
+            return true;
+        }
         self.out.send(message).await.is_ok()
+    }
+
+    async fn requests(&self, wanted: Wanted) -> Result<Requests, String> {
+        Requests::begin(&self.link, &self.held, wanted).await
+    }
+}
+
+/// Number of connections that the client has had.
+pub(super) fn connections_of(link: &Link) -> u64 {
+    link.client.statistics().connects.load(Ordering::Relaxed)
+}
+
+/// Counts connections until cancelled.
+pub(super) async fn count_connections(link: Arc<Link>, connections: watch::Sender<u64>) {
+    loop {
+        let now = connections_of(&link);
+        connections.send_if_modified(|before| std::mem::replace(before, now) != now);
+        tokio::time::sleep(CONNECTIONS_EVERY).await;
     }
 }
 
@@ -89,14 +122,16 @@ pub(super) async fn pull_timers_for_ever(sink: Sink) {
         let mut brought = false;
         match consumer(&sink.link, &stream, config.clone()).await {
             Ok(consumer) => {
-                let pulling = consumer
-                    .stream()
-                    .max_messages_per_batch(PULL_MAX)
-                    .heartbeat(HEARTBEAT)
-                    .expires(QUIET_MAX)
-                    .messages();
-                if let Ok(messages) = pulling.await {
-                    brought = pull(&sink, &consumer, messages, None).await;
+                let wanted = Wanted {
+                    stream: stream.clone(),
+                    consumer: CONSUMER.to_owned(),
+                    group: None,
+                    source: Source::Shared,
+                    most: PULL_MAX,
+                    heartbeat: HEARTBEAT,
+                };
+                if let Ok(requests) = sink.requests(wanted).await {
+                    brought = pull(&sink, &consumer, requests, Source::Shared, None).await;
                 }
             }
             Err(why) => tracing::debug!(stream, why, "no consumer"),
@@ -113,8 +148,9 @@ pub(super) async fn pull_partition_for_ever(
     mut share: watch::Receiver<Ranks>,
 ) {
     let stream = sink.link.names.inbox_stream();
+    let name = format!("{CONSUMER}-{partition}");
     let config = pull::Config {
-        durable_name: Some(format!("{CONSUMER}-{partition}")),
+        durable_name: Some(name.clone()),
         filter_subject: sink.link.names.inbox_partition(partition),
         max_ack_pending: PARTITION_UNSETTLED_MAX,
         inactive_threshold: UNUSED_MAX,
@@ -134,17 +170,18 @@ pub(super) async fn pull_partition_for_ever(
         let mut brought = false;
         match consumer(&sink.link, &stream, config.clone()).await {
             Ok(consumer) => {
-                let pulling = consumer
-                    .stream()
-                    .group(GROUP)
-                    .priority(priority)
-                    .max_messages_per_batch(PARTITION_PULL_MAX)
-                    .heartbeat(PARTITION_HEARTBEAT)
-                    .expires(QUIET_MAX)
-                    .messages();
-                if let Ok(messages) = pulling.await {
+                let source = Source::Partition(partition);
+                let wanted = Wanted {
+                    stream: stream.clone(),
+                    consumer: name.clone(),
+                    group: Some((GROUP, priority)),
+                    source,
+                    most: PARTITION_PULL_MAX,
+                    heartbeat: PARTITION_HEARTBEAT,
+                };
+                if let Ok(requests) = sink.requests(wanted).await {
                     let own = Some((partition, rank, &mut share));
-                    brought = pull(&sink, &consumer, messages, own).await;
+                    brought = pull(&sink, &consumer, requests, source, own).await;
                 }
             }
             Err(why) => tracing::debug!(stream, partition, why, "no consumer"),
@@ -183,25 +220,38 @@ pub(super) async fn pull_old_inbox_for_ever(sink: Sink) {
 /// Takes what is there now. `false`: the server did not answer.
 async fn ask(sink: &Sink, consumer: &PullConsumer) -> bool {
     loop {
-        let asked = consumer.fetch().max_messages(PULL_MAX).messages();
-        let Ok(Ok(mut messages)) = timeout(ANSWER_MAX, asked).await else {
-            return false;
-        };
-        let mut any = false;
-        loop {
-            match timeout(ANSWER_MAX, messages.next()).await {
-                Ok(Some(Ok(message))) => {
-                    any = true;
-                    if !sink.pass(message).await {
-                        return false;
-                    }
-                }
-                Ok(None) if any => break,
-                Ok(None) => return true,
-                Ok(Some(Err(_))) | Err(_) => return false,
-            }
+        let credit = sink.held.credit.ask(Source::Shared, PULL_MAX).await;
+        let (came, answered) = fetch(sink, consumer, credit).await;
+        sink.held.credit.give_back(Source::Shared, credit - came);
+        if !answered || came == 0 {
+            return answered;
         }
     }
+}
+
+/// Fetches at most `most` messages. The answer is how many came, and whether the server answered to the end.
+async fn fetch(sink: &Sink, consumer: &PullConsumer, most: usize) -> (usize, bool) {
+    let asked = consumer.fetch().max_messages(most).messages();
+    let Ok(Ok(mut messages)) = timeout(ANSWER_MAX, asked).await else {
+        return (0, false);
+    };
+    let mut came = 0;
+    while came < most {
+        match timeout(ANSWER_MAX, messages.next()).await {
+            Ok(Some(Ok(message))) => {
+                let Some(key) = Key::of(&message) else {
+                    continue;
+                };
+                came += 1;
+                if !sink.pass(message, key, Source::Shared).await {
+                    return (came, false);
+                }
+            }
+            Ok(None) => break,
+            Ok(Some(Err(_))) | Err(_) => return (came, false),
+        }
+    }
+    (came, true)
 }
 
 /// Settings of a consumer that all engines share.
@@ -227,10 +277,16 @@ async fn consumer(link: &Link, stream: &str, config: pull::Config) -> Result<Pul
 async fn pull(
     sink: &Sink,
     consumer: &PullConsumer,
-    mut messages: pull::Stream,
+    mut requests: Requests,
+    source: Source,
     mut own: Option<(u64, Rank, &mut watch::Receiver<Ranks>)>,
 ) -> bool {
     let mut brought = false;
+    let mut connections = sink.connections.clone();
+    connections.mark_unchanged();
+    // One engine of those that read a partition examines its consumer.
+    let examines = !matches!(own, Some((_, Some(1..), _)));
+    let mut quiet_since = Instant::now();
     loop {
         let changed = async {
             match &mut own {
@@ -242,36 +298,49 @@ async fn pull(
                 None => std::future::pending().await,
             }
         };
-        let next = tokio::select! {
+        let few = requests.are_few();
+        let credit = requests.credit();
+        let came = tokio::select! {
             biased;
-            next = timeout(QUIET_MAX, messages.next()) => next,
+            came = requests.next() => came,
             () = changed => {
                 // What the server has sent already is this engine's.
-                while let Some(Some(Ok(message))) = messages.next().now_or_never() {
+                while let Some((message, key)) = requests.now() {
                     brought = true;
-                    if !sink.pass(message).await {
+                    if !sink.pass(message, key, source).await {
                         break;
                     }
                 }
                 return brought;
             }
+            Ok(()) = connections.changed() => {
+                requests.forget();
+                continue;
+            }
+            messages = credit, if few => {
+                requests.send(messages).await;
+                continue;
+            }
         };
-        match next {
-            Ok(Some(Ok(message))) => {
+        match came {
+            Ok(Some((message, key))) => {
                 brought = true;
-                if !sink.pass(message).await {
+                quiet_since = Instant::now();
+                if !sink.pass(message, key, source).await {
                     return brought;
                 }
             }
-            Ok(Some(Err(error))) => {
-                tracing::debug!(%error, "a pull ends");
+            Err(why) => {
+                tracing::debug!(why, "a pull ends");
                 return brought;
             }
-            Ok(None) => return brought,
-            // One engine of those that read a partition examines it.
-            Err(_) if matches!(own, Some((_, Some(1..), _))) => {}
-            Err(_) if stuck(&sink.link, consumer).await => return brought,
-            Err(_) => {}
+            Ok(None) if examines && quiet_since.elapsed() >= QUIET_MAX => {
+                quiet_since = Instant::now();
+                if stuck(&sink.link, consumer).await {
+                    return brought;
+                }
+            }
+            Ok(None) => {}
         }
     }
 }

@@ -127,6 +127,12 @@ impl<W: Workflow> DecodedDelivery<W> {
     pub fn token(&self) -> u64 {
         self.delivery.token
     }
+
+    /// How often it was delivered.
+    #[must_use]
+    pub fn deliveries(&self) -> u32 {
+        self.delivery.deliveries
+    }
 }
 
 /// Batch grouped by run.

@@ -161,6 +161,16 @@ impl Engines {
         child.kill().await.context("the engine cannot be killed")
     }
 
+    /// Sends one engine a signal by its name: `STOP` freezes it, `CONT` lets it go on.
+    pub(super) async fn signal_one(&self, name: &str) -> anyhow::Result<()> {
+        let id = self.0.last().and_then(Child::id);
+        let id = id.context("no engine is left")?.to_string();
+        let done = Command::new("kill").args(["-s", name, &id]).status().await;
+        let done = done.context("kill cannot be started")?;
+        ensure!(done.success(), "kill -s {name} {id}: {done}");
+        Ok(())
+    }
+
     /// Stops the engines that are left.
     pub(super) async fn stop(self) -> anyhow::Result<AllDone> {
         let mut all = Vec::new();

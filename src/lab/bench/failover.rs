@@ -1,13 +1,13 @@
-//! `dormer bench failover`: one of several engines is killed under load.
+//! `dormer bench failover`: one of several engines is killed under load, or frozen and let go on.
 
 use super::{
     calibration::{Calibration, calibrate},
-    engines::{Engines, Streams, WARM_UP},
+    engines::{Engines, EnginesFigures, Streams, WARM_UP},
 };
 use anyhow::ensure;
 use clap::Args;
 use dormer_engine::any::AnyPorts;
-use dormer_load::{Load, WorkerQueue};
+use dormer_load::{Load, Watched, WorkerQueue, workflow::Bench};
 use serde::Serialize;
 use std::{
     process::ExitCode,
@@ -35,6 +35,9 @@ pub struct Options {
     /// Duration of the load before the kill, and of the load after it, in seconds
     #[arg(long, default_value_t = 10)]
     seconds: u64,
+    /// Freeze the engine with SIGSTOP for so many seconds, and let it go on, instead of killing it
+    #[arg(long, value_name = "SECONDS")]
+    freeze: Option<u64>,
     /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
@@ -55,7 +58,22 @@ struct Figures {
     pause_p50_ms: f64,
     /// Runs that never went on.
     left_behind: usize,
+    frozen: Option<Frozen>,
+    /// Work of the engines that ended by themselves, from their start to the end.
+    work: EnginesFigures,
     calibration: Calibration,
+}
+
+/// Figures of an engine that was frozen, after it went on.
+#[derive(Debug, Serialize)]
+struct Frozen {
+    seconds: u64,
+    /// Time from then until every run in flight went on.
+    all_went_on_s: f64,
+    /// Runs whose histories were compared record by record at the end.
+    runs: usize,
+    /// Faults in them: gaps, and records that do not follow the one before.
+    faults: usize,
 }
 
 /// Runs the benchmark and prints its figures.
@@ -71,6 +89,8 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<ExitCode> {
         "{} runs never went on",
         figures.left_behind
     );
+    let faults = figures.frozen.as_ref().map_or(0, |frozen| frozen.faults);
+    ensure!(faults == 0, "{faults} faults in the histories");
     Ok(ExitCode::SUCCESS)
 }
 
@@ -79,6 +99,7 @@ async fn measure(
     streams: &Streams,
     calibration: Calibration,
 ) -> anyhow::Result<Figures> {
+    let started = Instant::now();
     let queue = WorkerQueue::nats(&options.store, &streams.prefix).await?;
     let mut engines = Engines::start(options.engines, &options.store, &streams.prefix, 2)?;
     let mut load = Load::new(AnyPorts::nats(Arc::clone(&streams.store)), queue);
@@ -86,24 +107,58 @@ async fn measure(
     load.begin(options.in_flight).await?;
     load.until(Instant::now() + WARM_UP).await?;
     let steps_per_s_before = rate(&mut load, span).await?;
-    engines.kill_one().await?;
-    load.watch();
-    let (watched, left_behind) = load.until_all_went_on(Instant::now() + WAIT_MAX).await?;
+    match options.freeze {
+        None => engines.kill_one().await?,
+        Some(_) => engines.signal_one("STOP").await?,
+    }
+    let begun = Instant::now();
+    let (watched, mut left_behind) = go_on(&mut load).await?;
+    let mut frozen = None;
+    if let Some(seconds) = options.freeze {
+        load.until(begun + Duration::from_secs(seconds)).await?;
+        engines.signal_one("CONT").await?;
+        let (watched, left) = go_on(&mut load).await?;
+        left_behind += left;
+        frozen = Some(Frozen {
+            seconds,
+            all_went_on_s: last_s(&watched),
+            runs: 0,
+            faults: 0,
+        });
+    }
     let steps_per_s_after = rate(&mut load, span).await?;
-    engines.stop().await?;
-    let gaps_ms = watched.gaps_ms;
+    let messages = load.messages();
+    let work = engines.stop().await?.figures(messages, started.elapsed());
+    if let Some(frozen) = &mut frozen {
+        let checked = streams.store.check::<Bench>().await?;
+        (frozen.runs, frozen.faults) = (checked.runs, checked.faults.len());
+    }
+    let gaps_ms = &watched.gaps_ms;
     let median = gaps_ms.get(gaps_ms.len() / 2).copied();
     Ok(Figures {
         engines: options.engines,
         in_flight: options.in_flight,
         steps_per_s_before,
         steps_per_s_after,
-        all_went_on_s: gaps_ms.last().copied().unwrap_or_default() / 1_000.0,
+        all_went_on_s: last_s(&watched),
         paused_runs: gaps_ms.iter().filter(|gap| **gap > PAUSED_MS).count() + left_behind,
         pause_p50_ms: median.unwrap_or_default(),
         left_behind,
+        frozen,
+        work,
         calibration,
     })
+}
+
+/// Watches the runs in flight until each went on.
+async fn go_on(load: &mut Load) -> anyhow::Result<(Watched, usize)> {
+    load.watch();
+    load.until_all_went_on(Instant::now() + WAIT_MAX).await
+}
+
+/// When the last run went on, in seconds.
+fn last_s(watched: &Watched) -> f64 {
+    watched.gaps_ms.last().copied().unwrap_or_default() / 1_000.0
 }
 
 async fn rate(load: &mut Load, span: Duration) -> anyhow::Result<f64> {
@@ -118,8 +173,12 @@ fn print(figures: &Figures, json: bool) -> anyhow::Result<()> {
         println!("{}", serde_json::to_string(figures)?);
         return Ok(());
     }
+    let how = match &figures.frozen {
+        None => "killed".to_owned(),
+        Some(frozen) => format!("frozen for {} s", frozen.seconds),
+    };
     println!(
-        "{} engines, {} runs in flight; one engine is killed",
+        "{} engines, {} runs in flight; one engine is {how}",
         figures.engines, figures.in_flight
     );
     println!(
@@ -134,6 +193,13 @@ fn print(figures: &Figures, json: bool) -> anyhow::Result<()> {
         "{:12.0} durable steps/s before, {:.0} after",
         figures.steps_per_s_before, figures.steps_per_s_after
     );
+    if let Some(frozen) = &figures.frozen {
+        println!(
+            "{:12.1} s from the thaw until every run went on; {} histories compared, {} faults",
+            frozen.all_went_on_s, frozen.runs, frozen.faults
+        );
+    }
+    println!("{}", figures.work);
     println!(
         "machine: {:.0} fdatasync/s, {:.0} cpu loops/s",
         figures.calibration.fdatasync_per_s, figures.calibration.cpu_loops_per_s

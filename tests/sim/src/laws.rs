@@ -350,6 +350,7 @@ impl World {
                 bytes: message.bytes.clone(),
                 token: message.token,
                 cause,
+                deliveries: 1,
             });
         }
         taken
