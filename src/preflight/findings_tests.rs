@@ -299,9 +299,6 @@ const PLANTS: &[(&str, Plant)] = &[
         it.instances = vec![json!({"apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "windows-instances", "namespace": "wmco"}, "data": {"10.1.42.1": "Administrator"}})]
     }),
-    ("PoolsMany", |it, _| {
-        it.pools = vec![pool("dormer", "windows"), pool("dormer", "others")];
-    }),
     ("PoolElsewhere", |it, _| {
         it.pools = vec![pool("dormer", "windows"), pool("default", "windows")];
     }),
