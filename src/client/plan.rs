@@ -175,17 +175,25 @@ fn table_of(machines: &[MachinePlan], wide: bool) -> String {
     let templates = templates(machines);
     if rest.is_empty() {
         return format!(
-            "Nothing would change on any of {} machines.{templates}",
-            staying.len()
+            "Nothing would change on any of {}.{templates}",
+            machines_text(staying.len())
         );
     }
     let mut text = table(rest.iter().copied(), COLUMNS, wide);
     text += &changes(&rest, wide);
     text += &steps(&rest);
     if !staying.is_empty() {
-        let _ = write!(text, "\n\n{} machines would not change.", staying.len());
+        let _ = write!(
+            text,
+            "\n\n{} would not change.",
+            machines_text(staying.len())
+        );
     }
     text + &templates
+}
+
+fn machines_text(count: usize) -> String {
+    format!("{count} machine{}", if count == 1 { "" } else { "s" })
 }
 
 /// Machines that were made from an earlier template of their MachineSet: an upgrade does not change that.
@@ -258,8 +266,8 @@ fn steps(machines: &[&MachinePlan]) -> String {
         let how = optional(&group[0].how);
         let _ = write!(
             text,
-            "\n\nLast durations, {how} ({} machines):",
-            group.len()
+            "\n\nLast durations, {how} ({}):",
+            machines_text(group.len())
         );
         for (index, name) in names.iter().enumerate() {
             let took = group.iter().filter_map(|it| it.steps[index].took_ms);
@@ -353,7 +361,7 @@ mod tests {
             template: Some("\"v1.34.0\"".to_owned()),
         }];
         let said = table_of(&[stays], false);
-        let wanted = "Nothing would change on any of 1 machines.\n\n\
+        let wanted = "Nothing would change on any of 1 machine.\n\n\
              a was made from an earlier template of its MachineSet. An upgrade in place does not change that.\n  \
              spec.version: absent, the template has \"v1.34.0\"\n  \
              To replace a machine with one of today's template: dormer recreate a";
@@ -401,6 +409,6 @@ mod tests {
     fn machines_that_stay_as_they_are_are_counted() {
         let stays = MachinePlan::default();
         let said = table_of(&[stays], false);
-        assert_eq!(said, "Nothing would change on any of 1 machines.");
+        assert_eq!(said, "Nothing would change on any of 1 machine.");
     }
 }
