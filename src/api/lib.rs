@@ -5,6 +5,7 @@ mod ask;
 mod changes;
 mod commands;
 mod dead_letters;
+mod durations;
 mod error;
 pub mod lacks;
 pub mod live;

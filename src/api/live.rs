@@ -1,7 +1,7 @@
 //! Latest heartbeat of every attempt, the latest remote commands, the notes about quarantined runs, and since when a
 //! machine is in its phase. They are for people: no decision depends on them, and they end with the process.
 
-use crate::usual::Usual;
+use crate::durations::Usual;
 use dormer_engine::port::QuarantineNote;
 use dormer_engine_core::Run;
 use dormer_proto::{

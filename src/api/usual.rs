@@ -2,15 +2,13 @@
 //! again after some minutes at most, and only while a step may be slow.
 
 use super::{Api, planned, run_cache::SharedRun};
-use crate::plan::Times;
-use dormer_proto::{id::Timestamp, phase::MachinePhase};
+use crate::{durations::Medians, plan::Times};
+use dormer_proto::phase::MachinePhase;
 use dormer_views::timing::PhaseTiming;
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
-    sync::{Mutex as StdMutex, MutexGuard, PoisonError},
 };
-use tokio::sync::Mutex;
 
 /// Fewest machines that took a step. Of fewer nothing is said.
 const SAMPLES_MIN: usize = 3;
@@ -18,41 +16,8 @@ const SAMPLES_MIN: usize = 3;
 const HISTORIES_MAX: usize = 24;
 /// Most pools whose histories one read of the machines waits for.
 const POOLS_MAX: usize = 8;
-/// Age at which a pool's durations are read again, in milliseconds by the engine's clock.
-const KNOWN_FOR: u64 = 600_000;
 /// Age of a step in milliseconds before which it is not slow in any case: then nothing is read.
 const YOUNG: u64 = 60_000;
-
-/// Median durations of steps, in seconds.
-type Medians = BTreeMap<MachinePhase, u64>;
-
-/// Usual durations of steps by pool, each with the time at which they were read.
-#[derive(Debug, Default)]
-pub(crate) struct Usual {
-    /// Lock held for one map operation, never across an await.
-    pools: StdMutex<BTreeMap<String, (Timestamp, Medians)>>,
-    /// Lock held during a read of histories. Other callers do not wait for it.
-    reading: Mutex<()>,
-}
-
-impl Usual {
-    /// Usual duration of a step in a pool. `None`: unknown.
-    pub(crate) fn seconds(&self, pool: &str, phase: MachinePhase) -> Option<u64> {
-        PhaseTiming::of(phase).limits?;
-        self.pools().get(pool)?.1.get(&phase).copied()
-    }
-
-    /// Whether the durations of a pool are unknown, or old. A clock that was set back makes them old, too.
-    fn is_due(&self, pool: &str, now: Timestamp) -> bool {
-        let pools = self.pools();
-        let known = pools.get(pool);
-        known.is_none_or(|(at, _)| now.0.abs_diff(at.0) >= KNOWN_FOR)
-    }
-
-    fn pools(&self) -> MutexGuard<'_, BTreeMap<String, (Timestamp, Medians)>> {
-        self.pools.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 impl Api {
     /// Whether a machine's step may be slow while its usual duration is unknown, or old.
@@ -83,7 +48,7 @@ impl Api {
         for pool in due.into_iter().take(POOLS_MAX) {
             let medians = self.medians_of(&pool, runs).await;
             let now = self.now();
-            self.live.usual.pools().insert(pool, (now, medians));
+            self.live.usual.put(pool, now, medians);
         }
     }
 
@@ -225,20 +190,5 @@ mod tests {
             let found = [Probing, Evicting].map(|it| medians.get(&it).copied());
             assert_eq!(found, [first, second], "{probing:?} {evicting:?}");
         }
-    }
-
-    #[test]
-    fn durations_are_read_again_after_ten_minutes_and_told_for_phases_with_a_limit() {
-        let usual = Usual::default();
-        let at = Timestamp(1_000_000);
-        assert!(usual.is_due("windows", at));
-        let known = Medians::from([(MachinePhase::Probing, 120), (MachinePhase::Serving, 7)]);
-        usual.pools().insert("windows".to_owned(), (at, known));
-        assert!(!usual.is_due("windows", Timestamp(at.0 + KNOWN_FOR - 1)));
-        assert!(usual.is_due("windows", Timestamp(at.0 + KNOWN_FOR)));
-        assert!(usual.is_due("windows", Timestamp(0)) && usual.is_due("other", at));
-        assert_eq!(usual.seconds("windows", MachinePhase::Probing), Some(120));
-        assert_eq!(usual.seconds("windows", MachinePhase::Serving), None);
-        assert_eq!(usual.seconds("other", MachinePhase::Probing), None);
     }
 }

@@ -557,7 +557,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_step_is_told_with_its_usual_duration() {
+    fn a_slow_step_has_its_usual_duration_beside_it() {
         let since = machine_in(MachinePhase::Probing).status.since;
         let probing = |seconds| {
             let mut machine = machine_in(MachinePhase::Probing);
