@@ -232,7 +232,9 @@ fn mistake(
         let usage = asked.render_usage();
         error.insert(ContextKind::Usage, ContextValue::StyledStr(usage));
     }
-    let elsewhere = elsewhere(&error);
+    // `dormer profile list` is not what `dormer list` would be.
+    let elsewhere = elsewhere(&error)
+        .filter(|_| name == "dormer" || error.get(ContextKind::InvalidSubcommand).is_none());
     if elsewhere.is_some() {
         error.remove(ContextKind::SuggestedSubcommand);
     }
@@ -331,6 +333,9 @@ fn elsewhere(error: &clap::Error) -> Option<&'static str> {
             "check" | "validate" | "test" => {
                 "dormer verify NODE checks a Node, dormer preflight --cluster a cluster, dormer lint FILE manifests"
             }
+            "event" | "events" => {
+                "dormer history MACHINE shows what happened, dormer watch machines what happens"
+            }
             "cordon" | "uncordon" => {
                 "dormer hold keeps a machine as it is, dormer drain empties it, dormer resume ends both"
             }
@@ -341,6 +346,11 @@ fn elsewhere(error: &clap::Error) -> Option<&'static str> {
         });
     }
     let value = typed(ContextKind::InvalidValue)?;
+    if ["node", "nodes"].contains(&value.as_str()) {
+        return Some(
+            "dormer get machines -o wide shows the Node of each machine, dormer verify NODE checks one",
+        );
+    }
     let templates = ["jsonpath", "go-template", "custom-columns"];
     let template = templates.iter().any(|it| value.starts_with(it));
     template
@@ -458,6 +468,8 @@ mod tests {
                 "spec.payload names another installed payload",
             ),
             ("dormer ls", "dormer get machines"),
+            ("dormer events", "dormer history MACHINE"),
+            ("dormer get nodes", "dormer get machines -o wide"),
             (
                 "dormer get machines -o jsonpath={.x}",
                 "dormer get machines -o json | jq",
@@ -470,10 +482,11 @@ mod tests {
             "dormer get machines --colour",
             "dormer pause m --force",
             "dormer frobnicate",
-            "dormer get nodes",
+            "dormer profile list",
         ] {
             let far = said(line).expect("a mistake");
             assert!(!far.contains("tip:"), "{line}: {far}");
+            assert!(!far.contains("dormer get machines"), "{line}: {far}");
         }
         assert!(said("dormer --help").is_err(), "help is no mistake");
     }

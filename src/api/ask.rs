@@ -27,7 +27,7 @@ use dormer_proto::{
     work::{self, RequestMessage, SCHEMA, Signal},
 };
 use dormer_views::actions::TRUST_HOST_KEY;
-use dormer_workflows::Dormer;
+use dormer_workflows::{Dormer, State};
 use no_effect::changes_nothing;
 use serde::Deserialize;
 use serde_json::Value;
@@ -290,10 +290,13 @@ pub(crate) async fn ask(
     if let Ask::Signal(signal) = &request.ask
         && let Some(error) = changes_nothing(&run, ports.now(), signal)
     {
-        return Err(ApiError::conflict(
-            error,
-            "dormer why shows what it waits for",
-        ));
+        let see = match run.state {
+            // `why` explains machines.
+            State::Rollout(_) => format!("dormer describe rollout {}", run.id.key()),
+            _ => "dormer why".to_owned(),
+        };
+        let remedy = format!("{see} shows what it waits for");
+        return Err(ApiError::conflict(error, &remedy));
     }
     if let Some(found) = run_cache.quarantine(&run.id).await? {
         return Err(ApiError::quarantined(&run.id, &found.code, &found.why));

@@ -250,6 +250,7 @@ impl Reader {
     /// then ends, and the browser reconnects.
     async fn send_everything(&mut self) -> Option<()> {
         let runs = self.api.run_cache.all().await.ok()?;
+        self.api.learn_usual(&runs).await;
         let names = views::names(&runs);
         self.whole.push_back(event("reset", &json!({})));
         self.whole.extend(

@@ -5,6 +5,7 @@ mod ask;
 mod changes;
 mod commands;
 mod dead_letters;
+mod durations;
 mod error;
 pub mod lacks;
 pub mod live;
@@ -21,6 +22,7 @@ mod store;
 mod story;
 mod timeline;
 pub mod turns;
+mod usual;
 pub mod views;
 mod writes;
 
@@ -86,6 +88,7 @@ impl Api {
     /// Every run, the number of dead letters (counted up to `DEAD_COUNTED_MAX`), and the engine's present time.
     pub async fn snapshot(&self) -> Result<(Vec<SharedRun>, usize, Timestamp), ApiError> {
         let runs = self.run_cache.all().await?;
+        self.learn_usual(&runs).await;
         let dead = self.ports.dead_letters(0, DEAD_COUNTED_MAX).await?.len();
         Ok((runs, dead, self.now()))
     }

@@ -1,6 +1,7 @@
 //! Latest heartbeat of every attempt, the latest remote commands, the notes about quarantined runs, and since when a
 //! machine is in its phase. They are for people: no decision depends on them, and they end with the process.
 
+use crate::durations::Usual;
 use dormer_engine::port::QuarantineNote;
 use dormer_engine_core::Run;
 use dormer_proto::{
@@ -46,6 +47,8 @@ pub struct Live {
     begins: Mutex<BTreeMap<RunId, Begins>>,
     /// Time at which all runs were read last. Lock held as the ones above.
     read: Mutex<Option<Instant>>,
+    /// Usual durations of steps.
+    pub(crate) usual: Usual,
 }
 
 /// Times at which a machine's phase and its halt began. `None`: before this process read the run first.

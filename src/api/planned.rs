@@ -151,7 +151,7 @@ pub(crate) async fn expected_turn(api: &Api, pool: &str) -> Result<Option<u64>, 
 
 /// Last step durations of these machines, with ended ones: only the history of a replaced machine shows how long its
 /// drain took.
-async fn last_times(
+pub(crate) async fn last_times(
     api: &Api,
     mut runs: Vec<&SharedRun>,
 ) -> Result<BTreeMap<RunId, Times>, ApiError> {
@@ -174,7 +174,7 @@ async fn last_times(
     Ok(found)
 }
 
-fn machine(run: &SharedRun) -> Option<&machine::State> {
+pub(crate) fn machine(run: &SharedRun) -> Option<&machine::State> {
     if let State::Machine(state) = &run.state {
         Some(state)
     } else {

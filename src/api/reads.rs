@@ -92,11 +92,18 @@ pub(crate) struct ListFilter {
 
 pub(crate) async fn machines(Of(api): Asked, Query(which): Query<ListFilter>) -> Answer<Machines> {
     let runs = api.run_cache.all().await?;
+    api.learn_usual(&runs).await;
     let now = api.now();
     let listed = runs.iter().filter(|run| which.all || run.closed.is_none());
-    let items = listed
+    let mut items: Vec<Machine> = listed
         .filter_map(|run| views::machine(run, &api.live, now))
         .collect();
+    if which.all {
+        let names = names(&runs);
+        items
+            .iter_mut()
+            .for_each(|it| views::name_reason(it, &names));
+    }
     let lacks = lacks::all(&runs, &api.live);
     Ok(Json(Machines { items, lacks }))
 }
@@ -107,7 +114,14 @@ pub(crate) async fn machines(Of(api): Asked, Query(which): Query<ListFilter>) ->
 /// No machine has this name, several have it, or the store does not answer.
 pub async fn machine(Of(api): Asked, Path(called): Path<String>) -> Answer<Machine> {
     let run = api.run_cache.machine(&called).await?;
-    api.shown_machine(&run)
+    if api.usual_is_due(&run) {
+        api.learn_usual(&api.run_cache.all().await?).await;
+    }
+    let Json(mut shown) = api.shown_machine(&run)?;
+    if run.closed.is_some() {
+        views::name_reason(&mut shown, &names(&api.run_cache.all().await?));
+    }
+    Ok(Json(shown))
 }
 
 pub(super) async fn runs(Of(api): Asked) -> Answer<List<Run>> {

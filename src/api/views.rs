@@ -96,6 +96,7 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
         phase: phase.into(),
         phase_text: phase.text().to_owned(),
         phase_since: begins.and_then(|it| it.phase_since).map(Moment),
+        usual_seconds: live.usual.seconds(&pool, phase),
         reason,
         failure: failure.map(|(phase, failure)| failure_view(phase, failure)),
         waiting_for,
@@ -137,6 +138,18 @@ pub fn machine(run: &Run<Dormer>, live: &Live, now: Timestamp) -> Option<Machine
         lacks,
         status,
     })
+}
+
+/// Names the Machine that replaced a machine, of which the machine's own run knows the UID.
+pub(crate) fn name_reason(machine: &mut Machine, names: &BTreeMap<String, String>) {
+    let Some(reason) = &mut machine.reason else {
+        return;
+    };
+    if let Some((before, uid)) = reason.rsplit_once(' ')
+        && let Some(name) = names.get(uid)
+    {
+        *reason = format!("{before} {name}");
+    }
 }
 
 /// What a machine that is probed waits for: SSH or, once SSH works and the probe fails, its success.

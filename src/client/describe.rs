@@ -216,6 +216,7 @@ const WORDS: &[(&str, &str)] = &[
     ("turnedAway", "Beyond the limit"),
     ("rollbackTo", "Can go back to"),
     ("typicalTurnSeconds", "Usual turn (s)"),
+    ("usualSeconds", "Usual step (s)"),
 ];
 /// The same in a table of things.
 const ITEM_WORDS: &[(&str, &str)] = &[

@@ -86,7 +86,7 @@ fn story<'a>(records: impl IntoIterator<Item = &'a Record>, all: bool) -> String
         let at = record.at.to_string();
         let (date, time) = at.split_once('T').unwrap_or(("", &at));
         if date != day {
-            lines.push(date.to_owned());
+            lines.push(format!("{date}, UTC"));
             day = date.to_owned();
         }
         let time = time.trim_end_matches('Z');
@@ -149,7 +149,7 @@ mod tests {
         assert_eq!(
             story(&records, false).lines().collect::<Vec<_>>(),
             [
-                "2026-11-21",
+                "2026-11-21, UTC",
                 "    1  07:00:00.000  Provisioned, probing",
                 "                     the run began",
                 "                     -> probe",

@@ -4,17 +4,23 @@ use crate::{
     Failure, To, absent,
     answer::Answer,
     file::read,
+    machines,
     output::{Column, optional, table},
-    server::segment,
+    server::{Server, segment},
 };
 use clap::Args;
 use dormer_profile::{layers::LAYER_BYTES_MAX, payload::MANIFEST_FILE};
+use dormer_proto::pool::DEFAULT_POOL;
 use dormer_views::{
     explain,
+    machine::Machine,
     moment::lasted,
     plan::{self, ItemChange, MachinePlan},
+    rollout::Pool,
+    run::List,
 };
 use serde::Serialize;
+use serde_json::Value;
 use std::{fmt::Write, path::PathBuf};
 
 /// Largest manifest sent, in bytes.
@@ -37,8 +43,11 @@ const COLUMNS: &[Column<MachinePlan>] = &[
 /// Arguments of `dormer plan`.
 #[derive(Debug, Args)]
 pub struct Plan {
+    /// Only this machine, with every item that differs: its name or the end of it, NAMESPACE/NAME, or its UID
+    #[arg(conflicts_with = "pool")]
+    machine: Option<String>,
     /// The pool
-    #[arg(long, default_value = "windows")]
+    #[arg(long, default_value = DEFAULT_POOL)]
     pool: String,
     /// Folder with a candidate payload, which need not be installed
     #[arg(long, value_name = "DIR")]
@@ -62,16 +71,28 @@ struct CandidateFiles {
 impl Plan {
     pub(crate) async fn run(self) -> Result<String, Failure> {
         let server = self.to.server()?;
-        let path = format!("/pools/{}/plan", segment(&self.pool));
+        let one = match &self.machine {
+            Some(called) => Some(open_machine(&server, called).await?),
+            None => None,
+        };
+        let pool = one.as_ref().map_or(&self.pool, |it| &it.pool);
+        let path = format!("/pools/{}/plan", segment(pool));
         let candidate = self.candidate()?;
         let answered = if candidate == CandidateFiles::default() {
             server.get(&path).await
         } else {
             server.post(&path, &candidate).await
         };
-        let plan: Answer<plan::Plan> = absent::in_pool(&server, &self.pool, answered).await?;
+        let plan: Answer<plan::Plan> = absent::in_pool(&server, pool, answered).await?;
+        let Some(machine) = one else {
+            let programs = self.to.programs(&plan)?;
+            return Ok(programs.unwrap_or_else(|| table_of(&plan.view.items, self.to.wide())));
+        };
+        let plan = only(plan.raw(), &machine.name);
+        let view: plan::Plan = serde_json::from_value(plan.clone()).map_err(Failure::unreadable)?;
         let programs = self.to.programs(&plan)?;
-        Ok(programs.unwrap_or_else(|| table_of(&plan.view.items, self.to.wide())))
+        let people = || of_one(&machine.name, &view.items, self.to.wide());
+        Ok(programs.unwrap_or_else(people))
     }
 
     fn candidate(&self) -> Result<CandidateFiles, Failure> {
@@ -85,6 +106,55 @@ impl Plan {
             layer: self.profile.as_ref().map(layer).transpose()?,
         })
     }
+}
+
+/// The open machine that is called so.
+///
+/// # Errors
+/// There is none, it is gone, or the name is a pool's.
+async fn open_machine(server: &Server, called: &str) -> Result<Machine, Failure> {
+    let machine = match machines::machine(server, called).await {
+        Err(absent @ Failure::Absent { .. }) => {
+            let pools = server.get::<List<Pool>>("/pools").await;
+            let is_pool = pools.is_ok_and(|it| it.items.iter().any(|pool| pool.pool == called));
+            return Err(if is_pool {
+                Failure::Usage(format!(
+                    "{called} is a pool, not a machine\nits plan is shown by: dormer plan --pool {called}"
+                ))
+            } else {
+                absent
+            });
+        }
+        found => found?,
+    };
+    if machine.status.closed.is_some() {
+        return Err(Failure::Usage(format!(
+            "{} is gone: nothing would change on it\nwhat was done is shown by: dormer history {}",
+            machine.name, machine.uid
+        )));
+    }
+    Ok(machine)
+}
+
+/// The plan with this machine alone, with all that the server says of it.
+fn only(plan: &Value, name: &str) -> Value {
+    let mut plan = plan.clone();
+    if let Some(items) = plan["items"].as_array_mut() {
+        items.retain(|it| it["name"] == name);
+    }
+    plan
+}
+
+/// Plan of one machine for people, with every item.
+fn of_one(name: &str, machines: &[MachinePlan], wide: bool) -> String {
+    let changing = |it: &MachinePlan| it.unknown.is_some() || it.class.is_some();
+    let text = if machines.iter().any(changing) {
+        let all: Vec<&MachinePlan> = machines.iter().collect();
+        table(machines, COLUMNS, wide) + &changes(&all, true) + &steps(&all)
+    } else {
+        format!("Nothing would change on {name}.")
+    };
+    text + &templates(machines)
 }
 
 /// Sum of the steps' durations. It is a lower bound if a step has no known duration.
@@ -105,17 +175,25 @@ fn table_of(machines: &[MachinePlan], wide: bool) -> String {
     let templates = templates(machines);
     if rest.is_empty() {
         return format!(
-            "Nothing would change on any of {} machines.{templates}",
-            staying.len()
+            "Nothing would change on any of {}.{templates}",
+            machines_text(staying.len())
         );
     }
     let mut text = table(rest.iter().copied(), COLUMNS, wide);
     text += &changes(&rest, wide);
     text += &steps(&rest);
     if !staying.is_empty() {
-        let _ = write!(text, "\n\n{} machines would not change.", staying.len());
+        let _ = write!(
+            text,
+            "\n\n{} would not change.",
+            machines_text(staying.len())
+        );
     }
     text + &templates
+}
+
+fn machines_text(count: usize) -> String {
+    format!("{count} machine{}", if count == 1 { "" } else { "s" })
 }
 
 /// Machines that were made from an earlier template of their MachineSet: an upgrade does not change that.
@@ -188,8 +266,8 @@ fn steps(machines: &[&MachinePlan]) -> String {
         let how = optional(&group[0].how);
         let _ = write!(
             text,
-            "\n\nLast durations, {how} ({} machines):",
-            group.len()
+            "\n\nLast durations, {how} ({}):",
+            machines_text(group.len())
         );
         for (index, name) in names.iter().enumerate() {
             let took = group.iter().filter_map(|it| it.steps[index].took_ms);
@@ -283,7 +361,7 @@ mod tests {
             template: Some("\"v1.34.0\"".to_owned()),
         }];
         let said = table_of(&[stays], false);
-        let wanted = "Nothing would change on any of 1 machines.\n\n\
+        let wanted = "Nothing would change on any of 1 machine.\n\n\
              a was made from an earlier template of its MachineSet. An upgrade in place does not change that.\n  \
              spec.version: absent, the template has \"v1.34.0\"\n  \
              To replace a machine with one of today's template: dormer recreate a";
@@ -291,9 +369,46 @@ mod tests {
     }
 
     #[test]
+    fn the_plan_of_one_machine_has_every_item_and_no_other_machine() {
+        let many = |name: &str| {
+            let mut machine = machine(name, [Some(300), None]);
+            let item = machine.changes[0].clone();
+            machine.changes = (0..TOTAL + 3)
+                .map(|at| ItemChange {
+                    item: format!("file:{at}"),
+                    ..item.clone()
+                })
+                .collect();
+            machine.changes_in_all = machine.changes.len() as u64;
+            machine
+        };
+        let plan = plan::Plan {
+            pool: "windows".to_owned(),
+            items: vec![many("a"), many("b")],
+        };
+        let mut raw = serde_json::to_value(&plan).expect("JSON");
+        raw["later"] = "a field of a newer server".into();
+        let only = only(&raw, "b");
+        assert_eq!(only["later"], raw["later"]);
+        let items: plan::Plan = serde_json::from_value(only).expect("a plan");
+        let said = of_one("b", &items.items, false);
+        assert!(
+            said.contains("\n\nb:\n  drain    file:0: another\n"),
+            "{said}"
+        );
+        assert!(
+            said.contains(&format!("file:{}: another", TOTAL + 2)),
+            "{said}"
+        );
+        assert!(!said.contains("more (-o wide)"), "{said}");
+        let stays = MachinePlan::default();
+        assert_eq!(of_one("b", &[stays], false), "Nothing would change on b.");
+    }
+
+    #[test]
     fn machines_that_stay_as_they_are_are_counted() {
         let stays = MachinePlan::default();
         let said = table_of(&[stays], false);
-        assert_eq!(said, "Nothing would change on any of 1 machines.");
+        assert_eq!(said, "Nothing would change on any of 1 machine.");
     }
 }

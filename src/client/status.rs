@@ -617,6 +617,10 @@ mod tests {
             text.starts_with("STOPPED ROLLOUTS\n  Rollout windows: halted: win-x failed"),
             "{text}"
         );
+        let waits = json!({"eroded": true, "waitingFor": "s to want 3 Machines again"});
+        let eroded = found(&[serving("win-a", "v2")], waits).lines(usize::MAX, false);
+        assert!(eroded.starts_with("STOPPED ROLLOUTS"), "{eroded}");
+        assert!(eroded.contains("dormer resume --pool windows"), "{eroded}");
     }
 
     #[test]

@@ -114,6 +114,7 @@ pub(super) mod tests {
             phase: phase.into(),
             phase_text: phase.text().into(),
             phase_since: None,
+            usual_seconds: None,
             reason: None,
             failure: None,
             waiting_for: None,

@@ -523,9 +523,8 @@ fn manifests(survey: &Survey, found: &mut Findings) {
     let Ok(text) = yaml::to_string(&list) else {
         return;
     };
-    let of_pool = survey
-        .pools
-        .first()
+    let of_pool = ours(survey)
+        .next()
         .and_then(|it| it["spec"]["profile"].as_str());
     let upstream = of_pool.map_or(survey.infrastructure.value().is_none(), |it| {
         it == "upstream"
@@ -547,6 +546,19 @@ fn manifests(survey: &Survey, found: &mut Findings) {
             &it.mend,
         );
     }
+}
+
+/// Pools of the namespace that dormer reads.
+fn ours(survey: &Survey) -> impl Iterator<Item = &Value> {
+    survey.pools.iter().filter(|it| is_ours(survey, it))
+}
+
+fn is_ours(survey: &Survey, pool: &Value) -> bool {
+    namespace(pool) == survey.namespace
+}
+
+fn namespace(object: &Value) -> &str {
+    object["metadata"]["namespace"].as_str().unwrap_or_default()
 }
 
 /// Object without what the server keeps for itself.
@@ -624,12 +636,23 @@ fn own(survey: &Survey, found: &mut Findings) {
             todo,
         );
     }
-    if survey.pools.len() > 1 {
-        let message = format!(
-            "{} pools are there; dormer reads the one named windows",
-            survey.pools.len()
-        );
+    let count = ours(survey).count();
+    if count > 1 {
+        let message = format!("{count} pools are there; dormer reads the one named windows");
         found.warning("PoolsMany", "WindowsPool", message, "delete the others");
+    }
+    for pool in survey.pools.iter().filter(|it| !is_ours(survey, it)) {
+        let elsewhere = namespace(pool);
+        let message = format!(
+            "dormer reads the pools of the namespace {} alone: nothing follows this one",
+            survey.namespace
+        );
+        let todo = format!(
+            "make it there, then: kubectl -n {elsewhere} delete windowspool {}",
+            name(pool)
+        );
+        let object = format!("WindowsPool {elsewhere}/{}", name(pool));
+        found.warning("PoolElsewhere", &object, message, &todo);
     }
     let homes: Vec<&str> = survey
         .instances

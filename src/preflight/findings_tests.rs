@@ -27,6 +27,12 @@ fn health_check() -> Value {
     yaml::documents(text).expect("YAML").remove(1)
 }
 
+fn pool(home: &str, name: &str) -> Value {
+    json!({"apiVersion": "dormer.io/v1beta1", "kind": "WindowsPool",
+        "metadata": {"name": name, "namespace": home},
+        "spec": {"profile": "openshift", "payload": "1.34.4-1"}})
+}
+
 fn node() -> Value {
     json!({"metadata": {"name": "win-a", "labels": {"kubernetes.io/os": "windows"}},
         "spec": {"taints": [{"key": "os", "value": "Windows", "effect": "NoSchedule"}]},
@@ -292,6 +298,9 @@ const PLANTS: &[(&str, Plant)] = &[
     ("instance-entry", |it, _| {
         it.instances = vec![json!({"apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "windows-instances", "namespace": "wmco"}, "data": {"10.1.42.1": "Administrator"}})]
+    }),
+    ("PoolElsewhere", |it, _| {
+        it.pools = vec![pool("dormer", "windows"), pool("default", "windows")];
     }),
     ("InstancesTwice", |it, _| {
         let map = |home: &str| {

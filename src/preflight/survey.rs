@@ -73,6 +73,7 @@ pub(super) struct Survey {
     pub(super) health_checks: Objects,
     pub(super) autoscalers: Objects,
     pub(super) runtime_classes: Objects,
+    /// Pools, in all namespaces.
     pub(super) pools: Objects,
     pub(super) nodes: Objects,
     /// ConfigMaps `windows-instances`, in all namespaces.
@@ -182,9 +183,7 @@ pub(super) async fn read(client: &Client, namespace: &str) -> Result<Survey, Fai
             )
             .await,
         runtime_classes: reader.many("node.k8s.io/v1", "RuntimeClass", None).await,
-        pools: reader
-            .many("dormer.io/v1beta1", "WindowsPool", Some(namespace))
-            .await,
+        pools: reader.many("dormer.io/v1beta1", "WindowsPool", None).await,
         nodes: reader.many("v1", "Node", None).await,
         instances: reader.named("v1", "ConfigMap", "windows-instances").await,
         definitions: reader

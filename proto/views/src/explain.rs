@@ -124,6 +124,14 @@ pub fn explanation(
     let mut details = situation(machine, last_failure, rollout).split_off(1);
     let next = known.as_ref().and_then(|it| it.next.clone());
     details.retain(|text| Some(dotless(text)) != cause.as_deref() && Some(text) != next.as_ref());
+    // Of a step that failed the cause is the failure.
+    if let Some(usual) = trouble::usual_of_late(machine) {
+        let usual = span(usual);
+        let said = format!("usually {usual}");
+        if !cause.as_ref().is_some_and(|it| it.contains(&said)) {
+            details.push(format!("This step usually takes {usual}."));
+        }
+    }
     Explanation {
         kind: machine.kind.clone(),
         name: machine.name.clone(),
@@ -446,7 +454,7 @@ fn reason(machine: &Machine) -> Option<String> {
         return None;
     }
     if let [_, ..] = machine.differs.as_slice() {
-        return Some(what_differs(&machine.differs));
+        return Some(what_differs(machine));
     }
     let blockers = machine.drain.as_ref().map_or(0, |it| it.blockers.len());
     // The description of the drain already names the only pod that blocks it.
@@ -458,16 +466,17 @@ fn reason(machine: &Machine) -> Option<String> {
 }
 
 /// Planned changes; of a long list the first ones.
-fn what_differs(differs: &[String]) -> String {
+fn what_differs(machine: &Machine) -> String {
+    let Machine { differs, name, .. } = machine;
     let named = &differs[..differs.len().min(DIFFERENCES_MAX)];
     let more = differs.len() - named.len();
     let more = match more {
         0 => String::new(),
         // A worker names no more.
         more if differs.len() >= NAMED_ITEMS_MAX => {
-            format!(" and {more} or more others (dormer plan)")
+            format!(" and {more} or more others (dormer plan {name})")
         }
-        more => format!(" and {more} more (dormer plan)"),
+        more => format!(" and {more} more (dormer plan {name})"),
     };
     format!("What is to change: {}{more}.", named.join(", "))
 }
@@ -794,6 +803,8 @@ pub(crate) mod tests {
         assert_eq!(held, (Some(Urgency::Stuck), code("held")));
         let cordoned = of(json!({"away": [{"uid": "u", "name": "m", "why": "cordoned"}]}));
         assert_eq!(cordoned, (Some(Urgency::Person), code("cordoned")));
+        let eroded = of(json!({"eroded": true}));
+        assert_eq!(eroded, (Some(Urgency::Person), code("eroded")));
         let away = json!({"away": [{"uid": "u", "name": "m", "why": "cordoned"}]});
         let by = Machine {
             cordoned_by: Some(CordonedBy {

@@ -60,6 +60,10 @@ pub struct Machine {
     /// Time at which it entered its phase; absent if that is older than the dormer process that answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase_since: Option<Moment>,
+    /// Seconds that this step usually takes on the pool's machines: the median of the last successes of at least three of them.
+    /// Absent: unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usual_seconds: Option<u64>,
     /// Cause of its state, in words.
     pub reason: Option<String>,
     /// Failure of a machine that is Failed.

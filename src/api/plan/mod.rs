@@ -6,4 +6,6 @@ mod steps;
 
 pub(crate) use compare::{Candidate, ChangeMethod, compare};
 pub use renderer::PlanRenderer;
+#[cfg(test)]
+pub(crate) use steps::Took;
 pub(crate) use steps::{Times, add_steps, expected_ms, merge, times};

@@ -427,6 +427,21 @@ fn lease(machine: &Machine, rollout: Option<&Rollout>) -> Vec<Step> {
         let resume = ["dormer", "resume", "--pool", pool];
         return vec![Step::command("Continue the rollout", &resume)];
     }
+    if rollout.eroded {
+        let describe = ["dormer", "describe", "rollout", pool];
+        let resume = ["dormer", "resume", "--pool", pool];
+        return vec![
+            Step::command(
+                "See which MachineSet is to want more Machines again, and raise it",
+                &describe,
+            ),
+            Step::command(
+                "Let the rollout continue without the missing one, if fewer are wanted for good",
+                &resume,
+            )
+            .instead(),
+        ];
+    }
     if trouble::cordoned(machine, rollout) {
         let uncordon = ["kubectl", "uncordon", node(machine)];
         return vec![Step::command(
@@ -1065,6 +1080,14 @@ mod tests {
         assert_eq!(halted, ["dormer status --pool windows"]);
         let paused = of(json!({"paused": "ann"}));
         assert_eq!(paused, ["dormer resume --pool windows"]);
+        let ways = [
+            "dormer describe rollout windows",
+            "dormer resume --pool windows",
+        ];
+        assert_eq!(
+            of(json!({"eroded": true, "away": away("n", "holds")})),
+            ways
+        );
         let cordoned = of(json!({"away": away("u", "cordoned")}));
         assert_eq!(cordoned, ["kubectl uncordon m"]);
     }

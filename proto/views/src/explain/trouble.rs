@@ -4,7 +4,7 @@
 use crate::{
     explain::{cause, now},
     machine::{Condition, HaltKind, Machine},
-    moment::Moment,
+    moment::{Moment, span},
     rollout::{LATE, Rollout, Slot},
     timing::PhaseTiming,
 };
@@ -61,6 +61,33 @@ impl Trouble {
 pub fn limits(phase: MachinePhase) -> Option<(u64, u64)> {
     let (slow, stuck) = PhaseTiming::of(phase).limits?;
     Some((slow * MINUTE, stuck * MINUTE))
+}
+
+/// Seconds beyond the usual duration of a step from which on it is slow, if it takes less than that: short steps vary
+/// most.
+const SLACK_SECONDS: u64 = MINUTE;
+
+/// Seconds after which a step is slow: at twice its usual duration, and at least a minute after it. While that is unknown, the
+/// limit of its phase counts. A step is never slow later than stuck.
+pub fn slow_after((slow, stuck): (u64, u64), usual: Option<u64>) -> u64 {
+    let by_history = |usual: u64| (2 * usual).max(usual + SLACK_SECONDS);
+    usual.map_or(slow, by_history).min(stuck)
+}
+
+/// Usual duration of the machine's step, where it is known since when the step runs. Another age could be that of
+/// earlier steps.
+fn usual(machine: &Machine) -> Option<u64> {
+    machine
+        .usual_seconds
+        .filter(|_| machine.phase_since.is_some())
+}
+
+/// Usual duration in seconds of a step that lasts too long, if that is the machine's trouble and the duration is known.
+pub(super) fn usual_of_late(machine: &Machine) -> Option<u64> {
+    let usual = usual(machine)?;
+    let (_, code, _) = overdue(machine)?;
+    let (_, found, _) = found(machine)?;
+    (code == found).then_some(usual)
 }
 
 /// Whether the provider reports that it cannot create the instance.
@@ -151,6 +178,9 @@ pub fn in_rollout(machine: &Machine, rollout: &Rollout) -> Option<Trouble> {
             "paused",
             format!("the rollout is paused by {paused}"),
         )
+    } else if rollout.eroded {
+        let cause = "a replacement was deleted before it served, and its MachineSet wants fewer Machines since";
+        (Urgency::Person, "eroded", cause.to_owned())
     } else if cordoned(machine, rollout) {
         let by = machine.cordoned_by.as_ref().map(|by| {
             let at = by.at.map(|at| format!(", {}", at.clock(now(machine))));
@@ -315,9 +345,10 @@ fn held_up(machine: &Machine) -> Option<(Urgency, String, String)> {
 fn overdue(machine: &Machine) -> Option<(Urgency, String, String)> {
     let (slow, stuck) = limits(machine.phase.known()?)?;
     let seconds = machine.phase_seconds();
+    let usual = usual(machine);
     let urgency = match seconds {
         _ if seconds >= stuck => Urgency::Stuck,
-        _ if seconds >= slow => Urgency::Slow,
+        _ if seconds >= slow_after((slow, stuck), usual) => Urgency::Slow,
         _ => return None,
     };
     // The code is the phase's, whether an attempt runs or waits: a group must not change with each attempt.
@@ -326,9 +357,10 @@ fn overdue(machine: &Machine) -> Option<(Urgency, String, String)> {
         let text = cause(&failure.code, &failure.message);
         return Some((urgency, phase, text));
     }
+    let usual = usual.map_or_else(String::new, |it| format!(", usually {}", span(it)));
     let text = match &machine.waiting_for {
-        Some(waits) => format!("{}: it waits for {waits}", machine.phase_text),
-        None => machine.phase_text.clone(),
+        Some(waits) => format!("{}{usual}: it waits for {waits}", machine.phase_text),
+        None => format!("{}{usual}", machine.phase_text),
     };
     Some((urgency, phase, text))
 }
@@ -399,7 +431,16 @@ pub fn stands_still(rollout: &Rollout) -> Option<String> {
     if let Some(why) = &rollout.held {
         return Some(format!("no lease is granted: {why}"));
     }
-    rollout.paused.as_ref().map(|by| format!("paused by {by}"))
+    if let Some(by) = &rollout.paused {
+        return Some(format!("paused by {by}"));
+    }
+    let eroded = rollout.eroded && rollout.waiting_for.is_some();
+    eroded.then(|| {
+        format!(
+            "waits for a Machine that its MachineSet no longer wants; dormer resume --pool {} lets it continue without",
+            rollout.pool
+        )
+    })
 }
 
 /// Seconds until the queue is empty and the last holder done: as many turns as wait and go on, each as long as usual, less
@@ -438,7 +479,17 @@ pub fn in_short(machine: &Machine) -> Option<String> {
         )),
         many => Some(format!("{} items differ, see dormer plan", many.len())),
     };
-    let trouble = trouble(machine).map(|trouble| shortened(&trouble));
+    let slow = |trouble: &Trouble| {
+        let usual = usual_of_late(machine).filter(|_| trouble.urgency == Urgency::Slow)?;
+        // The phase stands beside it.
+        Some(format!(
+            "slow: usually {}, now {}",
+            span(usual),
+            span(machine.phase_seconds())
+        ))
+    };
+    let trouble = trouble(machine);
+    let trouble = trouble.map(|it| slow(&it).unwrap_or_else(|| shortened(&it)));
     let waits = || {
         let what = machine.waiting_for.as_ref()?;
         Some(format!("waits for {what}"))
@@ -486,6 +537,55 @@ mod tests {
         assert_eq!(urgency(&probing(39)), Some(Urgency::Stuck));
         let queued = after(machine_in(MachinePhase::LeaseWait), 600);
         assert_eq!(urgency(&queued), None, "a place in the queue is no trouble");
+    }
+
+    #[test]
+    fn a_step_is_slow_at_twice_its_usual_duration() {
+        let table = [
+            // Limits of the phase, usual duration, and slow from.
+            ((900, 1_800), None, 900),
+            ((900, 1_800), Some(0), 60),
+            ((900, 1_800), Some(20), 80),
+            ((900, 1_800), Some(60), 120),
+            ((900, 1_800), Some(120), 240),
+            ((900, 1_800), Some(600), 1_200),
+            ((900, 1_800), Some(1_500), 1_800),
+        ];
+        for (limits, usual, from) in table {
+            assert_eq!(slow_after(limits, usual), from, "{limits:?} {usual:?}");
+        }
+    }
+
+    #[test]
+    fn a_slow_step_has_its_usual_duration_beside_it() {
+        let since = machine_in(MachinePhase::Probing).status.since;
+        let probing = |seconds| {
+            let mut machine = machine_in(MachinePhase::Probing);
+            machine.status.since_seconds = seconds;
+            machine.phase_since = Some(since);
+            machine.usual_seconds = Some(120);
+            machine.waiting_for = Some("SSH on 10.0.0.4".into());
+            machine
+        };
+        assert_eq!(urgency(&probing(239)), None);
+        let slow = probing(420);
+        let found = trouble(&slow).expect("trouble");
+        assert_eq!(found.urgency, Urgency::Slow);
+        let phase = MachinePhase::Probing.text();
+        let said = format!("{phase}, usually 2m: it waits for SSH on 10.0.0.4");
+        assert_eq!(found.cause, said);
+        assert_eq!(in_short(&slow).as_deref(), Some("slow: usually 2m, now 7m"));
+        assert_eq!(urgency(&probing(31 * MINUTE)), Some(Urgency::Stuck));
+        // Its state may be older than its step.
+        let unknown = Machine {
+            phase_since: None,
+            ..probing(420)
+        };
+        assert_eq!(urgency(&unknown), None);
+        // A failed attempt is the cause in `why`, and the duration a detail.
+        let why = crate::explain::explanation(&slow, None, None);
+        assert!(why.cause.is_some_and(|it| it.contains("usually 2m")));
+        assert!(why.details.iter().all(|it| !it.contains("usually")));
     }
 
     #[test]
