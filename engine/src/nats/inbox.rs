@@ -5,14 +5,11 @@
 
 use super::{
     dead_letters::NatsDead,
-    held::{Held, extend_for_ever},
+    held::{Held, run_extension},
     link::Link,
     post::Outgoing,
-    pull::{
-        Sink, delete_shared_consumer, pull_old_inbox_for_ever, pull_partition_for_ever,
-        pull_timers_for_ever,
-    },
-    share::{Ranks, YIELD, Yielded, in_reserve, share_for_ever, tell_end},
+    pull::{Sink, delete_shared_consumer, run_old_inbox_pull, run_partition_pull, run_timer_pull},
+    share::{Ranks, YIELD, Yielded, in_reserve, run_partition_share, tell_end},
 };
 use crate::port::{Ack, Clock, DeadLetter, DeadLetters, Delivery, Inbox, StoreError, SystemClock};
 use async_nats::{Subject, jetstream::Message};
@@ -108,20 +105,20 @@ impl NatsInbox {
             let share = self.share.clone();
             let yielded = self.yielded.subscribe();
             let mut pulls = vec![
-                tokio::spawn(pull_timers_for_ever(sink.clone())),
-                tokio::spawn(pull_old_inbox_for_ever(sink.clone())),
-                tokio::spawn(share_for_ever(
+                tokio::spawn(run_timer_pull(sink.clone())),
+                tokio::spawn(run_old_inbox_pull(sink.clone())),
+                tokio::spawn(run_partition_share(
                     Arc::clone(&link),
                     self.engine,
                     share,
                     yielded,
                 )),
-                tokio::spawn(extend_for_ever(Arc::clone(&link), Arc::clone(&self.held))),
+                tokio::spawn(run_extension(Arc::clone(&link), Arc::clone(&self.held))),
                 tokio::spawn(async move { delete_shared_consumer(&link).await }),
             ];
             pulls.extend((0..PARTITIONS).map(|partition| {
                 let share = self.share.subscribe();
-                tokio::spawn(pull_partition_for_ever(sink.clone(), partition, share))
+                tokio::spawn(run_partition_pull(sink.clone(), partition, share))
             }));
             pulls
         });
