@@ -117,10 +117,10 @@ pub async fn run_observed<W: Workflow, P: Ports, E: EngineObserver<W>>(
     let panicked = move |what| observer.background_panicked(what);
     let own = Arc::clone(&ports);
     let swept = options.clone();
-    let sweep = move || sweep_for_ever(Arc::clone(&own), swept.clone());
+    let sweep = move || run_sweep(Arc::clone(&own), swept.clone());
     background.spawn(supervised("the sweep", sweep, panicked.clone()));
     let own = Arc::clone(&ports);
-    let watch = move || watch_for_ever::<W, P>(Arc::clone(&own), Arc::clone(&known));
+    let watch = move || run_watch::<W, P>(Arc::clone(&own), Arc::clone(&known));
     let what = "the watch over the quarantine";
     background.spawn(supervised(what, watch, panicked.clone()));
     if ports.history().exclusive() {
@@ -261,7 +261,7 @@ pub fn shard_of(run: Option<&RunId>, shards: usize) -> usize {
 
 /// Fires alarms of runs whose deadline has passed, or that have effects outstanding and no deadline, and deletes runs
 /// that ended long ago.
-async fn sweep_for_ever<P: Ports>(ports: Arc<P>, options: Options) {
+async fn run_sweep<P: Ports>(ports: Arc<P>, options: Options) {
     loop {
         let pass = sweep(ports.as_ref(), options.sweep_grace_ms);
         match tokio::time::timeout(SWEEP_MAX, pass).await {
@@ -390,7 +390,7 @@ pub async fn revisit_page<W: Workflow, P: Ports>(
 
 /// Reads the notes at intervals, and completes releases: carries out what is outstanding, as the messages that were
 /// taken away are gone, and then removes the notes.
-async fn watch_for_ever<W: Workflow, P: Ports>(ports: Arc<P>, known: Arc<KnownNotes>) {
+async fn run_watch<W: Workflow, P: Ports>(ports: Arc<P>, known: Arc<KnownNotes>) {
     loop {
         if let Err(error) = complete_releases::<W, P>(&ports, &known).await {
             tracing::debug!(%error, "the quarantine is read again later");

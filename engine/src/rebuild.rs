@@ -11,7 +11,7 @@ pub const REVISITS_PER_S: usize = 500;
 ///
 /// # Errors
 /// [`StoreError::Broken`]. An unavailable store is tried again.
-pub async fn rebuild_for_ever<W: Workflow>(store: Arc<NatsStore>) -> Result<(), StoreError> {
+pub async fn run_rebuild<W: Workflow>(store: Arc<NatsStore>) -> Result<(), StoreError> {
     let mut losses = store.losses();
     let ports = Arc::new(AnyPorts::nats(store));
     let mut done = 0;

@@ -10,7 +10,7 @@ use dormer_engine::{
     engine,
     nats::{NatsStore, Options},
     port::{Head, History, HistoryReader, Inbox, Ports, StoreError},
-    rebuild::rebuild_for_ever,
+    rebuild::run_rebuild,
     shard::Counters,
 };
 use dormer_engine_core::InboxMessageOf;
@@ -91,7 +91,7 @@ impl Engine {
         let store = Arc::new(await_some("the three to agree on a leader", PATIENCE, open).await);
         let (halt, halted) = watch::channel(false);
         let running = engine::run::<Old, _>(Arc::clone(&store), engine::Options::default(), halted);
-        let rebuilding = tokio::spawn(rebuild_for_ever::<Old>(Arc::clone(&store)));
+        let rebuilding = tokio::spawn(run_rebuild::<Old>(Arc::clone(&store)));
         Self {
             store,
             halt,

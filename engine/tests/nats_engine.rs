@@ -7,7 +7,7 @@ use dormer_engine::{
     engine,
     nats::{NatsStore, Options},
     port::{History, HistoryReader, Inbox, Ports, StoreError},
-    rebuild::rebuild_for_ever,
+    rebuild::run_rebuild,
 };
 use dormer_engine_core::{
     Command, Decision, InboxMessageOf, Input, Now, Record, RetryPolicy, Workflow,
@@ -106,7 +106,7 @@ async fn engine_on(
     tokio::task::JoinHandle<Result<dormer_engine::shard::Counters, StoreError>>,
 ) {
     let store = Arc::new(NatsStore::open(&options).await.expect("a store"));
-    tokio::spawn(rebuild_for_ever::<Walk>(Arc::clone(&store)));
+    tokio::spawn(run_rebuild::<Walk>(Arc::clone(&store)));
     let running = engine::run::<Walk, _>(Arc::clone(&store), engine::Options::default(), stop);
     (store, tokio::spawn(running))
 }

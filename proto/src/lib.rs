@@ -14,7 +14,7 @@ pub mod envelope;
 pub mod id;
 pub mod machine;
 pub mod message;
-pub mod neighbour;
+pub mod other_operator;
 pub mod phase;
 pub mod pool;
 pub mod rollout;

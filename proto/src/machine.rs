@@ -4,7 +4,7 @@ use crate::{
     checks::{NodeCheck, NodeExpectation},
     id::{LeaseToken, Seq, Timestamp},
     message::Reporter,
-    neighbour::Neighbour,
+    other_operator::OtherOperator,
     pool::{Desired, PoolSettings},
 };
 use serde::{Deserialize, Serialize};
@@ -760,8 +760,8 @@ pub struct MachineFact {
     /// dormer's fence annotation.
     pub token: Option<TokenMark>,
     /// Another operator that configures hosts, in the whole cluster: while it runs, nothing is done on this one.
-    #[serde(default, skip_serializing_if = "Neighbour::is_unread")]
-    pub neighbour: Neighbour,
+    #[serde(default, skip_serializing_if = "OtherOperator::is_unread")]
+    pub neighbour: OtherOperator,
 }
 
 /// Facts about a Node object.

@@ -1,6 +1,6 @@
 //! Settings of a pool: the desired state of its machines, and how they may be changed.
 
-use crate::neighbour::Neighbour;
+use crate::other_operator::OtherOperator;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -198,8 +198,8 @@ pub struct PoolSettings {
     pub holds_live: bool,
     /// Another operator that configures hosts: while it runs, no lease is granted. `held` says it too, for engines that
     /// do not know this field.
-    #[serde(default, skip_serializing_if = "Neighbour::is_unread")]
-    pub neighbour: Neighbour,
+    #[serde(default, skip_serializing_if = "OtherOperator::is_unread")]
+    pub neighbour: OtherOperator,
 }
 
 /// A reason and its remedy in one text, for an Event or a condition.
@@ -248,7 +248,7 @@ impl PoolSettings {
             refused: None,
             waits: None,
             // Its own fact says it, before any settings come.
-            neighbour: Neighbour::Unread,
+            neighbour: OtherOperator::Unread,
             ..self.clone()
         })
     }
@@ -287,7 +287,7 @@ impl Default for PoolSettings {
             generation: 0,
             refused: None,
             waits: None,
-            neighbour: Neighbour::Unread,
+            neighbour: OtherOperator::Unread,
         }
     }
 }

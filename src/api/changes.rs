@@ -6,7 +6,7 @@
 
 mod publish;
 
-pub use publish::publish_for_ever;
+pub use publish::run_publisher;
 
 use super::{Api, ApiError, run_cache::SharedRun, views};
 use axum::{

@@ -26,7 +26,7 @@ mod usual;
 pub mod views;
 mod writes;
 
-pub use changes::publish_for_ever;
+pub use changes::run_publisher;
 pub use error::ApiError;
 pub use run_cache::SharedRun;
 

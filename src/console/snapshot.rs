@@ -99,7 +99,7 @@ impl SnapshotFeed {
         let (sender, receiver) = watch::channel(None);
         let sender = Arc::new(sender);
         *sender_slot = Arc::downgrade(&sender);
-        tokio::spawn(read_for_ever(Arc::clone(self), Arc::clone(api), sender));
+        tokio::spawn(run_reader(Arc::clone(self), Arc::clone(api), sender));
         receiver
     }
 
@@ -128,7 +128,7 @@ impl SnapshotFeed {
     }
 }
 
-async fn read_for_ever(
+async fn run_reader(
     snapshots: Arc<SnapshotFeed>,
     api: Arc<Api>,
     sender: Arc<Sender<Option<Snapshot>>>,

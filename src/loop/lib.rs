@@ -25,8 +25,8 @@ pub fn run(
     ))
 }
 
-/// Runs [`rebuild::rebuild_for_ever`].
+/// Runs [`rebuild::run_rebuild`].
 #[must_use]
-pub fn rebuild_for_ever(store: Arc<NatsStore>) -> BoxFuture<'static, Result<(), StoreError>> {
-    Box::pin(rebuild::rebuild_for_ever::<Dormer>(store))
+pub fn run_rebuild(store: Arc<NatsStore>) -> BoxFuture<'static, Result<(), StoreError>> {
+    Box::pin(rebuild::run_rebuild::<Dormer>(store))
 }

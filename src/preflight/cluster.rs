@@ -2,7 +2,7 @@
 
 use super::{findings::Finding, survey::Survey};
 use dormer_lint::{Severity, counted};
-use dormer_proto::{message::Failure, neighbour::Neighbour};
+use dormer_proto::{message::Failure, other_operator::OtherOperator};
 use dormer_workers::kubernetes::operators;
 use kube::Client;
 use serde_json::json;
@@ -66,12 +66,12 @@ pub(super) async fn check(
     let client = client.map_err(|why| unread(why.to_string()))?;
     let seen = operators::check(&client).await;
     match seen.neighbour {
-        Neighbour::Runs(what) => return Err(Failure::lasting("AnotherOperatorRuns", what)),
-        Neighbour::Unread => {
+        OtherOperator::Runs(what) => return Err(Failure::lasting("AnotherOperatorRuns", what)),
+        OtherOperator::Unread => {
             let why = "it could not be read";
             return Err(unread(seen.unread.unwrap_or_else(|| why.to_owned())));
         }
-        Neighbour::Absent => {}
+        OtherOperator::Absent => {}
     }
     let installed = match operators::installed(&client).await {
         Ok(found) if found.is_empty() => None,

@@ -4,7 +4,7 @@ use super::survey::{MACHINE_API, ReadObject, Survey, name};
 use base64::{Engine, prelude::BASE64_STANDARD};
 use dormer_lint::{Flavour, Severity, lint};
 use dormer_profile::{payload::check_skew, userdata::user_data, yaml};
-use dormer_proto::neighbour::Neighbour;
+use dormer_proto::other_operator::OtherOperator;
 use dormer_support::{
     Refusal, platform,
     version::{self, DOCKER, Minor},
@@ -88,7 +88,7 @@ fn operator(survey: &Survey, found: &mut Findings) {
     let Some(operator) = &survey.operator else {
         return;
     };
-    if let Neighbour::Runs(what) = &operator.neighbour {
+    if let OtherOperator::Runs(what) = &operator.neighbour {
         let todo =
             "end it as it is said, or leave the hosts to it: two operators undo each other's work";
         found.error("AnotherOperatorRuns", "", what.clone(), todo);

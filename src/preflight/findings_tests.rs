@@ -74,7 +74,7 @@ fn healthy(key: &SshKey) -> Survey {
         nodes: vec![node()],
         definitions: vec![json!({"metadata": {"name": POOLS}})],
         operator: Some(Found {
-            neighbour: Neighbour::Absent,
+            neighbour: OtherOperator::Absent,
             ..Found::default()
         }),
         ..Survey::default()
@@ -118,7 +118,7 @@ const PLANTS: &[(&str, Plant)] = &[
         it.unread.push("Secret pull-secret: forbidden".into())
     }),
     ("AnotherOperatorRuns", |it, _| {
-        let neighbour = Neighbour::Runs("the Windows Machine Config Operator runs".into());
+        let neighbour = OtherOperator::Runs("the Windows Machine Config Operator runs".into());
         it.operator = Some(Found {
             neighbour,
             ..Found::default()

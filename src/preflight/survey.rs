@@ -2,7 +2,7 @@
 
 use crate::cluster_access::{failed, silent};
 use dormer_client::Failure;
-use dormer_proto::neighbour::Neighbour;
+use dormer_proto::other_operator::OtherOperator;
 use dormer_workers::kubernetes::operators;
 use futures::future::join_all;
 use k8s_openapi::api::authorization::v1::{
@@ -199,7 +199,7 @@ pub(super) async fn read(client: &Client, namespace: &str) -> Result<Survey, Fai
         .gmsa_webhooks
         .retain(|it| name(it).contains("gmsa-webhook"));
     let operator = operators::check(client).await;
-    if let (Neighbour::Unread, Some(why)) = (&operator.neighbour, &operator.unread) {
+    if let (OtherOperator::Unread, Some(why)) = (&operator.neighbour, &operator.unread) {
         reader.unread.push(why.clone());
     }
     survey.operator = Some(operator);

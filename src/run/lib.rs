@@ -165,7 +165,7 @@ async fn start(config: &Config) -> anyhow::Result<Running> {
     if let (true, Some(client)) = (config.is(Role::Worker), user_data_of) {
         let source = executors::source(config, &client);
         let keeper = Keeper::new(client, source, config.machine_namespace.clone());
-        running.beside(WORKER, async move { match keeper.for_ever().await {} });
+        running.beside(WORKER, async move { match keeper.run().await {} });
     }
     let ours = [
         (
@@ -202,9 +202,10 @@ async fn start(config: &Config) -> anyhow::Result<Running> {
         let url = format!("{scheme}://{address}");
         if gate.announce(&url, config.login_link.clone())? {
             let renewed = Arc::clone(gate);
-            running.beside(CONSOLE, async move {
-                match renewed.renew_link_for_ever().await {}
-            });
+            running.beside(
+                CONSOLE,
+                async move { match renewed.run_link_renewal().await {} },
+            );
             let gone = Arc::clone(gate);
             running.at_end(async move { gone.forget_link() });
         }
@@ -218,7 +219,7 @@ fn push_metrics(running: &mut Running, export: &Export) -> anyhow::Result<()> {
     let pushing = Pushing::new(running.telemetry(), running.health(), export)?;
     if let Some(pushing) = pushing {
         let last = Arc::clone(&pushing);
-        running.beside(METRICS, async move { match pushing.for_ever().await {} });
+        running.beside(METRICS, async move { match pushing.run().await {} });
         running.at_end(async move { last.last().await });
     }
     Ok(())
@@ -393,7 +394,7 @@ impl Cluster<'_> {
         let executor = executors::approver(self.config, self.client()?);
         running.approver(Arc::new(orders), Arc::new(executor.clone()), self.worker());
         let health = running.health();
-        let giving = executor.give_tokens_for_ever(move |lack| {
+        let giving = executor.run_token_grants(move |lack| {
             health.tell(APPROVER, lack.map_or(RoleStatus::Up, RoleStatus::Hindered));
         });
         running.beside(APPROVER, async move { match giving.await {} });
@@ -423,8 +424,7 @@ impl Cluster<'_> {
                 operator_condition: self.config.operator_condition.clone(),
                 read_every: projection::READ_EVERY,
             };
-            let projecting =
-                projection::project_for_ever(Arc::clone(&api), client.clone(), settings);
+            let projecting = projection::run_projection(Arc::clone(&api), client.clone(), settings);
             running.beside(CONSOLE, async move { match projecting.await {} });
         }
         let pages = dormer_console::with_api(Arc::clone(&api));

@@ -2,11 +2,11 @@
 
 use super::roles::{CONSOLE, ENGINE, Running};
 use crate::config::{Config, NatsSettings, Role};
-use dormer_api::{Api, live::Live, publish_for_ever};
+use dormer_api::{Api, live::Live, run_publisher};
 use dormer_engine::{
     any::AnyPorts,
     engine,
-    nats::{self as store, NatsChanges, NatsStore, retire_old_inbox_for_ever},
+    nats::{self as store, NatsChanges, NatsStore, run_old_inbox_retirement},
 };
 use dormer_nats::{Login, Tls};
 use dormer_telemetry::health::{Health, RoleStatus};
@@ -152,12 +152,12 @@ pub fn engine(running: &mut Running, store: &Arc<NatsStore>, options: engine::Op
     let rebuilt = Arc::clone(store);
     running.supervised(ENGINE, "rebuilding lost queues", move || {
         let store = Arc::clone(&rebuilt);
-        async move { Ok(dormer_loop::rebuild_for_ever(store).await?) }
+        async move { Ok(dormer_loop::run_rebuild(store).await?) }
     });
     let emptied = Arc::clone(store);
     running.supervised(ENGINE, "retiring the old inbox", move || {
         let store = Arc::clone(&emptied);
-        async move { match retire_old_inbox_for_ever(store).await {} }
+        async move { match run_old_inbox_retirement(store).await {} }
     });
 }
 
@@ -185,7 +185,7 @@ pub async fn listen(
 pub fn publish_changes(running: &mut Running, api: Arc<Api>, changes: NatsChanges) {
     running.supervised(CONSOLE, "publishing changes", move || {
         let (api, changes) = (Arc::clone(&api), changes.clone());
-        async move { match publish_for_ever(api, changes).await {} }
+        async move { match run_publisher(api, changes).await {} }
     });
 }
 

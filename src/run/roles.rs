@@ -233,7 +233,7 @@ impl Running {
             let running = dormer_loop::run(ports.clone(), options, observer, stop);
             let tally: Counters = tokio::select! {
                 tally = running => tally?,
-                never = ask_store_for_ever(&ports, &health, &telemetry) => match never {},
+                never = run_store_probe(&ports, &health, &telemetry) => match never {},
             };
             tracing::info!(?tally, "the engine has ended");
             Ok(())
@@ -392,7 +392,7 @@ fn nobody() -> Option<RunId> {
     RunId::new("nobody", "asks").ok()
 }
 
-async fn ask_store_for_ever(
+async fn run_store_probe(
     ports: &AnyPorts,
     health: &Health,
     telemetry: &Telemetry,

@@ -44,7 +44,7 @@ impl Keeper {
     }
 
     /// Checks the Secrets until cancelled. A problem is logged once, and the check is repeated.
-    pub(super) async fn for_ever(mut self) -> std::convert::Infallible {
+    pub(super) async fn run(mut self) -> std::convert::Infallible {
         loop {
             let trouble = self.once().await.err();
             if let Some(trouble) = &trouble

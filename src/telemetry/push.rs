@@ -41,7 +41,7 @@ impl Pushing {
     }
 
     /// Exports all metrics at each interval.
-    pub async fn for_ever(self: Arc<Self>) -> std::convert::Infallible {
+    pub async fn run(self: Arc<Self>) -> std::convert::Infallible {
         let mut again = interval(self.every);
         again.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {

@@ -12,7 +12,7 @@ use dormer_proto::{
         Section, Task,
     },
     message::{Failure, Heartbeat},
-    neighbour::Neighbour,
+    other_operator::OtherOperator,
     pool::{Desired, PoolSettings},
 };
 use dormer_views::{
@@ -400,7 +400,7 @@ fn beside() -> Trouble {
     let pod = format!("Pod {namespace}/windows-machine-config-operator-5d8f6");
     let mut state = serving(Phase::LeaseWait(change()));
     if let Some(machine) = &mut state.machine {
-        machine.neighbour = Neighbour::Runs(operators::sentence(&pod, namespace));
+        machine.neighbour = OtherOperator::Runs(operators::sentence(&pod, namespace));
     }
     shown_as(&state, Vec::new())
 }

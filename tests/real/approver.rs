@@ -167,7 +167,7 @@ async fn a_stolen_worker_gets_no_token_for_what_does_not_join() {
     apply(&site, |_, _| true).await;
     let client = site.client(&ours(&site, "dormer-approver").await).await;
     let approver = executor_with_tokens(client, home(&site)).of_approver();
-    let giving = tokio::spawn(approver.give_tokens_for_ever(|_| ()));
+    let giving = tokio::spawn(approver.run_token_grants(|_| ()));
 
     let joined = site.joined("win-1").await;
     let why = refusal(&site, &joined).await;

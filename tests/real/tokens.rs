@@ -30,7 +30,7 @@ async fn a_machine_joins_by_its_own_token_and_by_no_other() {
     apply(&site, |_, _| true).await;
     let approver = site.client(&ours(&site, "dormer-approver").await).await;
     let approver = executor_with_tokens(approver, home(&site)).of_approver();
-    let giving = tokio::spawn(approver.clone().give_tokens_for_ever(|_| ()));
+    let giving = tokio::spawn(approver.clone().run_token_grants(|_| ()));
     let worker = worker_beside(&site).await;
     let first = site.provisioned("win-1").await;
     let second = site.provisioned("win-2").await;

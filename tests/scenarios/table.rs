@@ -660,7 +660,7 @@ pub(crate) const SCENARIOS: &[(u8, &str, &CoveringTests)] = &[
                 "an_upgrade_waits_while_a_wmco_configures_the_same_hosts",
             ),
             (
-                "workflows/tests/machine_stories/neighbours.rs",
+                "workflows/tests/machine_stories/other_operators.rs",
                 "another_operator_comes_in_the_middle_of_an_upgrade",
             ),
             (

@@ -237,12 +237,12 @@ impl<O: Orders, X: Execute> Worker<O, X> {
         tokio::select! {
             biased;
             () = work => {}
-            () = self.beat_for_ever(claim, order, &progress) => {}
-            () = self.show_for_ever(&progress) => {}
+            () = self.run_heartbeat(claim, order, &progress) => {}
+            () = self.run_progress_report(&progress) => {}
         }
     }
 
-    async fn show_for_ever(&self, progress: &Progress) {
+    async fn run_progress_report(&self, progress: &Progress) {
         loop {
             progress.more_ran().await;
             self.show(progress).await;
@@ -294,7 +294,7 @@ impl<O: Orders, X: Execute> Worker<O, X> {
         }
     }
 
-    async fn beat_for_ever(&self, claim: &O::Claim, order: &Order, progress: &Progress) {
+    async fn run_heartbeat(&self, claim: &O::Claim, order: &Order, progress: &Progress) {
         loop {
             let beat = progress.heartbeat(&order.task, order.attempt, &self.options.name);
             if let Err(error) = self.orders.heartbeat(claim, beat).await {

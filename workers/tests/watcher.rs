@@ -13,7 +13,7 @@ use dormer_fleet::{
     api::{Grant, Key, Meta, User, kinds},
 };
 use dormer_proto::{
-    id::Epoch, machine, neighbour::Neighbour, pool::MaxUnavailable, rollout, work::Fact,
+    id::Epoch, machine, other_operator::OtherOperator, pool::MaxUnavailable, rollout, work::Fact,
 };
 use dormer_workers::watcher::{Election, Options};
 use serde_json::json;
@@ -481,7 +481,7 @@ fn wmco_leads(world: &World, name: &str, pod: &str) {
 }
 
 /// What the rollout, and this machine, are told of another operator.
-fn neighbours(state: &KnownFacts, uid: &str) -> (Neighbour, Neighbour) {
+fn neighbours(state: &KnownFacts, uid: &str) -> (OtherOperator, OtherOperator) {
     let machine = state
         .facts(&run_of(uid))
         .into_values()
@@ -498,14 +498,14 @@ async fn another_operator_is_published_with_its_pod_and_forgotten_by_a_live_list
     let world = world(1, &[]).await;
     let bench = Bench::start(&world, Pool::newest()).await;
     let uid = all_serve(&bench, &world, 1).await.remove(0);
-    let tell = |what: &'static str, so: fn(&Neighbour) -> bool| {
+    let tell = |what: &'static str, so: fn(&OtherOperator) -> bool| {
         let uid = uid.clone();
         bench.until(what, move |state| {
             let (pool, machine) = neighbours(state, &uid);
             (so(&pool) && so(&machine)).then_some(pool)
         })
     };
-    tell("there is none", |it| *it == Neighbour::Absent).await;
+    tell("there is none", |it| *it == OtherOperator::Absent).await;
     world.create(windows_pool(json!({}))).expect("a pool");
     bench
         .until("it may grant", |state| {
@@ -548,7 +548,7 @@ async fn another_operator_is_published_with_its_pod_and_forgotten_by_a_live_list
     assert_eq!(status.neighbour, Some(why));
     assert!(neighbours(&bench.known.0.borrow(), &uid).1.runs().is_some());
     tokens.forbid(&admin, Vec::new());
-    tell("its pod is gone", |it| *it == Neighbour::Absent).await;
+    tell("its pod is gone", |it| *it == OtherOperator::Absent).await;
 
     // Its Deployment alone is enough, while it wants replicas.
     namespace(&world, "elsewhere");
@@ -569,7 +569,7 @@ async fn another_operator_is_published_with_its_pod_and_forgotten_by_a_live_list
         &key,
         json!({"spec": {"replicas": 0}}),
     );
-    tell("it is wanted no more", |it| *it == Neighbour::Absent).await;
+    tell("it is wanted no more", |it| *it == OtherOperator::Absent).await;
     bench.stop().await;
 }
 

@@ -5,7 +5,7 @@ mod bring_up;
 mod certificates;
 mod drain;
 mod halts;
-mod neighbours;
+mod other_operators;
 mod reboots;
 mod repairs;
 mod resets;

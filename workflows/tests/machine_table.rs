@@ -14,7 +14,7 @@ use dormer_proto::{
         Outcome, Section, Signal, Task,
     },
     message::Failure,
-    neighbour::Neighbour,
+    other_operator::OtherOperator,
     phase::Listed,
     pool::Desired,
     work,
@@ -560,7 +560,7 @@ fn beside_another_operator_only_a_fence_is_closed() {
         let fact = beside.state.machine.clone().expect("a Machine");
         let arrives = || {
             saw(MachineFact {
-                neighbour: Neighbour::Runs("another one runs".into()),
+                neighbour: OtherOperator::Runs("another one runs".into()),
                 ..fact.clone()
             })
         };

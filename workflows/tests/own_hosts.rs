@@ -11,7 +11,7 @@ use dormer_proto::{
         ChangeClass, FenceRefusal, MachineApi, MachineFact, MachineRef, NodeFact, Outcome, Section,
         Signal, Task,
     },
-    neighbour::Neighbour,
+    other_operator::OtherOperator,
     pool::{AfterTimeout, PoolSettings},
 };
 use dormer_workflows::machine::{How, Lease, Phase, Timer};
@@ -580,7 +580,7 @@ fn its_removal_waits_for_a_stopped_pool_and_for_another_operator() {
 
     let mut story = serving();
     let other = MachineFact {
-        neighbour: Neighbour::Runs("another one".into()),
+        neighbour: OtherOperator::Runs("another one".into()),
         ..leaving()
     };
     story.tell("its entry is taken away", saw(other.clone()));
@@ -588,7 +588,7 @@ fn its_removal_waits_for_a_stopped_pool_and_for_another_operator() {
     story.tell(
         "it is gone",
         saw(MachineFact {
-            neighbour: Neighbour::Absent,
+            neighbour: OtherOperator::Absent,
             ..other
         }),
     );

@@ -6,7 +6,7 @@ use dormer_proto::{
     id::{LeaseToken, Timestamp},
     machine::{self, TokenMark},
     message::{Failure, Refusal},
-    neighbour::Neighbour,
+    other_operator::OtherOperator,
     pool::{MaxUnavailable, PoolSettings, Terms},
     rollout::{MemberReport, Signal},
 };
@@ -890,7 +890,7 @@ fn beside_another_operator_nothing_is_granted_until_a_live_list_shows_it_gone() 
         neighbour,
         ..PoolSettings::default()
     };
-    let runs = || Neighbour::Runs("another operator runs (Pod winc/wmco-1)".into());
+    let runs = || OtherOperator::Runs("another operator runs (Pod winc/wmco-1)".into());
     let mut pool = Pool::of(&["a", "b"]);
     pool.settings(beside(runs())).request("a");
     let dead = MemberReport {
@@ -899,8 +899,8 @@ fn beside_another_operator_nothing_is_granted_until_a_live_list_shows_it_gone() 
     };
     pool.request_as("b", dead)
         // What cannot be read is not gone.
-        .settings(beside(Neighbour::Unread))
-        .settings(beside(Neighbour::Absent));
+        .settings(beside(OtherOperator::Unread))
+        .settings(beside(OtherOperator::Absent));
     holds(&pool, expect_file!["rollout_stories/beside.txt"]);
 }
 

@@ -56,7 +56,7 @@ impl Drop for Writer {
 impl Writer {
     pub(super) fn start(writing: Writing, room: Arc<Room>) -> Self {
         let (jobs, waiting) = mpsc::channel(WAITING_MAX);
-        let thread = std::thread::spawn(move || writing.write_for_ever(waiting));
+        let thread = std::thread::spawn(move || writing.run_writer(waiting));
         Self {
             jobs: Some(jobs),
             thread: Some(thread),
@@ -160,7 +160,7 @@ impl Writing {
     }
 
     /// A storage error ends the thread. Reopening the files then determines what is on disk.
-    fn write_for_ever(mut self, mut jobs: mpsc::Receiver<Job>) {
+    fn run_writer(mut self, mut jobs: mpsc::Receiver<Job>) {
         let mut gathered = Vec::with_capacity(GATHERED_MAX);
         while jobs.blocking_recv_many(&mut gathered, GATHERED_MAX) > 0 {
             if let Err(error) = self.serve(gathered.drain(..)) {

@@ -153,7 +153,7 @@ impl Held {
 }
 
 /// Extends claims until cancelled.
-pub(super) async fn extend_for_ever(link: Arc<Link>, held: Arc<Held>) {
+pub(super) async fn run_extension(link: Arc<Link>, held: Arc<Held>) {
     let mut tick = interval(EXTEND_EVERY);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {

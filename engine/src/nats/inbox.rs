@@ -6,14 +6,14 @@
 use super::{
     credit::{HELD_MAX, Source},
     dead_letters::NatsDead,
-    held::{Held, Key, extend_for_ever},
+    held::{Held, Key, run_extension},
     link::Link,
     post::Outgoing,
     pull::{
-        Sink, connections_of, count_connections, delete_shared_consumer, pull_old_inbox_for_ever,
-        pull_partition_for_ever, pull_timers_for_ever,
+        Sink, connections_of, count_connections, delete_shared_consumer, run_old_inbox_pull,
+        run_partition_pull, run_timer_pull,
     },
-    share::{Ranks, YIELD, Yielded, in_reserve, share_for_ever, tell_end},
+    share::{Ranks, YIELD, Yielded, in_reserve, run_partition_share, tell_end},
 };
 use crate::port::{Ack, Clock, DeadLetter, DeadLetters, Delivery, Inbox, StoreError, SystemClock};
 use async_nats::{Subject, jetstream::Message};
@@ -117,20 +117,20 @@ impl NatsInbox {
             let yielded = self.yielded.subscribe();
             let mut pulls = vec![
                 tokio::spawn(count_connections(Arc::clone(&link), counted)),
-                tokio::spawn(pull_timers_for_ever(sink.clone())),
-                tokio::spawn(pull_old_inbox_for_ever(sink.clone())),
-                tokio::spawn(share_for_ever(
+                tokio::spawn(run_timer_pull(sink.clone())),
+                tokio::spawn(run_old_inbox_pull(sink.clone())),
+                tokio::spawn(run_partition_share(
                     Arc::clone(&link),
                     self.engine,
                     share,
                     yielded,
                 )),
-                tokio::spawn(extend_for_ever(Arc::clone(&link), Arc::clone(&self.held))),
+                tokio::spawn(run_extension(Arc::clone(&link), Arc::clone(&self.held))),
                 tokio::spawn(async move { delete_shared_consumer(&link).await }),
             ];
             pulls.extend((0..PARTITIONS).map(|partition| {
                 let share = self.share.subscribe();
-                tokio::spawn(pull_partition_for_ever(sink.clone(), partition, share))
+                tokio::spawn(run_partition_pull(sink.clone(), partition, share))
             }));
             pulls
         });

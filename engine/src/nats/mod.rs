@@ -121,7 +121,7 @@ impl<C: Clock> NatsStore<C> {
             .await
             .map_err(server)?;
         let (losses, lost) = channel::channel(u64::from(was_lost));
-        let watching = watch::watch_for_ever(
+        let watching = watch::run_watch(
             Arc::clone(&link),
             options.replicas,
             canaries,
@@ -218,7 +218,7 @@ async fn ensure_streams(
 }
 
 /// Deletes the inbox stream of earlier builds once it is unused. It runs beside the engine.
-pub async fn retire_old_inbox_for_ever<C: Clock>(store: Arc<NatsStore<C>>) -> Infallible {
+pub async fn run_old_inbox_retirement<C: Clock>(store: Arc<NatsStore<C>>) -> Infallible {
     loop {
         if let Err(error) = store.retire_old_inbox().await {
             tracing::debug!(%error, "the old inbox is examined again later");

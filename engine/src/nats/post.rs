@@ -73,7 +73,7 @@ impl Post {
         let inbox = format!("{}.", client.new_inbox());
         let answers = client.subscribe(format!("{inbox}*")).await?;
         let table = Arc::new(ReplyTable::default());
-        let reading = tokio::spawn(read_for_ever(answers, inbox.len(), Arc::clone(&table)));
+        let reading = tokio::spawn(run_reader(answers, inbox.len(), Arc::clone(&table)));
         Ok(Self {
             client,
             inbox,
@@ -251,7 +251,7 @@ impl Round {
 }
 
 /// Passes each answer to its waiter.
-async fn read_for_ever(answers: Subscriber, prefix: usize, table: Arc<ReplyTable>) {
+async fn run_reader(answers: Subscriber, prefix: usize, table: Arc<ReplyTable>) {
     let mut answers = answers.ready_chunks(ANSWERS_MAX);
     while let Some(messages) = answers.next().await {
         let mut slots = table.lock();

@@ -113,7 +113,7 @@ impl Pause {
 }
 
 /// Pulls due timers until the receiver is dropped.
-pub(super) async fn pull_timers_for_ever(sink: Sink) {
+pub(super) async fn run_timer_pull(sink: Sink) {
     let names = &sink.link.names;
     let config = shared(names.all_timers_due());
     let stream = names.alarm_stream();
@@ -142,7 +142,7 @@ pub(super) async fn pull_timers_for_ever(sink: Sink) {
 }
 
 /// Pulls one partition of the inbox while this engine has a rank for it, until the receiver is dropped.
-pub(super) async fn pull_partition_for_ever(
+pub(super) async fn run_partition_pull(
     sink: Sink,
     partition: u64,
     mut share: watch::Receiver<Ranks>,
@@ -199,7 +199,7 @@ fn rank_of(share: &mut watch::Receiver<Ranks>, partition: u64) -> Rank {
 }
 
 /// Takes messages out of the inbox of earlier builds while there is one, until the receiver is dropped.
-pub(super) async fn pull_old_inbox_for_ever(sink: Sink) {
+pub(super) async fn run_old_inbox_pull(sink: Sink) {
     let names = &sink.link.names;
     let config = shared(names.old_inbox_messages());
     let stream = names.old_inbox_stream();

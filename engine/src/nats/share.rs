@@ -175,7 +175,7 @@ fn present(yielded: &Yielded, now: Instant) -> BTreeSet<u64> {
 }
 
 /// Keeps this engine's share until cancelled.
-pub(super) async fn share_for_ever(
+pub(super) async fn run_partition_share(
     link: Arc<Link>,
     ours: u64,
     share: watch::Sender<Ranks>,

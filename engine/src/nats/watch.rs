@@ -31,7 +31,7 @@ const CHECK_PAUSE: Duration = Duration::from_millis(200);
 pub(super) type Canaries = [Option<Vec<u8>>; 3];
 
 /// Checks until cancelled. `lost` counts the losses.
-pub(super) async fn watch_for_ever(
+pub(super) async fn run_watch(
     link: Arc<Link>,
     replicas: Option<usize>,
     mut known: Canaries,

@@ -117,7 +117,7 @@ impl Gate {
 
     /// Keeps a login link for the console at `url` in `file`, if the mode needs one. Standard error shows the file's
     /// path, never the link: logs are kept, and other people read them. Returns whether the caller must run
-    /// [`Gate::renew_link_for_ever`].
+    /// [`Gate::run_link_renewal`].
     ///
     /// # Errors
     ///
@@ -134,7 +134,7 @@ impl Gate {
     }
 
     /// Writes a fresh link in good time before the present one ends.
-    pub async fn renew_link_for_ever(&self) -> std::convert::Infallible {
+    pub async fn run_link_renewal(&self) -> std::convert::Infallible {
         loop {
             tokio::time::sleep(session::KEPT / 2).await;
             self.renew_link();

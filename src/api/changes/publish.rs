@@ -39,7 +39,7 @@ const RECONCILE_TRIES: usize = 16;
 type Trouble = String;
 
 /// Publishes every change to the stream until cancelled. A failure is logged once, and publishing is tried again.
-pub async fn publish_for_ever(api: Arc<Api>, stream: NatsChanges) -> Infallible {
+pub async fn run_publisher(api: Arc<Api>, stream: NatsChanges) -> Infallible {
     let mut publisher = Publisher {
         api,
         stream,

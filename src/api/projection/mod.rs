@@ -52,7 +52,7 @@ pub struct Settings {
 
 /// Projects the runs of `api` into the cluster of `client` until cancelled. A failure is logged once, and the write
 /// is tried again.
-pub async fn project_for_ever(
+pub async fn run_projection(
     api: Arc<Api>,
     client: kube::Client,
     settings: Settings,

@@ -12,7 +12,7 @@ use dormer_api::{
     access::{self, Gate},
     live::Live,
     plan::PlanRenderer,
-    projection::{self, project_for_ever},
+    projection::{self, run_projection},
 };
 use dormer_engine::{embedded::EmbeddedStore, engine, local::Local, port::Clock as _};
 use dormer_fleet::{Pace, World, WorldConfig, api::kinds, manifest::Sets, world::Record};
@@ -109,7 +109,7 @@ impl Environment {
         let telemetry = running.telemetry();
         telemetry.asks(api.clone());
         let projecting =
-            project_for_ever(api.clone(), environment.client(), environment.projection());
+            run_projection(api.clone(), environment.client(), environment.projection());
         running.beside(roles::CONSOLE, async move { match projecting.await {} });
         let pages = dormer_console::with_api(Arc::clone(&api));
         let people = access::around(pages, api, Gate::loopback());

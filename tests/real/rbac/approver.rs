@@ -35,11 +35,9 @@ impl Bench {
         doing: impl Future<Output = Result<(), String>>,
     ) -> Result<(), String> {
         let (tell, mut lacks) = mpsc::unbounded_channel();
-        let giving = self
-            .approver(machine_tokens)
-            .give_tokens_for_ever(move |lack| {
-                lack.map(|why| tell.send(why));
-            });
+        let giving = self.approver(machine_tokens).run_token_grants(move |lack| {
+            lack.map(|why| tell.send(why));
+        });
         tokio::select! {
             done = doing => done,
             Some(why) = lacks.recv() => Err(why),

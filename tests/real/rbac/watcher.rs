@@ -7,7 +7,7 @@ use crate::real::{
     watcher::{bad_settings, candidate},
     watching::{Recorder, Watching, settings},
 };
-use dormer_proto::neighbour::Neighbour;
+use dormer_proto::other_operator::OtherOperator;
 use dormer_testkit::await_condition;
 use dormer_workers::kubernetes::{changing, operators};
 use serde_json::json;
@@ -46,7 +46,7 @@ impl Bench {
         let seen = operators::check(&self.watcher).await;
         match seen.unread {
             Some(why) => Err(why),
-            None if seen.neighbour == Neighbour::Absent => Ok(()),
+            None if seen.neighbour == OtherOperator::Absent => Ok(()),
             None => Err(format!("{:?}", seen.neighbour)),
         }
     }

@@ -178,7 +178,7 @@ impl KubernetesExecutor {
 
     /// Answers the workers' requests for tokens, as an approver. `tell` receives each problem, and `None` when there is
     /// none left.
-    pub async fn give_tokens_for_ever(
+    pub async fn run_token_grants(
         self,
         tell: impl Fn(Option<String>) + Send + Sync,
     ) -> std::convert::Infallible {

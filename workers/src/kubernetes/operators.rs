@@ -4,7 +4,7 @@
 //! (docs/field-notes.md, WMCO beside dormer). An operator that is only installed (a ClusterServiceVersion, a Deployment
 //! without replicas) is reported and stops nothing.
 
-use dormer_proto::{message::cut, neighbour::Neighbour};
+use dormer_proto::{message::cut, other_operator::OtherOperator};
 use k8s_openapi::{
     api::{
         apps::v1::Deployment,
@@ -36,7 +36,7 @@ const NAMESAKES_MAX: u32 = 100;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Found {
     /// Whether it runs.
-    pub neighbour: Neighbour,
+    pub neighbour: OtherOperator,
     /// It is installed and does not run: where.
     pub idle: Option<String>,
     /// What could not be read.
@@ -66,9 +66,9 @@ pub async fn check(client: &Client) -> Found {
         (None, None) => None,
     };
     let neighbour = match (runs, &unread) {
-        (Some((what, namespace)), _) => Neighbour::Runs(cut(sentence(&what, &namespace))),
-        (None, Some(_)) => Neighbour::Unread,
-        (None, None) => Neighbour::Absent,
+        (Some((what, namespace)), _) => OtherOperator::Runs(cut(sentence(&what, &namespace))),
+        (None, Some(_)) => OtherOperator::Unread,
+        (None, None) => OtherOperator::Absent,
     };
     Found {
         neighbour,

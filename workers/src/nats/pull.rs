@@ -67,13 +67,13 @@ impl Pulls {
         });
         let mut pulling = JoinSet::new();
         for class in classes {
-            pulling.spawn(pull_for_ever(
+            pulling.spawn(run_pull(
                 Arc::clone(link),
                 (*class).to_owned(),
                 Arc::clone(&shared),
             ));
         }
-        pulling.spawn(keep_for_ever(Arc::clone(&shared)));
+        pulling.spawn(run_upkeep(Arc::clone(&shared)));
         Self {
             shared,
             _pulling: pulling,
@@ -101,7 +101,7 @@ impl Pulls {
 }
 
 /// Keeps the claims of what waits here.
-async fn keep_for_ever(shared: Arc<Shared>) {
+async fn run_upkeep(shared: Arc<Shared>) {
     loop {
         sleep(CLAIM / 3).await;
         let waiting: Vec<Message> = shared.here().iter().cloned().collect();
@@ -111,7 +111,7 @@ async fn keep_for_ever(shared: Arc<Shared>) {
     }
 }
 
-async fn pull_for_ever(link: Arc<NatsLink>, class: String, shared: Arc<Shared>) {
+async fn run_pull(link: Arc<NatsLink>, class: String, shared: Arc<Shared>) {
     let mut pause = Duration::from_millis(50);
     loop {
         match consumer(&link, &class).await {

@@ -20,8 +20,8 @@ mod csr;
 mod election;
 mod hosts;
 mod messages;
-mod neighbours;
 mod objects;
+mod other_operators;
 mod round;
 mod routing;
 mod servers;
@@ -45,8 +45,8 @@ use dormer_proto::{
 use hosts::Hosts;
 use kube::Client;
 use messages::PublishedFacts;
-use neighbours::Neighbours;
 use objects::{ObservedMachine, UnreadableObject};
+use other_operators::OtherOperators;
 use servers::Servers;
 use settings::Settings;
 use sources::Sources;
@@ -146,7 +146,7 @@ pub async fn run<F: Facts, I: Installed>(
         published: PublishedFacts::default(),
         servers: Servers::default(),
         sources: Sources::default(),
-        neighbours: Neighbours::default(),
+        other_operators: OtherOperators::default(),
         classes: Classes::default(),
         unreadable: Unreadable::default(),
     };
@@ -167,7 +167,7 @@ struct Watcher<F, I> {
     servers: Servers,
     sources: Sources,
     hosts: Hosts,
-    neighbours: Neighbours,
+    other_operators: OtherOperators,
     classes: Classes,
     surroundings: ClusterConfigFollower,
     unreadable: Unreadable,

@@ -35,7 +35,7 @@ const PARTS: u32 = 60;
 /// Parts after which the cluster settings are read again.
 const AROUND_EVERY: u32 = 10;
 /// Parts after which the watcher checks again for another operator for Windows hosts.
-const NEIGHBOURS_EVERY: u32 = 5;
+const OTHER_OPERATORS_EVERY: u32 = 5;
 /// Parts after which the Windows builds among the nodes are checked again.
 const CLASSES_EVERY: u32 = 5;
 /// Parts after which the watcher sends changed replica counts of MachineSets to the rollout, if nothing else of them
@@ -91,7 +91,7 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
         };
         self.servers.refresh(&self.client).await;
         self.surroundings.refresh(&*self.catalog).await;
-        self.refresh_neighbours().await;
+        self.refresh_other_operators().await;
         self.refresh_changing().await;
         self.resolve_settings(&mut round).await;
         let messages = round
@@ -192,8 +192,8 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
                     if round.parts.is_multiple_of(CLASSES_EVERY) {
                         self.keep_classes(&round).await;
                     }
-                    if round.parts.is_multiple_of(NEIGHBOURS_EVERY)
-                        && self.refresh_neighbours().await
+                    if round.parts.is_multiple_of(OTHER_OPERATORS_EVERY)
+                        && self.refresh_other_operators().await
                     {
                         messages.extend(self.changed(&mut round).await);
                     }
@@ -209,9 +209,9 @@ impl<F: Facts, I: Installed> Watcher<F, I> {
     }
 
     /// Checks whether another operator for Windows hosts runs. `true`: runs get new settings.
-    async fn refresh_neighbours(&mut self) -> bool {
-        let neighbour = self.neighbours.refresh(&self.client).await.clone();
-        let unread = self.neighbours.unread().map(str::to_owned);
+    async fn refresh_other_operators(&mut self) -> bool {
+        let neighbour = self.other_operators.refresh(&self.client).await.clone();
+        let unread = self.other_operators.unread().map(str::to_owned);
         self.status.send_if_modified(|status| {
             let runs = neighbour.runs().map(str::to_owned);
             let differs = status.neighbour != runs || status.neighbour_unread != unread;

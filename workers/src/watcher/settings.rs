@@ -7,7 +7,7 @@ use crate::{
 };
 use dormer_proto::{
     message::cut,
-    neighbour::Neighbour,
+    other_operator::OtherOperator,
     pool::{PoolSettings, Strategy},
 };
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -32,7 +32,7 @@ pub(super) struct Settings {
     /// Whether the cluster lacks the kind WindowsPool.
     kind_absent: bool,
     /// Another operator that configures hosts. While it runs, no lease is granted.
-    neighbour: Neighbour,
+    neighbour: OtherOperator,
     /// Other operations that change the cluster. Upgrades wait for their end.
     changing: changing::Found,
     /// The minor of the oldest API server, if it is older than dormer promises to work with.
@@ -88,7 +88,7 @@ impl Settings {
             object: None,
             map: None,
             kind_absent: false,
-            neighbour: Neighbour::default(),
+            neighbour: OtherOperator::default(),
             changing: changing::Found::default(),
             too_old: None,
             stale: true,
@@ -107,7 +107,7 @@ impl Settings {
     }
 
     /// Records which other operator runs. Returns whether that changed.
-    pub(super) fn found(&mut self, neighbour: &Neighbour) -> bool {
+    pub(super) fn found(&mut self, neighbour: &OtherOperator) -> bool {
         let news = self.neighbour != *neighbour;
         self.neighbour.clone_from(neighbour);
         self.stale |= news;

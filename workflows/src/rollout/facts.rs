@@ -10,7 +10,7 @@ use super::{
 };
 use dormer_proto::{
     message::ObjectRef,
-    neighbour::Neighbour,
+    other_operator::OtherOperator,
     pool::{Approval, PoolSettings},
     rollout::{Fact, OwnedMachine, OwnerFact},
     work,
@@ -36,8 +36,8 @@ impl Draft<'_> {
     fn on_pool(&mut self, pool: &PoolSettings) {
         // A failed read does not prove an absence.
         let known = match self.s.neighbour() {
-            Some(runs) => Neighbour::Runs(runs.to_owned()),
-            None => Neighbour::Unread,
+            Some(runs) => OtherOperator::Runs(runs.to_owned()),
+            None => OtherOperator::Unread,
         };
         let neighbour = pool.neighbour.clone().after(&known);
         let asked = self.s.source.as_ref();
@@ -206,7 +206,7 @@ impl Draft<'_> {
 }
 
 /// Origin of the settings, if their watcher reports it.
-fn source(pool: &PoolSettings, neighbour: &Neighbour) -> Option<Source> {
+fn source(pool: &PoolSettings, neighbour: &OtherOperator) -> Option<Source> {
     let source = Source {
         held: pool.held.clone(),
         held_cure: pool.held_cure.clone(),

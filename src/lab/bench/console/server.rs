@@ -43,7 +43,7 @@ pub(super) async fn serve(folder: &Path, machines: u64, changes: u64) -> anyhow:
     tokio::spawn(async move { axum::serve(listener, router).await });
     let ended = tokio::task::spawn_blocking(|| std::io::stdin().read(&mut [0]).map(drop));
     tokio::select! {
-        failed = herd.change_for_ever(changes) => failed,
+        failed = herd.run_changes(changes) => failed,
         _ = ended => Ok(()),
     }
 }
@@ -86,7 +86,7 @@ impl Herd {
     }
 
     /// Appends `changes` records per second, in even batches, machine after machine.
-    async fn change_for_ever(&mut self, changes: u64) -> anyhow::Result<()> {
+    async fn run_changes(&mut self, changes: u64) -> anyhow::Result<()> {
         let mut beat = tokio::time::interval(Duration::from_secs(1) / BATCHES as u32);
         let some = usize::try_from((changes / BATCHES).max(1))?.min(self.runs.len());
         let mut next = 0;

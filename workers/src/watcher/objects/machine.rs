@@ -11,7 +11,7 @@ use crate::{kubernetes::keys, source};
 use dormer_proto::{
     machine::{ConditionFact, MachineApi, MachineFact, MachineRef, Owner, same_provider_id},
     message::cut,
-    neighbour::Neighbour,
+    other_operator::OtherOperator,
 };
 use kube::api::{DynamicObject, ObjectMeta};
 use serde::Deserialize;
@@ -195,7 +195,7 @@ pub(in crate::watcher) fn machine(
         template,
         token: token(&meta),
         // Not the object's: the writer of messages puts it in.
-        neighbour: Neighbour::default(),
+        neighbour: OtherOperator::default(),
     };
     Ok(ObservedMachine {
         fact,

@@ -1,21 +1,21 @@
 //! Other operators for Windows hosts: a finding holds until a live list lacks the operator.
 
 use crate::kubernetes::operators;
-use dormer_proto::neighbour::Neighbour;
+use dormer_proto::other_operator::OtherOperator;
 use kube::Client;
 
 /// State of the search for other operators.
 #[derive(Debug, Default)]
-pub(super) struct Neighbours {
-    known: Neighbour,
+pub(super) struct OtherOperators {
+    known: OtherOperator,
     unread: Option<String>,
     /// Last report about an operator that is installed and does not run.
     idle: Option<String>,
 }
 
-impl Neighbours {
+impl OtherOperators {
     /// Searches again. An unreadable kind changes nothing.
-    pub(super) async fn refresh(&mut self, client: &Client) -> &Neighbour {
+    pub(super) async fn refresh(&mut self, client: &Client) -> &OtherOperator {
         let seen = operators::check(client).await;
         if let Some(why) = seen.unread.as_ref().filter(|_| seen.unread != self.unread) {
             tracing::warn!("whether another operator configures Windows hosts is unknown: {why}");

@@ -4,12 +4,12 @@ use super::holds;
 use crate::common::{Story, evicted, in_place, machine, planned, pool_is, saw, wanting};
 use dormer_engine_core::Input;
 use dormer_proto::machine::{ChangeClass, MachineFact, Outcome, Signal};
-use dormer_proto::neighbour::Neighbour;
+use dormer_proto::other_operator::OtherOperator;
 use dormer_workflows::machine::Timer;
 use expect_test::expect_file;
 
 /// The Machine as a watcher tells of it that saw another operator, or its end.
-fn beside(neighbour: Neighbour) -> MachineFact {
+fn beside(neighbour: OtherOperator) -> MachineFact {
     MachineFact {
         node: Some("win-a".into()),
         neighbour,
@@ -17,8 +17,8 @@ fn beside(neighbour: Neighbour) -> MachineFact {
     }
 }
 
-fn another() -> Neighbour {
-    Neighbour::Runs("another operator runs (Pod winc/wmco-1)".into())
+fn another() -> OtherOperator {
+    OtherOperator::Runs("another operator runs (Pod winc/wmco-1)".into())
 }
 
 #[test]
@@ -40,7 +40,7 @@ fn another_operator_runs_before_a_machine_is_probed() {
         .tell(
             "it has ended",
             saw(MachineFact {
-                neighbour: Neighbour::Absent,
+                neighbour: OtherOperator::Absent,
                 ..machine()
             }),
         );
@@ -66,7 +66,7 @@ fn another_operator_comes_in_the_middle_of_an_upgrade() {
         .person(Signal::Recreate)
         .granted(8, false)
         .done("close-fence", Outcome::FenceClosed)
-        .tell("it has ended", saw(beside(Neighbour::Absent)));
+        .tell("it has ended", saw(beside(OtherOperator::Absent)));
     holds(&story, expect_file!["../stories/beside_upgrade.txt"]);
 }
 
@@ -85,6 +85,6 @@ fn another_operator_comes_when_a_host_is_torn_down() {
         )
         .done("evict", evicted(4, 0))
         .tell("another operator runs", saw(beside(another())))
-        .tell("it has ended", saw(beside(Neighbour::Absent)));
+        .tell("it has ended", saw(beside(OtherOperator::Absent)));
     holds(&story, expect_file!["../stories/beside_tear_down.txt"]);
 }

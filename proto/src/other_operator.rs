@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Knowledge of the watcher about another operator that configures Windows hosts.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub enum Neighbour {
+pub enum OtherOperator {
     /// It could not be read, or an older watcher does not search: the last result stays in force.
     #[default]
     Unread,
@@ -14,7 +14,7 @@ pub enum Neighbour {
     Runs(String),
 }
 
-impl Neighbour {
+impl OtherOperator {
     /// Present result. An unreadable source proves nothing, so `before` stays in force.
     #[must_use]
     pub fn after(self, before: &Self) -> Self {
@@ -44,13 +44,21 @@ mod tests {
 
     #[test]
     fn only_a_live_list_shows_it_gone() {
-        let runs = || Neighbour::Runs("it runs".into());
+        let runs = || OtherOperator::Runs("it runs".into());
         for (now, before, known) in [
-            (Neighbour::Unread, runs(), runs()),
-            (Neighbour::Absent, runs(), Neighbour::Absent),
-            (runs(), Neighbour::Absent, runs()),
-            (Neighbour::Unread, Neighbour::Absent, Neighbour::Absent),
-            (Neighbour::Unread, Neighbour::Unread, Neighbour::Unread),
+            (OtherOperator::Unread, runs(), runs()),
+            (OtherOperator::Absent, runs(), OtherOperator::Absent),
+            (runs(), OtherOperator::Absent, runs()),
+            (
+                OtherOperator::Unread,
+                OtherOperator::Absent,
+                OtherOperator::Absent,
+            ),
+            (
+                OtherOperator::Unread,
+                OtherOperator::Unread,
+                OtherOperator::Unread,
+            ),
         ] {
             assert_eq!(now.after(&before), known);
         }
