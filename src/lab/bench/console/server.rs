@@ -33,7 +33,7 @@ pub(super) async fn serve(folder: &Path, machines: u64, changes: u64) -> anyhow:
         Arc::new(EmbeddedStore::open(folder)?),
         SystemClock,
     ));
-    let mut herd = Herd::new(Arc::clone(&ports), machines);
+    let mut herd = SimulatedMachines::new(Arc::clone(&ports), machines);
     herd.fill().await?;
     let api = Api::over(Arc::clone(&ports), Arc::default(), None);
     let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
@@ -48,7 +48,7 @@ pub(super) async fn serve(folder: &Path, machines: u64, changes: u64) -> anyhow:
 }
 
 /// Machines of the benchmark.
-struct Herd {
+struct SimulatedMachines {
     ports: Arc<Ports>,
     ours: Incarnation,
     runs: Vec<(Run<Dormer>, Revision)>,
@@ -56,7 +56,7 @@ struct Herd {
     records: u64,
 }
 
-impl Herd {
+impl SimulatedMachines {
     fn new(ports: Arc<Ports>, machines: u64) -> Self {
         let ours = ports.store.incarnation();
         Self {
