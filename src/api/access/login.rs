@@ -33,7 +33,7 @@ const POLICY: &str = "default-src 'none'; style-src 'self'; form-action 'self'; 
 
 /// Credential of the caller's request. A link made for the caller opens a session with the same credential.
 #[derive(Clone)]
-pub(super) struct Behind(pub(super) Option<String>);
+pub(super) struct SessionCredential(pub(super) Option<String>);
 
 /// Routes that need no login.
 pub(super) fn open(gate: Arc<Gate>) -> Router {
@@ -181,13 +181,13 @@ fn set(response: &mut Response, cookie: &str) {
 async fn link(
     Of(gate): Of<Arc<Gate>>,
     headers: HeaderMap,
-    behind: Option<Extension<Behind>>,
+    behind: Option<Extension<SessionCredential>>,
 ) -> Result<Json<Value>, ApiError> {
     if headers.contains_key(axum::http::header::ORIGIN) {
         origin::check(&headers, WithoutOrigin::Refused)?;
     }
     let path = match behind {
-        Some(Extension(Behind(behind))) => gate.sessions.link(behind),
+        Some(Extension(SessionCredential(behind))) => gate.sessions.link(behind),
         // This login mode needs no login.
         None => "/".to_owned(),
     };

@@ -32,7 +32,7 @@ use dormer_profile::sha256_hex;
 use dormer_workflows::State as RunState;
 use futures::{FutureExt, StreamExt};
 use limits::PerUser;
-use login::Behind;
+use login::SessionCredential;
 use origin::WithoutOrigin;
 use right::{GROUP, Needs, Object, Resource, Right};
 use session::Sessions;
@@ -494,7 +494,7 @@ impl Guard {
             }
             None => self.of_session(parts, reads).await?,
         };
-        parts.extensions.insert(Behind(behind));
+        parts.extensions.insert(SessionCredential(behind));
         if let Some(name) = known.name() {
             parts.extensions.insert(Caller(name));
         }

@@ -31,7 +31,7 @@ const PURPOSE: &[u8] = b"dormer session v1";
 
 /// Credential of a session: the bearer token of its login, which is reviewed again at each request. `None`: the
 /// session began with the link in the file.
-type Behind = Option<String>;
+type SessionCredential = Option<String>;
 
 /// A token that is too long for a cookie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -52,7 +52,7 @@ struct Key {
 pub(super) struct Sessions {
     /// Sealing keys. The first one seals; any of them opens.
     keys: Vec<Key>,
-    links: Cache<Behind>,
+    links: Cache<SessionCredential>,
     /// Sessions that were logged out here before they expired.
     closed: Cache<()>,
     /// Whether callers connect over TLS: browsers then send the cookie over TLS only.
@@ -104,7 +104,7 @@ impl Key {
     }
 
     /// Expiry time and credential, sealed as text.
-    fn seal(&self, until: u64, behind: &Behind) -> Option<String> {
+    fn seal(&self, until: u64, behind: &SessionCredential) -> Option<String> {
         let mut text = until.to_be_bytes().to_vec();
         text.push(u8::from(behind.is_some()));
         text.extend(behind.iter().flat_map(|token| token.bytes()));
@@ -116,7 +116,7 @@ impl Key {
         Some(URL_SAFE_NO_PAD.encode([nonce.as_slice(), &text].concat()))
     }
 
-    fn open(&self, sealed: &str) -> Option<(u64, Behind)> {
+    fn open(&self, sealed: &str) -> Option<(u64, SessionCredential)> {
         let mut bytes = URL_SAFE_NO_PAD.decode(sealed).ok()?;
         let (nonce, text) = bytes.split_at_mut_checked(NONCE_LEN)?;
         let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
@@ -149,7 +149,7 @@ impl Sessions {
     }
 
     /// Path of a link that opens one session within [`LINK`].
-    pub(super) fn link(&self, behind: Behind) -> String {
+    pub(super) fn link(&self, behind: SessionCredential) -> String {
         self.linked(behind, LINK)
     }
 
@@ -158,7 +158,7 @@ impl Sessions {
         self.linked(None, KEPT)
     }
 
-    fn linked(&self, behind: Behind, long: Duration) -> String {
+    fn linked(&self, behind: SessionCredential, long: Duration) -> String {
         let word = drawn();
         let path = format!("/login?token={word}");
         self.links.put(word, behind, long);
@@ -166,7 +166,7 @@ impl Sessions {
     }
 
     /// Credential of the link with this word. The link stops working.
-    pub(super) fn follow(&self, word: &str) -> Option<Behind> {
+    pub(super) fn follow(&self, word: &str) -> Option<SessionCredential> {
         self.links.take(word)
     }
 
@@ -174,7 +174,7 @@ impl Sessions {
     ///
     /// # Errors
     /// The credential does not fit into a cookie.
-    pub(super) fn open(&self, behind: &Behind) -> Result<String, TooLong> {
+    pub(super) fn open(&self, behind: &SessionCredential) -> Result<String, TooLong> {
         let bytes = behind.as_ref().map_or(0, String::len);
         let cookie = self.keys.first().and_then(|key| {
             let sealed = key.seal(now() + SESSION.as_secs(), behind)?;
@@ -199,18 +199,18 @@ impl Sessions {
     }
 
     /// Credential of the request's session. `None`: there is no valid session.
-    pub(super) fn of(&self, headers: &HeaderMap) -> Option<Behind> {
+    pub(super) fn of(&self, headers: &HeaderMap) -> Option<SessionCredential> {
         self.at(headers, now())
     }
 
-    fn at(&self, headers: &HeaderMap, now: u64) -> Option<Behind> {
+    fn at(&self, headers: &HeaderMap, now: u64) -> Option<SessionCredential> {
         let (sealed, until, behind) = self.found(headers)?;
         let closed = || self.closed.get(&sha256_hex(sealed.as_bytes())).is_some();
         (now < until && !closed()).then_some(behind)
     }
 
     /// First cookie that one of our keys decrypts.
-    fn found<'a>(&self, headers: &'a HeaderMap) -> Option<(&'a str, u64, Behind)> {
+    fn found<'a>(&self, headers: &'a HeaderMap) -> Option<(&'a str, u64, SessionCredential)> {
         self.keys.iter().find_map(|key| {
             let sealed = named(headers, &key.cookie)?;
             let (until, behind) = key.open(sealed)?;

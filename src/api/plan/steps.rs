@@ -62,7 +62,7 @@ pub(crate) fn expected_ms(method: ChangeMethod, times: &Times) -> Option<u64> {
 
 /// Last success of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Took {
+pub(crate) struct StepDuration {
     /// Duration in milliseconds.
     pub(crate) ms: u64,
     /// End, in milliseconds since 1970.
@@ -72,7 +72,7 @@ pub(crate) struct Took {
 }
 
 /// Last success of each step.
-pub(crate) type Times = BTreeMap<MachinePhase, Took>;
+pub(crate) type Times = BTreeMap<MachinePhase, StepDuration>;
 
 /// Step durations in a machine's episodes. Times of a step that one episode ran several times (before and after a
 /// reboot) are added. Across two episodes only adjacent ones are.
@@ -100,7 +100,7 @@ pub(crate) fn times(episodes: &[Episode], machine: &str) -> Times {
                 was == *episode && (named || last + 1 == index)
             });
         let took = times.get(&step).filter(|_| again).map_or(0, |took| took.ms);
-        let took = Took {
+        let took = StepDuration {
             ms: took + to.saturating_sub(phase.from),
             at: to,
             machine: machine.to_owned(),
@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn each_change_method_lists_its_own_times_or_else_the_pools() {
-        let took = |ms, at, machine: &str| Took {
+        let took = |ms, at, machine: &str| StepDuration {
             ms,
             at,
             machine: machine.into(),

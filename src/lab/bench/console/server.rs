@@ -34,7 +34,7 @@ pub(super) async fn serve(folder: &Path, machines: u64, changes: u64) -> anyhow:
         Arc::new(EmbeddedStore::open(folder)?),
         SystemClock,
     ));
-    let mut herd = Herd::new(Arc::clone(&ports), machines);
+    let mut herd = SimulatedMachines::new(Arc::clone(&ports), machines);
     herd.fill().await?;
     let api = Api::over(Arc::clone(&ports), Arc::default(), None);
     let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
@@ -49,7 +49,7 @@ pub(super) async fn serve(folder: &Path, machines: u64, changes: u64) -> anyhow:
 }
 
 /// Machines of the benchmark.
-struct Herd {
+struct SimulatedMachines {
     ports: Arc<Ports>,
     ours: Incarnation,
     runs: Vec<(Run<Dormer>, Revision)>,
@@ -57,7 +57,7 @@ struct Herd {
     records: u64,
 }
 
-impl Herd {
+impl SimulatedMachines {
     fn new(ports: Arc<Ports>, machines: u64) -> Self {
         let ours = ports.store.incarnation();
         Self {
