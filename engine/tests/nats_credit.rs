@@ -61,7 +61,8 @@ impl History for SlowHistory {
         match self.pace {
             Pace::Each(time) => {
                 let records = u32::try_from(batch.len()).expect("few");
-                tokio::time::sleep(time * records).await;
+                let answer = std::future::pending::<()>();
+                let _ = tokio::time::timeout(time * records, answer).await;
             }
             Pace::WithoutFirst if batch.iter().any(|it| history_stream_of(&it.run) == 0) => {
                 std::future::pending::<()>().await;

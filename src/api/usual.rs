@@ -90,7 +90,7 @@ fn medians<'a>(machines: impl Iterator<Item = &'a Times>) -> Medians {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{live::Live, plan::Took};
+    use crate::{live::Live, plan::StepDuration};
     use base64::{Engine as _, engine::general_purpose::STANDARD};
     use dormer_engine::{
         local::Local,
@@ -163,7 +163,7 @@ mod tests {
     fn a_median_needs_three_machines() {
         let machine = |steps: &[(MachinePhase, u64)]| -> Times {
             let took = steps.iter().map(|(phase, seconds)| {
-                let took = Took {
+                let took = StepDuration {
                     ms: seconds * 1_000 + 500,
                     at: 1,
                     machine: String::new(),

@@ -7,5 +7,5 @@ mod steps;
 pub(crate) use compare::{Candidate, ChangeMethod, compare};
 pub use renderer::PlanRenderer;
 #[cfg(test)]
-pub(crate) use steps::Took;
+pub(crate) use steps::StepDuration;
 pub(crate) use steps::{Times, add_steps, expected_ms, merge, times};

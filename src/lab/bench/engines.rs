@@ -161,7 +161,7 @@ impl Engines {
         child.kill().await.context("the engine cannot be killed")
     }
 
-    /// Sends one engine a signal by its name: `STOP` freezes it, `CONT` lets it go on.
+    /// Sends one engine a signal by its name: `STOP` freezes it, `CONT` thaws it.
     pub(super) async fn signal_one(&self, name: &str) -> anyhow::Result<()> {
         let id = self.0.last().and_then(Child::id);
         let id = id.context("no engine is left")?.to_string();

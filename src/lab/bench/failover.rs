@@ -1,4 +1,4 @@
-//! `dormer bench failover`: one of several engines is killed under load, or frozen and let go on.
+//! `dormer bench failover`: one of several engines is killed under load, or frozen and thawed.
 
 use super::{
     calibration::{Calibration, calibrate},
@@ -35,7 +35,7 @@ pub struct Options {
     /// Duration of the load before the kill, and of the load after it, in seconds
     #[arg(long, default_value_t = 10)]
     seconds: u64,
-    /// Freeze the engine with SIGSTOP for so many seconds, and let it go on, instead of killing it
+    /// Freeze the engine with SIGSTOP for so many seconds instead of killing it
     #[arg(long, value_name = "SECONDS")]
     freeze: Option<u64>,
     /// Print one JSON object instead of a table
