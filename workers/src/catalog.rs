@@ -194,7 +194,7 @@ impl PayloadReader for Folder {
 }
 
 impl Folder {
-    /// Its manifest, whoever signed it.
+    /// Its manifest, with a signature or without.
     ///
     /// # Errors
     /// It is not there, too large, or has mistakes.
