@@ -161,6 +161,7 @@ mod tests {
 
     #[test]
     fn a_median_needs_three_machines() {
+        type Seconds<'s> = &'s [u64];
         let machine = |steps: &[(MachinePhase, u64)]| -> Times {
             let took = steps.iter().map(|(phase, seconds)| {
                 let took = StepDuration {
@@ -174,13 +175,13 @@ mod tests {
         };
         use MachinePhase::{Evicting, Probing};
         // Seconds of the host's start on each machine, and of the drain; and the medians.
-        let table: [(&[u64], &[u64], Option<u64>, Option<u64>); 4] = [
-            (&[], &[], None, None),
-            (&[100, 200], &[5, 6, 7], None, Some(6)),
-            (&[900, 100, 120], &[], Some(120), None),
-            (&[1, 2, 3, 4], &[9], Some(3), None),
+        let table: [([Seconds<'_>; 2], [Option<u64>; 2]); 4] = [
+            ([&[], &[]], [None, None]),
+            ([&[100, 200], &[5, 6, 7]], [None, Some(6)]),
+            ([&[900, 100, 120], &[]], [Some(120), None]),
+            ([&[1, 2, 3, 4], &[9]], [Some(3), None]),
         ];
-        for (probing, evicting, first, second) in table {
+        for ([probing, evicting], expected) in table {
             let machines: Vec<Times> = probing
                 .iter()
                 .map(|it| machine(&[(Probing, *it)]))
@@ -188,7 +189,7 @@ mod tests {
                 .collect();
             let medians = medians(machines.iter());
             let found = [Probing, Evicting].map(|it| medians.get(&it).copied());
-            assert_eq!(found, [first, second], "{probing:?} {evicting:?}");
+            assert_eq!(found, expected, "{probing:?} {evicting:?}");
         }
     }
 }
