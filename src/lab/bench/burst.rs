@@ -87,7 +87,7 @@ struct Figures {
 #[derive(Debug, Serialize)]
 struct Idle {
     seconds: f64,
-    /// Messages that the server received in a minute, of all engines: requests, acknowledgements, signs of life.
+    /// Messages that the server received in a minute, of all engines: requests, acknowledgements, heartbeats.
     messages_per_minute: f64,
     /// Processors in use by all engines.
     cores: f64,
