@@ -270,7 +270,7 @@ impl Running {
     }
 
     /// Adds an action for the end of shutdown. The action that was added last comes first: it may use what an earlier one
-    /// closes. Each has [`CLOSING_MAX`].
+    /// closes. Each has `CLOSING_MAX`.
     pub fn at_end(&mut self, doing: impl Future<Output = ()> + Send + 'static) {
         self.closing.push(Box::pin(doing));
     }
