@@ -25,15 +25,19 @@ pub struct Turn {
     pub to: Option<u64>,
 }
 
+/// Median of these values, the upper one of two. `None`: there is none.
+pub(super) fn median(mut values: Vec<u64>) -> Option<u64> {
+    values.sort_unstable();
+    values.get(values.len() / 2).copied()
+}
+
 /// Median duration of the finished turns, in milliseconds. `None`: none has ended.
 #[must_use]
 pub fn median_turn_ms(turns: &[Turn]) -> Option<u64> {
     let took = turns
         .iter()
         .filter_map(|turn| turn.to.map(|to| to.saturating_sub(turn.from)));
-    let mut took: Vec<u64> = took.collect();
-    took.sort_unstable();
-    took.get(took.len() / 2).copied()
+    median(took.collect())
 }
 
 /// Usual durations of turns by rollout, each with the time of its estimate. Lock held during an estimate, so that

@@ -1,7 +1,7 @@
 //! How long a step usually takes on the machines of a pool: the basis of *slow*. The histories of a few machines are read
 //! again after some minutes at most, and only while a step may be slow.
 
-use super::{Api, planned, run_cache::SharedRun};
+use super::{Api, planned, run_cache::SharedRun, turns::median};
 use crate::{durations::Medians, plan::Times};
 use dormer_proto::phase::MachinePhase;
 use dormer_views::timing::PhaseTiming;
@@ -80,11 +80,8 @@ fn medians<'a>(machines: impl Iterator<Item = &'a Times>) -> Medians {
         took.entry(*phase).or_default().push(last.ms);
     }
     let enough = took.into_iter().filter(|(_, it)| it.len() >= SAMPLES_MIN);
-    let median = |(phase, mut took): (MachinePhase, Vec<u64>)| {
-        took.sort_unstable();
-        (phase, took[took.len() / 2] / 1_000)
-    };
-    enough.map(median).collect()
+    let median = |(phase, took)| Some((phase, median(took)? / 1_000));
+    enough.filter_map(median).collect()
 }
 
 #[cfg(test)]

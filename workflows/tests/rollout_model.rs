@@ -655,7 +655,7 @@ fn without_close_two_nodes_are_away() {
     }
 }
 
-/// The laws of grants can fail: each does where the rollout is not told what the law is about.
+/// The laws of grants can fail: each does where the rollout does not get what the law is about.
 #[test]
 fn each_law_of_grants_breaks_where_its_cause_is_hidden() {
     // A cordoned Node is away, so that it may be granted over the limit alone.

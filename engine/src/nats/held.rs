@@ -27,7 +27,7 @@ const EXTEND_EVERY: Duration = Duration::from_secs(3);
 /// Time without an acknowledgement after which an engine that holds messages counts as stuck.
 const STILL: Duration = Duration::from_secs(10);
 /// Longest time for which a message is held. Its run may hang in this engine, which works for the others.
-const HELD_MAX: Duration = Duration::from_secs(120);
+const HELD_FOR_MAX: Duration = Duration::from_secs(120);
 
 /// Message in a store: a hash of its stream's name, and its sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -93,7 +93,7 @@ impl Held {
             cost,
         };
         match messages.came.get_mut(&key) {
-            Some(held) if works && now.duration_since(held.at) < HELD_MAX => {
+            Some(held) if works && now.duration_since(held.at) < HELD_FOR_MAX => {
                 held.reply = new.reply;
                 drop(messages);
                 self.credit.give_back(source, cost);
@@ -147,7 +147,7 @@ impl Held {
         let old = messages
             .came
             .values()
-            .filter(|came| (EXTEND_EVERY..HELD_MAX).contains(&age(came)));
+            .filter(|came| (EXTEND_EVERY..HELD_FOR_MAX).contains(&age(came)));
         old.map(|came| came.reply.clone()).collect()
     }
 }
@@ -199,7 +199,7 @@ mod tests {
             held.to_extend(now + STILL * 2).is_empty(),
             "it stands still since"
         );
-        let much_later = now + HELD_MAX * 2;
+        let much_later = now + HELD_FOR_MAX * 2;
         held.messages().works = Some(much_later);
         assert!(held.to_extend(much_later).is_empty(), "not for ever");
     }

@@ -92,7 +92,7 @@ pub struct Explanation {
     #[serde(rename = "do")]
     pub steps: Vec<Step>,
     /// Limit of its phase: until then dormer continues by itself, and the steps are for after that. It is no forecast: most
-    /// are done long before. Absent: the steps are for now.
+    /// are done long before. Absent: the steps are due now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heals_by: Option<Moment>,
     /// Everything else that is known, one sentence each.

@@ -334,5 +334,5 @@ fn a_new_address_reaches_every_step() {
             ..moved()
         }),
     );
-    assert_eq!(story.names(), ["plan"], "its services have to be told");
+    assert_eq!(story.names(), ["plan"], "its services have to be renewed");
 }

@@ -29,7 +29,7 @@ fn ignored_machine() {
 }
 
 /// Labelled before it ever served: the node that it was made to replace is still missing, and the rollout is told so;
-/// and again when other hands have brought it up.
+/// and again when another operator has brought it up.
 #[test]
 fn ignored_before_it_ever_served() {
     let label = |ignored| MachineFact {

@@ -29,7 +29,7 @@ pub(crate) struct World {
     pub(crate) machines: Vec<Machine>,
     /// `spec.replicas` of each owner.
     pub(crate) replicas: Vec<usize>,
-    /// What the watcher read and has not yet told.
+    /// What the watcher read and has not yet published.
     pub(crate) reading: Option<Vec<OwnerView>>,
     /// What the watcher told last.
     pub(crate) observed_counts: Vec<OwnerView>,
