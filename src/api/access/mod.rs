@@ -13,6 +13,7 @@ pub(crate) mod right;
 mod session;
 
 pub use review::Reviews;
+pub use session::{Sessions, TooLong};
 
 use super::{Api, ApiError};
 use audit::{Audit, Entry, How, What};
@@ -35,7 +36,6 @@ use limits::PerUser;
 use login::SessionCredential;
 use origin::WithoutOrigin;
 use right::{GROUP, Needs, Object, Resource, Right};
-use session::Sessions;
 use std::{
     io,
     net::{IpAddr, SocketAddr},

@@ -36,7 +36,7 @@ type SessionCredential = Option<String>;
 /// A token that is too long for a cookie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the token has {bytes} bytes, but a browser's cookie holds {most}")]
-pub(super) struct TooLong {
+pub struct TooLong {
     bytes: usize,
     most: usize,
 }
@@ -49,7 +49,7 @@ struct Key {
 }
 
 /// Sessions and links. Links are kept in this process, and end with it.
-pub(super) struct Sessions {
+pub struct Sessions {
     /// Sealing keys. The first one seals; any of them opens.
     keys: Vec<Key>,
     links: Cache<SessionCredential>,
@@ -134,7 +134,7 @@ impl Key {
 impl Sessions {
     /// Sessions sealed with a key derived from the first of `words`, and opened with any. Without words the key is
     /// random, and sessions end with this process. `secure`: callers connect over TLS.
-    pub(super) fn new(words: &[String], secure: bool) -> Self {
+    pub fn new(words: &[String], secure: bool) -> Self {
         let keys = words.iter().filter_map(|word| Key::of(word, secure));
         let mut keys: Vec<Key> = keys.collect();
         if keys.is_empty() {
@@ -174,7 +174,7 @@ impl Sessions {
     ///
     /// # Errors
     /// The credential does not fit into a cookie.
-    pub(super) fn open(&self, behind: &SessionCredential) -> Result<String, TooLong> {
+    pub fn open(&self, behind: &SessionCredential) -> Result<String, TooLong> {
         let bytes = behind.as_ref().map_or(0, String::len);
         let cookie = self.keys.first().and_then(|key| {
             let sealed = key.seal(now() + SESSION.as_secs(), behind)?;
@@ -199,7 +199,7 @@ impl Sessions {
     }
 
     /// Credential of the request's session. `None`: there is no valid session.
-    pub(super) fn of(&self, headers: &HeaderMap) -> Option<SessionCredential> {
+    pub fn of(&self, headers: &HeaderMap) -> Option<SessionCredential> {
         self.at(headers, now())
     }
 
@@ -220,7 +220,7 @@ impl Sessions {
 
     /// Ends the request's session. The answer is the cookies that delete it. This process rejects the session from
     /// now on; other processes accept a copy until the session or its token expires.
-    pub(super) fn close(&self, headers: &HeaderMap) -> Vec<String> {
+    pub fn close(&self, headers: &HeaderMap) -> Vec<String> {
         if let Some((sealed, until, _)) = self.found(headers) {
             let left = Duration::from_secs(until.saturating_sub(now()));
             self.closed.put(sha256_hex(sealed.as_bytes()), (), left);

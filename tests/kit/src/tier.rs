@@ -184,6 +184,15 @@ pub const PARTS: &[Part] = &[
         minutes: 1,
     },
     Part {
+        name: "fuzz",
+        what: "every decoder of bytes from outside, ten minutes each (or DORMER_FUZZ_SECONDS), by cargo-fuzz and the nightly compiler",
+        select: &["-p", "dormer-decoders", "--test", "integration", "fuzz_"],
+        env: &[],
+        needs: None,
+        whole: false,
+        minutes: 260,
+    },
+    Part {
         name: "image",
         what: "the image, built twice: one digest, nothing in it but two programs and authorities; needs buildah and musl",
         select: &["-p", "dormer", "--test", "integration", "image::"],

@@ -158,8 +158,7 @@ pub(super) fn check(
     asker: &Asker,
     cluster: &ClusterState,
 ) -> Result<(), String> {
-    let pem = std::str::from_utf8(&csr.spec.request.0).map_err(|_| "it is no PEM text")?;
-    let request = CertReq::from_pem(pem).map_err(|error| format!("it cannot be read: {error}"))?;
+    let request = read(&csr.spec.request.0)?;
     check_subject(&request.info.subject, expect)?;
     let names = names(&request)?;
     let first = match csr.spec.signer_name.as_str() {
@@ -345,6 +344,19 @@ fn usages(csr: &CertificateSigningRequest, purpose: &str) -> Result<(), String> 
     }
     let given: Vec<&str> = given.into_iter().collect();
     Err(format!("its usages are {}", given.join(", ")))
+}
+
+fn read(pem: &[u8]) -> Result<CertReq, String> {
+    let pem = std::str::from_utf8(pem).map_err(|_| "it is no PEM text")?;
+    CertReq::from_pem(pem).map_err(|error| format!("it cannot be read: {error}"))
+}
+
+/// DNS names and addresses that a request (PEM) asks for, as they are compared.
+///
+/// # Errors
+/// It is no certificate request, or asks for a name of another kind, in a sentence.
+pub fn requested_names(pem: &[u8]) -> Result<BTreeSet<String>, String> {
+    names(&read(pem)?)
 }
 
 /// DNS names and addresses, as they are compared. Any other kind of name is refused.

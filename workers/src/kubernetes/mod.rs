@@ -36,6 +36,7 @@ mod verify;
 
 pub use cluster::{EXPORTER, EXPORTER_TLS, Settings};
 pub(crate) use cluster_config::ClusterConfigReader;
+pub use csr::requested_names;
 pub(crate) use guard::{CONTROL_PLANE, OS};
 pub use kubelet::KUBELET_PORT;
 
