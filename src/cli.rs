@@ -56,7 +56,7 @@ enum Command {
     Keys(crate::keys_command::Keys),
     /// Replace the private key of the Windows hosts, while they and their pods run
     #[command(subcommand)]
-    SshKey(Box<crate::ssh_key::SshKey>),
+    SshKey(Box<crate::ssh_key::SshKeyCommand>),
     /// Convert an earlier build's settings into a WindowsPool
     #[command(subcommand)]
     Pool(crate::pool_command::Pool),

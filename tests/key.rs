@@ -409,12 +409,9 @@ async fn the_key_of_nodes_that_serve_is_rotated_no_pod_moves_and_new_machines_ha
         &kube::api::ApiResource::from_gvk(&gvk),
     );
     let more = Patch::Merge(json!({"spec": {"replicas": MACHINES + 1}}));
-    let scaled = sets.patch(
-        set.as_str().expect("a name"),
-        &PatchParams::default(),
-        &more,
-    );
-    scaled.await.expect("scaled");
+    let set = set.as_str().expect("a name");
+    let scaled = sets.patch(set, &PatchParams::default(), &more).await;
+    scaled.expect("scaled");
     await_condition("one more node", IN_TIME, || async {
         site.served() == MACHINES + 1
     })

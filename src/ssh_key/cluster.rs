@@ -28,7 +28,7 @@ const USER_DATA_IN: [&str; 2] = ["openshift-machine-api", "openshift-cluster-api
 const USER_DATA: (&str, &str) = ("windows-user-data", "userData");
 
 /// Cluster, and how to reach its hosts.
-pub(super) struct Site {
+pub(super) struct KeyedCluster {
     pub(super) client: Client,
     /// dormer's namespace.
     pub(super) namespace: String,
@@ -82,7 +82,7 @@ async fn within<T>(asked: impl Future<Output = Result<T, kube::Error>>) -> Resul
     }
 }
 
-impl Site {
+impl KeyedCluster {
     /// Name of the Secret, with its namespace.
     pub(super) fn whole(&self) -> String {
         format!("{}/{}", self.namespace, self.secret)

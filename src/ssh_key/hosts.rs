@@ -1,7 +1,7 @@
 //! A rotation on the hosts: the first one alone, then all others at once.
 
 use super::{
-    cluster::Site,
+    cluster::KeyedCluster,
     report::{Outcome, Row},
 };
 use dormer_client::Failure;
@@ -52,7 +52,7 @@ pub(super) fn left_out(host: &HostLogin, names: &[String]) -> Option<Row> {
         .then(|| Row::of(host, Outcome::LeftOut))
 }
 
-fn login<'a>(site: &'a Site, host: &'a HostLogin) -> Login<'a> {
+fn login<'a>(site: &'a KeyedCluster, host: &'a HostLogin) -> Login<'a> {
     Login {
         dialer: &site.dialer,
         limits: site.limits,
@@ -120,7 +120,7 @@ async fn each<'a>(
 /// # Errors
 /// The first host that is reached does not take the new key: it is as it was, and no other was changed.
 pub(super) async fn add_to_all(
-    site: &Site,
+    site: &KeyedCluster,
     hosts: &[HostLogin],
     old: &Key,
     new: &Key,
@@ -163,7 +163,7 @@ pub(super) async fn add_to_all(
 
 /// Opens all hosts but `names` with the new key.
 pub(super) async fn open_all(
-    site: &Site,
+    site: &KeyedCluster,
     hosts: &[HostLogin],
     names: &[String],
     new: &Key,
@@ -189,7 +189,7 @@ pub(super) async fn open_all(
 
 /// Takes `old` off all hosts but `names`.
 pub(super) async fn remove_from_all(
-    site: &Site,
+    site: &KeyedCluster,
     hosts: &[HostLogin],
     names: &[String],
     (old, new): (&Key, &Key),

@@ -8,7 +8,7 @@ mod tests;
 
 use crate::cluster_access::ClusterAccess;
 use clap::{Args, Subcommand, ValueEnum};
-use cluster::{KeyText, Site};
+use cluster::{KeyText, KeyedCluster};
 use dormer_client::{EXIT_CODES, Failure, file::read, finish};
 use dormer_workers::ssh::{Limits, TcpDial};
 use report::Report;
@@ -46,7 +46,7 @@ The same command goes on after an interruption.";
 
 /// Commands of `dormer ssh-key`.
 #[derive(Debug, Subcommand)]
-pub(crate) enum SshKey {
+pub(crate) enum SshKeyCommand {
     /// Give all Windows hosts a new key beside the present one, and make it dormer's key
     #[command(after_help = format!("{ROTATE_HELP}\n\n{EXIT_CODES}"))]
     Rotate(Rotate),
@@ -109,16 +109,16 @@ enum Form {
 }
 
 /// Runs the command, and returns the exit code.
-pub(crate) async fn run(asked: SshKey) -> ExitCode {
+pub(crate) async fn run(asked: SshKeyCommand) -> ExitCode {
     finish(match asked {
-        SshKey::Rotate(rotate) => rotate.run().await,
-        SshKey::Finish(finish) => finish.run().await,
+        SshKeyCommand::Rotate(rotate) => rotate.run().await,
+        SshKeyCommand::Finish(finish) => finish.run().await,
     })
 }
 
 impl Asked {
-    async fn site(&self) -> Result<Site, Failure> {
-        Ok(Site {
+    async fn site(&self) -> Result<KeyedCluster, Failure> {
+        Ok(KeyedCluster {
             client: self.access.client().await?,
             namespace: self.access.namespace.clone(),
             secret: self.secret.clone(),
@@ -158,7 +158,7 @@ impl Finish {
 ///
 /// # Errors
 /// The key, the account or the first host is not fit for it: nothing was changed.
-async fn rotate(site: &Site, new: &KeyText, yes: bool) -> Result<Report, Failure> {
+async fn rotate(site: &KeyedCluster, new: &KeyText, yes: bool) -> Result<Report, Failure> {
     let keys = site.keys().await?;
     let moved = keys.present.public == new.public;
     let old = match (&keys.previous, moved) {
@@ -215,7 +215,7 @@ async fn rotate(site: &Site, new: &KeyText, yes: bool) -> Result<Report, Failure
 /// # Errors
 /// A host or the user data of new machines does not have the new key: nothing was changed.
 async fn take_away(
-    site: &Site,
+    site: &KeyedCluster,
     left_out: &[String],
     once: bool,
     yes: bool,

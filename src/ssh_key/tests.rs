@@ -3,7 +3,7 @@
 
 use super::{
     Report,
-    cluster::{KeyText, Site},
+    cluster::{KeyText, KeyedCluster},
     report::Outcome,
     rotate, take_away,
 };
@@ -39,7 +39,7 @@ const MACHINES: &str = "openshift-machine-api";
 /// A simulated cluster whose hosts are up and pinned, as dormer leaves them.
 struct Fleet {
     world: World,
-    site: Site,
+    site: KeyedCluster,
 }
 
 /// Who wrote the user data of the machines.
@@ -59,7 +59,7 @@ impl Fleet {
         };
         let world = World::start(config).await.expect("a world");
         let token = world.token_for(User::admin());
-        let site = Site {
+        let site = KeyedCluster {
             client: client(world.api.connector(None), &token).expect("a client"),
             namespace: HOME.into(),
             secret: "cloud-private-key".into(),
@@ -176,7 +176,7 @@ impl Fleet {
     }
 
     async fn lets_in(&self, host: &Host, key: &Key) -> bool {
-        let Site { dialer, limits, .. } = &self.site;
+        let KeyedCluster { dialer, limits, .. } = &self.site;
         let pin = host.host_keys()[0].clone();
         let (address, user) = (host.internal_ip(), "Administrator");
         let opened = Session::open(dialer, &address, user, Some(&pin), key, *limits).await;
