@@ -368,12 +368,9 @@ pub(crate) mod tests {
         let pem = world.ssh_key.private_pem.as_str();
         let beside = async |text: &str| {
             let data = serde_json::json!({"stringData": {PREVIOUS_KEY: text}});
-            let patched = secrets.patch(
-                "cloud-private-key",
-                &PatchParams::default(),
-                &Patch::Merge(data),
-            );
-            patched.await.expect("patched");
+            let (params, data) = (PatchParams::default(), Patch::Merge(data));
+            let patched = secrets.patch("cloud-private-key", &params, &data).await;
+            patched.expect("patched");
             source.key().await.expect("a key")
         };
         let shown = |key: Key| format!("{key:?}");
