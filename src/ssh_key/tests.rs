@@ -437,13 +437,22 @@ async fn a_power_cut_at_each_point_loses_no_host_and_the_same_command_goes_on() 
     let fleet = Fleet::of(3, UserData::Ours).await;
     let (old, new) = (fleet.old(), new());
     let (mut keys, mut cuts) = ([&old, &new], 0);
+    let (mut half_added, mut half_taken) = (0, 0);
     // Each turn rotates to the other key, and cuts both commands one poll later than the turn before.
-    for polls in (1..).step_by(3) {
-        let [_, to] = keys;
+    for polls in 1.. {
+        let [from, to] = keys;
+        let have = |key: &KeyText| {
+            let files = fleet.files();
+            files
+                .iter()
+                .filter(|file| permits(file, &key.public))
+                .count()
+        };
         let rotating = cut_after(polls, rotate(&fleet.site, to, true)).await;
         fleet
             .is_open_to_dormer(&format!("rotation cut at {polls}"))
             .await;
+        half_added += u32::from((1..3).contains(&have(to)));
         let report = fleet.rotated(to).await;
         assert!(report.good(), "{polls}: {}", report.text());
         fleet.write_user_data(to).await;
@@ -451,6 +460,7 @@ async fn a_power_cut_at_each_point_loses_no_host_and_the_same_command_goes_on() 
         fleet
             .is_open_to_dormer(&format!("end cut at {polls}"))
             .await;
+        half_taken += u32::from((1..3).contains(&have(from)));
         let end = fleet.finished(&[]).await;
         assert!(end.good(), "{polls}: {}", end.text());
         assert_eq!(fleet.in_secret().await, [to.public.clone()]);
@@ -461,6 +471,11 @@ async fn a_power_cut_at_each_point_loses_no_host_and_the_same_command_goes_on() 
         }
     }
     assert!(cuts > 50, "{cuts} cuts");
+    // Cuts fell between the hosts, too.
+    assert!(
+        half_added > 0 && half_taken > 0,
+        "{half_added}, {half_taken}"
+    );
 }
 
 #[test]
