@@ -54,6 +54,9 @@ enum Command {
     /// Make the keys by which dormer's roles sign their messages over NATS
     #[command(subcommand)]
     Keys(crate::keys_command::Keys),
+    /// Replace the private key of the Windows hosts, while they and their pods run
+    #[command(subcommand)]
+    SshKey(Box<crate::ssh_key::SshKeyCommand>),
     /// Convert an earlier build's settings into a WindowsPool
     #[command(subcommand)]
     Pool(crate::pool_command::Pool),
@@ -142,6 +145,7 @@ const GROUPS: &[(&str, &[&str])] = &[
             "payload",
             "pool",
             "keys",
+            "ssh-key",
             "store",
             "uninstall",
         ],
@@ -384,6 +388,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Pool(asked) => Ok(crate::pool_command::run(asked).await),
         Command::Uninstall(options) => Ok(crate::uninstall::run(options).await),
         Command::Migrate(asked) => Ok(crate::migrate::run(*asked).await),
+        Command::SshKey(asked) => Ok(crate::ssh_key::run(*asked).await),
         Command::Lint(options) => Ok(crate::lint_command::run(&options)),
         Command::Preflight(options) => Ok(crate::preflight::run(*options).await),
         Command::Verify(options) => Ok(crate::verify_command::run(options).await),

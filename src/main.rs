@@ -12,6 +12,7 @@ mod preflight;
 mod profile_command;
 mod replay;
 mod shell;
+mod ssh_key;
 mod store_command;
 mod support_bundle;
 mod uninstall;

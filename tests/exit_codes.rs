@@ -118,6 +118,23 @@ const TABLE: &[(i32, &str, &str)] = &[
         "migrate back win-a --key @/no --host-program @/no",
         "--key @/no: the folder @ has no no",
     ),
+    (2, "ssh-key", "rotate"),
+    (2, "ssh-key rotate", "--new <FILE>"),
+    (
+        2,
+        "ssh-key rotate --new @/no",
+        "--new @/no: the folder @ has no no",
+    ),
+    (
+        1,
+        "ssh-key rotate --new @/layer.yaml",
+        "--new: the SSH private key cannot be read",
+    ),
+    (
+        2,
+        "ssh-key finish --kubeconfig @/no",
+        "--kubeconfig @/no: No such file",
+    ),
     (2, "verify", "<NODE>"),
     (
         2,

@@ -1,4 +1,5 @@
-//! Unusable key for Windows hosts: shown once as the thing that all machines wait for, until a usable key is there.
+//! The key for Windows hosts: an unusable one is shown once as the thing that all machines wait for, until a usable key is
+//! there; a new one takes its place while nodes serve.
 
 use dormer_fleet::{Pace, World, WorldConfig, api::kinds, payload::write_example};
 use dormer_testkit::{
@@ -30,6 +31,8 @@ struct Site {
     process: Process,
     port: u16,
     secrets: Api<Secret>,
+    client: Client,
+    ssh_port: u16,
 }
 
 /// What a site lacks.
@@ -37,6 +40,7 @@ struct Site {
 enum Without {
     Key,
     Program,
+    Nothing,
 }
 
 impl Site {
@@ -65,7 +69,7 @@ impl Site {
         let file = serde_json::from_value(world.kubeconfig()).expect("a kubeconfig");
         let client = kube::Config::from_custom_kubeconfig(file, &Default::default()).await;
         let client = Client::try_from(client.expect("a configuration")).expect("a client");
-        let secrets: Api<Secret> = Api::namespaced(client, NAMESPACE);
+        let secrets: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
         if without == Without::Key {
             let deleted = secrets.delete(SECRET, &DeleteParams::default()).await;
             deleted.expect("deleted");
@@ -102,6 +106,8 @@ impl Site {
             process: process.expect("dormer starts"),
             port,
             secrets,
+            client,
+            ssh_port,
         }
     }
 
@@ -301,4 +307,113 @@ async fn without_a_host_program_every_machine_waits_for_one_thing_and_why_names_
         site.says(&["dead-letters", "list"]).trim(),
         "There are no dead letters."
     );
+}
+
+impl Site {
+    /// `dormer ssh-key …` against the cluster and its hosts: its exit code, and what it says.
+    fn ssh_key(&self, arguments: &[&str]) -> (Option<i32>, String) {
+        let kubeconfig = self.folder.path().join("kubeconfig").display().to_string();
+        let port = self.ssh_port.to_string();
+        // The simulated hosts need this thread's runtime meanwhile.
+        tokio::task::block_in_place(|| {
+            let output = Command::new(env!("CARGO_BIN_EXE_dormer"))
+                .arg("ssh-key")
+                .args(arguments)
+                .args(["--yes", "--kubeconfig", &kubeconfig, "--port", &port])
+                .output()
+                .expect("dormer runs");
+            let said = [output.stdout, output.stderr].concat();
+            (
+                output.status.code(),
+                String::from_utf8_lossy(&said).into_owned(),
+            )
+        })
+    }
+
+    /// Pods of the Windows nodes that are Ready: UID and node.
+    fn pods(&self) -> Vec<(String, String)> {
+        let pods = self.world.all(&kinds::POD);
+        let ready = |pod: &&Value| {
+            let all = pod["status"]["conditions"].as_array();
+            let all = all.into_iter().flatten();
+            all.into_iter()
+                .any(|it| it["type"] == "Ready" && it["status"] == "True")
+        };
+        let pods = pods.iter().map(|pod| &pod.value).filter(ready);
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let mut pods: Vec<_> = pods
+            .map(|pod| {
+                (
+                    text(&pod["metadata"]["uid"]),
+                    text(&pod["spec"]["nodeName"]),
+                )
+            })
+            .collect();
+        pods.sort();
+        pods
+    }
+
+    /// User data of new machines.
+    async fn user_data(&self) -> String {
+        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), "openshift-machine-api");
+        let secret = secrets.get("windows-user-data").await.expect("user data");
+        let data = secret.data.unwrap_or_default().remove("userData");
+        String::from_utf8(data.expect("text").0).expect("text")
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_key_of_nodes_that_serve_is_rotated_no_pod_moves_and_new_machines_have_the_new_key() {
+    dormer_testkit::full!();
+    let site = Site::without(Without::Nothing).await;
+    await_condition("nodes and pods", IN_TIME, || async {
+        site.served() == MACHINES && site.pods().len() >= MACHINES
+    })
+    .await;
+    let pods = site.pods();
+    let made = SshKey::make(site.folder.path(), "new", KeyKind::Ed25519).expect("made");
+    let new = made.path.display().to_string();
+
+    let (code, said) = site.ssh_key(&["rotate", "--new", &new]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("3 done, 0 already, 0 failed."), "{said}");
+    await_condition("user data with the new key", IN_TIME, || async {
+        site.user_data().await.contains(&made.public)
+    })
+    .await;
+    // The hosts were made with user data of another program, which would bring the old key back at each boot.
+    let (code, said) = site.ssh_key(&["finish"]);
+    assert_eq!(code, Some(1), "{said}");
+    assert_eq!(
+        said.matches("writes the old key again").count(),
+        3,
+        "{said}"
+    );
+    let (code, said) = site.ssh_key(&["finish", "--user-data-runs-once"]);
+    assert_eq!(code, Some(0), "{said}");
+    let secret = site.secrets.get(SECRET).await.expect("the Secret");
+    assert_eq!(secret.data.expect("data").len(), 1, "the new key alone");
+    assert_eq!(site.pods(), pods, "no pod moved");
+
+    // A machine that is made now has the new key alone, and dormer opens it.
+    let sets = site.world.all(&kinds::MACHINE_SET);
+    let windows = |set: &&Value| {
+        set["spec"]["template"]["metadata"]["labels"]["machine.openshift.io/os-id"] == "Windows"
+    };
+    let set = sets.iter().map(|set| &set.value).find(windows);
+    let set = set.expect("a set")["metadata"]["name"].clone();
+    let gvk = kube::api::GroupVersionKind::gvk("machine.openshift.io", "v1beta1", "MachineSet");
+    let sets: Api<kube::api::DynamicObject> = Api::namespaced_with(
+        site.client.clone(),
+        "openshift-machine-api",
+        &kube::api::ApiResource::from_gvk(&gvk),
+    );
+    let more = Patch::Merge(json!({"spec": {"replicas": MACHINES + 1}}));
+    let set = set.as_str().expect("a name");
+    let scaled = sets.patch(set, &PatchParams::default(), &more).await;
+    scaled.expect("scaled");
+    await_condition("one more node", IN_TIME, || async {
+        site.served() == MACHINES + 1
+    })
+    .await;
 }

@@ -9,4 +9,6 @@ pub mod demo;
 pub mod fleet;
 #[cfg(feature = "demo")]
 mod payload;
+#[cfg(feature = "demo")]
+pub mod pipe;
 mod usage;

@@ -1,5 +1,5 @@
 //! What tasks on Windows hosts need: the SSH private key, read from its file or Secret and polled for changes, and the
-//! host program.
+//! host program. During a rotation the Secret also has the previous key, for hosts that refuse the present one.
 
 use crate::config::KeyLocation;
 use dormer_proto::{machine::Outcome, message::Failure, work::Order};
@@ -19,7 +19,9 @@ use tokio::{
 };
 
 /// Name of the key in its Secret, as in WMCO.
-const SECRET_KEY: &str = "private-key.pem";
+pub const SECRET_KEY: &str = "private-key.pem";
+/// Name of the previous key there, during a rotation.
+pub const PREVIOUS_KEY: &str = "previous-private-key.pem";
 /// Failure code of tasks without a host program.
 pub(crate) const NO_PROGRAM: &str = "NoHostProgram";
 /// Longest key, in bytes.
@@ -48,6 +50,13 @@ pub(crate) struct KeySource {
     pub(crate) poll_every: Duration,
 }
 
+/// Texts of the present and the previous key.
+#[derive(Clone, PartialEq, Eq)]
+struct KeyTexts {
+    present: String,
+    previous: Option<String>,
+}
+
 impl KeySource {
     /// Location in words.
     fn location_text(&self) -> String {
@@ -57,13 +66,14 @@ impl KeySource {
         }
     }
 
-    /// Text of the key, or one sentence about what is missing. The sentence never contains the text.
-    async fn read(&self) -> Result<String, String> {
+    /// Texts of the keys, or one sentence about what is missing. The sentence never contains a text.
+    async fn read(&self) -> Result<KeyTexts, String> {
         let location = self.location_text();
-        let bytes = match &self.location {
+        let (present, previous) = match &self.location {
             KeyLocation::File(path) => {
                 let read = tokio::fs::read(path).await;
-                read.map_err(|error| format!("cannot read {location}: {error}"))?
+                let read = read.map_err(|error| format!("cannot read {location}: {error}"))?;
+                (read, None)
             }
             KeyLocation::Secret(name) => {
                 let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
@@ -77,21 +87,19 @@ impl KeySource {
                         self.namespace
                     )
                 };
-                let data = found.ok_or_else(absent)?.data.unwrap_or_default();
-                let bytes = data.into_iter().find(|(key, _)| key == SECRET_KEY);
-                bytes
-                    .ok_or_else(|| format!("{location} has no {SECRET_KEY}: put the key there"))?
-                    .1
-                    .0
+                let mut data = found.ok_or_else(absent)?.data.unwrap_or_default();
+                let present = data.remove(SECRET_KEY);
+                let present = present
+                    .ok_or_else(|| format!("{location} has no {SECRET_KEY}: put the key there"))?;
+                (present.0, data.remove(PREVIOUS_KEY).map(|it| it.0))
             }
         };
-        if bytes.len() > KEY_BYTES_MAX {
-            return Err(format!(
-                "{location} has {} bytes, but a key has at most {KEY_BYTES_MAX}",
-                bytes.len()
-            ));
-        }
-        String::from_utf8(bytes).map_err(|_| format!("{location} is not text: put the key there"))
+        Ok(KeyTexts {
+            present: text_of(present, &location)?,
+            previous: previous
+                .map(|bytes| text_of(bytes, &format!("{PREVIOUS_KEY} in {location}")))
+                .transpose()?,
+        })
     }
 
     /// Key, or one sentence with the problem and its remedy. The sentence never contains the key's text.
@@ -99,10 +107,32 @@ impl KeySource {
         self.parsed(self.read().await)
     }
 
-    fn parsed(&self, text: Result<String, String>) -> Result<Key, String> {
-        Key::read(&text?)
-            .map_err(|error| format!("{error}; the key is in {}", self.location_text()))
+    /// A previous key that cannot be used is logged: it must not keep the present one from its work.
+    fn parsed(&self, texts: Result<KeyTexts, String>) -> Result<Key, String> {
+        let texts = texts?;
+        let location = self.location_text();
+        let key = Key::read(&texts.present)
+            .map_err(|error| format!("{error}; the key is in {location}"))?;
+        let previous = texts.previous.as_deref().map(Key::read);
+        Ok(match previous {
+            None => key,
+            Some(Ok(previous)) => key.with_previous(previous),
+            Some(Err(error)) => {
+                tracing::warn!("{PREVIOUS_KEY} in {location} is not used: {error}");
+                key
+            }
+        })
     }
+}
+
+fn text_of(bytes: Vec<u8>, location: &str) -> Result<String, String> {
+    if bytes.len() > KEY_BYTES_MAX {
+        return Err(format!(
+            "{location} has {} bytes, but a key has at most {KEY_BYTES_MAX}",
+            bytes.len()
+        ));
+    }
+    String::from_utf8(bytes).map_err(|_| format!("{location} is not text: put the key there"))
 }
 
 /// Something without which no task can be done on a host.
@@ -195,10 +225,10 @@ impl<H: Execute> Keyed<H> {
 
 fn made<H>(
     source: &KeySource,
-    text: &Result<String, String>,
+    texts: &Result<KeyTexts, String>,
     make: &impl Fn(Key) -> Result<H, Lack>,
 ) -> Result<Arc<H>, Lack> {
-    let key = source.parsed(text.clone());
+    let key = source.parsed(texts.clone());
     let key = key.map_err(|why| Lack { code: NO_KEY, why });
     let made = key.and_then(make);
     if let Err(Lack { why, .. }) = &made {
@@ -255,7 +285,10 @@ pub(crate) mod tests {
         machine::{HostRef, Task},
         work::machine_run,
     };
+    use kube::api::{Patch, PatchParams};
     use std::time::Duration;
+
+    const HOME: &str = "openshift-windows-machine-config-operator";
 
     /// Executor that does nothing.
     pub(crate) struct Idle;
@@ -320,6 +353,34 @@ pub(crate) mod tests {
             ("NoPrivateKey", true)
         );
         assert!(failure.message.contains("no-such-key"), "{failure:?}");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn the_previous_key_of_a_rotation_is_read_with_the_present_one() {
+        let (world, client) = world().await;
+        let secrets: Api<Secret> = Api::namespaced(client.clone(), HOME);
+        let source = KeySource {
+            client,
+            namespace: HOME.into(),
+            location: KeyLocation::Secret("cloud-private-key".into()),
+            poll_every: POLL_EVERY,
+        };
+        let pem = world.ssh_key.private_pem.as_str();
+        let beside = async |text: &str| {
+            let data = serde_json::json!({"stringData": {PREVIOUS_KEY: text}});
+            let (params, data) = (PatchParams::default(), Patch::Merge(data));
+            let patched = secrets.patch("cloud-private-key", &params, &data).await;
+            patched.expect("patched");
+            source.key().await.expect("a key")
+        };
+        let shown = |key: Key| format!("{key:?}");
+        assert_eq!(shown(source.key().await.expect("a key")), "Key");
+        assert_eq!(shown(beside(pem).await), "Key, with a previous one");
+        assert_eq!(
+            shown(beside("no key at all").await),
+            "Key",
+            "the present one counts"
+        );
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -50,6 +50,7 @@ use dormer_workers::{
     worker,
 };
 use futures::future::LocalBoxFuture;
+pub use key::{PREVIOUS_KEY, SECRET_KEY};
 use payloads::Payloads;
 use roles::{APPROVER, CONSOLE, Parts, Running, WATCHER, WORKER};
 use std::{

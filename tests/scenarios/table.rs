@@ -943,4 +943,22 @@ pub(crate) const SCENARIOS: &[(u8, &str, &CoveringTests)] = &[
             ),
         ],
     ),
+    (
+        102,
+        "a person replaces the SSH key of all hosts, some of which are away",
+        &[
+            (
+                "src/ssh_key/tests.rs",
+                "fifty_hosts_get_a_new_key_and_two_that_are_away_are_named_and_follow",
+            ),
+            (
+                "src/ssh_key/tests.rs",
+                "a_power_cut_at_each_point_loses_no_host_and_the_same_command_goes_on",
+            ),
+            (
+                "workers/tests/sshd/rotation.rs",
+                "a_key_is_added_beside_the_old_one_and_the_old_one_is_taken_away_in_place",
+            ),
+        ],
+    ),
 ];

@@ -10,6 +10,8 @@ mod hostile;
 mod keys;
 #[path = "sshd/relay.rs"]
 mod relay;
+#[path = "sshd/rotation.rs"]
+mod rotation;
 #[path = "sshd/stress.rs"]
 mod stress;
 #[path = "sshd/talk.rs"]

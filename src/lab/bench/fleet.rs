@@ -2,7 +2,6 @@
 //! simulated time and the ratios measure waiting.
 
 mod over_nats;
-mod pipe;
 #[cfg(test)]
 mod scenarios;
 mod stage;

@@ -187,7 +187,8 @@ pub struct Settings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub private_key: Option<PathBuf>,
 
-    /// Secret with the private key under private-key.pem [default: cloud-private-key]
+    /// Secret with the private key under private-key.pem, and during a rotation the one before under
+    /// previous-private-key.pem [default: cloud-private-key]
     #[arg(long, env = "DORMER_PRIVATE_KEY_SECRET", value_name = "NAME")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub private_key_secret: Option<String>,

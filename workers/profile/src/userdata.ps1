@@ -59,13 +59,16 @@ function Set-Access([string]$Key) {
     $lines = Set-Option $lines 'PasswordAuthentication' 'no'
     [IO.File]::WriteAllLines($config, $lines)
     $keys = "$folder\administrators_authorized_keys"
-    # Ours are the lines with our comment, and this key in whatever line. Other administrators keep theirs.
-    $others = @()
-    if ([IO.File]::Exists($keys)) {
-        $others = @([IO.File]::ReadAllLines($keys) |
-            Where-Object { -not ($_.TrimEnd().EndsWith(' dormer') -or $_.Contains($Key)) })
+    $lines = @()
+    if ([IO.File]::Exists($keys)) { $lines = @([IO.File]::ReadAllLines($keys)) }
+    # A key with # before it was taken away (dormer ssh-key finish), and does not come back. Then the file stays.
+    $base64 = $Key.Split(' ')[1]
+    $gone = @($lines | Where-Object { $_.StartsWith('#') -and $_.Contains($base64) })
+    if ($gone.Count -eq 0) {
+        # Ours are the lines with our comment, and this key in whatever line. Other administrators keep theirs.
+        $others = @($lines | Where-Object { -not ($_.TrimEnd().EndsWith(' dormer') -or $_.Contains($Key)) })
+        [IO.File]::WriteAllLines($keys, [string[]](@("$Key dormer", '@STAYS_OUT@') + $others))
     }
-    [IO.File]::WriteAllLines($keys, [string[]](@("$Key dormer") + $others))
     # Administrators and SYSTEM, by their numbers: their names are translated. sshd takes no file that others may write.
     $acl = New-Object -TypeName Security.AccessControl.FileSecurity
     $acl.SetAccessRuleProtection($true, $false)

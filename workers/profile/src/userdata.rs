@@ -6,6 +6,11 @@ const SCRIPT: &str = include_str!("userdata.ps1");
 const ON_AWS: &str = include_str!("userdata_aws.ps1");
 /// Placeholder for the key.
 const KEY: &str = "@KEY@";
+/// Placeholder for [`STAYS_OUT`].
+const MARK: &str = "@STAYS_OUT@";
+/// Line that this user data writes into the file of keys. Earlier user data does not have it, and brings a key back
+/// that has `#` before it. It ends as our own lines do, so that it is there once.
+pub const STAYS_OUT: &str = "# a key with # before it stays out at boot: dormer";
 
 /// Error of a key that cannot be used in user data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -27,7 +32,9 @@ pub fn user_data(public_key: &str, platform: &str) -> Result<String, KeyError> {
     if public_key.trim().contains('\n') || !kind.chars().chain(key.chars()).all(plain) {
         return Err(KeyError);
     }
-    let mut script = SCRIPT.replacen(KEY, &format!("{kind} {key}"), 1);
+    let mut script = SCRIPT
+        .replacen(KEY, &format!("{kind} {key}"), 1)
+        .replacen(MARK, STAYS_OUT, 1);
     if platform == "aws" {
         script.push('\n');
         script.push_str(ON_AWS);
@@ -78,9 +85,16 @@ mod tests {
         let text = user_data(PUBLIC, "none").expect("user data");
         let at = |words: &str| text.find(words).unwrap_or_else(|| panic!("no {words}"));
         let read = at("[IO.File]::ReadAllLines($keys)");
+        let kept_out = at("$_.StartsWith('#') -and $_.Contains($base64)");
+        let untouched = at("if ($gone.Count -eq 0) {");
         let filtered = at("-not ($_.TrimEnd().EndsWith(' dormer') -or $_.Contains($Key))");
-        let written = at(r#"::WriteAllLines($keys, [string[]](@("$Key dormer") + $others))"#);
-        assert!(read < filtered && filtered < written);
+        let written = format!(
+            r#"::WriteAllLines($keys, [string[]](@("$Key dormer", '{STAYS_OUT}') + $others))"#
+        );
+        let written = at(&written);
+        let order = [read, kept_out, untouched, filtered, written];
+        assert!(order.is_sorted(), "{order:?}");
+        assert!(STAYS_OUT.starts_with('#') && STAYS_OUT.ends_with(" dormer"));
         assert_eq!(text.matches("($keys, ").count(), 1, "it is written once");
     }
 

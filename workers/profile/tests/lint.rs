@@ -98,8 +98,8 @@ const MISTAKES: [(&str, &str, &str); 18] = [
     ("Set-StrictMode -Version 2.0", "", "prelude"),
     ("if ($admin.Enabled)", "if ($admim.Enabled)", "variables"),
     (
-        "$others = @()",
-        "$others = New-Object -TypeName 'Collections.Generic.List[string]'\n $all = @($others)",
+        "$lines = @()",
+        "$lines = New-Object -TypeName 'Collections.Generic.List[string]'\n $all = @($lines)",
         "lists",
     ),
     (

@@ -142,7 +142,9 @@ impl<C: Cluster> Execute for HostExecutor<C> {
             return Err(Failure::lasting("WrongQueue", message));
         };
         let held = self.pool.hold(host);
-        self.known.value(self.pool.key().text());
+        for key in self.pool.key().texts() {
+            self.known.value(key);
+        }
         let answer = self.perform_pinned(order, host, progress).await;
         held.done();
         self.known.clean_report(answer)

@@ -3,8 +3,10 @@
 mod dial;
 mod error;
 mod guard;
+pub mod key_file;
 mod peek;
 mod pool;
+pub mod rotation;
 mod session;
 mod sftp;
 
@@ -23,11 +25,19 @@ const PKCS8_ENCRYPTED: &str = "-----BEGIN ENCRYPTED PRIVATE KEY-----";
 
 /// The private key that opens the hosts. It is printed nowhere.
 #[derive(Clone)]
-pub struct Key(Arc<PrivateKey>, Arc<Zeroizing<String>>);
+pub struct Key {
+    private: Arc<PrivateKey>,
+    text: Arc<Zeroizing<String>>,
+    /// Key of before a rotation, for hosts that refuse this one.
+    previous: Option<Arc<Self>>,
+}
 
 impl std::fmt::Debug for Key {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Key")
+        f.write_str(match self.previous {
+            None => "Key",
+            Some(_) => "Key, with a previous one",
+        })
     }
 }
 
@@ -45,13 +55,27 @@ impl Key {
         })?;
         match guard::weakness(key.public_key().key_data()) {
             Some(weakness) => Err(SshError::KeyWeak(weakness)),
-            None => Ok(Self(Arc::new(key), Arc::new(pem.to_owned().into()))),
+            None => Ok(Self {
+                private: Arc::new(key),
+                text: Arc::new(pem.to_owned().into()),
+                previous: None,
+            }),
         }
     }
 
-    /// Its text, for those who take it out of what hosts say.
-    pub(crate) fn text(&self) -> &str {
-        &self.1
+    /// This key, and the one of before a rotation: a login tries `previous` where the host refuses this one.
+    #[must_use]
+    pub fn with_previous(self, previous: Self) -> Self {
+        Self {
+            previous: Some(Arc::new(previous)),
+            ..self
+        }
+    }
+
+    /// Its text and the previous key's, for those who take them out of what hosts say.
+    pub(crate) fn texts(&self) -> impl Iterator<Item = &str> {
+        let previous = self.previous.as_deref().map(|key| key.text.as_str());
+        std::iter::once(self.text.as_str()).chain(previous)
     }
 
     /// Its public half, as `authorized_keys` has it, without a comment.
@@ -59,7 +83,7 @@ impl Key {
     /// # Errors
     /// It cannot be written.
     pub fn public_line(&self) -> Result<String, SshError> {
-        let mut public = self.0.public_key().clone();
+        let mut public = self.private.public_key().clone();
         public.set_comment("");
         public
             .to_openssh()

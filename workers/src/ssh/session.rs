@@ -110,8 +110,7 @@ impl Session {
         };
         let login = async {
             let mut handle = client::connect_stream(Arc::new(config), io, guard).await?;
-            let key = key.signing(&handle).await?;
-            let result = handle.authenticate_publickey(user, key).await?;
+            let result = authenticate(&mut handle, user, key).await?;
             Ok::<_, CutReason>((handle, result))
         };
         let login = timeout(limits.login, login).await;
@@ -389,6 +388,28 @@ async fn subsystem(channel: &mut Channel<client::Msg>) -> Option<bool> {
     }
 }
 
+/// Tries the key and, where the host refuses it, the previous one on the same connection.
+async fn authenticate(
+    handle: &mut client::Handle<Guard>,
+    user: &str,
+    key: &Key,
+) -> Result<AuthResult, CutReason> {
+    let signing = key.signing(handle).await?;
+    let result = handle.authenticate_publickey(user, signing).await?;
+    match (&result, &key.previous) {
+        (
+            AuthResult::Failure {
+                remaining_methods, ..
+            },
+            Some(previous),
+        ) if !remaining_methods.is_empty() => {
+            let signing = previous.signing(handle).await?;
+            Ok(handle.authenticate_publickey(user, signing).await?)
+        }
+        _ => Ok(result),
+    }
+}
+
 impl Key {
     /// The key with its signature hash. SHA-1 is excluded: sshd 7.7 and later supports SHA-2.
     async fn signing(
@@ -396,11 +417,11 @@ impl Key {
         handle: &client::Handle<Guard>,
     ) -> Result<PrivateKeyWithHashAlg, CutReason> {
         let mut hash = None;
-        if self.0.algorithm().is_rsa() {
+        if self.private.algorithm().is_rsa() {
             let named = handle.best_supported_rsa_hash().await?.flatten();
             hash = Some(named.unwrap_or(HashAlg::Sha256));
         }
-        Ok(PrivateKeyWithHashAlg::new(Arc::clone(&self.0), hash))
+        Ok(PrivateKeyWithHashAlg::new(Arc::clone(&self.private), hash))
     }
 }
 

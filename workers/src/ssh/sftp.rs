@@ -5,7 +5,7 @@ use dormer_profile::hex;
 use futures::{StreamExt, stream::FuturesUnordered};
 use russh_sftp::{
     client::{RawSftpSession, error::Error},
-    protocol::{FileAttributes, OpenFlags, StatusCode},
+    protocol::{FileAttributes, OpenFlags, Status, StatusCode},
 };
 use sha2::{Digest, Sha256};
 use std::{future::Future, time::Duration};
@@ -88,6 +88,96 @@ impl Sftp {
     /// The session broke.
     pub async fn size(&self, path: &str) -> Result<Option<u64>, SshError> {
         self.shared.whole(self.size_of(path)).await
+    }
+
+    /// First `max` bytes of a file; `None` when it is not there.
+    ///
+    /// # Errors
+    /// It cannot be read, or the session broke.
+    pub async fn read_file(&self, path: &str, max: usize) -> Result<Option<Vec<u8>>, SshError> {
+        let reading = async {
+            let opened = self
+                .raw
+                .open(path, OpenFlags::READ, FileAttributes::empty());
+            let handle = match opened.await {
+                Ok(opened) => opened.handle,
+                Err(Error::Status(status)) if status.status_code == StatusCode::NoSuchFile => {
+                    return Ok(None);
+                }
+                Err(error) => return Err(self.file(path, &error)),
+            };
+            let read = self.read_all(&handle, path, max).await;
+            let _ = self.raw.close(handle).await;
+            read.map(Some)
+        };
+        self.shared.whole(reading).await
+    }
+
+    async fn read_all(&self, handle: &str, path: &str, max: usize) -> Result<Vec<u8>, SshError> {
+        let mut content = Vec::new();
+        while content.len() < max {
+            let piece = u32::try_from(PIECE.min(max - content.len())).unwrap_or(u32::MAX);
+            match self.raw.read(handle, content.len() as u64, piece).await {
+                Ok(read) if read.data.is_empty() => break,
+                Ok(read) => content.extend(read.data),
+                Err(Error::Status(status)) if status.status_code == StatusCode::Eof => break,
+                Err(error) => return Err(self.file(path, &error)),
+            }
+        }
+        Ok(content)
+    }
+
+    /// Writes `bytes` at `at` into a file that is there: its other bytes and its rights stay. While it is open, Windows
+    /// lets no other process read the file, so it is closed at once.
+    ///
+    /// # Errors
+    /// It is not there, cannot be written, or the session broke.
+    pub async fn write_at(&self, path: &str, at: u64, bytes: &[u8]) -> Result<(), SshError> {
+        let writing = async |handle: String| {
+            let written = self.raw.write(handle, at, bytes.to_vec()).await;
+            written.map_err(|error| self.unwritten(path, &error))
+        };
+        self.changing(path, writing).await
+    }
+
+    /// Cuts a file to `size` bytes.
+    ///
+    /// # Errors
+    /// It is not there, cannot be written, or the session broke.
+    pub async fn truncate(&self, path: &str, size: u64) -> Result<(), SshError> {
+        let cutting = async |handle: String| {
+            let attributes = FileAttributes {
+                size: Some(size),
+                ..FileAttributes::empty()
+            };
+            let cut = self.raw.fsetstat(handle, attributes).await;
+            cut.map_err(|error| self.file(path, &error))
+        };
+        self.changing(path, cutting).await
+    }
+
+    /// Opens a file that is there for one change, and closes it. The change is on the disk when it is closed, where
+    /// sshd can say so.
+    async fn changing(
+        &self,
+        path: &str,
+        change: impl AsyncFnOnce(String) -> Result<Status, SshError>,
+    ) -> Result<(), SshError> {
+        let changing = async {
+            let opened = self
+                .raw
+                .open(path, OpenFlags::WRITE, FileAttributes::empty());
+            let opened = opened.await.map_err(|error| self.file(path, &error))?;
+            let changed = change(opened.handle.clone()).await;
+            // An extension that every OpenSSH for Windows has. A server without it is no failure.
+            let _ = self.raw.fsync(opened.handle.clone()).await;
+            let closed = self.raw.close(opened.handle).await;
+            changed?;
+            closed
+                .map(drop)
+                .map_err(|error| self.unwritten(path, &error))
+        };
+        self.shared.whole(changing).await
     }
 
     /// Removes a file.

@@ -19,6 +19,7 @@ mod cluster_config;
 mod csr;
 mod election;
 mod hosts;
+pub mod logins;
 mod messages;
 mod objects;
 mod other_operators;

@@ -1,9 +1,9 @@
 //! One simulation on a virtual clock: a world in memory, all of dormer in it, and the result.
 
-use super::pipe::{Reach, client};
 use crate::{
     clock::PacedClock,
     payload::{payload, program},
+    pipe::{Reach, client},
 };
 use anyhow::Context;
 use dormer_api::live::Live;

@@ -150,6 +150,20 @@ impl BodyWriter {
         self.torn = true;
     }
 
+    /// Cuts the content to `length` bytes, if it is longer. What is left of a long one has a hash that no other content
+    /// has.
+    pub fn cut(&mut self, length: u64) {
+        match usize::try_from(length) {
+            _ if length >= self.size => {}
+            Ok(kept) if kept <= self.head.len() => {
+                let head = self.head[..kept].to_vec();
+                *self = Self::default();
+                self.write(0, &head);
+            }
+            _ => self.tear(length),
+        }
+    }
+
     /// Takes `data` at `offset`. Pieces may come in any order; bytes are hashed as soon as those before them are
     /// there. A piece that overwrites what was hashed is honoured within the head and marks the rest as torn.
     pub fn write(&mut self, offset: u64, data: &[u8]) {

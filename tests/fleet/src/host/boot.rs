@@ -168,6 +168,7 @@ impl Host {
         }
         let now = self.now_ms();
         self.state().boot(now);
+        self.write_admin_keys(first);
     }
 
     /// Things that go wrong by themselves some time after a boot.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use dormer_profile::answer::FeatureState;
 use rand::SeedableRng as _;
-use russh::keys::{Algorithm, EcdsaCurve, PrivateKey, PublicKey};
+use russh::keys::{Algorithm, EcdsaCurve, PrivateKey};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -49,7 +49,6 @@ pub struct Host {
     pub(super) image: Image,
     pub(super) me: Weak<Host>,
     pub(super) keys: Mutex<Vec<PrivateKey>>,
-    pub(super) admin_keys: Vec<PublicKey>,
     pub(super) sessions: Mutex<Vec<(u64, Session)>>,
     pub(super) counts: Mutex<HostCounts>,
     pub(super) phase: watch::Sender<Phase>,
@@ -87,13 +86,11 @@ impl Host {
     ) -> Arc<Self> {
         let seed = fold(context.seed, &format!("{} {}", order.name, order.uid));
         shape_image(&mut image, &order, &context, seed);
-        let admin_keys = public_keys(&order.user_data);
         let keys = host_keys(seed);
         let state = first_state(&order, &image, seed);
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
             keys: Mutex::new(keys),
-            admin_keys,
             sessions: Mutex::default(),
             counts: Mutex::default(),
             phase: watch::Sender::new(Phase::Off),
@@ -317,19 +314,6 @@ fn host_keys(seed: u64) -> Vec<PrivateKey> {
     kinds
         .into_iter()
         .filter_map(|kind| PrivateKey::random(&mut chance, kind).ok())
-        .collect()
-}
-
-/// Public keys anywhere in the script of the user data.
-fn public_keys(user_data: &[u8]) -> Vec<PublicKey> {
-    let text = String::from_utf8_lossy(user_data);
-    let words: Vec<&str> = text
-        .split(|c: char| c.is_whitespace() || "\"'`,;".contains(c))
-        .collect();
-    let is_kind = |word: &str| word.starts_with("ssh-") || word.starts_with("ecdsa-sha2-");
-    let pairs = words.windows(2).filter(|pair| is_kind(pair[0]));
-    pairs
-        .filter_map(|pair| PublicKey::from_openssh(&format!("{} {}", pair[0], pair[1])).ok())
         .collect()
 }
 

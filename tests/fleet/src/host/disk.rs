@@ -464,6 +464,14 @@ impl Disk {
         }
     }
 
+    /// Cuts a file that is open for writing (`ftruncate`).
+    pub fn cut(&mut self, id: HandleId, length: u64) -> Result<(), DiskError> {
+        let open = self.open.get_mut(&id).ok_or(DiskError::BadHandle)?;
+        let writer = open.writer.as_mut().ok_or(DiskError::BadHandle)?;
+        writer.cut(length);
+        Ok(())
+    }
+
     /// Closes a file; the written data become its content.
     pub fn close(&mut self, id: HandleId) -> Result<(), DiskError> {
         let open = self.open.remove(&id).ok_or(DiskError::BadHandle)?;

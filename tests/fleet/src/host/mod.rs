@@ -3,6 +3,7 @@
 //!
 //! No shell is emulated: a host knows the command lines of dormer's program and fails loudly on anything else.
 
+pub mod admin_keys;
 pub mod body;
 mod boot;
 pub mod cloud;

@@ -120,7 +120,8 @@ impl Server {
             Packet::Lstat(p) => self.stat(id, &p.path),
             Packet::Stat(p) => self.stat(id, &p.path),
             Packet::Fstat(p) => self.fstat(id, &p.handle),
-            Packet::SetStat(_) | Packet::FSetStat(_) => Ok(ok(id)),
+            Packet::FSetStat(p) => self.set_length(id, &p.handle, p.attrs.size),
+            Packet::SetStat(_) => Ok(ok(id)),
             Packet::OpenDir(p) => self.open_folder(id, &p.path),
             Packet::ReadDir(p) => self.read_folder(id, &p.handle),
             Packet::Remove(p) => self.change(id, &p.filename, |disk, path| disk.remove(path)),
@@ -338,6 +339,20 @@ impl Server {
             stat.size = size;
         }
         Ok(answers::attrs(id, attributes(stat)))
+    }
+
+    /// Cuts an open file where a length is given; other attributes change nothing here.
+    fn set_length(
+        &mut self,
+        id: u32,
+        handle: &str,
+        length: Option<u64>,
+    ) -> Result<Packet, StatusCode> {
+        let file = self.file(handle)?.id;
+        if let Some(length) = length {
+            self.host.state().disk.cut(file, length).map_err(code)?;
+        }
+        Ok(ok(id))
     }
 
     fn open_folder(&mut self, id: u32, raw: &str) -> Result<Packet, StatusCode> {

@@ -174,11 +174,7 @@ struct Door {
 
 impl Door {
     fn admits(&self, user: &str, key: &russh::keys::PublicKey) -> bool {
-        let known = self
-            .host
-            .admin_keys
-            .iter()
-            .any(|k| k.key_data() == key.key_data());
+        let known = self.host.lets_in(key);
         let user_known = user.eq_ignore_ascii_case(&self.host.image.user);
         known && user_known && self.host.phase() == Phase::Up
     }

@@ -94,6 +94,8 @@ pub struct State {
     pub asked_for: BTreeMap<String, String>,
     /// Running commands: process id and what it runs. Lost on a reboot.
     pub processes: BTreeMap<u32, String>,
+    /// Kind of public keys that sshd refuses, as `PubkeyAcceptedAlgorithms` in its sshd_config makes it.
+    pub refused_keys: Option<&'static str>,
     /// Whether a kubelet ever ran here.
     pub had_kubelet: bool,
     /// Files that a process holds open until then (the exe of a service that stopped just now).

@@ -22,9 +22,11 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tower::{ServiceBuilder, service_fn};
 
 /// A port of hosts in memory, by their InternalIP.
-pub(super) struct Reach {
-    pub(super) dialer: net::Dialer,
-    pub(super) port: u16,
+pub struct Reach {
+    /// Opens pipes to hosts.
+    pub dialer: net::Dialer,
+    /// Their port.
+    pub port: u16,
 }
 
 impl Dial for Reach {
@@ -72,7 +74,10 @@ impl AsyncWrite for Pipe {
 }
 
 /// Client for the API server behind `dialer`, by plain HTTP: a pipe cannot be intercepted.
-pub(super) fn client(dialer: net::Dialer, token: &str) -> anyhow::Result<Client> {
+///
+/// # Errors
+/// The token has characters that no header has.
+pub fn client(dialer: net::Dialer, token: &str) -> anyhow::Result<Client> {
     let connector = service_fn(move |_: Uri| {
         let dialled = dialer.dial("localhost:6443");
         Box::pin(async move { Ok::<_, io::Error>(TokioIo::new(Pipe(dialled.await?))) })
