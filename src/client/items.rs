@@ -426,7 +426,7 @@ impl Item for Progress {
 
 /// Names of the lease's holders.
 pub(super) fn holders(rollout: &Rollout) -> String {
-    let names: Vec<&str> = rollout.slots.iter().map(|it| it.name.as_str()).collect();
+    let names: Vec<&str> = rollout.holders().map(|it| it.name.as_str()).collect();
     names.join(", ")
 }
 
