@@ -6,8 +6,9 @@ use dormer_profile::suggestion::question;
 use dormer_proto::id::Timestamp;
 use dormer_views::{
     explain,
-    machine::Machine,
+    machine::{Machine, Machines},
     moment::{Moment, span},
+    numbers::Numbers,
 };
 use serde_json::Value;
 
@@ -90,12 +91,33 @@ impl Describe {
             }
         };
         let programs = self.to.programs(&found)?;
+        let found = match found.get("members") {
+            Some(_) => with_numbers(&server, found).await,
+            None => found,
+        };
         Ok(programs.unwrap_or_else(|| {
             let mut lines = vec![described(&found)];
             lines.append(&mut steps);
             lines.join("\n")
         }))
     }
+}
+
+/// A rollout with the numbers of its machines, as `dormer get rollouts` has them.
+async fn with_numbers(server: &Server, mut rollout: Value) -> Value {
+    let pool = rollout["pool"].as_str().unwrap_or_default();
+    if let Ok(Machines { items, .. }) = server.get("/machines").await {
+        let Numbers {
+            machines,
+            serving,
+            updated,
+            ..
+        } = Numbers::of_pool(&items, pool);
+        rollout["machines"] = machines.into();
+        rollout["serving"] = serving.into();
+        rollout["updated"] = updated.into();
+    }
+    rollout
 }
 
 /// The rollout of a pool.
@@ -189,8 +211,9 @@ const SECTIONS: &[(&str, &[&str])] = &[
     (
         "Machines",
         &[
-            "members",
-            "joined",
+            "machines",
+            "serving",
+            "updated",
             "failed",
             "unavailable",
             "maxUnavailable",
@@ -218,6 +241,8 @@ const SECTIONS: &[(&str, &[&str])] = &[
 ];
 /// Fields that repeat others, or that are for programs: `-o json` has them.
 const SAID: &[&str] = &[
+    "members",
+    "joined",
     "phase",
     "sinceSeconds",
     "run",
@@ -485,6 +510,8 @@ mod tests {
         let mut known = fields::<Machine>();
         known.extend(fields::<Rollout>());
         known.extend(fields::<Pool>());
+        // Of the machines of a rollout.
+        known.extend(["machines", "serving", "updated"].map(str::to_owned));
         let sections = SECTIONS.iter().flat_map(|(_, keys)| keys.iter());
         let stale: Vec<&&str> = sections
             .chain(SAID)

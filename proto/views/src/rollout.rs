@@ -135,14 +135,14 @@ impl Rollout {
         self.slots.iter().filter(|slot| !slot.vacant)
     }
 
-    /// Holder that a person stopped, if it takes the last place that may be unavailable: nothing is granted until the machine is
-    /// resumed.
+    /// Holder that a person stopped, if no turn goes on and no place is left: nothing is granted until the machine is resumed.
     pub fn stopped_by(&self) -> Option<&Slot> {
         let full = self
             .max_unavailable
             .is_none_or(|max| self.unavailable >= max);
-        let stopped = |slot: &&Slot| slot.stopped.is_some();
-        self.slots.iter().find(stopped).filter(|_| full)
+        let mut slots = self.slots.iter();
+        let all = slots.all(|slot| slot.stopped.is_some());
+        self.slots.first().filter(|_| full && all)
     }
 }
 

@@ -713,6 +713,11 @@ mod tests {
             )
         );
         assert_eq!(stands_still(&rollout(2)), None, "there is room for another");
+        let mut two = rollout(1);
+        let mut other = two.slots[0].clone();
+        other.stopped = None;
+        two.slots.push(other);
+        assert_eq!(stands_still(&two), None, "another turn goes on");
         let waits = machine_in(MachinePhase::LeaseWait);
         let why = crate::explain::explanation(&waits, None, Some(&rollout(1)));
         let cause = "win-h holds the lease, and was drained by ann (a new kernel)";
