@@ -375,7 +375,7 @@ mod tests {
     use dormer_views::run::{Heartbeat, TaskPhase};
 
     #[test]
-    fn a_machine_that_there_is_not_is_looked_for() {
+    fn the_page_of_an_unknown_machine_helps_to_find_it() {
         let error = ApiError::absent("machine", "win-old", "dormer get machines");
         let shown = no_machine("machines/win-old", &error).main.into_string();
         for expected in [

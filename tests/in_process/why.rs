@@ -629,8 +629,9 @@ fn verdict(why: &Explanation) -> String {
     let lines = why.steps.iter().map(|step| {
         let or = if step.instead { "or " } else { "" };
         match (step.line(), &step.outside) {
-            (Some(line), _) => format!("  = {or}command: {line}\n"),
-            (None, Some(kind)) => format!("  = {or}outside: {kind}\n"),
+            // A command that a person completes is one of these, too.
+            (_, Some(kind)) => format!("  = {or}outside: {kind}\n"),
+            (Some(line), None) => format!("  = {or}command: {line}\n"),
             (None, None) => panic!("{step:?} is nothing to do"),
         }
     });

@@ -193,7 +193,8 @@ fn known_cause(
     trouble: Option<&Trouble>,
     failing: Option<&Failing>,
 ) -> Option<KnownCause> {
-    let is_late = |it: &&Trouble| machine.phase.id() == it.code;
+    // A phase that waits for a person has a cause of its own.
+    let is_late = |it: &&Trouble| machine.phase.id() == it.code && it.urgency != Urgency::Person;
     // The present attempt says more than the failure before the retry.
     let attempted = machine.tasks.iter().any(|task| task.failure.is_some());
     let is_retried = trouble::is_retried(machine);

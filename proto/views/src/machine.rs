@@ -365,7 +365,7 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// What was asked for and by whom: `drain asked for by ann (a new kernel)`.
+    /// The request and its person: `drain asked for by ann (a new kernel)`.
     pub fn text(&self) -> String {
         let what = match self.what.known() {
             Some(AskedFor::Drain) => "drain",

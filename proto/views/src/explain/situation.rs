@@ -87,7 +87,10 @@ fn asked(machine: &Machine) -> Option<String> {
         let ago = now(machine).0.saturating_sub(at.0.0) / 1_000;
         format!(", {} ago", age(ago))
     });
-    let waits = machine.asked_waits_for();
+    let said = machine.waiting_for.as_deref();
+    let waits = machine
+        .asked_waits_for()
+        .filter(|it| Some(it.as_str()) != said);
     let waits = waits.map_or_else(String::new, |what| format!(" It waits for {what}."));
     let mut text = asked.text();
     text.get_mut(..1).map(str::make_ascii_uppercase);
